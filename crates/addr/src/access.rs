@@ -1,0 +1,27 @@
+/// What an access does: the three kinds a TLB and a cache can tell apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// The instructions of one basic block.
+    Fetch = 0,
+    /// A data read.
+    Load = 1,
+    /// A data write.
+    Store = 2,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Kind; 3] = [Kind::Fetch, Kind::Load, Kind::Store];
+    /// How many kinds there are; an array indexed by `kind as usize` has this length.
+    pub const COUNT: usize = 3;
+
+    /// The field's word for it, lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Fetch => "fetch",
+            Kind::Load => "load",
+            Kind::Store => "store",
+        }
+    }
+}

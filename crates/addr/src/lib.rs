@@ -1,0 +1,28 @@
+//! The vocabulary of address translation: addresses, page sizes, ASIDs, rights and ranges.
+//!
+//! Every other crate speaks in these types, so that nobody else shifts by 12 and a page size
+//! is never a shift here and a byte count there.
+//!
+//! ```text
+//!   63            shift          0
+//!  +---------------+-------------+
+//!  |  page number  |   offset    |   VirtAddr; PhysAddr has a frame number on the left
+//!  +---------------+-------------+
+//!        Page            shift = PageSize::shift()
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod access;
+mod address;
+mod page;
+mod range;
+mod rights;
+
+pub use access::Kind;
+pub use address::{PhysAddr, VirtAddr};
+pub use page::{Asid, Page, PageSize, ParsePageSizeError};
+pub use range::{Pages, RangeError, VirtRange};
+pub use rights::Rights;

@@ -1,0 +1,1 @@
+//! Hardware and OS put together from a description; runs a trace.

@@ -1,0 +1,1 @@
+//! TLBs, replacement policies, data caches and walkers.

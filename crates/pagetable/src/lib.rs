@@ -1,0 +1,1 @@
+//! Page tables as bit-exact entries in physical memory.

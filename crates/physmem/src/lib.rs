@@ -1,0 +1,1 @@
+//! Physical frames: who hands them out and takes them back.

@@ -1,0 +1,1 @@
+//! The QEMU plugin that records a program's accesses and VM calls.

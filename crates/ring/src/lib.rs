@@ -1,0 +1,1 @@
+//! The shared-memory ring between a recorded program and its recorder.

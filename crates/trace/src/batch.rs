@@ -1,0 +1,172 @@
+//! A batch: consecutive accesses as a struct of arrays.
+//!
+//! ```text
+//!   addr   | a0 | a1 | a2 | a3 | a4 | a5 |      one u64 an access
+//!   meta   | m0 | m1 | m2 | m3 | m4 | m5 |      one u32: kind, size, instructions
+//!   paddr  | p0 | p1 | p2 | p3 | p4 | p5 |      one u64, or the array is empty
+//!   segments  [0: thread 1]   [3: thread 2]     who made the accesses from there on
+//!   events        [2: mmap]         [6: exit]   what happened before the access at that index
+//! ```
+//!
+//! An event at index `len()` comes after the last access of the batch.
+
+use std::fmt;
+
+use addr::Kind;
+
+use crate::Event;
+
+/// What an access is, besides its address, in 32 bits.
+///
+/// ```text
+///  31               16 15            2 1  0
+/// +-------------------+---------------+----+
+/// |   instructions    |  size, bytes  |kind|
+/// +-------------------+---------------+----+
+/// ```
+///
+/// `instructions` counts the instructions that began since the row before, this row's own
+/// among them: a fetch of a block counts 1, its third instruction's load 2 more. Gaps of more
+/// than 65535 are an [`Event::Gap`] before the row. The sum over a trace is its length.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(transparent)]
+pub struct Meta(u32);
+
+impl Meta {
+    /// The largest size of one access, in bytes.
+    pub const SIZE_MAX: u32 = (1 << 14) - 1;
+    /// The largest count of instructions that one row carries.
+    pub const INSTRUCTIONS_MAX: u32 = (1 << 16) - 1;
+
+    /// A row of `kind` and `size` bytes after `instructions` instructions.
+    ///
+    /// Sizes and counts above the maximum are cut to it.
+    #[inline]
+    pub const fn new(kind: Kind, size: u32, instructions: u32) -> Meta {
+        let size = if size > Meta::SIZE_MAX { Meta::SIZE_MAX } else { size };
+        let instructions = if instructions > Meta::INSTRUCTIONS_MAX {
+            Meta::INSTRUCTIONS_MAX
+        } else {
+            instructions
+        };
+        Meta(kind as u32 | size << 2 | instructions << 16)
+    }
+
+    /// The row's bits as stored, or `None` if they name no kind.
+    pub const fn from_bits(bits: u32) -> Option<Meta> {
+        if bits & 3 == 3 { None } else { Some(Meta(bits)) }
+    }
+
+    /// The bits as drawn above.
+    #[inline]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Fetch, load or store.
+    #[inline]
+    pub const fn kind(self) -> Kind {
+        match self.0 & 3 {
+            0 => Kind::Fetch,
+            1 => Kind::Load,
+            _ => Kind::Store,
+        }
+    }
+
+    /// Bytes accessed.
+    #[inline]
+    pub const fn size(self) -> u32 {
+        self.0 >> 2 & Meta::SIZE_MAX
+    }
+
+    /// Instructions since the row before.
+    #[inline]
+    pub const fn instructions(self) -> u32 {
+        self.0 >> 16
+    }
+}
+
+impl fmt::Debug for Meta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}B +{}", self.kind().name(), self.size(), self.instructions())
+    }
+}
+
+/// From `start` on, the accesses are `thread`'s.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Index of the first access in the batch.
+    pub start: u32,
+    /// The thread's number in the trace: 0 is the first.
+    pub thread: u32,
+}
+
+/// An event and its place: before the access at index `at` of the batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// Index of the access that it precedes; `len()` at the end of the batch.
+    pub at: u32,
+    /// The thread that caused it.
+    pub thread: u32,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Consecutive accesses of a trace and the events among them.
+///
+/// Holding one from a [`crate::Source`] proves: `addr` and `meta` have one length, `paddr` has
+/// it too or is empty, segments and events ascend, and the first segment starts at 0 if there
+/// is any access.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Batch {
+    /// Virtual addresses.
+    pub addr: Vec<u64>,
+    /// Kinds, sizes and instruction counts.
+    pub meta: Vec<Meta>,
+    /// Physical addresses where the trace knows them; empty otherwise.
+    pub paddr: Vec<u64>,
+    /// Whose accesses they are.
+    pub segments: Vec<Segment>,
+    /// What happened among them.
+    pub events: Vec<Placed>,
+    /// Index in the trace of the first access.
+    pub first: u64,
+}
+
+impl Batch {
+    /// Accesses in the batch.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.addr.len()
+    }
+
+    /// Whether it holds no access; it may still hold events.
+    pub fn is_empty(&self) -> bool {
+        self.addr.is_empty()
+    }
+
+    /// Forgets the contents and keeps the memory.
+    pub fn clear(&mut self) {
+        self.addr.clear();
+        self.meta.clear();
+        self.paddr.clear();
+        self.segments.clear();
+        self.events.clear();
+        self.first = 0;
+    }
+
+    /// Appends an access of `thread`, opening a segment if the thread changed.
+    #[inline]
+    pub fn push(&mut self, thread: u32, addr: u64, meta: Meta) {
+        if self.segments.last().is_none_or(|segment| segment.thread != thread) {
+            self.segments.push(Segment { start: self.addr.len() as u32, thread });
+        }
+        self.addr.push(addr);
+        self.meta.push(meta);
+    }
+
+    /// Appends an event that comes after all accesses so far.
+    pub fn push_event(&mut self, thread: u32, event: Event) {
+        self.events.push(Placed { at: self.addr.len() as u32, thread, event });
+    }
+}

@@ -1,0 +1,103 @@
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Batch;
+
+/// The instruction set of the recorded program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arch {
+    /// AMD64.
+    X86_64,
+    /// 32-bit x86.
+    I386,
+    /// 64-bit Arm.
+    Aarch64,
+    /// 64-bit RISC-V.
+    Riscv64,
+    /// Not known, or not a program at all.
+    Unknown,
+}
+
+/// Which accesses were dropped before the trace was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Filter {
+    /// None: the trace holds all accesses.
+    #[default]
+    None,
+    /// Accesses to the page that a 16-entry direct-mapped filter of 4K pages held, one filter
+    /// for fetches and one for data; the first store to a held page is kept. Exact for every
+    /// set-associative LRU TLB of at least 16 sets that is indexed by the low page-number bits.
+    Page16,
+}
+
+/// What a trace says about itself before its first access.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Header {
+    /// Who made it: `pagewalk record 0.1.0`, `pagewalk generate 0.1.0`, an importer.
+    pub producer: String,
+    /// The recorded command line or the generator's parameters.
+    pub command: Vec<String>,
+    /// The program's instruction set.
+    pub arch: Arch,
+    /// Whether blocks of instructions are rows of kind fetch.
+    pub fetches: bool,
+    /// What was left out.
+    pub filter: Filter,
+    /// The system's base page in bytes.
+    pub page_bytes: u64,
+    /// What the reader of a result must know: the layout is QEMU's, a window was taken.
+    pub notes: Vec<String>,
+}
+
+/// Anything that gives accesses in order.
+pub trait Source {
+    /// What is known before the first access.
+    fn header(&self) -> &Header;
+
+    /// Replaces `batch` with the next accesses, at most some ten thousands of them, and says
+    /// whether there were any. After `false` the batch is empty but may hold last events.
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error>;
+
+    /// Accesses in all, where that is known before the end.
+    fn total(&self) -> Option<u64> {
+        None
+    }
+
+    /// A digest of the contents as 64 hexadecimal digits, once all has been given; a stored
+    /// trace has it from the start.
+    fn digest(&self) -> Option<String> {
+        None
+    }
+}
+
+/// What went wrong with a trace: what, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system refused to read or write.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The file is not what it should be.
+    #[error("{path}: {what} (at byte {offset})")]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Where in it.
+        offset: u64,
+        /// What is wrong and what to do about it.
+        what: String,
+    },
+    /// Parameters that make no trace.
+    #[error("{0}")]
+    Parameters(String),
+    /// The recorded program or its recorder failed.
+    #[error("{0}")]
+    Recorder(String),
+}
