@@ -84,6 +84,12 @@ impl Meta {
     pub const fn instructions(self) -> u32 {
         self.0 >> 16
     }
+
+    /// The same row with `more` instructions counted; the caller knows that they fit.
+    #[inline]
+    pub(crate) const fn plus_instructions(self, more: u32) -> Meta {
+        Meta(self.0.wrapping_add(more << 16))
+    }
 }
 
 impl fmt::Debug for Meta {

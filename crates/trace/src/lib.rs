@@ -1,12 +1,34 @@
 //! The trace: what a program did to memory, as a file and as a stream of batches.
 //!
 //! Whoever has accesses to give is a [`Source`]: a stored trace, a generator, a program that
-//! runs. Whoever wants them asks it for one [`Batch`] after the other.
+//! runs. Whoever wants them asks it for one [`Batch`] after the other. A recorder tells blocks
+//! and addresses to a [`Sink`]: the [`Writer`] of a file or the [`Batcher`] of a live run.
+//!
+//! ```text
+//!   recorder --Sink--> Writer --> FILE.pwt --> Reader --Source--> machine, info, export
+//!            \-Sink--> Batcher ------------------------Source-->
+//!                      generate::*  importers ---------Source-->  copy --> Writer
+//! ```
 
 mod batch;
+mod batcher;
+mod carry;
+mod copy;
 mod event;
+mod reader;
+mod regions;
+mod shape;
+mod sink;
 mod source;
+mod writer;
 
 pub use batch::{Batch, Meta, Placed, Segment};
+pub use batcher::Batcher;
+pub use copy::copy;
 pub use event::{Event, Origin};
+pub use reader::{ChunkInfo, Reader};
+pub use regions::{Region, RegionId, Regions};
+pub use shape::{Op, Shape, ShapeId};
+pub use sink::Sink;
 pub use source::{Arch, Error, Filter, Header, Source};
+pub use writer::{Options, Summary, Writer};

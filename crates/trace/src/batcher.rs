@@ -1,0 +1,149 @@
+//! Blocks to batches: the sink of a simulation that runs beside the program.
+//!
+//! ```text
+//!   execute(shape, addrs) --> rows of the shape + addresses --> Batch --take()--> machine
+//! ```
+
+use crate::carry::Carry;
+use crate::shape::Rows;
+use crate::{Batch, Error, Event, Segment, Shape, ShapeId, Sink};
+
+/// A [`Sink`] that expands blocks into a [`Batch`].
+#[derive(Debug, Default)]
+pub struct Batcher {
+    shapes: Vec<Rows>,
+    batch: Batch,
+    carry: Carry,
+    refused: Option<Error>,
+    given: u64,
+}
+
+impl Batcher {
+    /// Accesses after which a batch is full.
+    pub const FULL: usize = 1 << 16;
+
+    /// A batcher that has seen nothing.
+    pub fn new() -> Batcher {
+        Batcher::default()
+    }
+
+    /// Whether there are enough accesses for a batch: time to [`Batcher::take`] them.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.batch.len() >= Batcher::FULL
+    }
+
+    /// Replaces `batch` with what has come since the last call; false if there was no access.
+    /// There may be events all the same. The memory of `batch` is used again.
+    pub fn take(&mut self, batch: &mut Batch) -> bool {
+        batch.clear();
+        self.batch.first = self.given;
+        self.given += self.batch.len() as u64;
+        std::mem::swap(&mut self.batch, batch);
+        !batch.is_empty()
+    }
+
+    /// Instructions that no row has counted become gaps: call it after the last block.
+    pub fn finish(&mut self) {
+        for (thread, instructions) in self.carry.drain() {
+            self.batch.push_event(thread, Event::Gap { accesses: 0, instructions });
+        }
+    }
+
+    fn append(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<usize, Error> {
+        if let Some(error) = self.refused.take() {
+            return Err(error);
+        }
+        let Some(rows) = self.shapes.get(shape.0 as usize) else { return Err(unknown(shape)) };
+        if addrs.len() != rows.ops() {
+            return Err(miscounted(rows, addrs.len()));
+        }
+        let Some(first) = rows.metas.first() else {
+            self.carry.now += u64::from(rows.trailing);
+            return Ok(0);
+        };
+        let (batch, carry) = (&mut self.batch, &mut self.carry);
+        let thread = carry.thread();
+        if carry.exceeds(first.instructions()) {
+            batch.push_event(thread, Event::Gap { accesses: 0, instructions: carry.now });
+            carry.now = 0;
+        }
+        if batch.segments.last().is_none_or(|segment| segment.thread != thread) {
+            batch.segments.push(Segment { start: batch.len() as u32, thread });
+        }
+        if rows.fetch {
+            batch.addr.push(rows.pc);
+        }
+        batch.addr.extend_from_slice(addrs);
+        let start = batch.meta.len();
+        batch.meta.extend_from_slice(&rows.metas);
+        batch.meta[start] = first.plus_instructions(carry.now as u32);
+        carry.now = u64::from(rows.trailing);
+        Ok(rows.metas.len())
+    }
+}
+
+impl Sink for Batcher {
+    fn shape(&mut self, shape: &Shape) -> ShapeId {
+        if let Err(error) = shape.check() {
+            self.refused.get_or_insert(error);
+            return ShapeId(u32::MAX);
+        }
+        self.shapes.push(Rows::from(shape));
+        ShapeId(self.shapes.len() as u32 - 1)
+    }
+
+    #[inline]
+    fn thread(&mut self, thread: u32) {
+        self.carry.switch(thread);
+    }
+
+    #[inline]
+    fn execute(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
+        let rows = self.append(shape, addrs)?;
+        if !self.batch.paddr.is_empty() {
+            self.batch.paddr.resize(self.batch.paddr.len() + rows, 0);
+        }
+        Ok(())
+    }
+
+    fn execute_physical(
+        &mut self,
+        shape: ShapeId,
+        addrs: &[u64],
+        paddrs: &[u64],
+    ) -> Result<(), Error> {
+        let rows = self.append(shape, addrs)?;
+        if paddrs.len() != rows {
+            return Err(miscounted(&self.shapes[shape.0 as usize], paddrs.len()));
+        }
+        self.batch.paddr.resize(self.batch.len() - rows, 0);
+        self.batch.paddr.extend_from_slice(paddrs);
+        Ok(())
+    }
+
+    fn advance(&mut self, instructions: u64) {
+        self.carry.now = self.carry.now.saturating_add(instructions);
+    }
+
+    fn event(&mut self, thread: u32, event: Event) -> Result<(), Error> {
+        self.batch.push_event(thread, event);
+        self.refused.take().map_or(Ok(()), Err)
+    }
+}
+
+/// The error for a shape that this sink has not given out.
+#[cold]
+pub(crate) fn unknown(shape: ShapeId) -> Error {
+    Error::Recorder(format!("block {} ran before its shape was known", shape.0))
+}
+
+/// The error for an execution with too many or too few addresses.
+#[cold]
+pub(crate) fn miscounted(rows: &Rows, addrs: usize) -> Error {
+    Error::Recorder(format!(
+        "the block at {:#x} has {} memory operations but ran with {addrs} addresses",
+        rows.pc,
+        rows.ops(),
+    ))
+}

@@ -1,0 +1,59 @@
+//! Instructions that began and wait for a row to count them.
+//!
+//! ```text
+//!   thread 1   [fetch +1  load +2 |2 left]            [fetch +1 ...]  -> counts 1 + 2
+//!   thread 2                         [fetch +1 |5 left]
+//! ```
+//!
+//! They are kept per thread, so that the sum over a thread's rows is what it executed.
+
+use rustc_hash::FxHashMap;
+
+use crate::Meta;
+
+/// The instructions that the next row of each thread counts besides its own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Carry {
+    /// Those of the present thread.
+    pub(crate) now: u64,
+    thread: u32,
+    waiting: FxHashMap<u32, u64>,
+}
+
+impl Carry {
+    /// The present thread.
+    pub(crate) fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// Goes over to `thread`; true if that is another one.
+    #[inline]
+    pub(crate) fn switch(&mut self, thread: u32) -> bool {
+        if thread == self.thread {
+            return false;
+        }
+        if self.now != 0 {
+            self.waiting.insert(self.thread, self.now);
+        }
+        self.now = self.waiting.remove(&thread).unwrap_or(0);
+        self.thread = thread;
+        true
+    }
+
+    /// Whether a row of `first` own instructions cannot count what waits.
+    #[inline]
+    pub(crate) fn exceeds(&self, first: u32) -> bool {
+        self.now + u64::from(first) > u64::from(Meta::INSTRUCTIONS_MAX)
+    }
+
+    /// What waits at the end, by ascending thread; leaves nothing.
+    pub(crate) fn drain(&mut self) -> Vec<(u32, u64)> {
+        let mut rest: Vec<(u32, u64)> = self.waiting.drain().collect();
+        if self.now != 0 {
+            rest.push((self.thread, self.now));
+            self.now = 0;
+        }
+        rest.sort_unstable();
+        rest
+    }
+}
