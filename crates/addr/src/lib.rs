@@ -17,12 +17,14 @@ extern crate alloc;
 
 mod access;
 mod address;
+mod memory;
 mod page;
 mod range;
 mod rights;
 
 pub use access::Kind;
 pub use address::{PhysAddr, VirtAddr};
+pub use memory::{Frames, Memory, OutOfFrames};
 pub use page::{Asid, Page, PageSize, ParsePageSizeError};
 pub use range::{Pages, RangeError, VirtRange};
 pub use rights::Rights;

@@ -163,7 +163,9 @@ mod tests {
 
     #[test]
     fn what_is_no_page_size_is_refused() {
-        for text in ["", "K", "4", "4096", "3K", "0K", "4k", "4KiB", "-4K", "16E", "1B", "2B", "8192P"] {
+        for text in
+            ["", "K", "4", "4096", "3K", "0K", "4k", "4KiB", "-4K", "16E", "1B", "2B", "8192P"]
+        {
             assert!(text.parse::<PageSize>().is_err(), "{text} was accepted");
         }
     }

@@ -31,6 +31,9 @@ impl fmt::Display for RangeError {
 impl core::error::Error for RangeError {}
 
 impl VirtRange {
+    /// Every byte of the space.
+    pub const ALL: VirtRange = VirtRange { start: 0, last: u64::MAX };
+
     /// The `bytes` bytes from `start`.
     pub const fn new(start: VirtAddr, bytes: u64) -> Result<VirtRange, RangeError> {
         if bytes == 0 {
@@ -78,6 +81,11 @@ impl VirtRange {
         let start = self.start.max(other.start);
         let last = self.last.min(other.last);
         (start <= last).then_some(VirtRange { start, last })
+    }
+
+    /// The smallest range that holds both.
+    pub fn hull(self, other: VirtRange) -> VirtRange {
+        VirtRange { start: self.start.min(other.start), last: self.last.max(other.last) }
     }
 
     /// Whether both ends lie on boundaries of `size`.

@@ -1,0 +1,101 @@
+//! What the OS half needs from the world: bytes of physical memory, and frames to own.
+//!
+//! ```text
+//!   page table, HAT layer, VM   --- read, write --->  Memory    a simulated one, a kernel's
+//!             |                                                 direct map, a recording wrapper
+//!             +------------- allocate, free ------->  Frames    who owns which frame
+//! ```
+//!
+//! Both stand here because a page table uses them and an allocator of frames provides one of
+//! them, while neither knows the other.
+
+use core::fmt;
+
+use crate::{PageSize, PhysAddr};
+
+/// Physical memory as bytes, little-endian, by 1, 4 or 8 at a time.
+///
+/// An address is a multiple of the bytes accessed and lies inside the memory; anything else is
+/// a defect of the caller, and an implementation may panic. A frame that nobody has written
+/// reads as zeros on a host; a kernel must not rely on that, and no page table here does.
+///
+/// The compare-and-exchange operations exist for entries that a hardware walker changes behind
+/// the OS's back (accessed and dirty bits). Their default suits a memory with one user at a
+/// time; where walkers run at the same time they must be atomic.
+pub trait Memory {
+    /// The 8 bytes at `addr`.
+    fn read_u64(&self, addr: PhysAddr) -> u64;
+    /// The 4 bytes at `addr`.
+    fn read_u32(&self, addr: PhysAddr) -> u32;
+    /// The byte at `addr`.
+    fn read_u8(&self, addr: PhysAddr) -> u8;
+    /// Replaces the 8 bytes at `addr`.
+    fn write_u64(&mut self, addr: PhysAddr, value: u64);
+    /// Replaces the 4 bytes at `addr`.
+    fn write_u32(&mut self, addr: PhysAddr, value: u32);
+    /// Replaces the byte at `addr`.
+    fn write_u8(&mut self, addr: PhysAddr, value: u8);
+
+    /// Writes `new` to the 8 bytes at `addr` if they are `current`; `Err` has what they are.
+    #[inline]
+    fn compare_exchange_u64(&mut self, addr: PhysAddr, current: u64, new: u64) -> Result<(), u64> {
+        let found = self.read_u64(addr);
+        if found != current {
+            return Err(found);
+        }
+        self.write_u64(addr, new);
+        Ok(())
+    }
+
+    /// Writes `new` to the 4 bytes at `addr` if they are `current`; `Err` has what they are.
+    #[inline]
+    fn compare_exchange_u32(&mut self, addr: PhysAddr, current: u32, new: u32) -> Result<(), u32> {
+        let found = self.read_u32(addr);
+        if found != current {
+            return Err(found);
+        }
+        self.write_u32(addr, new);
+        Ok(())
+    }
+
+    /// Clears `bytes` bytes from `start`, both multiples of 8: how a new table is initialised.
+    fn zero(&mut self, start: PhysAddr, bytes: u64) {
+        for offset in (0..bytes).step_by(8) {
+            self.write_u64(start.wrapping_add(offset), 0);
+        }
+    }
+}
+
+/// Who hands out frames and takes them back.
+pub trait Frames {
+    /// A frame of `size`, aligned to it, that belongs to the caller until it is freed; its
+    /// contents are arbitrary. A size below the allocator's smallest gets a smallest frame.
+    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames>;
+
+    /// Takes back a frame that [`Frames::allocate`] gave out for the same `size`.
+    ///
+    /// # Panics
+    /// If that frame is not out at that size: two owners would have it next.
+    fn free(&mut self, frame: PhysAddr, size: PageSize);
+}
+
+/// No frame of that size is free: reclaim some memory, or fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutOfFrames {
+    /// What was asked for.
+    pub size: PageSize,
+    /// Bytes that are free in smaller pieces.
+    pub free_bytes: u64,
+}
+
+impl fmt::Display for OutOfFrames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "out of physical memory: no frame of {} is free", self.size)?;
+        match self.free_bytes {
+            0 => Ok(()),
+            bytes => write!(f, " ({bytes} bytes are, in smaller pieces)"),
+        }
+    }
+}
+
+impl core::error::Error for OutOfFrames {}

@@ -1,0 +1,186 @@
+use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+
+use crate::{Error, Fault, Flush, Frames, Memory, Node, Reference, Translation};
+
+/// An address space in a page table: what the processor's base register would hold.
+///
+/// Holding one does not prove that the space still exists; operations of the OS check that, and
+/// a walk, as in hardware, does not.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Space {
+    id: u32,
+    root: PhysAddr,
+}
+
+impl Space {
+    /// The space numbered `id` whose table starts at `root`.
+    pub const fn new(id: u32, root: PhysAddr) -> Space {
+        Space { id, root }
+    }
+
+    /// Its number: unique among the spaces that a table holds, and small. Shared tables tag
+    /// their entries with it.
+    pub const fn id(self) -> u32 {
+        self.id
+    }
+
+    /// The first byte of its root table, or of the table that it shares with others.
+    #[inline]
+    pub const fn root(self) -> PhysAddr {
+        self.root
+    }
+}
+
+/// What was done to a page since its bits were last cleared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// A walk has found it: the accessed bit.
+    pub referenced: bool,
+    /// A walk for a store has found it: the dirty bit.
+    pub dirty: bool,
+}
+
+/// A mapped page as the OS sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// The page, its frame and its rights; they may be [`Rights::NONE`].
+    pub translation: Translation,
+    /// Its bits.
+    pub usage: Usage,
+}
+
+/// What a table takes of physical memory, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Footprint {
+    /// In nodes, buckets and tables that are in use.
+    pub table_bytes: u64,
+    /// In frames taken for them, used or not.
+    pub frame_bytes: u64,
+}
+
+/// A page table of any organisation, with all of its spaces.
+///
+/// Range operations take pages as they come: they skip holes, and cost what is mapped rather
+/// than what the range could hold. An error leaves table and memory as they were. `each` is
+/// told of every page that an operation changes, in order unless said otherwise, as it was
+/// before.
+pub trait PageTable {
+    /// The page sizes that it can hold, ascending; the first is the base page.
+    fn page_sizes(&self) -> &[PageSize];
+
+    /// A new, empty space.
+    fn create(
+        &mut self,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Space, Error>;
+
+    /// Ends a space. Frames that are still mapped in it stay their owner's; the table's own
+    /// ride in the token.
+    fn destroy(&mut self, space: Space, memory: &mut impl Memory) -> Result<Flush, Error>;
+
+    /// Maps `count` pages to adjacent frames: the first as `first` says, each next one a page
+    /// and a frame further on, with the same size and rights. Nothing may be mapped there.
+    fn map(
+        &mut self,
+        space: Space,
+        first: Translation,
+        count: u64,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error>;
+
+    /// Removes every page in `range`, whose ends are base-page boundaries, and the tables that
+    /// become empty. `each` gets the pages removed.
+    fn unmap(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) -> Result<Flush, Error>;
+
+    /// Gives every page in `range` these rights; the token names those that lost some.
+    /// `each` gets the pages whose rights change.
+    fn protect(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        rights: Rights,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) -> Result<Flush, Error>;
+
+    /// Clears the bits that `bits` names of every page in `range`; the token names the pages
+    /// that had one. `each` gets the pages that change.
+    fn clear_usage(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        bits: Usage,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) -> Result<Flush, Error>;
+
+    /// Sets bits of the page that holds `addr`: for the OS, where no hardware does it.
+    fn set_usage(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        bits: Usage,
+        memory: &mut impl Memory,
+    ) -> Result<(), Error>;
+
+    /// Looks `addr` up for an access of `kind` as hardware or the refill handler would, giving
+    /// each of its references to `each` in order.
+    ///
+    /// Fetch, load and store are checked against the rights; user mode is the caller's to
+    /// check, who alone knows the mode.
+    fn walk(
+        &self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault>;
+
+    /// The page that holds `addr`, without touching its bits.
+    fn query(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Mapping>;
+
+    /// Gives `each` every page that lies in `range`, whole or in part, by ascending address.
+    fn visit(
+        &self,
+        space: Space,
+        range: VirtRange,
+        memory: &impl Memory,
+        each: &mut impl FnMut(Mapping),
+    );
+
+    /// What all spaces together take.
+    fn footprint(&self) -> Footprint;
+
+    /// What is taken for `space` alone: nothing if it does not exist or shares all it has.
+    fn footprint_of(&self, space: Space) -> Footprint;
+}
+
+/// A page table whose walk descends from a root: it can start at any table on the way.
+pub trait Tree: PageTable {
+    /// Tables on the longest way from the root to a page, both ends counted. The root is at
+    /// this level, entries for base pages at level 1.
+    fn levels(&self) -> u8;
+
+    /// Where a walk in `space` starts if nothing is remembered.
+    fn root(&self, space: Space) -> Node;
+
+    /// [`PageTable::walk`], started at a table that an earlier walk of an address with the same
+    /// bits from `start.shift` up has passed.
+    fn walk_from(
+        &self,
+        start: Node,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault>;
+}

@@ -1,0 +1,133 @@
+//! What hardware may still remember after a change, as a token that asks to be acted on.
+//!
+//! ```text
+//!   unmap, protect, ... --> Flush --> TLBs and MMU caches forget its scope --> done(frames)
+//!                             |                                                    |
+//!                  table frames ride in it . . . . . . . . . . . . . . . . and go back here
+//! ```
+//!
+//! A table that has become empty is unlinked at once, but an MMU cache may still lead into it.
+//! Its frame therefore travels in the token and is nobody else's before the flush.
+
+use alloc::vec::Vec;
+
+use addr::{Frames, Page, PageSize, PhysAddr, VirtRange};
+
+use crate::Space;
+
+/// Which translations must be flushed, and the frames that can be freed once they are.
+///
+/// Flush the TLBs of every processor that may have run in [`Flush::space`] (all of them if
+/// [`Flush::global`]), and their MMU caches if [`Flush::tables`]; then call [`Flush::done`].
+#[must_use = "hardware may still hold what was changed: flush it, then call `done`"]
+#[derive(Debug)]
+pub struct Flush {
+    space: Space,
+    scope: Scope,
+    sizes: u64,
+    global: bool,
+    tables: Vec<(PhysAddr, PageSize)>,
+}
+
+/// How far a [`Flush`] reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// Nothing was removed or restricted.
+    Nothing,
+    /// Some pages.
+    Pages {
+        /// The smallest range that holds them all; holes in it need no flush.
+        range: VirtRange,
+        /// How many pages there are; where it is 1, `range` is that page.
+        pages: u64,
+    },
+    /// Everything of the space.
+    Space,
+}
+
+impl Flush {
+    /// A token of `space` that asks for nothing yet.
+    pub const fn nothing(space: Space) -> Flush {
+        Flush { space, scope: Scope::Nothing, sizes: 0, global: false, tables: Vec::new() }
+    }
+
+    /// A token that asks for all of `space` to be forgotten.
+    pub const fn whole(space: Space) -> Flush {
+        Flush { space, scope: Scope::Space, sizes: 0, global: false, tables: Vec::new() }
+    }
+
+    /// The space whose translations they are.
+    pub const fn space(&self) -> Space {
+        self.space
+    }
+
+    /// Which pages.
+    pub const fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// Whether there is nothing to forget.
+    pub fn is_empty(&self) -> bool {
+        self.scope == Scope::Nothing && self.tables.is_empty()
+    }
+
+    /// The sizes of the pages in a [`Scope::Pages`], ascending.
+    pub fn sizes(&self) -> impl Iterator<Item = PageSize> + use<> {
+        let sizes = self.sizes;
+        (0..64).filter(move |shift| sizes >> shift & 1 != 0).filter_map(PageSize::from_shift)
+    }
+
+    /// Whether a global page is among them, so that every space's processors are concerned.
+    pub const fn global(&self) -> bool {
+        self.global
+    }
+
+    /// Whether tables were removed, so that MMU caches must forget the scope too.
+    pub fn tables(&self) -> bool {
+        !self.tables.is_empty()
+    }
+
+    /// Adds `page` to what must be flushed.
+    pub fn add(&mut self, page: Page, global: bool) {
+        let range = VirtRange::of_page(page);
+        self.scope = match self.scope {
+            Scope::Nothing => Scope::Pages { range, pages: 1 },
+            Scope::Pages { range: before, pages } => {
+                Scope::Pages { range: before.hull(range), pages: pages + 1 }
+            }
+            Scope::Space => Scope::Space,
+        };
+        self.sizes |= 1 << page.size().shift();
+        self.global |= global;
+    }
+
+    /// Adds a frame that held a table, to be freed after the flush.
+    pub fn add_table(&mut self, frame: PhysAddr, size: PageSize) {
+        self.tables.push((frame, size));
+    }
+
+    /// Takes in another token of the same space, so that both are flushed at once.
+    ///
+    /// # Panics
+    /// If the tokens are of two spaces.
+    pub fn merge(&mut self, mut other: Flush) {
+        assert_eq!(self.space, other.space, "tokens of two spaces cannot be merged");
+        self.scope = match (self.scope, other.scope) {
+            (scope, Scope::Nothing) | (Scope::Nothing, scope) => scope,
+            (Scope::Space, _) | (_, Scope::Space) => Scope::Space,
+            (Scope::Pages { range: a, pages: n }, Scope::Pages { range: b, pages: m }) => {
+                Scope::Pages { range: a.hull(b), pages: n + m }
+            }
+        };
+        self.sizes |= other.sizes;
+        self.global |= other.global;
+        self.tables.append(&mut other.tables);
+    }
+
+    /// Frees the table frames: hardware has forgotten all that this token named.
+    pub fn done(self, frames: &mut impl Frames) {
+        for (frame, size) in self.tables {
+            frames.free(frame, size);
+        }
+    }
+}

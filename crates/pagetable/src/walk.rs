@@ -1,0 +1,106 @@
+//! What a walk gives: its references on the way, a translation or a fault at the end.
+//!
+//! ```text
+//!            Node(root)         Node             Node
+//!               |                |                |
+//!   va -> read entry 4 -> read entry 3 -> read entry 2 -> read entry 1 -> Translation
+//!          Reference        Reference        Reference       Reference       or Fault
+//!          .next ------------^               ...             .next = None
+//! ```
+//!
+//! An MMU cache may remember any `Node` for the pages that agree in `va >> node.shift` and let
+//! the next walk start there.
+
+use core::fmt;
+
+use addr::{Page, PhysAddr, Rights, VirtAddr};
+
+/// One memory access of a walk.
+///
+/// Reading an entry and setting bits in it are two references to one address, the second with
+/// `write`: hardware does the second as a locked update, and only if a bit changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reference {
+    /// Where.
+    pub addr: PhysAddr,
+    /// How many bytes.
+    pub bytes: u8,
+    /// Whether it changes the entry.
+    pub write: bool,
+    /// In a tree, the level of the table that holds the entry: the root's is the number of
+    /// levels, that of base-page entries is 1. In other tables always 1.
+    pub level: u8,
+    /// The table that the entry read here leads to; `None` at a page, a fault or a write.
+    pub next: Option<Node>,
+}
+
+/// A table of a tree, as reached on the way to an address: where a walk can start.
+///
+/// It is valid for every address of the space that agrees with that one in the bits from
+/// `shift` up, until the OS removes or restricts something there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// Its first byte.
+    pub table: PhysAddr,
+    /// Its level; see [`Reference::level`].
+    pub level: u8,
+    /// log2 of the bytes of virtual memory that it is valid for.
+    pub shift: u8,
+    /// What the entries on the way to it allow.
+    pub rights: Rights,
+}
+
+/// What a walk finds: a page, its frame and what is allowed there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Translation {
+    /// The page that holds the address.
+    pub page: Page,
+    /// The first byte of its frame, which is as large as the page and aligned to its size.
+    pub frame: PhysAddr,
+    /// What is allowed.
+    pub rights: Rights,
+    /// Whether it is the same in all spaces, so that a TLB need not compare the ASID.
+    pub global: bool,
+}
+
+impl Translation {
+    /// The physical address of `addr`, which lies in the page.
+    #[inline]
+    pub const fn apply(&self, addr: VirtAddr) -> PhysAddr {
+        PhysAddr::new(self.frame.get() | addr.offset_in(self.page.size()))
+    }
+}
+
+/// Why a walk ends without a translation: the OS acts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// No valid entry leads on from the table of this level.
+    NotMapped {
+        /// The level at which the walk ended; see [`Reference::level`].
+        level: u8,
+    },
+    /// The page is there and forbids the access.
+    Denied {
+        /// What it does allow.
+        translation: Translation,
+    },
+    /// No table of this format can hold the address: it is not canonical.
+    Unfit,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::NotMapped { level } => write!(f, "no valid entry at level {level}"),
+            Fault::Denied { translation } => write!(
+                f,
+                "the page at {} allows {} only",
+                translation.page.start(),
+                translation.rights
+            ),
+            Fault::Unfit => f.write_str("the address is none that this page table can hold"),
+        }
+    }
+}
+
+impl core::error::Error for Fault {}
