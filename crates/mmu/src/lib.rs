@@ -1,1 +1,30 @@
-//! TLBs, replacement policies, data caches and walkers.
+//! The hardware between a program's addresses and memory: TLBs, MMU caches, data caches.
+//!
+//! ```text
+//!   SetArray ----+---> Tlb                  sets, ways, which slot may hold a key
+//!   Replacement -+---> Cache ---> Hierarchy
+//!                 \--> MMU caches           behind WalkCache, asked by the walker
+//! ```
+//!
+//! Every structure has a set-associative array and a replacement policy, and none is another
+//! with a new name. They keep what they were given until it is replaced or flushed, and count
+//! what they do; what it costs in time is decided elsewhere.
+#![forbid(unsafe_code)]
+
+mod cache;
+mod geometry;
+mod replacement;
+mod set_array;
+mod tlb;
+mod walk_cache;
+
+pub use cache::{
+    Cache, CacheCounts, CacheParams, Hierarchy, HierarchyParams, Requester, Requests, Served,
+};
+pub use geometry::GeometryError;
+pub use replacement::{
+    AnyReplacement, Fifo, Lfu, Lru, Nru, ParsePolicyError, Policy, Random, Replacement, TreePlru,
+};
+pub use set_array::SetArray;
+pub use tlb::{ArrayParams, Entry, Evicted, Hit, Tlb, TlbCounts, TlbParams};
+pub use walk_cache::{NoWalkCache, WalkCache};

@@ -1,0 +1,256 @@
+//! The data caches one behind the other.
+//!
+//! ```text
+//!   fetch ------> l1i --\
+//!                        >-- l2 ---- l3 ---- memory         any of them may be absent
+//!   load, store > l1d --/    ^
+//!                            |
+//!   walker ------------------+   enters where it is told to
+//! ```
+//!
+//! A miss asks the next level and fills every level on the way back; a dirty line that makes
+//! room goes one level down, after the line that replaces it was fetched, and is used there as
+//! by any write. Levels neither include nor exclude each other, and l1i does not see what is
+//! written through l1d.
+
+use addr::{Kind, PhysAddr};
+
+use super::{Cache, CacheCounts, CacheParams};
+use crate::GeometryError;
+
+/// Where an access was served: the caches, nearest first, and memory behind them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum Served {
+    /// The first-level instruction cache.
+    L1i = 0,
+    /// The first-level data cache.
+    L1d = 1,
+    /// The second level.
+    L2 = 2,
+    /// The third level.
+    L3 = 3,
+    /// No cache.
+    Memory = 4,
+}
+
+impl Served {
+    /// All places, in the order of their numbers.
+    pub const ALL: [Served; 5] = [Served::L1i, Served::L1d, Served::L2, Served::L3, Served::Memory];
+    /// How many places there are; an array indexed by `served as usize` has this length.
+    pub const COUNT: usize = 5;
+
+    /// The name as machine files and results write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Served::L1i => "l1i",
+            Served::L1d => "l1d",
+            Served::L2 => "l2",
+            Served::L3 => "l3",
+            Served::Memory => "memory",
+        }
+    }
+}
+
+/// Who asks for data.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Requester {
+    /// The program, by an access of this kind.
+    Program(Kind),
+    /// The page-table walker.
+    Walker,
+}
+
+/// The caches that there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HierarchyParams {
+    /// First level, fetches.
+    pub l1i: Option<CacheParams>,
+    /// First level, loads and stores.
+    pub l1d: Option<CacheParams>,
+    /// Second level.
+    pub l2: Option<CacheParams>,
+    /// Third level.
+    pub l3: Option<CacheParams>,
+    /// The cache at which walk references enter; the first one of loads if absent. At
+    /// [`Served::Memory`] they pass all caches by.
+    pub walker_enters: Option<Served>,
+}
+
+/// The data caches of a machine.
+#[derive(Clone, Debug)]
+pub struct Hierarchy {
+    caches: [Option<Cache>; 4],
+    fetch: Served,
+    data: Served,
+    walker: Served,
+}
+
+impl Hierarchy {
+    /// Empty caches, or the place of the one that cannot be built and why. A walker that enters
+    /// at a cache that does not exist is [`Served::Memory`]'s error.
+    pub fn new(params: &HierarchyParams) -> Result<Hierarchy, (Served, GeometryError)> {
+        let mut caches = [const { None }; 4];
+        let all = [params.l1i, params.l1d, params.l2, params.l3];
+        for (place, cache) in Served::ALL.into_iter().zip(all) {
+            if let Some(cache) = cache {
+                caches[place as usize] = Some(Cache::new(&cache).map_err(|error| (place, error))?);
+            }
+        }
+        let mut hierarchy =
+            Hierarchy { caches, fetch: Served::L1i, data: Served::L1d, walker: Served::L1d };
+        hierarchy.check_lines()?;
+        let at_or_behind = |place| match hierarchy.cache(place) {
+            Some(_) => place,
+            None => hierarchy.behind(place),
+        };
+        (hierarchy.fetch, hierarchy.data) = (at_or_behind(Served::L1i), at_or_behind(Served::L1d));
+        hierarchy.walker = match params.walker_enters {
+            None => hierarchy.data,
+            Some(place) if place == Served::Memory || hierarchy.cache(place).is_some() => place,
+            Some(place) => {
+                return Err((Served::Memory, GeometryError::NoSuchCache(place.name())));
+            }
+        };
+        Ok(hierarchy)
+    }
+
+    /// Reads or writes `bytes` bytes at `phys` for `who`. Gives the place that had them: of
+    /// several lines the farthest. Each line is an access of its own to every cache.
+    #[inline]
+    pub fn access(&mut self, phys: PhysAddr, bytes: u32, write: bool, who: Requester) -> Served {
+        let entry = match who {
+            Requester::Program(Kind::Fetch) => self.fetch,
+            Requester::Program(_) => self.data,
+            Requester::Walker => self.walker,
+        };
+        let Some(Some(cache)) = self.caches.get_mut(entry as usize) else {
+            return Served::Memory;
+        };
+        let first = phys.get() >> cache.line_shift;
+        let last =
+            phys.get().saturating_add(u64::from(bytes.saturating_sub(1))) >> cache.line_shift;
+        if first == last && cache.request(first, write, who) {
+            return entry;
+        }
+        self.complete(entry, first, last, write, who)
+    }
+
+    /// The cache at `place`.
+    pub fn cache(&self, place: Served) -> Option<&Cache> {
+        self.caches.get(place as usize)?.as_ref()
+    }
+
+    /// What the cache at `place` has counted.
+    pub fn counts(&self, place: Served) -> Option<&CacheCounts> {
+        self.cache(place).map(Cache::counts)
+    }
+
+    /// What `access` leaves: the only line missed at `entry`, or several lines are to be asked
+    /// for.
+    #[inline(never)]
+    fn complete(
+        &mut self,
+        entry: Served,
+        first: u64,
+        last: u64,
+        write: bool,
+        who: Requester,
+    ) -> Served {
+        if first == last {
+            return self.miss(entry, first, write, who);
+        }
+        let mut farthest = entry;
+        for line in first..=last {
+            farthest = farthest.max(self.line(entry, line, write, who));
+        }
+        farthest
+    }
+
+    /// Asks the cache at `place` for `line`.
+    fn line(&mut self, place: Served, line: u64, write: bool, who: Requester) -> Served {
+        let Some(Some(cache)) = self.caches.get_mut(place as usize) else {
+            return Served::Memory;
+        };
+        if cache.request(line, write, who) { place } else { self.miss(place, line, write, who) }
+    }
+
+    /// Fetches `line`, which was not in the cache at `place`, from the level behind it.
+    fn miss(&mut self, place: Served, line: u64, write: bool, who: Requester) -> Served {
+        let behind = self.behind(place);
+        let served = self.line(behind, self.line_behind(place, behind, line), false, who);
+        if let Some(Some(cache)) = self.caches.get_mut(place as usize)
+            && let Some(victim) = cache.insert(line, write)
+        {
+            cache.counts.writebacks += 1;
+            self.write_back(behind, self.line_behind(place, behind, victim));
+        }
+        served
+    }
+
+    /// Writes a dirty line of the level in front to the cache at `place`.
+    fn write_back(&mut self, place: Served, line: u64) {
+        let Some(Some(cache)) = self.caches.get_mut(place as usize) else { return };
+        if !cache.touch(line, true)
+            && let Some(victim) = cache.insert(line, true)
+        {
+            cache.counts.writebacks += 1;
+            let behind = self.behind(place);
+            self.write_back(behind, self.line_behind(place, behind, victim));
+        }
+    }
+
+    /// The next place behind `place` that exists.
+    fn behind(&self, place: Served) -> Served {
+        [Served::L2, Served::L3]
+            .into_iter()
+            .find(|&next| next > place && self.cache(next).is_some())
+            .unwrap_or(Served::Memory)
+    }
+
+    /// The line at `behind` that holds `line` of the cache at `place`.
+    fn line_behind(&self, place: Served, behind: Served, line: u64) -> u64 {
+        match (self.cache(place), self.cache(behind)) {
+            (Some(cache), Some(next)) => line >> (next.line_shift - cache.line_shift),
+            _ => line,
+        }
+    }
+
+    fn check_lines(&self) -> Result<(), (Served, GeometryError)> {
+        for (front, next) in [
+            (Served::L1i, Served::L2),
+            (Served::L1i, Served::L3),
+            (Served::L1d, Served::L2),
+            (Served::L1d, Served::L3),
+            (Served::L2, Served::L3),
+        ] {
+            if let (Some(front), Some(cache)) = (self.cache(front), self.cache(next))
+                && cache.line_shift < front.line_shift
+            {
+                let (bytes, front_bytes) = (cache.line_bytes(), front.line_bytes());
+                return Err((next, GeometryError::ShorterLine { bytes, front_bytes }));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Cache {
+    /// Counts a request for `line`, and serves it if the line is there.
+    #[inline]
+    fn request(&mut self, line: u64, write: bool, who: Requester) -> bool {
+        let hit = self.touch(line, write);
+        let requests = match who {
+            Requester::Program(_) => &mut self.counts.program,
+            Requester::Walker => &mut self.counts.walker,
+        };
+        let (asked, missed) = if write {
+            (&mut requests.writes, &mut requests.write_misses)
+        } else {
+            (&mut requests.reads, &mut requests.read_misses)
+        };
+        *asked += 1;
+        *missed += u64::from(!hit);
+        hit
+    }
+}

@@ -1,0 +1,138 @@
+//! A data cache: lines of physical memory in sets, write-back and write-allocate.
+//!
+//! ```text
+//!   phys  |        line number        | offset |
+//!              |          \
+//!         key of SetArray  tag: line number << 1 | dirty
+//! ```
+//!
+//! It knows which lines it holds and which of them are dirty; data it has none. Misses are
+//! completed by a [`Hierarchy`], which fetches the line from below and takes the dirty victim.
+
+mod hierarchy;
+
+pub use hierarchy::{Hierarchy, HierarchyParams, Requester, Served};
+
+use crate::{AnyReplacement, GeometryError, Policy, Replacement, SetArray};
+
+/// The tag of an empty slot: no address has this line number.
+const EMPTY: u64 = u64::MAX;
+
+/// The shape of a data cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheParams {
+    /// Bytes of data that it holds.
+    pub size_bytes: u64,
+    /// Bytes of a line: a power of two.
+    pub line_bytes: u32,
+    /// Ways of a set.
+    pub ways: u32,
+    /// Which line of a full set goes.
+    pub replacement: Policy,
+    /// Start of the sequence of [`Policy::Random`].
+    pub seed: u64,
+}
+
+/// What a cache has been asked by one requester. Hits are what is left without the misses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Requests {
+    /// Lines read.
+    pub reads: u64,
+    /// Lines read that were not there.
+    pub read_misses: u64,
+    /// Lines written.
+    pub writes: u64,
+    /// Lines written that were not there.
+    pub write_misses: u64,
+}
+
+/// What a cache has counted.
+///
+/// A miss of a cache in front is a read here, whatever caused it. Lines that a cache in front
+/// writes back are its writebacks, not this one's writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheCounts {
+    /// Asked by the program.
+    pub program: Requests,
+    /// Asked by the page-table walker.
+    pub walker: Requests,
+    /// Dirty lines that made room and were written to the next level.
+    pub writebacks: u64,
+}
+
+/// A data cache.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    line_shift: u32,
+    sets: SetArray,
+    tags: Box<[u64]>,
+    policy: AnyReplacement,
+    counts: CacheCounts,
+}
+
+impl Cache {
+    /// An empty cache.
+    pub fn new(params: &CacheParams) -> Result<Cache, GeometryError> {
+        let CacheParams { size_bytes, line_bytes, ways, replacement, seed } = *params;
+        if !line_bytes.is_power_of_two() || line_bytes < 4 {
+            return Err(GeometryError::Line { bytes: line_bytes });
+        }
+        if !size_bytes.is_multiple_of(line_bytes.into()) {
+            return Err(GeometryError::Size { bytes: size_bytes, line_bytes });
+        }
+        let sets = SetArray::new(size_bytes / u64::from(line_bytes), ways)?;
+        let ways_of_sets = core::iter::repeat_n(sets.ways(), sets.sets());
+        Ok(Cache {
+            line_shift: line_bytes.trailing_zeros(),
+            tags: vec![EMPTY; sets.entries()].into_boxed_slice(),
+            policy: AnyReplacement::new(replacement, ways_of_sets, seed),
+            sets,
+            counts: CacheCounts::default(),
+        })
+    }
+
+    /// Bytes of a line.
+    pub fn line_bytes(&self) -> u32 {
+        1 << self.line_shift
+    }
+
+    /// What has been counted so far.
+    pub fn counts(&self) -> &CacheCounts {
+        &self.counts
+    }
+
+    /// Whether it holds the line at the physical address `phys`, and if so whether it is dirty.
+    pub fn peek(&self, phys: u64) -> Option<bool> {
+        let line = phys >> self.line_shift;
+        let slot = self.find(line)?;
+        Some(self.tags[slot] & 1 != 0)
+    }
+
+    #[inline]
+    fn find(&self, line: u64) -> Option<usize> {
+        let set = self.sets.set_of(line);
+        self.sets.find(set, line, |slot| self.tags[slot] >> 1 == line)
+    }
+
+    /// Uses `line` if it is there.
+    #[inline]
+    fn touch(&mut self, line: u64, write: bool) -> bool {
+        let Some(slot) = self.find(line) else { return false };
+        self.tags[slot] |= u64::from(write);
+        self.policy.touched(slot);
+        true
+    }
+
+    /// Takes in `line`, which is not there. Gives the line that made room if it was dirty.
+    fn insert(&mut self, line: u64, dirty: bool) -> Option<u64> {
+        let set = self.sets.set_of(line);
+        let slot = match self.sets.empty_slot(set) {
+            Some(slot) => slot,
+            None => self.policy.victim(self.sets.slots(set)),
+        };
+        let old = core::mem::replace(&mut self.tags[slot], line << 1 | u64::from(dirty));
+        self.sets.occupy(slot, line);
+        self.policy.inserted(slot);
+        (old != EMPTY && old & 1 != 0).then_some(old >> 1)
+    }
+}

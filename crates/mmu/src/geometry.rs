@@ -1,0 +1,92 @@
+use core::fmt;
+
+use addr::PageSize;
+
+/// Why a structure of this shape cannot be built. The message says what would be accepted; whose
+/// number it is, and in which file, the caller knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GeometryError {
+    /// A structure without entries.
+    Empty,
+    /// More entries than [`crate::SetArray::ENTRIES_MAX`].
+    TooLarge {
+        /// How many were asked for.
+        entries: u64,
+    },
+    /// The ways do not divide the entries.
+    Ways {
+        /// Entries of the structure.
+        entries: u64,
+        /// Ways asked for.
+        ways: u32,
+    },
+    /// A TLB without an array.
+    NoArrays,
+    /// An array that holds no page size.
+    NoPageSizes,
+    /// A page size that two arrays, or one array twice, would hold.
+    PageSizeTwice(PageSize),
+    /// A line that is no power of two or has fewer than 4 bytes.
+    Line {
+        /// Bytes of the line.
+        bytes: u32,
+    },
+    /// A size that is no whole number of lines.
+    Size {
+        /// Bytes of the cache.
+        bytes: u64,
+        /// Bytes of a line.
+        line_bytes: u32,
+    },
+    /// A cache whose lines are shorter than those of a cache in front of it.
+    ShorterLine {
+        /// Bytes of its line.
+        bytes: u32,
+        /// Bytes of a line in front of it.
+        front_bytes: u32,
+    },
+    /// The cache at which the walker enters does not exist.
+    NoSuchCache(&'static str),
+}
+
+impl fmt::Display for GeometryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            GeometryError::Empty => f.write_str("it has no entries: give it at least one"),
+            GeometryError::TooLarge { entries } => write!(
+                f,
+                "{entries} entries are more than can be simulated: give it at most {}",
+                crate::SetArray::ENTRIES_MAX
+            ),
+            GeometryError::Ways { entries, ways: 0 } => {
+                write!(f, "0 ways hold nothing: write 1 to {entries}")
+            }
+            GeometryError::Ways { entries, ways } => {
+                write!(f, "{entries} entries are no whole number of sets of {ways} ways")
+            }
+            GeometryError::NoArrays => f.write_str("the TLB has no array: give it one"),
+            GeometryError::NoPageSizes => {
+                f.write_str("the array holds no page size: name at least one")
+            }
+            GeometryError::PageSizeTwice(size) => {
+                write!(f, "pages of {size} would be held in two places: name each size once")
+            }
+            GeometryError::Line { bytes } => {
+                write!(f, "a line of {bytes} bytes: write a power of two from 4")
+            }
+            GeometryError::Size { bytes, line_bytes } => {
+                write!(f, "{bytes} bytes are no whole number of {line_bytes}-byte lines")
+            }
+            GeometryError::ShorterLine { bytes, front_bytes } => write!(
+                f,
+                "its lines of {bytes} bytes are shorter than those of {front_bytes} bytes in \
+                 front of it"
+            ),
+            GeometryError::NoSuchCache(name) => {
+                write!(f, "the walker enters at {name}, and there is no such cache")
+            }
+        }
+    }
+}
+
+impl core::error::Error for GeometryError {}

@@ -1,0 +1,36 @@
+//! Least frequently used: the entry with the fewest uses since it came in goes, the one of the
+//! lowest way on a tie. A new entry counts 1.
+
+use core::ops::Range;
+
+use super::{Replacement, lowest};
+
+/// LFU without aging.
+#[derive(Clone, Debug)]
+pub struct Lfu {
+    uses: Box<[u64]>,
+}
+
+impl Lfu {
+    /// For `slots` slots.
+    pub fn new(slots: usize) -> Lfu {
+        Lfu { uses: vec![0; slots].into_boxed_slice() }
+    }
+}
+
+impl Replacement for Lfu {
+    #[inline]
+    fn touched(&mut self, slot: usize) {
+        self.uses[slot] += 1;
+    }
+
+    #[inline]
+    fn inserted(&mut self, slot: usize) {
+        self.uses[slot] = 1;
+    }
+
+    #[inline]
+    fn victim(&mut self, set: Range<usize>) -> usize {
+        lowest(&self.uses, set)
+    }
+}

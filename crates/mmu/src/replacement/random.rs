@@ -1,0 +1,64 @@
+//! Random: every way has the same chance. One seed gives one sequence, so that a run can be
+//! repeated.
+
+use core::ops::Range;
+
+use super::Replacement;
+
+/// Random replacement from a splitmix64 sequence.
+#[derive(Clone, Debug)]
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// The sequence that starts at `seed`.
+    pub fn new(seed: u64) -> Random {
+        Random { state: seed }
+    }
+
+    #[inline]
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.state;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+}
+
+impl Replacement for Random {
+    #[inline]
+    fn touched(&mut self, _slot: usize) {}
+
+    #[inline]
+    fn inserted(&mut self, _slot: usize) {}
+
+    #[inline]
+    fn victim(&mut self, set: Range<usize>) -> usize {
+        // The high half of a product is a remainder without a division; its bias is below
+        // ways / 2^64.
+        let way = (u128::from(self.next()) * set.len() as u128) >> 64;
+        set.start + way as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_comes_up_about_as_often_and_a_seed_repeats_itself() {
+        for ways in [1usize, 2, 3, 12, 48, 64] {
+            let (mut policy, mut again) = (Random::new(7), Random::new(7));
+            let mut counts = vec![0u32; ways];
+            for _ in 0..1000 * ways {
+                let slot = policy.victim(100..100 + ways);
+                assert_eq!(slot, again.victim(100..100 + ways));
+                counts[slot - 100] += 1;
+            }
+            // 1000 draws a way: six standard deviations are 190.
+            assert!(counts.iter().all(|count| (810..1190).contains(count)), "{counts:?}");
+        }
+    }
+}

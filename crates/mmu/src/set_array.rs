@@ -1,0 +1,242 @@
+//! A set-associative array: which slots may hold a key.
+//!
+//! ```text
+//!             set_of(key)                        one byte a way, eight to a word:
+//!   key ----------------------> set 0  | 17 | 00 | 9c | 17 |    0 is an empty slot,
+//!    \                          set 1  | 5e | e2 | 00 | 00 |    255 pads the last word
+//!     \--- fingerprint: 17      set 2  | 17 | 41 | 08 | 5e |
+//! ```
+//!
+//! The owner keeps tags and data, indexed by slot: `set * ways + way`. The array keeps a
+//! fingerprint of each key, compares eight of them at once, and asks the owner only about slots
+//! whose fingerprint fits, so that a search of a fully associative structure costs little more
+//! than one of a set. Fully associative is one set; direct mapped is one way.
+
+use core::ops::Range;
+
+use crate::GeometryError;
+
+const EMPTY: u8 = 0;
+const PAD: u8 = 255;
+const LOW_SEVEN: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
+
+/// The sets, and the fingerprints of what is in them.
+#[derive(Clone, Debug)]
+pub struct SetArray {
+    sets: u64,
+    /// `sets - 1` if that selects a set, for sets that are a power of two.
+    set_mask: Option<u64>,
+    ways: usize,
+    words: usize,
+    fingerprints: Box<[u64]>,
+}
+
+impl SetArray {
+    /// The most entries that an array can have.
+    pub const ENTRIES_MAX: u64 = 1 << 28;
+
+    /// An empty array of `entries` in sets of `ways`; any numbers where one divides the other.
+    pub fn new(entries: u64, ways: u32) -> Result<SetArray, GeometryError> {
+        if entries == 0 {
+            return Err(GeometryError::Empty);
+        }
+        if entries > SetArray::ENTRIES_MAX {
+            return Err(GeometryError::TooLarge { entries });
+        }
+        if ways == 0 || !entries.is_multiple_of(u64::from(ways)) {
+            return Err(GeometryError::Ways { entries, ways });
+        }
+        let sets = entries / u64::from(ways);
+        let ways = ways as usize;
+        let words = ways.div_ceil(8);
+        let mut array = SetArray {
+            sets,
+            set_mask: sets.is_power_of_two().then(|| sets - 1),
+            ways,
+            words,
+            fingerprints: vec![0; words * sets as usize].into_boxed_slice(),
+        };
+        array.clear();
+        Ok(array)
+    }
+
+    /// Sets.
+    pub fn sets(&self) -> usize {
+        self.sets as usize
+    }
+
+    /// Slots of a set.
+    pub fn ways(&self) -> usize {
+        self.ways
+    }
+
+    /// All slots.
+    pub fn entries(&self) -> usize {
+        self.sets as usize * self.ways
+    }
+
+    /// The set that may hold `key`: its low bits where the sets are a power of two, its
+    /// remainder otherwise.
+    #[inline]
+    pub fn set_of(&self, key: u64) -> usize {
+        match self.set_mask {
+            Some(mask) => (key & mask) as usize,
+            None => (key % self.sets) as usize,
+        }
+    }
+
+    /// The slots of `set`.
+    #[inline]
+    pub fn slots(&self, set: usize) -> Range<usize> {
+        set * self.ways..(set + 1) * self.ways
+    }
+
+    /// The first slot of `set`, in way order, that was filled with a key of `key`'s fingerprint
+    /// and that `is_it` accepts.
+    #[inline]
+    pub fn find(
+        &self,
+        set: usize,
+        key: u64,
+        mut is_it: impl FnMut(usize) -> bool,
+    ) -> Option<usize> {
+        let pattern = EACH_BYTE * u64::from(fingerprint(key));
+        let words = &self.fingerprints[set * self.words..][..self.words];
+        for (word, fingerprints) in words.iter().enumerate() {
+            let mut equal = zero_bytes(fingerprints ^ pattern);
+            while equal != 0 {
+                let slot = set * self.ways + word * 8 + equal.trailing_zeros() as usize / 8;
+                if is_it(slot) {
+                    return Some(slot);
+                }
+                equal &= equal - 1;
+            }
+        }
+        None
+    }
+
+    /// The first empty slot of `set`.
+    #[inline]
+    pub fn empty_slot(&self, set: usize) -> Option<usize> {
+        let words = &self.fingerprints[set * self.words..][..self.words];
+        words.iter().enumerate().find_map(|(word, &fingerprints)| {
+            let empty = zero_bytes(fingerprints);
+            (empty != 0).then(|| set * self.ways + word * 8 + empty.trailing_zeros() as usize / 8)
+        })
+    }
+
+    /// Notes that `slot` now holds `key`, whose set it lies in.
+    #[inline]
+    pub fn occupy(&mut self, slot: usize, key: u64) {
+        self.store(slot, fingerprint(key));
+    }
+
+    /// Notes that `slot` is empty.
+    pub fn vacate(&mut self, slot: usize) {
+        self.store(slot, EMPTY);
+    }
+
+    /// Empties every slot.
+    pub fn clear(&mut self) {
+        let used = self.ways % 8;
+        for set in self.fingerprints.chunks_exact_mut(self.words) {
+            set.fill(EACH_BYTE * u64::from(EMPTY));
+            if used != 0 {
+                set[self.words - 1] = (EACH_BYTE * u64::from(PAD)) << (8 * used);
+            }
+        }
+    }
+
+    #[inline]
+    fn store(&mut self, slot: usize, fingerprint: u8) {
+        let (set, way) = (slot / self.ways, slot % self.ways);
+        let word = &mut self.fingerprints[set * self.words + way / 8];
+        let shift = 8 * (way % 8);
+        *word = *word & !(0xff << shift) | u64::from(fingerprint) << shift;
+    }
+}
+
+/// One byte of a key's hash, never that of an empty slot or of padding.
+#[inline]
+fn fingerprint(key: u64) -> u8 {
+    // The multiplier is 2^64 over the golden ratio: it spreads neighbouring keys evenly.
+    let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    (hash as u8).clamp(EMPTY + 1, PAD - 1)
+}
+
+/// The top bit of every byte of `word` that is zero, and no other bit.
+#[inline]
+fn zero_bytes(word: u64) -> u64 {
+    // Adding 127 to the low seven bits carries into the top bit unless they are all zero, and
+    // never into the next byte.
+    !(((word & LOW_SEVEN) + LOW_SEVEN) | word | LOW_SEVEN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_bytes_finds_each_zero_byte_and_nothing_else() {
+        for low in 0..=255u64 {
+            for high in [0, 1, 127, 128, 129, 255u64] {
+                let word = low | high << 8 | 0x80 << 16 | 0x01_00_01_7f_ff << 24;
+                let expected = (0..8)
+                    .filter(|byte| word >> (8 * byte) & 0xff == 0)
+                    .fold(0, |bits, byte| bits | 0x80 << (8 * byte));
+                assert_eq!(zero_bytes(word), expected, "{word:#x}");
+            }
+        }
+    }
+
+    /// Every geometry up to 5 sets of 20 ways, filled and emptied way by way.
+    #[test]
+    fn every_small_geometry_finds_what_it_holds_and_only_that() {
+        for sets in 1..=5u64 {
+            for ways in 1..=20u32 {
+                let mut array = SetArray::new(sets * u64::from(ways), ways).unwrap();
+                let mut keys = vec![None; array.entries()];
+                for round in 0..u64::from(ways) {
+                    for set in 0..sets as usize {
+                        let slot = array.empty_slot(set).unwrap();
+                        assert_eq!(slot, array.slots(set).start + round as usize);
+                        let key = round * 977 * sets + set as u64;
+                        assert_eq!(array.set_of(key), set);
+                        array.occupy(slot, key);
+                        keys[slot] = Some(key);
+                        for known in keys.iter().flatten() {
+                            let found = array.find(array.set_of(*known), *known, |slot| {
+                                keys[slot] == Some(*known)
+                            });
+                            assert_eq!(found.and_then(|slot| keys[slot]), Some(*known));
+                        }
+                    }
+                }
+                for set in 0..array.sets() {
+                    assert_eq!(array.empty_slot(set), None);
+                    let slot = array.slots(set).end - 1;
+                    array.vacate(slot);
+                    assert_eq!(array.empty_slot(set), Some(slot));
+                    let key = keys[slot].unwrap();
+                    assert_eq!(array.find(set, key, |other| other == slot), None);
+                }
+                array.clear();
+                assert!((0..array.sets()).all(|set| array.empty_slot(set).is_some()));
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_geometries_are_refused() {
+        for (entries, ways, error) in [
+            (0, 1, GeometryError::Empty),
+            (8, 0, GeometryError::Ways { entries: 8, ways: 0 }),
+            (8, 3, GeometryError::Ways { entries: 8, ways: 3 }),
+            (4, 8, GeometryError::Ways { entries: 4, ways: 8 }),
+            (1 << 40, 4, GeometryError::TooLarge { entries: 1 << 40 }),
+        ] {
+            assert_eq!(SetArray::new(entries, ways).unwrap_err(), error);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+use addr::{Asid, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+
+/// What a TLB is to hold: the translation of a page, or of two adjacent pages under one tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The page; in a paired TLB either page of the pair.
+    pub page: Page,
+    /// The space it belongs to.
+    pub asid: Asid,
+    /// Whether it serves every space.
+    pub global: bool,
+    /// What it allows.
+    pub rights: Rights,
+    /// Its frame. In a paired TLB the frames of the even and of the odd page; a page without a
+    /// frame misses. In any other the first is the page's and the second is not looked at.
+    pub frames: [Option<PhysAddr>; 2],
+}
+
+impl Entry {
+    /// A single page's translation.
+    #[inline]
+    pub fn single(page: Page, frame: PhysAddr, asid: Asid, global: bool, rights: Rights) -> Entry {
+        Entry { page, asid, global, rights, frames: [Some(frame), None] }
+    }
+}
+
+/// What a lookup finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hit {
+    /// Where the address lies in physical memory.
+    pub phys: PhysAddr,
+    /// What the filler wrote on the entry.
+    pub label: u32,
+    /// What is allowed there. Whether that suffices is the caller's to judge.
+    pub rights: Rights,
+    /// The size of the page.
+    pub size: PageSize,
+    /// Whether the entry serves every space.
+    pub global: bool,
+}
+
+impl Hit {
+    /// The frame that the address lies in.
+    #[inline]
+    pub fn frame(&self) -> PhysAddr {
+        self.phys.align_down(self.size)
+    }
+
+    /// The entry that another TLB is filled with, where `va` in the space `asid` was looked up:
+    /// the one page, even if this TLB's entry maps two.
+    #[inline]
+    pub fn entry(&self, va: VirtAddr, asid: Asid) -> Entry {
+        Entry::single(va.page(self.size), self.frame(), asid, self.global, self.rights)
+    }
+}
+
+/// What an entry did, handed out when it goes and by [`crate::Tlb::drain`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Evicted {
+    /// Its page; of a pair the even one.
+    pub page: Page,
+    /// The space it was filled for.
+    pub asid: Asid,
+    /// What the filler wrote on it.
+    pub label: u32,
+    /// Its hits by [`Kind`], since it was filled or last handed out.
+    pub hits: [u64; Kind::COUNT],
+}
+
+/// Bit of `Slot::flags` above the rights: the entry serves every space.
+const GLOBAL: u8 = 1 << 4;
+/// Bits of `Slot::flags` that say which frames there are.
+const FRAMES: [u8; 2] = [1 << 5, 1 << 6];
+
+/// A place for an entry: all that a hit needs in one line of the host's cache.
+///
+/// It matches an address if `address & mask == base`. The mask covers one page, or both pages
+/// of a pair that has two frames. No address matches an empty slot.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub(super) struct Slot {
+    base: u64,
+    mask: u64,
+    frames: [u64; 2],
+    pub(super) hits: [u64; Kind::COUNT],
+    label: u32,
+    asid: Asid,
+    size: PageSize,
+    flags: u8,
+}
+
+impl Slot {
+    pub(super) const EMPTY: Slot = Slot {
+        base: 1,
+        mask: 0,
+        frames: [0; 2],
+        hits: [0; Kind::COUNT],
+        label: 0,
+        asid: Asid(0),
+        size: PageSize::SIZE_4K,
+        flags: 0,
+    };
+
+    /// The slot that holds `entry`. There must be a frame that counts.
+    pub(super) fn new(entry: &Entry, label: u32, paired: bool) -> Slot {
+        let size = entry.page.size();
+        let start = entry.page.start().get();
+        let global = if entry.global { GLOBAL } else { 0 };
+        let mut slot = Slot {
+            base: start,
+            mask: !size.mask(),
+            frames: entry.frames.map(|frame| frame.unwrap_or_default().get()),
+            hits: [0; Kind::COUNT],
+            label,
+            asid: entry.asid,
+            size,
+            flags: entry.rights.bits() | global,
+        };
+        if paired {
+            let even = start & !size.bytes();
+            (slot.base, slot.mask) = match entry.frames {
+                [Some(_), Some(_)] => (even, slot.mask & !size.bytes()),
+                [Some(_), None] => (even, slot.mask),
+                [None, _] => (even | size.bytes(), slot.mask),
+            };
+            for (bit, frame) in FRAMES.into_iter().zip(entry.frames) {
+                slot.flags |= if frame.is_some() { bit } else { 0 };
+            }
+        } else {
+            slot.flags |= FRAMES[0];
+        }
+        slot
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.mask == 0
+    }
+
+    /// Whether it translates `addr`, in a space that the caller compares.
+    #[inline]
+    pub(super) fn covers(&self, addr: VirtAddr) -> bool {
+        addr.get() & self.mask == self.base
+    }
+
+    /// Whether it holds an entry of this size, and of this number if numbers are counted in
+    /// units of `1 << shift` bytes.
+    pub(super) fn is_tagged(&self, size: PageSize, number: u64, shift: u32) -> bool {
+        !self.is_empty() && self.size == size && self.base >> shift == number
+    }
+
+    #[inline]
+    pub(super) fn serves(&self, asid: Asid) -> bool {
+        self.asid == asid || self.is_global()
+    }
+
+    #[inline]
+    pub(super) fn is_global(&self) -> bool {
+        self.flags & GLOBAL != 0
+    }
+
+    pub(super) fn asid(&self) -> Asid {
+        self.asid
+    }
+
+    pub(super) fn size(&self) -> PageSize {
+        self.size
+    }
+
+    /// What a lookup of `addr`, which it covers, gives.
+    #[inline]
+    pub(super) fn hit(&self, addr: VirtAddr, paired: bool) -> Hit {
+        let half = usize::from(paired) & (addr.get() >> self.size.shift()) as usize;
+        Hit {
+            phys: PhysAddr::new(self.frames[half] | addr.offset_in(self.size)),
+            label: self.label,
+            rights: Rights::from_bits(self.flags),
+            size: self.size,
+            global: self.is_global(),
+        }
+    }
+
+    pub(super) fn page(&self, paired: bool) -> Page {
+        let even = if paired { self.base & !self.size.bytes() } else { self.base };
+        VirtAddr::new(even).page(self.size)
+    }
+
+    pub(super) fn entry(&self, paired: bool) -> Entry {
+        let frame = |half: usize| {
+            (self.flags & FRAMES[half] != 0).then(|| PhysAddr::new(self.frames[half]))
+        };
+        Entry {
+            page: self.page(paired),
+            asid: self.asid,
+            global: self.is_global(),
+            rights: Rights::from_bits(self.flags),
+            frames: [frame(0), frame(1)],
+        }
+    }
+
+    /// Whether its page, or a page of its pair, has a byte in `range`.
+    pub(super) fn touches(&self, range: VirtRange, paired: bool) -> bool {
+        let even = self.page(paired);
+        let bytes = even.size().bytes() << u32::from(paired);
+        let last = even.start().get() + (bytes - 1);
+        even.start() <= range.last() && range.start().get() <= last
+    }
+
+    pub(super) fn label(&self) -> u32 {
+        self.label
+    }
+
+    /// What it did since it was last asked.
+    pub(super) fn take_hits(&mut self, paired: bool) -> Evicted {
+        Evicted {
+            page: self.page(paired),
+            asid: self.asid,
+            label: self.label,
+            hits: core::mem::take(&mut self.hits),
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Slot>() == 64);

@@ -1,0 +1,491 @@
+//! The TLB: translations of recently used pages, tagged by page, page size and ASID.
+//!
+//! ```text
+//!            +-- hints: page -> slot --- covers va? --- yes: hit, counted in the slot
+//!   va ------+                              | no
+//!            +-- for each page size that lives here, smallest first:
+//!                   array -> set -> fingerprints -> slots: size, page and ASID equal? hit
+//! ```
+//!
+//! The hint table is no hardware: it remembers in which slot a page was found last, so that the
+//! usual hit neither selects a set nor compares tags, however associative the TLB is. A hint is
+//! always checked against the slot itself, and hints are dropped when another ASID comes, so a
+//! lookup gives what a search would give.
+//!
+//! A TLB never consults the page table. An entry stays, right or wrong, until it is replaced or
+//! flushed. If entries of several sizes cover an address, the smallest page wins.
+//!
+//! Hits are counted in the slot that served them and handed out when its entry goes: what an
+//! access costs does not depend on how finely hits are told apart later.
+
+mod entry;
+mod hints;
+mod params;
+
+use addr::{Asid, Kind, PageSize, VirtAddr, VirtRange};
+
+pub use entry::{Entry, Evicted, Hit};
+pub use params::{ArrayParams, TlbParams};
+
+use crate::{AnyReplacement, GeometryError, Replacement, SetArray};
+use entry::Slot;
+use hints::Hints;
+
+/// Of a range of at most so many of the smallest pages, each is searched for; for a longer one
+/// all slots are looked at.
+const FLUSH_PAGES_MAX: usize = 8;
+
+/// What a TLB has counted. Lookups are hits and misses together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TlbCounts {
+    /// Lookups that found an entry, by [`Kind`].
+    pub hits: [u64; Kind::COUNT],
+    /// Lookups that found none, by [`Kind`].
+    pub misses: [u64; Kind::COUNT],
+    /// Entries put in.
+    pub fills: u64,
+    /// Entries that made room for another page's.
+    pub evictions: u64,
+    /// Entries flushed.
+    pub flushed: u64,
+}
+
+/// A TLB.
+#[derive(Clone, Debug)]
+pub struct Tlb {
+    /// Whose entries the hints lead to.
+    space: Asid,
+    hints: Hints,
+    slots: Box<[Slot]>,
+    policy: TlbPolicy,
+    paired: bool,
+    misses: [u64; Kind::COUNT],
+    arrays: Box<[Array]>,
+    /// By shift of a page size: the array that holds it.
+    array_of: [Option<u8>; 64],
+    /// By shift of a page size: how many entries there are of it.
+    live: [u32; 64],
+    /// The bits of the shifts of which there are any.
+    live_sizes: u64,
+    /// Hits that have been handed out; fills, evictions and flushes. Misses are above.
+    retired: TlbCounts,
+}
+
+#[derive(Clone, Debug)]
+struct Array {
+    sets: SetArray,
+    /// The TLB's number for the first slot of the array.
+    first: usize,
+}
+
+impl Tlb {
+    /// An empty TLB.
+    pub fn new(params: &TlbParams) -> Result<Tlb, GeometryError> {
+        let mut first = 0;
+        let mut arrays = Vec::new();
+        for sets in params.check()? {
+            let entries = sets.entries();
+            arrays.push(Array { sets, first });
+            first += entries;
+        }
+        let mut array_of = [None; 64];
+        for (number, array) in params.arrays.iter().enumerate() {
+            for size in &array.page_sizes {
+                array_of[size.shift() as usize] = Some(number as u8);
+            }
+        }
+        let granule = params.smallest_page_size()?;
+        Ok(Tlb {
+            space: Asid(0),
+            hints: Hints::new(granule),
+            slots: vec![Slot::EMPTY; first].into_boxed_slice(),
+            policy: TlbPolicy::new(params, &arrays),
+            paired: params.paired,
+            misses: [0; Kind::COUNT],
+            arrays: arrays.into_boxed_slice(),
+            array_of,
+            live: [0; 64],
+            live_sizes: 0,
+            retired: TlbCounts::default(),
+        })
+    }
+
+    /// Whether it holds pages of `size`.
+    #[inline]
+    pub fn holds(&self, size: PageSize) -> bool {
+        self.array_of[size.shift() as usize].is_some()
+    }
+
+    /// Whether an entry maps two adjacent pages.
+    pub fn is_paired(&self) -> bool {
+        self.paired
+    }
+
+    /// Looks `va` up for an access of `kind` in the space `asid`, and counts it.
+    #[inline]
+    pub fn lookup(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Option<Hit> {
+        if asid != self.space {
+            self.enter(asid);
+        }
+        let index = self.hints.get(va);
+        if let Some(slot) = self.slots.get_mut(index)
+            && slot.covers(va)
+        {
+            slot.hits[kind as usize] += 1;
+            self.policy.touched(index);
+            return Some(slot.hit(va, self.paired));
+        }
+        self.search_counted(va, kind)
+    }
+
+    /// Makes `entry` part of the TLB, with `label` on it, and hands out what had to go: the
+    /// entry of the same tag, or else, where its set is full, the policy's victim. Says whether
+    /// the TLB holds pages of this size at all; if not, nothing happens.
+    pub fn fill(&mut self, entry: &Entry, label: u32, evicted: &mut impl FnMut(Evicted)) -> bool {
+        let size = entry.page.size();
+        let Some(array) = self.array_of[size.shift() as usize] else { return false };
+        let counting_frames = if self.paired { &entry.frames[..] } else { &entry.frames[..1] };
+        if counting_frames.iter().all(Option::is_none) {
+            return false;
+        }
+        let array = array as usize;
+        let number = self.number(entry.page.start(), size);
+        let set = self.arrays[array].sets.set_of(number);
+        let slot = self.make_room(entry, array, set, number, evicted);
+        self.slots[slot] = Slot::new(entry, label, self.paired);
+        let Array { sets, first } = &mut self.arrays[array];
+        sets.occupy(slot - *first, number);
+        self.policy.inserted(slot);
+        self.note_live(size);
+        self.retired.fills += 1;
+        self.update_hints(entry, slot);
+        true
+    }
+
+    /// Forgets what translates `va` in `asid`, whatever its page size; global entries too, and
+    /// of a pair both pages. Gives the number of entries.
+    pub fn flush_page(
+        &mut self,
+        va: VirtAddr,
+        asid: Asid,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> u64 {
+        let mut flushed = 0;
+        for size in sizes(self.live_sizes) {
+            let number = self.number(va, size);
+            let Some(array) = self.array_of[size.shift() as usize] else { continue };
+            let set = self.arrays[array as usize].sets.set_of(number);
+            while let Some(slot) =
+                self.find_tagged(array as usize, set, size, number, |slot| slot.serves(asid))
+            {
+                self.flush_slot(slot, evicted);
+                flushed += 1;
+            }
+        }
+        flushed
+    }
+
+    /// Forgets what translates any address of `range` in `asid`, as [`Tlb::flush_page`] does.
+    pub fn flush_range(
+        &mut self,
+        range: VirtRange,
+        asid: Asid,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> u64 {
+        let pages = range.pages(self.hints.granule());
+        if pages.clone().nth(FLUSH_PAGES_MAX).is_none() {
+            return pages.map(|page| self.flush_page(page.start(), asid, evicted)).sum();
+        }
+        let paired = self.paired;
+        self.flush_where(|slot| slot.serves(asid) && slot.touches(range, paired), evicted)
+    }
+
+    /// Forgets every entry of `asid` that is not global. Gives their number.
+    pub fn flush_asid(&mut self, asid: Asid, evicted: &mut impl FnMut(Evicted)) -> u64 {
+        self.flush_where(|slot| !slot.is_global() && slot.asid() == asid, evicted)
+    }
+
+    /// Forgets every entry that is not global. Gives their number.
+    pub fn flush_non_global(&mut self, evicted: &mut impl FnMut(Evicted)) -> u64 {
+        self.flush_where(|slot| !slot.is_global(), evicted)
+    }
+
+    /// Forgets everything. Gives the number of entries.
+    pub fn flush_all(&mut self, evicted: &mut impl FnMut(Evicted)) -> u64 {
+        self.flush_where(|_| true, evicted)
+    }
+
+    /// Hands out the hits of the entries that have some, and keeps the entries: at the end of a
+    /// run, or before labels change their meaning.
+    pub fn drain(&mut self, evicted: &mut impl FnMut(Evicted)) {
+        for slot in self.slots.iter_mut().filter(|slot| !slot.is_empty()) {
+            if slot.hits.iter().any(|&hits| hits != 0) {
+                retire(&mut self.retired, slot, self.paired, evicted);
+            }
+        }
+    }
+
+    /// What translates `va` in `asid`, and its label, without counting or touching anything.
+    pub fn peek(&self, va: VirtAddr, asid: Asid) -> Option<(Entry, u32)> {
+        let slot = &self.slots[self.search(va, asid)?];
+        Some((slot.entry(self.paired), slot.label()))
+    }
+
+    /// All entries with their labels, in the order of the slots.
+    pub fn entries(&self) -> impl Iterator<Item = (Entry, u32)> {
+        self.slots
+            .iter()
+            .filter(|slot| !slot.is_empty())
+            .map(|slot| (slot.entry(self.paired), slot.label()))
+    }
+
+    /// What has been counted so far.
+    pub fn counts(&self) -> TlbCounts {
+        let mut counts = TlbCounts { misses: self.misses, ..self.retired };
+        for slot in &self.slots {
+            for (sum, hits) in counts.hits.iter_mut().zip(slot.hits) {
+                *sum += hits;
+            }
+        }
+        counts
+    }
+
+    /// The number by which the page of `size` at `va` selects its set.
+    #[inline]
+    fn number(&self, va: VirtAddr, size: PageSize) -> u64 {
+        va.get() >> self.number_shift(size)
+    }
+
+    #[inline]
+    fn number_shift(&self, size: PageSize) -> u32 {
+        size.shift() + u32::from(self.paired)
+    }
+
+    #[cold]
+    fn enter(&mut self, asid: Asid) {
+        self.space = asid;
+        self.hints.clear();
+    }
+
+    #[inline(never)]
+    fn search_counted(&mut self, va: VirtAddr, kind: Kind) -> Option<Hit> {
+        let Some(index) = self.search(va, self.space) else {
+            self.misses[kind as usize] += 1;
+            return None;
+        };
+        self.hints.set(va, index);
+        self.policy.touched(index);
+        let slot = &mut self.slots[index];
+        slot.hits[kind as usize] += 1;
+        Some(slot.hit(va, self.paired))
+    }
+
+    /// The slot that translates `va` in `asid`, found without hints.
+    #[inline]
+    fn search(&self, va: VirtAddr, asid: Asid) -> Option<usize> {
+        sizes(self.live_sizes).find_map(|size| {
+            let Array { sets, first } =
+                &self.arrays[self.array_of[size.shift() as usize]? as usize];
+            let number = self.number(va, size);
+            let found = sets.find(sets.set_of(number), number, |slot| {
+                let slot = &self.slots[first + slot];
+                slot.covers(va) && slot.size() == size && slot.serves(asid)
+            });
+            found.map(|slot| first + slot)
+        })
+    }
+
+    /// The slot of an entry with this tag that `accepts` likes.
+    fn find_tagged(
+        &self,
+        array: usize,
+        set: usize,
+        size: PageSize,
+        number: u64,
+        accepts: impl Fn(&Slot) -> bool,
+    ) -> Option<usize> {
+        let Array { sets, first } = &self.arrays[array];
+        let shift = self.number_shift(size);
+        let found = sets.find(set, number, |slot| {
+            let slot = &self.slots[first + slot];
+            slot.is_tagged(size, number, shift) && accepts(slot)
+        });
+        found.map(|slot| first + slot)
+    }
+
+    /// An empty slot for `entry`: after this, no entry is left that a lookup could confuse with
+    /// it.
+    fn make_room(
+        &mut self,
+        entry: &Entry,
+        array: usize,
+        set: usize,
+        number: u64,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> usize {
+        let size = entry.page.size();
+        let mut same = None;
+        while let Some(slot) = self
+            .find_tagged(array, set, size, number, |slot| entry.global || slot.serves(entry.asid))
+        {
+            self.remove(slot, evicted);
+            same = same.or(Some(slot));
+        }
+        if let Some(slot) = same {
+            return slot;
+        }
+        let Array { sets, first } = &self.arrays[array];
+        if let Some(slot) = sets.empty_slot(set) {
+            return first + slot;
+        }
+        let slots = sets.slots(set);
+        let victim = self.policy.victim(first + slots.start..first + slots.end);
+        self.remove(victim, evicted);
+        self.retired.evictions += 1;
+        victim
+    }
+
+    /// Keeps the hints true after `slot` was filled with `entry`.
+    #[inline]
+    fn update_hints(&mut self, entry: &Entry, slot: usize) {
+        let size = entry.page.size();
+        // A hint for this slot may still lead here from when it held an entry of the space that
+        // the hints are for.
+        if entry.asid != self.space && !entry.global {
+            self.hints.clear();
+            return;
+        }
+        // Smaller pages win: hints that lead from addresses in this page to a larger one are
+        // now false. A single page of the hints' granule has one hint; of others, all go.
+        let one_hint = size == self.hints.granule() && !self.paired;
+        let larger_sizes = self.live_sizes & !((2 << size.shift()) - 1);
+        if larger_sizes != 0 && !one_hint {
+            self.hints.clear();
+        }
+        if one_hint {
+            self.hints.set(entry.page.start(), slot);
+        }
+    }
+
+    fn flush_where(
+        &mut self,
+        mut goes: impl FnMut(&Slot) -> bool,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> u64 {
+        let mut flushed = 0;
+        for slot in 0..self.slots.len() {
+            if !self.slots[slot].is_empty() && goes(&self.slots[slot]) {
+                self.flush_slot(slot, evicted);
+                flushed += 1;
+            }
+        }
+        flushed
+    }
+
+    fn flush_slot(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
+        self.remove(slot, evicted);
+        self.retired.flushed += 1;
+    }
+
+    fn remove(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
+        let size = self.slots[slot].size();
+        retire(&mut self.retired, &mut self.slots[slot], self.paired, evicted);
+        self.slots[slot] = Slot::EMPTY;
+        if let Some(array) = self.array_of[size.shift() as usize] {
+            let Array { sets, first } = &mut self.arrays[array as usize];
+            sets.vacate(slot - *first);
+        }
+        let live = &mut self.live[size.shift() as usize];
+        *live -= 1;
+        if *live == 0 {
+            self.live_sizes &= !(1 << size.shift());
+        }
+    }
+
+    fn note_live(&mut self, size: PageSize) {
+        self.live[size.shift() as usize] += 1;
+        self.live_sizes |= 1 << size.shift();
+    }
+}
+
+fn retire(
+    retired: &mut TlbCounts,
+    slot: &mut Slot,
+    paired: bool,
+    evicted: &mut impl FnMut(Evicted),
+) {
+    let gone = slot.take_hits(paired);
+    for (sum, hits) in retired.hits.iter_mut().zip(gone.hits) {
+        *sum += hits;
+    }
+    evicted(gone);
+}
+
+/// The page sizes whose shifts are bits of `shifts`, ascending.
+#[inline]
+fn sizes(shifts: u64) -> impl Iterator<Item = PageSize> {
+    let mut left = shifts;
+    core::iter::from_fn(move || {
+        let shift = left.trailing_zeros() as u8;
+        left &= left.wrapping_sub(1);
+        PageSize::from_shift(shift)
+    })
+}
+
+/// The policy of a TLB: one for all slots, or one an array where they differ.
+#[derive(Clone, Debug)]
+enum TlbPolicy {
+    Same(AnyReplacement),
+    PerArray { array_of_slot: Box<[u8]>, policies: Box<[AnyReplacement]> },
+}
+
+impl TlbPolicy {
+    fn new(params: &TlbParams, arrays: &[Array]) -> TlbPolicy {
+        let ways_of_sets = arrays
+            .iter()
+            .flat_map(|array| core::iter::repeat_n(array.sets.ways(), array.sets.sets()));
+        let mut policies = params
+            .arrays
+            .iter()
+            .map(|array| AnyReplacement::new(array.replacement, ways_of_sets.clone(), array.seed));
+        if params.arrays.iter().all(|array| array.replacement == params.arrays[0].replacement)
+            && let Some(policy) = policies.next()
+        {
+            return TlbPolicy::Same(policy);
+        }
+        TlbPolicy::PerArray {
+            array_of_slot: (0u8..)
+                .zip(arrays)
+                .flat_map(|(number, array)| core::iter::repeat_n(number, array.sets.entries()))
+                .collect(),
+            policies: policies.collect(),
+        }
+    }
+
+    #[inline]
+    fn of(&mut self, slot: usize) -> &mut AnyReplacement {
+        match self {
+            TlbPolicy::Same(policy) => policy,
+            TlbPolicy::PerArray { array_of_slot, policies } => {
+                &mut policies[array_of_slot[slot] as usize]
+            }
+        }
+    }
+}
+
+impl Replacement for TlbPolicy {
+    #[inline]
+    fn touched(&mut self, slot: usize) {
+        self.of(slot).touched(slot);
+    }
+
+    #[inline]
+    fn inserted(&mut self, slot: usize) {
+        self.of(slot).inserted(slot);
+    }
+
+    #[inline]
+    fn victim(&mut self, set: core::ops::Range<usize>) -> usize {
+        self.of(set.start).victim(set)
+    }
+}
