@@ -1,3 +1,5 @@
+use core::ops::{AddAssign, SubAssign};
+
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::{Error, Fault, Flush, Frames, Memory, Node, Reference, Translation};
@@ -56,6 +58,20 @@ pub struct Footprint {
     pub table_bytes: u64,
     /// In frames taken for them, used or not.
     pub frame_bytes: u64,
+}
+
+impl AddAssign for Footprint {
+    fn add_assign(&mut self, other: Footprint) {
+        self.table_bytes += other.table_bytes;
+        self.frame_bytes += other.frame_bytes;
+    }
+}
+
+impl SubAssign for Footprint {
+    fn sub_assign(&mut self, other: Footprint) {
+        self.table_bytes -= other.table_bytes;
+        self.frame_bytes -= other.frame_bytes;
+    }
 }
 
 /// A page table of any organisation, with all of its spaces.

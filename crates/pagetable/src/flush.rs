@@ -51,9 +51,9 @@ impl Flush {
         Flush { space, scope: Scope::Nothing, sizes: 0, global: false, tables: Vec::new() }
     }
 
-    /// A token that asks for all of `space` to be forgotten.
-    pub const fn whole(space: Space) -> Flush {
-        Flush { space, scope: Scope::Space, sizes: 0, global: false, tables: Vec::new() }
+    /// A token that asks for all of `space` to be forgotten, with global pages or without.
+    pub const fn whole(space: Space, global: bool) -> Flush {
+        Flush { space, scope: Scope::Space, sizes: 0, global, tables: Vec::new() }
     }
 
     /// The space whose translations they are.

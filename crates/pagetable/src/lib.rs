@@ -23,13 +23,20 @@ extern crate alloc;
 mod contract;
 mod error;
 mod flush;
+mod format;
+mod radix;
+mod spaces;
 mod sparse;
 mod walk;
+mod x86_64;
 
 pub use addr::{Frames, Memory, OutOfFrames};
 
 pub use contract::{Footprint, Mapping, PageTable, Space, Tree, Usage};
 pub use error::{Error, Unfit};
 pub use flush::{Flush, Scope};
+pub use format::{Entry, Format};
+pub use radix::Radix;
 pub use sparse::SparseMemory;
 pub use walk::{Fault, Node, Reference, Translation};
+pub use x86_64::{X86_64, X86Entries};

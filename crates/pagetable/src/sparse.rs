@@ -63,29 +63,26 @@ impl SparseMemory {
 
     #[inline]
     fn word_mut(&mut self, addr: PhysAddr) -> &mut u64 {
-        let present = self
-            .directories
-            .get(directory_index(addr))
-            .is_some_and(|slot| slot.as_ref().is_some_and(|d| d[frame_index(addr)].is_some()));
-        if !present {
-            self.populate(addr);
+        &mut self.frame_mut(addr)[word_index(addr)]
+    }
+
+    #[inline]
+    fn frame_mut(&mut self, addr: PhysAddr) -> &mut [u64; WORDS] {
+        let index = directory_index(addr);
+        if index >= self.directories.len() {
+            self.grow(addr);
         }
-        let directory = self.directories[directory_index(addr)].as_mut();
-        let frame = directory.and_then(|directory| directory[frame_index(addr)].as_mut());
-        &mut frame.expect("the frame was populated above")[word_index(addr)]
+        let directory = self.directories[index].get_or_insert_with(new_directory);
+        directory[frame_index(addr)].get_or_insert_with(|| {
+            self.frames += 1;
+            new_frame()
+        })
     }
 
     #[cold]
-    fn populate(&mut self, addr: PhysAddr) {
+    fn grow(&mut self, addr: PhysAddr) {
         self.check(addr);
-        let index = directory_index(addr);
-        if index >= self.directories.len() {
-            self.directories.resize_with(index + 1, || None);
-        }
-        let directory = self.directories[index]
-            .get_or_insert_with(|| (0..DIRECTORY_FRAMES).map(|_| None).collect());
-        directory[frame_index(addr)] = Some(Box::new([0; WORDS]));
-        self.frames += 1;
+        self.directories.resize_with(directory_index(addr) + 1, || None);
     }
 
     fn check(&self, addr: PhysAddr) {
@@ -142,14 +139,20 @@ impl Memory for SparseMemory {
             let addr = start.wrapping_add(offset);
             let first = word_index(addr);
             let words = (WORDS - first).min(((bytes - offset) >> WORD_SHIFT) as usize);
-            self.word_mut(addr);
-            let directory = self.directories[directory_index(addr)].as_mut();
-            if let Some(frame) = directory.and_then(|d| d[frame_index(addr)].as_mut()) {
-                frame[first..first + words].fill(0);
-            }
+            self.frame_mut(addr)[first..first + words].fill(0);
             offset += (words as u64) << WORD_SHIFT;
         }
     }
+}
+
+#[cold]
+fn new_directory() -> Directory {
+    (0..DIRECTORY_FRAMES).map(|_| None).collect()
+}
+
+#[cold]
+fn new_frame() -> Frame {
+    Box::new([0; WORDS])
 }
 
 #[inline]

@@ -1,0 +1,139 @@
+//! Where the bits of a radix table's entries are: all that differs from one radix format to the
+//! next, apart from the algorithms over them.
+
+use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+
+use crate::{Translation, Unfit, Usage};
+
+/// An entry, decoded for the OS.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Entry {
+    /// Nothing.
+    Empty,
+    /// A table of the next lower level.
+    Table(PhysAddr),
+    /// A page, which may be one that hardware sees as not present.
+    Page,
+}
+
+/// The entry layout and geometry of a radix tree.
+///
+/// Levels count down to 1 as in [`crate::Reference::level`]. An entry is passed as the 64 bits
+/// that it takes in memory, or its 32 with zeros above. The laws, for every level and value:
+///
+/// * zero is [`Entry::Empty`], and nothing else that these functions make is;
+/// * [`Format::translation`] of [`Format::page`] gives back frame, rights and global bit;
+/// * [`Format::decode`] of [`Format::table`] gives back the table, [`Format::population`] the
+///   population; neither depends on the other, nor on the usage bits.
+pub trait Format {
+    /// Tables on the way from the root to a base page.
+    fn levels(&self) -> u8;
+
+    /// The page sizes that have entries, ascending.
+    fn page_sizes(&self) -> &[PageSize];
+
+    /// The virtual addresses that it covers, ascending. Within one of them the index into the
+    /// root ascends with the address.
+    fn spans(&self) -> &[VirtRange];
+
+    /// Whether some span holds `addr`.
+    fn holds(&self, addr: VirtAddr) -> bool;
+
+    /// log2 of the bytes of virtual memory that one entry of a table at `level` covers.
+    fn entry_shift(&self, level: u8) -> u32;
+
+    /// The bytes of a table at `level`, a power of two.
+    fn table_size(&self, level: u8) -> PageSize;
+
+    /// Where in a table at `level` the entry for `addr` lies, in bytes.
+    fn entry_offset(&self, level: u8, addr: VirtAddr) -> u64;
+
+    /// The bytes of one entry at `level`: 4 or 8.
+    fn entry_bytes(&self, level: u8) -> u8;
+
+    /// The size of a page whose entry is at `level`.
+    fn page_size(&self, level: u8) -> PageSize;
+
+    /// Whether entries can name the `bytes` bytes of physical memory from `start`.
+    fn holds_frame(&self, start: PhysAddr, bytes: u64) -> bool;
+
+    /// Whether page entries can express `rights`.
+    fn check_rights(&self, rights: Rights) -> Result<(), Unfit>;
+
+    /// What the entry is to the OS.
+    fn decode(&self, entry: u64, level: u8) -> Entry;
+
+    /// Whether hardware takes the entry as valid.
+    fn present(&self, entry: u64) -> bool;
+
+    /// What an entry that leads to a table allows below it.
+    fn table_rights(&self, entry: u64) -> Rights;
+
+    /// The entry for a table that holds `population` entries.
+    fn table(&self, table: PhysAddr, population: u64) -> u64;
+
+    /// How many entries of the table behind this entry are not empty: kept in bits that
+    /// hardware ignores, so that a table is freed when its last page goes, without a search.
+    fn population(&self, entry: u64) -> u64;
+
+    /// The entry with another population.
+    fn with_population(&self, entry: u64, population: u64) -> u64;
+
+    /// The entry for a page at `level`, never referenced.
+    fn page(&self, level: u8, frame: PhysAddr, rights: Rights, global: bool) -> u64;
+
+    /// What the entry of the page at `level` that holds `addr` says.
+    fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation;
+
+    /// The page's entry with other rights and the same frame and usage.
+    fn with_rights(&self, entry: u64, rights: Rights) -> u64;
+
+    /// The usage bits of a page's entry.
+    fn usage(&self, entry: u64) -> Usage;
+
+    /// Which bits of a page's entry stand for `usage`.
+    fn usage_bits(&self, usage: Usage) -> u64;
+
+    /// The bit of a table's entry that a walk through it sets, or 0.
+    fn table_usage_bit(&self) -> u64;
+
+    /// Whether hardware sets usage bits during a walk.
+    fn walk_sets_usage(&self) -> bool;
+
+    /// The entry at `at`, which a table of `level` holds.
+    #[inline]
+    fn read(&self, level: u8, at: PhysAddr, memory: &impl Memory) -> u64 {
+        if self.entry_bytes(level) == 8 {
+            memory.read_u64(at)
+        } else {
+            u64::from(memory.read_u32(at))
+        }
+    }
+
+    /// Replaces the entry at `at`, which no walker changes meanwhile: it is empty.
+    #[inline]
+    fn write(&self, level: u8, at: PhysAddr, entry: u64, memory: &mut impl Memory) {
+        if self.entry_bytes(level) == 8 {
+            memory.write_u64(at, entry);
+        } else {
+            memory.write_u32(at, entry as u32);
+        }
+    }
+
+    /// Replaces the entry at `at` if it is `current`; `Err` has what it is.
+    #[inline]
+    fn exchange(
+        &self,
+        level: u8,
+        at: PhysAddr,
+        current: u64,
+        new: u64,
+        memory: &mut impl Memory,
+    ) -> Result<(), u64> {
+        if self.entry_bytes(level) == 8 {
+            memory.compare_exchange_u64(at, current, new)
+        } else {
+            memory.compare_exchange_u32(at, current as u32, new as u32).map_err(u64::from)
+        }
+    }
+}

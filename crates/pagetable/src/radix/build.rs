@@ -1,0 +1,228 @@
+//! Mapping: first everything that can fail, then everything that changes.
+//!
+//! ```text
+//!   survey:  descend where tables are, refuse what is in the way,
+//!            take a frame for every table that is missing       -> stock of frames, or error
+//!   fill:    descend again, link tables out of the stock in the same order, write the entries
+//! ```
+//!
+//! A new table is zeroed and filled before it is linked, so that a walker never sees one half
+//! made, and an error has nothing to undo but frames that nobody has seen.
+
+use alloc::vec::{self, Vec};
+
+use addr::{Frames, Memory, Page, PageSize, PhysAddr, RangeError, VirtAddr, VirtRange};
+
+use super::{Part, Radix};
+use crate::{Entry, Error, Format, Space, Translation, Unfit};
+
+/// Adjacent pages to be mapped to adjacent frames.
+struct Run {
+    first: Translation,
+    level: u8,
+    part: Part,
+}
+
+/// A survey under way: frames for the missing tables, in the order in which they are needed.
+struct Survey<'a, M, A> {
+    run: &'a Run,
+    memory: &'a M,
+    frames: &'a mut A,
+    stock: Vec<(PhysAddr, PageSize)>,
+}
+
+/// A filling under way.
+struct Fill<'a, M> {
+    run: &'a Run,
+    space: Space,
+    memory: &'a mut M,
+    stock: vec::IntoIter<(PhysAddr, PageSize)>,
+}
+
+impl<F: Format> Radix<F> {
+    /// Maps `count` pages from `first` on in `space`, which exists.
+    pub(super) fn build(
+        &mut self,
+        space: Space,
+        first: Translation,
+        count: u64,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error> {
+        let run = &self.check_run(first, count)?;
+        let root = self.root_table(space);
+        let mut survey = Survey { run, memory: &*memory, frames, stock: Vec::new() };
+        let result = self.survey(root.level, Some(root.start), run.part, &mut survey);
+        let stock = survey.stock;
+        if let Err(error) = result {
+            for (frame, size) in stock {
+                frames.free(frame, size);
+            }
+            return Err(error);
+        }
+        let mut fill = Fill { run, space, memory, stock: stock.into_iter() };
+        self.fill(root.level, root.start, run.part, &mut fill);
+        if first.global {
+            self.spaces.set_global(space);
+        }
+        Ok(())
+    }
+
+    /// That the pages and frames are some, aligned, and within what this format can hold.
+    fn check_run(&self, first: Translation, count: u64) -> Result<Run, Error> {
+        let size = first.page.size();
+        if !self.format.page_sizes().contains(&size) {
+            return Err(Unfit::PageSize(size).into());
+        }
+        if !first.frame.is_aligned(size) {
+            return Err(Error::Misaligned { addr: first.frame.get(), size });
+        }
+        self.format.check_rights(first.rights)?;
+        let start = first.page.start();
+        let bytes = count.checked_mul(size.bytes()).ok_or(RangeError::Wraps)?;
+        let range = VirtRange::new(start, bytes)?;
+        let spans = self.format.spans();
+        let span = spans.iter().find(|span| span.contains(start)).ok_or(Unfit::Virtual(start))?;
+        if !span.covers(range) {
+            return Err(Unfit::Virtual(span.last().wrapping_add(1)).into());
+        }
+        if !self.format.holds_frame(first.frame, bytes) {
+            return Err(Unfit::Physical(first.frame).into());
+        }
+        let level = (1..=self.format.levels())
+            .find(|&level| self.format.entry_shift(level) == size.shift())
+            .ok_or(Unfit::PageSize(size))?;
+        Ok(Run { first, level, part: range.into() })
+    }
+
+    /// Looks for pages that are in the way in `part` below a table of `level`, and stocks
+    /// frames for the tables that are missing; the table itself may be one of them.
+    fn survey<M: Memory, A: Frames>(
+        &self,
+        level: u8,
+        table: Option<PhysAddr>,
+        part: Part,
+        survey: &mut Survey<'_, M, A>,
+    ) -> Result<(), Error> {
+        let is_last = level == survey.run.level;
+        if is_last && table.is_none() {
+            return Ok(());
+        }
+        let mut start = part.start;
+        loop {
+            let slot = self.part(level, start, part.last);
+            let entry = table.map_or(Entry::Empty, |table| {
+                let at = self.entry_at(level, table, start);
+                self.format.decode(self.format.read(level, at, survey.memory), level)
+            });
+            match entry {
+                Entry::Empty if is_last => {}
+                Entry::Empty => {
+                    self.stock_table(level - 1, survey)?;
+                    self.survey(level - 1, None, slot, survey)?;
+                }
+                Entry::Table(next) if !is_last => {
+                    self.survey(level - 1, Some(next), slot, survey)?;
+                }
+                Entry::Table(_) | Entry::Page => {
+                    let page = self.page_in_the_way(entry, level, slot, survey.memory);
+                    return Err(Error::AlreadyMapped { page });
+                }
+            }
+            if slot.last == part.last {
+                return Ok(());
+            }
+            start = slot.last.wrapping_add(1);
+        }
+    }
+
+    /// Takes a frame for a table of `level`.
+    fn stock_table<M, A: Frames>(
+        &self,
+        level: u8,
+        survey: &mut Survey<'_, M, A>,
+    ) -> Result<(), Error> {
+        let size = self.frame_size(level);
+        let frame = survey.frames.allocate(size)?;
+        survey.stock.push((frame, size));
+        if self.format.holds_frame(frame, size.bytes()) {
+            Ok(())
+        } else {
+            Err(Unfit::Physical(frame).into())
+        }
+    }
+
+    /// The first page that `entry` of `level` stands for or leads to.
+    #[cold]
+    fn page_in_the_way(&self, entry: Entry, level: u8, slot: Part, memory: &impl Memory) -> Page {
+        let mut first = None;
+        if let Entry::Table(table) = entry {
+            self.visit_while(level - 1, table, slot, memory, &mut |mapping| {
+                first = Some(mapping.translation.page);
+                false
+            });
+        }
+        first.unwrap_or_else(|| slot.start.page(self.format.page_size(level)))
+    }
+
+    /// Writes the entries of `part` into `table` and below; how many of its own came into use.
+    fn fill<M: Memory>(
+        &mut self,
+        level: u8,
+        table: PhysAddr,
+        part: Part,
+        fill: &mut Fill<'_, M>,
+    ) -> u64 {
+        let is_last = level == fill.run.level;
+        let mut added = 0;
+        let mut start = part.start;
+        loop {
+            let slot = self.part(level, start, part.last);
+            let at = self.entry_at(level, table, start);
+            if is_last {
+                self.format.write(level, at, self.page_entry(fill.run, start), fill.memory);
+                added += 1;
+            } else {
+                added += u64::from(self.fill_below(level, at, slot, fill));
+            }
+            if slot.last == part.last {
+                return added;
+            }
+            start = slot.last.wrapping_add(1);
+        }
+    }
+
+    /// Fills the table that the entry at `at` leads to; whether that table is new.
+    fn fill_below<M: Memory>(
+        &mut self,
+        level: u8,
+        at: PhysAddr,
+        slot: Part,
+        fill: &mut Fill<'_, M>,
+    ) -> bool {
+        let entry = self.format.read(level, at, fill.memory);
+        if let Entry::Table(next) = self.format.decode(entry, level) {
+            let added = self.fill(level - 1, next, slot, fill);
+            if added > 0 {
+                self.update(level, at, entry, fill.memory, |entry| {
+                    self.format.with_population(entry, self.format.population(entry) + added)
+                });
+            }
+            return false;
+        }
+        let (next, _) = fill.stock.next().expect("the survey stocked every missing table");
+        let footprint = self.table_footprint(level - 1);
+        fill.memory.zero(next, footprint.table_bytes);
+        self.spaces.add(fill.space, footprint);
+        let population = self.fill(level - 1, next, slot, fill);
+        self.format.write(level, at, self.format.table(next, population), fill.memory);
+        true
+    }
+
+    #[inline]
+    fn page_entry(&self, run: &Run, start: VirtAddr) -> u64 {
+        let Translation { page, frame, rights, global } = run.first;
+        let frame = frame.wrapping_add(start.get() - page.start().get());
+        self.format.page(run.level, frame, rights, global)
+    }
+}

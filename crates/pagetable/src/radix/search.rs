@@ -1,0 +1,157 @@
+use addr::{Kind, Memory, PhysAddr, Rights, VirtAddr};
+
+use super::{Part, Radix};
+use crate::{Entry, Fault, Format, Mapping, Node, Reference, Space, Translation};
+
+/// The entry of a page.
+pub(super) struct Found {
+    pub(super) level: u8,
+    pub(super) at: PhysAddr,
+    pub(super) entry: u64,
+}
+
+impl<F: Format> Radix<F> {
+    /// The walk of hardware, from a table whose span holds `addr`.
+    #[inline]
+    pub(super) fn descend(
+        &self,
+        start: Node,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault> {
+        let Node { mut table, mut level, mut rights, .. } = start;
+        loop {
+            let at = self.entry_at(level, table, addr);
+            let entry = self.format.read(level, at, memory);
+            let bytes = self.format.entry_bytes(level);
+            let mut read = Reference { addr: at, bytes, write: false, level, next: None };
+            if !self.format.present(entry) {
+                each(read);
+                return Err(Fault::NotMapped { level });
+            }
+            let Entry::Table(next) = self.format.decode(entry, level) else {
+                each(read);
+                let mut translation = self.format.translation(entry, level, addr);
+                translation.rights = both(translation.rights, rights);
+                if !translation.rights.allows(kind) {
+                    return Err(Fault::Denied { translation });
+                }
+                let dirty = kind == Kind::Store;
+                let bits = self.format.usage_bits(crate::Usage { referenced: true, dirty });
+                self.mark(read, entry, bits, memory, each);
+                return Ok(translation);
+            };
+            rights = both(rights, self.format.table_rights(entry));
+            let shift = self.format.entry_shift(level) as u8;
+            read.next = Some(Node { table: next, level: level - 1, shift, rights });
+            each(read);
+            self.mark(read, entry, self.format.table_usage_bit(), memory, each);
+            table = next;
+            level -= 1;
+        }
+    }
+
+    /// Sets `bits` of an entry just read, as a reference of its own, where the walk does that
+    /// and one is missing.
+    #[inline]
+    fn mark(
+        &self,
+        read: Reference,
+        entry: u64,
+        bits: u64,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) {
+        if entry & bits != bits && self.format.walk_sets_usage() {
+            self.set_bits(read.level, read.addr, entry, bits, memory);
+            each(Reference { write: true, next: None, ..read });
+        }
+    }
+
+    /// Sets `bits` of the entry at `at`, which was `entry`, unless it has meanwhile gone.
+    pub(super) fn set_bits(
+        &self,
+        level: u8,
+        at: PhysAddr,
+        mut entry: u64,
+        bits: u64,
+        memory: &mut impl Memory,
+    ) {
+        while self.format.decode(entry, level) != Entry::Empty {
+            match self.format.exchange(level, at, entry, entry | bits, memory) {
+                Ok(()) => return,
+                Err(found) => entry = found,
+            }
+        }
+    }
+
+    /// The entry of the page that holds `addr`, present or not.
+    pub(super) fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found> {
+        if !self.format.holds(addr) {
+            return None;
+        }
+        let mut table = space.root();
+        let mut level = self.format.levels();
+        loop {
+            let at = self.entry_at(level, table, addr);
+            let entry = self.format.read(level, at, memory);
+            match self.format.decode(entry, level) {
+                Entry::Empty => return None,
+                Entry::Page => return Some(Found { level, at, entry }),
+                Entry::Table(next) => table = next,
+            }
+            level -= 1;
+        }
+    }
+
+    /// Gives `each` every page below `table` that lies in `part`, whole or in part.
+    pub(super) fn visit_table(
+        &self,
+        level: u8,
+        table: PhysAddr,
+        part: Part,
+        memory: &impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) {
+        self.visit_while(level, table, part, memory, &mut |mapping| {
+            each(mapping);
+            true
+        });
+    }
+
+    /// The same until `each` says no; whether it never did.
+    pub(super) fn visit_while(
+        &self,
+        level: u8,
+        table: PhysAddr,
+        part: Part,
+        memory: &impl Memory,
+        each: &mut impl FnMut(Mapping) -> bool,
+    ) -> bool {
+        let mut start = part.start;
+        loop {
+            let slot = self.part(level, start, part.last);
+            let entry = self.format.read(level, self.entry_at(level, table, start), memory);
+            let go_on = match self.format.decode(entry, level) {
+                Entry::Empty => true,
+                Entry::Page => each(self.mapping(entry, level, start)),
+                Entry::Table(next) => self.visit_while(level - 1, next, slot, memory, each),
+            };
+            if !go_on {
+                return false;
+            }
+            if slot.last == part.last {
+                return true;
+            }
+            start = slot.last.wrapping_add(1);
+        }
+    }
+}
+
+/// What both allow.
+#[inline]
+fn both(a: Rights, b: Rights) -> Rights {
+    Rights::from_bits(a.bits() & b.bits())
+}

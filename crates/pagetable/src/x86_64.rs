@@ -1,0 +1,236 @@
+//! The entries of x86-64 in long mode (Intel SDM vol. 3A §4.5, AMD APM vol. 2 §5.3).
+//!
+//! ```text
+//!  va  63       56 47       38       29       20       11         0
+//!     +-----------+--------+--------+--------+--------+-----------+
+//!     | sign (57) | 9: PML4| 9: PDPT| 9: PD  | 9: PT  | 12: offset|    5 levels: 9 more, PML5
+//!     +-----------+--------+--------+--------+--------+-----------+
+//!       level:        4        3        2        1
+//!
+//!      63 62    59 58  52 51                       12 11 9 8 7  6 5 4 3  2  1  0
+//!     +--+--------+------+---------------------------+----+-+--+-+-+----+--+--+-+
+//!     |NX| population: 10|  frame of the next table  |    |  0   |A|    |US|RW|P|   table
+//!     +--+--------+------+---------------------------+----+-+--+-+-+----+--+--+-+
+//!     |NX|       0       |  frame of the page        | NA |G|PS|D|A|    |US|RW|P|   page
+//!     +--+--------+------+---------------------------+----+-+--+-+-+----+--+--+-+
+//!                             2M: from bit 21, 1G: from bit 30; PS = 1 at levels 2 and 3
+//! ```
+//!
+//! Two fields are the OS's, in bits that hardware ignores. *population* (52 to 61 of an entry
+//! that leads to a table) counts the entries in use there. *NA* (bit 9, with P = 0) marks a page
+//! that is mapped and allows nothing, which hardware sees as not present.
+//!
+//! x86-64 cannot express a page that may be written or executed but not read.
+
+use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+
+use crate::{Entry, Format, Radix, Translation, Unfit, Usage};
+
+const PRESENT: u64 = 1 << 0;
+const WRITABLE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+const PAGE_SIZE: u64 = 1 << 7;
+const GLOBAL: u64 = 1 << 8;
+const NO_ACCESS: u64 = 1 << 9;
+const NO_EXECUTE: u64 = 1 << 63;
+
+const FRAME_SHIFT: u32 = 12;
+const PHYSICAL_BITS: u32 = 52;
+const FRAME: u64 = (1 << PHYSICAL_BITS) - (1 << FRAME_SHIFT);
+
+const POPULATION_SHIFT: u32 = 52;
+const POPULATION: u64 = 0x3ff << POPULATION_SHIFT;
+
+const INDEX_BITS: u32 = 9;
+const ENTRY_SHIFT: u32 = 3;
+const SIZES: [PageSize; 3] = [PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G];
+
+/// The radix tree of x86-64, with 4 or 5 levels and pages of 4K, 2M and 1G.
+pub type X86_64 = Radix<X86Entries>;
+
+/// The entry layout of x86-64.
+#[derive(Clone, Debug)]
+pub struct X86Entries {
+    levels: u8,
+    walk_sets_usage: bool,
+    spans: [VirtRange; 2],
+}
+
+impl X86_64 {
+    /// A page table of 4 or 5 `levels`; `None` for any other number.
+    pub fn new(levels: u8) -> Option<X86_64> {
+        X86Entries::new(levels).map(Radix::with_format)
+    }
+
+    /// The same table under walkers that leave accessed and dirty bits alone.
+    pub fn without_usage(levels: u8) -> Option<X86_64> {
+        X86Entries::new(levels)
+            .map(|entries| Radix::with_format(X86Entries { walk_sets_usage: false, ..entries }))
+    }
+}
+
+impl X86Entries {
+    fn new(levels: u8) -> Option<X86Entries> {
+        if levels != 4 && levels != 5 {
+            return None;
+        }
+        let half_bytes = 1u64 << (FRAME_SHIFT + INDEX_BITS * u32::from(levels) - 1);
+        let low = VirtRange::new(VirtAddr::new(0), half_bytes).ok()?;
+        let high = VirtRange::new(VirtAddr::new(half_bytes.wrapping_neg()), half_bytes).ok()?;
+        Some(X86Entries { levels, walk_sets_usage: true, spans: [low, high] })
+    }
+}
+
+impl Format for X86Entries {
+    #[inline]
+    fn levels(&self) -> u8 {
+        self.levels
+    }
+
+    fn page_sizes(&self) -> &[PageSize] {
+        &SIZES
+    }
+
+    fn spans(&self) -> &[VirtRange] {
+        &self.spans
+    }
+
+    #[inline]
+    fn holds(&self, addr: VirtAddr) -> bool {
+        // Canonical: all bits from the sign bit up are equal.
+        let sign = addr.get() as i64 >> (self.entry_shift(self.levels) + INDEX_BITS - 1);
+        sign == 0 || sign == -1
+    }
+
+    #[inline]
+    fn entry_shift(&self, level: u8) -> u32 {
+        FRAME_SHIFT + INDEX_BITS * (u32::from(level) - 1)
+    }
+
+    fn table_size(&self, _level: u8) -> PageSize {
+        PageSize::SIZE_4K
+    }
+
+    #[inline]
+    fn entry_offset(&self, level: u8, addr: VirtAddr) -> u64 {
+        (addr.get() >> self.entry_shift(level) & ((1 << INDEX_BITS) - 1)) << ENTRY_SHIFT
+    }
+
+    #[inline]
+    fn entry_bytes(&self, _level: u8) -> u8 {
+        1 << ENTRY_SHIFT
+    }
+
+    #[inline]
+    fn page_size(&self, level: u8) -> PageSize {
+        SIZES[usize::from(level) - 1]
+    }
+
+    fn holds_frame(&self, start: PhysAddr, bytes: u64) -> bool {
+        start.get().checked_add(bytes).is_some_and(|end| end <= 1 << PHYSICAL_BITS)
+    }
+
+    fn check_rights(&self, rights: Rights) -> Result<(), Unfit> {
+        let fits = rights.contains(Rights::READ) || Rights::USER.contains(rights);
+        if fits { Ok(()) } else { Err(Unfit::Rights(rights)) }
+    }
+
+    #[inline]
+    fn decode(&self, entry: u64, level: u8) -> Entry {
+        let page = level == 1 || level <= 3 && entry & PAGE_SIZE != 0;
+        match entry & (PRESENT | NO_ACCESS) {
+            0 => Entry::Empty,
+            _ if page => Entry::Page,
+            _ => Entry::Table(PhysAddr::new(entry & FRAME)),
+        }
+    }
+
+    #[inline]
+    fn present(&self, entry: u64) -> bool {
+        entry & PRESENT != 0
+    }
+
+    #[inline]
+    fn table_rights(&self, entry: u64) -> Rights {
+        rights(entry)
+    }
+
+    fn table(&self, table: PhysAddr, population: u64) -> u64 {
+        table.get() | PRESENT | WRITABLE | USER | population << POPULATION_SHIFT
+    }
+
+    #[inline]
+    fn population(&self, entry: u64) -> u64 {
+        (entry & POPULATION) >> POPULATION_SHIFT
+    }
+
+    #[inline]
+    fn with_population(&self, entry: u64, population: u64) -> u64 {
+        entry & !POPULATION | population << POPULATION_SHIFT
+    }
+
+    #[inline]
+    fn page(&self, level: u8, frame: PhysAddr, rights: Rights, global: bool) -> u64 {
+        let size = if level > 1 { PAGE_SIZE } else { 0 };
+        let global = if global { GLOBAL } else { 0 };
+        frame.get() | size | global | rights_bits(rights)
+    }
+
+    #[inline]
+    fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation {
+        let size = self.page_size(level);
+        Translation {
+            page: addr.page(size),
+            frame: PhysAddr::new(entry & FRAME).align_down(size),
+            rights: rights(entry),
+            global: entry & GLOBAL != 0,
+        }
+    }
+
+    fn with_rights(&self, entry: u64, rights: Rights) -> u64 {
+        entry & !(PRESENT | WRITABLE | USER | NO_ACCESS | NO_EXECUTE) | rights_bits(rights)
+    }
+
+    #[inline]
+    fn usage(&self, entry: u64) -> Usage {
+        Usage { referenced: entry & ACCESSED != 0, dirty: entry & DIRTY != 0 }
+    }
+
+    #[inline]
+    fn usage_bits(&self, usage: Usage) -> u64 {
+        let referenced = if usage.referenced { ACCESSED } else { 0 };
+        let dirty = if usage.dirty { DIRTY } else { 0 };
+        referenced | dirty
+    }
+
+    #[inline]
+    fn table_usage_bit(&self) -> u64 {
+        ACCESSED
+    }
+
+    #[inline]
+    fn walk_sets_usage(&self) -> bool {
+        self.walk_sets_usage
+    }
+}
+
+#[inline]
+fn rights(entry: u64) -> Rights {
+    let user = if entry & USER != 0 { Rights::USER } else { Rights::NONE };
+    if entry & PRESENT == 0 {
+        return user;
+    }
+    let write = if entry & WRITABLE != 0 { Rights::WRITE } else { Rights::NONE };
+    let execute = if entry & NO_EXECUTE == 0 { Rights::EXECUTE } else { Rights::NONE };
+    Rights::READ | write | execute | user
+}
+
+#[inline]
+fn rights_bits(rights: Rights) -> u64 {
+    let bit = |right, bit| if rights.contains(right) { bit } else { 0 };
+    let present = bit(Rights::READ, PRESENT ^ NO_ACCESS) ^ NO_ACCESS;
+    let execute = bit(Rights::EXECUTE, NO_EXECUTE) ^ NO_EXECUTE;
+    present | bit(Rights::WRITE, WRITABLE) | bit(Rights::USER, USER) | execute
+}
