@@ -1,1 +1,145 @@
-//! The QEMU plugin that records a program's accesses and VM calls.
+//! The recorder: a QEMU plugin that writes what a program does to memory into shared rings.
+//!
+//! ```text
+//!   QEMU (user mode)                                   pagewalk (crate `capture`)
+//!   +--------------------------------------+           +--------------------------+
+//!   | translated block --> on_block        |   rings   |                          |
+//!   |   its accesses   --> on_access  -----+---------->| merges threads, encodes, |
+//!   |   system calls   --> calls     ------+---------->| writes the trace         |
+//!   | translation      --> translate ------+--> log -->|                          |
+//!   +--------------------------------------+           +--------------------------+
+//! ```
+//!
+//! There is no thread, no lock and no allocation for an access here, and no file is written:
+//! the host does that, so a program may be killed, fork or close all of its descriptors at any
+//! time. The shared layout is the crate `ring`.
+//!
+//! A fork's child finds itself in [`on_fork`] before any of its code runs, and takes a place
+//! and rings of its own. `execve` is followed by executing QEMU again ([`exec`]).
+//!
+//! QEMU's plugin interface is GPL-2.0-or-later, and so is this crate.
+#![allow(clippy::missing_safety_doc)]
+
+mod calls;
+mod events;
+mod exec;
+mod ffi;
+mod filter;
+mod global;
+mod guest;
+mod internals;
+mod maps;
+mod shared;
+mod skip;
+mod span;
+mod translate;
+mod vcpu;
+mod wait;
+
+use core::ffi::{CStr, c_char, c_int, c_uint};
+use core::sync::atomic::Ordering;
+
+use calls::Guest;
+use internals::Internals;
+use shared::Shared;
+use translate::Callbacks;
+
+/// QEMU loads the plugin: its arguments hold `session=PATH`.
+///
+/// # Safety
+///
+/// QEMU calls this once, with its information and `argc` terminated arguments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: u64,
+    info: *const core::ffi::c_void,
+    argc: c_int,
+    argv: *const *const c_char,
+) -> c_int {
+    // SAFETY: QEMU's promise.
+    let arguments = (0..argc.max(0) as usize).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) });
+    // SAFETY: as above.
+    let info = unsafe { &*info.cast::<ffi::Info>() };
+    match install(id, info, arguments) {
+        Ok(()) => 0,
+        Err(why) => {
+            eprintln!("pagewalk: the recorder cannot start in QEMU: {why}");
+            1
+        }
+    }
+}
+
+fn install<'a>(
+    id: u64,
+    info: &ffi::Info,
+    mut arguments: impl Iterator<Item = &'a CStr>,
+) -> Result<(), &'static str> {
+    if info.system_emulation {
+        return Err("it records programs (qemu-x86_64), not whole machines");
+    }
+    // SAFETY: QEMU's string is terminated.
+    let target = unsafe { CStr::from_ptr(info.target_name) };
+    let (guest, machine) = Guest::from_target(target.to_bytes())
+        .ok_or("it knows x86_64, i386, aarch64 and riscv64 programs only")?;
+    let path = arguments
+        .find_map(|argument| argument.to_bytes_with_nul().strip_prefix(b"session="))
+        .and_then(|path| CStr::from_bytes_with_nul(path).ok())
+        .ok_or("it is started by `pagewalk record`, with session=PATH")?;
+    let shared = Shared::open(path)?;
+    let callbacks = Callbacks::choose(shared.session().filter_page16 != 0)
+        .ok_or("the filter page16 does not know this version of QEMU")?;
+    let place = shared.enter(machine, None).ok_or("too many processes are recorded at one time")?;
+    translate::set(callbacks);
+    global::start(shared, place, guest, Internals::find());
+    // SAFETY: the functions have the types that QEMU asks for and live as long as it does.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(on_fork));
+        ffi::qemu_plugin_register_vcpu_init_cb(id, on_thread);
+        ffi::qemu_plugin_register_vcpu_tb_trans_cb(id, translate::on_translate);
+        ffi::qemu_plugin_register_flush_cb(id, translate::on_flush);
+        ffi::qemu_plugin_register_vcpu_syscall_cb(id, on_call);
+        ffi::qemu_plugin_register_vcpu_syscall_ret_cb(id, on_return);
+    }
+    Ok(())
+}
+
+/// A virtual CPU begins; its thread does not run yet.
+unsafe extern "C" fn on_thread(_: u64, vcpu: c_uint) {
+    if !vcpu::begin(vcpu) {
+        global::stop(0);
+    }
+}
+
+/// This is a fork's child; it has one thread and has run nothing.
+unsafe extern "C" fn on_fork() {
+    if global::is_stopped() {
+        // The code it has inherited is not instrumented.
+        return;
+    }
+    let parent = *global::place();
+    let machine = global::process().machine.load(Ordering::Relaxed);
+    global::start_child(global::shared().enter(machine, Some(&parent)));
+}
+
+#[allow(clippy::too_many_arguments)]
+unsafe extern "C" fn on_call(
+    _: u64,
+    vcpu: c_uint,
+    number: i64,
+    a: u64,
+    b: u64,
+    c: u64,
+    d: u64,
+    e: u64,
+    f: u64,
+    _: u64,
+    _: u64,
+) {
+    if !global::is_stopped() {
+        calls::enter(vcpu, global::guest(), number, [a, b, c, d, e, f]);
+    }
+}
+
+unsafe extern "C" fn on_return(_: u64, vcpu: c_uint, _: i64, result: i64) {
+    calls::leave(vcpu, global::guest(), result);
+}

@@ -1,1 +1,42 @@
-//! The shared-memory ring between a recorded program and its recorder.
+//! The shared memory between a recorded program and its recorder.
+//!
+//! The plugin inside QEMU writes, the host process that started QEMU reads. Nothing is sent
+//! and nothing is locked: all of it is one sparse file that both have mapped, so that nothing
+//! is lost when the program is killed, forks, or closes its descriptors.
+//!
+//! ```text
+//!   0              HEADER_BYTES
+//!   +---------+---------------+----------------------+--------------------------------------+
+//!   | Session | Process slots | Ring headers         | Chunks, 512 KiB each                 |
+//!   +---------+---------------+----------------------+--------------------------------------+
+//!                 |                |                        |
+//!                 one a process    one a chunk:             a ring: what one thread did,
+//!                 that lives       marks, positions         or 32 Ki block descriptors
+//! ```
+//!
+//! A process that forks takes another [`Process`] slot in the same mapping; one that executes
+//! another program maps the file again by its path. A thread takes a chunk for its ring; a
+//! process takes chunks for the blocks that it translates. The host gives chunks back.
+//!
+//! # Order of threads
+//!
+//! A thread ends a *segment* of its ring every [`SPAN_RECORDS`] records and at each system
+//! call: it takes the next number of its process and publishes the pair of position and number
+//! in its [`Marks`]. The host merges segments by these numbers, so a thread that sleeps holds
+//! up nobody, and what a thread did before it unlocked, woke or created another comes first.
+#![no_std]
+
+mod layout;
+mod process;
+mod record;
+mod session;
+mod thread;
+
+pub use layout::{
+    BLOCKS_PER_CHUNK, CHUNK_BYTES, CHUNKS_MAX, MARKS_MAX, PROCESSES_MAX, RING_RECORDS,
+    SESSION_BYTES, SPAN_RECORDS, chunk_offset, process_offset, ring_offset,
+};
+pub use process::{Block, LOG_CHUNKS_MAX, Origin, Process, ProcessState};
+pub use record::{Call, Control, EventCode, Record, Tag, event_header, event_parts};
+pub use session::{MAGIC, PATH_BYTES_MAX, Session, VERSION};
+pub use thread::{ChunkState, Mark, Ring};

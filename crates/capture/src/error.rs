@@ -1,0 +1,105 @@
+use std::io;
+use std::path::PathBuf;
+
+/// Why a program could not be recorded: what, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no command.
+    #[error("no command to record: give the program and its arguments after `--`")]
+    NoCommand,
+    /// The program is not there.
+    #[error("{0}: no such program; look at its spelling, or give its path")]
+    NotFound(String),
+    /// The program is a directory.
+    #[error("{0}: is a directory, not a program")]
+    Directory(PathBuf),
+    /// The program may not be executed.
+    #[error("{0}: may not be executed; `chmod +x` it if it is a program")]
+    NotExecutable(PathBuf),
+    /// The program may not be read, which QEMU has to.
+    #[error("{path}: cannot be read, which recording needs: {error}")]
+    Unreadable {
+        /// The program.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The file is neither a program nor a script.
+    #[error("{path}: {what}")]
+    NotAProgram {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
+    /// The program is for a processor that is not recorded.
+    #[error(
+        "{path}: is a program for {processor}; programs for x86-64, i386, AArch64 and RISC-V \
+         (64 bit) can be recorded"
+    )]
+    Processor {
+        /// The program.
+        path: PathBuf,
+        /// What it is for.
+        processor: String,
+    },
+    /// There is no QEMU for it.
+    #[error(
+        "{0} is not installed; install Debian 12's package qemu-user (apt-get install qemu-user)"
+    )]
+    NoQemu(String),
+    /// The QEMU that is there takes no plugins.
+    #[error(
+        "{0} was built without plugins; Debian 12's package qemu-user (QEMU 7.2) has them, \
+         Debian 13's has not: install the former, or build QEMU with --enable-plugins"
+    )]
+    NoPlugins(PathBuf),
+    /// QEMU and the plugin do not fit together.
+    #[error("{qemu} does not load the recorder {plugin}: {said}")]
+    PluginRefused {
+        /// QEMU.
+        qemu: PathBuf,
+        /// The plugin.
+        plugin: PathBuf,
+        /// What QEMU said.
+        said: String,
+    },
+    /// The plugin's file is missing.
+    #[error(
+        "the recorder plugin {0} is missing; build it with `cargo build --release -p recorder` \
+         and name it in PAGEWALK_PLUGIN"
+    )]
+    NoPlugin(PathBuf),
+    /// The system refused something that recording needs.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// QEMU ended before it ran the program.
+    #[error("{qemu} ended with status {status} before the program ran")]
+    NotStarted {
+        /// QEMU.
+        qemu: PathBuf,
+        /// Its exit status.
+        status: i32,
+    },
+    /// The rings hold what they should not.
+    #[error("the recorder of process {pid} has sent nonsense ({what}); please report this")]
+    Garbled {
+        /// The process.
+        pid: u32,
+        /// What was found.
+        what: String,
+    },
+    /// The trace could not be written; the program has run to its end, with `status`.
+    #[error("{error} (the program went on unrecorded and ended with status {status})")]
+    Trace {
+        /// What happened.
+        error: trace::Error,
+        /// The program's exit status.
+        status: i32,
+    },
+}

@@ -1,0 +1,80 @@
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use trace::Filter;
+
+/// What to record and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program and its arguments. A program without a slash is looked for in `PATH`.
+    pub command: Vec<OsString>,
+    /// Who makes the trace, as its header tells: `pagewalk record 0.1.0`.
+    pub producer: String,
+    /// Whether a fetch row is recorded for each block.
+    pub fetches: bool,
+    /// What is dropped before anything is stored.
+    pub filter: Filter,
+    /// Accesses of each process to drop before recording begins.
+    pub skip_accesses: u64,
+    /// Accesses of each process to record; after them it runs on unrecorded, and so do the
+    /// programs that it starts from then on.
+    pub accesses_max: Option<u64>,
+    /// Whether children, forked or executed, are recorded into traces of their own. A
+    /// [`crate::Live`] run never follows them.
+    pub follow: bool,
+    /// The QEMU to use; by default `qemu-ARCH` from `PATH`.
+    pub qemu: Option<PathBuf>,
+    /// The plugin to load into it; by default the file that the environment variable
+    /// `PAGEWALK_PLUGIN` names, then `librecorder.so` beside the running program.
+    pub plugin: Option<PathBuf>,
+}
+
+impl Options {
+    /// Everything of `command`, and its children.
+    pub fn new(command: Vec<OsString>) -> Options {
+        Options {
+            command,
+            producer: concat!("pagewalk record ", env!("CARGO_PKG_VERSION")).to_owned(),
+            fetches: true,
+            filter: Filter::None,
+            skip_accesses: 0,
+            accesses_max: None,
+            follow: true,
+            qemu: None,
+            plugin: None,
+        }
+    }
+}
+
+/// How far a recording is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Accesses recorded so far, of all processes.
+    pub accesses: u64,
+    /// Bytes written so far, of all traces.
+    pub bytes: u64,
+    /// Processes seen so far.
+    pub processes: u32,
+}
+
+/// What was recorded.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The program's exit status; 128 and the signal's number if one has ended it.
+    pub status: i32,
+    /// The traces in the order in which their processes began; the first is the program's.
+    pub traces: Vec<Recorded>,
+    /// What could not be recorded and why.
+    pub notes: Vec<String>,
+}
+
+/// One trace.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The file and what is in it.
+    pub summary: trace::Summary,
+    /// The process's number at the system.
+    pub pid: u32,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+}

@@ -1,0 +1,364 @@
+//! Following `execve`: the new program runs in QEMU with this plugin again.
+//!
+//! QEMU would let the kernel execute the file, natively and unrecorded. Instead we execute
+//! QEMU ourselves, `qemu-ARCH -plugin SESSION -0 ARGV0 PATH ARGS…`, with the guest's own
+//! strings. Whatever cannot be followed is left to QEMU, which does what the program asked
+//! for and gives it the errors it expects.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use ring::EventCode;
+
+use crate::calls::Guest;
+use crate::{events, global, guest, span};
+
+const PATH_BYTES: usize = 4096;
+/// Bytes of a file that say what it is; Linux looks at as many for `#!`.
+const HEAD_BYTES: usize = 256;
+/// Bytes of path and arguments that are told to the host.
+const TOLD_BYTES: usize = 2048;
+/// Arguments and variables that are followed; Linux allows no more bytes than fit in these.
+const STRINGS_MAX: usize = 1 << 18;
+
+type Path = [u8; PATH_BYTES];
+
+/// What the guest asked for, as addresses in its memory.
+pub(crate) struct Request {
+    /// The directory of `execveat`.
+    pub(crate) directory: Option<i32>,
+    pub(crate) path: u64,
+    pub(crate) arguments: u64,
+    pub(crate) environment: u64,
+    pub(crate) flags: i32,
+}
+
+/// Executes QEMU for the program that the guest wants; returns if that is not to be.
+pub(crate) fn follow(vcpu: u32, guest: Guest, request: &Request) {
+    let mut path = [0; PATH_BYTES];
+    if !resolve(request, &mut path) {
+        return;
+    }
+    let Some(arguments) = Strings::read(guest, request.arguments) else { return };
+    let Some(environment) = Strings::read(guest, request.environment) else { return };
+    tell(vcpu, &path, &arguments);
+    if global::shared().session().follow != 0 {
+        match Plan::make(&path) {
+            Ok(mut plan) => plan.execute(&path, &arguments, &environment),
+            Err(Some(why)) => {
+                events::note(vcpu, why);
+                span::mark(vcpu, true);
+            }
+            Err(None) => {}
+        }
+    }
+    global::process().leaving.store(1, Ordering::Release);
+}
+
+/// The guest's `execve` has failed: the process stays.
+pub(crate) fn failed() {
+    global::process().leaving.store(0, Ordering::Release);
+}
+
+/// How a file is executed.
+struct Plan {
+    /// QEMU's file name.
+    qemu: Path,
+    /// The file to give it: the program or a script's interpreter.
+    program: Path,
+    /// The interpreter's optional argument.
+    option: Option<Path>,
+    /// Whether the file is a script.
+    is_script: bool,
+}
+
+impl Plan {
+    /// Looks at the file; `Err` with a note if it has to run unrecorded.
+    fn make(path: &Path) -> Result<Plan, Option<&'static str>> {
+        let mut program = *path;
+        let mut option = None;
+        let mut is_script = false;
+        loop {
+            let mut head = [0; HEAD_BYTES];
+            let length = head_of(&program, &mut head)?;
+            let head = &head[..length];
+            if let Some(line) = head.strip_prefix(b"#!") {
+                if is_script {
+                    return Err(Some("a script whose interpreter is a script ran unrecorded"));
+                }
+                let (interpreter, argument) = shebang(line).ok_or(None)?;
+                is_script = true;
+                program = interpreter;
+                option = argument;
+                continue;
+            }
+            let Some(arch) = arch_of(head) else {
+                return Err(Some("a program for a processor without a QEMU ran unrecorded"));
+            };
+            let prefix = until_zero(&global::shared().session().qemu);
+            let qemu = joined(&[prefix, arch]).ok_or(None)?;
+            // SAFETY: the path is terminated.
+            if unsafe { libc::access(qemu.as_ptr().cast(), libc::X_OK) } != 0 {
+                return Err(Some("a program for a processor without a QEMU ran unrecorded"));
+            }
+            return Ok(Plan { qemu, program, option, is_script });
+        }
+    }
+
+    /// Executes it; returns if the kernel refuses.
+    fn execute(&mut self, path: &Path, arguments: &Strings, environment: &Strings) {
+        let extra = 8;
+        let Some(vector) = Strings::new(arguments.count + extra) else { return };
+        let session = global::shared().session();
+        let argv0 = match (self.is_script, arguments.get(0)) {
+            (false, Some(argv0)) => argv0,
+            _ => self.program.as_ptr().cast(),
+        };
+        let fixed: [*const c_char; 5] = [
+            self.qemu.as_ptr().cast(),
+            c"-plugin".as_ptr(),
+            session.plugin.as_ptr().cast(),
+            c"-0".as_ptr(),
+            argv0,
+        ];
+        let program = [self.program.as_ptr().cast::<c_char>()];
+        let option = self.option.as_ref().map(|option| option.as_ptr().cast::<c_char>());
+        let script = self.is_script.then(|| path.as_ptr().cast::<c_char>());
+        let rest = (1..arguments.count).filter_map(|index| arguments.get(index));
+        let all = fixed.into_iter().chain(program).chain(option).chain(script).chain(rest);
+        for (index, string) in all.enumerate() {
+            vector.set(index, string);
+        }
+        // SAFETY: both vectors end with a null; the kernel checks the strings.
+        unsafe { libc::execve(self.qemu.as_ptr().cast(), vector.as_ptr(), environment.as_ptr()) };
+    }
+}
+
+/// The path that the guest means, from this process's directory.
+fn resolve(request: &Request, path: &mut Path) -> bool {
+    let mut asked = [0; PATH_BYTES];
+    if !read_string(request.path, &mut asked) {
+        return false;
+    }
+    let asked = until_zero(&asked);
+    let is_self = asked == b"/proc/self/exe";
+    let own = global::internals().exec_path();
+    let mut link = [0; 32];
+    let parts: [&[u8]; 3] = if is_self && !own.is_null() {
+        // SAFETY: QEMU's string is terminated and is not changed after the start.
+        [unsafe { CStr::from_ptr(own) }.to_bytes(), b"", b""]
+    } else if asked.starts_with(b"/") {
+        [asked, b"", b""]
+    } else {
+        match request.directory {
+            Some(fd) if fd != libc::AT_FDCWD => {
+                let Some(link) = guest::proc_fd(fd as u32, &mut link) else { return false };
+                if asked.is_empty() {
+                    if request.flags & libc::AT_EMPTY_PATH == 0 {
+                        return false;
+                    }
+                    [link.to_bytes(), b"", b""]
+                } else {
+                    [link.to_bytes(), b"/", asked]
+                }
+            }
+            _ if asked.is_empty() => return false,
+            // A name that begins with a dash would be an option to QEMU.
+            _ => [b"./", asked, b""],
+        }
+    };
+    match joined(&parts) {
+        Some(whole) => {
+            *path = whole;
+            true
+        }
+        None => false,
+    }
+}
+
+/// Reads a terminated string of the guest.
+fn read_string(address: u64, to: &mut Path) -> bool {
+    // The string may end right before memory that is not there: read up to page ends.
+    let mut length = 0;
+    while length < PATH_BYTES {
+        let step = (4096 - (address as usize).wrapping_add(length) % 4096).min(PATH_BYTES - length);
+        let from = address.wrapping_add(length as u64);
+        if guest::read_bytes(from, to[length..].as_mut_ptr(), step) != step {
+            return false;
+        }
+        if to[length..length + step].contains(&0) {
+            return true;
+        }
+        length += step;
+    }
+    false
+}
+
+/// The first bytes of an executable file; `Err(None)` if the kernel will refuse it.
+fn head_of(path: &Path, head: &mut [u8; HEAD_BYTES]) -> Result<usize, Option<&'static str>> {
+    let name = path.as_ptr().cast::<c_char>();
+    // SAFETY: the path is terminated; results are checked.
+    unsafe {
+        let mut stat: libc::stat = core::mem::zeroed();
+        if libc::access(name, libc::X_OK) != 0
+            || libc::stat(name, &mut stat) != 0
+            || stat.st_mode & libc::S_IFMT != libc::S_IFREG
+        {
+            return Err(None);
+        }
+        if stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 && libc::geteuid() != 0 {
+            return Err(Some("a program with other rights (setuid) ran unrecorded"));
+        }
+        let fd = libc::open(name, libc::O_RDONLY | libc::O_CLOEXEC);
+        if fd < 0 {
+            return Err(Some("a program that may not be read ran unrecorded"));
+        }
+        let length = libc::read(fd, head.as_mut_ptr().cast(), HEAD_BYTES);
+        libc::close(fd);
+        Ok(length.max(0) as usize)
+    }
+}
+
+/// Interpreter and argument of the line after `#!`.
+fn shebang(line: &[u8]) -> Option<(Path, Option<Path>)> {
+    let end = line.iter().position(|&byte| byte == b'\n')?;
+    let line = line[..end].trim_ascii();
+    let split = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let (interpreter, rest) = line.split_at(split);
+    let rest = rest.trim_ascii();
+    if interpreter.is_empty() {
+        return None;
+    }
+    let option = if rest.is_empty() { None } else { Some(joined(&[rest])?) };
+    Some((joined(&[interpreter])?, option))
+}
+
+/// QEMU's name for the processor of an ELF file.
+fn arch_of(head: &[u8]) -> Option<&'static [u8]> {
+    if head.len() < 20 || !head.starts_with(b"\x7fELF") {
+        return None;
+    }
+    // Class, byte order, machine: ELF specification, figures 1-3 and 1-4.
+    match (head[4], head[5], u16::from_le_bytes([head[18], head[19]])) {
+        (2, 1, 62) => Some(b"x86_64"),
+        (1, 1, 3) => Some(b"i386"),
+        (2, 1, 183) => Some(b"aarch64"),
+        (2, 1, 243) => Some(b"riscv64"),
+        _ => None,
+    }
+}
+
+/// Tells the host path and arguments.
+fn tell(vcpu: u32, path: &Path, arguments: &Strings) {
+    let mut told = [0u8; TOLD_BYTES];
+    let mut length = 0;
+    let mut append = |text: &[u8]| {
+        let room = TOLD_BYTES - length;
+        if text.len() < room {
+            told[length..length + text.len()].copy_from_slice(text);
+            length += text.len() + 1;
+        }
+    };
+    append(until_zero(path));
+    let mut argument = [0; PATH_BYTES];
+    for index in 0..arguments.count {
+        let Some(string) = arguments.get(index) else { break };
+        let address = (string as u64).wrapping_sub(global::internals().guest_base() as u64);
+        if read_string(address, &mut argument) {
+            append(until_zero(&argument));
+        }
+    }
+    events::text(vcpu, EventCode::Execve, &[], &told[..length]);
+    span::mark(vcpu, true);
+}
+
+/// A vector of strings for `execve`, in pages of its own.
+struct Strings {
+    pointers: *mut *const c_char,
+    count: usize,
+}
+
+impl Strings {
+    /// `count` nulls and one more.
+    fn new(count: usize) -> Option<Strings> {
+        // SAFETY: a fresh anonymous mapping.
+        let pages = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                (count + 1) * size_of::<*const c_char>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        (pages != libc::MAP_FAILED).then_some(Strings { pointers: pages.cast(), count })
+    }
+
+    /// The guest's vector at `address`, its pointers made ours.
+    fn read(guest: Guest, address: u64) -> Option<Strings> {
+        if address == 0 {
+            return Strings::new(0);
+        }
+        let bytes = guest.pointer_bytes();
+        let pointer = |index: usize| {
+            let mut word = [0u8; 8];
+            let at = address.wrapping_add((index * bytes) as u64);
+            let read = guest::read_bytes(at, word.as_mut_ptr(), bytes) == bytes;
+            read.then(|| u64::from_le_bytes(word))
+        };
+        let mut count = 0;
+        while pointer(count)? != 0 {
+            count += 1;
+            if count > STRINGS_MAX {
+                return None;
+            }
+        }
+        let strings = Strings::new(count)?;
+        let base = global::internals().guest_base();
+        for index in 0..count {
+            let host = (pointer(index)? as usize).wrapping_add(base);
+            strings.set(index, host as *const c_char);
+        }
+        Some(strings)
+    }
+
+    fn set(&self, index: usize, string: *const c_char) {
+        assert!(index < self.count);
+        // SAFETY: inside the mapping.
+        unsafe { self.pointers.add(index).write(string) };
+    }
+
+    fn get(&self, index: usize) -> Option<*const c_char> {
+        // SAFETY: inside the mapping.
+        (index < self.count).then(|| unsafe { self.pointers.add(index).read() })
+    }
+
+    fn as_ptr(&self) -> *const *const c_char {
+        self.pointers
+    }
+}
+
+impl Drop for Strings {
+    fn drop(&mut self) {
+        let bytes = (self.count + 1) * size_of::<*const c_char>();
+        // SAFETY: the mapping is this value's.
+        unsafe { libc::munmap(self.pointers.cast::<c_void>(), bytes) };
+    }
+}
+
+fn until_zero(bytes: &[u8]) -> &[u8] {
+    bytes.split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+/// The parts after each other and a zero; `None` if that is too long.
+fn joined(parts: &[&[u8]]) -> Option<Path> {
+    let mut whole = [0; PATH_BYTES];
+    let mut length = 0;
+    for part in parts {
+        whole.get_mut(length..length + part.len())?.copy_from_slice(part);
+        length += part.len();
+    }
+    (length < PATH_BYTES).then_some(whole)
+}

@@ -1,0 +1,37 @@
+//! Reading the guest's memory and names without trusting its pointers.
+
+use core::ffi::CStr;
+
+use crate::global;
+
+/// Fills `to` from the guest's memory at `address`; false if not all of it can be read.
+pub(crate) fn read<T: Copy, const N: usize>(address: u64, to: &mut [T; N]) -> bool {
+    read_bytes(address, to.as_mut_ptr().cast(), size_of::<[T; N]>()) == size_of::<[T; N]>()
+}
+
+/// Copies up to `length` bytes from the guest's `address`, and says how many could be.
+pub(crate) fn read_bytes(address: u64, to: *mut u8, length: usize) -> usize {
+    let from = (address as usize).wrapping_add(global::internals().guest_base());
+    let local = libc::iovec { iov_base: to.cast(), iov_len: length };
+    let remote = libc::iovec { iov_base: from as *mut _, iov_len: length };
+    // SAFETY: the kernel checks the remote side; `to` has room for `length` bytes.
+    let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    copied.max(0) as usize
+}
+
+/// Writes the path of the file that `fd` is open on into `path`, and returns its length; 0 if
+/// it has none.
+pub(crate) fn path_of(fd: u32, path: &mut [u8]) -> usize {
+    let mut link = [0u8; 32];
+    let Some(link) = proc_fd(fd, &mut link) else { return 0 };
+    // SAFETY: the link is terminated, the buffer has the length that is given.
+    let length = unsafe { libc::readlink(link.as_ptr(), path.as_mut_ptr().cast(), path.len()) };
+    length.max(0) as usize
+}
+
+/// `/proc/self/fd/FD`.
+pub(crate) fn proc_fd(fd: u32, link: &mut [u8; 32]) -> Option<&CStr> {
+    let mut out = &mut link[..];
+    std::io::Write::write_fmt(&mut out, format_args!("/proc/self/fd/{fd}\0")).ok()?;
+    CStr::from_bytes_until_nul(link).ok()
+}

@@ -1,0 +1,110 @@
+//! `--skip`: dropping whole spans before recording begins.
+//!
+//! ```text
+//!   | counted and cleared | counted and cleared | ... | less than two spans to go: kept |
+//!                                                      the host drops the rest exactly
+//! ```
+//!
+//! A thread that skips fills one span again and again and never publishes an access. Events
+//! are told all the same, or the regions of the program would not be known afterwards.
+
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use ring::{BLOCKS_PER_CHUNK, Control, Record, SPAN_RECORDS};
+
+use crate::global;
+use crate::vcpu::{Cursor, Phase};
+
+/// Whether there are still accesses to skip, more than the host is left to drop.
+pub(crate) fn is_on() -> bool {
+    let skip = global::shared().session().skip_accesses;
+    skip != 0
+        && global::process().skipped_accesses.load(Ordering::Relaxed) + 2 * SPAN_RECORDS as u64
+            <= skip
+}
+
+/// A span is full: if its accesses are skipped it is used again.
+pub(crate) unsafe fn at_span_end(cursor: *mut Cursor) -> bool {
+    if !is_on() {
+        return false;
+    }
+    // SAFETY: the caller's thread owns the cursor.
+    unsafe {
+        drop_uncounted(cursor);
+        let used = (*cursor).next.offset_from((*cursor).span) as usize;
+        if used > SPAN_RECORDS / 2 {
+            // Events fill most of it: the host has to read them before there is room.
+            if used < SPAN_RECORDS {
+                (*cursor).next.write(Record::control(Control::Pad, 0).0);
+            }
+            return false;
+        }
+    }
+    true
+}
+
+/// An event or a mark comes: what was skipped so far goes first.
+pub(crate) fn before_event(cursor: *mut Cursor) {
+    // SAFETY: the caller's thread owns the cursor.
+    unsafe {
+        if (*cursor).phase == Phase::Attached && is_on() {
+            drop_uncounted(cursor);
+        }
+    }
+}
+
+/// Counts and clears the accesses from `uncounted` on, and goes back there.
+unsafe fn drop_uncounted(cursor: *mut Cursor) {
+    // SAFETY: the records lie in the present span and are this thread's.
+    unsafe {
+        let length = (*cursor).next.offset_from((*cursor).uncounted) as usize;
+        let records = core::slice::from_raw_parts_mut((*cursor).uncounted, length);
+        let (accesses, instructions) = count(records);
+        records.fill(0);
+        let process = global::process();
+        process.skipped_accesses.fetch_add(accesses, Ordering::Relaxed);
+        process.skipped_instructions.fetch_add(instructions, Ordering::Relaxed);
+        (*cursor).next = (*cursor).uncounted;
+    }
+}
+
+/// Accesses and instructions of records without events.
+fn count(records: &[u64]) -> (u64, u64) {
+    let shared = global::shared();
+    let fetches = u64::from(shared.session().fetches);
+    let (mut accesses, mut instructions) = (0, 0);
+    let mut at = 0;
+    while let Some(&word) = records.get(at) {
+        let record = Record(word);
+        at += 1;
+        match record.as_control() {
+            None if record.is_control() => {}
+            None => accesses += 1,
+            Some(Control::Wide) => {
+                accesses += 1;
+                at += 1;
+            }
+            Some(Control::Block) => {
+                accesses += fetches;
+                instructions += block_instructions(record.value());
+            }
+            Some(Control::Context) => instructions += block_instructions(record.value()),
+            Some(Control::Advance) => instructions += record.value(),
+            Some(Control::Event | Control::Pad) => {}
+        }
+    }
+    (accesses, instructions)
+}
+
+/// Instructions of the block of that number; 0 for one that the parent translated.
+fn block_instructions(number: u64) -> u64 {
+    let place = global::place();
+    let Some(number) = number.checked_sub(u64::from(place.blocks_inherited)) else { return 0 };
+    let number = number as usize;
+    let Some(chunk) = global::process().log.get(number / BLOCKS_PER_CHUNK) else { return 0 };
+    let chunk = chunk.load(Ordering::Acquire) as usize;
+    // SAFETY: the block has run, so its descriptor was written.
+    let block = unsafe { ptr::read(global::shared().blocks(chunk).add(number % BLOCKS_PER_CHUNK)) };
+    u64::from(block.instructions)
+}

@@ -1,0 +1,225 @@
+//! The slow path: finding room in a thread's ring, and telling the host.
+
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use ring::{ChunkState, Control, EventCode, RING_RECORDS, Record, SPAN_RECORDS};
+
+use crate::vcpu::{Cursor, Phase, cursor};
+use crate::{events, global, maps, skip, wait};
+
+const SPAN_BYTES: usize = SPAN_RECORDS * 8;
+
+/// Appends a record when the fast path could not.
+#[cold]
+#[inline(never)]
+pub(crate) fn put_slow(vcpu: u32, record: u64) {
+    put(vcpu, record);
+}
+
+/// Appends an access when the fast path could not.
+#[cold]
+#[inline(never)]
+pub(crate) fn access_slow(vcpu: u32, address: u64, tag: u64) {
+    access(vcpu, address, tag);
+}
+
+/// Appends a record.
+pub(crate) fn put(vcpu: u32, record: u64) {
+    if let Some(at) = room(vcpu, 1) {
+        // SAFETY: `room` gave one record.
+        unsafe { at.write(record) };
+    }
+}
+
+/// Appends an access, however long its address.
+pub(crate) fn access(vcpu: u32, address: u64, tag: u64) {
+    if address <= Record::VALUE_MAX {
+        return put(vcpu, Record::access(address, tag as u16).0);
+    }
+    if let Some(at) = room(vcpu, 2) {
+        // The address first: a record that is there has all that belongs to it.
+        // SAFETY: `room` gave two records.
+        unsafe {
+            at.add(1).write_volatile(address);
+            at.write_volatile(Record::control(Control::Wide, tag).0);
+        }
+    }
+}
+
+/// Appends an event with its words, whole or not at all.
+pub(crate) fn event(vcpu: u32, code: EventCode, parts: &[&[u64]]) {
+    let words: usize = parts.iter().map(|part| part.len()).sum();
+    debug_assert!(words < SPAN_RECORDS / 2);
+    skip::before_event(cursor(vcpu));
+    let Some(at) = room(vcpu, words + 1) else { return };
+    // SAFETY: `room` gave this many records.
+    unsafe {
+        let mut to = at.add(1);
+        for part in parts {
+            ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+            to = to.add(part.len());
+        }
+        core::sync::atomic::fence(Ordering::Release);
+        at.write_volatile(ring::event_header(code, words as u16).0);
+        (*cursor(vcpu)).uncounted = (*cursor(vcpu)).next;
+    }
+}
+
+/// Ends the thread's segment here; `whole` if its last block has run to its end.
+pub(crate) fn mark(vcpu: u32, whole: bool) {
+    let cursor = cursor(vcpu);
+    // SAFETY: only this thread uses the cursor.
+    unsafe {
+        if (*cursor).phase == Phase::Attached {
+            skip::before_event(cursor);
+            (*(*cursor).ring).publish(position(cursor), whole, &global::process().sequence);
+        }
+    }
+}
+
+/// Records of the ring so far.
+unsafe fn position(cursor: *const Cursor) -> u64 {
+    // SAFETY: `next` and `span` point into one span.
+    unsafe { (*cursor).span_position + (*cursor).next.offset_from((*cursor).span) as u64 }
+}
+
+/// Room for `count` records in a row, already taken; none if the thread does not record.
+fn room(vcpu: u32, count: usize) -> Option<*mut u64> {
+    let cursor = cursor(vcpu);
+    // SAFETY: only this thread uses the cursor; its pointers stay inside one span.
+    unsafe {
+        if (*cursor).next.is_null() && !attach(vcpu, cursor) {
+            return None;
+        }
+        let used = (*cursor).next.offset_from((*cursor).span) as usize;
+        if used + count > SPAN_RECORDS {
+            if used < SPAN_RECORDS {
+                (*cursor).next.write(Record::control(Control::Pad, 0).0);
+                (*cursor).next = (*cursor).span.add(SPAN_RECORDS);
+            }
+            if !next_span(vcpu, cursor) {
+                return None;
+            }
+        }
+        let at = (*cursor).next;
+        (*cursor).next = at.add(count);
+        Some(at)
+    }
+}
+
+/// Gives a thread its ring, unless it is not to record.
+unsafe fn attach(vcpu: u32, to: *mut Cursor) -> bool {
+    // SAFETY: only this thread uses the cursor, and nobody else the chunk that it claims.
+    unsafe {
+        if (*to).phase != Phase::Fresh {
+            return false;
+        }
+        if global::is_stopped() {
+            (*to).phase = Phase::Off;
+            return false;
+        }
+        let shared = global::shared();
+        let Some(chunk) = shared.claim_chunk() else {
+            (*to).phase = Phase::Off;
+            return false;
+        };
+        let place = global::place();
+        let thread = global::process().threads.fetch_add(1, Ordering::Relaxed);
+        let ring = shared.ring(chunk);
+        ring.reset(place.slot as u32, place.generation, thread);
+        let records = shared.records(chunk);
+        ptr::write_bytes(records.cast::<u8>(), 0, SPAN_BYTES);
+        (*to).phase = Phase::Attached;
+        (*to).ring = ring;
+        (*to).records = records;
+        (*to).span = records;
+        (*to).span_position = 0;
+        (*to).uncounted = records;
+        (*to).next = records;
+        ring.state.store(ChunkState::Attached as u32, Ordering::Release);
+        wait::announce(shared.session());
+        if thread == 0 {
+            maps::tell(vcpu);
+        }
+        events::thread_start(vcpu);
+        !(*to).next.is_null()
+    }
+}
+
+/// Ends a full span and finds the next; false if the thread records no more.
+unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
+    // SAFETY: only this thread uses the cursor; the next span is the host's no more once
+    // there is space.
+    unsafe {
+        if skip::at_span_end(cursor) {
+            return true;
+        }
+        let (session, process) = (global::shared().session(), global::process());
+        let ring = &*(*cursor).ring;
+        let position = (*cursor).span_position + SPAN_RECORDS as u64;
+        ring.filtered.store((*cursor).filter.dropped, Ordering::Relaxed);
+        let mut published = ring.publish(position, false, &process.sequence);
+        loop {
+            if process.stop.load(Ordering::Relaxed) != 0 {
+                global::stop(vcpu);
+            }
+            if global::is_stopped() {
+                off(cursor);
+                return false;
+            }
+            if wait::has_space(ring, position) {
+                break;
+            }
+            if !wait::wait_for_space(session, ring, position) {
+                global::stop(vcpu);
+            }
+            if !published {
+                published = ring.publish(position, false, &process.sequence);
+            }
+        }
+        if position - ring.tail.load(Ordering::Relaxed) >= RING_RECORDS as u64 / 2 {
+            wait::ring_doorbell(session);
+        }
+        let span = (*cursor).records.add((position % RING_RECORDS as u64) as usize);
+        ptr::write_bytes(span.cast::<u8>(), 0, SPAN_BYTES);
+        (*cursor).span = span;
+        (*cursor).span_position = position;
+        (*cursor).uncounted = span;
+        (*cursor).next = span;
+        true
+    }
+}
+
+/// The thread ends: what it wrote is the host's.
+pub(crate) fn close(vcpu: u32) {
+    let cursor = cursor(vcpu);
+    // SAFETY: only this thread uses the cursor.
+    unsafe {
+        if (*cursor).phase != Phase::Attached {
+            (*cursor).phase = Phase::Off;
+            return;
+        }
+        let ring = &*(*cursor).ring;
+        let session = global::shared().session();
+        ring.filtered.store((*cursor).filter.dropped, Ordering::Relaxed);
+        let end = position(cursor);
+        while !ring.publish(end, true, &global::process().sequence) {
+            if !wait::wait_for_space(session, ring, end) || global::is_stopped() {
+                break;
+            }
+        }
+        off(cursor);
+        ring.state.store(ChunkState::Closed as u32, Ordering::Release);
+        wait::announce(session);
+    }
+}
+
+/// Lets the thread record nothing more.
+unsafe fn off(cursor: *mut Cursor) {
+    // SAFETY: only this thread uses the cursor.
+    unsafe {
+        (*cursor).phase = Phase::Off;
+        (*cursor).next = ptr::null_mut();
+    }
+}

@@ -1,0 +1,118 @@
+//! Instrumenting blocks as QEMU translates them, and the log of blocks.
+//!
+//! A block's descriptor is in the log before the block can run on any thread, so the host
+//! finds it there whenever it meets the block's number in a ring.
+
+use core::ffi::c_void;
+use core::sync::atomic::Ordering;
+use std::cell::UnsafeCell;
+
+use ring::{BLOCKS_PER_CHUNK, Block, ChunkState, Control, LOG_CHUNKS_MAX, Record};
+
+use crate::ffi::{self, ExecCb, Id, MemCb, Tb};
+use crate::filter::{self, Watched};
+use crate::{global, vcpu};
+
+/// The callbacks for this process: with or without filter, for this QEMU's memory info.
+#[derive(Clone, Copy)]
+pub(crate) struct Callbacks {
+    filters: bool,
+    block: ExecCb,
+    access: MemCb,
+}
+
+impl Callbacks {
+    /// Chooses them; `None` if the filter does not know this QEMU's memory info.
+    pub(crate) fn choose(filters: bool) -> Option<Callbacks> {
+        // Where QEMU 6 to 9 and QEMU 10 keep the size.
+        let (four, five) = (vcpu::keeps_size_at(4), vcpu::keeps_size_at(5));
+        let (block, access): (ExecCb, MemCb) = match (filters, four, five) {
+            (false, true, _) => (vcpu::on_block, vcpu::on_access::<4>),
+            (false, _, true) => (vcpu::on_block, vcpu::on_access::<5>),
+            (false, ..) => (vcpu::on_block, vcpu::on_access_any),
+            (true, true, _) => (filter::on_block, filter::on_access::<4>),
+            (true, _, true) => (filter::on_block, filter::on_access::<5>),
+            (true, ..) => return None,
+        };
+        Some(Callbacks { filters, block, access })
+    }
+}
+
+struct Chosen(UnsafeCell<Option<Callbacks>>);
+
+// SAFETY: written before QEMU translates, read afterwards.
+unsafe impl Sync for Chosen {}
+
+static CALLBACKS: Chosen = Chosen(UnsafeCell::new(None));
+
+/// Uses `callbacks` from here on; before anything is translated.
+pub(crate) fn set(callbacks: Callbacks) {
+    // SAFETY: see `Chosen`.
+    unsafe { *CALLBACKS.0.get() = Some(callbacks) };
+}
+
+/// QEMU has translated a block. It does so on one thread at a time.
+pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
+    // SAFETY: see `Chosen`.
+    let Some(callbacks) = (unsafe { *CALLBACKS.0.get() }) else { return };
+    if global::is_stopped() {
+        return;
+    }
+    // SAFETY: `tb` and its instructions are QEMU's and live during this call.
+    unsafe {
+        let count = ffi::qemu_plugin_tb_n_insns(tb);
+        if count == 0 {
+            return;
+        }
+        let last = ffi::qemu_plugin_tb_get_insn(tb, count - 1);
+        let pc = ffi::qemu_plugin_tb_vaddr(tb);
+        let end = ffi::qemu_plugin_insn_vaddr(last) + ffi::qemu_plugin_insn_size(last) as u64;
+        let block = Block { pc, bytes: end.wrapping_sub(pc) as u32, instructions: count as u32 };
+        let Some(number) = log(block) else { return };
+        let userdata = if callbacks.filters {
+            // Never freed: QEMU may keep the block's code as long as it likes.
+            Box::into_raw(Box::new(Watched::new(number, block))).cast::<c_void>()
+        } else {
+            Record::control(Control::Block, number).0 as *mut c_void
+        };
+        ffi::qemu_plugin_register_vcpu_tb_exec_cb(tb, callbacks.block, ffi::CB_NO_REGS, userdata);
+        for index in 0..count {
+            ffi::qemu_plugin_register_vcpu_mem_cb(
+                ffi::qemu_plugin_tb_get_insn(tb, index),
+                callbacks.access,
+                ffi::CB_NO_REGS,
+                ffi::MEM_RW,
+                index as *mut c_void,
+            );
+        }
+    }
+}
+
+/// QEMU throws its translations away.
+pub(crate) unsafe extern "C" fn on_flush(_: Id) {
+    global::internals().forget_callbacks(vcpu::vcpus_high());
+}
+
+/// Appends to the process's log; the block's number, or `None` if there is no room.
+fn log(block: Block) -> Option<u64> {
+    let (shared, process) = (global::shared(), global::process());
+    let number = process.blocks.load(Ordering::Relaxed);
+    let at = (number - global::place().blocks_inherited) as usize;
+    let (piece, index) = (at / BLOCKS_PER_CHUNK, at % BLOCKS_PER_CHUNK);
+    if piece >= LOG_CHUNKS_MAX {
+        shared.session().lost.fetch_add(1, Ordering::Relaxed);
+        return None;
+    }
+    if index == 0 {
+        let chunk = shared.claim_chunk()?;
+        shared.ring(chunk).process.store(global::place().slot as u32, Ordering::Relaxed);
+        shared.ring(chunk).generation.store(global::place().generation, Ordering::Relaxed);
+        shared.ring(chunk).state.store(ChunkState::Log as u32, Ordering::Release);
+        process.log[piece].store(chunk as u32, Ordering::Release);
+    }
+    let chunk = process.log[piece].load(Ordering::Relaxed) as usize;
+    // SAFETY: the index is inside the chunk, which is this process's; one thread translates.
+    unsafe { shared.blocks(chunk).add(index).write(block) };
+    process.blocks.store(number + 1, Ordering::Release);
+    Some(u64::from(number))
+}

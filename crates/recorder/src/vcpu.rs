@@ -1,0 +1,192 @@
+//! The callbacks that run for every block and every access, and the cursor they move.
+//!
+//! ```text
+//!   CURSORS[vcpu].next --+
+//!                        v
+//!   ring   | block 17 | load a | store b | block 18 |  0  |  0  |  0 ...      span's end
+//!                                                                                  ^
+//!                                        low bits of `next` all zero: the slow path|
+//! ```
+//!
+//! A callback is a load, a store and an addition. The slow path ends the span, waits for the
+//! host and clears the next one, so that the zeros show where a killed thread had come to. A
+//! cursor that has no ring, or is not to record, is null: that too has low bits of zero.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_uint, c_void};
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use ring::{Control, Record, Ring, SPAN_RECORDS, Tag};
+
+use crate::ffi::MemInfo;
+use crate::filter::Filter;
+use crate::{ffi, span};
+
+/// Virtual CPUs that can be recorded at one time: more threads than Linux lets a user have by
+/// default. A power of two, so that an index is kept inside by masking.
+pub(crate) const VCPUS_MAX: usize = 1 << 15;
+const SPAN_MASK: usize = SPAN_RECORDS * 8 - 1;
+
+/// What a cursor is doing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Its thread has not recorded anything yet.
+    Fresh,
+    /// It has a ring.
+    Attached,
+    /// Its thread records nothing more.
+    Off,
+}
+
+/// Where a thread writes next.
+#[repr(C, align(64))]
+pub(crate) struct Cursor {
+    /// The next record; null without a ring; at a span's boundary when a span is needed.
+    pub(crate) next: *mut u64,
+    pub(crate) phase: Phase,
+    pub(crate) ring: *const Ring,
+    pub(crate) records: *mut u64,
+    /// First record of the present span, and its position in the ring's count.
+    pub(crate) span: *mut u64,
+    pub(crate) span_position: u64,
+    /// While accesses are skipped: the first record that has not been counted.
+    pub(crate) uncounted: *mut u64,
+    /// The system call that the thread is in, and its arguments.
+    pub(crate) call: Option<ring::Call>,
+    pub(crate) arguments: [u64; 6],
+    pub(crate) filter: Filter,
+}
+
+impl Cursor {
+    /// A cursor whose thread has not begun.
+    pub(crate) const FRESH: Cursor = Cursor {
+        next: ptr::null_mut(),
+        phase: Phase::Fresh,
+        ring: ptr::null(),
+        records: ptr::null_mut(),
+        span: ptr::null_mut(),
+        span_position: 0,
+        uncounted: ptr::null_mut(),
+        call: None,
+        arguments: [0; 6],
+        filter: Filter::EMPTY,
+    };
+}
+
+struct Cursors(UnsafeCell<[core::mem::MaybeUninit<Cursor>; VCPUS_MAX]>);
+
+// SAFETY: a cursor is used by the thread of its virtual CPU only.
+unsafe impl Sync for Cursors {}
+
+static CURSORS: Cursors =
+    Cursors(UnsafeCell::new([const { core::mem::MaybeUninit::zeroed() }; VCPUS_MAX]));
+static HIGH: AtomicU32 = AtomicU32::new(0);
+
+/// The cursor of `vcpu`.
+#[inline(always)]
+pub(crate) fn cursor(vcpu: u32) -> *mut Cursor {
+    // SAFETY: the masked index is inside the table.
+    unsafe { CURSORS.0.get().cast::<Cursor>().add(vcpu as usize & (VCPUS_MAX - 1)) }
+}
+
+/// One more than the highest virtual CPU so far.
+pub(crate) fn vcpus_high() -> u32 {
+    HIGH.load(Ordering::Relaxed)
+}
+
+/// A thread begins on `vcpu`; false if there is no cursor for it.
+pub(crate) fn begin(vcpu: u32) -> bool {
+    if vcpu as usize >= VCPUS_MAX {
+        return false;
+    }
+    HIGH.fetch_max(vcpu + 1, Ordering::Relaxed);
+    // SAFETY: the thread of this virtual CPU does not run yet.
+    unsafe { cursor(vcpu).write(Cursor::FRESH) };
+    true
+}
+
+/// All threads but the caller's are gone, and its ring is the parent's: a fork's child.
+pub(crate) fn begin_all() {
+    for vcpu in 0..vcpus_high() {
+        begin(vcpu);
+    }
+}
+
+/// A block begins; `record` is its whole record.
+pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
+    // SAFETY: QEMU calls this on the thread of `vcpu`; `next` is inside its span, or its low
+    // bits are zero.
+    unsafe {
+        let cursor = cursor(vcpu);
+        let next = (*cursor).next;
+        if next as usize & SPAN_MASK == 0 {
+            return span::put_slow(vcpu, record as u64);
+        }
+        *next = record as u64;
+        (*cursor).next = next.add(1);
+    }
+}
+
+/// An access of the instruction whose index is `instruction`.
+///
+/// `SIZE_SHIFT` is where QEMU keeps the size's logarithm in `info`; load and store are its
+/// bits 16 and 17.
+pub(crate) unsafe extern "C" fn on_access<const SIZE_SHIFT: u32>(
+    vcpu: c_uint,
+    info: MemInfo,
+    address: u64,
+    instruction: *mut c_void,
+) {
+    let tag = tag::<SIZE_SHIFT>(info, instruction as u64);
+    // SAFETY: as for `on_block`.
+    unsafe {
+        let cursor = cursor(vcpu);
+        let next = (*cursor).next;
+        if next as usize & SPAN_MASK == 0 || address > Record::VALUE_MAX {
+            return span::access_slow(vcpu, address, tag);
+        }
+        *next = address << 16 | tag;
+        (*cursor).next = next.add(1);
+    }
+}
+
+/// The same where QEMU keeps `info` in a way that is not known here.
+pub(crate) unsafe extern "C" fn on_access_any(
+    vcpu: c_uint,
+    info: MemInfo,
+    address: u64,
+    instruction: *mut c_void,
+) {
+    // SAFETY: QEMU calls this on the thread of `vcpu`.
+    unsafe {
+        let size = u64::from(ffi::qemu_plugin_mem_size_shift(info) & 0xf) << Tag::SIZE_SHIFT;
+        let kind = if ffi::qemu_plugin_mem_is_store(info) { Tag::STORE } else { Tag::LOAD };
+        span::access_slow(vcpu, address, instruction as u64 | size | u64::from(kind));
+    }
+}
+
+/// Puts the bits of `info` where a [`Tag`] has them.
+#[inline(always)]
+pub(crate) fn tag<const SIZE_SHIFT: u32>(info: MemInfo, instruction: u64) -> u64 {
+    let info = u64::from(info);
+    let size = (info >> SIZE_SHIFT & 7) << Tag::SIZE_SHIFT;
+    let kind = info >> 3 & u64::from(Tag::LOAD | Tag::STORE);
+    instruction | size | kind
+}
+
+/// Whether QEMU keeps the size's logarithm at `SIZE_SHIFT` and the store bit at 17.
+pub(crate) fn keeps_size_at(size_shift: u32) -> bool {
+    (0..6).all(|log| {
+        let load = log << size_shift | 1 << 16;
+        let store = log << size_shift | 2 << 16;
+        // SAFETY: both are pure functions of their argument.
+        unsafe {
+            ffi::qemu_plugin_mem_size_shift(load) == log
+                && !ffi::qemu_plugin_mem_is_store(load)
+                && ffi::qemu_plugin_mem_is_store(store)
+        }
+    })
+}
+
+const _: () = assert!(Control::Block as u16 == 0 && Tag::LOAD == 1 << 13 && Tag::STORE == 1 << 14);

@@ -1,0 +1,94 @@
+//! Waking the host, and waiting for it.
+
+use core::ptr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use ring::{RING_RECORDS, Ring, SPAN_RECORDS, Session};
+
+/// Nanoseconds between two looks whether the host lives.
+const PATIENCE_NS: i64 = 100_000_000;
+
+fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: *const libc::timespec) {
+    // SAFETY: the word is mapped for as long as the process lives.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, timeout) };
+}
+
+/// Wakes the host if it sleeps.
+pub(crate) fn ring_doorbell(session: &Session) {
+    if session.host_sleeps.load(Ordering::Relaxed) != 0
+        && session.host_sleeps.swap(0, Ordering::AcqRel) != 0
+    {
+        session.doorbell.fetch_add(1, Ordering::Release);
+        futex(&session.doorbell, libc::FUTEX_WAKE, 1, ptr::null());
+    }
+}
+
+/// Tells the host that a process or a thread has come.
+pub(crate) fn announce(session: &Session) {
+    session.arrivals.fetch_add(1, Ordering::AcqRel);
+    ring_doorbell(session);
+}
+
+/// Whether a span that begins at `position` does not overwrite what the host has yet to read.
+pub(crate) fn has_space(ring: &Ring, position: u64) -> bool {
+    position + SPAN_RECORDS as u64 - ring.tail.load(Ordering::Acquire) <= RING_RECORDS as u64
+}
+
+/// Waits a while for the host to read; false if there is no host any more.
+pub(crate) fn wait_for_space(session: &Session, ring: &Ring, position: u64) -> bool {
+    let space = ring.space.load(Ordering::Acquire);
+    ring.writer_sleeps.store(1, Ordering::SeqCst);
+    ring_doorbell(session);
+    if !has_space(ring, position) {
+        let timeout = libc::timespec { tv_sec: 0, tv_nsec: PATIENCE_NS };
+        futex(&ring.space, libc::FUTEX_WAIT, space, &timeout);
+    }
+    ring.writer_sleeps.store(0, Ordering::Relaxed);
+    has_space(ring, position) || is_alive(session.host_pid)
+}
+
+/// Whether the process exists and has not ended; a zombie has.
+fn is_alive(pid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    unsafe {
+        if libc::kill(pid as i32, 0) != 0 && *libc::__errno_location() == libc::ESRCH {
+            return false;
+        }
+    }
+    let mut path = [0u8; 32];
+    let mut stat = [0u8; 256];
+    let text = format_into(&mut path, pid);
+    // SAFETY: the path is terminated and the buffer has the length that is given.
+    let length = unsafe {
+        let fd = libc::open(text, libc::O_RDONLY | libc::O_CLOEXEC);
+        if fd < 0 {
+            return true;
+        }
+        let length = libc::read(fd, stat.as_mut_ptr().cast(), stat.len());
+        libc::close(fd);
+        length.max(0) as usize
+    };
+    // "pid (name) state": the name may hold anything, so look from the end.
+    let after = stat[..length].iter().rposition(|&byte| byte == b')');
+    after.and_then(|at| stat.get(at + 2)).is_none_or(|&state| state != b'Z' && state != b'X')
+}
+
+/// `/proc/PID/stat`, terminated, without allocating.
+fn format_into(path: &mut [u8; 32], pid: u32) -> *const libc::c_char {
+    let mut digits = [0u8; 10];
+    let mut count = 0;
+    let mut rest = pid;
+    loop {
+        digits[count] = b'0' + (rest % 10) as u8;
+        count += 1;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let pid = digits[..count].iter().rev().copied();
+    for (to, from) in path.iter_mut().zip(b"/proc/".iter().copied().chain(pid).chain(*b"/stat\0")) {
+        *to = from;
+    }
+    path.as_ptr().cast()
+}

@@ -1,0 +1,54 @@
+//! Where everything lies in the shared file, and how large it is.
+
+use crate::{Block, Process, Ring, Session};
+
+/// Bytes of a chunk: a ring of one thread or a piece of a process's block log.
+pub const CHUNK_BYTES: usize = 512 << 10;
+/// How many chunks there can be: threads that live at one time, and their blocks.
+pub const CHUNKS_MAX: usize = 16 << 10;
+/// How many processes can be recorded at one time.
+pub const PROCESSES_MAX: usize = 1024;
+/// Records of a ring.
+pub const RING_RECORDS: usize = CHUNK_BYTES / 8;
+/// Records after which the plugin ends a segment and looks for space.
+///
+/// A power of two: the plugin sees the end of a span by the low bits of its pointer.
+pub const SPAN_RECORDS: usize = 2048;
+/// Segments of one ring that can wait for the host.
+pub const MARKS_MAX: usize = 512;
+/// Block descriptors of one chunk.
+pub const BLOCKS_PER_CHUNK: usize = CHUNK_BYTES / size_of::<Block>();
+
+const RINGS: usize = PROCESSES + PROCESSES_MAX * size_of::<Process>();
+const PROCESSES: usize = size_of::<Session>();
+const CHUNKS: usize = (RINGS + CHUNKS_MAX * size_of::<Ring>()).next_multiple_of(CHUNK_BYTES);
+
+/// Length of the file. It is sparse: only what is touched exists.
+pub const SESSION_BYTES: usize = CHUNKS + CHUNKS_MAX * CHUNK_BYTES;
+
+/// Byte offset of the slot of process `index`.
+pub const fn process_offset(index: usize) -> usize {
+    assert!(index < PROCESSES_MAX);
+    PROCESSES + index * size_of::<Process>()
+}
+
+/// Byte offset of the header of chunk `index`.
+pub const fn ring_offset(index: usize) -> usize {
+    assert!(index < CHUNKS_MAX);
+    RINGS + index * size_of::<Ring>()
+}
+
+/// Byte offset of chunk `index`.
+pub const fn chunk_offset(index: usize) -> usize {
+    assert!(index < CHUNKS_MAX);
+    CHUNKS + index * CHUNK_BYTES
+}
+
+const _: () = {
+    assert!(SPAN_RECORDS.is_power_of_two());
+    assert!(RING_RECORDS.is_multiple_of(SPAN_RECORDS));
+    assert!(size_of::<Session>().is_multiple_of(4096));
+    assert!(size_of::<Process>().is_multiple_of(4096));
+    assert!(size_of::<Ring>().is_multiple_of(4096));
+    assert!(CHUNKS.is_multiple_of(4096));
+};

@@ -1,0 +1,223 @@
+//! One record: eight bytes.
+//!
+//! ```text
+//!  63                              16 15 14 13 12   9 8          0
+//! +----------------------------------+--+--+--+------+------------+
+//! |             address              | 0|st|ld| size | instruction|   an access
+//! +----------------------------------+--+--+--+------+------------+
+//! |              value               | 1|       control           |   anything else
+//! +----------------------------------+--+-------------------------+
+//! ```
+//!
+//! `size` is the logarithm of the bytes. An access is a load or a store or, for one atomic
+//! operation, both; so no record is zero, and a ring's unwritten rest can be told.
+
+/// The low half of an access's record: all but its address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Tag(pub u16);
+
+impl Tag {
+    /// Position of the instruction's index; 9 bits, as QEMU's blocks have at most 512.
+    pub const INSTRUCTION_MASK: u16 = 0x1ff;
+    /// Position of the size's logarithm; 4 bits.
+    pub const SIZE_SHIFT: u32 = 9;
+    /// Set for what reads.
+    pub const LOAD: u16 = 1 << 13;
+    /// Set for what writes.
+    pub const STORE: u16 = 1 << 14;
+    /// Set for what is no access.
+    pub const CONTROL: u16 = 1 << 15;
+
+    /// Index of the instruction in its block.
+    pub const fn instruction(self) -> u16 {
+        self.0 & Tag::INSTRUCTION_MASK
+    }
+
+    /// Bytes accessed.
+    pub const fn size(self) -> u32 {
+        1 << (self.0 >> Tag::SIZE_SHIFT & 0xf)
+    }
+
+    /// Whether it reads.
+    pub const fn loads(self) -> bool {
+        self.0 & Tag::LOAD != 0
+    }
+
+    /// Whether it writes.
+    pub const fn stores(self) -> bool {
+        self.0 & Tag::STORE != 0
+    }
+}
+
+/// What a record is that is no access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum Control {
+    /// The block of that number begins.
+    Block = 0,
+    /// It begins, and the filter has dropped its fetch.
+    Context = 1,
+    /// That many instructions ran in blocks that the filter dropped whole.
+    Advance = 2,
+    /// The next word is an address of more than 48 bits; the value is its [`Tag`].
+    Wide = 3,
+    /// An event; see [`event_header`]. Its words follow.
+    Event = 4,
+    /// Nothing more in this span.
+    Pad = 5,
+}
+
+impl Control {
+    const fn from_bits(bits: u16) -> Option<Control> {
+        Some(match bits {
+            0 => Control::Block,
+            1 => Control::Context,
+            2 => Control::Advance,
+            3 => Control::Wide,
+            4 => Control::Event,
+            5 => Control::Pad,
+            _ => return None,
+        })
+    }
+}
+
+/// A record, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record(pub u64);
+
+impl Record {
+    /// The largest address or value.
+    pub const VALUE_MAX: u64 = (1 << 48) - 1;
+
+    /// An access; `address` must not exceed [`Record::VALUE_MAX`].
+    #[inline]
+    pub const fn access(address: u64, tag: u16) -> Record {
+        Record(address << 16 | tag as u64)
+    }
+
+    /// Anything else; `value` must not exceed [`Record::VALUE_MAX`].
+    #[inline]
+    pub const fn control(control: Control, value: u64) -> Record {
+        Record(value << 16 | (Tag::CONTROL | control as u16) as u64)
+    }
+
+    /// The low half.
+    #[inline]
+    pub const fn tag(self) -> Tag {
+        Tag(self.0 as u16)
+    }
+
+    /// The address or value.
+    #[inline]
+    pub const fn value(self) -> u64 {
+        self.0 >> 16
+    }
+
+    /// Whether it is no access.
+    #[inline]
+    pub const fn is_control(self) -> bool {
+        self.0 as u16 & Tag::CONTROL != 0
+    }
+
+    /// Which one, if it is a known one.
+    pub const fn as_control(self) -> Option<Control> {
+        if self.is_control() { Control::from_bits(self.0 as u16 & !Tag::CONTROL) } else { None }
+    }
+}
+
+/// What an event is; its words follow its record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+pub enum EventCode {
+    /// The thread begins: its number at the system.
+    ThreadStart = 1,
+    /// The thread has ended.
+    ThreadEnd = 2,
+    /// A mapping of the program: first byte, end, QEMU's page flags.
+    Region = 3,
+    /// A piece of `/proc/self/maps`: bytes, then the text.
+    MapsText = 4,
+    /// All regions and maps have been told: the guest base.
+    Layout = 5,
+    /// A system call: its [`Call`], six arguments, its result, path bytes, then the path.
+    Call = 6,
+    /// `execve` begins: text bytes, then path and arguments with a zero after each.
+    Execve = 7,
+    /// Something that the trace's reader must know: text bytes, then the text.
+    Note = 8,
+}
+
+impl EventCode {
+    /// The code of that number.
+    pub const fn from_bits(bits: u16) -> Option<EventCode> {
+        Some(match bits {
+            1 => EventCode::ThreadStart,
+            2 => EventCode::ThreadEnd,
+            3 => EventCode::Region,
+            4 => EventCode::MapsText,
+            5 => EventCode::Layout,
+            6 => EventCode::Call,
+            7 => EventCode::Execve,
+            8 => EventCode::Note,
+            _ => return None,
+        })
+    }
+}
+
+/// The record of an event that `words` words follow.
+pub const fn event_header(code: EventCode, words: u16) -> Record {
+    Record::control(Control::Event, (words as u64) << 16 | code as u64)
+}
+
+/// Code and words of the value of an event's record.
+pub const fn event_parts(value: u64) -> (Option<EventCode>, usize) {
+    (EventCode::from_bits(value as u16), (value >> 16 & 0xffff) as usize)
+}
+
+/// The system calls that change an address space or begin and end threads and processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Call {
+    /// `mmap`, with its offset in bytes.
+    Mmap = 1,
+    /// `munmap`.
+    Munmap = 2,
+    /// `mprotect`.
+    Mprotect = 3,
+    /// `mremap`.
+    Mremap = 4,
+    /// `brk`.
+    Brk = 5,
+    /// `madvise`.
+    Madvise = 6,
+    /// `clone`: flags and stack in the first two arguments.
+    Clone = 7,
+    /// `fork`, `vfork`.
+    Fork = 8,
+    /// `execve`, `execveat`: told only when it has failed.
+    Execve = 9,
+    /// `exit`.
+    Exit = 10,
+    /// `exit_group`.
+    ExitGroup = 11,
+}
+
+impl Call {
+    /// The call of that number.
+    pub const fn from_bits(bits: u64) -> Option<Call> {
+        Some(match bits {
+            1 => Call::Mmap,
+            2 => Call::Munmap,
+            3 => Call::Mprotect,
+            4 => Call::Mremap,
+            5 => Call::Brk,
+            6 => Call::Madvise,
+            7 => Call::Clone,
+            8 => Call::Fork,
+            9 => Call::Execve,
+            10 => Call::Exit,
+            11 => Call::ExitGroup,
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,44 @@
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The first word of a session.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
+/// The layout that this crate describes; plugin and host must agree on it.
+pub const VERSION: u32 = 1;
+/// Bytes of a path in the session, its final zero included.
+pub const PATH_BYTES_MAX: usize = 4096;
+
+/// What all recorded processes share. The host fills it before the first of them starts.
+#[repr(C, align(4096))]
+pub struct Session {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Process number of the host: whoever waits for space looks whether it lives.
+    pub host_pid: u32,
+    /// 1 to drop accesses by the filter `page16`.
+    pub filter_page16: u32,
+    /// 1 to follow `execve` into traces of their own.
+    pub follow: u32,
+    /// 1 if a block's fetch counts as an access.
+    pub fetches: u32,
+    /// Accesses to drop before recording begins. The plugin drops whole spans and tells how
+    /// many; the host drops the rest exactly.
+    pub skip_accesses: u64,
+    /// Directory and first part of QEMU's file name: `/usr/bin/qemu-`; zero-terminated.
+    pub qemu: [u8; PATH_BYTES_MAX],
+    /// The `-plugin` argument for followed programs; zero-terminated.
+    pub plugin: [u8; 2 * PATH_BYTES_MAX],
+    /// Counts up when a process or a thread comes: the host looks for it then.
+    pub arrivals: AtomicU32,
+    /// 1 while the host sleeps on `doorbell`.
+    pub host_sleeps: AtomicU32,
+    /// A futex that wakes the host.
+    pub doorbell: AtomicU32,
+    /// One more than the highest chunk that was ever taken.
+    pub chunks_high: AtomicU32,
+    /// One more than the highest process slot that was ever taken.
+    pub processes_high: AtomicU32,
+    /// Threads and processes that found no room and are not recorded.
+    pub lost: AtomicU64,
+}

@@ -1,0 +1,119 @@
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::MARKS_MAX;
+
+/// What a chunk is used for, as [`Ring::state`] holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum ChunkState {
+    /// Nobody's.
+    Free = 0,
+    /// A process has taken it and fills the header.
+    Claimed = 1,
+    /// A thread writes its ring.
+    Attached = 2,
+    /// The thread has ended; what it wrote waits for the host.
+    Closed = 3,
+    /// A piece of a block log.
+    Log = 4,
+}
+
+impl ChunkState {
+    /// The state of that number.
+    pub const fn from_bits(bits: u32) -> Option<ChunkState> {
+        match bits {
+            0 => Some(ChunkState::Free),
+            1 => Some(ChunkState::Claimed),
+            2 => Some(ChunkState::Attached),
+            3 => Some(ChunkState::Closed),
+            4 => Some(ChunkState::Log),
+            _ => None,
+        }
+    }
+}
+
+/// The end of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Mark {
+    /// Records of the ring before it, counted from the thread's first.
+    pub position: u64,
+    /// Whether the last block before it has run to its end.
+    pub whole: bool,
+    /// Its number in the order of the process's segments.
+    pub sequence: u64,
+}
+
+/// The header of a thread's ring: positions and marks; the records are in the chunk.
+#[repr(C, align(4096))]
+pub struct Ring {
+    /// A [`ChunkState`].
+    pub state: AtomicU32,
+    /// The process slot it belongs to.
+    pub process: AtomicU32,
+    /// That slot's generation.
+    pub generation: AtomicU32,
+    /// The thread's number in the process, from 0.
+    pub thread: AtomicU32,
+    /// While the thread takes a number: one more than a lower bound of it. Otherwise 0.
+    pub numbering: AtomicU64,
+    /// Marks published.
+    pub marks_head: AtomicU64,
+    /// Accesses that the filter dropped.
+    pub filtered: AtomicU64,
+    pad: [u64; 3],
+    /// Records that the host is done with.
+    pub tail: AtomicU64,
+    /// Marks that the host is done with.
+    pub marks_tail: AtomicU64,
+    /// 1 while the thread waits for space.
+    pub writer_sleeps: AtomicU32,
+    /// A futex that wakes it.
+    pub space: AtomicU32,
+    pad2: [u64; 5],
+    marks: [[AtomicU64; 2]; MARKS_MAX],
+}
+
+impl Ring {
+    /// Makes the header a new thread's. Only who has claimed the chunk may call it.
+    pub fn reset(&self, process: u32, generation: u32, thread: u32) {
+        self.process.store(process, Ordering::Relaxed);
+        self.generation.store(generation, Ordering::Relaxed);
+        self.thread.store(thread, Ordering::Relaxed);
+        for word in
+            [&self.numbering, &self.marks_head, &self.filtered, &self.tail, &self.marks_tail]
+        {
+            word.store(0, Ordering::Relaxed);
+        }
+        self.writer_sleeps.store(0, Ordering::Relaxed);
+    }
+
+    /// Ends a segment at `position` under the next number of `sequence`; false if too many
+    /// marks wait, and the segment goes on.
+    pub fn publish(&self, position: u64, whole: bool, sequence: &AtomicU64) -> bool {
+        let head = self.marks_head.load(Ordering::Relaxed);
+        if head - self.marks_tail.load(Ordering::Acquire) >= MARKS_MAX as u64 {
+            return false;
+        }
+        // A host that reads the counter between our taking a number and publishing it must not
+        // take higher numbers of other threads first: it looks at `numbering`.
+        self.numbering.store(sequence.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let number = sequence.fetch_add(1, Ordering::SeqCst);
+        let slot = &self.marks[head as usize % MARKS_MAX];
+        slot[0].store(position << 1 | u64::from(whole), Ordering::Relaxed);
+        slot[1].store(number, Ordering::Relaxed);
+        self.marks_head.store(head + 1, Ordering::Release);
+        self.numbering.store(0, Ordering::Release);
+        true
+    }
+
+    /// The mark of that number, which must be one between `marks_tail` and `marks_head`.
+    pub fn mark(&self, index: u64) -> Mark {
+        let slot = &self.marks[index as usize % MARKS_MAX];
+        let position = slot[0].load(Ordering::Relaxed);
+        Mark {
+            position: position >> 1,
+            whole: position & 1 != 0,
+            sequence: slot[1].load(Ordering::Relaxed),
+        }
+    }
+}
