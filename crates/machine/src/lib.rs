@@ -1,1 +1,157 @@
-//! Hardware and OS put together from a description; runs a trace.
+//! A machine: hardware and operating system put together from a description, and the run of a
+//! trace through it.
+//!
+//! ```text
+//!  machines/*.toml --> Description --> Machine --run(Source)--> Results --> JSON
+//!                                        |
+//!          +-----------------------------+------------------------------+
+//!          |  Source -> TLBs -> walker -> page table -> data caches     |   run.rs, translate.rs
+//!          |               \-> fault -> Os: frames, mappings, flushes   |   os.rs
+//!          +------------------------------------------------------------+
+//! ```
+//!
+//! Only this crate knows both halves: `mmu` does not know that there is an operating system,
+//! and the operating system does not know that its memory is simulated. Counts come first and
+//! are exact; time is a second step over them ([`Results::time`]).
+#![forbid(unsafe_code)]
+
+mod builtin;
+mod census;
+mod check;
+mod describe;
+mod digest;
+mod os;
+mod results;
+mod run;
+mod settings;
+mod summary;
+mod table;
+mod timeline;
+mod translate;
+mod units;
+
+pub use builtin::{BUILTIN, Builtin};
+pub use describe::Description;
+pub use results::Results;
+pub use run::{Progress, RunOptions};
+
+/// A machine that can run traces: a description that has been read and checked.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    name: String,
+    description: Description,
+    settings: Vec<String>,
+    digest: String,
+}
+
+impl Machine {
+    /// The machine called `name_or_path`: a built-in one ([`BUILTIN`]) or a TOML file, changed
+    /// by `settings` such as `tlb.l2.entries=1536`.
+    pub fn load(name_or_path: &str, settings: &[String]) -> Result<Machine, Error> {
+        let (name, text, origin) = builtin::find(name_or_path)?;
+        Machine::parse(&name, &text, &origin, settings)
+    }
+
+    /// The machine described by `text`; `origin` is what errors call the text.
+    pub fn parse(
+        name: &str,
+        text: &str,
+        origin: &str,
+        settings: &[String],
+    ) -> Result<Machine, Error> {
+        let description = settings::apply(text, origin, settings)?;
+        let digest = digest::of_description(&description);
+        let machine =
+            Machine { name: name.to_owned(), description, settings: settings.to_vec(), digest };
+        // What cannot be built is refused here, not when a trace is waiting.
+        let refused =
+            |(key, what): (String, String)| settings::locate(text, origin, settings, &key, &what);
+        translate::Hardware::new(&machine.description).map_err(refused)?;
+        os::Os::new(&machine.description).map_err(refused)?;
+        Ok(machine)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All that it consists of, after the settings.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The settings that changed it.
+    pub fn settings(&self) -> &[String] {
+        &self.settings
+    }
+
+    /// SHA-256 of the description after the settings, as 64 hexadecimal digits.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Runs all of `source` through the machine.
+    pub fn run(
+        &self,
+        source: &mut dyn trace::Source,
+        options: RunOptions<'_>,
+    ) -> Result<Results, Error> {
+        run::run(self, source, options)
+    }
+}
+
+/// What went wrong, whose fault it was, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No such machine, or its file cannot be read.
+    #[error("{0}")]
+    NotFound(String),
+    /// The description is wrong: file, line and key.
+    #[error("{origin}:{line}: {what}")]
+    Description {
+        /// The file, or the name of the built-in machine.
+        origin: String,
+        /// The line in it, from 1.
+        line: usize,
+        /// The key and what is wrong with it.
+        what: String,
+    },
+    /// A `--set` is wrong.
+    #[error("--set {setting}: {what}")]
+    Setting {
+        /// The setting as given.
+        setting: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The trace could not be read.
+    #[error(transparent)]
+    Trace(#[from] trace::Error),
+    /// The machine's physical memory is full.
+    #[error(
+        "out of memory at access {access}: all {frames_bytes} bytes of frames are in use; \
+         give the machine more with --set memory.size=..."
+    )]
+    OutOfFrames {
+        /// Index of the access that needed a frame.
+        access: u64,
+        /// Size of the physical memory.
+        frames_bytes: u64,
+    },
+    /// An address that the page table's format cannot map.
+    #[error("access {access}: {what}")]
+    Access {
+        /// Index of the access.
+        access: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A translation that contradicts the page table, or counts that contradict each other:
+    /// a mistake in Pagewalk itself, found by checking.
+    #[error("check failed: {0}")]
+    Check(String),
+    /// The progress callback asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}

@@ -1,0 +1,112 @@
+//! Who hit and who missed: the counts of a run by TLB, kind, page size and region.
+//!
+//! A hit must cost nothing here, so it is counted in the TLB entry that was hit, which carries
+//! its region as a label. When the entry leaves (or the run ends) its hits are added up:
+//!
+//! ```text
+//!   hit  -> entry.hits[kind] += 1                          every access
+//!   fill -> an entry leaves: its hits go to its TLB, its page size, its region
+//!   miss -> counted at once: it is rare
+//! ```
+//!
+//! A superpage that spans several regions has no single owner: its entry bears the label
+//! [`SHARED`] and each of its hits is attributed by address, one by one.
+
+use std::collections::BTreeMap;
+
+use addr::{Kind, PageSize};
+use mmu::Evicted;
+
+use crate::results::{HitsAndMisses, SizeCounts};
+
+/// The label of an entry whose page spans several regions.
+pub(crate) const SHARED: u32 = u32::MAX;
+
+/// Counts of one TLB.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TlbCensus {
+    pub(crate) hits: [u64; Kind::COUNT],
+    pub(crate) misses: [u64; Kind::COUNT],
+    pub(crate) cold_misses: u64,
+    pub(crate) evictions: u64,
+    pub(crate) flushed: u64,
+    sizes: Vec<(PageSize, SizeCounts)>,
+}
+
+impl TlbCensus {
+    fn size(&mut self, size: PageSize) -> &mut SizeCounts {
+        let index = match self.sizes.iter().position(|(known, _)| *known == size) {
+            Some(index) => index,
+            None => {
+                self.sizes.push((size, SizeCounts::default()));
+                self.sizes.len() - 1
+            }
+        };
+        &mut self.sizes[index].1
+    }
+
+    /// Counts a miss that was filled with a translation of `size`.
+    pub(crate) fn missed(&mut self, kind: Kind, size: PageSize, cold: bool) {
+        self.misses[kind as usize] += 1;
+        self.cold_misses += u64::from(cold);
+        self.size(size).misses += 1;
+    }
+
+    pub(crate) fn of_kind(&self, kind: Kind) -> HitsAndMisses {
+        let (hits, misses) = (self.hits[kind as usize], self.misses[kind as usize]);
+        HitsAndMisses { lookups: hits + misses, hits, misses }
+    }
+
+    pub(crate) fn by_page_size(&self) -> BTreeMap<String, SizeCounts> {
+        self.sizes.iter().map(|(size, counts)| (size.to_string(), *counts)).collect()
+    }
+}
+
+/// Counts of one region.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RegionCensus {
+    pub(crate) hits: [u64; Kind::COUNT],
+    pub(crate) l1_misses: [u64; Kind::COUNT],
+    pub(crate) misses: u64,
+    pub(crate) cold_misses: u64,
+    pub(crate) pages: u64,
+    pub(crate) walk_references: u64,
+    pub(crate) walk_cycles: u64,
+}
+
+/// All counts of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Census {
+    pub(crate) tlbs: Vec<TlbCensus>,
+    regions: Vec<RegionCensus>,
+}
+
+impl Census {
+    pub(crate) fn new(tlbs: usize) -> Census {
+        Census { tlbs: vec![TlbCensus::default(); tlbs], regions: Vec::new() }
+    }
+
+    /// Adds up what an entry of the `tlb`th TLB saw.
+    pub(crate) fn collect(&mut self, tlb: usize, first_level: bool, evicted: &Evicted) {
+        let census = &mut self.tlbs[tlb];
+        for (sum, hits) in census.hits.iter_mut().zip(evicted.hits) {
+            *sum += hits;
+        }
+        census.size(evicted.page.size()).hits += evicted.hits.iter().sum::<u64>();
+        if first_level && evicted.label != SHARED {
+            let region = self.region(evicted.label);
+            for (sum, hits) in region.hits.iter_mut().zip(evicted.hits) {
+                *sum += hits;
+            }
+        }
+    }
+
+    /// The counts of the region whose label is `label`.
+    pub(crate) fn region(&mut self, label: u32) -> &mut RegionCensus {
+        let index = label as usize;
+        if self.regions.len() <= index {
+            self.regions.resize(index + 1, RegionCensus::default());
+        }
+        &mut self.regions[index]
+    }
+}

@@ -1,0 +1,301 @@
+//! What a machine file may say. One struct a table of the file; every table that holds numbers
+//! has a `source` for them.
+//!
+//! ```text
+//! [core]        what runs: which accesses count, cycles an instruction takes
+//! [tlb.NAME]    l1 | l1i l1d l1s, then l2 | l2i l2d: arrays, ways, policies
+//! [page_table]  the format and its levels; absent: translation costs nothing, TLBs only
+//! [walker]      who refills a TLB, and the cache at which its references enter
+//! [cache.NAME]  l1i, l1d, l2, l3: size, ways, line, latency
+//! [memory]      size and latency of what lies behind the caches
+//! [os]          the page size it maps
+//! ```
+
+use addr::{Kind, PageSize as AddrPageSize};
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Bytes, PageSize, Ways};
+
+/// A machine file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// One line: what machine this is.
+    pub title: String,
+    /// Where it is described.
+    pub source: String,
+    /// What runs on it.
+    #[serde(default)]
+    pub core: Core,
+    /// The TLBs by name.
+    pub tlb: Tlbs,
+    /// The page table; absent on a machine of TLBs alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_table: Option<PageTable>,
+    /// Who walks it.
+    #[serde(default)]
+    pub walker: Walker,
+    /// The data caches by name.
+    #[serde(default)]
+    pub cache: Caches,
+    /// Physical memory.
+    #[serde(default)]
+    pub memory: Memory,
+    /// The operating system.
+    #[serde(default)]
+    pub os: Os,
+}
+
+/// The processor core, as far as translation sees it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Core {
+    /// Whether fetches count; a study of data accesses leaves them out.
+    pub fetches: bool,
+    /// Bits of an address-space identifier in the TLB; 0: a switch flushes what is not global.
+    pub asid_bits: u8,
+    /// Cycles an instruction takes when memory and translation cost nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycles_per_instruction: Option<f64>,
+    /// Where the numbers come from.
+    pub source: String,
+}
+
+impl Default for Core {
+    fn default() -> Core {
+        Core { fetches: true, asid_bits: 0, cycles_per_instruction: None, source: String::new() }
+    }
+}
+
+/// The TLBs: one unified first level (`l1`), or one for fetches and one for data, which may be
+/// split once more into loads (`l1d`) and stores (`l1s`); then a second level in the same way.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tlbs {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l1: Option<Tlb>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l1i: Option<Tlb>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l1d: Option<Tlb>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l1s: Option<Tlb>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l2: Option<Tlb>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l2i: Option<Tlb>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l2d: Option<Tlb>,
+}
+
+impl Tlbs {
+    /// The TLBs that there are: name, level and description, first level first.
+    pub fn present(&self) -> impl Iterator<Item = (&'static str, u8, &Tlb)> {
+        [
+            ("l1", 1, &self.l1),
+            ("l1i", 1, &self.l1i),
+            ("l1d", 1, &self.l1d),
+            ("l1s", 1, &self.l1s),
+            ("l2", 2, &self.l2),
+            ("l2i", 2, &self.l2i),
+            ("l2d", 2, &self.l2d),
+        ]
+        .into_iter()
+        .filter_map(|(name, level, tlb)| Some((name, level, tlb.as_ref()?)))
+    }
+
+    /// The TLB of `level` that an access of `kind` looks up: the most special one wins.
+    pub fn serving(&self, level: u8, kind: Kind) -> Option<&'static str> {
+        let names: &[(&'static str, &Option<Tlb>)] = match (level, kind) {
+            (1, Kind::Fetch) => &[("l1i", &self.l1i), ("l1", &self.l1)],
+            (1, Kind::Load) => &[("l1d", &self.l1d), ("l1", &self.l1)],
+            (1, Kind::Store) => &[("l1s", &self.l1s), ("l1d", &self.l1d), ("l1", &self.l1)],
+            (_, Kind::Fetch) => &[("l2i", &self.l2i), ("l2", &self.l2)],
+            (_, _) => &[("l2d", &self.l2d), ("l2", &self.l2)],
+        };
+        names.iter().find(|(_, tlb)| tlb.is_some()).map(|(name, _)| *name)
+    }
+}
+
+/// A TLB: one array, given here, or several under `array` that are looked up together.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tlb {
+    /// Entries of the only array; a pair counts as one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entries: Option<u32>,
+    /// Its ways.
+    #[serde(default)]
+    pub ways: Ways,
+    /// Its replacement policy.
+    #[serde(default = "lru")]
+    pub replacement: String,
+    /// The page sizes it holds; all that the machine has if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_sizes: Option<Vec<PageSize>>,
+    /// Several arrays in place of one, as where each page size has its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub array: Vec<Array>,
+    /// Whether an entry maps two adjacent pages under one tag.
+    #[serde(default)]
+    pub paired: bool,
+    /// Cycles that a hit here adds to an access.
+    #[serde(default)]
+    pub latency_cycles: u32,
+    /// Start of the random sequence, for the policies that use one.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub source: String,
+}
+
+impl Tlb {
+    /// Its arrays, whichever way they were given.
+    pub fn arrays(&self) -> Vec<Array> {
+        match self.entries {
+            Some(entries) => vec![Array {
+                entries,
+                ways: self.ways,
+                replacement: Some(self.replacement.clone()),
+                page_sizes: self.page_sizes.clone(),
+            }],
+            None => self.array.clone(),
+        }
+    }
+}
+
+/// One array of a TLB.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Array {
+    /// Entries; a pair counts as one.
+    pub entries: u32,
+    /// Ways.
+    #[serde(default)]
+    pub ways: Ways,
+    /// Replacement policy; the TLB's if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replacement: Option<String>,
+    /// The page sizes it holds; all that the machine has if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_sizes: Option<Vec<PageSize>>,
+}
+
+/// The page table.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageTable {
+    /// The organisation: `x86-64`.
+    pub format: String,
+    /// Levels of the tree.
+    #[serde(default = "four")]
+    pub levels: u8,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub source: String,
+}
+
+/// Who refills a TLB.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Walker {
+    /// The cache at which its references enter; the first data cache if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enters: Option<String>,
+    /// Cycles of one refill besides its references: a trap and its handler's instructions.
+    pub refill_cycles: u32,
+    /// Where the numbers come from.
+    pub source: String,
+}
+
+/// The data caches: fetches go through l1i, l2, l3; data through l1d, l2, l3.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Caches {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l1i: Option<Cache>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l1d: Option<Cache>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l2: Option<Cache>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l3: Option<Cache>,
+}
+
+impl Caches {
+    /// The caches that there are, nearest first.
+    pub fn present(&self) -> impl Iterator<Item = (&'static str, &Cache)> {
+        [("l1i", &self.l1i), ("l1d", &self.l1d), ("l2", &self.l2), ("l3", &self.l3)]
+            .into_iter()
+            .filter_map(|(name, cache)| Some((name, cache.as_ref()?)))
+    }
+}
+
+/// One data cache.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// Bytes of data it holds.
+    pub size: Bytes,
+    /// Bytes of a line.
+    pub line: Bytes,
+    /// Ways.
+    pub ways: Ways,
+    /// Replacement policy: `lru` or `tree-plru`.
+    #[serde(default = "lru")]
+    pub replacement: String,
+    /// Cycles from the request to the data when it hits here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_cycles: Option<u32>,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub source: String,
+}
+
+/// Physical memory.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Bytes of frames.
+    pub size: Bytes,
+    /// Cycles from the request to the data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_cycles: Option<u32>,
+    /// Where the numbers come from.
+    pub source: String,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { size: Bytes(1 << 40), latency_cycles: None, source: String::new() }
+    }
+}
+
+/// The operating system.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Os {
+    /// The page size of every mapping.
+    pub page_size: PageSize,
+    /// Why.
+    pub source: String,
+}
+
+impl Default for Os {
+    fn default() -> Os {
+        Os { page_size: PageSize(AddrPageSize::SIZE_4K), source: String::new() }
+    }
+}
+
+fn lru() -> String {
+    "lru".to_owned()
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn four() -> u8 {
+    4
+}

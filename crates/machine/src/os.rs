@@ -1,0 +1,362 @@
+//! The operating system of a machine: first touch, and the events of the trace.
+//!
+//! ```text
+//!   fault(addr) ----> a frame from physical memory, a page in the table
+//!   event(munmap) --> pages out of the table --> Shootdown --> TLBs --> frames are free again
+//! ```
+//!
+//! It is the smallest that is right: every page has one size, is mapped when it is first
+//! touched with the rights of its region, and goes when its region goes. What `hat`, `vm` and
+//! `physmem` decide in a real one (reservations, policies, replacement, sharing) is not here.
+
+use std::collections::BTreeMap;
+
+use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use pagetable::{Fault, Flush, Reference, Space, Translation};
+use physmem::Buddy;
+use trace::{Event, Region, RegionId, Regions};
+
+use crate::{Description, table, table::Table};
+
+/// `MADV_DONTNEED`: the pages go, their next touch finds zeros.
+const MADV_DONTNEED: u32 = 4;
+
+/// A region that has no label yet.
+const UNLABELED: u32 = u32::MAX;
+
+/// What the operating system could not do.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// No frame is left.
+    OutOfFrames,
+    /// The page table cannot do it; the text says what.
+    Table(String),
+}
+
+impl From<pagetable::Error> for Failure {
+    fn from(error: pagetable::Error) -> Failure {
+        match error {
+            pagetable::Error::OutOfFrames(_) => Failure::OutOfFrames,
+            other => Failure::Table(other.to_string()),
+        }
+    }
+}
+
+/// Pages that went: flush what is named, then hand it back with [`Os::complete`].
+#[must_use = "the TLBs still hold the pages, and their frames are not free"]
+pub(crate) struct Shootdown {
+    /// What to flush.
+    pub(crate) flush: Flush,
+    frames: Vec<(PhysAddr, PageSize)>,
+}
+
+/// One address space of the trace.
+struct AddressSpace {
+    space: Space,
+    regions: Regions,
+    /// The label of each region, by its number.
+    labels: Vec<u32>,
+    program_break: u64,
+}
+
+/// The operating system of one run.
+pub(crate) struct Os {
+    page_size: PageSize,
+    frames: Buddy,
+    uses_frames: bool,
+    table: Box<dyn Table>,
+    spaces: BTreeMap<u32, AddressSpace>,
+    current: u32,
+    here: Space,
+    /// Whose region a label is: the space's number and the region's.
+    labels: Vec<(u32, RegionId)>,
+    mapped: BTreeMap<PageSize, u64>,
+    pub(crate) first_touches: u64,
+    pub(crate) protection_faults: u64,
+}
+
+impl Os {
+    /// An operating system with one empty space; an error comes with the key that is wrong.
+    pub(crate) fn new(description: &Description) -> Result<Os, (String, String)> {
+        let table = table::new(description.page_table.as_ref(), description.memory.size.0)?;
+        let page_size = description.os.page_size.0;
+        if let Some(sizes) = table.page_sizes()
+            && !sizes.contains(&page_size)
+        {
+            let names: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
+            let what =
+                format!("the page table holds pages of {}, not {page_size}", names.join(", "));
+            return Err(("os.page_size".to_owned(), what));
+        }
+        let base = page_size.min(PageSize::SIZE_4K);
+        let frames = Buddy::new(PhysAddr::new(0), description.memory.size.0, base)
+            .map_err(|error| ("memory.size".to_owned(), error.to_string()))?;
+        let mut os = Os {
+            page_size,
+            frames,
+            uses_frames: description.page_table.is_some(),
+            table,
+            spaces: BTreeMap::new(),
+            current: 0,
+            here: Space::new(0, PhysAddr::new(0)),
+            labels: Vec::new(),
+            mapped: BTreeMap::new(),
+            first_touches: 0,
+            protection_faults: 0,
+        };
+        os.switch(0).map_err(|_| {
+            let what = "not even the root of a page table fits".to_owned();
+            ("memory.size".to_owned(), what)
+        })?;
+        Ok(os)
+    }
+
+    /// The page size of every mapping.
+    pub(crate) fn page_size(&self) -> PageSize {
+        self.page_size
+    }
+
+    /// Walks for `addr` in the current space.
+    pub(crate) fn walk(
+        &mut self,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault> {
+        self.table.walk(self.here, addr, kind, references)
+    }
+
+    /// What the table says of `addr`, without a walk.
+    pub(crate) fn query(&self, addr: VirtAddr) -> Option<Translation> {
+        self.table.query(self.here, addr)
+    }
+
+    /// Answers a fault: after it, a walk for the same access succeeds.
+    ///
+    /// An access in a trace has happened, so one that the rights forbid is granted: the event
+    /// that allowed it is not in the trace. Gives the shootdown that this asks for.
+    pub(crate) fn fault(
+        &mut self,
+        addr: VirtAddr,
+        kind: Kind,
+        fault: Fault,
+    ) -> Result<Option<Shootdown>, Failure> {
+        let needed = match kind {
+            Kind::Fetch => Rights::EXECUTE,
+            Kind::Load => Rights::READ,
+            Kind::Store => Rights::WRITE,
+        };
+        match fault {
+            Fault::NotMapped { .. } => {
+                let regions = &mut self.address_space_mut().regions;
+                let region = regions.region_of(addr.get());
+                let known = Some(regions.get(region)).filter(|region| !region.inferred);
+                let rights = known.map_or(Rights::ALL, |region| region.rights);
+                let page = addr.page(self.page_size);
+                let frame = if self.uses_frames {
+                    self.frames.allocate(self.page_size).map_err(|_| Failure::OutOfFrames)?
+                } else {
+                    PhysAddr::new(page.start().get())
+                };
+                let rights = rights | needed | Rights::USER;
+                let translation = Translation { page, frame, rights, global: false };
+                if let Err(error) = self.table.map(self.here, translation, &mut self.frames) {
+                    if self.uses_frames {
+                        self.frames.free(frame, self.page_size);
+                    }
+                    return Err(error.into());
+                }
+                self.first_touches += 1;
+                *self.mapped.entry(self.page_size).or_insert(0) += 1;
+                Ok(None)
+            }
+            Fault::Denied { translation } => {
+                self.protection_faults += 1;
+                let range = VirtRange::of_page(translation.page);
+                let flush = self.table.protect(self.here, range, translation.rights | needed)?;
+                Ok(Some(Shootdown { flush, frames: Vec::new() }))
+            }
+            Fault::Unfit => Err(Failure::Table(format!(
+                "the address {addr} is none that this machine's page table can hold"
+            ))),
+        }
+    }
+
+    /// Does what `event` asks; gives the shootdowns that follow from it.
+    pub(crate) fn event(&mut self, thread: u32, event: &Event) -> Result<Vec<Shootdown>, Failure> {
+        let mut shootdowns = Vec::new();
+        match *event {
+            Event::Switch { space } => self.switch(space)?,
+            Event::Mmap { bytes, result, .. } if result >= 0 => {
+                shootdowns.extend(self.unmap(result as u64, bytes)?);
+            }
+            Event::Munmap { addr, bytes, result: 0 }
+            | Event::Madvise { addr, bytes, advice: MADV_DONTNEED, result: 0 } => {
+                shootdowns.extend(self.unmap(addr, bytes)?);
+            }
+            Event::Mprotect { addr, bytes, prot, result: 0 } => {
+                shootdowns.extend(self.protect(addr, bytes, prot)?);
+            }
+            Event::Mremap { addr, old_bytes, new_bytes, result, .. } if result >= 0 => {
+                shootdowns.extend(self.remap(addr, old_bytes, result as u64, new_bytes)?);
+            }
+            Event::Brk { result, .. } if result >= 0 => {
+                let now = result as u64;
+                let before = std::mem::replace(&mut self.address_space_mut().program_break, now);
+                if now < before {
+                    shootdowns.extend(self.unmap(now, before - now)?);
+                }
+            }
+            _ => {}
+        }
+        self.address_space_mut().regions.apply(thread, event);
+        Ok(shootdowns)
+    }
+
+    /// Frees what a shootdown named, once the TLBs have forgotten it.
+    pub(crate) fn complete(&mut self, shootdown: Shootdown) {
+        shootdown.flush.done(&mut self.frames);
+        if self.uses_frames {
+            for (frame, size) in shootdown.frames {
+                self.frames.free(frame, size);
+            }
+        }
+    }
+
+    /// The label of the region that `addr` lies in: unique over all spaces, from 0.
+    pub(crate) fn label_of(&mut self, addr: VirtAddr) -> u32 {
+        let current = self.current;
+        let here = self.address_space_mut();
+        let region = here.regions.region_of(addr.get());
+        let index = region.0 as usize;
+        if let Some(&label) = here.labels.get(index).filter(|&&label| label != UNLABELED) {
+            return label;
+        }
+        let label = self.labels.len() as u32;
+        self.labels.push((current, region));
+        let labels = &mut self.address_space_mut().labels;
+        if labels.len() <= index {
+            labels.resize(index + 1, UNLABELED);
+        }
+        labels[index] = label;
+        label
+    }
+
+    /// Whether at most one region has bytes in `range`.
+    pub(crate) fn is_single(&self, range: VirtRange) -> bool {
+        range.bytes() <= PageSize::SIZE_4K.bytes()
+    }
+
+    /// The labeled regions by label: each with the number of its space.
+    pub(crate) fn labeled(&self) -> impl Iterator<Item = (u32, &Region)> {
+        self.labels.iter().map(|(space, region)| (*space, self.spaces[space].regions.get(*region)))
+    }
+
+    /// How many address spaces the trace named.
+    pub(crate) fn spaces(&self) -> usize {
+        self.spaces.len()
+    }
+
+    /// Bytes of all frames, of frames in use, of frames that hold tables.
+    pub(crate) fn frame_bytes(&self) -> (u64, u64, u64) {
+        if self.uses_frames {
+            (self.frames.bytes(), self.frames.used_bytes(), self.table.frame_bytes())
+        } else {
+            (0, 0, 0)
+        }
+    }
+
+    /// Mapped pages by size.
+    pub(crate) fn mapped(&self) -> &BTreeMap<PageSize, u64> {
+        &self.mapped
+    }
+
+    fn address_space(&self) -> &AddressSpace {
+        &self.spaces[&self.current]
+    }
+
+    fn address_space_mut(&mut self) -> &mut AddressSpace {
+        // `switch` has made the entry of the current space.
+        self.spaces.get_mut(&self.current).expect("the current space exists")
+    }
+
+    fn switch(&mut self, number: u32) -> Result<(), Failure> {
+        if !self.spaces.contains_key(&number) {
+            let space = self.table.create(&mut self.frames)?;
+            let regions = Regions::new();
+            let new = AddressSpace { space, regions, labels: Vec::new(), program_break: 0 };
+            self.spaces.insert(number, new);
+        }
+        self.current = number;
+        self.here = self.address_space().space;
+        Ok(())
+    }
+
+    /// The whole pages within `bytes` from `start`: a page that a range covers in part stays.
+    fn whole_pages(&self, start: u64, bytes: u64) -> Option<VirtRange> {
+        let first = start.checked_add(self.page_size.mask())? & !self.page_size.mask();
+        let end = start.checked_add(bytes)?;
+        // The system rounds a length up to its own base page, which is at most our page size.
+        let end = end.checked_add(PageSize::SIZE_4K.mask())? & !PageSize::SIZE_4K.mask();
+        let end = end & !self.page_size.mask();
+        VirtRange::new(VirtAddr::new(first), end.checked_sub(first)?).ok()
+    }
+
+    fn unmap(&mut self, start: u64, bytes: u64) -> Result<Option<Shootdown>, Failure> {
+        let Some(range) = self.whole_pages(start, bytes) else { return Ok(None) };
+        let space = self.here;
+        let mut frames = Vec::new();
+        let flush = self.table.unmap(space, range, &mut |mapping| {
+            frames.push((mapping.translation.frame, mapping.translation.page.size()));
+        })?;
+        for (_, size) in &frames {
+            *self.mapped.entry(*size).or_insert(0) -= 1;
+        }
+        Ok(Some(Shootdown { flush, frames }))
+    }
+
+    fn protect(&mut self, start: u64, bytes: u64, prot: u32) -> Result<Option<Shootdown>, Failure> {
+        let Some(range) = self.whole_pages(start, bytes) else { return Ok(None) };
+        let rights = Rights::from_bits((prot & 7) as u8) | Rights::USER;
+        let flush = self.table.protect(self.here, range, rights)?;
+        Ok(Some(Shootdown { flush, frames: Vec::new() }))
+    }
+
+    /// Pages that move keep their frames; what the new length leaves out goes.
+    fn remap(
+        &mut self,
+        old: u64,
+        old_bytes: u64,
+        new: u64,
+        new_bytes: u64,
+    ) -> Result<Vec<Shootdown>, Failure> {
+        let kept_bytes = old_bytes.min(new_bytes);
+        let mut shootdowns = Vec::new();
+        if new_bytes < old_bytes {
+            let tail = old.saturating_add(new_bytes);
+            shootdowns.extend(self.unmap(tail, old_bytes - new_bytes)?);
+        }
+        if old == new {
+            return Ok(shootdowns);
+        }
+        shootdowns.extend(self.unmap(new, new_bytes)?);
+        let distance = new.wrapping_sub(old);
+        let Some(range) = self.whole_pages(old, kept_bytes) else { return Ok(shootdowns) };
+        if distance & self.page_size.mask() != 0 {
+            // Not by whole pages of this machine: they are touched anew where they went.
+            shootdowns.extend(self.unmap(old, kept_bytes)?);
+            return Ok(shootdowns);
+        }
+        let space = self.here;
+        let mut moved = Vec::new();
+        let flush =
+            self.table.unmap(space, range, &mut |mapping| moved.push(mapping.translation))?;
+        shootdowns.push(Shootdown { flush, frames: Vec::new() });
+        for translation in moved {
+            let addr = translation.page.start().wrapping_add(distance);
+            let page = addr.page(translation.page.size());
+            self.table.map(space, Translation { page, ..translation }, &mut self.frames)?;
+        }
+        Ok(shootdowns)
+    }
+}

@@ -1,0 +1,353 @@
+//! What a run gives: counts first, time as a second step over them.
+//!
+//! The structure is the JSON document, field by field. Its `schema` number changes when a
+//! field changes its meaning or goes away; new fields may come.
+
+use std::collections::BTreeMap;
+
+use addr::Kind;
+use serde::Serialize;
+
+/// The schema that this version writes.
+pub const SCHEMA: u32 = 1;
+
+/// Everything a run counted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Results {
+    /// Version of this structure.
+    pub schema: u32,
+    /// Version of Pagewalk.
+    pub pagewalk: String,
+    /// The trace that ran.
+    pub trace: TraceSummary,
+    /// The machine it ran on.
+    pub machine: MachineSummary,
+    /// Accesses that ran, by kind.
+    pub accesses: ByKind<u64>,
+    /// Instructions that ran.
+    pub instructions: u64,
+    /// Threads seen.
+    pub threads: u64,
+    /// Accesses that touched two pages; each counts as a lookup of both.
+    pub page_crossings: u64,
+    /// The TLBs, first level first.
+    pub tlbs: Vec<TlbCounts>,
+    /// The walks.
+    pub walks: Walks,
+    /// The data caches, nearest first.
+    pub caches: Vec<CacheCounts>,
+    /// What the operating system was called for.
+    pub faults: Faults,
+    /// Physical memory at the end of the run.
+    pub memory: MemoryCounts,
+    /// The regions of the address space, by address.
+    pub regions: Vec<RegionCounts>,
+    /// Misses over time.
+    pub timeline: Timeline,
+    /// Misses over address and time.
+    pub map: MissMap,
+    /// Time, where the machine has all the latencies that it takes.
+    pub time: Option<Time>,
+    /// What this run left out.
+    pub not_modelled: Vec<String>,
+    /// Whether each translation was compared with the page table.
+    pub checked: bool,
+}
+
+/// The trace that ran.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TraceSummary {
+    /// SHA-256 of its contents, where it has one.
+    pub digest: Option<String>,
+    /// Its own account of itself.
+    #[serde(flatten)]
+    pub header: HeaderSummary,
+}
+
+/// The header of the trace, as far as a result repeats it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HeaderSummary {
+    /// Who made it.
+    pub producer: String,
+    /// The command or the generator's parameters.
+    pub command: Vec<String>,
+    /// The instruction set.
+    pub arch: trace::Arch,
+    /// Whether it has fetches.
+    pub fetches: bool,
+    /// What was dropped before it was stored.
+    pub filter: trace::Filter,
+    /// What its maker wants known.
+    pub notes: Vec<String>,
+}
+
+/// The machine that ran it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MachineSummary {
+    /// Its name.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// Where it is described.
+    pub source: String,
+    /// SHA-256 of the description.
+    pub digest: String,
+    /// The settings that changed it.
+    pub settings: Vec<String>,
+    /// The description after the settings.
+    pub description: serde_json::Value,
+}
+
+/// One value for each kind of access.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ByKind<T> {
+    /// Of fetches.
+    pub fetch: T,
+    /// Of loads.
+    pub load: T,
+    /// Of stores.
+    pub store: T,
+}
+
+impl<T: Copy> From<[T; 3]> for ByKind<T> {
+    fn from([fetch, load, store]: [T; 3]) -> ByKind<T> {
+        ByKind { fetch, load, store }
+    }
+}
+
+impl<T: Copy> ByKind<T> {
+    /// The value of `kind`.
+    pub fn of(&self, kind: Kind) -> T {
+        match kind {
+            Kind::Fetch => self.fetch,
+            Kind::Load => self.load,
+            Kind::Store => self.store,
+        }
+    }
+}
+
+/// Lookups and what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HitsAndMisses {
+    /// Lookups.
+    pub lookups: u64,
+    /// Those that found a translation.
+    pub hits: u64,
+    /// Those that did not.
+    pub misses: u64,
+}
+
+impl HitsAndMisses {
+    /// The counts of both.
+    pub fn plus(self, other: HitsAndMisses) -> HitsAndMisses {
+        HitsAndMisses {
+            lookups: self.lookups + other.lookups,
+            hits: self.hits + other.hits,
+            misses: self.misses + other.misses,
+        }
+    }
+}
+
+/// What one TLB counted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TlbCounts {
+    /// Its name in the machine file.
+    pub name: String,
+    /// Its level, from 1.
+    pub level: u8,
+    /// The kinds of access that look it up.
+    pub serves: Vec<&'static str>,
+    /// Entries of all its arrays.
+    pub entries: u64,
+    /// Ways of each of its arrays.
+    pub ways: Vec<u64>,
+    /// Replacement policy of each of its arrays.
+    pub replacement: Vec<String>,
+    /// Lookups, hits and misses of all kinds.
+    #[serde(flatten)]
+    pub total: HitsAndMisses,
+    /// Misses that ended in a first-touch fault.
+    pub cold_misses: u64,
+    /// Entries that made room for others.
+    pub evictions: u64,
+    /// Entries that the operating system flushed.
+    pub flushed: u64,
+    /// The same by kind.
+    pub by_kind: ByKind<HitsAndMisses>,
+    /// Hits by the size of the translation found, misses by that of the one then filled in.
+    pub by_page_size: BTreeMap<String, SizeCounts>,
+}
+
+/// Hits and misses of one page size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SizeCounts {
+    /// Hits on entries of the size.
+    pub hits: u64,
+    /// Misses after which an entry of the size was filled in.
+    pub misses: u64,
+}
+
+/// What the walker counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Walks {
+    /// Walks, one for each lookup that missed every TLB; without a page table each has no
+    /// references.
+    pub walks: u64,
+    /// Of these, the ones that ended in a first-touch fault and were walked again.
+    pub cold: u64,
+    /// References of all walks.
+    pub references: u64,
+    /// References of the cold ones, of both their walks.
+    pub cold_references: u64,
+    /// How many of the walks that were not cold took how many references.
+    pub references_per_walk: Vec<(u64, u64)>,
+    /// References by level of the table, root first, and by what served them.
+    pub by_level: Vec<LevelCounts>,
+}
+
+/// The walk references to one level of the page table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LevelCounts {
+    /// The level; 1 is the leaf that maps base pages.
+    pub level: u8,
+    /// References.
+    pub references: u64,
+    /// How many each cache, or memory, served.
+    pub served: BTreeMap<String, u64>,
+}
+
+/// What one data cache counted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CacheCounts {
+    /// Its name in the machine file.
+    pub name: String,
+    /// Bytes of data it holds.
+    pub size_bytes: u64,
+    /// Bytes of a line.
+    pub line_bytes: u64,
+    /// Ways.
+    pub ways: u64,
+    /// Replacement policy.
+    pub replacement: String,
+    /// What the program asked of it, a line at a time.
+    pub program: CacheTraffic,
+    /// What the walker asked of it.
+    pub walker: CacheTraffic,
+    /// Dirty lines that it wrote to the next level.
+    pub writebacks: u64,
+}
+
+/// Reads and writes of a cache by one requester.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CacheTraffic {
+    /// Lines read.
+    pub reads: u64,
+    /// Of these, not there.
+    pub read_misses: u64,
+    /// Lines written.
+    pub writes: u64,
+    /// Of these, not there.
+    pub write_misses: u64,
+}
+
+/// What the operating system was called for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Faults {
+    /// First touches of a page.
+    pub first_touch: u64,
+    /// Accesses that a page's rights did not allow, found on a walk and then granted.
+    pub protection: u64,
+}
+
+/// Physical memory at the end of the run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MemoryCounts {
+    /// All frames, in bytes.
+    pub frames_total_bytes: u64,
+    /// Frames in use, in bytes.
+    pub frames_used_bytes: u64,
+    /// Frames behind pages, in bytes.
+    pub mapped_bytes: u64,
+    /// Frames that hold page tables, in bytes.
+    pub table_bytes: u64,
+    /// Mapped pages by size.
+    pub pages_by_size: BTreeMap<String, u64>,
+}
+
+/// What one region of the address space saw.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RegionCounts {
+    /// Its name.
+    pub name: String,
+    /// Its first byte.
+    pub start: u64,
+    /// Its length in bytes, at its largest.
+    pub bytes: u64,
+    /// Its rights, as in `rw-`.
+    pub rights: String,
+    /// Whether it was guessed from the accesses, for want of events.
+    pub inferred: bool,
+    /// Pages first touched in it.
+    pub pages: u64,
+    /// Lookups of a first-level TLB.
+    pub lookups: u64,
+    /// The same by kind.
+    pub by_kind: ByKind<u64>,
+    /// Lookups that missed the first level.
+    pub l1_misses: u64,
+    /// Lookups that missed every level.
+    pub misses: u64,
+    /// Of these, first touches.
+    pub cold_misses: u64,
+    /// References of its walks.
+    pub walk_references: u64,
+    /// What translation cost it in cycles if nothing was hidden.
+    pub walk_cycles: Option<u64>,
+}
+
+/// Misses over time, in equal bins of accesses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Timeline {
+    /// Accesses a bin.
+    pub bin_accesses: u64,
+    /// Misses of the first level.
+    pub l1_misses: Vec<u64>,
+    /// Misses of every level.
+    pub misses: Vec<u64>,
+    /// First touches.
+    pub cold_misses: Vec<u64>,
+}
+
+/// Misses of every level over address and time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MissMap {
+    /// Accesses a time bin.
+    pub bin_accesses: u64,
+    /// Bytes an address bin.
+    pub granule_bytes: u64,
+    /// `(time bin, address / granule_bytes, misses)`, in order.
+    pub cells: Vec<(u64, u64, u64)>,
+}
+
+/// Time: counts times latencies, from "all translation is hidden" to "none is".
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Time {
+    /// Cycles without translation: instructions at their rate, plus what the data caches add
+    /// beyond a first-level hit if nothing overlaps.
+    pub program_cycles: u64,
+    /// Cycles of translation.
+    pub translation_cycles: Range<u64>,
+    /// Cycles of translation an access.
+    pub cycles_per_access: Range<f64>,
+    /// Translation's share of all cycles.
+    pub share: Range<f64>,
+}
+
+/// From the lowest to the highest that the counts allow.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Range<T> {
+    /// All of it overlaps with other work.
+    pub lo: T,
+    /// None of it does.
+    pub hi: T,
+}

@@ -1,0 +1,298 @@
+//! From what a run counted to its [`Results`].
+
+use std::collections::BTreeMap;
+
+use addr::Kind;
+use mmu::{Requests, Served};
+use trace::{Filter, Source};
+
+use crate::{
+    Description, Machine, Results,
+    census::Census,
+    describe,
+    os::Os,
+    results::{
+        ByKind, CacheCounts, CacheTraffic, Faults, HeaderSummary, LevelCounts, MachineSummary,
+        MemoryCounts, Range, RegionCounts, SCHEMA, Time, TlbCounts, TraceSummary, Walks,
+    },
+    run::{Latencies, Run, WalkCensus},
+    translate::{Hardware, Unit},
+};
+
+/// Cycles by what serves a reference, as far as the description gives them.
+pub(crate) fn latencies(description: &Description) -> Latencies {
+    let mut latencies = Latencies {
+        known: true,
+        refill_cycles: u64::from(description.walker.refill_cycles),
+        ..Latencies::default()
+    };
+    let caches = description.cache.present().map(|(name, cache)| (name, cache.latency_cycles));
+    for (name, cycles) in caches.chain([("memory", description.memory.latency_cycles)]) {
+        latencies.known &= cycles.is_some();
+        if let Some(place) = Served::ALL.into_iter().find(|place| place.name() == name) {
+            latencies.served_cycles[place as usize] = u64::from(cycles.unwrap_or(0));
+        }
+    }
+    latencies
+}
+
+/// The results of a run that has come to its end.
+pub(crate) fn summarize(
+    machine: &Machine,
+    source: &dyn Source,
+    mut run: Run,
+    checked: bool,
+) -> Results {
+    let time = time(machine.description(), &run);
+    let regions = regions(&run.os, &mut run.census, time.is_some());
+    let not_modelled = not_modelled(machine.description(), source, &run);
+    let (timeline, map) = run.history.finish(run.position);
+    let header = source.header();
+    Results {
+        schema: SCHEMA,
+        pagewalk: env!("CARGO_PKG_VERSION").to_owned(),
+        trace: TraceSummary {
+            digest: source.digest(),
+            header: HeaderSummary {
+                producer: header.producer.clone(),
+                command: header.command.clone(),
+                arch: header.arch,
+                fetches: header.fetches,
+                filter: header.filter,
+                notes: header.notes.clone(),
+            },
+        },
+        machine: MachineSummary {
+            name: machine.name().to_owned(),
+            title: machine.description().title.clone(),
+            source: machine.description().source.clone(),
+            digest: machine.digest().to_owned(),
+            settings: machine.settings().to_vec(),
+            description: serde_json::to_value(machine.description()).unwrap_or_default(),
+        },
+        accesses: run.accesses.into(),
+        instructions: run.instructions,
+        threads: run.threads.iter().filter(|seen| **seen).count() as u64,
+        page_crossings: run.page_crossings,
+        tlbs: tlbs(&run.hardware, &run.census),
+        walks: walks(&run.walks),
+        caches: caches(machine.description(), &run.hardware),
+        faults: Faults { first_touch: run.os.first_touches, protection: run.os.protection_faults },
+        memory: memory(&run.os),
+        regions,
+        timeline,
+        map,
+        time,
+        not_modelled,
+        checked,
+    }
+}
+
+fn tlbs(hardware: &Hardware, census: &Census) -> Vec<TlbCounts> {
+    let serves = |index: usize| {
+        Kind::ALL
+            .into_iter()
+            .filter(|&kind| {
+                hardware.first[kind as usize] == index || hardware.second[kind as usize] == index
+            })
+            .map(Kind::name)
+            .collect()
+    };
+    let counts = |(index, unit): (usize, &Unit)| {
+        let counts = &census.tlbs[index];
+        let by_kind = Kind::ALL.map(|kind| counts.of_kind(kind));
+        let arrays = &unit.params.arrays;
+        TlbCounts {
+            name: unit.name.to_owned(),
+            level: unit.level,
+            serves: serves(index),
+            entries: arrays.iter().map(|array| u64::from(array.entries)).sum(),
+            ways: arrays.iter().map(|array| u64::from(array.ways)).collect(),
+            replacement: arrays.iter().map(|array| array.replacement.to_string()).collect(),
+            total: by_kind[0].plus(by_kind[1]).plus(by_kind[2]),
+            cold_misses: counts.cold_misses,
+            evictions: counts.evictions,
+            flushed: counts.flushed,
+            by_kind: by_kind.into(),
+            by_page_size: counts.by_page_size(),
+        }
+    };
+    hardware.units.iter().enumerate().map(counts).collect()
+}
+
+fn walks(walks: &WalkCensus) -> Walks {
+    let levels = walks.served.iter().enumerate().rev();
+    Walks {
+        walks: walks.walks,
+        cold: walks.cold,
+        references: walks.references,
+        cold_references: walks.cold_references,
+        references_per_walk: (0..)
+            .zip(&walks.per_walk)
+            .filter(|(_, walks)| **walks > 0)
+            .map(|(references, walks)| (references, *walks))
+            .collect(),
+        by_level: levels
+            .map(|(level, served)| LevelCounts {
+                level: level as u8,
+                references: served.iter().sum(),
+                served: Served::ALL
+                    .into_iter()
+                    .map(|place| (place.name().to_owned(), served[place as usize]))
+                    .filter(|(_, count)| *count > 0)
+                    .collect(),
+            })
+            .filter(|level| level.references > 0)
+            .collect(),
+    }
+}
+
+fn caches(description: &Description, hardware: &Hardware) -> Vec<CacheCounts> {
+    let Some(hierarchy) = &hardware.caches else { return Vec::new() };
+    let traffic = |requests: &Requests| CacheTraffic {
+        reads: requests.reads,
+        read_misses: requests.read_misses,
+        writes: requests.writes,
+        write_misses: requests.write_misses,
+    };
+    let counts = |(name, cache): (&'static str, &describe::Cache)| {
+        let place = Served::ALL.into_iter().find(|place| place.name() == name)?;
+        let counts = hierarchy.counts(place)?;
+        Some(CacheCounts {
+            name: name.to_owned(),
+            size_bytes: cache.size.0,
+            line_bytes: cache.line.0,
+            ways: u64::from(cache.ways.of((cache.size.0 / cache.line.0) as u32)),
+            replacement: cache.replacement.clone(),
+            program: traffic(&counts.program),
+            walker: traffic(&counts.walker),
+            writebacks: counts.writebacks,
+        })
+    };
+    description.cache.present().filter_map(counts).collect()
+}
+
+fn memory(os: &Os) -> MemoryCounts {
+    let (frames_total_bytes, frames_used_bytes, table_bytes) = os.frame_bytes();
+    let mapped_bytes = if frames_total_bytes == 0 {
+        0
+    } else {
+        os.mapped().iter().map(|(size, pages)| size.bytes() * pages).sum()
+    };
+    MemoryCounts {
+        frames_total_bytes,
+        frames_used_bytes,
+        mapped_bytes,
+        table_bytes,
+        pages_by_size: os
+            .mapped()
+            .iter()
+            .map(|(size, pages)| (size.to_string(), *pages))
+            .collect::<BTreeMap<_, _>>(),
+    }
+}
+
+fn regions(os: &Os, census: &mut Census, timed: bool) -> Vec<RegionCounts> {
+    let spaces = os.spaces();
+    let mut regions: Vec<RegionCounts> = (0..)
+        .zip(os.labeled())
+        .map(|(label, (space, region))| {
+            let counts = census.region(label);
+            let lookups: [u64; Kind::COUNT] =
+                Kind::ALL.map(|kind| counts.hits[kind as usize] + counts.l1_misses[kind as usize]);
+            let name = if spaces > 1 {
+                format!("{} in space {space}", region.name)
+            } else {
+                region.name.clone()
+            };
+            RegionCounts {
+                name,
+                start: region.start,
+                bytes: region.bytes,
+                rights: region.rights.to_string(),
+                inferred: region.inferred,
+                pages: counts.pages,
+                lookups: lookups.iter().sum(),
+                by_kind: ByKind::from(lookups),
+                l1_misses: counts.l1_misses.iter().sum(),
+                misses: counts.misses,
+                cold_misses: counts.cold_misses,
+                walk_references: counts.walk_references,
+                walk_cycles: timed.then_some(counts.walk_cycles),
+            }
+        })
+        .collect();
+    regions.sort_by(|a, b| (a.start, &a.name).cmp(&(b.start, &b.name)));
+    regions
+}
+
+/// Counts times latencies; `None` if the description leaves a latency out.
+fn time(description: &Description, run: &Run) -> Option<Time> {
+    let cycles_per_instruction = description.core.cycles_per_instruction?;
+    if !run.latencies.known || description.page_table.is_none() {
+        return None;
+    }
+    // What a hit in the nearest cache costs is part of the instruction's own cycles.
+    let nearest = description.cache.present().find_map(|(_, cache)| cache.latency_cycles);
+    let hit_cycles = nearest.map_or(0, u64::from);
+    let stalls = run.program_served.iter().zip(&run.latencies.served_cycles);
+    let stall_cycles: u64 =
+        stalls.map(|(count, cycles)| count * cycles.saturating_sub(hit_cycles)).sum();
+    let program = run.instructions as f64 * cycles_per_instruction + stall_cycles as f64;
+    let translation = run.translation_cycles;
+    let accesses: u64 = run.accesses.iter().sum();
+    let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+    Some(Time {
+        program_cycles: program as u64,
+        translation_cycles: Range { lo: 0, hi: translation },
+        cycles_per_access: Range { lo: 0.0, hi: ratio(translation as f64, accesses as f64) },
+        share: Range { lo: 0.0, hi: ratio(translation as f64, program + translation as f64) },
+    })
+}
+
+/// What the run left out, for whoever reads the numbers.
+fn not_modelled(description: &Description, source: &dyn Source, run: &Run) -> Vec<String> {
+    let header = source.header();
+    let mut notes: Vec<String> = Vec::new();
+    let mut say = |note: &str| notes.push(note.to_owned());
+    if description.page_table.is_some() {
+        say("several walks under way at once: each walk ends before the next access begins");
+        say("MMU caches: every walk starts at the root of the page table");
+        say("the kernel's own accesses: what it reads and writes to answer a fault");
+        say("a locked update of the dirty bit when a store hits a clean TLB entry");
+    } else {
+        say("walks, data caches and time: the machine consists of TLBs alone");
+    }
+    if !description.core.fetches {
+        say("fetches: the machine looks at data accesses only");
+    } else if !header.fetches {
+        say("fetches: the trace has none");
+    }
+    if description.cache.present().next().is_some() {
+        say("prefetching, and coherence with other processors' caches");
+    }
+    say(
+        "sharing, copy-on-write, file caching and replacement: each page is mapped at its first touch",
+    );
+    say("wrong-path accesses: the trace holds what the program really did");
+    if !run.saw_events {
+        say("mappings: the trace has no VM calls, so regions are inferred and nothing is unmapped");
+    }
+    if run.saw_physical {
+        say("the physical addresses of the trace: frames are the machine's own");
+    }
+    if run.threads.iter().filter(|seen| **seen).count() > 1 {
+        say("processors apart: all threads share one set of TLBs and caches");
+    }
+    if header.filter == Filter::Page16 {
+        say("accesses that the page16 filter dropped: lookups are those that it kept");
+    }
+    if run.gap_accesses > 0 {
+        notes.push(format!("{} accesses that are not in the trace", run.gap_accesses));
+    }
+    if !run.latencies.known && description.page_table.is_some() {
+        notes.push("time: the machine file leaves a latency out".to_owned());
+    }
+    notes.extend(header.notes.iter().cloned());
+    notes
+}

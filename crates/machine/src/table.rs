@@ -1,0 +1,213 @@
+//! The page tables that a machine can have, behind one face.
+//!
+//! `pagetable`'s contract is generic over memory and callbacks, as a kernel wants it. A machine
+//! chooses its table when it is built, so here each table sits with the memory it lives in
+//! behind a trait object; only misses, faults and events come this way.
+
+use std::collections::BTreeSet;
+
+use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use pagetable::{
+    Error, Fault, Flush, Mapping, PageTable, Reference, Space, SparseMemory, Translation, Usage,
+    X86_64,
+};
+use physmem::Buddy;
+
+use crate::describe;
+
+/// A page table and the memory it lives in.
+pub(crate) trait Table {
+    /// The page sizes it holds; `None` if any.
+    fn page_sizes(&self) -> Option<&[PageSize]>;
+    /// A new, empty space.
+    fn create(&mut self, frames: &mut Buddy) -> Result<Space, Error>;
+    /// Maps one page.
+    fn map(&mut self, space: Space, page: Translation, frames: &mut Buddy) -> Result<(), Error>;
+    /// Removes the pages in `range`; `each` gets them.
+    fn unmap(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error>;
+    /// Gives the pages in `range` these rights.
+    fn protect(&mut self, space: Space, range: VirtRange, rights: Rights) -> Result<Flush, Error>;
+    /// Walks for `addr` and appends the references to `references`.
+    fn walk(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault>;
+    /// The page that holds `addr`, read without a walk.
+    fn query(&self, space: Space, addr: VirtAddr) -> Option<Translation>;
+    /// Frames taken for the table, in bytes.
+    fn frame_bytes(&self) -> u64;
+}
+
+/// The table that `description` names; without one, a set of pages. An error comes with the key
+/// that is wrong.
+pub(crate) fn new(
+    description: Option<&describe::PageTable>,
+    memory_bytes: u64,
+) -> Result<Box<dyn Table>, (String, String)> {
+    let Some(description) = description else { return Ok(Box::new(Flat::default())) };
+    match description.format.as_str() {
+        "x86-64" => match X86_64::new(description.levels) {
+            Some(table) => Ok(Box::new(Hosted { table, memory: SparseMemory::new(memory_bytes) })),
+            None => Err((
+                "page_table.levels".to_owned(),
+                format!("x86-64 has 4 or 5 levels, not {}", description.levels),
+            )),
+        },
+        other => Err((
+            "page_table.format".to_owned(),
+            format!("there is no page table `{other}`: choose x86-64"),
+        )),
+    }
+}
+
+/// A table of `pagetable` in a simulated memory.
+struct Hosted<T> {
+    table: T,
+    memory: SparseMemory,
+}
+
+impl<T: PageTable> Table for Hosted<T> {
+    fn page_sizes(&self) -> Option<&[PageSize]> {
+        Some(self.table.page_sizes())
+    }
+
+    fn create(&mut self, frames: &mut Buddy) -> Result<Space, Error> {
+        self.table.create(&mut self.memory, frames)
+    }
+
+    fn map(&mut self, space: Space, page: Translation, frames: &mut Buddy) -> Result<(), Error> {
+        self.table.map(space, page, 1, &mut self.memory, frames)
+    }
+
+    fn unmap(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        mut each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        self.table.unmap(space, range, &mut self.memory, &mut each)
+    }
+
+    fn protect(&mut self, space: Space, range: VirtRange, rights: Rights) -> Result<Flush, Error> {
+        self.table.protect(space, range, rights, &mut self.memory, &mut |_| {})
+    }
+
+    fn walk(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault> {
+        self.table.walk(space, addr, kind, &mut self.memory, &mut |reference| {
+            references.push(reference);
+        })
+    }
+
+    fn query(&self, space: Space, addr: VirtAddr) -> Option<Translation> {
+        self.table.query(space, addr, &self.memory).map(|mapping| mapping.translation)
+    }
+
+    fn frame_bytes(&self) -> u64 {
+        self.table.footprint().frame_bytes
+    }
+}
+
+/// What a machine of TLBs alone has in place of a page table: the set of its mapped pages. A
+/// walk of it has no references, and the frame of a page is the page itself.
+#[derive(Default)]
+struct Flat {
+    pages: BTreeSet<(u32, Page)>,
+    sizes: Vec<PageSize>,
+    spaces: u32,
+}
+
+impl Flat {
+    fn find(&self, space: Space, addr: VirtAddr) -> Option<Page> {
+        let pages = self.sizes.iter().map(|&size| addr.page(size));
+        pages.into_iter().find(|&page| self.pages.contains(&(space.id(), page)))
+    }
+
+    fn translation(page: Page) -> Translation {
+        let frame = PhysAddr::new(page.start().get());
+        Translation { page, frame, rights: Rights::ALL, global: false }
+    }
+}
+
+impl Table for Flat {
+    fn page_sizes(&self) -> Option<&[PageSize]> {
+        None
+    }
+
+    fn create(&mut self, _frames: &mut Buddy) -> Result<Space, Error> {
+        self.spaces += 1;
+        Ok(Space::new(self.spaces - 1, PhysAddr::new(0)))
+    }
+
+    fn map(&mut self, space: Space, page: Translation, _frames: &mut Buddy) -> Result<(), Error> {
+        if !self.sizes.contains(&page.page.size()) {
+            self.sizes.push(page.page.size());
+        }
+        self.pages.insert((space.id(), page.page));
+        Ok(())
+    }
+
+    fn unmap(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        let mut flush = Flush::nothing(space);
+        let smallest = self.sizes.iter().min().copied().unwrap_or(PageSize::SIZE_4K);
+        let first = (space.id(), range.start().page(smallest));
+        let within = self.pages.range(first..);
+        let gone: Vec<Page> = within
+            .take_while(|(id, page)| *id == space.id() && page.start() <= range.last())
+            .map(|(_, page)| *page)
+            .filter(|page| range.covers(VirtRange::of_page(*page)))
+            .collect();
+        for page in gone {
+            self.pages.remove(&(space.id(), page));
+            flush.add(page, false);
+            each(Mapping { translation: Flat::translation(page), usage: Usage::default() });
+        }
+        Ok(flush)
+    }
+
+    fn protect(
+        &mut self,
+        space: Space,
+        _range: VirtRange,
+        _rights: Rights,
+    ) -> Result<Flush, Error> {
+        Ok(Flush::nothing(space))
+    }
+
+    fn walk(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        _kind: Kind,
+        _references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault> {
+        let page = self.find(space, addr).ok_or(Fault::NotMapped { level: 1 })?;
+        Ok(Flat::translation(page))
+    }
+
+    fn query(&self, space: Space, addr: VirtAddr) -> Option<Translation> {
+        self.find(space, addr).map(Flat::translation)
+    }
+
+    fn frame_bytes(&self) -> u64 {
+        0
+    }
+}

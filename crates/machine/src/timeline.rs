@@ -1,0 +1,168 @@
+//! Misses over time and over the address space, in memory that does not grow with the trace.
+//!
+//! Both axes start fine and coarsen by doubling when they are full, so that a trace of any
+//! length over any span ends with a picture of about the same number of cells:
+//!
+//! ```text
+//!   address ^   . . x .        time bins double when there are BINS_MAX of them,
+//!           |   . x x .        granules when there are CELLS_MAX cells
+//!           +----------> time
+//! ```
+
+use rustc_hash::FxHashMap;
+
+use crate::results::{MissMap, Timeline};
+
+const BINS_MAX: u64 = 512;
+const BIN_ACCESSES_MIN: u64 = 1 << 12;
+const MAP_BINS_MAX: u64 = 256;
+const CELLS_MAX: usize = 1 << 14;
+const GRANULE_SHIFT_MIN: u32 = 16;
+
+/// The misses of a run so far, over time and address.
+#[derive(Debug)]
+pub(crate) struct History {
+    bin_shift: u32,
+    bins: Vec<Bin>,
+    map_bin_shift: u32,
+    granule_shift: u32,
+    cells: FxHashMap<(u64, u64), u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Bin {
+    l1_misses: u64,
+    misses: u64,
+    cold_misses: u64,
+}
+
+impl History {
+    pub(crate) fn new() -> History {
+        History {
+            bin_shift: BIN_ACCESSES_MIN.trailing_zeros(),
+            bins: Vec::new(),
+            map_bin_shift: BIN_ACCESSES_MIN.trailing_zeros(),
+            granule_shift: GRANULE_SHIFT_MIN,
+            cells: FxHashMap::default(),
+        }
+    }
+
+    /// Counts a lookup at `access` that missed the first level and hit the second.
+    pub(crate) fn l1_miss(&mut self, access: u64) {
+        self.bin(access).l1_misses += 1;
+    }
+
+    /// Counts a lookup of `addr` at `access` that missed every level.
+    pub(crate) fn miss(&mut self, access: u64, addr: u64, cold: bool) {
+        let bin = self.bin(access);
+        bin.l1_misses += 1;
+        bin.misses += 1;
+        bin.cold_misses += u64::from(cold);
+        while access >> self.map_bin_shift >= MAP_BINS_MAX {
+            self.map_bin_shift += 1;
+            self.regroup(|(time, granule)| (time >> 1, granule));
+        }
+        let cell = (access >> self.map_bin_shift, addr >> self.granule_shift);
+        *self.cells.entry(cell).or_insert(0) += 1;
+        while self.cells.len() > CELLS_MAX {
+            self.granule_shift += 1;
+            self.regroup(|(time, granule)| (time, granule >> 1));
+        }
+    }
+
+    /// The history of a run of `accesses`, with a bin for every stretch of it.
+    pub(crate) fn finish(mut self, accesses: u64) -> (Timeline, MissMap) {
+        if let Some(last) = accesses.checked_sub(1) {
+            self.bin(last);
+        }
+        let timeline = Timeline {
+            bin_accesses: 1 << self.bin_shift,
+            l1_misses: self.bins.iter().map(|bin| bin.l1_misses).collect(),
+            misses: self.bins.iter().map(|bin| bin.misses).collect(),
+            cold_misses: self.bins.iter().map(|bin| bin.cold_misses).collect(),
+        };
+        let mut cells: Vec<(u64, u64, u64)> =
+            self.cells.iter().map(|(&(time, granule), &misses)| (time, granule, misses)).collect();
+        cells.sort_unstable();
+        let map = MissMap {
+            bin_accesses: 1 << self.map_bin_shift,
+            granule_bytes: 1 << self.granule_shift,
+            cells,
+        };
+        (timeline, map)
+    }
+
+    fn bin(&mut self, access: u64) -> &mut Bin {
+        while access >> self.bin_shift >= BINS_MAX {
+            self.bin_shift += 1;
+            self.bins = self
+                .bins
+                .chunks(2)
+                .map(|pair| {
+                    pair.iter().fold(Bin::default(), |sum, bin| Bin {
+                        l1_misses: sum.l1_misses + bin.l1_misses,
+                        misses: sum.misses + bin.misses,
+                        cold_misses: sum.cold_misses + bin.cold_misses,
+                    })
+                })
+                .collect();
+        }
+        let index = (access >> self.bin_shift) as usize;
+        if self.bins.len() <= index {
+            self.bins.resize(index + 1, Bin::default());
+        }
+        &mut self.bins[index]
+    }
+
+    fn regroup(&mut self, coarser: impl Fn((u64, u64)) -> (u64, u64)) {
+        let mut cells = FxHashMap::default();
+        for (cell, misses) in self.cells.drain() {
+            *cells.entry(coarser(cell)).or_insert(0) += misses;
+        }
+        self.cells = cells;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the length and the spread, no miss is lost and the picture stays small.
+    #[test]
+    fn nothing_is_lost_by_coarsening() {
+        for (accesses, stride, spread) in
+            [(1, 1, 1u64), (5000, 3, 1 << 20), (3_000_000, 7, 1 << 40), (40_000_000, 997, u64::MAX)]
+        {
+            let mut history = History::new();
+            let (mut misses, mut l1_misses) = (0, 0);
+            let mut state = 1u64;
+            for access in (0..accesses).step_by(stride) {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                if state >> 63 == 0 {
+                    history.miss(access, (state >> 3) % spread, false);
+                    misses += 1;
+                } else {
+                    history.l1_miss(access);
+                }
+                l1_misses += 1;
+            }
+            let (timeline, map) = history.finish(accesses);
+            assert_eq!(timeline.misses.iter().sum::<u64>(), misses);
+            assert_eq!(timeline.l1_misses.iter().sum::<u64>(), l1_misses);
+            assert_eq!(timeline.misses.len() as u64, accesses.div_ceil(timeline.bin_accesses));
+            assert!(timeline.misses.len() as u64 <= BINS_MAX);
+            assert_eq!(map.cells.iter().map(|cell| cell.2).sum::<u64>(), misses);
+            assert!(map.cells.len() <= CELLS_MAX);
+        }
+    }
+
+    #[test]
+    fn a_miss_lands_in_its_bin_and_granule() {
+        let mut history = History::new();
+        history.miss(0, 0x1_0000, true);
+        history.miss(BIN_ACCESSES_MIN, 0x2_ffff, false);
+        let (timeline, map) = history.finish(BIN_ACCESSES_MIN + 1);
+        assert_eq!((timeline.misses, timeline.cold_misses), (vec![1, 1], vec![1, 0]));
+        assert_eq!(map.cells, vec![(0, 1, 1), (1, 2, 1)]);
+    }
+}

@@ -1,0 +1,264 @@
+//! The hardware of a machine: its TLBs and data caches, built from the description.
+
+use addr::{Asid, Kind, PageSize, VirtRange};
+use mmu::{
+    ArrayParams, CacheParams, Evicted, GeometryError, Hierarchy, HierarchyParams, Policy, Served,
+    Tlb, TlbParams,
+};
+use pagetable::{Flush, Scope};
+
+use crate::{
+    Description,
+    census::Census,
+    describe,
+    units::{Bytes, Ways},
+};
+
+/// No TLB serves the kind.
+pub(crate) const NONE: usize = usize::MAX;
+
+/// A TLB and what the run needs to know of it.
+pub(crate) struct Unit {
+    pub(crate) name: &'static str,
+    pub(crate) level: u8,
+    pub(crate) latency_cycles: u64,
+    pub(crate) params: TlbParams,
+    pub(crate) tlb: Tlb,
+}
+
+/// The hardware that translates, and the caches that its walks go through.
+pub(crate) struct Hardware {
+    pub(crate) units: Vec<Unit>,
+    /// Index in `units` of the first-level TLB of each kind, or [`NONE`].
+    pub(crate) first: [usize; Kind::COUNT],
+    /// The same for the second level.
+    pub(crate) second: [usize; Kind::COUNT],
+    pub(crate) caches: Option<Hierarchy>,
+}
+
+impl Hardware {
+    /// Builds what `description` says; an error comes with the key that is wrong.
+    pub(crate) fn new(description: &Description) -> Result<Hardware, (String, String)> {
+        let default_sizes = match &description.page_table {
+            Some(_) => vec![PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G],
+            None => vec![description.os.page_size.0],
+        };
+        let mut units = Vec::new();
+        for (name, level, tlb) in description.tlb.present() {
+            let params = tlb_params(name, tlb, &default_sizes)?;
+            let built = Tlb::new(&params)
+                .map_err(|error| (geometry_key(name, tlb, &error), error.to_string()))?;
+            let latency_cycles = u64::from(tlb.latency_cycles);
+            units.push(Unit { name, level, latency_cycles, params, tlb: built });
+        }
+        let serving = |level: u8| {
+            Kind::ALL.map(|kind| {
+                let name = description.tlb.serving(level, kind);
+                units.iter().position(|unit| Some(unit.name) == name).unwrap_or(NONE)
+            })
+        };
+        let (mut first, mut second) = (serving(1), serving(2));
+        if !description.core.fetches {
+            first[Kind::Fetch as usize] = NONE;
+            second[Kind::Fetch as usize] = NONE;
+        }
+        for kind in Kind::ALL {
+            if first[kind as usize] == NONE && (kind != Kind::Fetch || description.core.fetches) {
+                let what = format!(
+                    "no first-level TLB serves a {}: give l1, or l1i and l1d{}",
+                    kind.name(),
+                    if kind == Kind::Fetch { ", or set core.fetches = false" } else { "" }
+                );
+                return Err(("tlb".to_owned(), what));
+            }
+        }
+        for unit in &units {
+            let index = units.iter().position(|other| other.name == unit.name).unwrap_or(NONE);
+            if !first.contains(&index) && !second.contains(&index) {
+                return Err((
+                    format!("tlb.{}", unit.name),
+                    "no access ever looks it up: more special TLBs serve every kind".to_owned(),
+                ));
+            }
+        }
+        let page_size = description.os.page_size.0;
+        for unit in &units {
+            let arrays = &unit.params.arrays;
+            if unit.level == 1 && !arrays.iter().any(|array| array.page_sizes.contains(&page_size))
+            {
+                return Err((
+                    format!("tlb.{}.page_sizes", unit.name),
+                    format!("it holds no pages of {page_size}, which is os.page_size"),
+                ));
+            }
+        }
+        let caches = hierarchy(description)?;
+        Ok(Hardware { units, first, second, caches })
+    }
+
+    /// Forgets what `flush` names; the hits of what goes are added to `census`.
+    pub(crate) fn flush(&mut self, flush: &Flush, asid: Asid, census: &mut Census) {
+        for (index, unit) in self.units.iter_mut().enumerate() {
+            let first_level = unit.level == 1;
+            let mut collect = |evicted: Evicted| census.collect(index, first_level, &evicted);
+            let flushed = match flush.scope() {
+                Scope::Nothing => 0,
+                Scope::Pages { range, .. } => {
+                    flush_range(&mut unit.tlb, flush, range, asid, &mut collect)
+                }
+                Scope::Space => unit.tlb.flush_asid(asid, &mut collect),
+            };
+            census.tlbs[index].flushed += flushed;
+        }
+    }
+
+    /// Forgets all that is not global, as a switch without ASIDs does.
+    pub(crate) fn flush_non_global(&mut self, census: &mut Census) {
+        for (index, unit) in self.units.iter_mut().enumerate() {
+            let first_level = unit.level == 1;
+            let mut collect = |evicted: Evicted| census.collect(index, first_level, &evicted);
+            census.tlbs[index].flushed += unit.tlb.flush_non_global(&mut collect);
+        }
+    }
+
+    /// Forgets all of one ASID, before another space gets it.
+    pub(crate) fn flush_asid(&mut self, asid: Asid, census: &mut Census) {
+        for (index, unit) in self.units.iter_mut().enumerate() {
+            let first_level = unit.level == 1;
+            let mut collect = |evicted: Evicted| census.collect(index, first_level, &evicted);
+            census.tlbs[index].flushed += unit.tlb.flush_asid(asid, &mut collect);
+        }
+    }
+
+    /// Adds the hits of all entries to `census`; the entries stay.
+    pub(crate) fn drain(&mut self, census: &mut Census) {
+        for (index, unit) in self.units.iter_mut().enumerate() {
+            let first_level = unit.level == 1;
+            unit.tlb.drain(&mut |evicted| census.collect(index, first_level, &evicted));
+        }
+    }
+}
+
+/// Forgets the pages of `flush` in `range`: one by one if they are few, else by looking through
+/// the entries that there are.
+fn flush_range(
+    tlb: &mut Tlb,
+    flush: &Flush,
+    range: VirtRange,
+    asid: Asid,
+    collect: &mut impl FnMut(Evicted),
+) -> u64 {
+    const PAGES_MAX: u64 = 32;
+    let mut flushed = 0;
+    for size in flush.sizes() {
+        if range.bytes() / size.bytes() <= PAGES_MAX {
+            for page in range.pages(size) {
+                flushed += tlb.flush_page(page.start(), asid, collect);
+            }
+        } else {
+            let stale = |(entry, _): &(mmu::Entry, u32)| {
+                let pair = if tlb.is_paired() { 2 } else { 1 };
+                let page = VirtRange::new(entry.page.start(), entry.page.size().bytes() * pair);
+                (entry.global || entry.asid == asid)
+                    && page.is_ok_and(|page| page.intersection(range).is_some())
+            };
+            let stale: Vec<_> = tlb.entries().filter(stale).map(|(entry, _)| entry.page).collect();
+            for page in stale {
+                flushed += tlb.flush_page(page.start(), asid, collect);
+            }
+        }
+    }
+    flushed
+}
+
+fn tlb_params(
+    name: &str,
+    tlb: &describe::Tlb,
+    default_sizes: &[PageSize],
+) -> Result<TlbParams, (String, String)> {
+    let arrays = tlb.arrays();
+    if arrays.is_empty() {
+        let what = "how many entries it has is missing".to_owned();
+        return Err((format!("tlb.{name}.entries"), what));
+    }
+    if tlb.entries.is_some() && !tlb.array.is_empty() {
+        let what = "give entries for one array, or a list of arrays, not both".to_owned();
+        return Err((format!("tlb.{name}.array"), what));
+    }
+    let params = |array: &describe::Array| -> Result<ArrayParams, (String, String)> {
+        let replacement = array.replacement.as_deref().unwrap_or(&tlb.replacement);
+        let replacement: Policy = replacement
+            .parse()
+            .map_err(|error| (format!("tlb.{name}.replacement"), format!("{error}")))?;
+        let page_sizes = match array.page_sizes.as_ref().or(tlb.page_sizes.as_ref()) {
+            Some(sizes) => sizes.iter().map(|size| size.0).collect(),
+            None => default_sizes.to_vec(),
+        };
+        let ways = array.ways.of(array.entries);
+        Ok(ArrayParams { page_sizes, entries: array.entries, ways, replacement, seed: tlb.seed })
+    };
+    let arrays = arrays.iter().map(params).collect::<Result<_, _>>()?;
+    Ok(TlbParams { arrays, paired: tlb.paired })
+}
+
+/// The key that a geometry error is about.
+fn geometry_key(name: &str, tlb: &describe::Tlb, error: &GeometryError) -> String {
+    let key = match error {
+        _ if tlb.entries.is_none() => "array",
+        GeometryError::Ways { .. } if tlb.ways != Ways::Full => "ways",
+        GeometryError::NoPageSizes | GeometryError::PageSizeTwice(_) => "page_sizes",
+        _ => "entries",
+    };
+    format!("tlb.{name}.{key}")
+}
+
+fn hierarchy(description: &Description) -> Result<Option<Hierarchy>, (String, String)> {
+    let mut params = HierarchyParams {
+        walker_enters: description.walker.enters.as_deref().map(walker_enters).transpose()?,
+        ..HierarchyParams::default()
+    };
+    let mut any = false;
+    for (name, cache) in description.cache.present() {
+        any = true;
+        let place = match name {
+            "l1i" => &mut params.l1i,
+            "l1d" => &mut params.l1d,
+            "l2" => &mut params.l2,
+            _ => &mut params.l3,
+        };
+        *place = Some(cache_params(name, cache)?);
+    }
+    if !any && description.walker.enters.is_none() {
+        return Ok(None);
+    }
+    let wrong = |(place, error): (Served, GeometryError)| {
+        let key = match error {
+            GeometryError::NoSuchCache(_) => "walker.enters".to_owned(),
+            _ => format!("cache.{}", place.name()),
+        };
+        (key, error.to_string())
+    };
+    Hierarchy::new(&params).map(Some).map_err(wrong)
+}
+
+fn walker_enters(cache: &str) -> Result<Served, (String, String)> {
+    Served::ALL.into_iter().find(|place| place.name() == cache).ok_or_else(|| {
+        let known: Vec<&str> = Served::ALL.iter().map(|place| place.name()).collect();
+        let what = format!("there is no cache `{cache}`: choose one of {}", known.join(", "));
+        ("walker.enters".to_owned(), what)
+    })
+}
+
+fn cache_params(name: &str, cache: &describe::Cache) -> Result<CacheParams, (String, String)> {
+    let key = |part: &str| format!("cache.{name}.{part}");
+    let (Bytes(size_bytes), Bytes(line)) = (cache.size, cache.line);
+    let line_bytes = u32::try_from(line)
+        .map_err(|_| (key("line"), format!("a line of {} is too long", cache.line)))?;
+    let lines = size_bytes.checked_div(line).and_then(|lines| u32::try_from(lines).ok());
+    let lines = lines.ok_or_else(|| {
+        (key("size"), format!("{} is no sensible number of lines of {}", cache.size, cache.line))
+    })?;
+    let replacement: Policy =
+        cache.replacement.parse().map_err(|error| (key("replacement"), format!("{error}")))?;
+    Ok(CacheParams { size_bytes, line_bytes, ways: cache.ways.of(lines), replacement, seed: 1 })
+}

@@ -1,0 +1,114 @@
+//! Machine files and settings that are wrong: one line that says what, where, and what to do.
+
+mod support;
+
+use machine::{BUILTIN, Machine};
+
+fn refusal(text: &str, settings: &[&str]) -> String {
+    let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+    match Machine::parse("mine", text, "mine.toml", &settings) {
+        Ok(_) => panic!("{settings:?} was accepted"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn tlb_only() -> String {
+    BUILTIN.iter().find(|machine| machine.name == "tlb-only").unwrap().text.to_owned()
+}
+
+#[test]
+fn a_wrong_file_is_refused_at_its_line() {
+    // What is replaced, by what, at which line's text the error points, and what it says.
+    for (from, to, at, what) in [
+        ("entries = 1024", "entires = 1024", "entires", "entires"),
+        (
+            "entries = 1024",
+            "entries = 1023",
+            "ways = 4",
+            "1023 entries are no whole number of sets",
+        ),
+        ("entries = 1024", "entries = 0", "entries = 0", "it has no entries"),
+        ("entries = 1024", "entries = -4", "entries = -4", "u32"),
+        ("ways = 4", "ways = \"four\"", "\"four\"", "\"four\" is no number of ways"),
+        ("ways = 4", "ways = 0", "ways = 0", "0 ways hold nothing"),
+        ("page_size = \"4K\"", "page_size = 4096", "page_size", "with its unit"),
+        ("page_size = \"4K\"", "page_size = \"4Q\"", "page_size", "not a page size"),
+        ("page_size = \"4K\"", "page_size = \"3K\"", "page_size", "not a page size"),
+        ("[os]", "[kernel]", "[kernel]", "kernel"),
+        ("[tlb.l2]", "[tlb.l2", "[tlb.l2", ""),
+        ("title =", "name =", "name =", "name"),
+    ] {
+        let text = tlb_only();
+        assert!(text.contains(from), "{from}");
+        let text = text.replacen(from, to, 1);
+        let line = text[..text.rfind(at).unwrap()].matches('\n').count() + 1;
+        let error = refusal(&text, &[]);
+        assert!(error.starts_with(&format!("mine.toml:{line}: ")), "{to}: {error}");
+        assert!(error.contains(what), "{to}: {error}");
+        assert!(!error.contains('\n'), "{to}: {error}");
+    }
+}
+
+#[test]
+fn a_wrong_setting_is_refused_by_name() {
+    for (setting, what) in [
+        ("tlb.l2.entries", "write KEY=VALUE"),
+        ("=3", "write KEY=VALUE"),
+        ("tlb.l2.entires=4", "entires"),
+        ("tlb.l9.entries=4", "l9"),
+        ("tlb.l2.entries=many", "many"),
+        ("tlb.l2.entries=7", "no whole number of sets of 4 ways"),
+        ("tlb.l2.replacement=clairvoyant", "clairvoyant"),
+        ("title.x=1", "holds no keys"),
+        ("memory.size=4", "with its unit"),
+        ("page_table.format=papyrus", "papyrus"),
+        ("walker.enters=l9", "l9"),
+        ("walker.enters=l2", "no such cache"),
+        ("os.page_size=1B", "not a page size"),
+    ] {
+        let error = refusal(&tlb_only(), &[setting]);
+        assert!(error.starts_with(&format!("--set {setting}: ")), "{setting}: {error}");
+        assert!(error.contains(what), "{setting}: {error}");
+        assert!(!error.contains('\n'), "{setting}: {error}");
+    }
+}
+
+#[test]
+fn a_machine_that_does_not_exist_is_refused_with_the_names_of_those_that_do() {
+    let error = Machine::load("opteron", &[]).unwrap_err().to_string();
+    assert!(error.contains("opteron-2008") && error.contains("tlb-only"), "{error}");
+    let error = Machine::load("./none.toml", &[]).unwrap_err().to_string();
+    assert!(error.contains("./none.toml") && error.contains("cannot be read"), "{error}");
+}
+
+#[test]
+fn every_builtin_machine_loads_and_names_its_sources() {
+    for builtin in BUILTIN {
+        Machine::load(builtin.name, &[]).unwrap_or_else(|error| panic!("{error}"));
+        let table: toml::Table = builtin.text.parse().unwrap();
+        for (key, value) in &table {
+            let tables: Vec<(String, &toml::Table)> = match (key.as_str(), value) {
+                ("tlb" | "cache", toml::Value::Table(named)) => named
+                    .iter()
+                    .map(|(name, table)| (format!("{key}.{name}"), table.as_table().unwrap()))
+                    .collect(),
+                (_, toml::Value::Table(table)) => vec![(key.clone(), table)],
+                _ => continue,
+            };
+            for (name, table) in tables {
+                let source = table.get("source").and_then(toml::Value::as_str).unwrap_or("");
+                assert!(!source.is_empty(), "{}: [{name}] has no source", builtin.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_setting_changes_the_digest_and_a_comment_does_not() {
+    let plain = Machine::parse("a", &tlb_only(), "a.toml", &[]).unwrap();
+    let commented = Machine::parse("a", &(tlb_only() + "# a comment\n"), "a.toml", &[]).unwrap();
+    let set = ["tlb.l2.ways=8".to_owned()];
+    let changed = Machine::parse("a", &tlb_only(), "a.toml", &set).unwrap();
+    assert_eq!(plain.digest(), commented.digest());
+    assert_ne!(plain.digest(), changed.digest());
+}

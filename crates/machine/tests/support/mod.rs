@@ -1,0 +1,87 @@
+//! What the tests of this crate share: a source of given accesses, and a seeded stream.
+
+// Each test file is a program of its own and uses a part of this.
+#![allow(dead_code)]
+
+use addr::Kind;
+use machine::{Machine, Results, RunOptions};
+use trace::{Arch, Batch, Error, Event, Filter, Header, Meta, Source};
+
+/// One row of a test's trace.
+#[derive(Clone, Debug)]
+pub enum Row {
+    /// Kind, address and bytes of an access.
+    Access(Kind, u64, u32),
+    /// An event before the next access.
+    Event(Event),
+}
+
+/// A source that gives rows in batches of a few, so that batch borders are crossed often.
+pub struct Rows {
+    header: Header,
+    rows: Vec<Row>,
+    next: usize,
+    batch_rows: usize,
+    position: u64,
+}
+
+impl Rows {
+    pub fn new(rows: Vec<Row>) -> Rows {
+        let header = Header {
+            producer: "test".to_owned(),
+            command: Vec::new(),
+            arch: Arch::Unknown,
+            fetches: true,
+            filter: Filter::None,
+            page_bytes: 4096,
+            notes: Vec::new(),
+        };
+        Rows { header, rows, next: 0, batch_rows: 97, position: 0 }
+    }
+}
+
+impl Source for Rows {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        batch.clear();
+        batch.first = self.position;
+        while self.next < self.rows.len() && batch.len() < self.batch_rows {
+            match &self.rows[self.next] {
+                Row::Access(kind, addr, bytes) => batch.push(0, *addr, Meta::new(*kind, *bytes, 1)),
+                Row::Event(event) => batch.push_event(0, event.clone()),
+            }
+            self.next += 1;
+        }
+        self.position += batch.len() as u64;
+        Ok(!batch.is_empty())
+    }
+}
+
+/// Runs `rows` on the machine `name` with `settings`, checking every translation.
+pub fn run(name: &str, settings: &[&str], rows: &[Row]) -> Results {
+    let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+    let machine = Machine::load(name, &settings).unwrap_or_else(|error| panic!("{error}"));
+    let options = RunOptions { check: true, progress: &mut |_| true };
+    machine
+        .run(&mut Rows::new(rows.to_vec()), options)
+        .unwrap_or_else(|error| panic!("{settings:?}: {error}"))
+}
+
+/// A small generator for test streams; not for anything else.
+pub struct Stream(pub u64);
+
+impl Stream {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
