@@ -31,8 +31,12 @@ pub struct SparseMemory {
 }
 
 impl SparseMemory {
-    /// Memory of `bytes` bytes, none of which takes host memory yet.
+    /// Memory of `bytes` bytes, rounded up to whole frames of 4 KiB, none of which takes host
+    /// memory yet.
     pub const fn new(bytes: u64) -> SparseMemory {
+        let rest = bytes & FRAME.mask();
+        let missing = if rest == 0 { 0 } else { FRAME.bytes() - rest };
+        let bytes = bytes.saturating_add(missing);
         SparseMemory { directories: Vec::new(), bytes, frames: 0 }
     }
 
@@ -57,7 +61,7 @@ impl SparseMemory {
 
     #[cold]
     fn absent(&self, addr: PhysAddr) -> u64 {
-        self.check(addr);
+        check(addr, self.bytes);
         0
     }
 
@@ -70,27 +74,15 @@ impl SparseMemory {
     fn frame_mut(&mut self, addr: PhysAddr) -> &mut [u64; WORDS] {
         let index = directory_index(addr);
         if index >= self.directories.len() {
-            self.grow(addr);
+            check(addr, self.bytes);
+            self.directories.resize_with(index + 1, || None);
         }
         let directory = self.directories[index].get_or_insert_with(new_directory);
         directory[frame_index(addr)].get_or_insert_with(|| {
+            check(addr, self.bytes);
             self.frames += 1;
-            new_frame()
+            Box::new([0; WORDS])
         })
-    }
-
-    #[cold]
-    fn grow(&mut self, addr: PhysAddr) {
-        self.check(addr);
-        self.directories.resize_with(directory_index(addr) + 1, || None);
-    }
-
-    fn check(&self, addr: PhysAddr) {
-        assert!(
-            addr.get() < self.bytes,
-            "physical address {addr} lies past the end of memory at {:#x}",
-            self.bytes
-        );
     }
 }
 
@@ -151,8 +143,11 @@ fn new_directory() -> Directory {
 }
 
 #[cold]
-fn new_frame() -> Frame {
-    Box::new([0; WORDS])
+fn check(addr: PhysAddr, bytes: u64) {
+    assert!(
+        addr.get() < bytes,
+        "physical address {addr} lies past the end of memory at {bytes:#x}"
+    );
 }
 
 #[inline]
@@ -173,4 +168,74 @@ const fn word_index(addr: PhysAddr) -> usize {
 #[inline]
 const fn bit_in_word(addr: PhysAddr) -> u32 {
     (addr.get() & 7) as u32 * 8
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use super::*;
+
+    /// Every width against a map of bytes, around the seams of words, frames and directories.
+    #[test]
+    fn bytes_read_are_the_bytes_last_written() {
+        let seed = 11;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let seams = [0x40, 0x1000, 0x5000, 1 << DIRECTORY_SHIFT, 5 << DIRECTORY_SHIFT, 1 << 36];
+        let mut memory = SparseMemory::new((1 << 36) + 0x40);
+        let mut model: BTreeMap<u64, u8> = BTreeMap::new();
+        for step in 0..200_000 {
+            let bytes = [1, 4, 8][rng.random_range(0..3)];
+            let near: u64 = seams[rng.random_range(0..seams.len())];
+            let start = (near - 0x40 + rng.random_range(0..0x80)) & !(bytes - 1);
+            let addr = PhysAddr::new(start);
+            if rng.random_bool(0.5) {
+                let value: u64 = rng.random();
+                match bytes {
+                    1 => memory.write_u8(addr, value as u8),
+                    4 => memory.write_u32(addr, value as u32),
+                    _ => memory.write_u64(addr, value),
+                }
+                for n in 0..bytes {
+                    model.insert(start + n, value.to_le_bytes()[n as usize]);
+                }
+            } else if rng.random_bool(0.02) {
+                let start = start & !7;
+                let bytes = rng.random_range(1..6) * 8;
+                let bytes = bytes.min(memory.bytes() - start);
+                memory.zero(PhysAddr::new(start), bytes);
+                model.extend((start..start + bytes).map(|byte| (byte, 0)));
+            }
+            let expected = (0..bytes).rev().fold(0, |value, n| {
+                value << 8 | u64::from(model.get(&(start + n)).copied().unwrap_or(0))
+            });
+            let found = match bytes {
+                1 => u64::from(memory.read_u8(addr)),
+                4 => u64::from(memory.read_u32(addr)),
+                _ => memory.read_u64(addr),
+            };
+            assert_eq!(found, expected, "seed {seed}, step {step}, {bytes} bytes at {addr}");
+        }
+        let frames: alloc::collections::BTreeSet<u64> =
+            model.keys().map(|byte| byte >> FRAME.shift()).collect();
+        assert_eq!(memory.resident_bytes(), frames.len() as u64 * FRAME.bytes());
+    }
+
+    #[test]
+    fn reading_takes_no_memory() {
+        let memory = SparseMemory::new(1 << 52);
+        assert_eq!(memory.read_u64(PhysAddr::new((1 << 52) - 8)), 0);
+        assert_eq!(memory.resident_bytes(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "past the end of memory")]
+    fn there_is_nothing_past_the_end() {
+        let mut memory = SparseMemory::new(0x1fff);
+        memory.write_u8(PhysAddr::new(0x1fff), 1);
+        memory.write_u8(PhysAddr::new(0x2000), 1);
+    }
 }

@@ -1,0 +1,117 @@
+use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use pagetable::{PageTable, Translation, Usage};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::world::{Op, World};
+
+/// Where and what a random stream of operations is about.
+pub(crate) struct Stream {
+    /// First bytes of the regions that it uses; each is two of the largest pages long and
+    /// aligned to that.
+    pub(crate) regions: Vec<u64>,
+    /// The page sizes it maps.
+    pub(crate) sizes: Vec<PageSize>,
+    /// The rights it gives.
+    pub(crate) rights: Vec<Rights>,
+    pub(crate) steps: usize,
+    pub(crate) seed: u64,
+}
+
+impl Stream {
+    /// Runs the stream, comparing everything every few steps, and at last ends all spaces.
+    pub(crate) fn run<P: PageTable>(&self, mut world: World<P>) {
+        println!("seed {:#x}", self.seed);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(self.seed);
+        world.apply(Op::Create);
+        for step in 0..self.steps {
+            if step % 500 == 0 {
+                // Now and then there is room for a few frames more and no further.
+                let room = rng.random_range(0..40);
+                let limited = rng.random_bool(0.3);
+                let frames_max = world.physical.frames_out() + room;
+                world.physical.limit(if limited { frames_max } else { usize::MAX });
+            }
+            world.apply(self.op(&mut rng, world.spaces.len()));
+            if step % 50 == 0 {
+                world.check();
+            }
+        }
+        world.check();
+        world.end();
+    }
+
+    fn op(&self, rng: &mut Xoshiro256PlusPlus, spaces: usize) -> Op {
+        let space = rng.random_range(0..spaces.max(1));
+        let bits = Usage { referenced: rng.random(), dirty: rng.random() };
+        match rng.random_range(0..100) {
+            0 if spaces < 4 => Op::Create,
+            1 if spaces > 1 => Op::Destroy { space },
+            0..30 => {
+                let (first, count) = self.run_of_pages(rng);
+                Op::Map { space, first, count }
+            }
+            30..50 => Op::Unmap { space, range: self.range(rng) },
+            50..60 => Op::Protect {
+                space,
+                range: self.range(rng),
+                rights: self.one_of(rng, &self.rights),
+            },
+            60..65 => Op::ClearUsage { space, range: self.range(rng), bits },
+            65..70 => Op::SetUsage { space, addr: self.addr(rng), bits },
+            _ => Op::Walk { space, addr: self.addr(rng), kind: Kind::ALL[rng.random_range(0..3)] },
+        }
+    }
+
+    fn run_of_pages(&self, rng: &mut Xoshiro256PlusPlus) -> (Translation, u64) {
+        let size = self.one_of(rng, &self.sizes);
+        let addr = self.addr(rng);
+        // Regions are as far apart as the format's holes need, so a run stays inside one.
+        let left =
+            (self.region_bytes() - (addr.get() & (self.region_bytes() - 1))).div_ceil(size.bytes());
+        let count = if rng.random_bool(0.7) { 1 } else { rng.random_range(1..=700) };
+        let first = Translation {
+            page: addr.page(size),
+            frame: PhysAddr::new(rng.random_range(0..1 << 38)).align_down(size),
+            rights: self.one_of(rng, &self.rights),
+            global: rng.random_bool(0.1),
+        };
+        (first, count.min(left))
+    }
+
+    fn range(&self, rng: &mut Xoshiro256PlusPlus) -> VirtRange {
+        let size = self.one_of(rng, &self.sizes);
+        let start = self.addr(rng).align_down(size);
+        let bytes = match rng.random_range(0..20) {
+            0 => return VirtRange::ALL,
+            1..12 => size.bytes(),
+            12..18 => size.bytes() * rng.random_range(1..600),
+            _ => self.region_bytes(),
+        };
+        let room = start.get().wrapping_neg();
+        let bytes = if room == 0 { bytes } else { bytes.min(room) };
+        VirtRange::new(start, bytes).unwrap()
+    }
+
+    /// An address near the start, the middle or the end of a region, where things collide.
+    fn addr(&self, rng: &mut Xoshiro256PlusPlus) -> VirtAddr {
+        let region = self.one_of(rng, &self.regions);
+        let bytes = self.region_bytes();
+        let near = rng.random_range(0..(1u64 << 24).min(bytes / 2));
+        let offset = match rng.random_range(0..4) {
+            0 => near,
+            1 => bytes / 2 - near - 1,
+            2 => bytes / 2 + near,
+            _ => bytes - near - 1,
+        };
+        VirtAddr::new(region + offset)
+    }
+
+    fn region_bytes(&self) -> u64 {
+        2 * self.sizes.last().map_or(1 << 30, |size| size.bytes())
+    }
+
+    fn one_of<T: Copy>(&self, rng: &mut Xoshiro256PlusPlus, from: &[T]) -> T {
+        from[rng.random_range(0..from.len())]
+    }
+}

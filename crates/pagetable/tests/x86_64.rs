@@ -1,0 +1,312 @@
+//! The x86-64 page table: against the model, and bit by bit against the manual.
+
+mod common;
+
+use addr::{Kind, Memory, PageSize, PhysAddr, RangeError, Rights, VirtAddr, VirtRange};
+use common::{Op, Stream, World};
+use pagetable::{
+    Error, Fault, PageTable, Reference, Space, Translation, Tree, Unfit, Usage, X86_64,
+};
+
+const K4: PageSize = PageSize::SIZE_4K;
+const M2: PageSize = PageSize::SIZE_2M;
+const G1: PageSize = PageSize::SIZE_1G;
+const READ_WRITE: Rights = Rights::from_bits(Rights::READ.bits() | Rights::WRITE.bits());
+
+const RIGHTS: [Rights; 5] = [
+    Rights::ALL,
+    Rights::READ,
+    READ_WRITE,
+    Rights::from_bits(Rights::READ.bits() | Rights::EXECUTE.bits() | Rights::USER.bits()),
+    Rights::NONE,
+];
+
+fn table(levels: u8) -> X86_64 {
+    X86_64::new(levels).unwrap()
+}
+
+fn page(addr: u64, size: PageSize, frame: u64, rights: Rights) -> Translation {
+    let page = VirtAddr::new(addr).page(size);
+    Translation { page, frame: PhysAddr::new(frame), rights, global: false }
+}
+
+fn range(start: u64, bytes: u64) -> VirtRange {
+    VirtRange::new(VirtAddr::new(start), bytes).unwrap()
+}
+
+/// The middle of each half of the space, and both sides of its hole.
+fn regions(levels: u8) -> Vec<u64> {
+    let half = 1u64 << (9 * u32::from(levels) + 11);
+    vec![0, half / 2, half - (2 << 30), half.wrapping_neg(), (2u64 << 30).wrapping_neg()]
+}
+
+#[test]
+fn streams_of_operations_do_what_the_model_does() {
+    for (levels, seed) in [(4, 1), (4, 2), (5, 3)] {
+        let stream = Stream {
+            regions: regions(levels),
+            sizes: vec![K4, M2, G1],
+            rights: RIGHTS.to_vec(),
+            steps: 6000,
+            seed,
+        };
+        stream.run(World::new(table(levels)));
+        let mut world = World::new(X86_64::without_usage(levels).unwrap());
+        world.walks_mark = false;
+        stream.run(world);
+    }
+}
+
+/// Every sequence of three operations on three page sizes around the seam of two tables, with
+/// room for the root alone, for one table more, and so on, and every sequence of four with
+/// room for all.
+#[test]
+fn small_worlds_enumerated_whole() {
+    let map = |addr, size, frame| Op::Map {
+        space: 0,
+        first: page(addr, size, frame, Rights::ALL),
+        count: 1,
+    };
+    let unmap = |range| Op::Unmap { space: 0, range };
+    let ops = [
+        map(0x1f_f000, K4, 0x1000),
+        map(0x20_0000, K4, 0x2000),
+        Op::Map { space: 0, first: page(0x1f_f000, K4, 0x5000, Rights::READ), count: 2 },
+        map(0x20_0000, M2, 0x40_0000),
+        map(0, G1, 0),
+        unmap(range(0x1f_f000, 0x1000)),
+        unmap(range(0x20_0000, 0x1000)),
+        unmap(range(0x1f_f000, 0x2000)),
+        unmap(range(0x20_0000, 0x20_0000)),
+        unmap(VirtRange::ALL),
+        Op::Protect { space: 0, range: range(0x20_0000, 0x20_0000), rights: Rights::NONE },
+    ];
+    for (frames_max, length) in [(1, 3), (2, 3), (3, 3), (4, 3), (5, 3), (6, 4)] {
+        for sequence in 0..ops.len().pow(length) {
+            let mut world = World::new(table(4));
+            world.physical.limit(frames_max);
+            world.apply(Op::Create);
+            for place in 0..length {
+                world.apply(ops[sequence / ops.len().pow(place) % ops.len()]);
+            }
+            world.check();
+            world.end();
+        }
+    }
+}
+
+/// A world with one space that holds one page.
+fn with_page(levels: u8, translation: Translation) -> (World<X86_64>, Space) {
+    let mut world = World::new(table(levels));
+    world.apply(Op::Create);
+    world.apply(Op::Map { space: 0, first: translation, count: 1 });
+    let space = world.spaces[0].0;
+    (world, space)
+}
+
+fn walk(
+    world: &mut World<X86_64>,
+    space: Space,
+    addr: u64,
+    kind: Kind,
+) -> (Result<Translation, Fault>, Vec<Reference>) {
+    let mut references = Vec::new();
+    let each = &mut |reference| references.push(reference);
+    let result = world.table.walk(space, VirtAddr::new(addr), kind, &mut world.physical, each);
+    (result, references)
+}
+
+/// Entries of pages as the manual has them: P 1, RW 2, US 4, A 20, D 40, PS 80, G 100, NX at
+/// the top; 200 is ours.
+#[test]
+fn page_entries_are_those_of_the_manual() {
+    let cases = [
+        (K4, Rights::READ, false, 0x8000_0000_0000_0001),
+        (K4, READ_WRITE, false, 0x8000_0000_0000_0003),
+        (K4, Rights::READ | Rights::EXECUTE, false, 0x1),
+        (K4, Rights::ALL, false, 0x7),
+        (K4, Rights::ALL, true, 0x107),
+        (K4, Rights::NONE, false, 0x8000_0000_0000_0200),
+        (K4, Rights::USER, false, 0x8000_0000_0000_0204),
+        (M2, Rights::ALL, false, 0x87),
+        (G1, Rights::READ | Rights::USER, true, 0x8000_0000_0000_0185),
+    ];
+    let addr = 0x7fff_c000_0000;
+    for (size, rights, global, bits) in cases {
+        let frame = 0x000f_f765_4000_0000;
+        let translation = Translation { global, ..page(addr, size, frame, rights) };
+        let (mut world, space) = with_page(4, translation);
+        let (_, references) = walk(&mut world, space, addr, Kind::Load);
+        let at = references.iter().rfind(|reference| !reference.write).unwrap().addr;
+        let accessed = if rights.contains(Rights::READ) { 0x20 } else { 0 };
+        assert_eq!(world.physical.read_u64(at), frame | bits | accessed, "{size} {rights:?}");
+        if rights.contains(Rights::WRITE) {
+            let _ = walk(&mut world, space, addr, Kind::Store);
+            assert_eq!(world.physical.read_u64(at), frame | bits | 0x60, "{size} {rights:?}");
+        }
+    }
+}
+
+/// An entry that leads to a table: P, RW, US, its frame, and the population in bits 52 to 61.
+#[test]
+fn table_entries_count_the_entries_in_use() {
+    let addr = 0x1234_5678_9000;
+    let (mut world, space) = with_page(4, page(addr, K4, 0x7000, Rights::ALL));
+    let root_entry = PhysAddr::new(space.root().get() + 0x24 * 8);
+    let table = PhysAddr::new(world.physical.read_u64(root_entry) & 0x000f_ffff_ffff_f000);
+    assert_eq!(world.physical.read_u64(root_entry), table.get() | 7 | 1 << 52);
+    let next_entry = PhysAddr::new(table.get() + 0xd1 * 8);
+    let expected = [1, 2, 3, 2, 1];
+    for (n, population) in expected.into_iter().enumerate() {
+        assert_eq!(world.physical.read_u64(root_entry) >> 52, population);
+        assert_eq!(world.physical.read_u64(next_entry) >> 52, 1);
+        let other = |n: u64| (addr & !0x3fff_ffff) + (n << 30);
+        match n {
+            0 | 1 => world.apply(Op::Map {
+                space: 0,
+                first: page(other(n as u64 + 1), G1, 0, Rights::ALL),
+                count: 1,
+            }),
+            2 => world.apply(Op::Unmap { space: 0, range: range(other(1), 1 << 30) }),
+            3 => world.apply(Op::Unmap { space: 0, range: range(other(2), 1 << 30) }),
+            _ => {}
+        }
+    }
+}
+
+/// The first walk sets A in each entry it passes, the first store D; later ones only read.
+#[test]
+fn walks_read_one_entry_a_level_and_write_only_what_changes() {
+    for (levels, size, reads) in [(4, K4, 4), (4, M2, 3), (4, G1, 2), (5, K4, 5), (5, G1, 3)] {
+        let addr = 0x1234_4000_0000;
+        let (mut world, space) = with_page(levels, page(addr, size, 0x4000_0000, Rights::ALL));
+        let writes = |references: &[Reference]| -> Vec<(u8, bool)> {
+            references.iter().map(|reference| (reference.level, reference.write)).collect()
+        };
+        let top_down = (0..reads).map(|n| levels - n);
+        let (_, references) = walk(&mut world, space, addr, Kind::Load);
+        let expected: Vec<_> =
+            top_down.clone().flat_map(|level| [(level, false), (level, true)]).collect();
+        assert_eq!(writes(&references), expected);
+
+        let (_, references) = walk(&mut world, space, addr, Kind::Fetch);
+        let mut expected: Vec<_> = top_down.map(|level| (level, false)).collect();
+        assert_eq!(writes(&references), expected);
+
+        let (_, references) = walk(&mut world, space, addr, Kind::Store);
+        expected.push((levels + 1 - reads, true));
+        assert_eq!(writes(&references), expected);
+        let last = &references[references.len() - 2..];
+        assert_eq!((last[0].addr, last[0].next), (last[1].addr, None));
+    }
+}
+
+/// What an MMU cache relies on: a walk may start at any node that an earlier one passed, for
+/// every address that agrees with it above `shift`.
+#[test]
+fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
+    let addr = 0x7abc_def0_1000;
+    for (size, other) in [(K4, 0x7abc_def0_2000), (M2, 0x7abc_dee0_0000), (G1, addr + 0x999)] {
+        let (mut world, space) = with_page(4, page(addr, size, 0, READ_WRITE));
+        if size != G1 {
+            let first = page(other, size, 1 << 30, Rights::READ);
+            world.apply(Op::Map { space: 0, first, count: 1 });
+        }
+        for kind in Kind::ALL {
+            for target in [addr, other, addr ^ 1 << 46] {
+                let (_, passed) = walk(&mut world, space, addr, Kind::Load);
+                let (result, whole) = walk(&mut world, space, target, kind);
+                let (again, whole) = match result {
+                    Ok(_) => walk(&mut world, space, target, kind),
+                    Err(_) => (result, whole),
+                };
+                assert_eq!(again, result);
+                for node in passed.iter().filter_map(|reference| reference.next) {
+                    if addr >> node.shift != target >> node.shift {
+                        continue;
+                    }
+                    let mut tail = Vec::new();
+                    let each = &mut |reference| tail.push(reference);
+                    let target = VirtAddr::new(target);
+                    let memory = &mut world.physical;
+                    assert_eq!(world.table.walk_from(node, target, kind, memory, each), result);
+                    assert!(whole.ends_with(&tail));
+                    assert_eq!(tail[0].level, node.level);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_x86_64_cannot_hold_is_refused() {
+    let k8 = PageSize::from_shift(13).unwrap();
+    let execute_only = Rights::EXECUTE | Rights::USER;
+    let hole = 0x8000_0000_0000;
+    let cases = [
+        (page(0, k8, 0, Rights::ALL), 1, Error::Unfit(Unfit::PageSize(k8))),
+        (page(0, M2, 0x1000, Rights::ALL), 1, Error::Misaligned { addr: 0x1000, size: M2 }),
+        (page(0, K4, 0, execute_only), 1, Error::Unfit(Unfit::Rights(execute_only))),
+        (page(0, K4, 0, Rights::WRITE), 1, Error::Unfit(Unfit::Rights(Rights::WRITE))),
+        (page(hole, K4, 0, Rights::ALL), 1, Error::Unfit(Unfit::Virtual(VirtAddr::new(hole)))),
+        (
+            page(hole - 0x1000, K4, 0, Rights::ALL),
+            2,
+            Error::Unfit(Unfit::Virtual(VirtAddr::new(hole))),
+        ),
+        (
+            page(0, K4, 1 << 52, Rights::ALL),
+            1,
+            Error::Unfit(Unfit::Physical(PhysAddr::new(1 << 52))),
+        ),
+        (
+            page(0, K4, (1 << 52) - 0x1000, Rights::ALL),
+            2,
+            Error::Unfit(Unfit::Physical(PhysAddr::new((1 << 52) - 0x1000))),
+        ),
+        (page(0, K4, 0, Rights::ALL), 0, Error::Range(RangeError::Empty)),
+        (page(0, K4, 0, Rights::ALL), 1 << 52, Error::Range(RangeError::Wraps)),
+        (page(u64::MAX, K4, 0, Rights::ALL), 2, Error::Range(RangeError::Wraps)),
+    ];
+    for (first, count, expected) in cases {
+        let mut world = World::new(table(4));
+        world.apply(Op::Create);
+        let (memory, frames) = (&mut world.physical.clone(), &mut world.physical.clone());
+        let space = world.spaces[0].0;
+        assert_eq!(world.table.map(space, first, count, memory, frames), Err(expected));
+        assert_eq!(world.physical.frames_out(), 1);
+        world.check();
+    }
+}
+
+#[test]
+fn ranges_that_are_no_pages_and_spaces_that_are_gone_are_refused() {
+    let (mut world, space) = with_page(4, page(0, K4, 0, Rights::ALL));
+    let memory = &mut world.physical.clone();
+    for (start, bytes, addr) in [(1, 0x1000, 1), (0, 0x1001, 0x1001), (0x800, 0x800, 0x800)] {
+        let refused = Error::Misaligned { addr, size: K4 };
+        let range = range(start, bytes);
+        let table = &mut world.table;
+        assert_eq!(table.unmap(space, range, memory, &mut |_| {}).err(), Some(refused));
+        let result = table.protect(space, range, Rights::NONE, memory, &mut |_| {});
+        assert_eq!(result.err(), Some(refused));
+    }
+    world.check();
+    world.apply(Op::Destroy { space: 0 });
+    let gone = Error::NoSpace(space);
+    let table = &mut world.table;
+    let (addr, all) = (VirtAddr::new(0), VirtRange::ALL);
+    assert_eq!(table.destroy(space, memory).err(), Some(gone));
+    assert_eq!(
+        table.map(space, page(0, K4, 0, Rights::ALL), 1, memory, &mut world.physical),
+        Err(gone)
+    );
+    assert_eq!(table.set_usage(space, addr, Usage::default(), memory), Err(gone));
+    assert_eq!(
+        table.clear_usage(space, all, Usage::default(), memory, &mut |_| {}).err(),
+        Some(gone)
+    );
+    assert_eq!(table.query(space, addr, memory), None);
+    table.visit(space, all, memory, &mut |mapping| panic!("{mapping:?} in a space that is gone"));
+    assert!(X86_64::new(3).is_none() && X86_64::new(6).is_none());
+}
