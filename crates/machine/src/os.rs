@@ -148,10 +148,8 @@ impl Os {
         };
         match fault {
             Fault::NotMapped { .. } => {
-                let regions = &mut self.address_space_mut().regions;
-                let region = regions.region_of(addr.get());
-                let known = Some(regions.get(region)).filter(|region| !region.inferred);
-                let rights = known.map_or(Rights::ALL, |region| region.rights);
+                let rights = self.address_space().regions.rights_at(addr.get());
+                let rights = rights.unwrap_or(Rights::ALL);
                 let page = addr.page(self.page_size);
                 let frame = if self.uses_frames {
                     self.frames.allocate(self.page_size).map_err(|_| Failure::OutOfFrames)?
@@ -183,7 +181,7 @@ impl Os {
     }
 
     /// Does what `event` asks; gives the shootdowns that follow from it.
-    pub(crate) fn event(&mut self, thread: u32, event: &Event) -> Result<Vec<Shootdown>, Failure> {
+    pub(crate) fn event(&mut self, event: &Event) -> Result<Vec<Shootdown>, Failure> {
         let mut shootdowns = Vec::new();
         match *event {
             Event::Switch { space } => self.switch(space)?,
@@ -209,7 +207,7 @@ impl Os {
             }
             _ => {}
         }
-        self.address_space_mut().regions.apply(thread, event);
+        self.address_space_mut().regions.apply(event);
         Ok(shootdowns)
     }
 
@@ -244,7 +242,7 @@ impl Os {
 
     /// Whether at most one region has bytes in `range`.
     pub(crate) fn is_single(&self, range: VirtRange) -> bool {
-        range.bytes() <= PageSize::SIZE_4K.bytes()
+        self.address_space().regions.is_single(range.start().get(), range.last().get())
     }
 
     /// The labeled regions by label: each with the number of its space.

@@ -178,7 +178,7 @@ impl Run {
             let to = placed.at as usize;
             self.span::<CHECK>(batch, from..to)?;
             from = to;
-            self.event(placed.thread, &placed.event, self.position + to as u64)?;
+            self.event(&placed.event, self.position + to as u64)?;
         }
         self.span::<CHECK>(batch, from..batch.len())?;
         self.position += batch.len() as u64;
@@ -460,15 +460,14 @@ impl Run {
     }
 
     #[cold]
-    fn event(&mut self, thread: u32, event: &Event, access: u64) -> Result<(), Error> {
+    fn event(&mut self, event: &Event, access: u64) -> Result<(), Error> {
         if let Event::Gap { accesses, instructions } = *event {
             self.gap_accesses += accesses;
             self.instructions += instructions;
             return Ok(());
         }
         self.saw_events |= matches!(event, Event::Mapping { .. } | Event::Mmap { .. });
-        let shootdowns =
-            self.os.event(thread, event).map_err(|failure| self.failed(failure, access))?;
+        let shootdowns = self.os.event(event).map_err(|failure| self.failed(failure, access))?;
         for shootdown in shootdowns {
             self.shoot_down(shootdown);
         }

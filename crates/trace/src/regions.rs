@@ -1,6 +1,25 @@
+//! Regions: the named parts of a process's address space, kept by applying its events.
+//!
+//! ```text
+//!   pieces  |libc (r-x)| |libc (rw-)|      | heap |  | stack |      what is mapped now, by address
+//!   id           3            4               7         1           a piece leads to its region
+//!   regions  3: libc.so.6 (r-x), 0x7f..., 1.8 MB, r-x   ...         what ever was, by number
+//! ```
+//!
+//! A region is what one request made: a mapping of a file, an `mmap`, the heap. It keeps its
+//! number and its name when it grows, moves, loses a part or changes its rights, and stays
+//! listed when it is gone, so that counts can be kept by number. Anonymous mappings that adjoin
+//! one of the same rights join it, as the system itself joins them.
+//!
+//! Accesses that no event explains (a trace of another tool, a vsyscall page) get a region that
+//! is inferred: one for each aligned GiB, as long as what was touched in it. The rule is fixed,
+//! so that a region's number never changes its meaning as more accesses come.
+
+use std::collections::{BTreeMap, HashMap};
+
 use addr::Rights;
 
-use crate::Event;
+use crate::{Event, Origin};
 
 /// A region's number: given in order of appearance, never used again for another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -21,13 +40,36 @@ pub struct Region {
     pub rights: Rights,
     /// Whether it was made up around accesses that no event explains.
     pub inferred: bool,
-    /// Whether any page of it is mapped now.
-    pub mapped: bool,
 }
 
-/// The address space of a process by region, kept by applying its events.
+/// What is mapped at one stretch of addresses, up to `last`, both ends on page boundaries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Piece {
+    last: u64,
+    id: RegionId,
+    rights: Rights,
+}
+
+/// The address space of a process by region.
 #[derive(Clone, Debug, Default)]
-pub struct Regions {}
+pub struct Regions {
+    all: Vec<Region>,
+    pieces: BTreeMap<u64, Piece>,
+    /// The region inferred for an aligned GiB.
+    inferred: HashMap<u64, RegionId>,
+    heap: Option<RegionId>,
+    program_break: Option<u64>,
+    anonymous: u32,
+    thread_stacks: u32,
+    /// Where anonymous mappings go when there are too many to tell apart.
+    crowd: Option<RegionId>,
+}
+
+const PAGE_MASK: u64 = 0xfff;
+const GIB_SHIFT: u32 = 30;
+const MAP_STACK: u32 = 0x2_0000;
+/// Anonymous mappings that get a region of their own.
+const ANONYMOUS_MAX: u32 = 4096;
 
 impl Regions {
     /// An address space in which nothing is known.
@@ -35,23 +77,427 @@ impl Regions {
         Regions::default()
     }
 
-    /// Changes the map as `event` of `thread` changed it.
-    pub fn apply(&mut self, _thread: u32, _event: &Event) {
-        unimplemented!()
+    /// Changes the map as `event` changed it; calls that failed change nothing.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::Mapping { start, bytes, rights, origin } => {
+                self.initial(*start, *bytes, Rights::from_bits(rights & 7), origin);
+            }
+            Event::Mmap { bytes, prot, flags, path, result, .. } if *result >= 0 => {
+                let rights = rights_of(*prot);
+                self.mmap(*result as u64, *bytes, rights, *flags, path.as_deref());
+            }
+            Event::Munmap { addr, bytes, result: 0 } => self.carve(*addr, *bytes),
+            Event::Mprotect { addr, bytes, prot, result: 0 } => {
+                self.protect(*addr, *bytes, rights_of(*prot));
+            }
+            Event::Mremap { addr, old_bytes, new_bytes, result, .. } if *result >= 0 => {
+                self.remap(*addr, *old_bytes, *result as u64, *new_bytes);
+            }
+            Event::Brk { result, .. } if *result >= 0 => self.brk(*result as u64),
+            _ => {}
+        }
     }
 
     /// The region that `addr` lies in now; one is inferred where none is known.
-    pub fn region_of(&mut self, _addr: u64) -> RegionId {
-        unimplemented!()
+    #[inline]
+    pub fn region_of(&mut self, addr: u64) -> RegionId {
+        match self.piece_at(addr) {
+            Some((_, piece)) => piece.id,
+            None => self.infer(addr),
+        }
     }
 
-    /// The region of that number.
-    pub fn get(&self, _id: RegionId) -> &Region {
-        unimplemented!()
+    /// What may be done at `addr`, where an event said so.
+    pub fn rights_at(&self, addr: u64) -> Option<Rights> {
+        self.piece_at(addr).map(|(_, piece)| piece.rights)
+    }
+
+    /// Whether accesses to `first..=last` can only be of one region.
+    pub fn is_single(&self, first: u64, last: u64) -> bool {
+        let mut id = None;
+        let mut covered_to = first;
+        let before = self.piece_at(first).map(|(start, _)| start).unwrap_or(first);
+        for (&start, piece) in self.pieces.range(before..=last) {
+            if start > covered_to || id.is_some_and(|id| id != piece.id) {
+                // A hole in between is, or would be, another region.
+                return false;
+            }
+            id = Some(piece.id);
+            match piece.last.checked_add(1) {
+                Some(next) => covered_to = next,
+                None => return true,
+            }
+        }
+        match id {
+            Some(_) => covered_to > last,
+            None => first >> GIB_SHIFT == last >> GIB_SHIFT,
+        }
+    }
+
+    /// The region of that number, which this map gave out.
+    pub fn get(&self, id: RegionId) -> &Region {
+        &self.all[id.0 as usize]
     }
 
     /// All regions that ever were, by number.
     pub fn all(&self) -> &[Region] {
-        unimplemented!()
+        &self.all
+    }
+
+    fn piece_at(&self, addr: u64) -> Option<(u64, Piece)> {
+        let (&start, &piece) = self.pieces.range(..=addr).next_back()?;
+        (addr <= piece.last).then_some((start, piece))
+    }
+
+    fn infer(&mut self, addr: u64) -> RegionId {
+        let block = addr >> GIB_SHIFT;
+        let page = addr & !PAGE_MASK;
+        if let Some(&id) = self.inferred.get(&block) {
+            self.extend(id, page, page | PAGE_MASK);
+            return id;
+        }
+        let name = format!("around {page:#x}");
+        let id = self.add(name, page, page | PAGE_MASK, Rights::NONE);
+        self.all[id.0 as usize].inferred = true;
+        self.inferred.insert(block, id);
+        id
+    }
+
+    fn initial(&mut self, start: u64, bytes: u64, rights: Rights, origin: &Origin) {
+        let Some((first, last)) = pages(start, bytes) else { return };
+        self.carve(start, bytes);
+        let name = match origin {
+            Origin::File(path) => file_name(path, rights),
+            Origin::Stack => "stack".to_owned(),
+            Origin::Heap => "heap".to_owned(),
+            Origin::Bss => "bss".to_owned(),
+            Origin::Other(name) => name.clone(),
+        };
+        let id = self.add(name, first, last, rights);
+        if *origin == Origin::Heap {
+            self.heap = Some(id);
+            self.program_break = last.checked_add(1);
+        }
+        self.pieces.insert(first, Piece { last, id, rights });
+    }
+
+    fn mmap(&mut self, start: u64, bytes: u64, rights: Rights, flags: u32, path: Option<&str>) {
+        let Some((first, last)) = pages(start, bytes) else { return };
+        self.carve(start, bytes);
+        let id = match path {
+            Some(path) => self.add(file_name(path, rights), first, last, rights),
+            None if flags & MAP_STACK != 0 => {
+                self.thread_stacks += 1;
+                self.add(format!("thread stack {}", self.thread_stacks), first, last, rights)
+            }
+            None => self.anonymous(first, last, rights),
+        };
+        self.pieces.insert(first, Piece { last, id, rights });
+    }
+
+    /// The region of a new anonymous mapping.
+    fn anonymous(&mut self, first: u64, last: u64, rights: Rights) -> RegionId {
+        let below = first.checked_sub(1).and_then(|addr| self.piece_at(addr));
+        let above = last.checked_add(1).and_then(|addr| self.piece_at(addr));
+        let neighbour = [below, above].into_iter().flatten().find(|(_, piece)| {
+            piece.rights == rights && self.get(piece.id).name.starts_with("anonymous")
+        });
+        if let Some((_, piece)) = neighbour {
+            self.extend(piece.id, first, last);
+            return piece.id;
+        }
+        if self.anonymous < ANONYMOUS_MAX {
+            self.anonymous += 1;
+            return self.add(format!("anonymous {}", self.anonymous), first, last, rights);
+        }
+        match self.crowd {
+            Some(id) => {
+                self.extend(id, first, last);
+                id
+            }
+            None => {
+                let name = format!("anonymous, after the first {ANONYMOUS_MAX}");
+                let id = self.add(name, first, last, rights);
+                self.crowd = Some(id);
+                id
+            }
+        }
+    }
+
+    fn protect(&mut self, start: u64, bytes: u64, rights: Rights) {
+        let Some((first, last)) = pages(start, bytes) else { return };
+        self.split(first);
+        if let Some(end) = last.checked_add(1) {
+            self.split(end);
+        }
+        for piece in self.pieces.range_mut(first..=last).map(|(_, piece)| piece) {
+            piece.rights = rights;
+            self.all[piece.id.0 as usize].rights = rights;
+        }
+    }
+
+    fn remap(&mut self, old: u64, old_bytes: u64, new: u64, new_bytes: u64) {
+        let Some((_, piece)) = self.piece_at(old) else { return };
+        self.carve(old, old_bytes);
+        let Some((first, last)) = pages(new, new_bytes) else { return };
+        self.carve(new, new_bytes);
+        self.extend(piece.id, first, last);
+        self.pieces.insert(first, Piece { last, ..piece });
+    }
+
+    fn brk(&mut self, now: u64) {
+        let before = self.program_break.replace(now);
+        let Some(before) = before.filter(|&before| before != now) else { return };
+        if now < before {
+            // The page that holds the new break stays.
+            let Some(gone) = now.checked_add(PAGE_MASK).map(|addr| addr & !PAGE_MASK) else {
+                return;
+            };
+            self.carve(gone, before.saturating_sub(gone));
+            return;
+        }
+        let rights = Rights::READ | Rights::WRITE;
+        let first = before & !PAGE_MASK;
+        let Some((first, last)) = pages(first, now - first) else { return };
+        // What lies in the break's own page already is data of the program.
+        let first = match self.piece_at(first) {
+            Some((_, piece)) if piece.last < last => piece.last + 1,
+            Some(_) => return,
+            None => first,
+        };
+        let id = match self.heap {
+            Some(id) => {
+                self.extend(id, first, last);
+                id
+            }
+            None => self.add("heap".to_owned(), first, last, rights),
+        };
+        self.heap = Some(id);
+        self.carve(first, last - first);
+        self.pieces.insert(first, Piece { last, id, rights });
+    }
+
+    /// Removes what is mapped in the pages of `bytes` from `start`.
+    fn carve(&mut self, start: u64, bytes: u64) {
+        let Some((first, last)) = pages(start, bytes) else { return };
+        self.split(first);
+        if let Some(end) = last.checked_add(1) {
+            self.split(end);
+        }
+        while let Some((&start, _)) = self.pieces.range(first..=last).next() {
+            self.pieces.remove(&start);
+        }
+    }
+
+    /// Makes `addr` the start of a piece if it lies inside one.
+    fn split(&mut self, addr: u64) {
+        let Some((start, piece)) = self.piece_at(addr).filter(|(start, _)| *start < addr) else {
+            return;
+        };
+        self.pieces.insert(start, Piece { last: addr - 1, ..piece });
+        self.pieces.insert(addr, piece);
+    }
+
+    fn add(&mut self, name: String, first: u64, last: u64, rights: Rights) -> RegionId {
+        let id = RegionId(self.all.len() as u32);
+        let bytes = (last - first).saturating_add(1);
+        self.all.push(Region { id, name, start: first, bytes, rights, inferred: false });
+        id
+    }
+
+    fn extend(&mut self, id: RegionId, first: u64, last: u64) {
+        let region = &mut self.all[id.0 as usize];
+        let end = (region.start + (region.bytes - 1)).max(last);
+        region.start = region.start.min(first);
+        region.bytes = (end - region.start).saturating_add(1);
+    }
+}
+
+/// First and last byte of the pages that `bytes` from `start` touch; `None` for nothing, or for
+/// a range that wraps.
+fn pages(start: u64, bytes: u64) -> Option<(u64, u64)> {
+    let last = start.checked_add(bytes.checked_sub(1)?)?;
+    Some((start & !PAGE_MASK, last | PAGE_MASK))
+}
+
+fn rights_of(prot: u32) -> Rights {
+    Rights::from_bits((prot & 7) as u8)
+}
+
+fn file_name(path: &str, rights: Rights) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    format!("{name} ({rights})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages of the small world and what a model knows of each: region name and rights.
+    const PAGES: u64 = 24;
+    const BASE: u64 = 0x10_0000;
+
+    fn addr(page: u64) -> u64 {
+        BASE + page * 4096
+    }
+
+    /// A page-by-page model: the name of a page's mapping and its rights.
+    #[derive(Default)]
+    struct Model {
+        pages: HashMap<u64, (String, u32)>,
+    }
+
+    fn mmap(page: u64, pages: u64, prot: u32, path: String) -> Event {
+        Event::Mmap {
+            addr: 0,
+            bytes: pages * 4096 - 5,
+            prot,
+            flags: 2,
+            fd: 3,
+            offset: 0,
+            path: Some(path),
+            result: addr(page) as i64,
+        }
+    }
+
+    #[test]
+    fn the_map_agrees_with_a_page_by_page_model() {
+        for seed in 1..=40u64 {
+            let mut state = seed;
+            let mut random = |bound: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % bound
+            };
+            let (mut regions, mut model) = (Regions::new(), Model::default());
+            for step in 0..300 {
+                let page = random(PAGES - 4);
+                let pages = 1 + random(PAGES - page);
+                let prot = random(8) as u32;
+                let event = match random(4) {
+                    0 => {
+                        let path = format!("/lib/f{step}");
+                        for page in page..page + pages {
+                            model.pages.insert(page, (format!("f{step}"), prot));
+                        }
+                        mmap(page, pages, prot, path)
+                    }
+                    1 => {
+                        (page..page + pages).for_each(|page| drop(model.pages.remove(&page)));
+                        Event::Munmap { addr: addr(page), bytes: pages * 4096, result: 0 }
+                    }
+                    2 => {
+                        for page in page..page + pages {
+                            if let Some((_, rights)) = model.pages.get_mut(&page) {
+                                *rights = prot;
+                            }
+                        }
+                        let bytes = pages * 4096;
+                        Event::Mprotect { addr: addr(page), bytes, prot, result: 0 }
+                    }
+                    _ => Event::Munmap { addr: addr(page), bytes: pages * 4096, result: -22 },
+                };
+                regions.apply(&event);
+                for page in 0..PAGES {
+                    let known = model.pages.get(&page);
+                    let rights = known.map(|(_, prot)| Rights::from_bits(*prot as u8));
+                    let at = addr(page) + random(4096);
+                    assert_eq!(regions.rights_at(at), rights, "seed {seed} step {step} {event:?}");
+                    if let Some((name, _)) = known {
+                        let id = regions.region_of(at);
+                        assert!(regions.get(id).name.starts_with(&format!("{name} (")));
+                    }
+                }
+                let (first, last) = (random(PAGES), random(PAGES));
+                let (first, last) = (first.min(last), first.max(last));
+                let names = (first..=last).map(|page| model.pages.get(&page).map(|(name, _)| name));
+                let mut names: Vec<_> = names.collect();
+                names.dedup();
+                assert_eq!(
+                    regions.is_single(addr(first), addr(last) + 7),
+                    names.len() == 1,
+                    "seed {seed} step {step}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_heap_grows_and_shrinks_as_one_region() {
+        let mut regions = Regions::new();
+        let brk = |result: i64| Event::Brk { addr: 0, result };
+        regions.apply(&brk(0x5000));
+        regions.apply(&brk(0x9000));
+        let heap = regions.region_of(0x8fff);
+        assert_eq!((regions.get(heap).name.as_str(), regions.get(heap).bytes), ("heap", 0x4000));
+        regions.apply(&brk(0x6000));
+        assert_eq!(regions.rights_at(0x6000), None);
+        assert_eq!(regions.region_of(0x5000), heap);
+        regions.apply(&brk(0x2_0000));
+        assert_eq!(regions.region_of(0x1_ffff), heap);
+        assert_eq!(regions.get(heap).bytes, 0x1_b000);
+    }
+
+    #[test]
+    fn a_mapping_that_moves_keeps_its_region() {
+        let mut regions = Regions::new();
+        regions.apply(&mmap(0, 2, 3, "/data".to_owned()));
+        let id = regions.region_of(addr(0));
+        regions.apply(&Event::Mremap {
+            addr: addr(0),
+            old_bytes: 8192,
+            new_bytes: 16384,
+            flags: 1,
+            new_addr: 0,
+            result: addr(10) as i64,
+        });
+        assert_eq!(regions.rights_at(addr(0)), None);
+        assert_eq!(regions.region_of(addr(13)), id);
+    }
+
+    #[test]
+    fn anonymous_neighbours_join_and_a_crowd_stays_bounded() {
+        let mut regions = Regions::new();
+        let map = |at: u64| Event::Mmap {
+            addr: 0,
+            bytes: 4096,
+            prot: 3,
+            flags: 0x22,
+            fd: -1,
+            offset: 0,
+            path: None,
+            result: at as i64,
+        };
+        regions.apply(&map(0x10_0000));
+        regions.apply(&map(0x10_1000));
+        assert_eq!(regions.region_of(0x10_0000), regions.region_of(0x10_1000));
+        for far in 0..10_000 {
+            regions.apply(&map(0x4000_0000 + far * 8192));
+        }
+        assert_eq!(regions.all().len(), ANONYMOUS_MAX as usize + 1);
+    }
+
+    #[test]
+    fn what_no_event_explains_is_inferred_by_the_gib() {
+        let mut regions = Regions::new();
+        let low = regions.region_of(0x4000_1234);
+        assert_eq!(regions.region_of(0x7fff_ffff), low);
+        assert_ne!(regions.region_of(0x8000_0000), low);
+        let region = regions.get(low);
+        assert!(region.inferred);
+        assert_eq!((region.start, region.bytes), (0x4000_1000, 0x3fff_f000));
+        regions.region_of(u64::MAX);
+    }
+
+    #[test]
+    fn ranges_that_wrap_change_nothing() {
+        let mut regions = Regions::new();
+        regions.apply(&Event::Munmap { addr: u64::MAX - 5, bytes: 100, result: 0 });
+        regions.apply(&Event::Mprotect { addr: 0, bytes: u64::MAX, prot: 7, result: 0 });
+        regions.apply(&Event::Brk { addr: 0, result: i64::MAX });
+        regions.apply(&Event::Brk { addr: 0, result: 0 });
+        assert!(regions.all().is_empty());
     }
 }
