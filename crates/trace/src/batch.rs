@@ -171,6 +171,27 @@ impl Batch {
         self.meta.push(meta);
     }
 
+    /// Keeps only the accesses from index `from` to before `to`; leaves the events alone.
+    pub(crate) fn keep(&mut self, from: u32, to: u32) {
+        for column in [&mut self.addr, &mut self.paddr] {
+            column.truncate(to as usize);
+            column.drain(..column.len().min(from as usize));
+        }
+        self.meta.truncate(to as usize);
+        self.meta.drain(..from as usize);
+        // The last segment that begins at or before `from` is the first one kept.
+        let before = self.segments.iter().filter(|segment| segment.start <= from).count();
+        self.segments.drain(..before.saturating_sub(1));
+        self.segments.retain(|segment| segment.start < to);
+        self.segments
+            .iter_mut()
+            .for_each(|segment| segment.start = segment.start.saturating_sub(from));
+        if from == to {
+            self.segments.clear();
+        }
+        self.first += u64::from(from);
+    }
+
     /// Appends an event that comes after all accesses so far.
     pub fn push_event(&mut self, thread: u32, event: Event) {
         self.events.push(Placed { at: self.addr.len() as u32, thread, event });

@@ -22,6 +22,7 @@ pub enum Origin {
 /// errno. Addresses and lengths are bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
+#[allow(missing_docs, reason = "the fields are the arguments of the system calls")]
 pub enum Event {
     /// A mapping that existed when recording began. `rights`: read 1, write 2, execute 4.
     Mapping { start: u64, bytes: u64, rights: u8, origin: Origin },

@@ -15,6 +15,7 @@ mod batcher;
 mod carry;
 mod copy;
 mod event;
+mod format;
 mod reader;
 mod regions;
 mod shape;

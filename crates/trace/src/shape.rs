@@ -101,13 +101,6 @@ impl Rows {
     pub(crate) fn ops(&self) -> usize {
         self.metas.len() - usize::from(self.fetch)
     }
-
-    /// Instructions of one execution.
-    #[cfg(test)]
-    pub(crate) fn instructions(&self) -> u64 {
-        let rows: u64 = self.metas.iter().map(|meta| u64::from(meta.instructions())).sum();
-        rows + u64::from(self.trailing)
-    }
 }
 
 impl From<&Shape> for Rows {

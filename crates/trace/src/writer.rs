@@ -1,5 +1,22 @@
+//! A trace into a file.
+//!
+//! ```text
+//!   Sink calls --> Encoder --full chunk--> NAME.part --finish--> NAME
+//! ```
+//!
+//! Nothing appears under the file's own name before all of it is written and on the disk.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use zstd::bulk::Compressor;
+
+use crate::format::{
+    Encoder, Entry, FRAME_BYTES, FrameKind, HEAD_BYTES_MAX, MAGIC, PREAMBLE_BYTES, VERSION, digest,
+    frame, index_body,
+};
+use crate::shape::Rows;
 use crate::{Error, Event, Header, Shape, ShapeId, Sink};
 
 /// How a trace is written.
@@ -7,9 +24,11 @@ use crate::{Error, Event, Header, Shape, ShapeId, Sink};
 pub struct Options {
     /// Whether an existing file of that name may be replaced.
     pub overwrite: bool,
-    /// The level of zstd: 1 to 19, or negative for faster and larger.
+    /// The level of zstd, -7 to 19: higher is smaller and slower. 1 makes 0.04 to 0.2 bytes an
+    /// access of recorded programs at 0.5 to 1.6 ns; 3 saves another 7 % for half as much again.
     pub level: i32,
-    /// Accesses of a chunk, about.
+    /// Accesses of a chunk, about; at most 2 Mi. What a killed recorder may lose, and how finely
+    /// a range is found. 256 Ki makes files 10 to 50 % larger.
     pub chunk_accesses: u32,
 }
 
@@ -28,7 +47,7 @@ pub struct Summary {
     pub bytes: u64,
     /// Accesses in it.
     pub accesses: u64,
-    /// Instructions in it.
+    /// Instructions that its accesses count.
     pub instructions: u64,
     /// Chunks in it.
     pub chunks: u64,
@@ -41,57 +60,285 @@ pub struct Summary {
 /// It writes `NAME.part` beside the file and renames it when all is there. Dropped before, it
 /// removes the part; killed before, it leaves it, and [`crate::Reader`] opens what is whole.
 #[derive(Debug)]
-pub struct Writer {}
+pub struct Writer {
+    file: PartFile,
+    encoder: Encoder,
+    compressor: Zstd,
+    body: Vec<u8>,
+    before: Vec<u8>,
+    entries: Vec<Entry>,
+    bytes: u64,
+    accesses: u64,
+    instructions: u64,
+    refused: Option<Error>,
+}
 
 impl Writer {
     /// Starts a trace at `path`; refuses if it exists, unless `options` allow to replace it.
-    pub fn create(_path: &Path, _header: Header, _options: Options) -> Result<Writer, Error> {
-        unimplemented!()
+    pub fn create(path: &Path, header: Header, options: Options) -> Result<Writer, Error> {
+        let json = serde_json::to_vec(&header)
+            .map_err(|error| Error::Parameters(format!("the header cannot be stored: {error}")))?;
+        if json.len() > HEAD_BYTES_MAX {
+            let text = format!(
+                "the header has {} bytes, at most {HEAD_BYTES_MAX} can be stored",
+                json.len()
+            );
+            return Err(Error::Parameters(text));
+        }
+        let mut before = Vec::with_capacity(PREAMBLE_BYTES + FRAME_BYTES + json.len());
+        before.extend_from_slice(&MAGIC);
+        before.extend_from_slice(&VERSION.to_le_bytes());
+        before.extend_from_slice(&frame(FrameKind::Head, &json));
+        before.extend_from_slice(&json);
+
+        let mut file = PartFile::create(path, options.overwrite)?;
+        file.write(&before)?;
+        let compressor = Compressor::new(options.level).map_err(|error| file.error(error))?;
+        Ok(Writer {
+            bytes: before.len() as u64,
+            file,
+            encoder: Encoder::new(options.chunk_accesses),
+            compressor: Zstd(compressor),
+            body: Vec::new(),
+            before,
+            entries: Vec::new(),
+            accesses: 0,
+            instructions: 0,
+            refused: None,
+        })
     }
 
     /// Writes what is left and the index, and gives the file its name.
-    pub fn finish(self) -> Result<Summary, Error> {
-        unimplemented!()
+    pub fn finish(mut self) -> Result<Summary, Error> {
+        self.check()?;
+        self.encoder.finish()?;
+        self.close_chunk()?;
+        let Some(index) = index_body(&self.entries) else {
+            return Err(self
+                .file
+                .error(io::Error::other("it has more chunks than an index holds")));
+        };
+        let offset = self.bytes;
+        self.write_frame(FrameKind::Index, &index)?;
+        self.write_frame(FrameKind::Tail, &offset.to_le_bytes())?;
+        self.file.finish()?;
+        Ok(Summary {
+            path: self.file.path.clone(),
+            bytes: self.bytes,
+            accesses: self.accesses,
+            instructions: self.instructions,
+            chunks: self.entries.len() as u64,
+            digest: digest(&self.before, &self.entries),
+        })
     }
 
     /// Accesses so far.
     pub fn accesses(&self) -> u64 {
-        unimplemented!()
+        self.accesses + u64::from(self.encoder.head().accesses)
     }
 
-    /// Bytes written so far.
+    /// Instructions that the accesses so far count.
+    pub fn instructions(&self) -> u64 {
+        self.instructions + self.encoder.head().instructions
+    }
+
+    /// Bytes in the file so far.
     pub fn bytes(&self) -> u64 {
-        unimplemented!()
+        self.bytes
+    }
+
+    /// Makes known a group of rows that is no basic block.
+    pub(crate) fn rows(&mut self, rows: Rows) -> ShapeId {
+        self.encoder.shape(rows)
+    }
+
+    /// How many shapes are known.
+    pub(crate) fn shapes(&self) -> usize {
+        self.encoder.shapes()
+    }
+
+    /// Forgets all shapes that were given out, with all memory that they take.
+    pub(crate) fn forget_shapes(&mut self) -> Result<(), Error> {
+        self.close_chunk()?;
+        self.encoder.forget_shapes();
+        Ok(())
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        self.refused.take().map_or(Ok(()), Err)
+    }
+
+    #[cold]
+    fn close_chunk(&mut self) -> Result<(), Error> {
+        if self.encoder.is_empty() {
+            return Ok(());
+        }
+        let mut body = std::mem::take(&mut self.body);
+        let head = self
+            .encoder
+            .close(self.accesses, &mut self.compressor.0, &mut body)
+            .map_err(|error| self.file.error(error))?;
+        let crc = self.write_frame(FrameKind::Chunk, &body)?;
+        self.entries.push(Entry {
+            bytes: (FRAME_BYTES + body.len()) as u32,
+            crc,
+            accesses: head.accesses,
+            events: head.events,
+            instructions: head.instructions,
+        });
+        self.accesses += u64::from(head.accesses);
+        self.instructions += head.instructions;
+        self.body = body;
+        Ok(())
+    }
+
+    /// Writes a frame; gives its CRC.
+    fn write_frame(&mut self, kind: FrameKind, body: &[u8]) -> Result<u32, Error> {
+        let head = frame(kind, body);
+        self.file.write(&head)?;
+        self.file.write(body)?;
+        self.bytes += (head.len() + body.len()) as u64;
+        Ok(u32::from_le_bytes([head[8], head[9], head[10], head[11]]))
     }
 }
 
 impl Sink for Writer {
-    fn shape(&mut self, _shape: &Shape) -> ShapeId {
-        unimplemented!()
+    fn shape(&mut self, shape: &Shape) -> ShapeId {
+        match shape.check() {
+            Ok(()) => self.encoder.shape(Rows::from(shape)),
+            Err(error) => {
+                self.refused.get_or_insert(error);
+                ShapeId(u32::MAX)
+            }
+        }
     }
 
-    fn thread(&mut self, _thread: u32) {
-        unimplemented!()
+    #[inline]
+    fn thread(&mut self, thread: u32) {
+        self.encoder.thread(thread);
     }
 
-    fn execute(&mut self, _shape: ShapeId, _addrs: &[u64]) -> Result<(), Error> {
-        unimplemented!()
+    #[inline]
+    fn execute(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
+        if let Err(error) = self.encoder.execute(shape, addrs) {
+            return Err(self.refused.take().unwrap_or(error));
+        }
+        if self.encoder.is_full() { self.close_chunk() } else { Ok(()) }
     }
 
     fn execute_physical(
         &mut self,
-        _shape: ShapeId,
-        _addrs: &[u64],
-        _paddrs: &[u64],
+        shape: ShapeId,
+        addrs: &[u64],
+        paddrs: &[u64],
     ) -> Result<(), Error> {
-        unimplemented!()
+        self.check()?;
+        self.encoder.execute_physical(shape, addrs, paddrs)?;
+        if self.encoder.is_full() { self.close_chunk() } else { Ok(()) }
     }
 
-    fn advance(&mut self, _instructions: u64) {
-        unimplemented!()
+    fn advance(&mut self, instructions: u64) {
+        self.encoder.advance(instructions);
     }
 
-    fn event(&mut self, _thread: u32, _event: Event) -> Result<(), Error> {
-        unimplemented!()
+    fn event(&mut self, thread: u32, event: Event) -> Result<(), Error> {
+        self.check()?;
+        self.encoder.event(thread, &event)?;
+        if self.encoder.is_full() { self.close_chunk() } else { Ok(()) }
+    }
+}
+
+/// A file that has no name of its own until it is finished.
+#[derive(Debug)]
+struct PartFile {
+    path: PathBuf,
+    part: PathBuf,
+    file: File,
+    overwrite: bool,
+    finished: bool,
+}
+
+impl PartFile {
+    fn create(path: &Path, overwrite: bool) -> Result<PartFile, Error> {
+        let refuse = |path: &Path, error: io::Error| Error::Io { path: path.to_owned(), error };
+        let Some(name) = path.file_name() else {
+            return Err(refuse(
+                path,
+                io::Error::new(io::ErrorKind::InvalidInput, "not a file name"),
+            ));
+        };
+        if path.is_dir() {
+            return Err(refuse(
+                path,
+                io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"),
+            ));
+        }
+        if !overwrite && path.symlink_metadata().is_ok() {
+            return Err(refuse(path, exists("it exists already; give another name or force it")));
+        }
+        let mut name = name.to_owned();
+        name.push(".part");
+        let part = path.with_file_name(name);
+        let mut open = OpenOptions::new();
+        open.write(true).create(true).truncate(true).create_new(!overwrite);
+        let file = open.open(&part).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => refuse(
+                &part,
+                exists(
+                    "it is being written, or was left when its writer was killed; rename it to \
+                     read it as a trace, or remove it",
+                ),
+            ),
+            _ => refuse(path, error),
+        })?;
+        Ok(PartFile { path: path.to_owned(), part, file, overwrite, finished: false })
+    }
+
+    fn error(&self, error: io::Error) -> Error {
+        Error::Io { path: self.path.clone(), error }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.file.write_all(bytes).map_err(|error| self.error(error))
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        self.file.sync_all().map_err(|error| self.error(error))?;
+        if !self.overwrite && self.path.symlink_metadata().is_ok() {
+            // What came into being meanwhile is somebody else's; the part is kept for the user.
+            self.finished = true;
+            let text =
+                format!("it came into being meanwhile; the trace is in {}", self.part.display());
+            return Err(self.error(exists(&text)));
+        }
+        std::fs::rename(&self.part, &self.path).map_err(|error| self.error(error))?;
+        self.finished = true;
+        // The rename outlives a crash only once the directory is on the disk. Not every file
+        // system can do that, and the trace is there all the same.
+        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Ok(directory) = File::open(parent.unwrap_or(Path::new("."))) {
+            let _ = directory.sync_all();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for PartFile {
+    fn drop(&mut self) {
+        if !self.finished {
+            let _ = std::fs::remove_file(&self.part);
+        }
+    }
+}
+
+fn exists(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, text)
+}
+
+struct Zstd(Compressor<'static>);
+
+impl std::fmt::Debug for Zstd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Zstd")
     }
 }

@@ -1,0 +1,177 @@
+//! The beginning of a chunk's body: its counts and the lengths of its streams.
+
+use zstd::bulk::{Compressor, Decompressor};
+
+use super::wire::Bytes;
+use super::{
+    BODY_BYTES_MAX, CHUNK_ACCESSES_MAX, Damage, EVENT_BYTES_FULL, EVENT_BYTES_MAX, LOCAL_SHAPES_MAX,
+};
+use crate::Shape;
+
+/// Streams of a chunk.
+pub(super) const STREAMS: usize = 7;
+/// The streams' names, in their order.
+pub(super) const NAMES: [&str; STREAMS] =
+    ["dictionary", "segments", "sequence", "codes", "residual", "events", "physical"];
+
+const FLAG_PHYSICAL: u32 = 1;
+const HEAD_BYTES: usize = 2 * 8 + 7 * 4;
+
+/// The counts of a chunk. Parsing one proves that each count alone is possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Head {
+    /// Index in the trace of the first access.
+    pub(crate) first: u64,
+    /// Instructions that its rows count.
+    pub(crate) instructions: u64,
+    /// Rows.
+    pub(crate) accesses: u32,
+    /// Executions of blocks.
+    pub(crate) executions: u32,
+    /// Loads and stores.
+    pub(crate) ops: u32,
+    /// Entries of the dictionary.
+    pub(crate) shapes: u32,
+    /// Segments.
+    pub(crate) segments: u32,
+    /// Events.
+    pub(crate) events: u32,
+    /// Whether every row has a physical address.
+    pub(crate) physical: bool,
+}
+
+impl Head {
+    /// Reads the counts at the beginning of a chunk's body.
+    pub(crate) fn parse(body: &[u8]) -> Result<Head, Damage> {
+        Head::read(&mut Bytes(body))
+    }
+
+    fn read(bytes: &mut Bytes<'_>) -> Result<Head, Damage> {
+        let (first, instructions) = (bytes.u64()?, bytes.u64()?);
+        let mut count = |max: u32, name: &str| {
+            let count = bytes.u32()?;
+            if count > max {
+                return Err(Damage(format!("it claims {count} {name}, at most {max} can be")));
+            }
+            Ok(count)
+        };
+        let rows_max = CHUNK_ACCESSES_MAX + Shape::OPS_MAX as u32;
+        let accesses = count(rows_max, "accesses")?;
+        let executions = count(CHUNK_ACCESSES_MAX, "executions")?;
+        let ops = count(accesses, "operations")?;
+        let shapes = count(executions.min(LOCAL_SHAPES_MAX as u32), "shapes")?;
+        let segments = count(executions, "segments")?;
+        let events = count((EVENT_BYTES_FULL + EVENT_BYTES_MAX) as u32, "events")?;
+        let flags = count(FLAG_PHYSICAL, "flags")?;
+        let physical = flags & FLAG_PHYSICAL != 0;
+        if first.checked_add(u64::from(accesses)).is_none() {
+            return Err(Damage(format!("it claims to begin at access {first}")));
+        }
+        let head = Head {
+            first,
+            instructions,
+            accesses,
+            executions,
+            ops,
+            shapes,
+            segments,
+            events,
+            physical,
+        };
+        Ok(head)
+    }
+
+    /// The most bytes of each stream that these counts allow.
+    fn stream_bytes_max(&self) -> [usize; STREAMS] {
+        let [accesses, executions, ops, shapes, segments] =
+            [self.accesses, self.executions, self.ops, self.shapes, self.segments]
+                .map(|count| count as usize);
+        let dictionary = shapes * 16 + accesses * 6;
+        let sequence = executions * sequence_bytes(self.shapes);
+        let events = if self.events == 0 { 2 } else { EVENT_BYTES_FULL + 2 * EVENT_BYTES_MAX };
+        let physical = if self.physical { accesses * 9 + 10 } else { 0 };
+        [dictionary, segments * 20, sequence, ops.div_ceil(2), ops * 8, events, physical]
+    }
+
+    /// Makes a chunk's body of these counts and `streams`.
+    pub(super) fn write(
+        &self,
+        streams: [&[u8]; STREAMS],
+        compressor: &mut Compressor<'_>,
+        out: &mut Vec<u8>,
+    ) -> std::io::Result<()> {
+        out.clear();
+        out.extend_from_slice(&self.first.to_le_bytes());
+        out.extend_from_slice(&self.instructions.to_le_bytes());
+        let flags = if self.physical { FLAG_PHYSICAL } else { 0 };
+        let counts = [self.accesses, self.executions, self.ops, self.shapes, self.segments];
+        for count in counts.into_iter().chain([self.events, flags]) {
+            out.extend_from_slice(&count.to_le_bytes());
+        }
+        let table = out.len();
+        out.resize(table + STREAMS * 8, 0);
+        for (index, stream) in streams.into_iter().enumerate() {
+            let start = out.len();
+            // A stream that does not shrink is refused by zstd for want of room, and stored.
+            out.resize(start + stream.len(), 0);
+            let room = stream.len().saturating_sub(1);
+            let stored = match compressor.compress_to_buffer(stream, &mut out[start..start + room])
+            {
+                Ok(stored) => stored,
+                Err(_) => {
+                    out[start..].copy_from_slice(stream);
+                    stream.len()
+                }
+            };
+            out.truncate(start + stored);
+            let entry = &mut out[table + index * 8..][..8];
+            entry[..4].copy_from_slice(&(stream.len() as u32).to_le_bytes());
+            entry[4..].copy_from_slice(&(stored as u32).to_le_bytes());
+        }
+        if out.len() > BODY_BYTES_MAX {
+            return Err(std::io::Error::other("a chunk grew beyond what the format allows"));
+        }
+        Ok(())
+    }
+
+    /// Takes a chunk's body apart: its counts, and its streams into `streams`.
+    ///
+    /// No stream is made longer than the counts allow.
+    pub(super) fn open(
+        body: &[u8],
+        decompressor: &mut Decompressor<'_>,
+        streams: &mut [Vec<u8>; STREAMS],
+    ) -> Result<Head, Damage> {
+        let mut bytes = Bytes(body);
+        let head = Head::read(&mut bytes)?;
+        let mut table = Bytes(bytes.take(STREAMS * 8)?);
+        for (index, max) in head.stream_bytes_max().into_iter().enumerate() {
+            let name = NAMES[index];
+            let (raw, stored) = (table.u32()? as usize, table.u32()? as usize);
+            if raw > max {
+                return Err(Damage(format!("its {name} claims {raw} bytes, at most {max} can be")));
+            }
+            let data = bytes.take(stored)?;
+            let stream = &mut streams[index];
+            stream.clear();
+            if stored == raw {
+                stream.extend_from_slice(data);
+                continue;
+            }
+            stream.reserve_exact(raw);
+            let size = decompressor.decompress_to_buffer(data, stream);
+            if size.ok() != Some(raw) {
+                return Err(Damage(format!("its {name} cannot be decompressed")));
+            }
+        }
+        bytes.end("body")?;
+        Ok(head)
+    }
+}
+
+/// Bytes per execution in the sequence of a chunk of `shapes` local shapes.
+pub(super) fn sequence_bytes(shapes: u32) -> usize {
+    if shapes <= 256 { 1 } else { 2 }
+}
+
+const _: () = assert!(HEAD_BYTES == 44);

@@ -1,0 +1,461 @@
+//! Executions in, chunks out.
+//!
+//! ```text
+//!   execute(shape, addrs)
+//!      context of the thread:  shape --> local shape        (first time: a new one)
+//!      sequence                <- local shape
+//!      slot of each operation: address - last = distance
+//!         the same distance again:     code 0
+//!         otherwise:                   code 1 + n, n bytes of residual
+//! ```
+//!
+//! A *context* is the threads that share local shapes. Threads get the contexts of a chunk in
+//! the order in which they appear; from the seventeenth on they share.
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use zstd::bulk::Compressor;
+
+use super::chunk::{Head, sequence_bytes};
+use super::physical::PhysicalEncoder;
+use super::segments::Segment;
+use super::wire::zigzag;
+use super::{
+    CHUNK_ACCESSES_MAX, EVENT_BYTES_FULL, EVENT_BYTES_MAX, LOCAL_SHAPES_MAX, dictionary, segments,
+};
+use crate::batcher::{miscounted, unknown};
+use crate::carry::Carry;
+use crate::shape::Rows;
+use crate::{Error, Event, ShapeId};
+
+const CONTEXTS: usize = 16;
+
+/// A shape's local number in a context, good while the chunk is `chunk`.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    chunk: u32,
+    local: u32,
+}
+
+/// What is needed of a local shape for every execution.
+#[derive(Clone, Copy, Debug)]
+struct Local {
+    slot: u32,
+    ops: u32,
+    rows: u32,
+    /// Instructions that the first row counts itself.
+    first: u32,
+    /// Instructions of all rows.
+    instructions: u32,
+    trailing: u32,
+    shape: u32,
+}
+
+/// The predictor of one operation.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    last: u64,
+    distance: u64,
+}
+
+#[derive(Serialize)]
+struct PlacedEvent<'a> {
+    at: u32,
+    thread: u32,
+    event: &'a Event,
+}
+
+/// Encodes executions into one chunk after the other.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    chunk_accesses: u32,
+    shapes: Vec<Rows>,
+    carry: Carry,
+    contexts: Vec<Vec<Known>>,
+
+    /// The number of the present chunk, from 1.
+    chunk: u32,
+    /// Rows, or executions without any, that still fit; the chunk is full at 0 or below.
+    room: i64,
+    head: Head,
+    context_of: FxHashMap<u32, usize>,
+    context: usize,
+    locals: Vec<Local>,
+    slots: Vec<Slot>,
+    segments: Vec<Segment>,
+    /// Where the open segment begins in the sequence, if one is open.
+    segment: Option<usize>,
+    sequence: Vec<u16>,
+    /// One code a byte, packed when the chunk is closed; `head.ops` of them are in use.
+    codes: Vec<u8>,
+    /// The first `residual_bytes` are in use.
+    residual: Vec<u8>,
+    residual_bytes: usize,
+    /// The address of the last operation.
+    addr: u64,
+    events: Vec<u8>,
+    physical: Option<PhysicalEncoder>,
+}
+
+impl Encoder {
+    /// An encoder that wants chunks of about `chunk_accesses` accesses.
+    pub(crate) fn new(chunk_accesses: u32) -> Encoder {
+        let chunk_accesses = chunk_accesses.clamp(1, CHUNK_ACCESSES_MAX);
+        Encoder {
+            chunk_accesses,
+            shapes: Vec::new(),
+            carry: Carry::default(),
+            contexts: Vec::new(),
+            chunk: 1,
+            room: i64::from(chunk_accesses),
+            head: Head::default(),
+            context_of: FxHashMap::default(),
+            context: 0,
+            locals: Vec::new(),
+            slots: Vec::new(),
+            segments: Vec::new(),
+            segment: None,
+            sequence: Vec::new(),
+            codes: Vec::new(),
+            residual: Vec::new(),
+            residual_bytes: 0,
+            addr: 0,
+            events: Vec::new(),
+            physical: None,
+        }
+    }
+
+    /// Makes a shape known.
+    pub(crate) fn shape(&mut self, rows: Rows) -> ShapeId {
+        self.shapes.push(rows);
+        ShapeId(self.shapes.len() as u32 - 1)
+    }
+
+    /// How many shapes are known.
+    pub(crate) fn shapes(&self) -> usize {
+        self.shapes.len()
+    }
+
+    /// Forgets all shapes. The present chunk must be empty.
+    pub(crate) fn forget_shapes(&mut self) {
+        debug_assert!(self.is_empty());
+        self.shapes.clear();
+        self.contexts.clear();
+    }
+
+    /// What follows is done by `thread`.
+    #[inline]
+    pub(crate) fn thread(&mut self, thread: u32) {
+        if self.carry.switch(thread) {
+            self.end_segment();
+        }
+    }
+
+    /// The thread began instructions that have no row.
+    pub(crate) fn advance(&mut self, instructions: u64) {
+        self.end_segment();
+        self.carry.now = self.carry.now.saturating_add(instructions);
+    }
+
+    /// The counts of the present chunk.
+    pub(crate) fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Whether the chunk must be closed before anything else comes.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.room <= 0
+    }
+
+    /// Whether the chunk holds nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sequence.is_empty() && self.head.events == 0
+    }
+
+    /// Encodes an execution. The chunk must not be full.
+    #[inline]
+    pub(crate) fn execute(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
+        let known = self.contexts.get(self.context).and_then(|all| all.get(shape.0 as usize));
+        let (number, local) = match known {
+            Some(known) if known.chunk == self.chunk && self.segment.is_some() => {
+                (known.local, self.locals[known.local as usize])
+            }
+            _ => return self.execute_unprepared(shape, addrs),
+        };
+        if addrs.len() != local.ops as usize {
+            return Err(miscounted(&self.shapes[shape.0 as usize], addrs.len()));
+        }
+        if self.carry.exceeds(local.first) && local.rows != 0 {
+            self.leave_gap()?;
+        }
+        self.reserve(addrs.len());
+        self.append(number, &local);
+
+        let slots = &mut self.slots[local.slot as usize..][..addrs.len()];
+        let codes = &mut self.codes[self.head.ops as usize..][..addrs.len()];
+        let mut at = self.residual_bytes;
+        for ((slot, code), &addr) in slots.iter_mut().zip(codes).zip(addrs) {
+            at += slot.encode(addr, code, &mut self.residual[at..]);
+        }
+        self.residual_bytes = at;
+        self.head.ops += local.ops;
+        self.addr = addrs.last().copied().unwrap_or(self.addr);
+        Ok(())
+    }
+
+    /// Encodes an execution that begins a segment or is the first of its shape.
+    #[cold]
+    fn execute_unprepared(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
+        if shape.0 as usize >= self.shapes.len() {
+            return Err(unknown(shape));
+        }
+        if self.segment.is_none() {
+            self.begin_segment();
+        }
+        let context = &mut self.contexts[self.context];
+        if context.len() < self.shapes.len() {
+            context.resize(self.shapes.len(), Known { chunk: 0, local: 0 });
+        }
+        if context[shape.0 as usize].chunk == self.chunk {
+            return self.execute(shape, addrs);
+        }
+        let rows = &self.shapes[shape.0 as usize];
+        if addrs.len() != rows.ops() {
+            return Err(miscounted(rows, addrs.len()));
+        }
+        let local = Local::new(shape, rows, self.slots.len() as u32);
+        let number = self.locals.len() as u32;
+        context[shape.0 as usize] = Known { chunk: self.chunk, local: number };
+        self.locals.push(local);
+        if self.locals.len() == LOCAL_SHAPES_MAX {
+            self.room = 0;
+        }
+        if self.carry.exceeds(local.first) && local.rows != 0 {
+            self.leave_gap()?;
+        }
+        self.reserve(addrs.len());
+        self.append(number, &local);
+        for &addr in addrs {
+            let mut slot = Slot { last: self.addr, distance: 0 };
+            let code = &mut self.codes[self.head.ops as usize];
+            self.residual_bytes +=
+                slot.encode(addr, code, &mut self.residual[self.residual_bytes..]);
+            self.head.ops += 1;
+            self.slots.push(Slot { last: addr, distance: 0 });
+            self.addr = addr;
+        }
+        Ok(())
+    }
+
+    /// Counts an execution of `local` and puts it into the sequence.
+    #[inline]
+    fn append(&mut self, number: u32, local: &Local) {
+        self.sequence.push(number as u16);
+        if local.rows == 0 {
+            self.carry.now = self.carry.now.saturating_add(u64::from(local.trailing));
+            self.room -= 1;
+            return;
+        }
+        self.head.instructions += self.carry.now + u64::from(local.instructions);
+        self.carry.now = u64::from(local.trailing);
+        self.head.accesses += local.rows;
+        self.room -= i64::from(local.rows);
+        if self.physical.is_some() {
+            self.pad_physical();
+        }
+    }
+
+    /// Encodes an execution whose rows have the physical addresses `paddrs`.
+    pub(crate) fn execute_physical(
+        &mut self,
+        shape: ShapeId,
+        addrs: &[u64],
+        paddrs: &[u64],
+    ) -> Result<(), Error> {
+        let Some(rows) = self.shapes.get(shape.0 as usize) else { return Err(unknown(shape)) };
+        if paddrs.len() != rows.metas.len() || addrs.len() != rows.ops() {
+            return Err(miscounted(rows, paddrs.len().min(addrs.len())));
+        }
+        let accesses = self.head.accesses as usize;
+        let mut physical =
+            self.physical.take().unwrap_or_else(|| PhysicalEncoder::starting_at(accesses));
+        let fetch = rows.fetch.then_some(rows.pc);
+        for (addr, &paddr) in fetch.into_iter().chain(addrs.iter().copied()).zip(paddrs) {
+            physical.push(addr, paddr);
+        }
+        // While it is taken out, the execution does not pad it.
+        let done = self.execute(shape, addrs);
+        self.physical = Some(physical);
+        done
+    }
+
+    #[cold]
+    fn pad_physical(&mut self) {
+        if let Some(physical) = &mut self.physical {
+            physical.pad(self.head.accesses as usize);
+        }
+    }
+
+    /// Adds an event before whatever comes next.
+    pub(crate) fn event(&mut self, thread: u32, event: &Event) -> Result<(), Error> {
+        let too_large =
+            |what: String| Error::Recorder(format!("an event cannot be stored: {what}"));
+        let placed = PlacedEvent { at: self.head.accesses, thread, event };
+        let json = serde_json::to_vec(&placed).map_err(|error| too_large(error.to_string()))?;
+        if json.len() > EVENT_BYTES_MAX {
+            return Err(too_large(format!(
+                "{} bytes, at most {EVENT_BYTES_MAX} can be",
+                json.len()
+            )));
+        }
+        if self.head.events != 0 {
+            self.events.push(b',');
+        }
+        self.events.extend_from_slice(&json);
+        self.head.events += 1;
+        if self.events.len() >= EVENT_BYTES_FULL {
+            self.room = 0;
+        }
+        Ok(())
+    }
+
+    /// What no row has counted becomes gaps: call it after the last execution.
+    pub(crate) fn finish(&mut self) -> Result<(), Error> {
+        self.end_segment();
+        for (thread, instructions) in self.carry.drain() {
+            self.event(thread, &Event::Gap { accesses: 0, instructions })?;
+        }
+        Ok(())
+    }
+
+    /// More instructions wait than a row can count: they become an event.
+    #[cold]
+    fn leave_gap(&mut self) -> Result<(), Error> {
+        let instructions = std::mem::take(&mut self.carry.now);
+        self.event(self.carry.thread(), &Event::Gap { accesses: 0, instructions })?;
+        self.end_segment();
+        self.begin_segment();
+        Ok(())
+    }
+
+    fn begin_segment(&mut self) {
+        let thread = self.carry.thread();
+        let next = self.context_of.len() % CONTEXTS;
+        self.context = *self.context_of.entry(thread).or_insert(next);
+        if self.contexts.len() <= self.context {
+            self.contexts.resize(self.context + 1, Vec::new());
+        }
+        self.segments.push(Segment { thread, executions: 0, carry: self.carry.now });
+        self.segment = Some(self.sequence.len());
+    }
+
+    fn end_segment(&mut self) {
+        let Some(start) = self.segment.take() else { return };
+        match (self.sequence.len() - start, self.segments.last_mut()) {
+            (0, _) | (_, None) => drop(self.segments.pop()),
+            (executions, Some(segment)) => segment.executions = executions as u32,
+        }
+    }
+
+    /// Makes room for `ops` more codes and their residual.
+    #[inline]
+    fn reserve(&mut self, ops: usize) {
+        let codes = self.head.ops as usize + ops;
+        let residual = self.residual_bytes + 8 * ops + 8;
+        if codes > self.codes.len() || residual > self.residual.len() {
+            self.grow(codes, residual);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, codes: usize, residual: usize) {
+        let grown = |now: usize, needed: usize| now.max(1 << 16).max(needed.next_power_of_two());
+        self.codes.resize(grown(self.codes.len(), codes), 0);
+        self.residual.resize(grown(self.residual.len(), residual), 0);
+    }
+
+    /// Writes the chunk, whose first access has the index `first` in the trace, as the body of
+    /// a frame to `out`, and begins the next one.
+    pub(crate) fn close(
+        &mut self,
+        first: u64,
+        compressor: &mut Compressor<'_>,
+        out: &mut Vec<u8>,
+    ) -> std::io::Result<Head> {
+        self.end_segment();
+        self.head.first = first;
+        self.head.executions = self.sequence.len() as u32;
+        self.head.shapes = self.locals.len() as u32;
+        self.head.segments = self.segments.len() as u32;
+        self.head.physical = self.physical.is_some();
+
+        let (mut dictionary, mut pc) = (Vec::new(), 0);
+        for local in &self.locals {
+            dictionary::put(&mut dictionary, &self.shapes[local.shape as usize], &mut pc);
+        }
+        let mut segments = Vec::new();
+        self.segments.iter().for_each(|&segment| segments::put(&mut segments, segment));
+        let sequence: Vec<u8> = match sequence_bytes(self.head.shapes) {
+            1 => self.sequence.iter().map(|&local| local as u8).collect(),
+            _ => self.sequence.iter().flat_map(|local| local.to_le_bytes()).collect(),
+        };
+        let mut codes: Vec<u8> = Vec::with_capacity(self.head.ops as usize / 2 + 1);
+        let (pairs, rest) = self.codes[..self.head.ops as usize].as_chunks::<2>();
+        codes.extend(pairs.iter().map(|[low, high]| low | high << 4));
+        codes.extend_from_slice(rest);
+        let events = [b"[", self.events.as_slice(), b"]"].concat();
+        let physical = self.physical.take().map(PhysicalEncoder::finish).unwrap_or_default();
+        let residual = &self.residual[..self.residual_bytes];
+        let streams =
+            [&dictionary, &segments, &sequence, &codes, residual, &events, physical.as_slice()];
+        self.head.write(streams, compressor, out)?;
+        Ok(self.begin_chunk())
+    }
+
+    /// Forgets the present chunk; gives its counts.
+    fn begin_chunk(&mut self) -> Head {
+        self.chunk = self.chunk.wrapping_add(1);
+        self.room = i64::from(self.chunk_accesses);
+        self.context_of.clear();
+        self.locals.clear();
+        self.slots.clear();
+        self.segments.clear();
+        self.sequence.clear();
+        self.residual_bytes = 0;
+        self.addr = 0;
+        self.events.clear();
+        std::mem::take(&mut self.head)
+    }
+}
+
+impl Local {
+    fn new(shape: ShapeId, rows: &Rows, slot: u32) -> Local {
+        Local {
+            slot,
+            ops: rows.ops() as u32,
+            rows: rows.metas.len() as u32,
+            first: rows.metas.first().map_or(0, |meta| meta.instructions()),
+            instructions: rows.metas.iter().map(|meta| meta.instructions()).sum(),
+            trailing: rows.trailing,
+            shape: shape.0,
+        }
+    }
+}
+
+impl Slot {
+    /// Encodes `addr`: sets the code, writes 8 bytes to `residual` and says how many of them
+    /// count. There is no branch, since whether a prediction holds is itself unpredictable.
+    #[inline]
+    fn encode(&mut self, addr: u64, code: &mut u8, residual: &mut [u8]) -> usize {
+        let distance = addr.wrapping_sub(self.last);
+        let bits = zigzag(distance as i64);
+        let bytes = 71u32.wrapping_sub(bits.leading_zeros()) / 8;
+        let again = distance == self.distance;
+        let bytes = if again { 0 } else { bytes };
+        *code = if again { 0 } else { 1 + bytes as u8 };
+        residual[..8].copy_from_slice(&bits.to_le_bytes());
+        *self = Slot { last: addr, distance };
+        bytes as usize
+    }
+}

@@ -1,0 +1,114 @@
+//! The trace format, version 1, precisely enough to write another reader.
+//!
+//! ```text
+//!   file   = magic  version  HEAD  CHNK*  INDX  TAIL
+//!
+//!   magic     8 bytes   89 50 57 54 0d 0a 1a 0a
+//!   version   u32       1
+//!   frame     4 bytes   its type, in ASCII
+//!             u32       bytes of the body
+//!             u32       CRC-32 (IEEE) of type, length and body
+//!             body
+//! ```
+//!
+//! Numbers are little-endian. A *varint* has 7 bits a byte, low ones first, and bit 7 says that
+//! another byte follows; it has at most 10 bytes. *Zigzag* maps 0, -1, 1, -2 to 0, 1, 2, 3.
+//!
+//! * **HEAD**: a [`crate::Header`] as JSON.
+//! * **CHNK**: some accesses with all that is needed to read them, see below.
+//! * **INDX**: 24 bytes a chunk, in their order: u32 bytes of the frame, u32 its CRC, u32
+//!   accesses, u32 events, u64 instructions. The chunks follow the HEAD without gaps.
+//! * **TAIL**: u64 offset of the INDX frame. It ends the file. A file without a whole TAIL was
+//!   cut: its chunks are whole until the first frame that is not.
+//!
+//! The *digest* of a trace is the SHA-256 of everything before the first chunk, followed by
+//! length and CRC (as in the frame) of every chunk.
+//!
+//! # A chunk
+//!
+//! The rows of a chunk come from *executions* of *local shapes*. A shape says which rows an
+//! execution gives: kinds, sizes, instruction counts and the address of the fetch. Executions
+//! add the addresses of loads and stores.
+//!
+//! ```text
+//!   sequence    0  1  1  2  1          one local shape per execution
+//!   dictionary  [0: fetch load]  [1: fetch load store]  [2: fetch]
+//!   codes         1   0 0   0 2   3 0                  one per load or store
+//!   residual      a       b b c c c                    as many bytes as the codes say
+//! ```
+//!
+//! The body begins with u64 index of the first access, u64 instructions, then seven u32:
+//! accesses, executions, operations (loads and stores), local shapes, segments, events, flags (bit
+//! 0: the chunk has physical addresses). Then, for each of seven streams, u32 its bytes and u32
+//! the bytes that are stored; then the stored bytes of the streams in the same order. A stream
+//! whose two lengths are equal is stored as it is, another one as a zstd frame.
+//!
+//! 1. **dictionary**. Local shapes are numbered from 0 in the order in which the sequence first
+//!    uses them. Each: varint `pc` as the zigzag difference to the pc before (0 at first);
+//!    varint `2 * operations + f`, where `f` is 1 if there is a fetch row; varint `trailing`;
+//!    then for each row, the fetch first, varint `4 * size + kind` (fetch 0, load 1, store 2)
+//!    and varint instructions. The same shape may be there several times.
+//! 2. **segments**. Each: varint thread, varint executions, varint `carry`.
+//! 3. **sequence**. The local shape of each execution, as u8 if there are at most 256, else u16.
+//! 4. **codes**. Four bits per operation, the low half of a byte first; the last half may be
+//!    unused and is 0 then.
+//! 5. **residual**.
+//! 6. **events**. A JSON array of `{"at", "thread", "event": {...}}`, ascending by `at`, the
+//!    number of accesses of the chunk that come before the event.
+//! 7. **physical**. If flagged, one physical address per row, else empty; see `physical.rs`.
+//!
+//! **Addresses.** Each operation of each local shape has a *slot*: the address it had last and
+//! the distance from the one before. Code 0 says that the distance is the same once more; code
+//! `1 + n` says that the next `n` bytes of the residual, 0 to 8, low ones first, are the zigzag
+//! distance from the last address. When a local shape is executed for the first time, each of its
+//! slots starts with the address of the operation executed before (0 at first) and distance 0,
+//! and keeps distance 0 afterwards.
+//!
+//! **Instructions.** The first row of an execution counts its own instructions and what the
+//! executions before it in the segment left: the `trailing` of a shape, which replaces what was
+//! left before, or adds to it if the shape has no row. A segment begins with `carry` left. What
+//! a segment's end leaves is in the `carry` of the thread's next segment, or was made a
+//! [`crate::Event::Gap`] of 0 accesses.
+//!
+//! **Threads.** Segments are in the order of the merged trace. The same code run by two threads
+//! is written as two local shapes, so that each thread's addresses predict its own.
+//!
+//! Sizes that a reader may rely on, and checks before it allocates, are the constants below.
+
+mod chunk;
+mod decode;
+mod dictionary;
+mod encode;
+mod frame;
+mod index;
+mod physical;
+mod segments;
+mod wire;
+
+pub(crate) use chunk::Head;
+pub(crate) use decode::Decoder;
+pub(crate) use encode::Encoder;
+pub(crate) use frame::{FRAME_BYTES, FrameHead, FrameKind, frame};
+pub(crate) use index::{Entry, digest, index_body, index_entries};
+pub(crate) use wire::Damage;
+
+/// How every trace begins. The odd bytes catch transfers that meant to be clever with text.
+pub(crate) const MAGIC: [u8; 8] = *b"\x89PWT\r\n\x1a\n";
+/// The version of the format that this crate writes and reads.
+pub(crate) const VERSION: u32 = 1;
+/// Bytes of magic and version.
+pub(crate) const PREAMBLE_BYTES: usize = 12;
+
+/// The most bytes of a HEAD's body.
+pub(crate) const HEAD_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of any other body.
+pub(crate) const BODY_BYTES_MAX: usize = 1 << 28;
+/// The most accesses, and the most executions, after which a chunk is closed; one execution
+/// may go beyond it.
+pub(crate) const CHUNK_ACCESSES_MAX: u32 = 1 << 21;
+/// The most local shapes of a chunk.
+pub(crate) const LOCAL_SHAPES_MAX: usize = 1 << 16;
+/// Bytes of events, as JSON, after which a chunk is closed; one event may go beyond it.
+pub(crate) const EVENT_BYTES_FULL: usize = 1 << 20;
+/// The most bytes of one event as JSON.
+pub(crate) const EVENT_BYTES_MAX: usize = 1 << 20;

@@ -1,0 +1,67 @@
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread::{Builder, JoinHandle};
+
+use super::chunks::Chunks;
+use crate::{Batch, Error};
+
+/// Batches that wait to be taken; one more is being filled and one is in use.
+const WAITING_MAX: usize = 2;
+
+/// A thread that decodes batches before they are asked for.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    /// `None` only while it is dropped, which tells the thread to end.
+    filled: Option<Receiver<Filled>>,
+    used: Sender<Batch>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A batch and whether it has accesses, or why there is none.
+type Filled = Result<(Batch, bool), Error>;
+
+impl Ahead {
+    /// Begins to decode `chunks`.
+    pub(super) fn start(chunks: Chunks) -> Result<Ahead, Error> {
+        let (give, filled) = sync_channel(WAITING_MAX);
+        let (used, take) = channel();
+        let path = chunks.path().to_owned();
+        let thread = Builder::new()
+            .name("trace reader".to_owned())
+            .spawn(move || decode(chunks, &give, &take))
+            .map_err(|error| Error::Io { path, error })?;
+        Ok(Ahead { filled: Some(filled), used, thread: Some(thread) })
+    }
+
+    /// Replaces `batch` with the next accesses; false after the last.
+    pub(super) fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        let Some(Ok(filled)) = self.filled.as_ref().map(Receiver::recv) else {
+            let error = io::Error::other("the thread that reads it ended too early");
+            return Err(Error::Io { path: "the trace".into(), error });
+        };
+        let (filled, any) = filled?;
+        // If the thread has ended, nobody needs the memory any more.
+        let _ = self.used.send(std::mem::replace(batch, filled));
+        Ok(any)
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.filled = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn decode(mut chunks: Chunks, give: &SyncSender<Filled>, take: &Receiver<Batch>) {
+    loop {
+        let mut batch = take.try_recv().unwrap_or_default();
+        let filled = chunks.next(&mut batch).map(|any| (batch, any));
+        let last = !matches!(filled, Ok((_, true)));
+        if give.send(filled).is_err() || last {
+            return;
+        }
+    }
+}

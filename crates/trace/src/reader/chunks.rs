@@ -1,0 +1,165 @@
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use zstd::bulk::Decompressor;
+
+use super::{BATCH_ACCESSES, ChunkInfo};
+use crate::format::{Decoder, FRAME_BYTES, FrameHead, FrameKind};
+use crate::{Batch, Error};
+
+/// The chunks of a file that are still to be read, and the one that is being decoded.
+pub(super) struct Chunks {
+    path: PathBuf,
+    file: File,
+    /// Those to be read, the next one last.
+    rest: Vec<ChunkInfo>,
+    part: Option<Part>,
+    frame: Vec<u8>,
+    decoder: Decoder,
+    decompressor: Decompressor<'static>,
+    offset: u64,
+    opened: bool,
+}
+
+impl Chunks {
+    /// All of `chunks`.
+    pub(super) fn new(path: &Path, file: File, chunks: &[ChunkInfo]) -> Result<Chunks, Error> {
+        let decompressor =
+            Decompressor::new().map_err(|error| Error::Io { path: path.to_owned(), error })?;
+        let chunks = Chunks {
+            path: path.to_owned(),
+            file,
+            rest: chunks.iter().rev().copied().collect(),
+            part: None,
+            frame: Vec::new(),
+            decoder: Decoder::new(),
+            decompressor,
+            offset: 0,
+            opened: false,
+        };
+        Ok(chunks)
+    }
+
+    /// Only those of `chunks` that hold accesses of `range`, or events that belong to it.
+    pub(super) fn limited_to(mut self, range: Range<u64>, chunks: &[ChunkInfo]) -> Chunks {
+        let end = |chunk: &ChunkInfo| chunk.first + u64::from(chunk.accesses);
+        let to_the_end = range.end == chunks.last().map_or(0, end);
+        // An event that ends one chunk may come before the first access of the next.
+        let wanted = |chunk: &&ChunkInfo| {
+            end(chunk) >= range.start && (chunk.first < range.end || to_the_end)
+        };
+        self.rest = chunks.iter().filter(wanted).rev().copied().collect();
+        self.part = Some(Part { range, to_the_end });
+        self
+    }
+
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Replaces `batch` with the next accesses; false after the last.
+    pub(super) fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        let mut events = Vec::new();
+        loop {
+            if !self.opened && !self.open()? {
+                batch.clear();
+                batch.events = events;
+                return Ok(false);
+            }
+            self.decoder
+                .fill(batch, BATCH_ACCESSES)
+                .map_err(|damage| self.damaged(self.offset, &damage.0))?;
+            self.opened = self.decoder.left() > 0;
+            if let Some(part) = &self.part {
+                part.cut(batch);
+            }
+            if batch.is_empty() {
+                // Events without an access come before the next one, or at the very end.
+                events.append(&mut batch.events);
+                events.iter_mut().for_each(|event| event.at = 0);
+                continue;
+            }
+            if !events.is_empty() {
+                events.append(&mut batch.events);
+                batch.events = events;
+            }
+            return Ok(true);
+        }
+    }
+
+    /// Reads and checks the next chunk; false if there is none.
+    fn open(&mut self) -> Result<bool, Error> {
+        let Some(chunk) = self.rest.pop() else { return Ok(false) };
+        self.offset = chunk.offset;
+        let frame = &mut self.frame;
+        frame.clear();
+        let read = self
+            .file
+            .seek(SeekFrom::Start(chunk.offset))
+            .and_then(|_| (&self.file).take(u64::from(chunk.bytes)).read_to_end(frame));
+        if let Err(error) = read {
+            return Err(Error::Io { path: self.path.clone(), error });
+        }
+        let (head, body) = match frame.split_first_chunk::<FRAME_BYTES>() {
+            Some((head, body)) if frame.len() == chunk.bytes as usize => (head, body),
+            _ => return Err(self.damaged(chunk.offset, "it was cut while it was read")),
+        };
+        let opened = FrameHead::parse(head).and_then(|head| {
+            head.verify(body)?;
+            if head.kind != FrameKind::Chunk || head.crc != chunk.crc {
+                return Err(crate::format::Damage::new("the index speaks of another one"));
+            }
+            self.decoder.open(body, &mut self.decompressor)
+        });
+        let head = opened.map_err(|damage| self.damaged(chunk.offset, &damage.0))?;
+        if head.first != chunk.first || head.accesses != chunk.accesses {
+            return Err(self.damaged(chunk.offset, "the index counts its accesses otherwise"));
+        }
+        self.opened = true;
+        Ok(true)
+    }
+
+    fn damaged(&self, offset: u64, what: &str) -> Error {
+        Error::Corrupt {
+            path: self.path.clone(),
+            offset,
+            what: format!("a chunk of the trace cannot be read: {what}; record or copy it again"),
+        }
+    }
+}
+
+/// The accesses that are wanted.
+#[derive(Clone, Debug)]
+struct Part {
+    range: Range<u64>,
+    /// Whether events after the last of them are wanted too.
+    to_the_end: bool,
+}
+
+impl Part {
+    /// Cuts off what is not wanted.
+    fn cut(&self, batch: &mut Batch) {
+        let Range { start, end } = self.range;
+        let (first, len) = (batch.first, batch.len() as u64);
+        let from = start.saturating_sub(first).min(len) as u32;
+        let to = (end.saturating_sub(first).min(len) as u32).max(from);
+        batch.events.retain(|event| {
+            let at = first + u64::from(event.at);
+            start <= at && (at < end || self.to_the_end)
+        });
+        batch.events.iter_mut().for_each(|event| event.at -= from);
+        if to - from < batch.len() as u32 {
+            batch.keep(from, to);
+        }
+    }
+}
+
+impl fmt::Debug for Chunks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chunks").field("path", &self.path).field("rest", &self.rest.len()).finish()
+    }
+}

@@ -1,0 +1,210 @@
+//! Opening a trace: from its index if it has one, from its chunks if it was cut.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use super::chunks::Chunks;
+use super::{ChunkInfo, Decoding, Reader};
+use crate::format::{
+    Damage, Entry, FRAME_BYTES, FrameHead, FrameKind, Head, MAGIC, PREAMBLE_BYTES, VERSION, digest,
+    index_entries,
+};
+use crate::{Error, Header};
+
+/// Opens the trace at `path`.
+pub(super) fn open(path: &Path) -> Result<Reader, Error> {
+    let io = |error: io::Error| Error::Io { path: path.to_owned(), error };
+    if path.is_dir() {
+        return Err(io(io::Error::new(
+            io::ErrorKind::IsADirectory,
+            "it is a directory, not a trace",
+        )));
+    }
+    let mut file = File::open(path).map_err(io)?;
+    let bytes = file.metadata().map_err(io)?.len();
+    let mut input = Input { path, file: &mut file, bytes };
+
+    let before = input.before_chunks()?;
+    let json = &before[PREAMBLE_BYTES + FRAME_BYTES..];
+    let mut header: Header = serde_json::from_slice(json).map_err(|error| {
+        input.corrupt(PREAMBLE_BYTES as u64, &format!("its header is none: {error}"))
+    })?;
+
+    let start = before.len() as u64;
+    let entries = match input.tail() {
+        Some(index) => input.index(start, index)?,
+        None => {
+            let (entries, end) = input.scan(start)?;
+            header.notes.push(format!(
+                "the file was cut, by a recorder that was killed or a copy that is not complete: \
+                 its {} whole chunks are read, the last {} bytes are not",
+                entries.len(),
+                bytes - end
+            ));
+            entries
+        }
+    };
+    let chunks = locate(&entries, start)
+        .ok_or_else(|| input.corrupt(start, "its index counts more accesses than there can be"))?;
+    let accesses = chunks.last().map_or(0, |chunk| chunk.first + u64::from(chunk.accesses));
+    Ok(Reader {
+        header,
+        digest: digest(&before, &entries),
+        bytes,
+        range: 0..accesses,
+        decoding: Decoding::Waiting(Box::new(Chunks::new(path, file, &chunks)?)),
+        chunks,
+    })
+}
+
+/// Where each chunk is in the file and in the trace.
+fn locate(entries: &[Entry], start: u64) -> Option<Vec<ChunkInfo>> {
+    let (mut offset, mut first) = (start, 0u64);
+    let mut chunks = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let Entry { bytes, crc, accesses, events, instructions } = *entry;
+        chunks.push(ChunkInfo { offset, bytes, first, accesses, instructions, events, crc });
+        offset = offset.checked_add(u64::from(bytes))?;
+        first = first.checked_add(u64::from(accesses))?;
+    }
+    Some(chunks)
+}
+
+struct Input<'a> {
+    path: &'a Path,
+    file: &'a mut File,
+    bytes: u64,
+}
+
+impl Input<'_> {
+    fn corrupt(&self, offset: u64, what: &str) -> Error {
+        Error::Corrupt { path: self.path.to_owned(), offset, what: what.to_owned() }
+    }
+
+    /// Reads `count` bytes at `offset`; the caller has made sure that the file has them.
+    fn read(&mut self, offset: u64, count: usize) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; count];
+        self.file
+            .seek(SeekFrom::Start(offset))
+            .and_then(|_| self.file.read_exact(&mut bytes))
+            .map_err(|error| Error::Io { path: self.path.to_owned(), error })?;
+        Ok(bytes)
+    }
+
+    /// The frame at `offset`, head and body, if it is whole and ends at or before `end`.
+    fn frame(
+        &mut self,
+        offset: u64,
+        end: u64,
+    ) -> Result<Result<(FrameHead, Vec<u8>), Damage>, Error> {
+        let room = end.saturating_sub(offset);
+        if room < FRAME_BYTES as u64 {
+            return Ok(Err(Damage::new("the file ends too early")));
+        }
+        let head = self.read(offset, FRAME_BYTES)?;
+        let parsed = head.first_chunk().ok_or(Damage::new("the file ends too early"));
+        let head = match parsed.and_then(FrameHead::parse) {
+            Ok(head) => head,
+            Err(damage) => return Ok(Err(damage)),
+        };
+        if room - (FRAME_BYTES as u64) < head.body_bytes as u64 {
+            return Ok(Err(Damage::new("the file ends too early")));
+        }
+        let body = self.read(offset + FRAME_BYTES as u64, head.body_bytes)?;
+        Ok(head.verify(&body).map(|()| (head, body)))
+    }
+
+    /// Magic, version and HEAD frame, as they are in the file.
+    fn before_chunks(&mut self) -> Result<Vec<u8>, Error> {
+        if self.bytes == 0 {
+            return Err(
+                self.corrupt(0, "the file is empty; a trace was not written to it, or was lost")
+            );
+        }
+        let preamble = self.read(0, self.bytes.min(PREAMBLE_BYTES as u64) as usize)?;
+        if !preamble.starts_with(&MAGIC[..preamble.len().min(MAGIC.len())]) {
+            return Err(
+                self.corrupt(0, "not a Pagewalk trace; `pagewalk import` reads other formats")
+            );
+        }
+        let Some(version) = preamble.get(MAGIC.len()..).and_then(|rest| rest.first_chunk()) else {
+            return Err(
+                self.corrupt(self.bytes, "the trace was cut in its first bytes; record it again")
+            );
+        };
+        let version = u32::from_le_bytes(*version);
+        if version != VERSION {
+            return Err(self.corrupt(
+                MAGIC.len() as u64,
+                &format!("a trace of version {version}; this Pagewalk reads version {VERSION}"),
+            ));
+        }
+        let at = PREAMBLE_BYTES as u64;
+        let (head, body) = match self.frame(at, self.bytes)? {
+            Ok((head, body)) if head.kind == FrameKind::Head => (head, body),
+            Ok(_) => return Err(self.corrupt(at, "its header is missing; record or copy it again")),
+            Err(Damage(what)) => {
+                let what = format!("its header cannot be read: {what}; record or copy it again");
+                return Err(self.corrupt(at, &what));
+            }
+        };
+        let mut before = preamble;
+        before.extend_from_slice(&crate::format::frame(head.kind, &body));
+        before.extend_from_slice(&body);
+        Ok(before)
+    }
+
+    /// The offset of the index, if the file ends in a whole TAIL.
+    fn tail(&mut self) -> Option<u64> {
+        let at = self.bytes.checked_sub((FRAME_BYTES + 8) as u64)?;
+        match self.frame(at, self.bytes) {
+            Ok(Ok((head, body))) if head.kind == FrameKind::Tail => {
+                body.first_chunk().map(|offset| u64::from_le_bytes(*offset))
+            }
+            _ => None,
+        }
+    }
+
+    /// The entries of the index at `offset`; the chunks begin at `start`.
+    fn index(&mut self, start: u64, offset: u64) -> Result<Vec<Entry>, Error> {
+        let damage = match self.frame(offset, self.bytes)? {
+            Ok((head, body)) if head.kind == FrameKind::Index => match index_entries(&body) {
+                Ok(entries) => {
+                    let chunks: u64 = entries.iter().map(|entry| u64::from(entry.bytes)).sum();
+                    if start.checked_add(chunks) == Some(offset) {
+                        return Ok(entries);
+                    }
+                    "it does not lead from the header to itself".to_owned()
+                }
+                Err(damage) => damage.0,
+            },
+            Ok(_) => "another part of the trace is in its place".to_owned(),
+            Err(damage) => damage.0,
+        };
+        let what = format!("its index cannot be read: {damage}; record or copy it again");
+        Err(self.corrupt(offset, &what))
+    }
+
+    /// Makes the index of a cut file from the whole chunks at `start`; also says where they end.
+    fn scan(&mut self, start: u64) -> Result<(Vec<Entry>, u64), Error> {
+        let (mut entries, mut offset, mut first) = (Vec::new(), start, 0);
+        while let Ok((frame, body)) = self.frame(offset, self.bytes)?
+            && frame.kind == FrameKind::Chunk
+            && let Ok(head) = Head::parse(&body)
+            && head.first == first
+        {
+            let bytes = FRAME_BYTES + body.len();
+            entries.push(Entry {
+                bytes: bytes as u32,
+                crc: frame.crc,
+                accesses: head.accesses,
+                events: head.events,
+                instructions: head.instructions,
+            });
+            first += u64::from(head.accesses);
+            offset += bytes as u64;
+        }
+        Ok((entries, offset))
+    }
+}
