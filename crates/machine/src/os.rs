@@ -42,6 +42,14 @@ impl From<pagetable::Error> for Failure {
     }
 }
 
+/// What the operating system did about a fault.
+pub(crate) enum Answer {
+    /// The page was not there and is now.
+    FirstTouch,
+    /// The page was there and allows the access now.
+    Granted(Shootdown),
+}
+
 /// Pages that went: flush what is named, then hand it back with [`Os::complete`].
 #[must_use = "the TLBs still hold the pages, and their frames are not free"]
 pub(crate) struct Shootdown {
@@ -134,50 +142,49 @@ impl Os {
     /// Answers a fault: after it, a walk for the same access succeeds.
     ///
     /// An access in a trace has happened, so one that the rights forbid is granted: the event
-    /// that allowed it is not in the trace. Gives the shootdown that this asks for.
+    /// that allowed it is not in the trace.
     pub(crate) fn fault(
         &mut self,
         addr: VirtAddr,
         kind: Kind,
         fault: Fault,
-    ) -> Result<Option<Shootdown>, Failure> {
+    ) -> Result<Answer, Failure> {
         let needed = match kind {
             Kind::Fetch => Rights::EXECUTE,
             Kind::Load => Rights::READ,
             Kind::Store => Rights::WRITE,
         };
-        match fault {
-            Fault::NotMapped { .. } => {
-                let rights = self.address_space().regions.rights_at(addr.get());
-                let rights = rights.unwrap_or(Rights::ALL);
-                let page = addr.page(self.page_size);
-                let frame = if self.uses_frames {
-                    self.frames.allocate(self.page_size).map_err(|_| Failure::OutOfFrames)?
-                } else {
-                    PhysAddr::new(page.start().get())
-                };
-                let rights = rights | needed | Rights::USER;
-                let translation = Translation { page, frame, rights, global: false };
-                if let Err(error) = self.table.map(self.here, translation, &mut self.frames) {
-                    if self.uses_frames {
-                        self.frames.free(frame, self.page_size);
-                    }
-                    return Err(error.into());
-                }
-                self.first_touches += 1;
-                *self.mapped.entry(self.page_size).or_insert(0) += 1;
-                Ok(None)
-            }
-            Fault::Denied { translation } => {
-                self.protection_faults += 1;
-                let range = VirtRange::of_page(translation.page);
-                let flush = self.table.protect(self.here, range, translation.rights | needed)?;
-                Ok(Some(Shootdown { flush, frames: Vec::new() }))
-            }
-            Fault::Unfit => Err(Failure::Table(format!(
+        if fault == Fault::Unfit {
+            return Err(Failure::Table(format!(
                 "the address {addr} is none that this machine's page table can hold"
-            ))),
+            )));
         }
+        // A page without any rights is absent to hardware and known to the table.
+        if let Some(known) = self.query(addr) {
+            self.protection_faults += 1;
+            let range = VirtRange::of_page(known.page);
+            let rights = expressible(known.rights | needed);
+            let flush = self.table.protect(self.here, range, rights)?;
+            return Ok(Answer::Granted(Shootdown { flush, frames: Vec::new() }));
+        }
+        let page = addr.page(self.page_size);
+        let frame = if self.uses_frames {
+            self.frames.allocate(self.page_size).map_err(|_| Failure::OutOfFrames)?
+        } else {
+            PhysAddr::new(page.start().get())
+        };
+        let rights = self.address_space().regions.rights_at(addr.get());
+        let rights = expressible(rights.unwrap_or(Rights::ALL) | needed);
+        let translation = Translation { page, frame, rights, global: false };
+        if let Err(error) = self.table.map(self.here, translation, &mut self.frames) {
+            if self.uses_frames {
+                self.frames.free(frame, self.page_size);
+            }
+            return Err(error.into());
+        }
+        self.first_touches += 1;
+        *self.mapped.entry(self.page_size).or_insert(0) += 1;
+        Ok(Answer::FirstTouch)
     }
 
     /// Does what `event` asks; gives the shootdowns that follow from it.
@@ -315,7 +322,7 @@ impl Os {
 
     fn protect(&mut self, start: u64, bytes: u64, prot: u32) -> Result<Option<Shootdown>, Failure> {
         let Some(range) = self.whole_pages(start, bytes) else { return Ok(None) };
-        let rights = Rights::from_bits((prot & 7) as u8) | Rights::USER;
+        let rights = expressible(Rights::from_bits((prot & 7) as u8));
         let flush = self.table.protect(self.here, range, rights)?;
         Ok(Some(Shootdown { flush, frames: Vec::new() }))
     }
@@ -356,5 +363,15 @@ impl Os {
             self.table.map(space, Translation { page, ..translation }, &mut self.frames)?;
         }
         Ok(shootdowns)
+    }
+}
+
+/// The least that hardware can express and that allows `rights`: whoever may write or execute a
+/// page may read it.
+fn expressible(rights: Rights) -> Rights {
+    if Kind::ALL.into_iter().any(|kind| rights.allows(kind)) {
+        rights | Rights::READ | Rights::USER
+    } else {
+        Rights::NONE
     }
 }

@@ -27,7 +27,7 @@ use crate::{
     Error, Machine, Results,
     census::{Census, SHARED},
     check,
-    os::{Failure, Os, Shootdown},
+    os::{Answer, Failure, Os, Shootdown},
     summary,
     timeline::History,
     translate::{Hardware, NONE},
@@ -353,13 +353,10 @@ impl Run {
             match self.os.walk(addr, kind, &mut references) {
                 Ok(translation) => break translation,
                 Err(fault) => {
-                    cold |= matches!(fault, pagetable::Fault::NotMapped { .. });
-                    let shootdown = self
-                        .os
-                        .fault(addr, kind, fault)
-                        .map_err(|failure| self.failed(failure, access))?;
-                    if let Some(shootdown) = shootdown {
-                        self.shoot_down(shootdown);
+                    let answer = self.os.fault(addr, kind, fault);
+                    match answer.map_err(|failure| self.failed(failure, access))? {
+                        Answer::FirstTouch => cold = true,
+                        Answer::Granted(shootdown) => self.shoot_down(shootdown),
                     }
                 }
             }

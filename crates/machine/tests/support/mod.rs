@@ -67,7 +67,7 @@ pub fn run(name: &str, settings: &[&str], rows: &[Row]) -> Results {
     let options = RunOptions { check: true, progress: &mut |_| true };
     machine
         .run(&mut Rows::new(rows.to_vec()), options)
-        .unwrap_or_else(|error| panic!("{settings:?}: {error}"))
+        .unwrap_or_else(|error| panic!("{name} {settings:?}: {error}"))
 }
 
 /// A small generator for test streams; not for anything else.

@@ -1,0 +1,137 @@
+//! What the operating system is asked, against a model that is a set of touched pages.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use addr::Kind;
+use support::{Row, Stream, run};
+use trace::Event;
+
+const BASE: u64 = 0x4000_0000;
+const PAGES: u64 = 64;
+
+fn addr(page: u64) -> u64 {
+    BASE + page * 4096
+}
+
+/// Mappings that come and go in a small arena, with accesses anywhere in it. Gives the rows and
+/// how often a page was touched that was not there.
+fn life(seed: u64, steps: u64) -> (Vec<Row>, u64) {
+    let mut stream = Stream(seed);
+    let mut rows = Vec::new();
+    let mut touched: BTreeSet<u64> = BTreeSet::new();
+    let mut first_touches = 0;
+    let mut program_break = 0;
+    for _ in 0..steps {
+        let first = stream.below(PAGES);
+        let count = 1 + stream.below((PAGES - first).min(12));
+        let (start, bytes) = (addr(first), count * 4096);
+        let event = match stream.below(40) {
+            0 => {
+                touched.retain(|page| !(first..first + count).contains(page));
+                Event::Munmap { addr: start, bytes, result: 0 }
+            }
+            1 => {
+                touched.retain(|page| !(first..first + count).contains(page));
+                Event::Mmap {
+                    addr: start,
+                    bytes,
+                    prot: 3,
+                    flags: 0x32,
+                    fd: -1,
+                    offset: 0,
+                    path: None,
+                    result: start as i64,
+                }
+            }
+            2 => Event::Mprotect { addr: start, bytes, prot: stream.below(8) as u32, result: 0 },
+            3 => {
+                touched.retain(|page| !(first..first + count).contains(page));
+                Event::Madvise { addr: start, bytes, advice: 4, result: 0 }
+            }
+            4 => Event::Madvise { addr: start, bytes, advice: 14, result: 0 },
+            5 => Event::Munmap { addr: start, bytes, result: -22 },
+            6 => {
+                // Moves out of the arena and back, as a growing array does, a page shorter.
+                let away = BASE + (1 << 32) + stream.below(1 << 16) * 4096;
+                let kept = count - u64::from(count > 1);
+                rows.push(Row::Event(remap(start, bytes, away, kept * 4096)));
+                touched.retain(|page| !(first + kept..first + count).contains(page));
+                remap(away, kept * 4096, start, kept * 4096)
+            }
+            7 => {
+                let now = addr(PAGES + 10) + stream.below(40) * 1024;
+                let gone = now.div_ceil(4096) * 4096;
+                touched.retain(|page| !(gone..program_break).contains(&addr(*page)));
+                program_break = now;
+                Event::Brk { addr: now, result: now as i64 }
+            }
+            _ => {
+                let page = stream.below(PAGES + 20);
+                let kind = Kind::ALL[stream.below(3) as usize];
+                rows.push(Row::Access(kind, addr(page) + stream.below(4000), 8));
+                first_touches += u64::from(touched.insert(page));
+                continue;
+            }
+        };
+        rows.push(Row::Event(event));
+    }
+    (rows, first_touches)
+}
+
+fn remap(addr: u64, old_bytes: u64, to: u64, new_bytes: u64) -> Event {
+    Event::Mremap { addr, old_bytes, new_bytes, flags: 3, new_addr: to, result: to as i64 }
+}
+
+#[test]
+fn pages_come_and_go_as_in_a_set() {
+    for seed in 1..=12 {
+        let (rows, first_touches) = life(seed, 4000);
+        for machine in ["tlb-only", "r4700", "epyc-9005", "xeon-6900p"] {
+            let results = run(machine, &[], &rows);
+            assert_eq!(results.faults.first_touch, first_touches, "{machine}, seed {seed}");
+            assert_eq!(results.walks.cold, first_touches, "{machine}, seed {seed}");
+            let regions: u64 = results.regions.iter().map(|region| region.pages).sum();
+            assert_eq!(regions, first_touches, "{machine}, seed {seed}");
+        }
+    }
+}
+
+/// Superpages that several regions share: every identity and every translation still holds.
+#[test]
+fn superpages_over_many_regions_stay_right() {
+    for seed in 1..=10 {
+        let (rows, _) = life(seed, 4000);
+        for machine in ["tlb-only", "epyc-9005", "xeon-6900p"] {
+            run(machine, &["os.page_size=2M"], &rows);
+        }
+    }
+}
+
+/// Two spaces with the same addresses, with and without ASIDs in the TLB.
+#[test]
+fn spaces_do_not_see_each_other() {
+    let mut rows = Vec::new();
+    for round in 0..20 {
+        rows.push(Row::Event(Event::Switch { space: round % 3 }));
+        rows.extend((0..30).map(|page| Row::Access(Kind::Store, addr(page), 8)));
+    }
+    let tagged = run("r4700", &[], &rows);
+    let untagged = run("r4700", &["core.asid_bits=0"], &rows);
+    assert_eq!(tagged.faults.first_touch, 90);
+    assert_eq!(untagged.faults.first_touch, 90);
+    let flushed = |results: &machine::Results| results.tlbs[0].flushed;
+    assert!(flushed(&untagged) > flushed(&tagged));
+    assert_eq!(tagged.regions.len(), 3);
+}
+
+#[test]
+fn memory_that_runs_out_stops_the_run() {
+    let settings = vec!["memory.size=1M".to_owned()];
+    let machine = machine::Machine::load("epyc-9005", &settings).unwrap();
+    let rows = (0..300).map(|page| Row::Access(Kind::Load, addr(page), 8)).collect();
+    let options = machine::RunOptions { check: false, progress: &mut |_| true };
+    let error = machine.run(&mut support::Rows::new(rows), options).unwrap_err().to_string();
+    assert!(error.contains("out of memory") && error.contains("memory.size"), "{error}");
+}

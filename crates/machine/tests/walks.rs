@@ -1,0 +1,109 @@
+//! Walks and caches on small traces whose counts can be worked out on paper.
+
+mod support;
+
+use addr::Kind;
+use machine::Results;
+use support::{Row, run};
+
+const BASE: u64 = 0x7000_0000_0000;
+
+fn loads(addrs: impl IntoIterator<Item = u64>) -> Vec<Row> {
+    addrs.into_iter().map(|addr| Row::Access(Kind::Load, addr, 8)).collect()
+}
+
+fn served(results: &Results, level: u8, place: &str) -> u64 {
+    let level = results.walks.by_level.iter().find(|counts| counts.level == level);
+    level.and_then(|counts| counts.served.get(place)).copied().unwrap_or(0)
+}
+
+/// More pages than both TLBs hold, twice over: the second round has only walks of four reads.
+#[test]
+fn a_warm_walk_reads_one_entry_a_level() {
+    let pages = 1000;
+    let round = || (0..pages).map(|page| BASE + page * 4096);
+    let results = run("opteron-2008", &[], &loads(round().chain(round())));
+    let walks = &results.walks;
+    assert_eq!((walks.walks, walks.cold), (2 * pages, pages));
+    assert_eq!(walks.references_per_walk, vec![(4, pages)]);
+    assert_eq!(walks.by_level.iter().map(|level| level.level).collect::<Vec<_>>(), [4, 3, 2, 1]);
+    assert_eq!(results.faults.first_touch, pages);
+    assert_eq!(results.memory.mapped_bytes, pages * 4096);
+    // A thousand pages from an aligned start take two leaf tables, and one table above each.
+    assert_eq!(results.memory.table_bytes, 5 * 4096);
+}
+
+#[test]
+fn five_levels_and_superpages_change_the_references() {
+    for (levels, size, references) in [(4, "4K", 4), (5, "4K", 5), (4, "2M", 3), (5, "1G", 3)] {
+        let bytes = size.parse::<addr::PageSize>().unwrap().bytes();
+        let pages = 2000;
+        let round = || (0..pages).map(|page| page * bytes);
+        let settings = [
+            format!("page_table.levels={levels}"),
+            format!("os.page_size={size}"),
+            "memory.size=16T".to_owned(),
+        ];
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        let results = run("opteron-2008", &settings, &loads(round().chain(round())));
+        assert_eq!(results.walks.references_per_walk, vec![(references, pages)], "{settings:?}");
+    }
+}
+
+/// Eight entries of a leaf table share a line, so that of eight walks in a row one misses there.
+#[test]
+fn neighbouring_entries_share_a_line() {
+    let pages = 4096;
+    let results = run("opteron-2008", &[], &loads((0..pages).map(|page| BASE + page * 4096)));
+    assert_eq!(served(&results, 1, "memory") * 8, pages);
+    assert_eq!(
+        results.caches[0].walker.read_misses,
+        results
+            .walks
+            .by_level
+            .iter()
+            .map(|level| level.served.get("memory").copied().unwrap_or(0))
+            .sum::<u64>()
+    );
+}
+
+/// Two pages under one tag: a sweep misses once for each pair of pages that is mapped.
+#[test]
+fn a_pair_serves_its_neighbour() {
+    let pages = 90;
+    let round = || (0..pages).map(|page| BASE + page * 4096);
+    let trace = loads(round().chain(round()).chain(round()));
+    let paired = run("r4700", &["tlb.l1.replacement=lru"], &trace);
+    let single = run("r4700", &["tlb.l1.replacement=lru", "tlb.l1.paired=false"], &trace);
+    // The first touch of each page misses; after that 45 pairs fit in 48 entries, 90 pages do not.
+    assert_eq!(paired.tlbs[0].total.misses, pages);
+    assert_eq!(single.tlbs[0].total.misses, 3 * pages);
+}
+
+#[test]
+fn time_is_counts_times_latencies() {
+    let pages = 3000;
+    let round = || (0..pages).map(|page| BASE + page * 4096);
+    let results = run("opteron-2008", &[], &loads(round().chain(round())));
+    let time = results.time.unwrap();
+    let cycles: u64 = (1..=4)
+        .map(|level| 12 * served(&results, level, "l2") + 200 * served(&results, level, "memory"))
+        .sum();
+    assert_eq!(time.translation_cycles.hi, cycles);
+    assert_eq!(time.translation_cycles.lo, 0);
+    let program = &results.caches[0].program;
+    let stalls = (program.read_misses + program.write_misses) * (200 - 12);
+    assert_eq!(time.program_cycles, results.instructions + stalls);
+    let share = cycles as f64 / (cycles + time.program_cycles) as f64;
+    assert!((time.share.hi - share).abs() < 1e-12);
+    let regions: u64 = results.regions.iter().filter_map(|region| region.walk_cycles).sum();
+    assert_eq!(regions, cycles);
+}
+
+#[test]
+fn a_result_says_what_was_left_out() {
+    let results = run("tlb-only", &[], &loads([BASE]));
+    assert!(results.not_modelled.iter().any(|note| note.contains("TLBs alone")));
+    assert!(results.not_modelled.iter().any(|note| note.contains("inferred")));
+    assert_eq!(results.time, None);
+}
