@@ -72,18 +72,25 @@ impl Default for Core {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tlbs {
+    /// First level, every kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1: Option<Tlb>,
+    /// First level, fetches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1i: Option<Tlb>,
+    /// First level, loads, and stores unless `l1s` is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1d: Option<Tlb>,
+    /// First level, stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1s: Option<Tlb>,
+    /// Second level, every kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2: Option<Tlb>,
+    /// Second level, fetches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2i: Option<Tlb>,
+    /// Second level, loads and stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2d: Option<Tlb>,
 }
@@ -213,12 +220,16 @@ pub struct Walker {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Caches {
+    /// First level, fetches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1i: Option<Cache>,
+    /// First level, loads and stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l1d: Option<Cache>,
+    /// Second level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l2: Option<Cache>,
+    /// Third level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub l3: Option<Cache>,
 }

@@ -18,17 +18,17 @@
 mod builtin;
 mod census;
 mod check;
-mod describe;
+pub mod describe;
 mod digest;
 mod os;
-mod results;
+pub mod results;
 mod run;
 mod settings;
 mod summary;
 mod table;
 mod timeline;
 mod translate;
-mod units;
+pub mod units;
 
 pub use builtin::{BUILTIN, Builtin};
 pub use describe::Description;

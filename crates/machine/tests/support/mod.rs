@@ -9,7 +9,7 @@ use trace::{Arch, Batch, Error, Event, Filter, Header, Meta, Source};
 
 /// One row of a test's trace.
 #[derive(Clone, Debug)]
-pub enum Row {
+pub(crate) enum Row {
     /// Kind, address and bytes of an access.
     Access(Kind, u64, u32),
     /// An event before the next access.
@@ -17,7 +17,7 @@ pub enum Row {
 }
 
 /// A source that gives rows in batches of a few, so that batch borders are crossed often.
-pub struct Rows {
+pub(crate) struct Rows {
     header: Header,
     rows: Vec<Row>,
     next: usize,
@@ -26,7 +26,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    pub fn new(rows: Vec<Row>) -> Rows {
+    pub(crate) fn new(rows: Vec<Row>) -> Rows {
         let header = Header {
             producer: "test".to_owned(),
             command: Vec::new(),
@@ -61,7 +61,7 @@ impl Source for Rows {
 }
 
 /// Runs `rows` on the machine `name` with `settings`, checking every translation.
-pub fn run(name: &str, settings: &[&str], rows: &[Row]) -> Results {
+pub(crate) fn run(name: &str, settings: &[&str], rows: &[Row]) -> Results {
     let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
     let machine = Machine::load(name, &settings).unwrap_or_else(|error| panic!("{error}"));
     let options = RunOptions { check: true, progress: &mut |_| true };
@@ -71,17 +71,17 @@ pub fn run(name: &str, settings: &[&str], rows: &[Row]) -> Results {
 }
 
 /// A small generator for test streams; not for anything else.
-pub struct Stream(pub u64);
+pub(crate) struct Stream(pub(crate) u64);
 
 impl Stream {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 }
