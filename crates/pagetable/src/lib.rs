@@ -15,6 +15,37 @@
 //! both are passed to each operation, so that many tables, the VM and a walker share them. A
 //! walk yields its memory accesses as [`Reference`]s in order and never knows what they cost.
 //! Nothing here does IO, prints, or asks whether it is simulated.
+//!
+//! ```
+//! use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+//! use pagetable::{PageTable, SparseMemory, Translation, X86_64};
+//! use physmem::Buddy;
+//!
+//! let mut memory = SparseMemory::new(64 << 20);
+//! let mut frames = Buddy::new(PhysAddr::new(0), 64 << 20, PageSize::SIZE_4K)?;
+//! let mut table = X86_64::new(4).ok_or("x86-64 has 4 or 5 levels")?;
+//!
+//! let space = table.create(&mut memory, &mut frames)?;
+//! let page = VirtAddr::new(0x1000).page(PageSize::SIZE_4K);
+//! let frame = PhysAddr::new(0x2000000);
+//! let first = Translation { page, frame, rights: Rights::ALL, global: false };
+//! table.map(space, first, 1, &mut memory, &mut frames)?;
+//!
+//! let mut references = Vec::new();
+//! let each = &mut |reference| references.push(reference);
+//! let found = table.walk(space, VirtAddr::new(0x1234), Kind::Store, &mut memory, each)?;
+//! assert_eq!(found.apply(VirtAddr::new(0x1234)), PhysAddr::new(0x2000234));
+//! // Four entries read, and in each the accessed bit set for the first time.
+//! assert_eq!(references.len(), 8);
+//!
+//! let range = VirtRange::of_page(page);
+//! let flush = table.unmap(space, range, &mut memory, &mut |gone| assert!(gone.usage.dirty))?;
+//! // Here the TLBs and MMU caches forget what `flush` names; then the tables' frames are free.
+//! flush.done(&mut frames);
+//! table.destroy(space, &mut memory)?.done(&mut frames);
+//! assert_eq!(frames.used_bytes(), 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

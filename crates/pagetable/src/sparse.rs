@@ -1,43 +1,49 @@
 //! Simulated physical memory that takes host memory only for frames that were written.
 //!
 //! ```text
-//!    addr  |  directory  | 13: frame | 9: word | 3 |
-//!               |             |          |
-//!          directories ---> frames ---> words
-//!             [  ]           [  ]        512 x u64
+//!    addr  |  frame  | 9: word | 3 |
+//!               |         |
+//!             slots       |          one u32 a frame, 0 where nobody has written
+//!               |         |
+//!             written frames         512 x u64 each; number 0 stays zeros
 //! ```
 //!
-//! Two loads find a frame, without hashing. A directory stands for 32 MiB.
+//! One load finds a frame, without hashing, and one its word; that a frame was never written is
+//! no special case for a reader. The slots of the first TiB are an array that grows with the
+//! highest frame written. Frames are given out from the bottom, so few are further up: those
+//! are in an ordered map.
 
-use alloc::{boxed::Box, vec::Vec};
+use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use addr::{Memory, PageSize, PhysAddr};
 
 const FRAME: PageSize = PageSize::SIZE_4K;
 const WORD_SHIFT: u32 = 3;
 const WORDS: usize = (FRAME.bytes() >> WORD_SHIFT) as usize;
-const DIRECTORY_BITS: u32 = 13;
-const DIRECTORY_FRAMES: usize = 1 << DIRECTORY_BITS;
-const DIRECTORY_SHIFT: u32 = FRAME.shift() + DIRECTORY_BITS;
-
-type Frame = Box<[u64; WORDS]>;
-type Directory = Box<[Option<Frame>]>;
+const NEAR_FRAMES_MIN: usize = 1 << 12;
+const NEAR_FRAMES_MAX: usize = 1 << 28;
+/// The frame that all frames share until they are written.
+const ZEROS: u32 = 0;
 
 /// Memory from address 0 to its size; what nobody has written reads as zeros.
 pub struct SparseMemory {
-    directories: Vec<Option<Directory>>,
+    near: Vec<u32>,
+    far: BTreeMap<usize, u32>,
+    written: Vec<[u64; WORDS]>,
     bytes: u64,
-    frames: u64,
 }
 
 impl SparseMemory {
     /// Memory of `bytes` bytes, rounded up to whole frames of 4 KiB, none of which takes host
     /// memory yet.
-    pub const fn new(bytes: u64) -> SparseMemory {
-        let rest = bytes & FRAME.mask();
-        let missing = if rest == 0 { 0 } else { FRAME.bytes() - rest };
-        let bytes = bytes.saturating_add(missing);
-        SparseMemory { directories: Vec::new(), bytes, frames: 0 }
+    pub fn new(bytes: u64) -> SparseMemory {
+        let bytes = bytes.checked_next_multiple_of(FRAME.bytes()).unwrap_or(u64::MAX);
+        SparseMemory {
+            near: vec![ZEROS; NEAR_FRAMES_MIN],
+            far: BTreeMap::new(),
+            written: vec![[0; WORDS]],
+            bytes,
+        }
     }
 
     /// Its size in bytes.
@@ -46,23 +52,18 @@ impl SparseMemory {
     }
 
     /// Bytes of frames that were written, which is about what it takes of the host's memory.
-    pub const fn resident_bytes(&self) -> u64 {
-        self.frames * FRAME.bytes()
+    pub fn resident_bytes(&self) -> u64 {
+        (self.written.len() as u64 - 1) * FRAME.bytes()
     }
 
     #[inline]
     fn word(&self, addr: PhysAddr) -> u64 {
-        let directory = self.directories.get(directory_index(addr));
-        match directory.and_then(|slot| slot.as_ref()?[frame_index(addr)].as_ref()) {
-            Some(frame) => frame[word_index(addr)],
-            None => self.absent(addr),
-        }
-    }
-
-    #[cold]
-    fn absent(&self, addr: PhysAddr) -> u64 {
-        check(addr, self.bytes);
-        0
+        let frame = frame_number(addr);
+        let slot = match self.near.get(frame) {
+            Some(&slot) => slot,
+            None => self.far_slot(addr),
+        };
+        self.written[slot as usize][word_index(addr)]
     }
 
     #[inline]
@@ -72,17 +73,54 @@ impl SparseMemory {
 
     #[inline]
     fn frame_mut(&mut self, addr: PhysAddr) -> &mut [u64; WORDS] {
-        let index = directory_index(addr);
-        if index >= self.directories.len() {
-            check(addr, self.bytes);
-            self.directories.resize_with(index + 1, || None);
+        let slot = match self.near.get(frame_number(addr)) {
+            Some(&slot) if slot != ZEROS => slot,
+            _ => self.populated_slot(addr),
+        };
+        &mut self.written[slot as usize]
+    }
+
+    #[cold]
+    fn far_slot(&self, addr: PhysAddr) -> u32 {
+        self.check(addr);
+        self.far.get(&frame_number(addr)).copied().unwrap_or(ZEROS)
+    }
+
+    /// The slot of a frame that is far or not written yet.
+    #[cold]
+    fn populated_slot(&mut self, addr: PhysAddr) -> u32 {
+        self.check(addr);
+        let frame = frame_number(addr);
+        let next = self.written.len() as u32;
+        let slot = if frame < NEAR_FRAMES_MAX {
+            self.extend_near(frame);
+            &mut self.near[frame]
+        } else {
+            self.far.entry(frame).or_insert(ZEROS)
+        };
+        if *slot == ZEROS {
+            *slot = next;
+            self.written.push([0; WORDS]);
         }
-        let directory = self.directories[index].get_or_insert_with(new_directory);
-        directory[frame_index(addr)].get_or_insert_with(|| {
-            check(addr, self.bytes);
-            self.frames += 1;
-            Box::new([0; WORDS])
-        })
+        *slot
+    }
+
+    /// Makes the array of slots reach to `frame`, at the cost of the host's memory only for the
+    /// part in use.
+    fn extend_near(&mut self, frame: usize) {
+        if frame >= self.near.len() {
+            let mut longer = vec![ZEROS; (frame + 1).next_power_of_two()];
+            longer[..self.near.len()].copy_from_slice(&self.near);
+            self.near = longer;
+        }
+    }
+
+    fn check(&self, addr: PhysAddr) {
+        assert!(
+            addr.get() < self.bytes,
+            "physical address {addr} lies past the end of memory at {:#x}",
+            self.bytes
+        );
     }
 }
 
@@ -137,27 +175,9 @@ impl Memory for SparseMemory {
     }
 }
 
-#[cold]
-fn new_directory() -> Directory {
-    (0..DIRECTORY_FRAMES).map(|_| None).collect()
-}
-
-#[cold]
-fn check(addr: PhysAddr, bytes: u64) {
-    assert!(
-        addr.get() < bytes,
-        "physical address {addr} lies past the end of memory at {bytes:#x}"
-    );
-}
-
 #[inline]
-const fn directory_index(addr: PhysAddr) -> usize {
-    (addr.get() >> DIRECTORY_SHIFT) as usize
-}
-
-#[inline]
-const fn frame_index(addr: PhysAddr) -> usize {
-    (addr.get() >> FRAME.shift()) as usize & (DIRECTORY_FRAMES - 1)
+const fn frame_number(addr: PhysAddr) -> usize {
+    (addr.get() >> FRAME.shift()) as usize
 }
 
 #[inline]
@@ -172,20 +192,20 @@ const fn bit_in_word(addr: PhysAddr) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use alloc::collections::BTreeMap;
-
     use rand::{RngExt, SeedableRng};
     use rand_xoshiro::Xoshiro256PlusPlus;
 
     use super::*;
 
-    /// Every width against a map of bytes, around the seams of words, frames and directories.
+    /// Every width against a map of bytes, around the seams of words and frames and of what is near.
     #[test]
     fn bytes_read_are_the_bytes_last_written() {
         let seed = 11;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let seams = [0x40, 0x1000, 0x5000, 1 << DIRECTORY_SHIFT, 5 << DIRECTORY_SHIFT, 1 << 36];
-        let mut memory = SparseMemory::new((1 << 36) + 0x40);
+        let near = NEAR_FRAMES_MIN as u64 * FRAME.bytes();
+        let far = NEAR_FRAMES_MAX as u64 * FRAME.bytes();
+        let seams = [0x40, 0x1000, 0x5000, near, 9 * near, far, 16 * far];
+        let mut memory = SparseMemory::new(16 * far + 0x40);
         let mut model: BTreeMap<u64, u8> = BTreeMap::new();
         for step in 0..200_000 {
             let bytes = [1, 4, 8][rng.random_range(0..3)];

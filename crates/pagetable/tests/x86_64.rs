@@ -222,6 +222,7 @@ fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
                 };
                 assert_eq!(again, result);
                 for node in passed.iter().filter_map(|reference| reference.next) {
+                    assert_eq!(node.shift, 12 + 9 * node.level);
                     if addr >> node.shift != target >> node.shift {
                         continue;
                     }
@@ -233,6 +234,44 @@ fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
                     assert!(whole.ends_with(&tail));
                     assert_eq!(tail[0].level, node.level);
                 }
+            }
+        }
+    }
+}
+
+/// What the tables on the way forbid, the page cannot allow: RW and US must be set and NX clear
+/// in all entries. PS means nothing at level 4.
+#[test]
+fn rights_of_all_levels_are_combined() {
+    let without = |bits: u64| move |entry: u64| entry & !bits;
+    let with = |bits: u64| move |entry: u64| entry | bits;
+    let read_user = Rights::READ | Rights::USER;
+    type Change = Box<dyn Fn(u64) -> u64>;
+    let cases: [(Change, Rights); 5] = [
+        (Box::new(without(2)), read_user | Rights::EXECUTE),
+        (Box::new(without(4)), Rights::from_bits(7)),
+        (Box::new(with(1 << 63)), read_user | Rights::WRITE),
+        (Box::new(|entry| entry & !6 | 1 << 63), Rights::READ),
+        (Box::new(|entry| entry), Rights::ALL),
+    ];
+    for (change, rights) in cases {
+        for level in [2, 3, 4] {
+            let (mut world, space) = with_page(4, page(0x5000, K4, 0, Rights::ALL));
+            let (_, references) = walk(&mut world, space, 0x5000, Kind::Load);
+            let at = references.iter().find(|reference| reference.level == level).unwrap().addr;
+            let ps = if level == 4 { 0x80 } else { 0 };
+            let entry = change(world.physical.read_u64(at)) | ps;
+            world.physical.write_u64(at, entry);
+            let translation = page(0x5000, K4, 0, rights);
+            for kind in Kind::ALL {
+                let (result, references) = walk(&mut world, space, 0x5000, kind);
+                let denied = Fault::Denied { translation };
+                let expected = if rights.allows(kind) { Ok(translation) } else { Err(denied) };
+                assert_eq!(result, expected, "level {level}, {kind:?}");
+                let below = references
+                    .iter()
+                    .find_map(|reference| reference.next.filter(|_| reference.level == level));
+                assert_eq!(below.map(|node| node.rights), Some(rights));
             }
         }
     }
