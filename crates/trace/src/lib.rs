@@ -16,6 +16,7 @@ mod carry;
 mod copy;
 mod event;
 mod format;
+pub mod import;
 mod reader;
 mod regions;
 mod shape;

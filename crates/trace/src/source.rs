@@ -66,6 +66,13 @@ pub trait Source {
         None
     }
 
+    /// What became known on the way and the reader of a result must know besides the header's
+    /// notes: damage that was left out, a fault of the tool that wrote the trace. Complete once
+    /// all has been given.
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
+
     /// A digest of the contents as 64 hexadecimal digits, once all has been given; a stored
     /// trace has it from the start.
     fn digest(&self) -> Option<String> {

@@ -1,0 +1,123 @@
+//! Decoding on a second core while the first simulates.
+//!
+//! ```text
+//!   thread:   inner.next(batch) --full batches-->  bounded queue  --> next(): swap --> caller
+//!                        ^-------empty batches----  return queue  <------'
+//! ```
+
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+
+use crate::{Batch, Error, Header, Source};
+
+/// Batches that wait: enough to even out, few enough to stay in the cache of the processor.
+const QUEUE: usize = 3;
+
+/// A source that another thread runs ahead of the caller.
+pub(crate) struct Ahead {
+    header: Header,
+    total: Option<u64>,
+    full: Receiver<Message>,
+    empty: Sender<Batch>,
+    end: End,
+    done: bool,
+}
+
+/// What the thread sends.
+enum Message {
+    Batch(Batch),
+    Failed(Error),
+    /// The last batch, which holds no access, and what is known at the end.
+    Ended(Batch, End),
+}
+
+/// What a source knows when all has been given.
+#[derive(Default)]
+struct End {
+    warnings: Vec<String>,
+    digest: Option<String>,
+}
+
+impl Ahead {
+    /// Runs `inner` on a thread of its own if there is a second core, and here otherwise.
+    pub(crate) fn start(inner: Box<dyn Source + Send>) -> Result<Box<dyn Source + Send>, Error> {
+        if thread::available_parallelism().map_or(1, usize::from) < 2 {
+            return Ok(inner);
+        }
+        let (header, total) = (inner.header().clone(), inner.total());
+        let (to_caller, full) = sync_channel(QUEUE);
+        let (empty, from_caller) = channel();
+        thread::Builder::new()
+            .name("trace decoder".to_owned())
+            .spawn(move || run(inner, &to_caller, &from_caller))
+            .map_err(|error| Error::Io { path: "a thread for decoding".into(), error })?;
+        Ok(Box::new(Ahead { header, total, full, empty, end: End::default(), done: false }))
+    }
+}
+
+fn run(mut inner: Box<dyn Source + Send>, full: &SyncSender<Message>, empty: &Receiver<Batch>) {
+    loop {
+        let mut batch = empty.try_recv().unwrap_or_default();
+        let message = match inner.next(&mut batch) {
+            Ok(true) => Message::Batch(batch),
+            Ok(false) => {
+                let end = End { warnings: inner.warnings().to_vec(), digest: inner.digest() };
+                Message::Ended(batch, end)
+            }
+            Err(error) => Message::Failed(error),
+        };
+        let more = matches!(message, Message::Batch(_));
+        // The caller may have lost interest: then nobody receives.
+        if full.send(message).is_err() || !more {
+            return;
+        }
+    }
+}
+
+impl Source for Ahead {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        if self.done {
+            batch.clear();
+            return Ok(false);
+        }
+        match self.full.recv() {
+            Ok(Message::Batch(next)) => {
+                // The thread may have ended: then nobody needs the memory.
+                let _ = self.empty.send(std::mem::replace(batch, next));
+                Ok(true)
+            }
+            Ok(Message::Ended(last, end)) => {
+                (*batch, self.end, self.done) = (last, end, true);
+                Ok(false)
+            }
+            Ok(Message::Failed(error)) => {
+                self.done = true;
+                Err(error)
+            }
+            Err(_) => {
+                self.done = true;
+                Err(Error::Recorder(
+                    "the decoder stopped in the middle of the trace; this is a fault of Pagewalk's, \
+                     please report it with the file"
+                        .to_owned(),
+                ))
+            }
+        }
+    }
+
+    fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.end.warnings
+    }
+
+    fn digest(&self) -> Option<String> {
+        self.end.digest.clone()
+    }
+}

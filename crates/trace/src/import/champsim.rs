@@ -1,0 +1,232 @@
+//! ChampSim's instruction traces: records of one size, without header or end.
+//!
+//! ```text
+//!   input_instr, 64 bytes                       cloudsuite_instr, 96 bytes
+//!    0 ip            8                           0 ip            8
+//!    8 is_branch     1                           8 is_branch     1
+//!    9 branch_taken  1                           9 branch_taken  1
+//!   10 dest_regs     2                          10 dest_regs     4
+//!   12 src_regs      4                          14 src_regs      4   then 6 of padding
+//!   16 dest_mem  2 x 8   stores, 0 = none       24 dest_mem  4 x 8
+//!   32 src_mem   4 x 8   loads, 0 = none        56 src_mem   4 x 8
+//!                                               88 asid          2   then 6 of padding
+//! ```
+//!
+//! Neither the length of an instruction nor the size of an access is told: an access counts one
+//! byte, so that none crosses a page by a guess. Source: ChampSim `inc/trace_instruction.h`.
+
+use addr::Kind;
+
+use super::rows::{BATCH_ROWS, Rows};
+use super::stream::{Decode, Fault};
+use crate::{Arch, Batch, Event, Filter, Header};
+
+const IP: usize = 0;
+const IS_BRANCH: usize = 8;
+const BRANCH_TAKEN: usize = 9;
+
+/// The longest x86 instruction: two that start further apart do not follow each other.
+const INSTRUCTION_BYTES_MAX: u64 = 15;
+/// Addresses from here on do not fit into 32 bits.
+const ABOVE_32_BITS: u64 = 1 << 32;
+
+/// Where a variant of the format has what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Layout {
+    bytes: usize,
+    stores: usize,
+    stores_count: usize,
+    loads: usize,
+    asid: Option<usize>,
+    name: &'static str,
+}
+
+/// The plain format.
+pub(crate) const CHAMPSIM: Layout =
+    Layout { bytes: 64, stores: 16, stores_count: 2, loads: 32, asid: None, name: "champsim" };
+/// The format of the CloudSuite traces.
+pub(crate) const CLOUDSUITE: Layout = Layout {
+    bytes: 96,
+    stores: 24,
+    stores_count: 4,
+    loads: 56,
+    asid: Some(88),
+    name: "cloudsuite",
+};
+
+const LOADS_COUNT: usize = 4;
+
+/// Decodes the records.
+#[derive(Debug)]
+pub(crate) struct ChampSim {
+    layout: Layout,
+    ip_max: u64,
+    data_max: u64,
+    data: u64,
+    ip_zero: u64,
+    asid: u16,
+}
+
+impl ChampSim {
+    /// Decodes records of `layout`.
+    pub(crate) fn new(layout: Layout) -> ChampSim {
+        ChampSim { layout, ip_max: 0, data_max: 0, data: 0, ip_zero: 0, asid: 0 }
+    }
+
+    /// What is known of a trace that starts with `bytes`.
+    pub(crate) fn header(layout: Layout, bytes: &[u8], fetches: bool) -> Header {
+        let mut notes = vec![
+            "ChampSim's format has no sizes of accesses, no threads and no calls of the system; \
+             each access counts one byte"
+                .to_owned(),
+        ];
+        let mut seen = ChampSim::new(layout);
+        for record in bytes.chunks_exact(layout.bytes) {
+            seen.watch(record);
+        }
+        notes.extend(seen.truncated());
+        Header {
+            producer: format!("pagewalk import {} {}", layout.name, env!("CARGO_PKG_VERSION")),
+            command: Vec::new(),
+            arch: Arch::X86_64,
+            fetches,
+            filter: Filter::None,
+            page_bytes: 4096,
+            notes,
+        }
+    }
+
+    /// Whether `bytes` look like records of `layout`: there is no magic number, so all records
+    /// that are there must make sense.
+    pub(crate) fn is(layout: Layout, bytes: &[u8]) -> bool {
+        let records = bytes.chunks_exact(layout.bytes).take(512);
+        let mut count = 0;
+        let plausible = records.clone().all(|record| {
+            count += 1;
+            let ip = word(record, IP);
+            // x86-64 addresses are canonical: bits 63 to 47 or, with five levels, 56 agree.
+            let canonical = matches!((ip as i64) >> 56, 0 | -1);
+            record[IS_BRANCH] <= 1
+                && record[BRANCH_TAKEN] <= record[IS_BRANCH]
+                && ip != 0
+                && canonical
+                && operands(layout, record).all(|(_, addr)| matches!((addr as i64) >> 56, 0 | -1))
+        });
+        // Following instructions are close together in any real program.
+        let near = records
+            .clone()
+            .zip(records.skip(1))
+            .filter(|(a, b)| word(b, IP).wrapping_sub(word(a, IP)).wrapping_add(1 << 20) < 1 << 21)
+            .count();
+        count > 0 && plausible && near * 2 + 1 >= count
+    }
+
+    /// Keeps the largest addresses of `record`.
+    #[inline]
+    fn watch(&mut self, record: &[u8]) {
+        let ip = word(record, IP);
+        self.ip_max = self.ip_max.max(ip);
+        self.ip_zero += u64::from(ip == 0);
+        for (_, addr) in operands(self.layout, record) {
+            self.data_max = self.data_max.max(addr);
+            self.data += 1;
+        }
+    }
+
+    /// The known fault of ChampSim's Pin tracer (its issue 301): data addresses lost their upper
+    /// half while instruction addresses kept it.
+    fn truncated(&self) -> Option<String> {
+        const ENOUGH: u64 = 16;
+        (self.data >= ENOUGH && self.data_max < ABOVE_32_BITS && self.ip_max >= ABOVE_32_BITS).then(
+            || {
+                format!(
+                    "WRONG ADDRESSES: all {} data addresses are below 4 GiB while instructions \
+                     reach {:#x}. The tool that wrote this trace cut data addresses to 32 bits \
+                     (ChampSim issue 301): pages that are different look like one, so counts of \
+                     TLB misses cannot be trusted. Trace the program again with a repaired tracer",
+                    self.data, self.ip_max
+                )
+            },
+        )
+    }
+}
+
+impl Decode for ChampSim {
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        _last: bool,
+        rows: &mut Rows,
+        batch: &mut Batch,
+    ) -> Result<usize, Fault> {
+        let mut at = 0;
+        for record in bytes.chunks_exact(self.layout.bytes) {
+            if batch.len() >= BATCH_ROWS {
+                break;
+            }
+            if record[IS_BRANCH] > 1 || record[BRANCH_TAKEN] > 1 {
+                return Err(not_a_record(at, self.layout));
+            }
+            self.watch(record);
+            if let Some(asid) = self.layout.asid {
+                let asid = u16::from_le_bytes([record[asid], record[asid + 1]]);
+                if asid != self.asid {
+                    self.asid = asid;
+                    rows.event(batch, Event::Switch { space: u32::from(asid) });
+                }
+            }
+            let ends = record[IS_BRANCH] == 1;
+            rows.instruction_unsized(batch, word(record, IP), INSTRUCTION_BYTES_MAX, ends);
+            for (kind, addr) in operands(self.layout, record) {
+                rows.access(batch, kind, addr, 1);
+            }
+            at += self.layout.bytes;
+        }
+        Ok(at)
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        self.layout.bytes
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::from_iter(self.truncated());
+        if self.ip_zero > 0 {
+            warnings.push(format!(
+                "{} instructions have the address 0: the trace may be of another format",
+                self.ip_zero
+            ));
+        }
+        warnings
+    }
+}
+
+/// The accesses of `record`: loads, then stores. A slot that holds 0 is empty.
+#[inline]
+fn operands(layout: Layout, record: &[u8]) -> impl Iterator<Item = (Kind, u64)> + '_ {
+    let loads =
+        (0..LOADS_COUNT).map(move |slot| (Kind::Load, word(record, layout.loads + 8 * slot)));
+    let stores = (0..layout.stores_count)
+        .map(move |slot| (Kind::Store, word(record, layout.stores + 8 * slot)));
+    loads.chain(stores).filter(|&(_, addr)| addr != 0)
+}
+
+#[inline]
+fn word(record: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&record[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+#[cold]
+fn not_a_record(at: usize, layout: Layout) -> Fault {
+    let other =
+        if layout == CHAMPSIM { "; if it is a CloudSuite trace, say --cloudsuite" } else { "" };
+    Fault::new(
+        at,
+        format!(
+            "no {}-byte record of ChampSim's: its branch flags are neither 0 nor 1{other}",
+            layout.bytes
+        ),
+    )
+}

@@ -1,0 +1,210 @@
+//! Columns of numbers to rows: what tables have in common, whatever file they come from.
+//!
+//! ```text
+//!   addr   | a0 | a1 | a2 |     needed
+//!   size   | 8  | 8  | 4  |     1 where absent
+//!   kind   | 1  | 1  | 2  |     load where absent
+//!   thread | 70 | 70 | 71 |     any number; the trace counts threads from 0 as they appear
+//!   instrs | 3  | 1  | 9  |     instructions since the row before; fetches count 1 where absent
+//!   paddr  | p0 | p1 | p2 |     0 stands for "not known"
+//! ```
+
+use addr::Kind;
+use rustc_hash::FxHashMap;
+
+use super::rows::BATCH_ROWS;
+use crate::{Arch, Batch, Error, Event, Filter, Header, Meta, Source};
+
+/// The names of the columns, in the order of [`Row`].
+pub const COLUMNS: [&str; 6] = ["addr", "size", "kind", "thread", "paddr", "instrs"];
+
+/// Consecutive rows of a table. Every column but `addr` may be absent, which is an empty vector.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Columns {
+    /// Virtual addresses.
+    pub addr: Vec<u64>,
+    /// Bytes accessed, 1 to [`Meta::SIZE_MAX`].
+    pub size: Vec<u64>,
+    /// 0 fetch, 1 load, 2 store.
+    pub kind: Vec<u64>,
+    /// Who made the access.
+    pub thread: Vec<u64>,
+    /// Physical addresses.
+    pub paddr: Vec<u64>,
+    /// Instructions since the row before.
+    pub instrs: Vec<u64>,
+}
+
+/// One row of a table, absent columns filled in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) addr: u64,
+    pub(crate) size: Option<u64>,
+    pub(crate) kind: Option<u64>,
+    pub(crate) thread: Option<u64>,
+    pub(crate) paddr: Option<u64>,
+    pub(crate) instrs: Option<u64>,
+}
+
+/// Turns rows of a table into rows of a trace.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    threads: FxHashMap<u64, u32>,
+    last: Option<(u64, u32)>,
+}
+
+impl Table {
+    /// Appends `row`, or says what is wrong with it.
+    #[inline]
+    pub(crate) fn push(&mut self, batch: &mut Batch, row: Row) -> Result<(), String> {
+        let kind = match row.kind {
+            Some(0) => Kind::Fetch,
+            None | Some(1) => Kind::Load,
+            Some(2) => Kind::Store,
+            Some(kind) => return Err(format!("kind {kind} is none of 0 fetch, 1 load, 2 store")),
+        };
+        let size = row.size.unwrap_or(1);
+        if size == 0 || size > u64::from(Meta::SIZE_MAX) {
+            return Err(format!("size {size} is not from 1 to {} bytes", Meta::SIZE_MAX));
+        }
+        let thread = match row.thread {
+            None => 0,
+            Some(tid) => self.thread(batch, tid),
+        };
+        let mut instructions = row.instrs.unwrap_or(u64::from(kind == Kind::Fetch));
+        if instructions > u64::from(Meta::INSTRUCTIONS_MAX) {
+            let rest = instructions - u64::from(Meta::INSTRUCTIONS_MAX);
+            batch.push_event(thread, Event::Gap { accesses: 0, instructions: rest });
+            instructions -= rest;
+        }
+        batch.push(thread, row.addr, Meta::new(kind, size as u32, instructions as u32));
+        if let Some(paddr) = row.paddr {
+            batch.paddr.push(paddr);
+        }
+        Ok(())
+    }
+
+    fn thread(&mut self, batch: &mut Batch, tid: u64) -> u32 {
+        if let Some((last, thread)) = self.last
+            && last == tid
+        {
+            return thread;
+        }
+        let next = self.threads.len() as u32;
+        let thread = *self.threads.entry(tid).or_insert_with(|| {
+            batch.push_event(next, Event::ThreadStart { tid: tid as i64 });
+            next
+        });
+        self.last = Some((tid, thread));
+        thread
+    }
+}
+
+/// What is known of a trace that was a table.
+pub(crate) fn header(format: &str, fetches: bool) -> Header {
+    Header {
+        producer: format!("pagewalk import {format} {}", env!("CARGO_PKG_VERSION")),
+        command: Vec::new(),
+        arch: Arch::Unknown,
+        fetches,
+        filter: Filter::None,
+        page_bytes: 4096,
+        notes: Vec::new(),
+    }
+}
+
+/// A source over columns that somebody else reads: Parquet and Arrow on the Python side.
+pub struct ColumnSource<F> {
+    header: Header,
+    pull: F,
+    table: Table,
+    columns: Columns,
+    at: usize,
+    rows: u64,
+    done: bool,
+}
+
+impl<F> ColumnSource<F>
+where
+    F: FnMut() -> Result<Option<Columns>, Error> + Send,
+{
+    /// Asks `pull` for columns until it gives none. `format` names their file's format; without
+    /// a column `kind` there are no `fetches`.
+    pub fn new(format: &str, fetches: bool, pull: F) -> ColumnSource<F> {
+        ColumnSource {
+            header: header(format, fetches),
+            pull,
+            table: Table::default(),
+            columns: Columns::default(),
+            at: 0,
+            rows: 0,
+            done: false,
+        }
+    }
+
+    fn row(&self, at: usize) -> Row {
+        let columns = &self.columns;
+        Row {
+            addr: columns.addr[at],
+            size: columns.size.get(at).copied(),
+            kind: columns.kind.get(at).copied(),
+            thread: columns.thread.get(at).copied(),
+            paddr: columns.paddr.get(at).copied(),
+            instrs: columns.instrs.get(at).copied(),
+        }
+    }
+}
+
+impl<F> Source for ColumnSource<F>
+where
+    F: FnMut() -> Result<Option<Columns>, Error> + Send,
+{
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        batch.clear();
+        batch.first = self.rows;
+        while batch.len() < BATCH_ROWS && !self.done {
+            if self.at == self.columns.addr.len() {
+                match (self.pull)()? {
+                    None => self.done = true,
+                    Some(columns) => {
+                        check_lengths(&columns)?;
+                        (self.columns, self.at) = (columns, 0);
+                    }
+                }
+                continue;
+            }
+            // A batch has physical addresses throughout or not at all.
+            if !batch.is_empty() && batch.paddr.is_empty() != self.columns.paddr.is_empty() {
+                break;
+            }
+            let row = self.row(self.at);
+            self.table.push(batch, row).map_err(|what| {
+                Error::Parameters(format!(
+                    "row {} of the table: {what}",
+                    self.rows + batch.len() as u64
+                ))
+            })?;
+            self.at += 1;
+        }
+        self.rows += batch.len() as u64;
+        Ok(!batch.is_empty())
+    }
+}
+
+fn check_lengths(columns: &Columns) -> Result<(), Error> {
+    let rows = columns.addr.len();
+    let others = [&columns.size, &columns.kind, &columns.thread, &columns.paddr, &columns.instrs];
+    for (name, column) in ["size", "kind", "thread", "paddr", "instrs"].iter().zip(others) {
+        if !column.is_empty() && column.len() != rows {
+            return Err(Error::Parameters(format!(
+                "column `{name}` has {} rows and `addr` has {rows}",
+                column.len()
+            )));
+        }
+    }
+    Ok(())
+}

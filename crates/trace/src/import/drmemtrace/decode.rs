@@ -1,0 +1,418 @@
+//! The records of one file to rows and events.
+//!
+//! ```text
+//!   HEADER VERSION FILETYPE THREAD PID ... | TIMESTAMP CPU_ID  INSTR READ INSTR WRITE ... | TIMESTAMP ...
+//!   \__ read when the file is opened ____/ |  \______________ a segment ________________/ |
+//!                                          ^                                              ^
+//!                                          decode() stops: somebody else may be first
+//! ```
+//!
+//! A file holds one thread, or one processor, whose thread changes on the way. In either case
+//! its segments ascend in time; the caller decides whose is next.
+
+use addr::Kind;
+use rustc_hash::FxHashMap;
+
+use super::super::rows::{BATCH_ROWS, Fetches, Rows};
+use super::super::stream::Fault;
+use super::physical::Pages;
+use super::record::{RECORD_BYTES, Record, VERSIONS, filetype, kind, marker};
+use super::syscalls::Calls;
+use crate::{Batch, Event};
+
+/// What all files of a trace have in common.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    threads: FxHashMap<(u64, u64), u32>,
+    spaces: FxHashMap<u64, u32>,
+    space: u32,
+    window: Option<u64>,
+    /// Whether batches carry physical addresses.
+    pub(crate) physical: bool,
+    /// Software and hardware prefetches, which are no accesses of the program.
+    pub(crate) prefetches: u64,
+    /// Whether a piece of the kernel's execution was in the trace.
+    pub(crate) kernel: bool,
+}
+
+impl Shared {
+    /// Nobody has been seen; `physical` if pages are known from the start.
+    pub(crate) fn new(physical: bool) -> Shared {
+        Shared { physical, ..Shared::default() }
+    }
+
+    /// The number of a thread; new ones are told to `batch`.
+    fn thread(&mut self, pid: u64, tid: u64, batch: &mut Batch) -> u32 {
+        let next = self.threads.len() as u32;
+        let thread = *self.threads.entry((pid, tid)).or_insert(next);
+        let spaces = self.spaces.len() as u32;
+        let space = *self.spaces.entry(pid).or_insert(spaces);
+        if space != self.space {
+            self.space = space;
+            batch.push_event(thread, Event::Switch { space });
+        }
+        if thread == next {
+            batch.push_event(thread, Event::ThreadStart { tid: tid as i64 });
+        }
+        thread
+    }
+}
+
+/// Why decoding stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// What is left of the bytes is not a whole record.
+    Bytes,
+    /// The batch is full.
+    Batch,
+    /// A segment of this time begins.
+    Segment(u64),
+}
+
+/// Decodes one file.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    rows: Rows,
+    tid: u64,
+    pid: u64,
+    /// Whether thread or process changed since the last row.
+    moved: bool,
+    filetype: u64,
+    page_bytes: u64,
+    timestamp: Option<u64>,
+    /// Between the end of a chunk and what it repeats.
+    repeated: bool,
+    /// Address and length of the last instruction.
+    pc: u64,
+    pc_bytes: u64,
+    calls: Calls,
+    pages: Option<Pages>,
+    physical: Option<u64>,
+    footer: bool,
+}
+
+impl Decoder {
+    /// A decoder at the start of a file. `pages` says where pages were, if that is known.
+    pub(crate) fn new(fetches: Fetches, pages: Option<Pages>) -> Decoder {
+        Decoder {
+            rows: Rows::new(fetches),
+            tid: 0,
+            pid: 0,
+            moved: true,
+            filetype: 0,
+            page_bytes: 4096,
+            timestamp: None,
+            repeated: false,
+            pc: 0,
+            pc_bytes: 0,
+            calls: Calls::default(),
+            pages,
+            physical: None,
+            footer: false,
+        }
+    }
+
+    /// The bits of the file type.
+    pub(crate) fn filetype(&self) -> u64 {
+        self.filetype
+    }
+
+    /// The base page, in bytes.
+    pub(crate) fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+
+    /// The thread that the file is of, as the system numbers it.
+    pub(crate) fn tid(&self) -> u64 {
+        self.tid
+    }
+
+    /// Whether the last record ended the file.
+    pub(crate) fn complete(&self) -> bool {
+        self.footer
+    }
+
+    /// Calls that could not be told.
+    pub(crate) fn calls_incomplete(&self) -> u64 {
+        self.calls.incomplete
+    }
+
+    /// The batch is handed over, or another file writes into it.
+    pub(crate) fn cut(&mut self) {
+        self.rows.cut();
+    }
+
+    /// The file has ended.
+    pub(crate) fn finish(&mut self, batch: &mut Batch) {
+        self.rows.finish(batch);
+    }
+
+    /// Decodes records from the front of `bytes` and says how many bytes they were and why it
+    /// stopped. `last` if nothing follows `bytes`.
+    pub(crate) fn decode(
+        &mut self,
+        bytes: &[u8],
+        last: bool,
+        shared: &mut Shared,
+        batch: &mut Batch,
+    ) -> Result<(usize, Stop), Fault> {
+        let result = self.records(bytes, last, shared, batch);
+        self.locate(shared, batch);
+        result
+    }
+
+    fn records(
+        &mut self,
+        bytes: &[u8],
+        last: bool,
+        shared: &mut Shared,
+        batch: &mut Batch,
+    ) -> Result<(usize, Stop), Fault> {
+        let (records, _) = bytes.as_chunks::<RECORD_BYTES>();
+        for (index, record) in records.iter().enumerate() {
+            let at = index * RECORD_BYTES;
+            let record = Record::from_bytes(record);
+            if kind::is_row(record.kind) {
+                // A file without any time of its own is one segment.
+                if self.timestamp.is_none() {
+                    self.timestamp = Some(0);
+                    return Ok((at, Stop::Segment(0)));
+                }
+                if batch.len() >= BATCH_ROWS {
+                    return Ok((at, Stop::Batch));
+                }
+                if self.moved {
+                    self.settle(shared, batch);
+                }
+            }
+            match record.kind {
+                kind::READ => self.access(batch, Kind::Load, record),
+                kind::WRITE => self.access(batch, Kind::Store, record),
+                kind::INSTR => self.instruction(batch, record, false),
+                kind::BRANCH_FIRST..=kind::BRANCH_LAST => self.instruction(batch, record, true),
+                kind::MARKER => {
+                    // Whether a call failed stands behind its result.
+                    let next = Record::at(bytes, at + RECORD_BYTES);
+                    if record.size == marker::FUNC_RETVAL && next.is_none() && !last {
+                        return Ok((at, Stop::Bytes));
+                    }
+                    if let Some(time) = self
+                        .marker(record, next, shared, batch)
+                        .map_err(|what| Fault::new(at, what))?
+                    {
+                        return Ok((at + RECORD_BYTES, Stop::Segment(time)));
+                    }
+                }
+                _ => self.other(record, shared, batch).map_err(|what| Fault::new(at, what))?,
+            }
+        }
+        Ok((records.len() * RECORD_BYTES, Stop::Bytes))
+    }
+
+    /// Finds out whose the next rows are.
+    #[cold]
+    fn settle(&mut self, shared: &mut Shared, batch: &mut Batch) {
+        let thread = shared.thread(self.pid, self.tid, batch);
+        self.rows.thread(thread);
+        (self.moved, self.footer) = (false, false);
+    }
+
+    /// Another file has written rows since: its process may have been another.
+    pub(crate) fn resume(&mut self) {
+        self.moved = true;
+    }
+
+    #[inline]
+    fn access(&mut self, batch: &mut Batch, kind: Kind, record: Record) {
+        self.rows.access(batch, kind, record.addr, u32::from(record.size).max(1));
+    }
+
+    #[inline]
+    fn instruction(&mut self, batch: &mut Batch, record: Record, ends: bool) {
+        (self.pc, self.pc_bytes) = (record.addr, u64::from(record.size));
+        // A filter dropped the fetch of an instruction of length 0; its accesses follow.
+        if record.size > 0 {
+            self.rows.instruction(batch, record.addr, u32::from(record.size), ends);
+        }
+    }
+
+    /// The types that are rare.
+    fn other(
+        &mut self,
+        record: Record,
+        shared: &mut Shared,
+        batch: &mut Batch,
+    ) -> Result<(), String> {
+        match record.kind {
+            kind::TAKEN_JUMP | kind::UNTAKEN_JUMP | kind::INSTR_SYSENTER => {
+                self.instruction(batch, record, true);
+            }
+            kind::INSTR_NO_FETCH => {
+                (self.pc, self.pc_bytes) = (record.addr, u64::from(record.size))
+            }
+            kind::INSTR_MAYBE_FETCH => {
+                if record.addr != self.pc {
+                    self.instruction(batch, record, false);
+                }
+            }
+            kind::INSTR_BUNDLE => {
+                let lengths = record.addr.to_le_bytes();
+                let count = usize::from(record.size);
+                let lengths = lengths.get(..count).ok_or_else(|| {
+                    format!("a bundle of {count} instructions, where 8 have room")
+                })?;
+                for &length in lengths {
+                    let pc = self.pc.wrapping_add(self.pc_bytes);
+                    let record = Record { kind: kind::INSTR, size: u16::from(length), addr: pc };
+                    self.instruction(batch, record, false);
+                }
+            }
+            kind::ENCODING | kind::FLUSH_FIRST..=kind::FLUSH_LAST => {}
+            kind::PREFETCH_FIRST..=kind::PREFETCH_LAST
+            | kind::HARDWARE_PREFETCH
+            | kind::TYPED_PREFETCH_FIRST..=kind::TYPED_PREFETCH_LAST => shared.prefetches += 1,
+            kind::HEADER => version(record.addr)?,
+            kind::THREAD => {
+                self.moved |= self.tid != record.addr;
+                self.tid = record.addr;
+            }
+            kind::PID => {
+                self.moved |= self.pid != record.addr;
+                self.pid = record.addr;
+            }
+            kind::THREAD_EXIT => {
+                let thread = shared.thread(self.pid, record.addr, batch);
+                batch.push_event(thread, Event::ThreadEnd);
+                self.rows.cut();
+            }
+            kind::FOOTER => (self.footer, self.moved) = (true, true),
+            unknown => {
+                return Err(format!(
+                    "a record of type {unknown}, which no version up to {} has; \
+                 the file is damaged or newer than this program",
+                    VERSIONS.end()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A marker; gives the time if a segment begins.
+    fn marker(
+        &mut self,
+        record: Record,
+        next: Option<Record>,
+        shared: &mut Shared,
+        batch: &mut Batch,
+    ) -> Result<Option<u64>, String> {
+        let value = record.addr;
+        match record.size {
+            marker::TIMESTAMP if self.repeated && Some(value) == self.timestamp => {}
+            marker::TIMESTAMP => {
+                self.timestamp = Some(value);
+                return Ok(Some(value));
+            }
+            marker::CPU_ID => self.repeated = false,
+            marker::CHUNK_FOOTER => self.repeated = true,
+            marker::VERSION => version(value)?,
+            marker::FILETYPE => self.filetype = value,
+            marker::PAGE_SIZE => {
+                if !value.is_power_of_two() || value > 1 << 30 {
+                    return Err(format!("a page of {value} bytes"));
+                }
+                self.page_bytes = value;
+            }
+            marker::WINDOW_ID => {
+                if shared.window.is_some_and(|window| window < value) {
+                    // The time between two windows was not traced; how long it was is not told.
+                    self.rows.event(batch, Event::Gap { accesses: 0, instructions: 0 });
+                }
+                shared.window = shared.window.max(Some(value));
+            }
+            marker::PHYSICAL_ADDRESS => self.physical = Some(value),
+            marker::VIRTUAL_ADDRESS => {
+                if let Some(phys) = self.physical.take() {
+                    self.set_page(value, Some(phys), shared, batch);
+                }
+            }
+            marker::PHYSICAL_ADDRESS_NOT_AVAILABLE => self.set_page(value, None, shared, batch),
+            marker::FUNC_ID => self.calls.id(value),
+            marker::FUNC_ARG => {
+                if let Some(event) = self.calls.arg(value, self.filetype) {
+                    self.tell(event, shared, batch);
+                }
+            }
+            marker::FUNC_RETVAL => {
+                let errno = next
+                    .filter(|next| next.kind == kind::MARKER && next.size == marker::SYSCALL_FAILED)
+                    .map(|next| next.addr);
+                if let Some(event) = self.calls.returned(value, errno, self.filetype) {
+                    self.tell(event, shared, batch);
+                }
+            }
+            marker::SYSCALL_TRACE_START | marker::CONTEXT_SWITCH_START => shared.kernel = true,
+            // The ordinal repeats what can be counted; the others do not concern memory.
+            marker::RECORD_ORDINAL => {}
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn tell(&mut self, event: Event, shared: &mut Shared, batch: &mut Batch) {
+        if self.moved {
+            self.settle(shared, batch);
+        }
+        self.rows.event(batch, event);
+    }
+
+    fn set_page(&mut self, virt: u64, phys: Option<u64>, shared: &mut Shared, batch: &mut Batch) {
+        // The rows so far were where the page was until now.
+        self.locate(shared, batch);
+        if !shared.physical {
+            shared.physical = true;
+            batch.paddr.resize(batch.len(), 0);
+        }
+        let page_bytes = self.page_bytes;
+        self.pages.get_or_insert_with(|| Pages::new(page_bytes)).set(virt, phys);
+    }
+
+    /// Gives the new rows of `batch` their physical addresses.
+    fn locate(&mut self, shared: &Shared, batch: &mut Batch) {
+        if !shared.physical {
+            return;
+        }
+        match &mut self.pages {
+            None => batch.paddr.resize(batch.addr.len(), 0),
+            Some(pages) => {
+                let new = &batch.addr[batch.paddr.len()..];
+                batch.paddr.extend(new.iter().map(|&addr| pages.translate(addr)));
+            }
+        }
+    }
+}
+
+fn version(value: u64) -> Result<(), String> {
+    if VERSIONS.contains(&value) {
+        return Ok(());
+    }
+    Err(format!(
+        "version {value} of DynamoRIO's format; versions {} to {} are read",
+        VERSIONS.start(),
+        VERSIONS.end()
+    ))
+}
+
+/// What the file type says that the reader of a result must know.
+pub(crate) fn notes(bits: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (bit, what) in
+        [(filetype::INSTRUCTIONS_FILTERED, "instructions"), (filetype::DATA_FILTERED, "data")]
+    {
+        if bits & bit != 0 {
+            notes.push(format!(
+                "the tracer dropped accesses to {what} that hit a small cache: hits are undercounted"
+            ));
+        }
+    }
+    notes
+}

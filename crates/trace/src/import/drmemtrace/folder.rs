@@ -1,0 +1,82 @@
+//! Which files of a folder are the trace.
+//!
+//! ```text
+//!   drmemtrace.app.1234.5678.dir/
+//!     trace/   drmemtrace.app.1234.5679.trace.zip ...     one a thread or a processor
+//!              serial_schedule.bin.gz  cpu_schedule.bin.zip
+//!     raw/     what the tracer wrote, before raw2trace
+//!     aux/     v2p.textproto  modules.log
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+
+/// What a folder holds.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    /// The files of accesses, by name.
+    pub(crate) traces: Vec<PathBuf>,
+    /// The order of all threads, if it was recorded.
+    pub(crate) serial_schedule: Option<PathBuf>,
+    /// The order of each processor's threads.
+    pub(crate) cpu_schedule: Option<PathBuf>,
+    /// Where pages were.
+    pub(crate) v2p: Option<PathBuf>,
+}
+
+impl Folder {
+    /// Looks through `path`, which may be the folder itself or the one that holds it.
+    pub(crate) fn open(path: &Path) -> Result<Folder, Error> {
+        let below = path.join("trace");
+        let within = if below.is_dir() { below } else { path.to_owned() };
+        let io = |error| Error::Io { path: within.clone(), error };
+        let mut folder =
+            Folder { traces: Vec::new(), serial_schedule: None, cpu_schedule: None, v2p: None };
+        for entry in fs::read_dir(&within).map_err(io)? {
+            let file = entry.map_err(io)?.path();
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.starts_with("serial_schedule.bin") {
+                folder.serial_schedule = Some(file);
+            } else if name.starts_with("cpu_schedule.bin") {
+                folder.cpu_schedule = Some(file);
+            } else if is_trace(&name) && file.is_file() {
+                folder.traces.push(file);
+            }
+        }
+        folder.traces.sort();
+        folder.v2p = [
+            path.join("aux/v2p.textproto"),
+            path.join("v2p.textproto"),
+            within.join("v2p.textproto"),
+        ]
+        .into_iter()
+        .find(|file| file.is_file());
+        if folder.traces.is_empty() {
+            let raw =
+                path.join("raw").is_dir() || path.file_name().is_some_and(|name| name == "raw");
+            let advice = if raw {
+                "it holds a raw trace, which only DynamoRIO with the traced programs can read: \
+                 run `drrun -t drmemtrace -indir FOLDER -tool basic_counts` once, which makes the \
+                 final one"
+            } else {
+                "a file of accesses has a name like NAME.trace.zip or NAME.trace.gz"
+            };
+            return Err(Error::Parameters(format!(
+                "{}: no trace in the folder; {advice}",
+                path.display()
+            )));
+        }
+        Ok(folder)
+    }
+}
+
+/// Whether a file of that name is one of accesses.
+fn is_trace(name: &str) -> bool {
+    const ENDINGS: [&str; 8] = ["", ".zip", ".gz", ".sz", ".lz4", ".zst", ".xz", ".bz2"];
+    ENDINGS.iter().any(|ending| {
+        name.strip_suffix(ending)
+            .is_some_and(|stem| stem.ends_with(".trace") || stem.ends_with(".memtrace"))
+    })
+}

@@ -1,0 +1,370 @@
+//! DynamoRIO's drmemtrace: a file a thread or processor, merged into one order.
+//!
+//! ```text
+//!   thread 1   [t=10 ...... ][t=40 ... ]
+//!   thread 2          [t=20 ...][t=30 ....]        segments, each at its timestamp
+//!
+//!   trace      [t=10][t=20][t=30][t=40]
+//! ```
+//!
+//! Timestamps order the segments; a schedule that was recorded beside the trace, if asked for,
+//! decides between segments of one time. Instructions that a string instruction repeats are not
+//! fetched again, and what a zip's chunks repeat is dropped.
+
+mod decode;
+mod folder;
+mod physical;
+mod record;
+mod schedule;
+mod syscalls;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+
+use super::input::{Input, combined, hex};
+use super::rows::{BATCH_ROWS, Fetches};
+use crate::{Arch, Batch, Error, Filter, Header, Source};
+use decode::{Decoder, Shared, Stop};
+use folder::Folder;
+use physical::Pages;
+use record::{RECORD_BYTES, filetype};
+use schedule::Schedule;
+
+pub(crate) use record::Sniffed;
+
+/// How the files of several threads become one order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Interleave {
+    /// By the times that the tracer wrote.
+    #[default]
+    Timestamps,
+    /// By the schedule in the trace's folder.
+    Schedule,
+}
+
+/// How a trace is read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings<'a> {
+    pub(crate) fetches: Fetches,
+    pub(crate) interleave: Interleave,
+    pub(crate) v2p: Option<&'a Path>,
+    pub(crate) keep_going: bool,
+}
+
+/// A merged trace.
+pub(crate) struct DrMemTrace {
+    header: Header,
+    lanes: Vec<Lane>,
+    shared: Shared,
+    order: Order,
+    /// The lane whose turn it is, and up to which time and lane.
+    turn: Option<(usize, (u64, usize))>,
+    keep_going: bool,
+    given: u64,
+    done: bool,
+    warnings: Vec<String>,
+}
+
+/// One file.
+struct Lane {
+    input: Input,
+    decoder: Decoder,
+}
+
+/// Whose turn is next.
+enum Order {
+    /// The earliest segment's; the lower lane's of two at once.
+    Timestamps(BinaryHeap<Reverse<(u64, usize)>>),
+    /// The schedule's. `times` are those of the lanes' next segments; none for an ended lane.
+    Schedule { schedule: Schedule, lanes: FxHashMap<u64, usize>, times: Vec<Option<u64>> },
+}
+
+/// What became of a lane's turn.
+enum Turn {
+    Full,
+    Segment(u64),
+    Ended,
+}
+
+impl DrMemTrace {
+    /// The trace in a folder.
+    pub(crate) fn folder(path: &Path, settings: &Settings<'_>) -> Result<DrMemTrace, Error> {
+        let folder = Folder::open(path)?;
+        let window_bytes = match folder.traces.len() {
+            0..=8 => Input::WINDOW_BYTES,
+            9..=256 => 1 << 16,
+            _ => 1 << 14,
+        };
+        let inputs: Result<Vec<Input>, Error> =
+            folder.traces.iter().map(|file| Input::open(file, window_bytes)).collect();
+        let schedule = match (settings.interleave, &folder.serial_schedule, &folder.cpu_schedule) {
+            (Interleave::Timestamps, ..) => None,
+            (Interleave::Schedule, Some(serial), _) => Some(Schedule::serial(serial)?),
+            (Interleave::Schedule, None, Some(cpu)) => Some(Schedule::by_processor(cpu)?),
+            (Interleave::Schedule, None, None) => {
+                return Err(Error::Parameters(format!(
+                    "{}: no schedule in the folder; interleave by timestamps",
+                    path.display()
+                )));
+            }
+        };
+        let v2p = settings.v2p.or(folder.v2p.as_deref());
+        DrMemTrace::new(inputs?, schedule, &Settings { v2p, ..settings.clone() })
+    }
+
+    /// The trace in one file.
+    pub(crate) fn file(input: Input, settings: &Settings<'_>) -> Result<DrMemTrace, Error> {
+        DrMemTrace::new(vec![input], None, settings)
+    }
+
+    fn new(
+        inputs: Vec<Input>,
+        schedule: Option<Schedule>,
+        settings: &Settings<'_>,
+    ) -> Result<DrMemTrace, Error> {
+        let pages = settings.v2p.map(Pages::read).transpose()?;
+        let mut trace = DrMemTrace {
+            header: header(settings.fetches),
+            lanes: Vec::with_capacity(inputs.len()),
+            shared: Shared::new(pages.is_some()),
+            order: Order::Timestamps(BinaryHeap::new()),
+            turn: None,
+            keep_going: settings.keep_going,
+            given: 0,
+            done: false,
+            warnings: Vec::new(),
+        };
+        let mut times = Vec::new();
+        // Before the first segment there are no rows; the header's events have no thread yet.
+        let mut nothing = Batch::default();
+        for input in inputs {
+            let decoder = Decoder::new(settings.fetches, pages.clone());
+            trace.lanes.push(Lane { input, decoder });
+            let lane = trace.lanes.len() - 1;
+            times.push(match trace.run(lane, &mut nothing)? {
+                Turn::Segment(time) => Some(time),
+                _ => None,
+            });
+        }
+        trace.describe();
+        trace.order = match schedule {
+            None => Order::Timestamps(
+                times
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(lane, time)| Some(Reverse(((*time)?, lane))))
+                    .collect(),
+            ),
+            Some(schedule) => {
+                let lanes = trace.lanes.iter().enumerate();
+                let lanes = lanes.map(|(index, lane)| (lane.decoder.tid(), index)).collect();
+                Order::Schedule { schedule, lanes, times }
+            }
+        };
+        Ok(trace)
+    }
+
+    /// Completes the header by what the files' first records say.
+    fn describe(&mut self) {
+        let Some(first) = self.lanes.first() else { return };
+        let bits = first.decoder.filetype();
+        self.header.arch = match bits {
+            _ if bits & filetype::X86_64 != 0 => Arch::X86_64,
+            _ if bits & filetype::AARCH64 != 0 => Arch::Aarch64,
+            _ if bits & filetype::X86_32 != 0 => Arch::I386,
+            _ => Arch::Unknown,
+        };
+        self.header.page_bytes = first.decoder.page_bytes();
+        self.header.notes.extend(decode::notes(bits));
+    }
+
+    /// Goes on with `lane` until a segment begins, the batch is full or the file ends.
+    fn run(&mut self, lane: usize, batch: &mut Batch) -> Result<Turn, Error> {
+        let result = self.lanes[lane].run(&mut self.shared, batch);
+        result.or_else(|error| {
+            if !self.keep_going {
+                return Err(error);
+            }
+            self.warnings.push(format!("{error}; kept what came before"));
+            self.lanes[lane].decoder.finish(batch);
+            Ok(Turn::Ended)
+        })
+    }
+
+    /// Gives the turn to whose segment is next; false if none is.
+    fn choose(&mut self) -> Result<bool, Error> {
+        self.turn = match &mut self.order {
+            Order::Timestamps(heap) => heap.pop().map(|Reverse((_, lane))| {
+                (lane, heap.peek().map_or((u64::MAX, usize::MAX), |&Reverse(next)| next))
+            }),
+            Order::Schedule { schedule, lanes, times } => loop {
+                let Some((entry, until)) = schedule.next()? else { break None };
+                let lane = *lanes.get(&entry.tid).ok_or_else(|| {
+                    Error::Parameters(format!(
+                        "the schedule names thread {}, which the trace does not have; interleave \
+                         by timestamps",
+                        entry.tid
+                    ))
+                })?;
+                let until = (until.max(entry.timestamp.saturating_add(1)), 0);
+                if times[lane].is_some_and(|time| (time, lane) < until) {
+                    break Some((lane, until));
+                }
+            },
+        };
+        if self.turn.is_none()
+            && let Order::Schedule { times, .. } = &self.order
+        {
+            let rest: BinaryHeap<_> = times
+                .iter()
+                .enumerate()
+                .filter_map(|(lane, time)| Some(Reverse(((*time)?, lane))))
+                .collect();
+            if !rest.is_empty() {
+                self.warnings.push(
+                    "the schedule ends before the trace; the rest is in the order of its timestamps"
+                        .to_owned(),
+                );
+                self.order = Order::Timestamps(rest);
+                return self.choose();
+            }
+        }
+        if let Some((lane, _)) = self.turn {
+            self.lanes[lane].decoder.resume();
+        }
+        Ok(self.turn.is_some())
+    }
+
+    fn fill(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        while batch.len() < BATCH_ROWS {
+            if self.turn.is_none() && !self.choose()? {
+                self.finish();
+                return Ok(());
+            }
+            let Some((lane, until)) = self.turn else { return Ok(()) };
+            let next = match self.run(lane, batch)? {
+                Turn::Full => return Ok(()),
+                Turn::Segment(time) if (time, lane) < until => continue,
+                Turn::Segment(time) => Some(time),
+                Turn::Ended => None,
+            };
+            self.lanes[lane].decoder.cut();
+            self.turn = None;
+            match (&mut self.order, next) {
+                (Order::Timestamps(heap), Some(time)) => heap.push(Reverse((time, lane))),
+                (Order::Timestamps(_), None) => {}
+                (Order::Schedule { times, .. }, next) => times[lane] = next,
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) {
+        self.done = true;
+        let incomplete: u64 = self.lanes.iter().map(|lane| lane.decoder.calls_incomplete()).sum();
+        let shared = &self.shared;
+        for (count, what) in [
+            (shared.prefetches, "prefetches are no accesses of the program and were left out"),
+            (incomplete, "calls were recorded with too few arguments and were left out"),
+        ] {
+            if count > 0 {
+                self.warnings.push(format!("{count} {what}"));
+            }
+        }
+        if shared.kernel {
+            self.warnings.push("the kernel's own accesses are in the trace".to_owned());
+        }
+    }
+}
+
+impl Lane {
+    fn run(&mut self, shared: &mut Shared, batch: &mut Batch) -> Result<Turn, Error> {
+        loop {
+            let last = self.input.ended();
+            let (used, stop) = self
+                .decoder
+                .decode(self.input.window(), last, shared, batch)
+                .map_err(|fault| self.input.corrupt(fault.at, fault.what))?;
+            self.input.consume(used);
+            match stop {
+                Stop::Batch => return Ok(Turn::Full),
+                Stop::Segment(time) => return Ok(Turn::Segment(time)),
+                Stop::Bytes => {}
+            }
+            if let Some(error) = self.input.failure() {
+                return Err(error);
+            }
+            if last {
+                let rest = self.input.window().len();
+                if rest > 0 {
+                    return Err(self.input.corrupt(
+                        0,
+                        format!("the file ends within a record ({rest} of {RECORD_BYTES} bytes): it was cut"),
+                    ));
+                }
+                if !self.decoder.complete() {
+                    return Err(self.input.corrupt(0, "the trace has no end: it was cut"));
+                }
+                self.decoder.finish(batch);
+                return Ok(Turn::Ended);
+            }
+            self.input.fill();
+        }
+    }
+}
+
+impl Source for DrMemTrace {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        batch.clear();
+        batch.first = self.given;
+        if self.done {
+            return Ok(false);
+        }
+        let result = self.fill(batch);
+        if let Some((lane, _)) = self.turn {
+            self.lanes[lane].decoder.cut();
+        }
+        if let Err(error) = result {
+            self.done = true;
+            return Err(error);
+        }
+        if self.shared.physical {
+            batch.paddr.resize(batch.len(), 0);
+        }
+        self.given += batch.len() as u64;
+        Ok(!batch.is_empty())
+    }
+
+    fn digest(&self) -> Option<String> {
+        if !self.done {
+            return None;
+        }
+        Some(match self.lanes.as_slice() {
+            [lane] => hex(&lane.input.digest()),
+            lanes => combined(lanes.iter().map(|lane| (lane.input.path(), lane.input.digest()))),
+        })
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+fn header(fetches: Fetches) -> Header {
+    Header {
+        producer: format!("pagewalk import drmemtrace {}", env!("CARGO_PKG_VERSION")),
+        command: Vec::new(),
+        arch: Arch::Unknown,
+        fetches: fetches != Fetches::None,
+        filter: Filter::None,
+        page_bytes: 4096,
+        notes: Vec::new(),
+    }
+}

@@ -1,0 +1,112 @@
+//! Who ran when, as the tracer recorded it.
+//!
+//! ```text
+//!   serial_schedule   32 bytes each: thread 8 | timestamp 8 | processor 8 | start_instruction 8
+//!   cpu_schedule.zip  the same, one member a processor
+//! ```
+//!
+//! Entries ascend in time. One that names a thread starts the thread's segment of that time and
+//! those after it, up to the time of the next entry. Source: DynamoRIO,
+//! `clients/drcachesim/common/trace_entry.h`, `schedule_entry_t`.
+
+use std::iter::Peekable;
+use std::path::Path;
+
+use super::super::input::Input;
+use crate::Error;
+
+const ENTRY_BYTES: usize = 32;
+/// The most entries of the schedule of processors, which must be sorted in memory: 128 MiB.
+const ENTRIES_MAX: usize = 8 << 20;
+
+/// A thread may run from here on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Entry {
+    pub(crate) timestamp: u64,
+    pub(crate) tid: u64,
+}
+
+type Entries = Box<dyn Iterator<Item = Result<Entry, Error>> + Send>;
+
+/// The entries in order.
+pub(crate) struct Schedule {
+    entries: Peekable<Entries>,
+}
+
+impl Schedule {
+    /// Reads the schedule of all threads, an entry at a time.
+    pub(crate) fn serial(path: &Path) -> Result<Schedule, Error> {
+        let entries: Entries = Box::new(Reader { input: Input::open(path, 1 << 16)?, done: false });
+        Ok(Schedule { entries: entries.peekable() })
+    }
+
+    /// Reads and sorts the schedules of the processors.
+    pub(crate) fn by_processor(path: &Path) -> Result<Schedule, Error> {
+        let mut entries = Vec::new();
+        for entry in (Reader { input: Input::open(path, 1 << 16)?, done: false }) {
+            if entries.len() == ENTRIES_MAX {
+                return Err(Error::Parameters(format!(
+                    "{}: more than {ENTRIES_MAX} entries; interleave by timestamps instead",
+                    path.display()
+                )));
+            }
+            entries.push(entry?);
+        }
+        entries.sort();
+        let entries: Entries = Box::new(entries.into_iter().map(Ok));
+        Ok(Schedule { entries: entries.peekable() })
+    }
+
+    /// The next entry and the time of the one after it.
+    pub(crate) fn next(&mut self) -> Result<Option<(Entry, u64)>, Error> {
+        let Some(entry) = self.entries.next().transpose()? else { return Ok(None) };
+        let until = match self.entries.peek() {
+            Some(Ok(after)) => after.timestamp,
+            _ => u64::MAX,
+        };
+        Ok(Some((entry, until)))
+    }
+}
+
+/// Reads entries in the order of the file.
+struct Reader {
+    input: Input,
+    done: bool,
+}
+
+impl Reader {
+    fn entry(&mut self) -> Result<Option<Entry>, Error> {
+        while self.input.window().len() < ENTRY_BYTES {
+            if !self.input.fill() {
+                if let Some(error) = self.input.failure() {
+                    return Err(error);
+                }
+                return match self.input.window().len() {
+                    0 => Ok(None),
+                    _ => {
+                        Err(self.input.corrupt(0, "the schedule ends within an entry: it was cut"))
+                    }
+                };
+            }
+        }
+        let window = self.input.window();
+        let word =
+            |at: usize| window[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        let entry = Entry { tid: word(0), timestamp: word(8) };
+        self.input.consume(ENTRY_BYTES);
+        Ok(Some(entry))
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<Entry, Error>;
+
+    fn next(&mut self) -> Option<Result<Entry, Error>> {
+        if self.done {
+            return None;
+        }
+        let entry = self.entry().transpose();
+        self.done = !matches!(entry, Some(Ok(_)));
+        entry
+    }
+}

@@ -1,0 +1,185 @@
+//! The memory calls among the functions that a tracer was told to record.
+//!
+//! ```text
+//!   FUNC_ID 2^32+9 | FUNC_ARG ... x6 |  (the call runs)  | FUNC_ID 2^32+9 | FUNC_RETVAL [ SYSCALL_FAILED ]
+//! ```
+
+use super::record::{FUNC_ID_SYSCALL, filetype};
+use crate::Event;
+
+const ARGS_MAX: usize = 6;
+
+/// Linux: `CLONE_THREAD` in `include/uapi/linux/sched.h`.
+const CLONE_THREAD: u64 = 0x1_0000;
+/// Linux: `MAP_FIXED` and, for a call of which only the start was recorded, a private
+/// anonymous mapping, in `include/uapi/asm-generic/mman-common.h`.
+const MAP_FIXED: u32 = 0x10;
+const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
+const PROT_READ_WRITE: u64 = 3;
+/// Linux: a failure of unknown kind, `EINVAL`.
+const EINVAL: i64 = 22;
+
+/// The call that a thread is in.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    id: u64,
+    fresh: bool,
+    args: [u64; ARGS_MAX],
+    count: usize,
+    /// Old tracers wrote 1 for success and 0 for failure instead of the result.
+    boolean: bool,
+    /// Calls that could not be told for want of arguments.
+    pub(crate) incomplete: u64,
+}
+
+/// The memory calls of an instruction set, by number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Call {
+    Mmap,
+    Mprotect,
+    Munmap,
+    Brk,
+    Mremap,
+    Madvise,
+    Clone,
+    Fork,
+    Exit,
+    ExitGroup,
+}
+
+impl Call {
+    /// Linux: `arch/x86/entry/syscalls/syscall_64.tbl` and `include/uapi/asm-generic/unistd.h`.
+    fn from_number(number: u64, filetype: u64) -> Option<Call> {
+        let numbers: &[(u64, Call)] = if filetype & filetype::AARCH64 != 0 {
+            &[
+                (222, Call::Mmap),
+                (226, Call::Mprotect),
+                (215, Call::Munmap),
+                (214, Call::Brk),
+                (216, Call::Mremap),
+                (233, Call::Madvise),
+                (220, Call::Clone),
+                (93, Call::Exit),
+                (94, Call::ExitGroup),
+            ]
+        } else {
+            &[
+                (9, Call::Mmap),
+                (10, Call::Mprotect),
+                (11, Call::Munmap),
+                (12, Call::Brk),
+                (25, Call::Mremap),
+                (28, Call::Madvise),
+                (56, Call::Clone),
+                (57, Call::Fork),
+                (58, Call::Fork),
+                (60, Call::Exit),
+                (231, Call::ExitGroup),
+            ]
+        };
+        numbers.iter().find(|(known, _)| *known == number).map(|&(_, call)| call)
+    }
+
+    /// Arguments without which the call says nothing.
+    fn needs(self) -> usize {
+        match self {
+            Call::Fork => 0,
+            Call::Brk | Call::Clone | Call::Exit | Call::ExitGroup => 1,
+            Call::Mmap | Call::Munmap => 2,
+            Call::Mprotect | Call::Madvise | Call::Mremap => 3,
+        }
+    }
+}
+
+impl Calls {
+    /// A marker `FUNC_ID` of `value`.
+    pub(crate) fn id(&mut self, value: u64) {
+        if value != self.id {
+            self.count = 0;
+        }
+        (self.id, self.fresh) = (value, true);
+    }
+
+    /// A marker `FUNC_ARG`; a call that does not come back is told at once.
+    pub(crate) fn arg(&mut self, value: u64, filetype: u64) -> Option<Event> {
+        if std::mem::take(&mut self.fresh) {
+            self.count = 0;
+        }
+        if let Some(arg) = self.args.get_mut(self.count) {
+            *arg = value;
+            self.count += 1;
+        }
+        let group = match self.call(filetype)? {
+            Call::Exit => false,
+            Call::ExitGroup => true,
+            _ => return None,
+        };
+        (self.count == 1).then_some(Event::Exit { status: value as i32, group })
+    }
+
+    /// A marker `FUNC_RETVAL`, with the errno of the `SYSCALL_FAILED` behind it.
+    pub(crate) fn returned(
+        &mut self,
+        value: u64,
+        errno: Option<u64>,
+        filetype: u64,
+    ) -> Option<Event> {
+        let call = self.call(filetype)?;
+        let count = std::mem::take(&mut self.count);
+        if count < call.needs() {
+            self.incomplete += 1;
+            return None;
+        }
+        // No address of a mapping is 1: this tracer tells only whether a call succeeded.
+        self.boolean |= call == Call::Mmap && value == 1;
+        let arg = |index: usize, absent: u64| if index < count { self.args[index] } else { absent };
+        let (a, b, c) = (arg(0, 0), arg(1, 0), arg(2, 0));
+        let result = match errno {
+            Some(errno) => -(i64::try_from(errno).unwrap_or(EINVAL)),
+            None if !self.boolean => value as i64,
+            None if value == 0 => -EINVAL,
+            None => match call {
+                Call::Mmap if arg(3, 0) as u32 & MAP_FIXED != 0 => a as i64,
+                Call::Mprotect | Call::Munmap | Call::Madvise => 0,
+                Call::Brk => a as i64,
+                // Where the memory was put is not in the trace.
+                _ => {
+                    self.incomplete += 1;
+                    return None;
+                }
+            },
+        };
+        Some(match call {
+            Call::Mmap => Event::Mmap {
+                addr: a,
+                bytes: b,
+                prot: arg(2, PROT_READ_WRITE) as u32,
+                flags: arg(3, MAP_PRIVATE_ANONYMOUS) as u32,
+                fd: arg(4, u64::MAX) as i32,
+                offset: arg(5, 0),
+                path: None,
+                result,
+            },
+            Call::Mprotect => Event::Mprotect { addr: a, bytes: b, prot: c as u32, result },
+            Call::Munmap => Event::Munmap { addr: a, bytes: b, result },
+            Call::Brk => Event::Brk { addr: a, result },
+            Call::Mremap => Event::Mremap {
+                addr: a,
+                old_bytes: b,
+                new_bytes: c,
+                flags: arg(3, 0) as u32,
+                new_addr: arg(4, 0),
+                result,
+            },
+            Call::Madvise => Event::Madvise { addr: a, bytes: b, advice: c as u32, result },
+            Call::Clone if a & CLONE_THREAD != 0 => Event::Clone { flags: a, stack: b, result },
+            Call::Clone | Call::Fork => Event::Fork { result },
+            // An exit that returns failed; it was told when it was asked for.
+            Call::Exit | Call::ExitGroup => return None,
+        })
+    }
+
+    fn call(&self, filetype: u64) -> Option<Call> {
+        Call::from_number(self.id.checked_sub(FUNC_ID_SYSCALL)?, filetype)
+    }
+}

@@ -1,0 +1,203 @@
+//! A file or a pipe as a window of decompressed bytes.
+//!
+//! ```text
+//!   offset        start            end
+//!     |             |               |
+//!     v   [ used    | the window    |  room  ]      fill() moves the window to the front
+//!                                                   and reads behind it
+//! ```
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use sha2::{Digest, Sha256};
+
+use super::codec::{Codec, MAGIC_BYTES};
+use crate::Error;
+
+/// What standard input is called in messages.
+const STDIN: &str = "<stdin>";
+
+/// Decompressed bytes of one file, given by the window.
+pub(crate) struct Input {
+    path: PathBuf,
+    codec: Codec,
+    reader: Box<dyn Read + Send>,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    offset: u64,
+    ended: bool,
+    failure: Option<Error>,
+    digest: Arc<Mutex<Sha256>>,
+}
+
+impl Input {
+    /// The window of a single input.
+    pub(crate) const WINDOW_BYTES: usize = 1 << 18;
+
+    /// Opens `path`, or standard input for `-`, and finds out how it is compressed.
+    pub(crate) fn open(path: &Path, window_bytes: usize) -> Result<Input, Error> {
+        if path == Path::new("-") {
+            return Input::from_reader(Path::new(STDIN), Box::new(io::stdin()), window_bytes);
+        }
+        let io = |error| Error::Io { path: path.to_owned(), error };
+        let file = File::open(path).map_err(io)?;
+        if file.metadata().map_err(io)?.is_dir() {
+            return Err(Error::Parameters(format!(
+                "{}: a folder where a file is needed",
+                path.display()
+            )));
+        }
+        Input::from_reader(path, Box::new(file), window_bytes)
+    }
+
+    /// Reads `reader`, which messages call `path`.
+    pub(crate) fn from_reader(
+        path: &Path,
+        mut reader: Box<dyn Read + Send>,
+        window_bytes: usize,
+    ) -> Result<Input, Error> {
+        let io = |error| Error::Io { path: path.to_owned(), error };
+        let mut magic = Vec::with_capacity(MAGIC_BYTES);
+        reader.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut magic).map_err(io)?;
+        let codec = Codec::sniff(&magic);
+        let digest = Arc::new(Mutex::new(Sha256::new()));
+        let hashing =
+            Hashing { inner: io::Cursor::new(magic).chain(reader), digest: Arc::clone(&digest) };
+        let reader = codec.decode(Box::new(hashing), window_bytes / 4).map_err(io)?;
+        Ok(Input {
+            path: path.to_owned(),
+            codec,
+            reader,
+            buffer: vec![0; window_bytes],
+            start: 0,
+            end: 0,
+            offset: 0,
+            ended: false,
+            failure: None,
+            digest,
+        })
+    }
+
+    /// The file's name.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The bytes that are there and not used.
+    #[inline]
+    pub(crate) fn window(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Takes `bytes` off the front of the window.
+    #[inline]
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.start = (self.start + bytes).min(self.end);
+    }
+
+    /// Whether all of the file is in the window or used, and it was whole.
+    pub(crate) fn ended(&self) -> bool {
+        self.ended && self.failure.is_none()
+    }
+
+    /// What is wrong behind the window, once; what is whole before it should be used first.
+    pub(crate) fn failure(&mut self) -> Option<Error> {
+        self.failure.take()
+    }
+
+    /// Reads until the window is full or the file ends or fails; false if nothing came.
+    pub(crate) fn fill(&mut self) -> bool {
+        self.offset += self.start as u64;
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let before = self.end;
+        while self.end < self.buffer.len() && !self.ended {
+            match self.reader.read(&mut self.buffer[self.end..]) {
+                Ok(0) => self.ended = true,
+                Ok(read) => self.end += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.ended = true;
+                    self.failure = Some(self.broken(error));
+                }
+            }
+        }
+        self.end > before
+    }
+
+    /// That the window's byte `at` is wrong.
+    #[cold]
+    pub(crate) fn corrupt(&self, at: usize, what: impl Into<String>) -> Error {
+        let mut what = what.into();
+        if self.codec != Codec::Plain {
+            what.push_str(&format!("; counted in the {} data when unpacked", self.codec.name()));
+        }
+        let offset = self.offset + (self.start + at) as u64;
+        Error::Corrupt { path: self.path.clone(), offset, what }
+    }
+
+    /// SHA-256 of the file's own bytes, as far as they have been read.
+    pub(crate) fn digest(&self) -> [u8; 32] {
+        let digest = match self.digest.lock() {
+            Ok(digest) => digest.clone(),
+            Err(poisoned) => poisoned.into_inner().clone(),
+        };
+        digest.finalize().into()
+    }
+
+    fn broken(&self, error: io::Error) -> Error {
+        // A decoder wraps what it says of the data into an error without a number of the system.
+        if self.codec == Codec::Plain || error.raw_os_error().is_some() {
+            return Error::Io { path: self.path.clone(), error };
+        }
+        let what = match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                format!("the {} data is cut; get the file again", self.codec.name())
+            }
+            _ => format!("the {} data is damaged ({error}); get the file again", self.codec.name()),
+        };
+        self.corrupt(self.end - self.start, what)
+    }
+}
+
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Input").field("path", &self.path).field("codec", &self.codec).finish()
+    }
+}
+
+/// Hashes what is read.
+struct Hashing<R> {
+    inner: R,
+    digest: Arc<Mutex<Sha256>>,
+}
+
+impl<R: Read> Read for Hashing<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(out)?;
+        if let Ok(mut digest) = self.digest.lock() {
+            digest.update(&out[..read]);
+        }
+        Ok(read)
+    }
+}
+
+/// The digest of several files: over their names and their digests, in order.
+pub(crate) fn combined<'a>(files: impl Iterator<Item = (&'a Path, [u8; 32])>) -> String {
+    let mut all = Sha256::new();
+    for (path, digest) in files {
+        all.update(path.file_name().unwrap_or_default().as_encoded_bytes());
+        all.update([0]);
+        all.update(digest);
+    }
+    hex(&all.finalize())
+}
+
+/// `bytes` as lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

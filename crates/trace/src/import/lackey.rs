@@ -1,0 +1,218 @@
+//! Valgrind's `--tool=lackey --trace-mem=yes`: one line of text an instruction or access.
+//!
+//! ```text
+//!   I  0401ab70,3        an instruction: address in hexadecimal, bytes in decimal
+//!    L 1fff000748,8      its load
+//!    S 1fff000748,8      its store
+//!    M 1fff000748,8      its load and store of one place
+//!   ==9902== ...         Valgrind's own messages, which are left out
+//! ```
+//!
+//! Source: `lackey/lk_main.c` of Valgrind 3.19, its head comment and `flushEvents`.
+
+use addr::Kind;
+
+use super::rows::{BATCH_ROWS, Rows};
+use super::stream::{Decode, Fault};
+use crate::{Arch, Batch, Filter, Header};
+
+/// A line is 30 bytes long; messages of Valgrind or of the program may be longer.
+const LINE_BYTES_MAX: usize = 1 << 16;
+
+/// Decodes the lines.
+#[derive(Debug, Default)]
+pub(crate) struct Lackey {
+    keep_going: bool,
+    foreign: u64,
+}
+
+impl Lackey {
+    /// With `keep_going`, lines that are none of lackey's are left out and counted.
+    pub(crate) fn new(keep_going: bool) -> Lackey {
+        Lackey { keep_going, foreign: 0 }
+    }
+
+    /// What is known of a stream of lackey's.
+    pub(crate) fn header(fetches: bool) -> Header {
+        Header {
+            producer: format!("pagewalk import lackey {}", env!("CARGO_PKG_VERSION")),
+            command: Vec::new(),
+            arch: Arch::Unknown,
+            fetches,
+            filter: Filter::None,
+            page_bytes: 4096,
+            notes: vec![
+                "recorded by Valgrind's lackey: all threads are one, Valgrind laid out the memory, \
+                 and calls of the system are not in the trace"
+                    .to_owned(),
+            ],
+        }
+    }
+
+    /// Whether `bytes` start like lackey's output.
+    pub(crate) fn is(bytes: &[u8]) -> bool {
+        let mut lines = bytes.split_inclusive(|&byte| byte == b'\n').take(100);
+        let mut found = false;
+        let all = lines.all(|line| {
+            let whole = line.ends_with(b"\n");
+            let line = line.trim_ascii_end();
+            found |= whole && parse(line).is_some();
+            !whole || found || is_message(line)
+        });
+        all && found
+    }
+}
+
+impl Decode for Lackey {
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        last: bool,
+        rows: &mut Rows,
+        batch: &mut Batch,
+    ) -> Result<usize, Fault> {
+        let mut at = 0;
+        while batch.len() < BATCH_ROWS {
+            let rest = &bytes[at..];
+            let (line, used) = match memchr::memchr(b'\n', rest) {
+                Some(end) => (&rest[..end], end + 1),
+                None if last && !rest.is_empty() => (rest, rest.len()),
+                None => break,
+            };
+            match parse(line) {
+                Some((b'I', pc, size)) => rows.instruction(batch, pc, size, false),
+                Some((b'L', addr, size)) => rows.access(batch, Kind::Load, addr, size),
+                Some((b'S', addr, size)) => rows.access(batch, Kind::Store, addr, size),
+                Some((_, addr, size)) => {
+                    rows.access(batch, Kind::Load, addr, size);
+                    rows.access(batch, Kind::Store, addr, size);
+                }
+                None if is_message(line) => {}
+                None if self.keep_going => self.foreign += 1,
+                None => return Err(foreign(at, line)),
+            }
+            at += used;
+        }
+        Ok(at)
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        LINE_BYTES_MAX
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        match self.foreign {
+            0 => Vec::new(),
+            lines => vec![format!("{lines} lines are none of lackey's and were left out")],
+        }
+    }
+}
+
+/// Letter, address and bytes of a line, without its end.
+#[inline]
+fn parse(line: &[u8]) -> Option<(u8, u64, u32)> {
+    let (letter, number) = match line {
+        [b'I', b' ', b' ', number @ ..] => (b'I', number),
+        [b' ', letter @ (b'L' | b'S' | b'M'), b' ', number @ ..] => (*letter, number),
+        _ => return None,
+    };
+    let mut addr = 0u64;
+    let mut digits = 0;
+    for &byte in number {
+        let digit = HEX[usize::from(byte)];
+        if digit > 15 {
+            break;
+        }
+        addr = addr << 4 | u64::from(digit);
+        digits += 1;
+    }
+    let [b',', decimal @ ..] = number.get(digits..)? else { return None };
+    let decimal = decimal.strip_suffix(b"\r").unwrap_or(decimal);
+    if digits == 0 || digits > 16 || decimal.is_empty() || decimal.len() > 5 {
+        return None;
+    }
+    let mut size = 0u32;
+    for &byte in decimal {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        size = size * 10 + u32::from(digit);
+    }
+    // The largest access is the save area of XSAVE, below 16 KiB.
+    (1..=crate::Meta::SIZE_MAX).contains(&size).then_some((letter, addr, size))
+}
+
+/// Whether Valgrind wrote the line about itself.
+fn is_message(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    line.is_empty() || line.starts_with(b"==") || line.starts_with(b"--") || line.starts_with(b"**")
+}
+
+#[cold]
+fn foreign(at: usize, line: &[u8]) -> Fault {
+    let shown = String::from_utf8_lossy(&line[..line.len().min(40)]).into_owned();
+    Fault::new(
+        at,
+        format!(
+            "`{}` is no line of lackey's; keep the program's own output apart with Valgrind's \
+             --log-file, or leave such lines out with --keep-going",
+            shown.escape_debug()
+        ),
+    )
+}
+
+/// The value of a hexadecimal digit; 16 for any other byte.
+const HEX: [u8; 256] = {
+    let mut table = [16; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        table[b"0123456789abcdef"[digit as usize] as usize] = digit;
+        table[b"0123456789ABCDEF"[digit as usize] as usize] = digit;
+        digit += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_parsed_or_refused() {
+        for (line, expected) in [
+            ("I  0401ab70,3", Some((b'I', 0x401ab70, 3))),
+            (" S 1fff000748,8", Some((b'S', 0x1f_ff00_0748, 8))),
+            (" L 1fff000748,16", Some((b'L', 0x1f_ff00_0748, 16))),
+            (" M 0,1", Some((b'M', 0, 1))),
+            (" M ffffffffffffffff,16383", Some((b'M', u64::MAX, 16383))),
+            (" L 1fff000748,8\r", Some((b'L', 0x1f_ff00_0748, 8))),
+            (" L 1ffffffffffffffff,8", None),
+            (" L ,8", None),
+            (" L 12,", None),
+            (" L 12", None),
+            (" L 12,0", None),
+            (" L 12,16384", None),
+            (" L 12,8 ", None),
+            ("L 12,8", None),
+            ("I 0401ab70,3", None),
+            ("", None),
+        ] {
+            assert_eq!(parse(line.as_bytes()), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn lackey_is_told_from_other_text() {
+        for (text, expected) in [
+            ("==1== Lackey\n==1== \nI  0401ab70,3\n S 12,8\n", true),
+            ("I  0401ab70,3\n", true),
+            ("==1== Memcheck\n==1==\n", false),
+            ("addr,size\n12,8\n", false),
+            ("I  0401ab70", false),
+            ("", false),
+        ] {
+            assert_eq!(Lackey::is(text.as_bytes()), expected, "{text:?}");
+        }
+    }
+}

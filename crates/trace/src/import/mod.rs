@@ -1,0 +1,321 @@
+//! Traces of other tools as sources: nothing is copied, and nothing in a file is trusted.
+//!
+//! ```text
+//!   path or spec --open()--> sniff --+--> Reader            a stored trace of ours
+//!                                    +--> generate          "generate:uniform,..."
+//!                                    +--> DrMemTrace        a folder or a file of DynamoRIO's
+//!                                    +--> Stream<ChampSim>  \
+//!                                    +--> Stream<Lackey>     > Input: decompressed bytes
+//!                                    +--> Stream<Csv>       /
+//! ```
+//!
+//! Each format is a file here that opens with its layout. A decoder sees bytes and gives rows;
+//! it does no IO, so that it can be fuzzed. Files are read from front to end in constant memory,
+//! on a second core where there is one.
+
+mod ahead;
+mod champsim;
+mod codec;
+mod columns;
+mod csv;
+mod drmemtrace;
+mod input;
+mod lackey;
+mod rows;
+mod stream;
+mod zip;
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::{Error, Reader, Source};
+use ahead::Ahead;
+use champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
+use csv::Csv;
+use drmemtrace::{DrMemTrace, Settings, Sniffed};
+use input::Input;
+use lackey::Lackey;
+use rows::Rows;
+use stream::{Decode, Stream};
+
+pub use columns::{COLUMNS, ColumnSource, Columns};
+pub use drmemtrace::Interleave;
+pub use rows::Fetches;
+
+/// A format of traces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// This program's own.
+    Pagewalk,
+    /// DynamoRIO's final traces: a folder, or one of its files.
+    DrMemTrace,
+    /// ChampSim's records of 64 bytes.
+    ChampSim,
+    /// ChampSim's records of 96 bytes. They do not tell themselves from those of 64.
+    CloudSuite,
+    /// Valgrind's `--tool=lackey --trace-mem=yes`.
+    Lackey,
+    /// A text table with names of columns.
+    Csv,
+}
+
+impl Format {
+    /// All formats with the names that commands use.
+    pub const ALL: [(Format, &'static str); 6] = [
+        (Format::Pagewalk, "pagewalk"),
+        (Format::DrMemTrace, "drmemtrace"),
+        (Format::ChampSim, "champsim"),
+        (Format::CloudSuite, "cloudsuite"),
+        (Format::Lackey, "lackey"),
+        (Format::Csv, "csv"),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Format::ALL.iter().find(|(format, _)| *format == self).map_or("", |(_, name)| name)
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Format, Error> {
+        let found = Format::ALL.iter().find(|(_, name)| *name == text);
+        found.map(|&(format, _)| format).ok_or_else(|| {
+            let names: Vec<&str> = Format::ALL.iter().map(|&(_, name)| name).collect();
+            Error::Parameters(format!("`{text}` is no format; there are {}", names.join(", ")))
+        })
+    }
+}
+
+/// How a trace of another tool is read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// The format; without one it is found out from the file's first bytes.
+    pub format: Option<Format>,
+    /// Whether damage ends the trace with a warning instead of an error, so that what is whole
+    /// before it is kept.
+    pub keep_going: bool,
+    /// How instructions are given.
+    pub fetches: Fetches,
+    /// What columns of a table are called in it: ours first, as in `("addr", "vaddr")`.
+    pub columns: Vec<(String, String)>,
+    /// The order of several threads' files.
+    pub interleave: Interleave,
+    /// Where pages were in physical memory: DynamoRIO's `v2p.textproto`. One beside the trace
+    /// is found without being named.
+    pub v2p: Option<PathBuf>,
+}
+
+/// What a trace of this program's starts with.
+const PAGEWALK: [u8; 8] = *b"\x89PWT\r\n\x1a\n";
+/// What starts the parameters of a generator.
+const GENERATE: &str = "generate:";
+
+/// Opens whatever has accesses to give.
+///
+/// `path_or_spec` is a file or folder of any [`Format`], `-` for standard input,
+/// `FORMAT:PATH` to name the format, or `generate:` and a generator's parameters.
+pub fn open(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>, Error> {
+    if let Some(spec) = path_or_spec.strip_prefix(GENERATE) {
+        return Err(Error::Parameters(format!("{GENERATE}{spec}: no such generator")));
+    }
+    let (format, path) = split(path_or_spec, options)?;
+    check_columns(options)?;
+    if format == Some(Format::Pagewalk) {
+        return Ok(Box::new(Reader::open(path)?));
+    }
+    if path.is_dir() {
+        return folder(path, format, options);
+    }
+    let mut input = Input::open(path, Input::WINDOW_BYTES)?;
+    begin(&mut input)?;
+    let format = match format {
+        Some(format) => format,
+        None => sniff(&input, options)?,
+    };
+    if format == Format::Pagewalk {
+        return Ok(Box::new(Reader::open(path)?));
+    }
+    Ahead::start(decoder(format, input, options)?)
+}
+
+/// Decodes `reader`, which messages call `name`, on the caller's thread. The format must be in
+/// `options` or in the first bytes.
+pub fn from_reader(
+    name: &str,
+    reader: Box<dyn Read + Send>,
+    options: &Options,
+) -> Result<Box<dyn Source + Send>, Error> {
+    check_columns(options)?;
+    let mut input = Input::from_reader(Path::new(name), reader, Input::WINDOW_BYTES)?;
+    begin(&mut input)?;
+    let format = match options.format {
+        Some(format) => format,
+        None => sniff(&input, options)?,
+    };
+    decoder(format, input, options)
+}
+
+/// Fills the window; fails if there is nothing in it because the file is damaged.
+fn begin(input: &mut Input) -> Result<(), Error> {
+    if input.fill() {
+        return Ok(());
+    }
+    input.failure().map_or(Ok(()), Err)
+}
+
+/// Takes the format off the front of `FORMAT:PATH`, unless a file has that whole name.
+fn split<'a>(spec: &'a str, options: &Options) -> Result<(Option<Format>, &'a Path), Error> {
+    let whole = Path::new(spec);
+    if let Some((name, path)) = spec.split_once(':')
+        && let Ok(format) = name.parse::<Format>()
+        && !whole.exists()
+    {
+        if options.format.is_some_and(|other| other != format) {
+            return Err(Error::Parameters(format!("{spec}: two formats are named for one file")));
+        }
+        return Ok((Some(format), Path::new(path)));
+    }
+    Ok((options.format, whole))
+}
+
+fn check_columns(options: &Options) -> Result<(), Error> {
+    match options.columns.iter().find(|(ours, _)| !COLUMNS.contains(&ours.as_str())) {
+        None => Ok(()),
+        Some((ours, _)) => Err(Error::Parameters(format!(
+            "--column {ours}=...: the columns of a trace are {}",
+            COLUMNS.join(", ")
+        ))),
+    }
+}
+
+fn folder(
+    path: &Path,
+    format: Option<Format>,
+    options: &Options,
+) -> Result<Box<dyn Source + Send>, Error> {
+    match format {
+        None | Some(Format::DrMemTrace) => {
+            Ahead::start(Box::new(DrMemTrace::folder(path, &settings(options))?))
+        }
+        Some(other) => Err(Error::Parameters(format!(
+            "{}: a folder, where a file of format {other} is needed",
+            path.display()
+        ))),
+    }
+}
+
+fn settings(options: &Options) -> Settings<'_> {
+    Settings {
+        fetches: options.fetches,
+        interleave: options.interleave,
+        v2p: options.v2p.as_deref(),
+        keep_going: options.keep_going,
+    }
+}
+
+/// Finds the format in the first bytes.
+fn sniff(input: &Input, options: &Options) -> Result<Format, Error> {
+    let bytes = input.window();
+    let no = |what: &str| Err(Error::Parameters(format!("{}: {what}", input.path().display())));
+    if bytes.is_empty() {
+        return no("the file is empty");
+    }
+    if bytes.starts_with(&PAGEWALK) {
+        return Ok(Format::Pagewalk);
+    }
+    if bytes.starts_with(b"PAR1") {
+        return no("a Parquet file, which is not read here; `pagewalk import parquet` does");
+    }
+    match Sniffed::new(bytes) {
+        Sniffed::Final => return Ok(Format::DrMemTrace),
+        Sniffed::Final32 => {
+            return no("a trace of a 32-bit DynamoRIO; only those of 64-bit ones are read");
+        }
+        Sniffed::BigEndian => return no("a trace in big-endian byte order, which is not read"),
+        Sniffed::Raw => {
+            return no("a raw trace of DynamoRIO; its raw2trace makes the final one that is read");
+        }
+        Sniffed::Other => {}
+    }
+    if Lackey::is(bytes) {
+        return Ok(Format::Lackey);
+    }
+    if is_text(bytes) {
+        return match Csv::new(bytes, &options.columns) {
+            Ok(_) => Ok(Format::Csv),
+            Err(fault) => Err(input.corrupt(fault.at, fault.what)),
+        };
+    }
+    if ChampSim::is(CHAMPSIM, bytes) {
+        return Ok(Format::ChampSim);
+    }
+    if ChampSim::is(CLOUDSUITE, bytes) {
+        return no("this looks like a CloudSuite trace; say so with --cloudsuite");
+    }
+    no("no known format; name it with --format if it is one of drmemtrace, champsim, cloudsuite, \
+        lackey, csv")
+}
+
+/// Whether `bytes` are text rather than records.
+fn is_text(bytes: &[u8]) -> bool {
+    let head = &bytes[..bytes.len().min(512)];
+    head.iter().all(|&byte| byte >= b' ' || matches!(byte, b'\n' | b'\r' | b'\t'))
+}
+
+/// The source over a file of `format`.
+fn decoder(
+    format: Format,
+    mut input: Input,
+    options: &Options,
+) -> Result<Box<dyn Source + Send>, Error> {
+    let rows = Rows::new(options.fetches);
+    let fetches = rows.fetches();
+    Ok(match format {
+        Format::Pagewalk => {
+            return Err(Error::Parameters(format!(
+                "{}: a trace of this program's is read from a file, not from a pipe",
+                input.path().display()
+            )));
+        }
+        Format::DrMemTrace => match Sniffed::new(input.window()) {
+            Sniffed::Final => Box::new(DrMemTrace::file(input, &settings(options))?),
+            _ => return Err(input.corrupt(0, "no header of a DynamoRIO trace")),
+        },
+        Format::ChampSim | Format::CloudSuite => {
+            let layout = if format == Format::ChampSim { CHAMPSIM } else { CLOUDSUITE };
+            let header = ChampSim::header(layout, input.window(), fetches);
+            stream(input, ChampSim::new(layout), rows, header, options)
+        }
+        Format::Lackey => {
+            let header = Lackey::header(fetches);
+            stream(input, Lackey::new(options.keep_going), rows, header, options)
+        }
+        Format::Csv => {
+            let (csv, used) = Csv::new(input.window(), &options.columns)
+                .map_err(|fault| input.corrupt(fault.at, fault.what))?;
+            input.consume(used);
+            let header = columns::header("csv", csv.has_kinds());
+            stream(input, csv, rows, header, options)
+        }
+    })
+}
+
+fn stream(
+    input: Input,
+    decode: impl Decode + 'static,
+    rows: Rows,
+    header: crate::Header,
+    options: &Options,
+) -> Box<dyn Source + Send> {
+    Box::new(Stream::new(input, decode, rows, header, options.keep_going))
+}

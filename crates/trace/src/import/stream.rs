@@ -1,0 +1,151 @@
+//! A source over one file: the window goes through a decoder.
+//!
+//! ```text
+//!   Input --window--> Decode --rows--> Batch
+//! ```
+
+use super::input::{Input, hex};
+use super::rows::{BATCH_ROWS, Rows};
+use crate::{Batch, Error, Header, Source};
+
+/// What one format's bytes mean.
+pub(crate) trait Decode: Send {
+    /// Decodes whole records from the front of `bytes` until they end or `batch` has
+    /// [`BATCH_ROWS`] rows or a few more, and says how many bytes they were. `last` if nothing
+    /// follows `bytes`.
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        last: bool,
+        rows: &mut Rows,
+        batch: &mut Batch,
+    ) -> Result<usize, Fault>;
+
+    /// The longest record in bytes: a window that holds as many and decodes to nothing is wrong.
+    fn record_bytes_max(&self) -> usize;
+
+    /// What is to be said of the file at its end.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// What is wrong with the bytes given to a decoder, and where in them.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) at: usize,
+    pub(crate) what: String,
+}
+
+impl Fault {
+    /// That byte `at` is wrong.
+    #[cold]
+    pub(crate) fn new(at: usize, what: impl Into<String>) -> Fault {
+        Fault { at, what: what.into() }
+    }
+}
+
+/// The source.
+pub(crate) struct Stream<D> {
+    input: Input,
+    decode: D,
+    rows: Rows,
+    header: Header,
+    keep_going: bool,
+    given: u64,
+    done: bool,
+    warnings: Vec<String>,
+}
+
+impl<D: Decode> Stream<D> {
+    /// Decodes `input`. With `keep_going` damage ends the stream with a warning.
+    pub(crate) fn new(
+        input: Input,
+        decode: D,
+        rows: Rows,
+        header: Header,
+        keep_going: bool,
+    ) -> Stream<D> {
+        Stream {
+            input,
+            decode,
+            rows,
+            header,
+            keep_going,
+            given: 0,
+            done: false,
+            warnings: Vec::new(),
+        }
+    }
+
+    fn decode_batch(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        while batch.len() < BATCH_ROWS {
+            let window = self.input.window();
+            let last = self.input.ended();
+            let full = window.len() >= self.decode.record_bytes_max();
+            let used = self
+                .decode
+                .decode(window, last, &mut self.rows, batch)
+                .map_err(|fault| self.input.corrupt(fault.at, fault.what))?;
+            self.input.consume(used);
+            if used > 0 {
+                continue;
+            }
+            if let Some(error) = self.input.failure() {
+                return Err(error);
+            }
+            if last {
+                self.done = true;
+                return match self.input.window().len() {
+                    0 => Ok(()),
+                    rest => Err(self.input.corrupt(
+                        0,
+                        format!("the file ends within a record ({rest} bytes of it are there): it was cut"),
+                    )),
+                };
+            }
+            if full {
+                return Err(self.input.corrupt(0, "a record without end"));
+            }
+            self.input.fill();
+        }
+        Ok(())
+    }
+}
+
+impl<D: Decode> Source for Stream<D> {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        batch.clear();
+        batch.first = self.given;
+        if self.done {
+            return Ok(false);
+        }
+        let result = self.decode_batch(batch);
+        self.rows.cut();
+        if let Err(error) = result {
+            self.done = true;
+            if !self.keep_going {
+                return Err(error);
+            }
+            self.warnings.push(format!("{error}; kept what came before"));
+        }
+        if self.done {
+            self.rows.finish(batch);
+            self.warnings.extend(self.decode.warnings());
+        }
+        self.given += batch.len() as u64;
+        Ok(!batch.is_empty())
+    }
+
+    fn digest(&self) -> Option<String> {
+        self.done.then(|| hex(&self.input.digest()))
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}

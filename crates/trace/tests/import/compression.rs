@@ -1,0 +1,131 @@
+//! One text under every compression, whole and damaged.
+
+use std::io::Write;
+
+use trace::import::Options;
+
+use crate::support::*;
+use crate::zip;
+
+fn text() -> Vec<u8> {
+    let mut random = Random(1);
+    let mut text = String::new();
+    for i in 0..20_000 {
+        text += &format!("I  {:08x},4\n L {:08x},8\n", 0x40_0000 + 4 * i, random.below(1 << 40));
+    }
+    text.into_bytes()
+}
+
+/// `text` compressed by every codec, in two parts one after the other where that is allowed.
+fn packed(text: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+    let mut all = Vec::new();
+    // The parts join in the middle of a line.
+    for parts in [vec![text], vec![&text[..1001], &text[1001..]]] {
+        let join =
+            |pack: &dyn Fn(&[u8]) -> Vec<u8>| parts.iter().flat_map(|part| pack(part)).collect();
+        let gzip = |part: &[u8]| {
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(part).unwrap();
+            encoder.finish().unwrap()
+        };
+        let xz = |part: &[u8]| {
+            let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
+            encoder.write_all(part).unwrap();
+            encoder.finish().unwrap()
+        };
+        let bzip2 = |part: &[u8]| {
+            let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+            encoder.write_all(part).unwrap();
+            encoder.finish().unwrap()
+        };
+        let zstd = |part: &[u8]| {
+            let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+            encoder.include_checksum(true).unwrap();
+            encoder.write_all(part).unwrap();
+            encoder.finish().unwrap()
+        };
+        let lz4 = |part: &[u8]| {
+            let info = lz4_flex::frame::FrameInfo::new()
+                .block_size(lz4_flex::frame::BlockSize::Max64KB)
+                .content_checksum(true)
+                .block_checksums(true);
+            let mut encoder = lz4_flex::frame::FrameEncoder::with_frame_info(info, Vec::new());
+            encoder.write_all(part).unwrap();
+            encoder.finish().unwrap()
+        };
+        let snappy = |part: &[u8]| {
+            let mut encoder = snap::write::FrameEncoder::new(Vec::new());
+            encoder.write_all(part).unwrap();
+            encoder.into_inner().unwrap()
+        };
+        all.extend([
+            ("gzip", join(&gzip)),
+            ("xz", join(&xz)),
+            ("bzip2", join(&bzip2)),
+            ("zstd", join(&zstd)),
+            ("lz4", join(&lz4)),
+            ("snappy", join(&snappy)),
+            ("zip", zip::archive(&parts, zip::Lengths::Known)),
+        ]);
+    }
+    all
+}
+
+#[test]
+fn every_compression_gives_the_same_rows() {
+    let text = text();
+    let plain = import(&text, &Options::default()).unwrap();
+    assert_eq!(plain.rows.len(), 20_000 + 40);
+    for (name, bytes) in packed(&text) {
+        let given = import(&bytes, &Options::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        same(&given.rows, &plain.rows, name);
+        assert_ne!(given.digest, plain.digest, "{name}: the digest is of the file as it is");
+        assert_eq!(given.digest.unwrap().len(), 64);
+    }
+}
+
+/// A cut file never passes for a whole one, and what is whole before the cut is kept.
+#[test]
+fn cut_files_are_refused_or_kept_as_far_as_they_go() {
+    let text = text();
+    let plain = import(&text, &Options::default()).unwrap();
+    for (name, bytes) in packed(&text) {
+        // A zip without its directory has lost nothing but its end.
+        let tail = if name == "zip" { 3 + 46 + 22 } else { 3 };
+        for length in [bytes.len() / 2, bytes.len() - tail] {
+            let cut = &bytes[..length];
+            let error = match import(cut, &Options::default()) {
+                Ok(_) => panic!("{name} cut to {length} of {} was accepted", bytes.len()),
+                Err(error) => error.to_string(),
+            };
+            assert!(error.contains("cut") || error.contains("damaged"), "{name}: {error}");
+            let keep = Options { keep_going: true, ..Options::default() };
+            let Ok(kept) = import(cut, &keep) else {
+                // One block of bzip2 holds all of this text, so that half of it gives nothing.
+                assert!(name == "bzip2" && length == bytes.len() / 2, "{name}: nothing was kept");
+                continue;
+            };
+            assert!(!kept.warnings.is_empty(), "{name}");
+            let data = kept.data();
+            same(&data, &plain.data()[..data.len()], name);
+        }
+    }
+}
+
+/// A flipped bit gives an error or what the file held, for a decoder without checksum too.
+#[test]
+fn flipped_bits_never_panic() {
+    let text = &text()[..4000];
+    for (name, bytes) in packed(text) {
+        let mut silent = 0;
+        let positions = (0..bytes.len()).step_by(1 + bytes.len() / 300);
+        let count = positions.clone().count();
+        for position in positions {
+            let mut bytes = bytes.clone();
+            bytes[position] ^= 1 << (position % 8);
+            silent += usize::from(import(&bytes, &Options::default()).is_ok());
+        }
+        assert!(silent * 8 < count, "{name}: {silent} of {count} went unnoticed");
+    }
+}

@@ -1,0 +1,132 @@
+use trace::Event;
+use trace::import::{ColumnSource, Columns, Options};
+
+use crate::support::*;
+
+fn named(pairs: &[(&str, &str)]) -> Options {
+    let columns = pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
+    Options { columns, ..Options::default() }
+}
+
+#[test]
+fn only_addresses_are_needed() {
+    let given = import(b"addr\n0x10\n17\n\n0xfFfFfFfFfFfFfFfF", &Options::default()).unwrap();
+    assert_eq!(given.rows, [(0, L, 16, 1, 0), (0, L, 17, 1, 0), (0, L, u64::MAX, 1, 0)]);
+    assert!(given.paddr.is_empty() && given.events.is_empty());
+}
+
+#[test]
+fn every_column_is_taken_in_any_order_and_others_are_left_out() {
+    let text = b"\xef\xbb\xbf\"kind\"; size;what ;addr;thread;paddr;instrs\r\n\
+        fetch;4;x;0x1000;77;0x9000;3\r\n\
+        \"load\";8;y;0x2000;77;0;0\r\n\
+        2;16383;;0x3000;70;0xb000;70000\r\n";
+    let given = import(text, &Options::default()).unwrap();
+    assert_eq!(
+        given.rows,
+        [(0, F, 0x1000, 4, 3), (0, L, 0x2000, 8, 0), (1, S, 0x3000, 16383, 65535)]
+    );
+    assert_eq!(given.paddr, [0x9000, 0, 0xb000]);
+    assert_eq!(
+        given.events,
+        [
+            (0, 0, Event::ThreadStart { tid: 77 }),
+            (2, 1, Event::ThreadStart { tid: 70 }),
+            (2, 1, Event::Gap { accesses: 0, instructions: 70000 - 65535 }),
+        ]
+    );
+}
+
+#[test]
+fn columns_may_have_other_names() {
+    let given =
+        import(b"vaddr\trw\n0x10\tstore\n", &named(&[("addr", "vaddr"), ("kind", "rw")])).unwrap();
+    assert_eq!(given.rows, [(0, S, 16, 1, 0)]);
+}
+
+#[test]
+fn fetches_without_counts_are_an_instruction_each() {
+    let given = import(b"addr,kind\n1,0\n2,1\n3,0\n", &Options::default()).unwrap();
+    assert_eq!(given.instructions(), 2);
+}
+
+#[test]
+fn wrong_tables_are_refused_with_line_and_byte() {
+    let no = Options::default();
+    for (text, part, at) in [
+        ("vaddr,size\n1,2\n", "`addr`; the first line names vaddr, size", 0),
+        ("addr,size,addr\n1,2,3\n", "two columns are `addr`", 0),
+        ("addr,size\n1,2\n5\n", "line 3: fewer fields", 14),
+        ("addr,size\n1,2\n5,6,7\n", "line 3: more fields", 18),
+        ("addr,size\n1,\n", "line 2: `` is no number", 12),
+        ("addr,size\n1,0\n", "line 2: size 0", 10),
+        ("addr,size\n1,16384\n", "line 2: size 16384", 10),
+        ("addr,kind\n1,jump\n", "line 2: `jump` is none of fetch, load, store", 12),
+        ("addr,kind\n1,3\n", "kind 3", 10),
+        ("addr\n0x12345678901234567\n", "is no number", 5),
+        ("addr\n-1\n", "is no number", 5),
+    ] {
+        assert_eq!(refused(text.as_bytes(), &no, part), Some(at), "{text:?}");
+    }
+    refused(b"addr\n1\n", &named(&[("size", "bytes")]), "--column size=bytes");
+    refused(b"addr\n1\n", &named(&[("length", "bytes")]), "the columns of a trace are addr, size");
+}
+
+#[test]
+fn what_is_whole_before_a_wrong_line_is_kept_if_asked() {
+    let keep = Options { keep_going: true, ..Options::default() };
+    let given = import(b"addr\n1\n2\nx\n3\n", &keep).unwrap();
+    assert_eq!(given.rows, [(0, L, 1, 1, 0), (0, L, 2, 1, 0)]);
+    assert!(given.warnings[0].contains("line 4"), "{:?}", given.warnings);
+}
+
+#[test]
+fn columns_from_outside_give_the_same_rows_in_any_portions() {
+    seeded(4, |random| {
+        let count = 200_000;
+        let column = |random: &mut Random, bound: u64| -> Vec<u64> {
+            (0..count).map(|_| random.below(bound)).collect()
+        };
+        let addr = column(random, u64::MAX);
+        let size: Vec<u64> = column(random, 64).iter().map(|size| size + 1).collect();
+        let (kind, thread) = (column(random, 3), column(random, 4));
+        let (paddr, instrs) = (column(random, 1 << 40), column(random, 9));
+        let mut text = "addr,size,kind,thread,paddr,instrs\n".to_owned();
+        for i in 0..count {
+            let (a, s, k, t, p, n) = (addr[i], size[i], kind[i], thread[i], paddr[i], instrs[i]);
+            text += &format!("{a:#x},{s},{k},{t},{p},{n}\n");
+        }
+        let mut at = 0;
+        let seed = random.next();
+        let mut portions = Random(seed);
+        let mut source = ColumnSource::new("parquet", true, || {
+            let end = count.min(at + portions.below(100_000) as usize);
+            let part = |column: &[u64]| column[at..end].to_vec();
+            let columns = Columns {
+                addr: part(&addr),
+                size: part(&size),
+                kind: part(&kind),
+                thread: part(&thread),
+                paddr: part(&paddr),
+                instrs: part(&instrs),
+            };
+            let done = at == count;
+            at = end;
+            Ok((!done).then_some(columns))
+        });
+        let (columns, csv) =
+            (drain(&mut source).unwrap(), import(text.as_bytes(), &Options::default()).unwrap());
+        assert_eq!(columns.rows.len(), count);
+        same(&columns.rows, &csv.rows, "rows");
+        same(&columns.paddr, &csv.paddr, "physical addresses");
+        same(&columns.events, &csv.events, "events");
+    });
+}
+
+#[test]
+fn columns_of_different_lengths_are_refused() {
+    let mut given = Some(Columns { addr: vec![1, 2], size: vec![8], ..Columns::default() });
+    let mut source = ColumnSource::new("parquet", false, || Ok(given.take()));
+    let error = drain(&mut source).unwrap_err().to_string();
+    assert!(error.contains("`size` has 1 rows and `addr` has 2"), "{error}");
+}

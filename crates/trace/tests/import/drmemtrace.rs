@@ -1,0 +1,594 @@
+use trace::Event;
+use trace::import::{Fetches, Format, Interleave, Options, open};
+
+use crate::sniffing::Folder;
+use crate::support::*;
+use crate::zip;
+
+/// type 2 | size 2 | addr 8
+fn record(kind: u16, size: u16, addr: u64) -> Vec<u8> {
+    [&kind.to_le_bytes()[..], &size.to_le_bytes(), &addr.to_le_bytes()].concat()
+}
+
+fn marker(which: u16, value: u64) -> Vec<u8> {
+    record(28, which, value)
+}
+
+fn instr(pc: u64, bytes: u16) -> Vec<u8> {
+    record(10, bytes, pc)
+}
+
+fn load(addr: u64, bytes: u16) -> Vec<u8> {
+    record(0, bytes, addr)
+}
+
+fn store(addr: u64, bytes: u16) -> Vec<u8> {
+    record(1, bytes, addr)
+}
+
+/// The records that a file of version 7 of an x86-64 program starts with.
+fn header(tid: u64, pid: u64) -> Vec<u8> {
+    [
+        record(25, 0, 7),
+        marker(12, 7),
+        marker(9, 0x40 | 0x200 | 0x400),
+        record(22, 4, tid),
+        record(24, 4, pid),
+        marker(10, 64),
+        marker(20, 10_000_000),
+        marker(18, 4096),
+    ]
+    .concat()
+}
+
+fn time(stamp: u64) -> Vec<u8> {
+    [marker(2, stamp), marker(3, 0)].concat()
+}
+
+fn end(tid: u64) -> Vec<u8> {
+    [record(23, 4, tid), record(26, 0, 0)].concat()
+}
+
+/// A file of one thread around `records`.
+fn file(records: &[Vec<u8>]) -> Vec<u8> {
+    [header(5, 5), time(100), records.concat(), end(5)].concat()
+}
+
+fn read(bytes: &[u8]) -> Given {
+    import(bytes, &Options::default()).unwrap()
+}
+
+const START: (u64, u32, Event) = (0, 0, Event::ThreadStart { tid: 5 });
+
+#[test]
+fn a_thread_is_read_from_its_header_to_its_end() {
+    let bytes = file(&[
+        record(47, 4, 0x1234),
+        instr(0x1000, 4),
+        load(0x7f00_0000_1000, 8),
+        record(47, 3, 0x99),
+        record(48, 3, 0x1004),
+        store(0x7f00_0000_2000, 64),
+        instr(0x1007, 2),
+        record(29, 2, 0x1007),
+        load(0x10, 0),
+        record(14, 5, 0x1009),
+        store(0x20, 8),
+        instr(0x4000, 1),
+    ]);
+    let given = read(&bytes);
+    assert_eq!(
+        given.rows,
+        [
+            (0, F, 0x1000, 7, 1),
+            (0, L, 0x7f00_0000_1000, 8, 0),
+            (0, S, 0x7f00_0000_2000, 64, 1),
+            (0, F, 0x1007, 7, 1),
+            (0, L, 0x10, 1, 0),
+            (0, S, 0x20, 8, 1),
+            (0, F, 0x4000, 1, 1),
+        ]
+    );
+    assert_eq!(given.events, [START, (7, 0, Event::ThreadEnd)]);
+    assert!(given.warnings.is_empty() && given.paddr.is_empty());
+}
+
+#[test]
+fn no_fetch_is_counted_that_did_not_happen() {
+    let bytes = file(&[
+        instr(0x1000, 2),
+        // Repeated: not fetched again.
+        record(29, 2, 0x1000),
+        record(30, 2, 0x1000),
+        // Not known to be a repetition: it is another instruction.
+        record(30, 2, 0x1002),
+        // A filter dropped the fetch.
+        instr(0x1004, 0),
+        load(0x10, 8),
+        // Prefetches, flushes, the rest.
+        record(2, 1, 0x50),
+        record(9, 1, 0x50),
+        record(27, 1, 0x50),
+        record(32, 1, 0x50),
+        record(46, 1, 0x50),
+        record(18, 1, 0x50),
+        record(21, 1, 0x50),
+        marker(29, 0x1000),
+        marker(0, 1),
+        marker(46, 0),
+        marker(1000, 3),
+    ]);
+    let single = Options { fetches: Fetches::Instructions, ..Options::default() };
+    let given = import(&bytes, &single).unwrap();
+    assert_eq!(given.rows, [(0, F, 0x1000, 2, 1), (0, F, 0x1002, 2, 1), (0, L, 0x10, 8, 0)]);
+    assert_eq!(given.warnings, ["5 prefetches are no accesses of the program and were left out"]);
+}
+
+#[test]
+fn a_bundle_is_several_instructions() {
+    let bytes = file(&[instr(0x1000, 2), record(17, 3, 0x05_04_03), load(0x10, 8)]);
+    let given = read(&bytes);
+    assert_eq!(given.rows, [(0, F, 0x1000, 14, 1), (0, L, 0x10, 8, 3)]);
+    let single = Options { fetches: Fetches::Instructions, ..Options::default() };
+    let rows = import(&bytes, &single).unwrap().rows;
+    assert_eq!(
+        rows[..4].iter().map(|r| (r.2, r.3)).collect::<Vec<_>>(),
+        [(0x1000, 2), (0x1002, 3), (0x1005, 4), (0x1009, 5)]
+    );
+    refused(&file(&[record(17, 9, 0)]), &Options::default(), "a bundle of 9");
+}
+
+#[test]
+fn memory_calls_become_events() {
+    const CALL: u64 = 1 << 32;
+    let call = |number: u64, args: &[u64], result: u64| -> Vec<u8> {
+        let mut bytes = [marker(25, number), marker(4, CALL + number)].concat();
+        args.iter().for_each(|&arg| bytes.extend(marker(6, arg)));
+        bytes.extend(
+            [marker(2, 100), marker(3, 0), marker(4, CALL + number), marker(7, result)].concat(),
+        );
+        bytes
+    };
+    let bytes = file(&[
+        instr(0x1000, 2),
+        call(9, &[0, 0x2000, 3, 0x22, u64::MAX, 0], 0x7f00_0000_0000),
+        call(10, &[0x7f00_0000_0000, 0x1000, 1], 0),
+        call(11, &[0x7f00_0000_0000, 0x1000], 0),
+        // It failed: the errno stands behind the result.
+        call(11, &[1, 0x1000], 0),
+        marker(30, 22),
+        call(12, &[0], 0x55_0000),
+        call(25, &[0x1000, 0x1000, 0x2000, 1, 0], 0x9000),
+        call(28, &[0x1000, 0x1000, 14], 0),
+        call(56, &[0x1_0000, 0x7000], 6),
+        call(56, &[17, 0], 7),
+        // Of another function, and with too few arguments.
+        [marker(4, 9), marker(6, 1), marker(4, 9), marker(7, 1)].concat(),
+        call(9, &[0], 0x1000),
+        call(0, &[3, 0x1000, 10], 10),
+        [marker(4, CALL + 231), marker(6, 3)].concat(),
+    ]);
+    let given = read(&bytes);
+    let events: Vec<Event> = given.events.iter().map(|(_, _, event)| event.clone()).collect();
+    let a = 0x7f00_0000_0000;
+    assert_eq!(
+        events,
+        [
+            Event::ThreadStart { tid: 5 },
+            Event::Mmap {
+                addr: 0,
+                bytes: 0x2000,
+                prot: 3,
+                flags: 0x22,
+                fd: -1,
+                offset: 0,
+                path: None,
+                result: a as i64
+            },
+            Event::Mprotect { addr: a, bytes: 0x1000, prot: 1, result: 0 },
+            Event::Munmap { addr: a, bytes: 0x1000, result: 0 },
+            Event::Munmap { addr: 1, bytes: 0x1000, result: -22 },
+            Event::Brk { addr: 0, result: 0x55_0000 },
+            Event::Mremap {
+                addr: 0x1000,
+                old_bytes: 0x1000,
+                new_bytes: 0x2000,
+                flags: 1,
+                new_addr: 0,
+                result: 0x9000
+            },
+            Event::Madvise { addr: 0x1000, bytes: 0x1000, advice: 14, result: 0 },
+            Event::Clone { flags: 0x1_0000, stack: 0x7000, result: 6 },
+            Event::Fork { result: 7 },
+            Event::Exit { status: 3, group: true },
+            Event::ThreadEnd,
+        ]
+    );
+    assert_eq!(given.warnings, ["1 calls were recorded with too few arguments and were left out"]);
+}
+
+#[test]
+fn old_tracers_told_only_success() {
+    const CALL: u64 = 1 << 32;
+    let call = |number: u64, args: &[u64], result: u64| -> Vec<u8> {
+        let mut bytes = marker(4, CALL + number);
+        args.iter().for_each(|&arg| bytes.extend(marker(6, arg)));
+        bytes.extend([marker(4, CALL + number), marker(7, result)].concat());
+        bytes
+    };
+    let given = read(&file(&[
+        instr(0x1000, 2),
+        call(9, &[0x5000, 0x2000, 3, 0x32, 0, 0], 1),
+        call(11, &[0x5000, 0x1000], 1),
+        call(11, &[0x5000, 0x1000], 0),
+        call(9, &[0, 0x2000, 3, 0x22, 0, 0], 1),
+    ]));
+    let results: Vec<i64> = given
+        .events
+        .iter()
+        .filter_map(|(_, _, event)| match event {
+            Event::Mmap { result, .. } | Event::Munmap { result, .. } => Some(*result),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(results, [0x5000, 0, -22]);
+    assert_eq!(given.warnings.len(), 1);
+}
+
+#[test]
+fn what_a_chunk_repeats_is_dropped() {
+    let again =
+        [marker(21, 0), marker(22, 3), marker(2, 100), marker(3, 0), record(47, 2, 1)].concat();
+    let given = read(&file(&[instr(0x1000, 2), again, instr(0x1002, 2), load(0x10, 8)]));
+    assert_eq!(given.rows, [(0, F, 0x1000, 4, 1), (0, L, 0x10, 8, 1)]);
+}
+
+#[test]
+fn physical_addresses_are_kept_where_they_are_known() {
+    let bytes = file(&[
+        instr(0x1000, 4),
+        load(0x7008, 8),
+        [marker(15, 0x9_0000), marker(17, 0x7000)].concat(),
+        load(0x7010, 8),
+        load(0x8010, 8),
+        [marker(15, 0xa_0123), marker(17, 0x7456)].concat(),
+        store(0x7018, 8),
+        marker(16, 0x7000),
+        store(0x7020, 8),
+    ]);
+    let given = read(&bytes);
+    assert_eq!(given.rows.len(), 6);
+    assert_eq!(given.paddr, [0, 0, 0x9_0010, 0, 0xa_0018, 0]);
+}
+
+#[test]
+fn pages_may_be_listed_beside_the_trace() {
+    let folder = Folder::new("v2p");
+    let trace = folder.write("x.trace", &file(&[instr(0x1000, 4), load(0x20_1234, 8)]));
+    let text = "page_size: 0x1000\nbytes_mapped: 8192 page_count: 2\n\
+        address_mapping { physical_address: 0x5000 } # the page at 0\n\
+        address_mapping {\n  virtual_address: 0x201000\n  physical_address: 24576\n}\n";
+    let v2p = folder.write("v2p.textproto", text.as_bytes());
+    let given =
+        |spec: &str, options: &Options| drain(open(spec, options).unwrap().as_mut()).unwrap();
+    let named = Options { v2p: Some(v2p.clone().into()), ..Options::default() };
+    assert_eq!(given(&trace, &named).paddr, [0, 0x6234]);
+    assert_eq!(given(&folder.0.display().to_string(), &Options::default()).paddr, [0, 0x6234]);
+    for (text, part) in [
+        (
+            "page_size: 4096\naddress_mapping {\n virtual_address: x\n",
+            "`virtual_address` without a number",
+        ),
+        ("page_size: 3\n", "no power of two"),
+        ("address_mapping { }\n", "no page_size"),
+        ("page_size: 4096\naddress_mapping {\n", "was cut"),
+        ("size: 4096\n", "unknown key `size`"),
+        ("address_mapping virtual_address\n", "without its brace"),
+    ] {
+        folder.write("v2p.textproto", text.as_bytes());
+        let error = open(&trace, &named).err().unwrap().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+/// Two threads of one process and one of another, by time.
+fn three_threads(folder: &Folder, ties: bool) {
+    let piece = |pc: u64| [instr(pc, 4), load(pc << 8, 8)].concat();
+    let at = |time: u64| if ties { 100 } else { time };
+    let one = [
+        header(5, 5),
+        time(100),
+        piece(0x1000),
+        time(at(130)),
+        piece(0x1100),
+        time(at(140)),
+        piece(0x1200),
+        end(5),
+    ];
+    let two = [header(6, 5), time(at(110)), piece(0x2000), time(at(160)), piece(0x2100), end(6)];
+    let three = [header(9, 9), time(at(120)), piece(0x3000), time(at(135)), piece(0x3100), end(9)];
+    folder.write("trace/a.5.trace.zip", &zip::archive(&[&one.concat()], zip::Lengths::Known));
+    folder.write("trace/a.6.trace", &two.concat());
+    folder.write("trace/b.9.trace", &three.concat());
+    folder.write("trace/encodings.bin", b"other");
+}
+
+fn fetched(given: &Given) -> Vec<(u32, u64)> {
+    given.rows.iter().filter(|row| row.1 == F).map(|row| (row.0, row.2)).collect()
+}
+
+#[test]
+fn threads_are_interleaved_by_time() {
+    let folder = Folder::new("interleaved");
+    three_threads(&folder, false);
+    let spec = folder.0.display().to_string();
+    let given = drain(open(&spec, &Options::default()).unwrap().as_mut()).unwrap();
+    assert_eq!(
+        fetched(&given),
+        [(0, 0x1000), (1, 0x2000), (2, 0x3000), (0, 0x1100), (2, 0x3100), (0, 0x1200), (1, 0x2100)]
+    );
+    let switches: Vec<(u64, u32)> = given
+        .events
+        .iter()
+        .filter_map(|(at, _, event)| match event {
+            Event::Switch { space } => Some((*at, *space)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(switches, [(4, 1), (6, 0), (8, 1), (10, 0)]);
+    assert_eq!(given.instructions(), 7);
+    // The folder's own folder is as good as the folder.
+    let below = folder.0.join("trace").display().to_string();
+    let again = drain(open(&below, &Options::default()).unwrap().as_mut()).unwrap();
+    assert_eq!(again, given);
+}
+
+fn entry(tid: u64, time: u64, start: u64) -> Vec<u8> {
+    [tid, time, 0, start].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+#[test]
+fn a_schedule_decides_between_segments_of_one_time() {
+    use std::io::Write;
+    let folder = Folder::new("scheduled");
+    three_threads(&folder, true);
+    let options = Options { interleave: Interleave::Schedule, ..Options::default() };
+    let spec = folder.0.display().to_string();
+    let message = || open(&spec, &options).err().unwrap().to_string();
+    assert!(message().contains("no schedule in the folder"), "{}", message());
+
+    let schedule = [entry(9, 100, 0), entry(6, 100, 0), entry(5, 100, 0)].concat();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&schedule).unwrap();
+    folder.write("trace/serial_schedule.bin.gz", &gzip.finish().unwrap());
+    let given = drain(open(&spec, &options).unwrap().as_mut()).unwrap();
+    let order: Vec<u64> = fetched(&given).iter().map(|(_, pc)| *pc).collect();
+    assert_eq!(order, [0x3000, 0x3100, 0x2000, 0x2100, 0x1000, 0x1100, 0x1200]);
+    assert!(given.warnings.is_empty());
+
+    // What the schedule does not mention comes at the end, and that is said.
+    folder.write("trace/serial_schedule.bin.gz", &entry(6, 100, 0));
+    let given = drain(open(&spec, &options).unwrap().as_mut()).unwrap();
+    let order: Vec<u64> = fetched(&given).iter().map(|(_, pc)| *pc).collect();
+    assert_eq!(order, [0x2000, 0x2100, 0x1000, 0x1100, 0x1200, 0x3000, 0x3100]);
+    assert!(given.warnings[0].contains("the schedule ends before"), "{:?}", given.warnings);
+
+    for (bytes, part) in [
+        (entry(77, 100, 0), "names thread 77"),
+        (entry(6, 100, 0)[..31].to_vec(), "within an entry"),
+    ] {
+        folder.write("trace/serial_schedule.bin.gz", &bytes);
+        let error =
+            open(&spec, &options).and_then(|mut source| drain(source.as_mut())).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
+
+    // The processors' schedules, a member each, are put into one order.
+    std::fs::remove_file(folder.0.join("trace/serial_schedule.bin.gz")).unwrap();
+    let members = [&entry(6, 99, 0)[..], &[entry(5, 98, 0), entry(9, 100, 0)].concat()];
+    folder.write("trace/cpu_schedule.bin.zip", &zip::archive(&members, zip::Lengths::Known));
+    let given = drain(open(&spec, &options).unwrap().as_mut()).unwrap();
+    assert_eq!(given.rows.len(), 14);
+}
+
+#[test]
+fn a_processors_file_changes_threads_on_the_way() {
+    let switch =
+        |tid: u64, pid: u64| [record(25, 0, 7), record(22, 4, tid), record(24, 4, pid)].concat();
+    let bytes = [
+        header(5, 5),
+        time(100),
+        instr(0x1000, 4),
+        switch(6, 5),
+        time(110),
+        instr(0x1004, 4),
+        load(0x10, 8),
+        record(26, 0, 0),
+        switch(5, 5),
+        time(120),
+        load(0x20, 8),
+        switch(9, 9),
+        instr(0x1008, 4),
+        record(26, 0, 0),
+    ]
+    .concat();
+    let given = read(&bytes);
+    assert_eq!(
+        given.rows,
+        [
+            (0, F, 0x1000, 4, 1),
+            (1, F, 0x1004, 4, 1),
+            (1, L, 0x10, 8, 0),
+            (0, L, 0x20, 8, 0),
+            (2, F, 0x1008, 4, 1),
+        ]
+    );
+    assert_eq!(
+        given.events,
+        [
+            START,
+            (1, 1, Event::ThreadStart { tid: 6 }),
+            (4, 2, Event::Switch { space: 1 }),
+            (4, 2, Event::ThreadStart { tid: 9 }),
+        ]
+    );
+}
+
+#[test]
+fn windows_are_gaps() {
+    let given = read(&file(&[
+        marker(14, 0),
+        instr(0x1000, 4),
+        marker(14, 1),
+        marker(14, 1),
+        instr(0x1004, 4),
+    ]));
+    assert_eq!(given.events[1], (1, 0, Event::Gap { accesses: 0, instructions: 0 }));
+    assert_eq!(given.events.len(), 3);
+    assert_eq!(given.count(F), 2);
+}
+
+#[test]
+fn a_file_without_times_is_one_segment() {
+    let given = read(&[header(5, 5), instr(0x1000, 4), record(49, 2, 0x1004), end(5)].concat());
+    assert_eq!(given.rows, [(0, F, 0x1000, 6, 1)]);
+    assert_eq!(given.instructions(), 2);
+    assert_eq!(read(&[header(5, 5), record(48, 2, 0x1004), end(5)].concat()).rows.len(), 1);
+}
+
+#[test]
+fn what_the_header_says_is_told() {
+    let bits = |bits: u64| {
+        let bytes = [
+            record(25, 0, 7),
+            marker(9, bits),
+            marker(18, 65536),
+            record(22, 4, 5),
+            instr(0x1000, 4),
+            end(5),
+        ]
+        .concat();
+        let source = trace::import::from_reader(
+            "t",
+            Box::new(std::io::Cursor::new(bytes)),
+            &Options::default(),
+        )
+        .unwrap();
+        source.header().clone()
+    };
+    assert_eq!(bits(0x40).arch, trace::Arch::X86_64);
+    assert_eq!(bits(0x8).arch, trace::Arch::Aarch64);
+    assert_eq!((bits(0).page_bytes, bits(0).notes.len()), (65536, 0));
+    assert!(bits(0x180).notes.iter().all(|note| note.contains("small cache")));
+    assert_eq!(bits(0x180).notes.len(), 2);
+}
+
+#[test]
+fn wrong_files_are_refused_with_their_place() {
+    let no = Options::default();
+    let good = file(&[instr(0x1000, 4), load(0x10, 8)]);
+    let keep = Options { keep_going: true, ..Options::default() };
+    for (bytes, part, at) in [
+        ([record(25, 0, 1), marker(12, 1)].concat(), "version 1", 0),
+        (
+            [record(25, 0, 8), marker(12, 8)].concat(),
+            "version 8 of DynamoRIO's format; versions 2 to 7",
+            0,
+        ),
+        (good[..good.len() - 12].to_vec(), "no end: it was cut", 156),
+        (good[..good.len() - 5].to_vec(), "7 of 12 bytes", 156),
+        (file(&[record(50, 0, 0)]), "a record of type 50", 120),
+        (file(&[marker(18, 5000)]), "a page of 5000 bytes", 120),
+    ] {
+        assert_eq!(refused(&bytes, &no, part), Some(at), "{part}");
+        // What came before stays, in a trace that has a header.
+        let kept = import(&bytes, &keep).unwrap();
+        assert_eq!(kept.warnings.len(), 1);
+        assert!(
+            kept.warnings[0].contains(part) && kept.warnings[0].ends_with("kept what came before")
+        );
+    }
+    let kept = import(&good[..good.len() - 5], &keep).unwrap();
+    assert_eq!(kept.rows, [(0, F, 0x1000, 4, 1), (0, L, 0x10, 8, 0)]);
+    let named = Options { format: Some(Format::DrMemTrace), ..Options::default() };
+    refused(&good[12..], &named, "no header of a DynamoRIO trace");
+}
+
+/// One damaged file of several does not lose the others.
+#[test]
+fn the_whole_files_are_kept_beside_a_damaged_one() {
+    let folder = Folder::new("damaged");
+    three_threads(&folder, false);
+    let path = folder.0.join("trace/a.6.trace");
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() - 30]).unwrap();
+    let spec = folder.0.display().to_string();
+    let read =
+        |options: &Options| open(&spec, options).and_then(|mut source| drain(source.as_mut()));
+    let error = read(&Options::default()).unwrap_err().to_string();
+    assert!(error.contains("a.6.trace"), "{error}");
+    let kept = read(&Options { keep_going: true, ..Options::default() }).unwrap();
+    assert_eq!(kept.count(F), 7);
+    assert_eq!(kept.warnings.len(), 1);
+}
+
+/// Random records of several threads over several batches, and an obviously correct reading.
+#[test]
+fn what_was_written_comes_out() {
+    seeded(3, |random| {
+        let folder = Folder::new("model");
+        let threads = 1 + random.below(4);
+        // Rows by time: (time, thread) gives the rows of one segment.
+        let mut segments: Vec<(u64, u64, Vec<Row>)> = Vec::new();
+        for thread in 0..threads {
+            let mut bytes = header(100 + thread, 1);
+            let (mut now, mut pc) = (1000 + thread, 0x40_0000);
+            for _ in 0..40 {
+                bytes.extend(time(now));
+                let mut rows = Vec::new();
+                for _ in 0..random.below(3000) {
+                    let (addr, size) = (random.next() >> 17, 1 + random.below(64));
+                    match random.below(3) {
+                        0 => {
+                            pc = if random.below(4) == 0 { addr } else { pc + 4 };
+                            let kind = if random.below(6) == 0 { 48 } else { 10 };
+                            bytes.extend(record(kind, 4, pc));
+                            rows.push((thread as u32, F, pc, 4, 1));
+                        }
+                        1 => {
+                            bytes.extend(load(addr, size as u16));
+                            rows.push((thread as u32, L, addr, size as u32, 0));
+                        }
+                        _ => {
+                            bytes.extend(store(addr, size as u16));
+                            rows.push((thread as u32, S, addr, size as u32, 0));
+                        }
+                    }
+                }
+                segments.push((now, thread, rows));
+                now += threads * (1 + random.below(50));
+            }
+            bytes.extend(end(100 + thread));
+            folder.write(&format!("t{thread}.trace"), &bytes);
+        }
+        segments.sort_by_key(|&(time, thread, _)| (time, thread));
+        let mut expected: Vec<Row> = segments.into_iter().flat_map(|(_, _, rows)| rows).collect();
+        // Threads are numbered as their rows appear.
+        let mut order: Vec<u32> = Vec::new();
+        for row in &mut expected {
+            let known = order.iter().position(|&thread| thread == row.0);
+            row.0 = known.unwrap_or_else(|| {
+                order.push(row.0);
+                order.len() - 1
+            }) as u32;
+        }
+        let single = Options { fetches: Fetches::Instructions, ..Options::default() };
+        let spec = folder.0.display().to_string();
+        let given = drain(open(&spec, &single).unwrap().as_mut()).unwrap();
+        same(&given.rows, &expected, "rows");
+        let blocks = drain(open(&spec, &Options::default()).unwrap().as_mut()).unwrap();
+        same(&blocks.data(), &given.data(), "accesses");
+        assert_eq!(blocks.instructions(), given.instructions());
+        assert!(blocks.count(F) < given.count(F));
+    });
+}

@@ -1,0 +1,172 @@
+use trace::import::{Fetches, Options};
+
+use crate::support::*;
+
+const TEXT: &str = "\
+==9902== Lackey, an example Valgrind tool
+==9902==\x20
+I  0401ab70,3
+I  0401ab73,5
+ S 1fff000748,8
+I  0401b770,1
+ M 1fff000740,4
+I  0401b771,7
+ L 0000000000000010,16
+
+==9902== Exit code:       0
+";
+
+#[test]
+fn instructions_that_follow_each_other_are_one_row() {
+    let given = import(TEXT.as_bytes(), &Options::default()).unwrap();
+    assert_eq!(
+        given.rows,
+        [
+            (0, F, 0x401_ab70, 8, 1),
+            (0, S, 0x1f_ff00_0748, 8, 1),
+            (0, F, 0x401_b770, 8, 1),
+            (0, L, 0x1f_ff00_0740, 4, 0),
+            (0, S, 0x1f_ff00_0740, 4, 0),
+            (0, L, 0x10, 16, 1),
+        ]
+    );
+    assert_eq!(given.instructions(), 4);
+    assert!(given.warnings.is_empty() && given.events.is_empty());
+    assert!(given.notes[0].contains("lackey"), "{:?}", given.notes);
+}
+
+#[test]
+fn instructions_can_be_rows_of_their_own_or_none() {
+    let rows =
+        |fetches| import(TEXT.as_bytes(), &Options { fetches, ..Options::default() }).unwrap().rows;
+    assert_eq!(
+        rows(Fetches::Instructions)
+            .iter()
+            .filter(|row| row.1 == F)
+            .map(|row| (row.2, row.3, row.4))
+            .collect::<Vec<_>>(),
+        [(0x401_ab70, 3, 1), (0x401_ab73, 5, 1), (0x401_b770, 1, 1), (0x401_b771, 7, 1)]
+    );
+    assert_eq!(
+        rows(Fetches::None),
+        [
+            (0, S, 0x1f_ff00_0748, 8, 2),
+            (0, L, 0x1f_ff00_0740, 4, 1),
+            (0, S, 0x1f_ff00_0740, 4, 0),
+            (0, L, 0x10, 16, 1),
+        ]
+    );
+}
+
+#[test]
+fn a_last_line_needs_no_end_and_trailing_instructions_are_counted() {
+    let given = import(b"I  1000,4\n L 20,8\nI  1004,4\nI  1008,2", &Options::default()).unwrap();
+    assert_eq!(given.rows, [(0, F, 0x1000, 10, 1), (0, L, 0x20, 8, 0)]);
+    assert_eq!(given.instructions(), 3);
+}
+
+#[test]
+fn foreign_lines_are_an_error_or_left_out() {
+    let text = b"I  1000,4\nhello\n L 20,8\n";
+    assert_eq!(refused(text, &Options::default(), "`hello` is no line of lackey's"), Some(10));
+    let given = import(text, &Options { keep_going: true, ..Options::default() }).unwrap();
+    assert_eq!(given.rows, [(0, F, 0x1000, 4, 1), (0, L, 0x20, 8, 0)]);
+    assert_eq!(given.warnings, ["1 lines are none of lackey's and were left out"]);
+}
+
+#[test]
+fn a_line_without_end_is_an_error() {
+    let mut text = b"I  1000,4\n==".to_vec();
+    text.resize(1 << 20, b'x');
+    assert_eq!(refused(&text, &Options::default(), "a record without end"), Some(10));
+}
+
+/// Random lines, longer than a batch, and an obviously correct reading of them.
+#[test]
+fn what_was_written_comes_out() {
+    seeded(3, |random| {
+        let (mut text, mut expected) = (String::new(), Vec::new());
+        let mut instructions = 0u32;
+        let mut pc = 0x40_0000;
+        for _ in 0..150_000 {
+            let (addr, size) = (random.next() >> 16, 1 << random.below(6));
+            match random.below(4) {
+                0 => {
+                    pc = if random.below(5) == 0 { random.below(1 << 47) } else { pc + 4 };
+                    text += &format!("I  {pc:08x},4\n");
+                    instructions += 1;
+                    expected.push((0, F, pc, 4, 1));
+                    continue;
+                }
+                1 => {
+                    text += &format!(" L {addr:08x},{size}\n");
+                    expected.push((0, L, addr, size, 0));
+                }
+                2 => {
+                    text += &format!(" S {addr:08X},{size}\r\n");
+                    expected.push((0, S, addr, size, 0));
+                }
+                _ => {
+                    text += &format!(" M {addr:016x},{size}\n");
+                    expected.extend([(0, L, addr, size, 0), (0, S, addr, size, 0)]);
+                }
+            }
+        }
+        let bytes = text.as_bytes();
+        let single = Options { fetches: Fetches::Instructions, ..Options::default() };
+        same(&import(bytes, &single).unwrap().rows, &expected, "rows");
+
+        let blocks = import(bytes, &Options::default()).unwrap();
+        assert_eq!(blocks.instructions(), u64::from(instructions));
+        let data: Vec<_> = expected.iter().filter(|row| row.1 != F).copied().collect();
+        let data: Vec<_> = data.iter().map(|r| (r.0, r.1, r.2, r.3)).collect();
+        same(&blocks.data(), &data, "accesses");
+        let bytes_of = |rows: &[Row]| -> u64 {
+            rows.iter().filter(|row| row.1 == F).map(|row| u64::from(row.3)).sum()
+        };
+        assert_eq!(bytes_of(&blocks.rows), bytes_of(&expected));
+        assert!(blocks.count(F) < instructions as usize / 2);
+    });
+}
+
+/// Valgrind itself, where it is installed: its own count of instructions, loads and stores.
+#[test]
+fn the_counts_are_valgrinds_own() {
+    use std::process::Command;
+    let folder = std::env::temp_dir().join(format!("pagewalk-lackey-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (lines, counts) = (folder.join("lines"), folder.join("counts"));
+    let run = |tool: &[&str], log: &std::path::Path| {
+        let status = Command::new("valgrind")
+            .args(["--tool=lackey", "--basic-counts=yes"])
+            .args(tool)
+            .arg(format!("--log-file={}", log.display()))
+            .args(["/bin/sh", "-c", "exit 0"])
+            .status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !run(&["--trace-mem=yes"], &lines) {
+        eprintln!("left out: no Valgrind here");
+        std::fs::remove_dir_all(&folder).unwrap();
+        return;
+    }
+    assert!(run(&["--detailed-counts=yes"], &counts));
+    let given = import(&std::fs::read(&lines).unwrap(), &Options::default()).unwrap();
+    let number = |word: &str| word.replace(',', "").parse::<u64>().ok();
+    let own = std::fs::read_to_string(&lines).unwrap();
+    let own = own.lines().find_map(|line| number(line.split_once("guest instrs:")?.1.trim()));
+    assert_eq!(Some(given.instructions()), own);
+    // The table has a line a type: loads, stores, operations. A few accesses of atomic
+    // instructions are counted there as something else.
+    let (mut loads, mut stores) = (0, 0);
+    for line in std::fs::read_to_string(&counts).unwrap().lines() {
+        let numbers: Vec<u64> = line.split_whitespace().skip(2).filter_map(number).collect();
+        if let [load, store, _] = numbers[..] {
+            (loads, stores) = (loads + load, stores + store);
+        }
+    }
+    for (ours, theirs) in [(given.count(L), loads), (given.count(S), stores)] {
+        assert!(theirs > 1000 && (ours as u64).abs_diff(theirs) * 1000 < theirs, "{ours} {theirs}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

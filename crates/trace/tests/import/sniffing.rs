@@ -1,0 +1,90 @@
+use std::path::PathBuf;
+
+use trace::Error;
+use trace::import::{Format, Options, open};
+
+use crate::support::*;
+
+/// A folder of its own, removed at the end.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Folder {
+        let path =
+            std::env::temp_dir().join(format!("pagewalk-import-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> String {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn what_is_no_trace_is_refused_with_what_to_do() {
+    let no = Options::default();
+    let mut big = vec![0, 25, 0, 8, 0, 0, 0, 0, 0, 0, 0, 6];
+    big.extend([0; 12]);
+    let short: Vec<u8> = [[25u8, 0, 0, 0, 6, 0, 0, 0], [28, 0, 12, 0, 6, 0, 0, 0]].concat();
+    let raw = (6u64 << 61 | 6).to_le_bytes();
+    for (bytes, part) in [
+        (b"".as_slice(), "the file is empty"),
+        (b"PAR1\x15\x04\x15", "pagewalk import parquet"),
+        (&big, "big-endian"),
+        (&short, "32-bit"),
+        (&[raw, raw].concat(), "raw2trace"),
+        (&[7u8; 200], "no known format; name it with --format"),
+        (b"hello, world\n", "--column addr=NAME"),
+        (b"\x1f\x8b", "the gzip data is cut"),
+    ] {
+        refused(bytes, &no, part);
+    }
+    assert!(import(b"I  1000,4\n", &Options { format: Some(Format::DrMemTrace), ..no }).is_err());
+}
+
+#[test]
+fn a_format_can_be_named_before_the_path() {
+    let folder = Folder::new("named");
+    let path = folder.write("a", b"addr\n1\n");
+    let no = Options::default();
+    for spec in [path.clone(), format!("csv:{path}")] {
+        assert_eq!(drain(open(&spec, &no).unwrap().as_mut()).unwrap().rows, [(0, L, 1, 1, 0)]);
+    }
+    let message = |spec: &str, options: &Options| open(spec, options).err().unwrap().to_string();
+    let lackey = Options { format: Some(Format::Lackey), ..Options::default() };
+    assert!(message(&format!("csv:{path}"), &lackey).contains("two formats"));
+    assert!(message("csv:", &no).contains("No such file"));
+    assert!(matches!(open("/nonexistent", &no), Err(Error::Io { .. })));
+    let text = folder.0.display().to_string();
+    assert!(message(&format!("csv:{text}"), &no).contains("a folder, where"));
+    assert!(message(&text, &no).contains("no trace in the folder"));
+    // A file of that very name is meant rather than a format.
+    let odd = folder.write("csv:a", b"addr\n2\n");
+    assert_eq!(drain(open(&odd, &no).unwrap().as_mut()).unwrap().rows, [(0, L, 2, 1, 0)]);
+}
+
+#[test]
+fn errors_and_warnings_come_from_the_thread_that_decodes() {
+    let folder = Folder::new("ahead");
+    let path = folder.write("a", b"addr\n1\nx\n");
+    let error = drain(open(&path, &Options::default()).unwrap().as_mut()).unwrap_err().to_string();
+    assert!(
+        error.contains(&path) && error.contains("line 3") && error.contains("at byte 7"),
+        "{error}"
+    );
+    let keep = Options { keep_going: true, ..Options::default() };
+    let given = drain(open(&path, &keep).unwrap().as_mut()).unwrap();
+    assert_eq!(given.rows, [(0, L, 1, 1, 0)]);
+    assert_eq!((given.warnings.len(), given.digest.unwrap().len()), (1, 64));
+}
