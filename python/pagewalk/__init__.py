@@ -1,0 +1,32 @@
+"""Pagewalk: record what a program does to memory, replay it through a machine, see the cost.
+
+```
+Trace("gzip.pwt") --> Machine("epyc-9005").run(trace) --> Results --> .data  .to_arrow()  .html()
+```
+
+>>> import pagewalk
+>>> trace = pagewalk.Trace("generate:uniform,size=8M,accesses=100k")
+>>> results = pagewalk.Machine("tlb-only").run(trace)
+>>> results.data["tlbs"][0]["lookups"]
+100000
+"""
+
+from pagewalk._native import Error, WorkError
+from pagewalk._native import version as _version
+from pagewalk.machine import Builtin, Machine, Progress, machines
+from pagewalk.results import Results
+from pagewalk.trace import Trace
+
+__version__ = _version()
+
+__all__ = [
+    "Builtin",
+    "Error",
+    "Machine",
+    "Progress",
+    "Results",
+    "Trace",
+    "WorkError",
+    "__version__",
+    "machines",
+]

@@ -1,0 +1,71 @@
+"""The native half: everything that touches accesses one by one.
+
+Every function that can fail raises `Error`, with one line that says what is wrong, where, and
+what to do; `WorkError` where the input was accepted and the work failed later.
+"""
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+
+Progress = Callable[[int, int | None], object]
+Columns = tuple[int, bytes, bytes, bytes, bytes, bytes, bytes | None]
+
+class Error(Exception): ...
+class WorkError(Error): ...
+
+class Batches:
+    """The accesses of a trace in order, as columns."""
+
+    has_paddr: bool
+    def next(self) -> Columns | None:
+        """The next accesses, or `None` at the end.
+
+        Rows, then one buffer a column in native byte order: addr `u64`, size `u16`, kind `u8`
+        (0 fetch, 1 load, 2 store), thread `u32`, instructions `u16`, paddr `u64` or `None`.
+        """
+
+def version() -> str: ...
+def builtin_machines() -> list[tuple[str, str]]: ...
+def trace_header(trace: str) -> tuple[str, int | None, str | None]:
+    """Header as JSON, accesses if known, digest if known."""
+
+def trace_batches(trace: str) -> Batches: ...
+def trace_info(trace: str, progress: Progress | None) -> str: ...
+def generate(spec: str, output: str, force: bool, progress: Progress | None) -> str:
+    """Writes the trace that `spec` describes to `output`; a summary as JSON."""
+
+class Machine:
+    """A machine that has been read and checked."""
+
+    def __init__(self, name_or_path: str, settings: Sequence[str]) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    def description(self) -> str:
+        """The description after the settings, as JSON."""
+
+    def run(self, trace: str, check: bool, progress: Progress | None) -> str:
+        """Runs a trace; the results as JSON. Releases the GIL."""
+
+    def run_live(
+        self, recording: Recording, check: bool, progress: Progress | None
+    ) -> tuple[str, int]:
+        """Runs a program as it is recorded: results as JSON, exit status. Releases the GIL."""
+
+class Recording:
+    """What to record of which program."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        plugins: Sequence[str | PathLike[str]],
+        skip: int,
+        max_accesses: int | None,
+        fetches: bool,
+        filter: str,  # noqa: A002
+    ) -> None: ...
+
+def record(recording: Recording, output: str, force: bool, progress: Progress | None) -> str:
+    """Records a program; the outcome as JSON. Releases the GIL."""

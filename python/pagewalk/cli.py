@@ -1,0 +1,102 @@
+"""The `pagewalk` command: arguments in, one subcommand run, an exit status out.
+
+Exit status: 0 done; 1 the work failed; 2 the request was wrong; 130 interrupted; `record` and a
+live `run` end with the recorded program's own.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pagewalk import _native
+from pagewalk.commands import export, generate, info, machines, record, run, version
+
+EPILOG = """\
+examples:
+  pagewalk record -o gzip.pwt -- gzip -9 -k big.tar
+  pagewalk run gzip.pwt --html gzip.html
+  pagewalk run gzip.pwt --machine opteron-2008 --set tlb.l2.entries=1024 --json -
+  pagewalk run --machine epyc-9005 -- gzip -9 -k big.tar
+  pagewalk run generate:join,table=16G,accesses=50M
+
+`pagewalk COMMAND --help` explains a command. Numbers may be written as 50M, 16G or 4K.
+"""
+
+
+class Command(Protocol):
+    """A subcommand's module."""
+
+    def add(self, commands: "argparse._SubParsersAction[Any]") -> None:
+        """Adds its parser, whose `run` default takes the arguments and gives a status."""
+
+
+COMMANDS: tuple[Command, ...] = (record, run, info, export, generate, machines, version)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="pagewalk",
+        description="Record what a program does to memory, replay it through any MMU, and see "
+        "what address translation costs.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"pagewalk {_native.version()}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add(commands)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and gives its exit status; no traceback reaches the user."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        # What follows `--` is another program's command line and none of ours.
+        own, program = _split(arguments)
+        options = parser().parse_args(own)
+        options.program = program
+        status: int = options.run(options)
+        sys.stdout.flush()
+        return status
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 2
+    except KeyboardInterrupt:
+        return _complain("interrupted", 130)
+    except BrokenPipeError:
+        # The reader of our output went away: nothing is wrong, and nothing can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except _native.WorkError as error:
+        return _complain(str(error), 1)
+    except _native.Error as error:
+        return _complain(str(error), 2)
+    except MemoryError:
+        return _complain("out of memory", 1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _complain(f"{where}{error.strerror or error}", 1)
+    except BaseException as error:
+        if os.environ.get("PAGEWALK_TRACEBACK"):
+            raise
+        return _complain(
+            f"this is a bug in pagewalk, not in what you asked: {type(error).__name__}: "
+            f"{' '.join(str(error).split())} (PAGEWALK_TRACEBACK=1 shows where; please report it)",
+            1,
+        )
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    if "--" not in arguments:
+        return list(arguments), None
+    at = list(arguments).index("--")
+    return list(arguments[:at]), list(arguments[at + 1 :])
+
+
+def _complain(message: str, status: int) -> int:
+    if sys.stderr is not None:
+        print(f"pagewalk: error: {message}", file=sys.stderr)
+    return status

@@ -1,0 +1,1 @@
+"""One module a subcommand: its arguments, its help, and what it does."""

@@ -1,0 +1,110 @@
+"""Kinds of argument that several commands take."""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pagewalk._native import Error
+from pagewalk.output import refuse_existing, write_text
+from pagewalk.recording import Recording
+
+_NUMBER = re.compile(r"(\d+)(?:([kKMGTP])(i?)B?)?")
+_POWER = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+
+def number(text: str) -> int:
+    """A count: `50M` is fifty million, `1Ki` is 1024."""
+    found = _NUMBER.fullmatch(text.replace("_", ""))
+    if not found:
+        raise argparse.ArgumentTypeError(f"`{text}` is no count: write 50000000, 50M or 2G")
+    digits, prefix, binary = found.groups()
+    base = 1024 if binary else 1000
+    power: int = _POWER[prefix] if prefix else 0
+    return int(digits) * int(base**power)
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """`--force`."""
+    parser.add_argument("--force", action="store_true", help="replace output files that exist")
+
+
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    """`--json [FILE]`."""
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help=f"write {what} as JSON to FILE, or to standard output in place of the text",
+    )
+
+
+def check_output(path: str | None, force: bool) -> None:
+    """Refuses an output file that cannot be written, before the work begins."""
+    if path is not None and path != "-":
+        refuse_existing(path, force)
+
+
+def write_output(path: str, text: str, force: bool) -> None:
+    """Writes `text` to a file, or to standard output if it is called `-`."""
+    if path == "-":
+        sys.stdout.write(text)
+    else:
+        write_text(path, text, force)
+
+
+def program(options: argparse.Namespace) -> list[str]:
+    """The program after `--`.
+
+    Raises:
+        Error: There is none.
+    """
+    command: Sequence[Any] | None = options.program
+    if not command:
+        raise Error("no program to run: put it after `--`, as in `-- gzip -9 -k big.tar`")
+    return [str(part) for part in command]
+
+
+def no_program(options: argparse.Namespace) -> None:
+    """Raises `Error` if there is something after `--` for a command that runs no program."""
+    if options.program is not None:
+        raise Error(f"this command runs no program: remove `-- {' '.join(options.program)}`")
+
+
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """What a recording, stored or live, leaves out."""
+    group = parser.add_argument_group("recording")
+    group.add_argument(
+        "--max-accesses",
+        type=number,
+        metavar="N",
+        help="stop recording after N accesses; the program runs on",
+    )
+    group.add_argument(
+        "--skip", type=number, default=0, metavar="N", help="pass over the first N accesses"
+    )
+    group.add_argument(
+        "--no-fetch",
+        action="store_true",
+        help="leave out the executed blocks: loads and stores only",
+    )
+    group.add_argument(
+        "--user-filter",
+        choices=["none", "page16"],
+        default="none",
+        help="page16: leave out accesses to a page that a 16-entry direct-mapped filter holds; "
+        "exact for set-associative LRU TLBs of 16 sets and more",
+    )
+
+
+def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
+    """A recording of `command` as `add_recording` was told."""
+    return Recording(
+        command,
+        skip=options.skip,
+        max_accesses=options.max_accesses,
+        fetches=not options.no_fetch,
+        filter=options.user_filter,
+    )

@@ -1,0 +1,71 @@
+"""`pagewalk record`: run a program under QEMU and write its trace."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pagewalk import text
+from pagewalk.commands import arguments
+from pagewalk.progress import ProgressLine
+
+EPILOG = """\
+examples:
+  pagewalk record -- ls -l                               writes ls.pwt
+  pagewalk record -o join.pwt --skip 1G --max-accesses 500M -- sqlite3 :memory: '.read join.sql'
+
+The program's input, output and exit status are its own. Children are recorded into files beside
+the first. Programs for x86-64, i386, aarch64 and riscv64 Linux run through their qemu.
+"""
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Adds the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "record",
+        help="run a program and record its accesses",
+        description="Run a program under QEMU and record every fetch, load and store, every "
+        "thread, and what it asks of the system's memory management.",
+        usage="pagewalk record [options] -- COMMAND [ARGUMENT ...]",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="the trace to write (default: PROGRAM.pwt)"
+    )
+    arguments.add_recording(parser)
+    arguments.add_json(parser, "what was recorded")
+    arguments.add_force(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Records, says what was recorded, and ends as the program ended."""
+    command = arguments.program(options)
+    output = options.output or f"{Path(command[0]).name}.pwt"
+    arguments.check_output(output, options.force)
+    arguments.check_output(options.json, options.force)
+    with ProgressLine("recording") as progress:
+        recording = arguments.recording(options, command)
+        outcome = recording.record(output, options.force, progress)
+    if options.json is not None:
+        arguments.write_output(options.json, json.dumps(outcome, indent=1) + "\n", options.force)
+    # Standard output is the program's: what is said here goes to standard error.
+    for line in describe(outcome):
+        print(f"pagewalk: {line}", file=sys.stderr)
+    status: int = outcome["exit_status"]
+    return status
+
+
+def describe(outcome: dict[str, Any]) -> list[str]:
+    """One line a trace, then the notes."""
+    lines = []
+    for trace in outcome["traces"]:
+        accesses, size = trace["accesses"], trace["bytes"]
+        each = f", {size / accesses:.2f} B an access" if accesses else ""
+        lines.append(
+            f"{trace['path']}: {text.plural(accesses, 'access', 'accesses')} in "
+            f"{text.size(size)}{each}"
+        )
+    return lines + [f"note: {note}" for note in outcome["notes"]]

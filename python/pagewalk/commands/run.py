@@ -1,0 +1,124 @@
+"""`pagewalk run`: a trace, a generator or a live program through one machine or several."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from pagewalk._native import Error
+from pagewalk.commands import arguments
+from pagewalk.machine import DEFAULT, Machine
+from pagewalk.progress import ProgressLine
+from pagewalk.results import Results
+
+EPILOG = f"""\
+examples:
+  pagewalk run gzip.pwt                                  on {DEFAULT}, a summary as text
+  pagewalk run gzip.pwt --machine opteron-2008 --set tlb.l2.entries=1024 --json gzip.json
+  pagewalk run gzip.pwt --machine opteron-2008 --machine {DEFAULT} --html both.html
+  pagewalk run --machine tlb-only -- gzip -9 -k big.tar  simulates while it runs, stores nothing
+  pagewalk run generate:join,table=16G,accesses=50M      makes the trace as it goes
+
+With one machine, --json writes its results document; with several, an array of them in order,
+and the report compares them.
+"""
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Adds the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "run",
+        help="run a trace or a program through a machine",
+        description="Run a trace through a machine: its TLBs, page walks and data caches.",
+        usage="pagewalk run TRACE [options]\n"
+        "       pagewalk run [options] -- COMMAND [ARGUMENT ...]",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "trace", nargs="?", metavar="TRACE", help="a trace file, or generate:KIND,KEY=VALUE,..."
+    )
+    parser.add_argument(
+        "-m",
+        "--machine",
+        action="append",
+        metavar="NAME|FILE",
+        help=f"a built-in machine or a TOML file; again for a comparison (default: {DEFAULT})",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the machines, as in tlb.l2.entries=1536; may be given again",
+    )
+    arguments.add_json(parser, "the results")
+    parser.add_argument("--html", metavar="FILE", help="write the report, one page for a browser")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="compare each translation with the page table, and all counts with their identities",
+    )
+    arguments.add_recording(parser)
+    arguments.add_force(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs, and gives the summary, the JSON and the report that were asked for."""
+    names = options.machine or [DEFAULT]
+    machines = [Machine(name, options.set) for name in names]
+    for path in (options.json, options.html):
+        arguments.check_output(path, options.force)
+    if options.html == "-":
+        raise Error("--html needs the name of a file")
+    if options.program is None:
+        results, status = _stored(machines, options), 0
+    else:
+        results, status = _live(machines, options)
+    if options.json is not None:
+        documents = [result.data for result in results]
+        document = documents[0] if len(documents) == 1 else documents
+        text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        arguments.write_output(options.json, text, options.force)
+    if options.html is not None:
+        from pagewalk.output import write_text
+        from pagewalk.report import render
+
+        write_text(options.html, render(results), options.force)
+    if options.json != "-":
+        from pagewalk.summary import summary
+
+        # A live program owns standard output.
+        stream = sys.stdout if options.program is None else sys.stderr
+        print("\n\n".join(summary(result.data) for result in results), file=stream)
+    return status
+
+
+def _stored(machines: list[Machine], options: argparse.Namespace) -> list[Results]:
+    from pagewalk.trace import Trace
+
+    if options.trace is None:
+        raise Error("no trace to run: give a file, generate:KIND, or a program after `--`")
+    if options.max_accesses or options.skip or options.no_fetch or options.user_filter != "none":
+        raise Error("--max-accesses, --skip, --no-fetch and --user-filter are for a live program")
+    trace = Trace(options.trace)
+    results = []
+    for machine in machines:
+        with ProgressLine(f"{trace.name} on {machine.name}") as progress:
+            results.append(machine.run(trace, options.check, progress))
+    return results
+
+
+def _live(machines: list[Machine], options: argparse.Namespace) -> tuple[list[Results], int]:
+    if options.trace is not None:
+        raise Error(f"either the trace {options.trace} or a program after `--`, not both")
+    if len(machines) > 1:
+        raise Error(
+            "a live program runs on one machine: `pagewalk record` it, then compare machines"
+        )
+    command = arguments.program(options)
+    with ProgressLine(f"{command[0]} on {machines[0].name}") as progress:
+        recording = arguments.recording(options, command)
+        results, status = machines[0].run_live(recording, options.check, progress)
+    return [results], status

@@ -1,0 +1,51 @@
+"""`pagewalk version`: this version, and what recording on this computer would use."""
+
+import argparse
+import json
+import platform
+import shutil
+from typing import Any
+
+from pagewalk import _native
+from pagewalk.commands import arguments
+
+EMULATORS = ("qemu-x86_64", "qemu-i386", "qemu-aarch64", "qemu-riscv64")
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Adds the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "version",
+        help="say which version this is and what it found",
+        description="Print the version, the recorder's plugins and the emulators found.",
+    )
+    arguments.add_json(parser, "the versions")
+    arguments.add_force(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints versions and places."""
+    arguments.no_program(options)
+    arguments.check_output(options.json, options.force)
+    found = versions()
+    if options.json is not None:
+        arguments.write_output(options.json, json.dumps(found, indent=1) + "\n", options.force)
+        return 0
+    print(f"pagewalk {found['pagewalk']} (Python {found['python']})")
+    print(f"plugins: {', '.join(found['plugins']) or 'none: run `make build`'}")
+    for name, path in found["emulators"].items():
+        print(f"{name}: {path or 'not found'}")
+    return 0
+
+
+def versions() -> dict[str, Any]:
+    """The version, the plugins by file name, and the emulators by path."""
+    from pagewalk.recording import PLUGINS
+
+    return {
+        "pagewalk": _native.version(),
+        "python": platform.python_version(),
+        "plugins": sorted(file.name for file in PLUGINS.glob("*.so")),
+        "emulators": {name: shutil.which(name) for name in EMULATORS},
+    }

@@ -1,0 +1,133 @@
+"""`Machine`: hardware and operating system, put together from a description."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pagewalk import _native
+from pagewalk.results import Results
+
+if TYPE_CHECKING:
+    from pagewalk.recording import Recording
+    from pagewalk.trace import Trace
+
+Progress = Callable[[int, int | None], object]
+"""Called now and then with the accesses done and, where known, in all; `False` stops the work."""
+
+DEFAULT = "epyc-9005"
+"""The machine that a trace runs on if none is named: a current server core."""
+
+
+class Builtin(NamedTuple):
+    """A machine that comes with Pagewalk."""
+
+    name: str
+    title: str
+    source: str
+    text: str
+    """Its TOML file."""
+
+
+def machines() -> list[Builtin]:
+    """The machines that come with Pagewalk, the papers' first."""
+    found = []
+    for name, text in _native.builtin_machines():
+        description = json.loads(_native.Machine(name, []).description())
+        found.append(Builtin(name, description["title"], description["source"], text))
+    return found
+
+
+class Machine:
+    """A machine that traces run on.
+
+    Args:
+        name_or_path: A built-in machine's name (`machines()`) or the path of a TOML file.
+        set: What to change in it, as `{"tlb.l2.entries": 1536}` or `["tlb.l2.entries=1536"]`.
+
+    Raises:
+        Error: There is no such machine, or its description is wrong: the message names the
+            file, the line and the key.
+    """
+
+    def __init__(
+        self,
+        name_or_path: str | os.PathLike[str] = DEFAULT,
+        set: Mapping[str, object] | Sequence[str] = (),  # noqa: A002
+    ) -> None:
+        settings = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
+        self._native = _native.Machine(os.fspath(name_or_path), settings)
+
+    def __repr__(self) -> str:
+        return f"Machine({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._native.name
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the description after the settings."""
+        return self._native.digest
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """All that it consists of, after the settings; the file's keys and units."""
+        result: dict[str, Any] = json.loads(self._native.description())
+        return result
+
+    def run(
+        self,
+        trace: "Trace | str | os.PathLike[str]",
+        check: bool = False,
+        progress: Progress | None = None,
+    ) -> Results:
+        """Runs all of `trace` through the machine, without holding the interpreter's lock.
+
+        Args:
+            trace: A trace, or what `Trace` takes.
+            check: Compare each translation with the page table and each structure's counts
+                with its identities; slower.
+            progress: Called about ten times a second.
+
+        Raises:
+            WorkError: The trace is damaged, the machine is out of frames, or a check failed.
+        """
+        from pagewalk.trace import Trace
+
+        trace = trace if isinstance(trace, Trace) else Trace(trace)
+        return Results(_named(self._native.run(trace.source, check, progress), trace.name))
+
+    def run_live(
+        self,
+        recording: "Recording",
+        check: bool = False,
+        progress: Progress | None = None,
+    ) -> tuple[Results, int]:
+        """Runs a program and simulates it meanwhile; nothing is stored.
+
+        Args:
+            recording: The program, and what to leave out.
+            check: As for `run`.
+            progress: As for `run`.
+
+        Returns:
+            The results, and the program's exit status: 128 plus the signal if one ended it.
+
+        Raises:
+            Error: The program cannot be recorded.
+            WorkError: The recording or the run failed later.
+        """
+        from pagewalk.recording import signals_to_program
+
+        with signals_to_program():
+            results, status = self._native.run_live(recording.native(), check, progress)
+        return Results(_named(results, recording.name)), status
+
+
+def _named(document: str, name: str) -> dict[str, Any]:
+    """The parsed results, with the name by which the user knows the trace."""
+    data: dict[str, Any] = json.loads(document)
+    data["trace"] = {"name": name, **{k: v for k, v in data["trace"].items() if k != "name"}}
+    return data

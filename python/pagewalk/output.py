@@ -1,0 +1,64 @@
+r"""Files that are whole or not there: written under a temporary name, then renamed.
+
+```
+ refuse_existing(gzip.html)  ->  .gzip.html.x7f2.part  ->  fsync, rename  ->  gzip.html
+                                          \-> any failure: removed
+```
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pagewalk._native import Error, WorkError
+
+
+def refuse_existing(path: str | os.PathLike[str], force: bool) -> None:
+    """Raises `Error` if `path` cannot become a file: it exists, or its directory does not.
+
+    Called before the work begins, so that an hour's work is not refused at its end.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise Error(f"{target} is a directory: give the name of a file")
+    if not force and target.exists():
+        raise Error(f"{target} exists: choose another name, or give --force to replace it")
+    if not target.parent.is_dir():
+        raise Error(f"there is no directory {target.parent} to write {target.name} to: create it")
+    if not os.access(target.parent, os.W_OK):
+        raise Error(f"{target.parent} may not be written: choose another directory")
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str], force: bool = False) -> Iterator[Path]:
+    """Gives a temporary path beside `path` that takes its name if the block ends well.
+
+    Args:
+        path: The file to be.
+        force: Whether it may replace a file.
+
+    Raises:
+        Error: `path` exists and `force` is not given, or it cannot be a file.
+        WorkError: The system refused to write.
+    """
+    refuse_existing(path, force)
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    except OSError as error:
+        raise WorkError(f"{target} cannot be written: {error.strerror or error}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def write_text(path: str | os.PathLike[str], text: str, force: bool = False) -> None:
+    """Writes `text` as the whole of `path`; errors as for `replacing`."""
+    with replacing(path, force) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,66 @@
+"""A line on the terminal that says how far a long run is; nothing where nobody looks."""
+
+import sys
+import time
+from types import TracebackType
+
+from pagewalk import text
+
+
+class ProgressLine:
+    """Shows work of a known or unknown length on standard error.
+
+    It appears after two seconds, at most ten times a second, only if standard error is a
+    terminal, and is wiped at the end. Calling it returns `True`: "go on".
+    """
+
+    APPEARS_SECONDS = 2.0
+    REFRESH_SECONDS = 0.1
+
+    def __init__(self, doing: str, unit: str = "accesses") -> None:
+        self._doing = doing
+        self._unit = unit
+        self._start = time.monotonic()
+        self._shown = 0.0
+        self._visible = False
+        self._terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def __enter__(self) -> "ProgressLine":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._visible:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def __call__(self, done: int, total: int | None) -> bool:
+        """Shows that `done` of `total` units are done; `total` is `None` where nobody knows."""
+        now = time.monotonic()
+        if (
+            self._terminal
+            and now - self._start >= self.APPEARS_SECONDS
+            and now - self._shown >= self.REFRESH_SECONDS
+        ):
+            self._shown = now
+            self._visible = True
+            line = describe(self._doing, self._unit, done, total, now - self._start)
+            sys.stderr.write(f"\r{line}\x1b[K")
+            sys.stderr.flush()
+        return True
+
+
+def describe(doing: str, unit: str, done: int, total: int | None, seconds: float) -> str:
+    """The line: `replaying 34 %: 620 M of 1.83 G accesses, 152 M/s, 8 s left`."""
+    rate = done / seconds if seconds > 0 else 0.0
+    if not total:
+        return f"{doing}: {text.count(done)} {unit}, {text.count(round(rate))}/s"
+    left = f", {(total - done) / rate:.0f} s left" if rate > 0 and done <= total else ""
+    return (
+        f"{doing} {min(done / total, 1):.0%}: {text.count(done)} of {text.count(total)} {unit}, "
+        f"{text.count(round(rate))}/s{left}"
+    )

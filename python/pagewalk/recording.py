@@ -1,0 +1,101 @@
+"""`Recording`: a program and what to record of it."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any
+
+from pagewalk import _native
+from pagewalk.machine import Progress
+
+PLUGINS = Path(__file__).parent / "plugins"
+"""Where the QEMU plugins lie: one file for each version of QEMU's plugin interface."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A program and what to record of it.
+
+    Attributes:
+        command: The program and its arguments; found as a shell finds it.
+        skip: Accesses to pass over before recording begins.
+        max_accesses: Accesses after which recording stops; the program runs on.
+        fetches: Whether to record the executed blocks.
+        filter: `none`, or `page16` for a 16-entry direct-mapped filter of pages.
+    """
+
+    command: Sequence[str]
+    _: KW_ONLY
+    skip: int = 0
+    max_accesses: int | None = None
+    fetches: bool = True
+    filter: str = "none"
+
+    @property
+    def name(self) -> str:
+        """The program's name without its directory."""
+        return Path(self.command[0]).name
+
+    def native(self) -> _native.Recording:
+        """The same for the native half.
+
+        Raises:
+            Error: There is no such filter.
+        """
+        return _native.Recording(
+            list(self.command),
+            plugins=sorted(PLUGINS.glob("*.so")),
+            skip=self.skip,
+            max_accesses=self.max_accesses,
+            fetches=self.fetches,
+            filter=self.filter,
+        )
+
+    def record(
+        self,
+        output: str | os.PathLike[str],
+        force: bool = False,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Runs the program under QEMU and writes its trace.
+
+        Args:
+            output: The trace to write; children are recorded into files beside it.
+            force: Whether `output` may replace a file.
+            progress: Called about ten times a second.
+
+        Returns:
+            `exit_status` (128 plus the signal if one ended the program), `traces` (path,
+            command, accesses, instructions, bytes and digest of each process), `notes`.
+
+        Raises:
+            Error: The program or its recorder cannot be started.
+            WorkError: The trace cannot be written.
+        """
+        with signals_to_program():
+            outcome = _native.record(self.native(), os.fspath(output), force, progress)
+        result: dict[str, Any] = json.loads(outcome)
+        return result
+
+
+@contextmanager
+def signals_to_program() -> Iterator[None]:
+    """While a program runs, an interrupt from the terminal is its own affair.
+
+    The terminal sends it to both. The program ends or does not, as it likes, and its trace or
+    its results are finished in any case.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # A handler and not SIG_IGN, which the program would inherit.
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

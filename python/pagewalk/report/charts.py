@@ -1,0 +1,246 @@
+"""The charts: Vega-Lite specifications over the report's plain data.
+
+Colours come from a theme's configuration, never from a chart, so that a page can draw one
+specification light or dark.
+"""
+
+from typing import Any, Literal
+
+import altair as alt
+
+from pagewalk.report.model import Figure, Report, Run
+
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart
+
+_ACCESSES = (
+    alt.X("start:Q")
+    .title("accesses")
+    .axis(labelExpr="format(datum.value, '~s')", grid=False, tickCount=6, labelOverlap=True)
+    .scale(nice=False)
+)
+
+
+def charts(run: Run) -> dict[str, Chart]:
+    """The charts of one run for which it has data: `timeline`, `map`, `serving`."""
+    makers = {
+        "l1": (run.timeline, l1_timeline),
+        "timeline": (run.timeline, timeline),
+        "map": (run.map, miss_map),
+        "serving": (run.serving, serving),
+    }
+    return {name: make(figure) for name, (figure, make) in makers.items() if figure is not None}
+
+
+def shared_charts(report: Report) -> dict[str, Chart]:
+    """The charts over all runs: `together`."""
+    return {} if report.together is None else {"together": together(report.together)}
+
+
+def l1_timeline(figure: Figure) -> Chart:
+    """L1 misses in 1000 accesses over time."""
+    rows = [{"start": row["start"], "misses": row["l1"]} for row in _closed(figure.rows)]
+    return _sized(
+        alt.Chart(_data(rows))
+        .mark_area(interpolate="step-after", style="quiet")
+        .encode(
+            x=_ACCESSES,
+            y=alt.Y("misses:Q").title("L1 misses / 1000").axis(tickCount=3, minExtent=44),
+            tooltip=[
+                alt.Tooltip("start:Q", title="from access", format=",d"),
+                alt.Tooltip("misses:Q", title="L1 misses in 1000", format=".3g"),
+            ],
+        ),
+        96,
+    )
+
+
+def timeline(figure: Figure) -> Chart:
+    """Misses of every TLB in 1000 accesses over time, first touches apart."""
+    kinds = {"touched before": "again", "first touch": "cold"}
+    rows = [
+        {"start": row["start"], "kind": kind, "order": order, "misses": row[key]}
+        for row in _closed(figure.rows)
+        for order, (kind, key) in enumerate(kinds.items())
+    ]
+    return _sized(
+        alt.Chart(_data(rows))
+        .mark_area(interpolate="step-after")
+        .encode(
+            x=_ACCESSES,
+            y=alt.Y("misses:Q")
+            .title("misses / 1000")
+            .axis(tickCount=4, minExtent=44)
+            .stack("zero"),
+            opacity=alt.Opacity("kind:O")
+            .scale(domain=list(kinds), range=[1, 0.4])
+            .title(None)
+            .legend(orient="top", direction="horizontal"),
+            order=alt.Order("order:Q"),
+            tooltip=[
+                alt.Tooltip("start:Q", title="from access", format=",d"),
+                alt.Tooltip("kind:N", title="misses"),
+                alt.Tooltip("misses:Q", title="in 1000 accesses", format=".3g"),
+            ],
+        ),
+        140,
+    )
+
+
+def together(figure: Figure) -> Chart:
+    """Misses of every TLB over time, a line a machine."""
+    machines = list(dict.fromkeys(row["machine"] for row in figure.rows))
+    return _sized(
+        alt.Chart(_data(figure.rows))
+        .mark_line(interpolate="step-after", strokeWidth=1.5)
+        .encode(
+            x=_ACCESSES,
+            y=alt.Y("misses:Q").title("misses / 1000").axis(tickCount=4, minExtent=44),
+            color=alt.Color("machine:N")
+            .scale(domain=machines)
+            .title(None)
+            .legend(orient="top", direction="horizontal"),
+            strokeDash=alt.StrokeDash("machine:N").scale(domain=machines).title(None),
+            tooltip=[
+                alt.Tooltip("machine:N"),
+                alt.Tooltip("start:Q", title="from access", format=",d"),
+                alt.Tooltip("misses:Q", title="in 1000 accesses", format=".3g"),
+            ],
+        ),
+        180,
+    )
+
+
+def miss_map(figure: Figure) -> Chart:
+    """Misses over address (upwards) and time; a band of rows for each region.
+
+    Cells overlap by a pixel: rounded apart, they would show a grid that is not there.
+    """
+    places = [place for place, _ in figure.axis]
+    names = [name for _, name in figure.axis]
+    label = f"{names!r}[indexof({places!r}, datum.value)]" if names else "''"
+    most = max(row["misses"] for row in figure.rows)
+    top = max(figure.edges)
+    cells = (
+        alt.Chart(_data(figure.rows))
+        .mark_rect(x2Offset=1, y2Offset=-1)
+        .encode(
+            x=_ACCESSES,
+            x2="end:Q",
+            y=alt.Y("low:Q")
+            .title(None)
+            .scale(domain=[0, top], nice=False)
+            .axis(values=places, labelExpr=label, labelLimit=110, grid=False, ticks=False),
+            y2="high:Q",
+            color=alt.Color("misses:Q")
+            .scale(type="log", domain=[1, max(most, 2)])
+            .title("misses")
+            .legend(orient="top", direction="horizontal", format=".2~s", gradientLength=120),
+            tooltip=[
+                alt.Tooltip("region:N"),
+                alt.Tooltip("address:N", title="from address"),
+                alt.Tooltip("start:Q", title="from access", format=",d"),
+                alt.Tooltip("misses:Q", format=",d"),
+            ],
+        )
+    )
+    edges = (
+        alt.Chart(_data([{"edge": edge} for edge in figure.edges[:-1]]))
+        .mark_rule(style="edge")
+        .encode(y="edge:Q")
+    )
+    return _sized(alt.layer(cells, edges) if len(figure.edges) > 1 else cells, 360)
+
+
+def serving(figure: Figure) -> Chart:
+    """References a walk makes to each level of the table, by what served them."""
+    places = [place for _, place in sorted({(row["order"], row["place"]) for row in figure.rows})]
+    levels = list(dict.fromkeys(row["level"] for row in figure.rows))
+    return _sized(
+        alt.Chart(_data(figure.rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("per_walk:Q").title("references a walk").axis(tickCount=5),
+            y=alt.Y("level:N").title(None).sort(levels).axis(ticks=False, domain=False),
+            color=alt.Color("place:O")
+            .scale(domain=places)
+            .title("served by")
+            .legend(orient="top", direction="horizontal"),
+            order=alt.Order("order:Q"),
+            tooltip=[
+                alt.Tooltip("level:N"),
+                alt.Tooltip("place:N", title="served by"),
+                alt.Tooltip("references:Q", format=",d"),
+                alt.Tooltip("per_walk:Q", title="a walk", format=".3g"),
+            ],
+        ),
+        36 + 30 * len(levels),
+    )
+
+
+def _closed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows and, for steps that reach to its end, the last one again at its end."""
+    return [*rows, {**rows[-1], "start": rows[-1]["end"]}]
+
+
+def _data(rows: list[dict[str, Any]]) -> alt.InlineData:
+    return alt.InlineData(values=rows)
+
+
+def _sized(chart: Chart, height: int) -> Chart:
+    return chart.properties(
+        width="container",
+        height=height,
+        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+    )
+
+
+def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:
+    """The Vega-Lite configuration of the page's light or dark look."""
+    light = shade == "light"
+    ink, muted, line = (
+        ("#1d1f22", "#5c636b", "#e2e4e7") if light else ("#e8e6e3", "#9aa1a9", "#34383d")
+    )
+    accent, quiet = ("#b4451f", "#9aa3ad") if light else ("#f0916a", "#6c757f")
+    ramp = ["#f6dccf", "#d9774f", "#6e2109"] if light else ["#47271b", "#c9683f", "#ffd3bd"]
+    places = (
+        ["#e4e7ea", "#b9c1c9", "#e3a184", "#b4451f"]
+        if light
+        else ["#3d444c", "#69737e", "#a55b3d", "#f0916a"]
+    )
+    font = (
+        "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
+    )
+    axis = {
+        "labelColor": muted,
+        "titleColor": muted,
+        "titleFontWeight": "normal",
+        "domainColor": line,
+        "tickColor": line,
+        "gridColor": line,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "labelFont": font,
+        "titleFont": font,
+    }
+    return {
+        "background": "transparent",
+        "font": font,
+        "view": {"stroke": None},
+        "axis": axis,
+        "legend": {
+            "labelColor": ink,
+            "titleColor": muted,
+            "titleFontWeight": "normal",
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "symbolStrokeWidth": 2,
+        },
+        "mark": {"color": accent},
+        "style": {"quiet": {"color": quiet}, "edge": {"color": muted, "strokeWidth": 0.5}},
+        "range": {
+            "category": [accent, muted, ink, quiet],
+            "ordinal": places,
+            "heatmap": ramp,
+            "ramp": ramp,
+        },
+    }

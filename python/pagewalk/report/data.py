@@ -1,0 +1,175 @@
+"""From results documents to the report's plain data.
+
+A `Value` keeps the exact number beside its text, and where the number stands in the results
+document, so that the page can be checked against the document.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pagewalk import text
+from pagewalk.report import figures, tables, values
+from pagewalk.report.missmap import miss_map
+from pagewalk.report.model import Card, Part, Report, Run, Value
+
+PARTS = ("core", "tlb", "page_table", "walker", "cache", "memory", "os")
+"""The tables of a machine's file, in the order in which an access meets them."""
+
+
+def report(documents: Sequence[dict[str, Any]]) -> Report:
+    """The report of one or more results documents of schema 1."""
+    first = documents[0]
+    trace = first["trace"]
+    name = trace.get("name", "trace")
+    accesses = values.accesses(first)
+    machines = " and ".join(document["machine"]["name"] for document in documents)
+    runs = [run(document, index) for index, document in enumerate(documents)]
+    return Report(
+        title=f"{name} on {machines}",
+        subtitle=(
+            f"{text.plural(accesses, 'access', 'accesses')} in "
+            f"{text.plural(first['instructions'], 'instruction')} of "
+            f"{text.plural(first['threads'], 'thread')}"
+        ),
+        facts=_trace_facts(trace),
+        notes=list(trace["notes"]),
+        runs=runs,
+        comparison=tables.comparison(documents) if len(documents) > 1 else None,
+        together=figures.together(documents) if len(documents) > 1 else None,
+        version=first["pagewalk"],
+        documents=list(documents),
+    )
+
+
+def run(document: dict[str, Any], index: int = 0) -> Run:
+    """The data of one run; `index` tells runs on machines of one name apart."""
+    machine = document["machine"]
+    word = re.sub(r"[^a-z0-9]+", "-", machine["name"].lower()).strip("-") or "machine"
+    regions = tables.regions(document)
+    return Run(
+        anchor=f"run-{index}-{word}",
+        name=machine["name"],
+        title=machine["title"],
+        settings=list(machine["settings"]),
+        headline=_headline(document),
+        cards=_cards(document),
+        tlbs=tables.tlbs(document),
+        caches=tables.caches(document) if document["caches"] else None,
+        regions=regions[0],
+        regions_more=regions[1],
+        timeline=figures.timeline(document),
+        map=miss_map(document),
+        serving=figures.serving(document),
+        parts=_parts(machine["description"]),
+        source=machine["source"],
+        not_modelled=list(document["not_modelled"]),
+        digest=machine["digest"],
+        checked=document["checked"],
+    )
+
+
+def _headline(document: Mapping[str, Any]) -> str:
+    accesses, missed = values.accesses(document), values.missing_all(document)
+    if not missed:
+        return "Every access found its translation in a TLB."
+    parts = [f"One access in {text.count(round(accesses / missed))} misses every TLB"]
+    walks = document["walks"]
+    if walks["references"]:
+        parts.append(f"a walk makes {text.ratio(walks['references'] / walks['walks'])} references")
+    busiest = max(document["regions"], key=lambda region: region["misses"], default=None)
+    if busiest and busiest["misses"]:
+        total = sum(region["misses"] for region in document["regions"])
+        share = text.percent(busiest["misses"] / total)
+        parts.append(f"the busiest region is {busiest['name']}, with {share} of the misses")
+    sentence = "; ".join(parts) + "."
+    if document["time"] is not None:
+        share = document["time"]["share"]
+        sentence += (
+            f" Translation takes between {text.percent(share['lo'])} and "
+            f"{text.percent(share['hi'])} of the cycles, as far as it overlaps with other work."
+        )
+    return sentence
+
+
+def _cards(document: Mapping[str, Any]) -> list[Card]:
+    accesses, missed = values.accesses(document), values.missing_all(document)
+    walks, faults = document["walks"], document["faults"]
+    kinds = document["accesses"]
+    cards = [
+        Card(
+            "Accesses",
+            Value(text.count(accesses), accesses),
+            f"{text.count(kinds['fetch'])} fetches, {text.count(kinds['load'])} loads, "
+            f"{text.count(kinds['store'])} stores",
+        ),
+        Card(
+            "Misses of every TLB",
+            Value(text.count(missed), missed),
+            f"{text.ratio(1000 * missed / max(accesses, 1))} in 1000 accesses, "
+            f"{text.ratio(1000 * missed / max(document['instructions'], 1))} in 1000 instructions",
+        ),
+    ]
+    if walks["references"]:
+        cards.append(
+            Card(
+                "Walk references",
+                values.count(document, "/walks/references"),
+                f"{text.ratio(walks['references'] / walks['walks'])} a walk, "
+                f"{text.count(walks['walks'])} walks",
+            )
+        )
+    cards.append(
+        Card(
+            "First touches",
+            values.count(document, "/faults/first_touch"),
+            f"{text.percent(faults['first_touch'] / missed) if missed else '0 %'} of the misses; "
+            f"{text.size(document['memory']['mapped_bytes'])} mapped, "
+            f"{text.size(document['memory']['table_bytes'])} of page tables",
+        )
+    )
+    time = document["time"]
+    if time is None:
+        cards.append(Card("Time", Value("not known"), "the machine's file gives no latencies"))
+    else:
+        cards.append(
+            Card(
+                "Time, at most",
+                values.at(document, "/time/share/hi", text.percent),
+                "of the cycles in translation; "
+                f"{text.percent(time['share']['lo'])} if all is hidden; "
+                f"{text.ratio(time['cycles_per_access']['lo'])} to "
+                f"{text.ratio(time['cycles_per_access']['hi'])} cycles an access",
+            )
+        )
+    return cards
+
+
+def _trace_facts(trace: Mapping[str, Any]) -> list[tuple[str, str]]:
+    facts = [("Made by", trace["producer"])]
+    if trace["command"]:
+        facts.append(("From", " ".join(trace["command"])))
+    facts.append(("Instruction set", trace["arch"]))
+    facts.append(("Fetches", "recorded" if trace["fetches"] else "not in the trace"))
+    if trace["filter"] != "none":
+        facts.append(("Filter", trace["filter"]))
+    facts.append(("Digest", trace["digest"] or "none: the trace was not stored"))
+    return facts
+
+
+def _parts(description: Mapping[str, Any], prefix: str = "") -> list[Part]:
+    """The description's tables, each with the numbers that stand directly in it."""
+    facts: list[tuple[str, str]] = []
+    parts: list[Part] = []
+    order = {name: index for index, name in enumerate(PARTS)}
+    for key, value in sorted(description.items(), key=lambda item: order.get(item[0], len(order))):
+        if isinstance(value, Mapping):
+            parts += _parts(value, f"{prefix}.{key}" if prefix else key)
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            for index, item in enumerate(value):
+                parts += _parts(item, f"{prefix}.{key}[{index}]")
+        elif key not in ("source", "title"):
+            facts.append((key, tables.listed(value)))
+    if facts:
+        parts.insert(0, Part(prefix, facts, str(description.get("source", ""))))
+    return parts

@@ -1,0 +1,178 @@
+"""The figures of a report but for the map: misses over time, and who serves walk references."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pagewalk import text
+from pagewalk.report import values
+from pagewalk.report.model import Cell, Figure, Table, Value
+
+TIMELINE_BINS_MAX = 240
+TABLE_ROWS_MAX = 48
+
+
+def timeline(document: Mapping[str, Any]) -> Figure | None:
+    """Misses in 1000 accesses over time: of the first level, and of all, first touches apart."""
+    line = document["timeline"]
+    accesses = values.accesses(document)
+    bins = len(line["misses"])
+    if not bins or not accesses:
+        return None
+    merged = -(-bins // TIMELINE_BINS_MAX)
+    rows = []
+    for first in range(0, bins, merged):
+        start = first * line["bin_accesses"]
+        end = min((first + merged) * line["bin_accesses"], accesses)
+        if end <= start:
+            continue
+        window = slice(first, first + merged)
+        thousands = (end - start) / 1000
+        misses, cold = sum(line["misses"][window]), sum(line["cold_misses"][window])
+        rows.append(
+            {
+                "start": start,
+                "end": end,
+                "l1": sum(line["l1_misses"][window]) / thousands,
+                "again": (misses - cold) / thousands,
+                "cold": cold / thousands,
+            }
+        )
+    if not rows:
+        return None
+    total, cold = sum(line["misses"]), sum(line["cold_misses"])
+    peak = max(rows, key=lambda row: row["again"] + row["cold"])
+    sentence = (
+        f"On average {text.ratio(1000 * total / accesses)} accesses in 1000 miss every TLB, "
+        f"{text.percent(cold / total) if total else '0 %'} of them on the first touch of a page; "
+        f"at most {text.ratio(peak['again'] + peak['cold'])} in 1000, from access "
+        f"{text.count(peak['start'])} on."
+    )
+    table = Table(
+        "Misses in 1000 accesses, at some points in time",
+        ["From access", "L1 misses", "Misses of all", "Of these cold"],
+        [
+            [
+                Value(text.count(row["start"]), row["start"]),
+                Value(text.ratio(row["l1"]), row["l1"]),
+                Value(text.ratio(row["again"] + row["cold"]), row["again"] + row["cold"]),
+                Value(text.ratio(row["cold"]), row["cold"]),
+            ]
+            for row in _thin(rows)
+        ],
+        [True] * 4,
+    )
+    return Figure("Misses over time", sentence, rows, table)
+
+
+def together(documents: Sequence[Mapping[str, Any]]) -> Figure | None:
+    """The misses over time of all machines in one chart."""
+    rows = []
+    for index, document in enumerate(documents):
+        figure = timeline(document)
+        if figure is None:
+            return None
+        name = document["machine"]["name"]
+        label = name if _unique(documents, name) else f"{index + 1}: {name}"
+        rows += [
+            {
+                "start": row["start"],
+                "end": row["end"],
+                "machine": label,
+                "misses": row["again"] + row["cold"],
+            }
+            for row in figure.rows
+        ]
+    labels = list(dict.fromkeys(row["machine"] for row in rows))
+    means = {
+        label: 1000 * values.missing_all(document) / max(values.accesses(document), 1)
+        for label, document in zip(labels, documents, strict=False)
+    }
+    sentence = (
+        "Misses of every TLB in 1000 accesses, on average: "
+        + ", ".join(f"{label} {text.ratio(mean)}" for label, mean in means.items())
+        + "."
+    )
+    table = Table(
+        "Misses of every TLB in 1000 accesses, at some points in time",
+        ["Machine", "From access", "Misses"],
+        [
+            [
+                row["machine"],
+                Value(text.count(row["start"]), row["start"]),
+                Value(text.ratio(row["misses"]), row["misses"]),
+            ]
+            for name in labels
+            for row in _thin([row for row in rows if row["machine"] == name])
+        ],
+        [False, True, True],
+    )
+    return Figure("Misses over time, side by side", sentence, rows, table)
+
+
+def _unique(documents: Sequence[Mapping[str, Any]], name: str) -> bool:
+    return [document["machine"]["name"] for document in documents].count(name) == 1
+
+
+def serving(document: Mapping[str, Any]) -> Figure | None:
+    """Walk references by level of the page table and by what served them, nearest first."""
+    walks = document["walks"]
+    if not walks["references"]:
+        return None
+    places = list(
+        dict.fromkeys(
+            [cache["name"] for cache in document["caches"]]
+            + [place for level in walks["by_level"] for place in level["served"]]
+        )
+    )
+    places = sorted(places, key=lambda place: place == "memory")
+    rows = [
+        {
+            "level": f"level {level['level']}",
+            "place": place,
+            "order": places.index(place),
+            "references": level["served"].get(place, 0),
+            "per_walk": level["served"].get(place, 0) / max(walks["walks"], 1),
+        }
+        for level in walks["by_level"]
+        for place in places
+        if level["served"].get(place, 0)
+    ]
+    cells: list[list[Cell]] = []
+    for index, level in enumerate(walks["by_level"]):
+        at = f"/walks/by_level/{index}"
+        cells.append(
+            [
+                f"level {level['level']}",
+                values.count(document, f"{at}/references"),
+                *(
+                    values.count(document, f"{at}/served/{place}")
+                    if place in level["served"]
+                    else "-"
+                    for place in places
+                ),
+            ]
+        )
+    served = {
+        place: sum(level["served"].get(place, 0) for level in walks["by_level"]) for place in places
+    }
+    sentence = (
+        f"{text.count(walks['references'])} references in {text.count(walks['walks'])} walks: "
+        + ", ".join(
+            f"{text.percent(number / walks['references'])} served by {place}"
+            for place, number in served.items()
+            if number
+        )
+        + "."
+    )
+    table = Table(
+        "Walk references by level of the page table and by what served them",
+        ["Level", "References", *places],
+        cells,
+        [False] + [True] * (1 + len(places)),
+    )
+    return Figure("Where walk references are served", sentence, rows, table)
+
+
+def _thin(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows at even distances, so that they can be read as a table."""
+    return list(rows[:: max(1, -(-len(rows) // TABLE_ROWS_MAX))])

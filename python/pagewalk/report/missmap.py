@@ -1,0 +1,151 @@
+"""The map of misses over address and time, with the empty addresses left out.
+
+```
+ address                        row
+ stack   7ffff..  ########      ########   stack
+                  (nothing)     ========
+ heap    555..    ##  ###  ##   ##  ###    heap     only granules with misses have rows;
+                  (nothing)     ========            each region keeps a band of its own
+ code    400..    ####          ####       code
+```
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pagewalk import text
+from pagewalk.report import values
+from pagewalk.report.model import Figure, Table, Value
+
+COLUMNS_MAX = 160
+ROWS_MAX = 120
+BANDS_MAX = 16
+BAND_SHARE_MIN = 0.045
+"""What a band's label needs of the map's height."""
+
+
+@dataclass(frozen=True)
+class _Band:
+    """The rows of one region in the map: its granules that have misses, in order."""
+
+    name: str
+    granules: list[int]
+    misses: int
+
+
+def miss_map(document: Mapping[str, Any]) -> Figure | None:
+    """Misses over address and time; only granules that have misses get a row.
+
+    Granules are grouped into bands by region, neighbours merged until the rows fit, and a band
+    is never lower than a label.
+    """
+    grid = document["map"]
+    accesses = values.accesses(document)
+    if not grid["cells"] or not accesses:
+        return None
+    bands, left_out = _bands(document)
+    places: dict[int, tuple[float, float]] = {}
+    axis: list[tuple[float, str]] = []
+    edges: list[float] = []
+    names: dict[int, str] = {}
+    merged = -(-sum(len(band.granules) for band in bands) // ROWS_MAX)
+    slots_of = [-(-len(band.granules) // merged) for band in bands]
+    lowest = _lowest(slots_of)
+    top = 0.0
+    for band, slots in zip(bands, slots_of, strict=True):
+        height = max(1.0, lowest / slots)
+        for position, granule in enumerate(band.granules):
+            low = top + position // merged * height
+            places[granule] = (low, low + height)
+            names[granule] = band.name
+        axis.append((top + slots * height / 2, band.name))
+        top += slots * height
+        edges.append(top)
+    bins = 1 + max(cell[0] for cell in grid["cells"])
+    columns = -(-bins // COLUMNS_MAX)
+    sums: dict[tuple[int, float], list[Any]] = {}
+    for time, granule, misses in grid["cells"]:
+        if granule not in places:
+            continue
+        low, high = places[granule]
+        cell = sums.setdefault((time // columns, low), [high, granule, 0])
+        cell[1] = min(cell[1], granule)
+        cell[2] += misses
+    rows = [
+        {
+            "start": column * columns * grid["bin_accesses"],
+            "end": min((column + 1) * columns * grid["bin_accesses"], accesses),
+            "low": low,
+            "high": high,
+            "misses": misses,
+            "address": text.address(granule * grid["granule_bytes"]),
+            "region": names[granule],
+        }
+        for (column, low), (high, granule, misses) in sorted(sums.items())
+    ]
+    total = sum(cell[2] for cell in grid["cells"])
+    busiest = sorted(bands, key=lambda band: -band.misses)[:3]
+    sentence = (
+        "The busiest: "
+        + ", ".join(f"{band.name} ({text.percent(band.misses / total)})" for band in busiest)
+        + ". Addresses without misses have no row"
+        + (
+            f"; regions with {text.percent(left_out / total)} of the misses are left out."
+            if left_out
+            else "."
+        )
+    )
+    table = Table(
+        "Misses of every TLB by region, lowest address first",
+        ["Region", "From address", "Granules with misses", "Misses"],
+        [
+            [
+                band.name,
+                text.address(band.granules[0] * grid["granule_bytes"]),
+                Value(text.count(len(band.granules)), len(band.granules)),
+                Value(text.count(band.misses), band.misses),
+            ]
+            for band in bands
+        ],
+        [False, True, True, True],
+    )
+    return Figure("Misses over address and time", sentence, rows, table, axis, edges)
+
+
+def _lowest(heights: Sequence[int]) -> float:
+    """The height of the lowest band such that it is `BAND_SHARE_MIN` of all of them."""
+    lowest = 1.0
+    # A fixed point: the total grows with the lowest, by less than it.
+    for _ in range(32):
+        lowest = BAND_SHARE_MIN * sum(max(height, lowest) for height in heights)
+    return lowest
+
+
+def _bands(document: Mapping[str, Any]) -> tuple[list[_Band], int]:
+    """The busiest regions' granules by address, and the misses of the regions left out."""
+    grid = document["map"]
+    size = grid["granule_bytes"]
+    misses: dict[int, int] = {}
+    for _, granule, number in grid["cells"]:
+        misses[granule] = misses.get(granule, 0) + number
+    regions = sorted(
+        (region for region in document["regions"] if region["lookups"]),
+        key=lambda region: region["start"],
+    )
+    starts = [region["start"] for region in regions]
+    grouped: dict[tuple[int, str], list[int]] = {}
+    for granule in sorted(misses):
+        # A granule may begin before the region whose misses it holds.
+        index = bisect_right(starts, (granule + 1) * size - 1) - 1
+        inside = index >= 0 and (granule * size < regions[index]["start"] + regions[index]["bytes"])
+        key = (index, regions[index]["name"]) if inside else (index, "elsewhere")
+        grouped.setdefault(key, []).append(granule)
+    bands = [
+        _Band(name, granules, sum(misses[granule] for granule in granules))
+        for (_, name), granules in grouped.items()
+    ]
+    kept = sorted(bands, key=lambda band: -band.misses)[:BANDS_MAX]
+    left_out = sum(band.misses for band in bands if band not in kept)
+    return [band for band in bands if band in kept], left_out

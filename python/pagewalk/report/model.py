@@ -1,0 +1,99 @@
+"""The report as plain data: every number, row and sentence, before any HTML."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number: as shown, exactly, and its JSON pointer in the run's document if it has one."""
+
+    text: str
+    exact: float | None = None
+    pointer: str | None = None
+
+
+Cell = Value | str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; `numeric` says which columns are numbers."""
+
+    caption: str
+    head: list[str]
+    rows: list[list[Cell]]
+    numeric: list[bool]
+    bars: list[float] = field(default_factory=list)
+    """A share of one for each row, drawn behind its last cell; empty: none."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A number that matters, with a word on it."""
+
+    label: str
+    value: Value
+    note: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart's data: its rows, what it shows in words, and the same numbers as a table."""
+
+    title: str
+    sentence: str
+    rows: list[dict[str, Any]]
+    table: Table
+    axis: list[tuple[float, str]] = field(default_factory=list)
+    """Places on the y axis and their labels, where it is not a plain scale."""
+    edges: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table of a machine's file: its keys, and where their numbers come from."""
+
+    name: str
+    facts: list[tuple[str, str]]
+    source: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: a trace on a machine."""
+
+    anchor: str
+    name: str
+    title: str
+    settings: list[str]
+    headline: str
+    cards: list[Card]
+    tlbs: Table
+    caches: Table | None
+    regions: Table
+    regions_more: Table | None
+    """Regions of fewer misses than the first ones, apart so that these stay in sight."""
+    timeline: Figure | None
+    map: Figure | None
+    serving: Figure | None
+    parts: list[Part]
+    source: str
+    not_modelled: list[str]
+    digest: str
+    checked: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """One or more runs of one trace, and what can be said of all."""
+
+    title: str
+    subtitle: str
+    facts: list[tuple[str, str]]
+    notes: list[str]
+    runs: list[Run]
+    comparison: Table | None
+    together: Figure | None
+    version: str
+    documents: list[dict[str, Any]]

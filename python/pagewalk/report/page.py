@@ -1,0 +1,72 @@
+"""The HTML file: the report's plain data and charts poured into one page.
+
+Style, script, charting library and results all stand in the page; its content security policy
+forbids it to fetch anything.
+"""
+
+import json
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+import vl_convert
+from markupsafe import Markup
+
+from pagewalk.report.charts import charts, shared_charts, theme
+from pagewalk.report.model import Report, Value
+
+_NUMBER_UNIT = re.compile(r"(\d) (?=(?:%|[kMGT]|[KMGT]iB|B)(?:\W|$))")
+
+
+def render(report: Report) -> str:
+    """The page as text."""
+    specifications: dict[str, Any] = {
+        name: chart.to_dict() for name, chart in shared_charts(report).items()
+    }
+    for run in report.runs:
+        specifications |= {
+            f"{run.anchor}-{name}": chart.to_dict() for name, chart in charts(run).items()
+        }
+    environment = jinja2.Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_unbroken,
+    )
+    environment.tests["value"] = lambda cell: isinstance(cell, Value)
+    return environment.from_string(_asset("template.html")).render(
+        report=report,
+        charts=specifications,
+        style=Markup(_asset("style.css")),
+        script=Markup(_asset("script.js")),
+        library=Markup(_library() if specifications else ""),
+        data=_json({"charts": specifications, "themes": {s: theme(s) for s in ("light", "dark")}}),
+        results=_json(report.documents),
+    )
+
+
+def _unbroken(thing: Any) -> Any:
+    """Text in which no line break comes between a number and its unit."""
+    return _NUMBER_UNIT.sub("\\1\u00a0", thing) if type(thing) is str else thing
+
+
+def _asset(name: str) -> str:
+    return files("pagewalk.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _library() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script."""
+    # A script element ends at the first closing tag, wherever that stands.
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace(
+        "</script", "<\\/script"
+    )
+
+
+def _json(value: Any) -> Markup:
+    """JSON that can stand in a script element: no `<` is left in it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028"))

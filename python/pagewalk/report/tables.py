@@ -1,0 +1,162 @@
+"""The tables of a report."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pagewalk import text
+from pagewalk.report import values
+from pagewalk.report.model import Cell, Table
+
+REGIONS_IN_SIGHT = 20
+
+
+def tlbs(document: Mapping[str, Any]) -> Table:
+    """A row a TLB."""
+    accesses = values.accesses(document)
+    rows: list[list[Cell]] = []
+    for index, tlb in enumerate(document["tlbs"]):
+        at = f"/tlbs/{index}"
+        rows.append(
+            [
+                f"{tlb['name']} ({', '.join(tlb['serves'])})",
+                values.count(document, f"{at}/entries"),
+                listed(tlb["ways"]),
+                listed(tlb["replacement"]),
+                values.count(document, f"{at}/lookups"),
+                values.count(document, f"{at}/misses"),
+                values.share(tlb["misses"], tlb["lookups"]),
+                values.ratio(1000 * tlb["misses"], accesses),
+                values.count(document, f"{at}/cold_misses"),
+                values.count(document, f"{at}/evictions"),
+            ]
+        )
+    head = [
+        "TLB", "Entries", "Ways", "Replacement", "Lookups", "Misses", "Of lookups",
+        "In 1000 accesses", "Cold", "Evictions",
+    ]  # fmt: skip
+    numeric = [False, True, True, False, True, True, True, True, True, True]
+    return Table("Lookups and misses of each TLB", head, rows, numeric)
+
+
+def caches(document: Mapping[str, Any]) -> Table:
+    """A row a data cache: what the program and the walker asked of it."""
+    rows: list[list[Cell]] = []
+    for index, cache in enumerate(document["caches"]):
+        at = f"/caches/{index}"
+        rows.append(
+            [
+                cache["name"],
+                values.size(document, f"{at}/size_bytes"),
+                values.count(document, f"{at}/ways"),
+                values.count(document, f"{at}/program/reads"),
+                values.share(cache["program"]["read_misses"], cache["program"]["reads"]),
+                values.count(document, f"{at}/program/writes"),
+                values.share(cache["program"]["write_misses"], cache["program"]["writes"]),
+                values.count(document, f"{at}/walker/reads"),
+                values.share(cache["walker"]["read_misses"], cache["walker"]["reads"]),
+                values.count(document, f"{at}/writebacks"),
+            ]
+        )
+    head = [
+        "Cache", "Size", "Ways", "Reads", "Missed", "Writes", "Missed", "Walk reads", "Missed",
+        "Write-backs",
+    ]  # fmt: skip
+    return Table("Lines asked of each data cache", head, rows, [False] + [True] * 9)
+
+
+def regions(document: Mapping[str, Any]) -> tuple[Table, Table | None]:
+    """A row a region that was accessed, most misses first; then a table of the many others."""
+    found = document["regions"]
+    order = sorted(
+        (index for index, region in enumerate(found) if region["lookups"]),
+        key=lambda index: (-found[index]["misses"], -found[index]["lookups"]),
+    )
+    total = sum(region["misses"] for region in found)
+    rows: list[list[Cell]] = []
+    for index in order:
+        region, at = found[index], f"/regions/{index}"
+        rows.append(
+            [
+                region["name"] + (" (inferred)" if region["inferred"] else ""),
+                text.address(region["start"]),
+                values.size(document, f"{at}/bytes"),
+                values.count(document, f"{at}/pages"),
+                values.count(document, f"{at}/lookups"),
+                values.count(document, f"{at}/l1_misses"),
+                values.count(document, f"{at}/misses"),
+                values.count(document, f"{at}/cold_misses"),
+                values.count(document, f"{at}/walk_references"),
+                values.share(region["misses"], total),
+            ]
+        )
+    head = [
+        "Region", "Start", "Size", "Pages", "Lookups", "L1 misses", "Misses of all", "Cold",
+        "Walk references", "Share of misses",
+    ]  # fmt: skip
+    bars = [found[index]["misses"] / total if total else 0.0 for index in order]
+    numeric = [False] + [True] * 9
+
+    def part(caption: str, which: slice) -> Table:
+        return Table(caption, head, rows[which], numeric, bars[which])
+
+    first = part("The regions of the address space, most misses first", slice(0, REGIONS_IN_SIGHT))
+    if len(rows) <= REGIONS_IN_SIGHT:
+        return first, None
+    return first, part("The other regions, most misses first", slice(REGIONS_IN_SIGHT, None))
+
+
+def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
+    """A row a measure, a column a machine."""
+
+    def row(label: str, value: Callable[[Mapping[str, Any]], Cell]) -> list[Cell]:
+        return [label, *(value(document) for document in documents)]
+
+    def l1_misses(document: Mapping[str, Any]) -> int:
+        return sum(tlb["misses"] for tlb in document["tlbs"] if tlb["level"] == 1)
+
+    def l1_share(document: Mapping[str, Any]) -> Cell:
+        return values.ratio(1000 * l1_misses(document), values.accesses(document))
+
+    def missed(document: Mapping[str, Any]) -> Cell:
+        return values.ratio(1000 * values.missing_all(document), values.accesses(document))
+
+    def references(document: Mapping[str, Any]) -> Cell:
+        return values.ratio(document["walks"]["references"], document["walks"]["walks"])
+
+    def from_memory(document: Mapping[str, Any]) -> Cell:
+        levels = document["walks"]["by_level"]
+        served = sum(level["served"].get("memory", 0) for level in levels)
+        return values.share(served, document["walks"]["references"])
+
+    def time(pointer: str, show: Callable[[Any], str]) -> Callable[[Mapping[str, Any]], Cell]:
+        return lambda document: (
+            "not known" if document["time"] is None else values.at(document, pointer, show)
+        )
+
+    rows = [
+        row("L1 misses in 1000 accesses", l1_share),
+        row("Misses of every TLB in 1000 accesses", missed),
+        row("Walks", lambda document: values.count(document, "/walks/walks")),
+        row("Walk references", lambda document: values.count(document, "/walks/references")),
+        row("References a walk", references),
+        row("Walk references served by memory", from_memory),
+        row(
+            "Cycles of translation an access, at most",
+            time("/time/cycles_per_access/hi", text.ratio),
+        ),
+        row("Time in translation, at most", time("/time/share/hi", text.percent)),
+        row("Page tables", lambda document: values.size(document, "/memory/table_bytes")),
+    ]
+    names = [document["machine"]["name"] for document in documents]
+    return Table(
+        "Each measure is of the whole run", ["Measure", *names], rows, [False] + [True] * len(names)
+    )
+
+
+def listed(value: Any) -> str:
+    """A value of the description as text; lists with commas."""
+    if isinstance(value, list):
+        return ", ".join(listed(item) for item in value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)

@@ -1,0 +1,48 @@
+"""Numbers of a results document as values of the report."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pagewalk import text
+from pagewalk.report.model import Value
+
+
+def at(document: Mapping[str, Any], pointer: str, show: Callable[[Any], str]) -> Value:
+    """The number at a JSON pointer of the document."""
+    found: Any = document
+    for step in pointer.strip("/").split("/"):
+        found = found[int(step)] if isinstance(found, list) else found[step]
+    return Value(show(found), found, pointer)
+
+
+def count(document: Mapping[str, Any], pointer: str) -> Value:
+    """The count at a JSON pointer."""
+    return at(document, pointer, text.count)
+
+
+def size(document: Mapping[str, Any], pointer: str) -> Value:
+    """The bytes at a JSON pointer."""
+    return at(document, pointer, text.size)
+
+
+def share(part: float, whole: float) -> Value:
+    """What part of `whole` it is; nothing of nothing is 0."""
+    exact = part / whole if whole else 0.0
+    return Value(text.percent(exact), exact)
+
+
+def ratio(part: float, whole: float) -> Value:
+    """How many of `part` there are to one of `whole`; to nothing it is 0."""
+    exact = part / whole if whole else 0.0
+    return Value(text.ratio(exact), exact)
+
+
+def accesses(document: Mapping[str, Any]) -> int:
+    """Accesses of all kinds."""
+    return sum(document["accesses"].values())
+
+
+def missing_all(document: Mapping[str, Any]) -> int:
+    """Lookups that missed every TLB."""
+    last = max((tlb["level"] for tlb in document["tlbs"]), default=1)
+    return sum(tlb["misses"] for tlb in document["tlbs"] if tlb["level"] == last)

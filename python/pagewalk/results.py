@@ -1,0 +1,155 @@
+"""`Results`: what a run counted, as plain data, Arrow tables, charts, JSON and HTML."""
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from pagewalk import _native
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pagewalk.report.charts import Chart
+
+TABLES = ("tlbs", "walk_levels", "caches", "regions", "timeline", "map")
+"""What `Results.to_arrow` gives."""
+
+
+class Results:
+    """The counts of one run.
+
+    Attributes:
+        data: The results document, schema 1, as plain dictionaries and lists. Addresses and
+            sizes are bytes, latencies cycles; all counts are exact.
+    """
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"<Results of {self.data['trace'].get('name')} on {self.data['machine']['name']}>"
+
+    def to_arrow(self, table: str) -> "pa.Table":
+        """One table of the results.
+
+        Args:
+            table: `tlbs`, `walk_levels`, `caches`, `regions` (one row each; counts by kind and
+                size are columns such as `by_kind.load.misses`), `timeline` (one row a time bin)
+                or `map` (one row a cell: `first_access`, `addr`, `misses`).
+
+        Raises:
+            Error: There is no such table.
+        """
+        import pyarrow as pa
+
+        if table not in TABLES:
+            raise _native.Error(f"there is no table `{table}`: choose one of {', '.join(TABLES)}")
+        rows = _rows(self.data, table)
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+
+    def to_json(self) -> str:
+        """The document as JSON text, indented, with a final newline."""
+        return json.dumps(self.data, indent=1, ensure_ascii=False) + "\n"
+
+    def save(self, path: str | os.PathLike[str], force: bool = False) -> None:
+        """Writes the document as JSON.
+
+        Raises:
+            Error: `path` exists and `force` is not given.
+            WorkError: The system refused to write.
+        """
+        from pagewalk.output import write_text
+
+        write_text(path, self.to_json(), force)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Results":
+        """Reads what `save` wrote.
+
+        Raises:
+            Error: The file cannot be read or is not a results document of schema 1.
+        """
+        name = os.fspath(path)
+        try:
+            with open(name, encoding="utf-8") as file:  # noqa: PTH123
+                data = json.load(file)
+        except OSError as error:
+            raise _native.Error(f"{name} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise _native.Error(f"{name} is not JSON: {error}") from error
+        schema = data.get("schema") if isinstance(data, dict) else None
+        if schema != 1:
+            raise _native.Error(f"{name} is not results of schema 1 (its schema is {schema})")
+        return cls(data)
+
+    def html(self, path: str | os.PathLike[str], force: bool = False) -> None:
+        """Writes the report: one HTML file that needs no network.
+
+        Raises:
+            Error: `path` exists and `force` is not given.
+            WorkError: The system refused to write.
+        """
+        from pagewalk.output import write_text
+        from pagewalk.report import render
+
+        write_text(path, render([self]), force)
+
+    def charts(self) -> "dict[str, Chart]":
+        """The report's charts for a notebook: those for which the run has data.
+
+        Keys: `l1` and `timeline` (misses over time, of the first level and of all), `map`
+        (misses over address and time), `serving` (what served walk references).
+        """
+        from pagewalk.report.charts import charts
+        from pagewalk.report.data import run
+
+        return charts(run(self.data))
+
+
+def _rows(data: dict[str, Any], table: str) -> list[dict[str, Any]]:
+    if table == "walk_levels":
+        return [_flat(row) for row in data["walks"]["by_level"]]
+    if table == "timeline":
+        line = data["timeline"]
+        columns = zip(line["l1_misses"], line["misses"], line["cold_misses"], strict=True)
+        return [
+            {
+                "first_access": index * line["bin_accesses"],
+                "l1_misses": l1,
+                "misses": misses,
+                "cold_misses": cold,
+            }
+            for index, (l1, misses, cold) in enumerate(columns)
+        ]
+    if table == "map":
+        grid = data["map"]
+        return [
+            {
+                "first_access": time * grid["bin_accesses"],
+                "addr": granule * grid["granule_bytes"],
+                "misses": misses,
+            }
+            for time, granule, misses in grid["cells"]
+        ]
+    return [_flat(row) for row in data[table]]
+
+
+def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _column(values: list[Any]) -> "pa.Array[Any]":
+    """An Arrow array; whole numbers become uint64, which holds any address."""
+    import pyarrow as pa
+
+    known = [value for value in values if value is not None]
+    whole = all(isinstance(value, int) and not isinstance(value, bool) for value in known)
+    array: pa.Array[Any] = pa.array(values, pa.uint64() if known and whole else None)
+    return array

@@ -1,0 +1,173 @@
+"""Results and trace counts as text for a terminal."""
+
+from typing import Any
+
+from pagewalk import text
+
+REGIONS_SHOWN = 12
+
+
+def summary(data: dict[str, Any]) -> str:
+    """The results of one run: what ran, the TLBs, the walks, the regions, the time."""
+    accesses = sum(data["accesses"].values())
+    parts = [_heading(data, accesses), _tlbs(data, accesses)]
+    if data["walks"]["references"]:
+        parts.append(_walks(data))
+    parts += [_regions(data), _time(data)]
+    if data["not_modelled"]:
+        parts.append("\n".join(["Not modelled:", *(f"  {line}" for line in data["not_modelled"])]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def trace_summary(name: str, info: dict[str, Any]) -> str:
+    """What `pagewalk info` counted."""
+    accesses = sum(info["accesses"].values())
+    parts = [_trace_heading(name, info, accesses), _trace_kinds(info)]
+    regions = [region for region in info["regions"] if sum(region["accesses"].values())]
+    if regions:
+        rows = [
+            (
+                text.shorten(region["name"], 40),
+                text.address(region["start"]),
+                text.size(region["bytes"]),
+                text.count(sum(region["accesses"].values())),
+                text.percent(sum(region["accesses"].values()) / max(accesses, 1)),
+                text.count(region["pages"]),
+            )
+            for region in sorted(regions, key=lambda r: -sum(r["accesses"].values()))
+        ]
+        shown = rows[:REGIONS_SHOWN]
+        parts.append(text.table(("Regions", "start", "size", "accesses", "share", "pages"), shown))
+        if len(rows) > len(shown):
+            parts[-1] += f"\n  … and {text.plural(len(rows) - len(shown), 'region')} more"
+    events = {name: n for name, n in info["events"].items() if n}
+    if events:
+        parts.append(
+            "Events: " + ", ".join(f"{text.count(n)} {name}" for name, n in events.items())
+        )
+    parts += [f"Note: {note}" for note in info["header"]["notes"]]
+    return "\n\n".join(parts)
+
+
+def _trace_heading(name: str, info: dict[str, Any], accesses: int) -> str:
+    lines = [
+        f"{name}: {text.plural(accesses, 'access', 'accesses')}, "
+        f"{text.plural(info['instructions'], 'instruction')}, "
+        f"{text.plural(info['threads'], 'thread')}",
+        f"  made by {info['header']['producer']}"
+        + (f" from {' '.join(info['header']['command'])}" if info["header"]["command"] else ""),
+    ]
+    if info.get("bytes_on_disk"):
+        each = info["bytes_on_disk"] / max(accesses, 1)
+        lines.append(f"  {text.size(info['bytes_on_disk'])} on disk, {each:.2f} B an access")
+    if info.get("digest"):
+        lines.append(f"  digest {info['digest']}")
+    return "\n".join(lines)
+
+
+def _trace_kinds(info: dict[str, Any]) -> str:
+    rows = [
+        (
+            kind,
+            text.count(number),
+            text.count(info["pages"][kind]),
+            text.count(info["lines"][kind]),
+        )
+        for kind, number in info["accesses"].items()
+    ]
+    return text.table(("Kinds", "accesses", "pages of 4K", "lines of 64 B"), rows)
+
+
+def _heading(data: dict[str, Any], accesses: int) -> str:
+    machine, kinds = data["machine"], data["accesses"]
+    changed = f" with {', '.join(machine['settings'])}" if machine["settings"] else ""
+    by_kind = ", ".join(
+        f"{text.count(kinds[kind])} {many}"
+        for kind, many in (("fetch", "fetches"), ("load", "loads"), ("store", "stores"))
+        if kinds[kind]
+    )
+    return (
+        f"{data['trace'].get('name', 'trace')} on {machine['name']}{changed}: {machine['title']}\n"
+        f"  {text.plural(accesses, 'access', 'accesses')} ({by_kind}), "
+        f"{text.plural(data['instructions'], 'instruction')}, "
+        f"{text.plural(data['threads'], 'thread')}"
+    )
+
+
+def _tlbs(data: dict[str, Any], accesses: int) -> str:
+    rows = [
+        (
+            tlb["name"],
+            text.count(tlb["entries"]),
+            text.count(tlb["lookups"]),
+            text.count(tlb["misses"]),
+            text.percent(tlb["misses"] / max(tlb["lookups"], 1)),
+            text.ratio(1000 * tlb["misses"] / max(accesses, 1)),
+            text.count(tlb["cold_misses"]),
+        )
+        for tlb in data["tlbs"]
+    ]
+    head = ("TLBs", "entries", "lookups", "misses", "of lookups", "per 1000 accesses", "cold")
+    return text.table(head, rows)
+
+
+def _walks(data: dict[str, Any]) -> str:
+    walks = data["walks"]
+    lines = [
+        f"Walks: {text.count(walks['walks'])} ({text.count(walks['cold'])} cold), "
+        f"{text.plural(walks['references'], 'reference')}, "
+        f"{text.ratio(walks['references'] / walks['walks'])} each"
+    ]
+    places = [cache["name"] for cache in data["caches"]] + ["memory"]
+    places = [p for p in places if any(level["served"].get(p) for level in walks["by_level"])]
+    rows = [
+        (
+            f"level {level['level']}",
+            text.count(level["references"]),
+            *(
+                text.percent(level["served"].get(place, 0) / max(level["references"], 1))
+                for place in places
+            ),
+        )
+        for level in walks["by_level"]
+    ]
+    if rows:
+        lines.append(text.table(("served by", "references", *places), rows))
+    return "\n".join(lines)
+
+
+def _regions(data: dict[str, Any]) -> str:
+    regions = sorted(
+        (region for region in data["regions"] if region["lookups"]),
+        key=lambda region: (-region["misses"], -region["lookups"]),
+    )
+    total = max(sum(region["misses"] for region in regions), 1)
+    rows = [
+        (
+            text.shorten(region["name"], 40),
+            text.size(region["bytes"]),
+            text.count(region["lookups"]),
+            text.count(region["misses"]),
+            text.percent(region["misses"] / total),
+            text.count(region["walk_references"]),
+        )
+        for region in regions[:REGIONS_SHOWN]
+    ]
+    if not rows:
+        return ""
+    head = ("Regions", "size", "lookups", "misses", "share", "walk references")
+    more = len(regions) - len(rows)
+    tail = f"\n  … and {text.plural(more, 'region')} more" if more else ""
+    return text.table(head, rows) + tail
+
+
+def _time(data: dict[str, Any]) -> str:
+    time = data["time"]
+    if time is None:
+        return "Time: not known, for the machine's file gives no latencies for all of it"
+    share, cycles = time["share"], time["cycles_per_access"]
+    return (
+        f"Time in translation: {text.percent(share['lo'])} (all of it hidden) to "
+        f"{text.percent(share['hi'])} (none hidden) of the cycles, "
+        f"{text.ratio(cycles['lo'])} to {text.ratio(cycles['hi'])} cycles an access"
+    )

@@ -1,0 +1,51 @@
+from pathlib import Path
+
+import pytest
+
+from pagewalk import Error, WorkError
+from pagewalk.output import refuse_existing, replacing, write_text
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_a_file_gets_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    with replacing(tmp_path / "a") as temporary:
+        temporary.write_text("whole")
+        assert not (tmp_path / "a").exists()
+    assert (tmp_path / "a").read_text() == "whole"
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("failure", [ValueError, KeyboardInterrupt])
+def test_a_failure_leaves_nothing(tmp_path: Path, failure: type[BaseException]) -> None:
+    with pytest.raises(failure), replacing(tmp_path / "a") as temporary:
+        temporary.write_text("half")
+        raise failure
+    assert names(tmp_path) == []
+
+
+def test_a_full_disk_is_an_error_with_the_name(tmp_path: Path) -> None:
+    with (
+        pytest.raises(WorkError, match=r"a cannot be written: No space"),
+        replacing(tmp_path / "a"),
+    ):
+        raise OSError(28, "No space left on device")
+    assert names(tmp_path) == []
+
+
+def test_an_existing_file_is_refused_and_kept(tmp_path: Path) -> None:
+    write_text(tmp_path / "a", "old")
+    with pytest.raises(Error, match="exists: choose another name, or give --force"):
+        write_text(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "old"
+    write_text(tmp_path / "a", "new", force=True)
+    assert (tmp_path / "a").read_text() == "new"
+
+
+def test_a_place_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Error, match="is a directory"):
+        refuse_existing(tmp_path, force=True)
+    with pytest.raises(Error, match="no directory"):
+        refuse_existing(tmp_path / "none" / "a", force=True)

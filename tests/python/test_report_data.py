@@ -1,0 +1,182 @@
+import json
+
+import pytest
+
+import sample
+from pagewalk import Results
+from pagewalk.report import data, missmap, render
+from pagewalk.report.model import Table, Value
+
+
+def at(document: object, pointer: str) -> object:
+    for step in pointer.strip("/").split("/"):
+        document = document[int(step)] if isinstance(document, list) else document[step]  # type: ignore[index]
+    return document
+
+
+def tables(run: data.Run) -> list[Table]:
+    figures = [figure.table for figure in (run.timeline, run.map, run.serving) if figure]
+    return [run.tlbs, run.regions, *([run.caches] if run.caches else []), *figures]
+
+
+@pytest.mark.parametrize("walks", [True, False])
+def test_every_pointer_leads_to_its_number(walks: bool) -> None:
+    document = sample.document(walks=walks)
+    run = data.run(document)
+    values = [cell for table in tables(run) for row in table.rows for cell in row]
+    values += [card.value for card in run.cards]
+    pointed = [value for value in values if isinstance(value, Value) and value.pointer]
+    assert len(pointed) > 50
+    for value in pointed:
+        assert at(document, value.pointer or "") == value.exact
+
+
+def test_tables_are_rectangular() -> None:
+    for table in tables(data.run(sample.document())):
+        assert len(table.numeric) == len(table.head)
+        assert {len(row) for row in table.rows} == {len(table.head)}, table.caption
+
+
+def test_regions_come_by_misses_and_shares_sum_to_one() -> None:
+    document = sample.document()
+    regions = data.run(document).regions
+    misses = [row[6].exact for row in regions.rows if isinstance(row[6], Value)]
+    assert misses == sorted((region["misses"] for region in document["regions"]), reverse=True)
+    assert sum(regions.bars) == pytest.approx(1)
+
+
+def test_many_regions_are_in_two_tables() -> None:
+    document = sample.document()
+    document["regions"] = [
+        {**document["regions"][0], "name": f"r{index}", "misses": index} for index in range(50)
+    ]
+    run = data.run(document)
+    assert run.regions_more is not None
+    names = [row[0] for row in run.regions.rows + run.regions_more.rows]
+    assert names == [f"r{index}" for index in reversed(range(50))]
+    assert "30 more regions" in render([Results(document)])
+
+
+def test_the_timeline_keeps_every_miss() -> None:
+    document = sample.document()
+    figure = data.run(document).timeline
+    assert figure is not None
+    total = sum((row["again"] + row["cold"]) * (row["end"] - row["start"]) for row in figure.rows)
+    assert total / 1000 == pytest.approx(sum(document["timeline"]["misses"]))
+    assert figure.rows[-1]["end"] == sum(document["accesses"].values())
+
+
+def test_a_long_timeline_is_merged_into_few_bins() -> None:
+    document = sample.document()
+    line = document["timeline"]
+    for key in ("l1_misses", "misses", "cold_misses"):
+        line[key] = line[key] * 8
+    line["bin_accesses"] //= 8
+    figure = data.run(document).timeline
+    assert figure is not None and len(figure.rows) <= 240
+    total = sum((row["again"] + row["cold"]) * (row["end"] - row["start"]) for row in figure.rows)
+    assert total / 1000 == pytest.approx(sum(line["misses"]))
+
+
+def test_the_map_keeps_every_miss_and_its_region() -> None:
+    document = sample.document()
+    figure = missmap.miss_map(document)
+    assert figure is not None
+    cells = document["map"]["cells"]
+    assert sum(row["misses"] for row in figure.rows) == sum(cell[2] for cell in cells)
+    regions = {region["name"] for region in document["regions"]}
+    assert {row["region"] for row in figure.rows} <= regions
+    for row in figure.rows:
+        assert 0 <= row["low"] < row["high"] <= figure.edges[-1] + 1e-9
+        assert 0 <= row["start"] < row["end"] <= sum(document["accesses"].values())
+
+
+def test_the_map_gives_each_region_a_band_in_the_order_of_addresses() -> None:
+    figure = missmap.miss_map(sample.document())
+    assert figure is not None
+    heights = [high - low for low, high in zip([0.0, *figure.edges], figure.edges, strict=False)]
+    assert min(heights) >= 0.99 * missmap.BAND_SHARE_MIN * figure.edges[-1]
+    first = [int(str(row[1]), 16) for row in figure.table.rows]
+    assert first == sorted(first)
+
+
+def test_the_map_says_what_it_leaves_out() -> None:
+    document = sample.document()
+    far = document["regions"][0]
+    granule = document["map"]["granule_bytes"]
+    document["regions"] = [
+        {**far, "name": f"r{index}", "start": index << 40, "bytes": granule, "lookups": 1}
+        for index in range(40)
+    ]
+    document["map"]["cells"] = [
+        [0, (index << 40) // granule, 100 if index < 16 else 1] for index in range(40)
+    ]
+    figure = missmap.miss_map(document)
+    assert figure is not None
+    assert sum(row["misses"] for row in figure.rows) == 1600
+    assert "regions with 1.48 % of the misses are left out" in figure.sentence
+
+
+def test_references_are_all_served() -> None:
+    document = sample.document()
+    figure = data.run(document).serving
+    assert figure is not None
+    assert sum(row["references"] for row in figure.rows) == document["walks"]["references"]
+
+
+def test_nothing_to_show_is_no_figure() -> None:
+    document = sample.document(walks=False)
+    document["map"]["cells"] = []
+    for key in ("l1_misses", "misses", "cold_misses"):
+        document["timeline"][key] = []
+    run = data.run(document)
+    assert (run.timeline, run.map, run.serving, run.caches) == (None, None, None, None)
+    assert "vegaEmbed" not in render([Results(document)])
+
+
+def test_an_empty_trace_has_a_report() -> None:
+    document = sample.document(walks=False)
+    document["accesses"] = dict.fromkeys(document["accesses"], 0)
+    document |= {"instructions": 0, "threads": 0, "regions": []}
+    document["map"]["cells"] = []
+    for tlb in document["tlbs"]:
+        tlb |= {"lookups": 0, "hits": 0, "misses": 0}
+    document["timeline"] = {"bin_accesses": 1, "l1_misses": [], "misses": [], "cold_misses": []}
+    assert "Every access found its translation" in render([Results(document)])
+
+
+def test_two_machines_stand_side_by_side() -> None:
+    documents = [sample.document(), sample.document("other", 2)]
+    report = data.report(documents)
+    assert report.comparison is not None and report.together is not None
+    assert report.comparison.head == ["Measure", "sample-server", "other"]
+    walks = next(row for row in report.comparison.rows if row[0] == "Walks")
+    assert [cell.exact for cell in walks[1:] if isinstance(cell, Value)] == [
+        document["walks"]["walks"] for document in documents
+    ]
+
+
+def test_one_machine_twice_has_two_lines_in_the_chart() -> None:
+    report = data.report([sample.document(), sample.document(seed=2)])
+    assert report.together is not None
+    assert {row["machine"] for row in report.together.rows} == {
+        "1: sample-server",
+        "2: sample-server",
+    }
+    assert len({run.anchor for run in report.runs}) == 2
+
+
+def test_names_cannot_break_the_page() -> None:
+    page = render([Results(sample.document())])
+    assert "</script><b>" not in page
+    assert "anonymous <2>" not in page
+    start = page.index('id="results">') + len('id="results">')
+    embedded = json.loads(page[start : page.index("</script>", start)])
+    assert embedded == [sample.document()]
+
+
+def test_the_page_names_no_place_outside() -> None:
+    page = render([Results(sample.document())])
+    head = page[: page.index('id="results"')]
+    assert "http:" not in head and "https:" not in head
+    assert "default-src 'none'" in head
