@@ -94,6 +94,12 @@ pub enum Error {
         /// What was found.
         what: String,
     },
+    /// The trace cannot be written; the program was not started.
+    #[error("{error}")]
+    Output {
+        /// What is wrong.
+        error: trace::Error,
+    },
     /// The trace could not be written; the program has run to its end, with `status`.
     #[error("{error} (the program went on unrecorded and ended with status {status})")]
     Trace {

@@ -1,24 +1,34 @@
 //! Starts a program under QEMU and turns what the recorder plugin sends into a trace.
+//!
+//! ```text
+//!   command --> find program, QEMU, plugin --> session (shared memory) --> start
+//!
+//!   rings --> Process: segments of all threads in order --> Decoder --> Window --> Sink
+//!     |          one a process                               blocks     skip, max    |
+//!     +-- Supervisor: who comes, who has ended                                       |
+//!                                     record(): a Writer a process  <----------------+
+//!                                     Live: a Batcher for the first
+//! ```
+//!
+//! The plugin is the crate `recorder`; what both sides share is the crate `ring`.
 
+mod command;
+mod decode;
+mod elf;
 mod error;
+mod facts;
+mod launch;
 mod live;
 mod options;
-
-use std::path::Path;
+mod process;
+mod qemu;
+mod record;
+mod session;
+mod signals;
+mod supervise;
+mod window;
 
 pub use error::Error;
 pub use live::Live;
 pub use options::{Options, Outcome, Progress, Recorded};
-
-/// Records `options.command` into `output`, and its children beside it.
-///
-/// A child's trace is named after its process and program: `out.pwt`, `out.1234-ls.pwt`.
-/// `progress` is called some times a second.
-pub fn record(
-    _options: &Options,
-    _output: &Path,
-    _writer: &trace::Options,
-    _progress: &mut dyn FnMut(&Progress),
-) -> Result<Outcome, Error> {
-    unimplemented!()
-}
+pub use record::record;

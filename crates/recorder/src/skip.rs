@@ -36,7 +36,8 @@ pub(crate) unsafe fn at_span_end(cursor: *mut Cursor) -> bool {
         if used > SPAN_RECORDS / 2 {
             // Events fill most of it: the host has to read them before there is room.
             if used < SPAN_RECORDS {
-                (*cursor).next.write(Record::control(Control::Pad, 0).0);
+                let rest = (SPAN_RECORDS - used - 1) as u64;
+                (*cursor).next.write(Record::control(Control::Pad, rest).0);
             }
             return false;
         }
@@ -91,7 +92,8 @@ fn count(records: &[u64]) -> (u64, u64) {
             }
             Some(Control::Context) => instructions += block_instructions(record.value()),
             Some(Control::Advance) => instructions += record.value(),
-            Some(Control::Event | Control::Pad) => {}
+            Some(Control::Pad) => at += record.value() as usize,
+            Some(Control::Event) => {}
         }
     }
     (accesses, instructions)

@@ -95,7 +95,8 @@ fn room(vcpu: u32, count: usize) -> Option<*mut u64> {
         let used = (*cursor).next.offset_from((*cursor).span) as usize;
         if used + count > SPAN_RECORDS {
             if used < SPAN_RECORDS {
-                (*cursor).next.write(Record::control(Control::Pad, 0).0);
+                let rest = (SPAN_RECORDS - used - 1) as u64;
+                (*cursor).next.write(Record::control(Control::Pad, rest).0);
                 (*cursor).next = (*cursor).span.add(SPAN_RECORDS);
             }
             if !next_span(vcpu, cursor) {
@@ -183,6 +184,7 @@ unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
         }
         let span = (*cursor).records.add((position % RING_RECORDS as u64) as usize);
         ptr::write_bytes(span.cast::<u8>(), 0, SPAN_BYTES);
+        ring.opened.store(position, Ordering::Release);
         (*cursor).span = span;
         (*cursor).span_position = position;
         (*cursor).uncounted = span;

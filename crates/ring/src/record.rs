@@ -63,7 +63,7 @@ pub enum Control {
     Wide = 3,
     /// An event; see [`event_header`]. Its words follow.
     Event = 4,
-    /// Nothing more in this span.
+    /// Nothing; that many more records mean nothing either.
     Pad = 5,
 }
 

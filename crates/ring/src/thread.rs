@@ -60,7 +60,9 @@ pub struct Ring {
     pub marks_head: AtomicU64,
     /// Accesses that the filter dropped.
     pub filtered: AtomicU64,
-    pad: [u64; 3],
+    /// Position of the span that the thread writes; what it has not written of it is zero.
+    pub opened: AtomicU64,
+    pad: [u64; 2],
     /// Records that the host is done with.
     pub tail: AtomicU64,
     /// Marks that the host is done with.
@@ -79,9 +81,14 @@ impl Ring {
         self.process.store(process, Ordering::Relaxed);
         self.generation.store(generation, Ordering::Relaxed);
         self.thread.store(thread, Ordering::Relaxed);
-        for word in
-            [&self.numbering, &self.marks_head, &self.filtered, &self.tail, &self.marks_tail]
-        {
+        for word in [
+            &self.numbering,
+            &self.marks_head,
+            &self.filtered,
+            &self.opened,
+            &self.tail,
+            &self.marks_tail,
+        ] {
             word.store(0, Ordering::Relaxed);
         }
         self.writer_sleeps.store(0, Ordering::Relaxed);

@@ -1,0 +1,303 @@
+//! From a ring's records to blocks that ran.
+//!
+//! ```text
+//!   records   block 17 | load a | store b | load c | block 18 | ...
+//!   known 17           |  tag   |   tag   |  tag   |             as it ran last time
+//!                          ^ all equal: execute(shape, [a, b, c])
+//! ```
+//!
+//! A block nearly always does the same operations, so what it did last time is compared first.
+//! A block may have several shapes: one that faults stops early, a masked load may not load.
+
+use addr::Kind;
+use ring::{Block, Control, EventCode, Record, Tag, event_parts};
+use rustc_hash::FxHashMap;
+use trace::{Op, Shape, ShapeId, Sink};
+
+/// Where the descriptors of blocks come from, and where events go.
+pub(crate) trait Context {
+    /// The block of that number, if the process has translated it.
+    fn block(&mut self, number: u64) -> Option<Block>;
+    /// An event of the thread whose segment it is.
+    fn event(&mut self, code: EventCode, words: &[u64], sink: &mut dyn Sink) -> Result<(), Fault>;
+}
+
+/// Why records could not be decoded.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// They mean nothing.
+    Garbled(String),
+    /// The sink has failed.
+    Sink(trace::Error),
+}
+
+impl From<trace::Error> for Fault {
+    fn from(error: trace::Error) -> Fault {
+        Fault::Sink(error)
+    }
+}
+
+/// What is known of a block from its last run.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Index of its first tag in [`Decoder::tags`].
+    tags: u32,
+    /// Operations; [`UNKNOWN`] if it has not run.
+    ops: u32,
+    shape: Option<ShapeId>,
+}
+
+const UNKNOWN: u32 = u32::MAX;
+
+/// One way in which a block ran.
+#[derive(Clone, Copy)]
+struct Variant {
+    shape: ShapeId,
+    tags: u32,
+    /// Whether some record is a load and a store at once.
+    doubled: bool,
+}
+
+/// The decoder of one process.
+pub(crate) struct Decoder {
+    fetches: bool,
+    known: Vec<Known>,
+    tags: Vec<u16>,
+    /// By block number, kind of fetch, and tags.
+    variants: FxHashMap<Box<[u16]>, Variant>,
+    /// Blocks are translated again and again; their shapes are told once.
+    shapes: FxHashMap<Shape, ShapeId>,
+    /// Addresses of the block at hand, when its shape is known beforehand. As long as the
+    /// longest known block.
+    expected: Vec<u64>,
+    /// Addresses of the block at hand otherwise, and what it is looked up by.
+    addrs: Vec<u64>,
+    key: Vec<u16>,
+}
+
+impl Decoder {
+    /// A decoder that knows no block; `fetches` false leaves out fetch rows.
+    pub(crate) fn new(fetches: bool) -> Decoder {
+        Decoder {
+            fetches,
+            known: Vec::new(),
+            tags: Vec::new(),
+            variants: FxHashMap::default(),
+            shapes: FxHashMap::default(),
+            expected: Vec::new(),
+            addrs: Vec::new(),
+            key: Vec::new(),
+        }
+    }
+
+    /// Gives `records` to `sink` and returns how many it has used: all if `whole`, otherwise
+    /// all up to the last block, which may go on.
+    pub(crate) fn segment<S: Sink>(
+        &mut self,
+        records: &[u64],
+        whole: bool,
+        context: &mut dyn Context,
+        sink: &mut S,
+    ) -> Result<usize, Fault> {
+        const BLOCK: u16 = Tag::CONTROL | Control::Block as u16;
+        let mut at = 0;
+        while let Some(&record) = records.get(at) {
+            if record as u16 == BLOCK
+                && let Some(&Known { tags, ops, shape: Some(shape) }) =
+                    self.known.get((record >> 16) as usize)
+                && let Some((run, [next, ..])) = records[at + 1..].split_at_checked(ops as usize)
+                && *next as u16 & Tag::CONTROL != 0
+            {
+                let tags = &self.tags[tags as usize..][..ops as usize];
+                let addrs = &mut self.expected[..ops as usize];
+                let mut different = 0;
+                for ((record, tag), addr) in run.iter().zip(tags).zip(addrs.iter_mut()) {
+                    different |= *record as u16 ^ tag;
+                    *addr = record >> 16;
+                }
+                if different == 0 {
+                    sink.execute(shape, addrs)?;
+                    at += 1 + run.len();
+                    continue;
+                }
+            }
+            match self.slow(&records[at..], whole, context, sink)? {
+                0 => break,
+                used if used <= records.len() - at => at += used,
+                _ => return Err(Fault::Garbled("a record longer than its segment".to_owned())),
+            }
+        }
+        Ok(at)
+    }
+
+    /// One block or control record, whatever it is; 0 if it may go on in the next segment.
+    #[cold]
+    #[inline(never)]
+    fn slow<S: Sink>(
+        &mut self,
+        records: &[u64],
+        whole: bool,
+        context: &mut dyn Context,
+        sink: &mut S,
+    ) -> Result<usize, Fault> {
+        let record = Record(records[0]);
+        match record.as_control() {
+            Some(control @ (Control::Block | Control::Context)) => {
+                let Some(ops) = self.operations(&records[1..], whole)? else { return Ok(0) };
+                self.run(record.value(), control, context, sink)?;
+                Ok(1 + ops)
+            }
+            Some(Control::Advance) => {
+                sink.advance(record.value());
+                Ok(1)
+            }
+            Some(Control::Event) => {
+                let (code, words) = event_parts(record.value());
+                match (code, records.get(1..1 + words)) {
+                    (Some(code), Some(words)) => context.event(code, words, sink)?,
+                    _ => return Err(Fault::Garbled(format!("an event {:#x}", record.0))),
+                }
+                Ok(1 + words)
+            }
+            Some(Control::Pad) => Ok(1 + record.value() as usize),
+            // What a killed thread left of a block that was skipped belongs to no block.
+            Some(Control::Wide) => Ok(2),
+            None if !record.is_control() => Ok(1),
+            None => Err(Fault::Garbled(format!("a record {:#x}", record.0))),
+        }
+    }
+
+    /// Collects addresses and tags of a block's operations; how many records they are, or
+    /// `None` if there may be more of them in the next segment.
+    fn operations(&mut self, records: &[u64], whole: bool) -> Result<Option<usize>, Fault> {
+        self.addrs.clear();
+        self.key.clear();
+        self.key.extend([0; 4]);
+        let mut at = 0;
+        let ended = loop {
+            let Some(&word) = records.get(at) else { break whole };
+            let record = Record(word);
+            match record.as_control() {
+                None if !record.is_control() => {
+                    self.addrs.push(record.value());
+                    self.key.push(record.tag().0);
+                    at += 1;
+                }
+                Some(Control::Wide) => {
+                    let Some(&address) = records.get(at + 1) else { break whole };
+                    self.addrs.push(address);
+                    self.key.push(record.value() as u16);
+                    at += 2;
+                }
+                // The end of a span, in the middle of a block.
+                Some(Control::Pad) => at += 1 + record.value() as usize,
+                _ => break true,
+            }
+        };
+        Ok(ended.then_some(at))
+    }
+
+    /// Gives the block whose operations were collected to the sink.
+    fn run<S: Sink>(
+        &mut self,
+        number: u64,
+        control: Control,
+        context: &mut dyn Context,
+        sink: &mut S,
+    ) -> Result<(), Fault> {
+        for (index, part) in self.key[..3].iter_mut().enumerate() {
+            *part = (number >> (16 * index)) as u16;
+        }
+        self.key[3] = control as u16;
+        let variant = match self.variants.get(&self.key[..]) {
+            Some(&variant) => variant,
+            None => self.learn(number, control, context, sink)?,
+        };
+        if control == Control::Block && !variant.doubled {
+            let index = number as usize;
+            if self.known.len() <= index {
+                let unknown = Known { tags: 0, ops: UNKNOWN, shape: None };
+                self.known.resize(index + 1, unknown);
+            }
+            let ops = self.addrs.len() as u32;
+            if self.expected.len() < self.addrs.len() {
+                self.expected.resize(self.addrs.len(), 0);
+            }
+            self.known[index] = Known { tags: variant.tags, ops, shape: Some(variant.shape) };
+        }
+        if variant.doubled {
+            let tags = &self.key[4..];
+            let mut addrs = Vec::with_capacity(2 * self.addrs.len());
+            for (&addr, &tag) in self.addrs.iter().zip(tags) {
+                let tag = Tag(tag);
+                let times = usize::from(tag.loads()) + usize::from(tag.stores());
+                addrs.extend(std::iter::repeat_n(addr, times));
+            }
+            sink.execute(variant.shape, &addrs)?;
+        } else {
+            sink.execute(variant.shape, &self.addrs)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a variant of what was collected.
+    fn learn<S: Sink>(
+        &mut self,
+        number: u64,
+        control: Control,
+        context: &mut dyn Context,
+        sink: &mut S,
+    ) -> Result<Variant, Fault> {
+        let Some(block) = context.block(number) else {
+            return Err(Fault::Garbled(format!("block {number} was not translated")));
+        };
+        let tags = &self.key[4..];
+        let mut ops = Vec::with_capacity(tags.len());
+        for &tag in tags {
+            let tag = Tag(tag);
+            let op = |kind| Op { instruction: tag.instruction(), kind, size: tag.size() };
+            ops.extend(tag.loads().then(|| op(Kind::Load)));
+            ops.extend(tag.stores().then(|| op(Kind::Store)));
+        }
+        let doubled = ops.len() != tags.len();
+        let shape = Shape {
+            pc: block.pc,
+            bytes: block.bytes,
+            instructions: block.instructions,
+            fetch: self.fetches && control == Control::Block,
+            ops,
+        };
+        let shape = match self.shapes.get(&shape) {
+            Some(&id) => id,
+            None => {
+                let id = sink.shape(&shape);
+                self.shapes.insert(shape, id);
+                id
+            }
+        };
+        let variant = Variant { shape, tags: self.tags.len() as u32, doubled };
+        self.tags.extend_from_slice(tags);
+        self.variants.insert(self.key.clone().into(), variant);
+        Ok(variant)
+    }
+}
+
+/// How many records a killed thread has left in the rest of its span.
+pub(crate) fn left_behind(records: &[u64]) -> usize {
+    let mut at = 0;
+    while let Some(&word) = records.get(at) {
+        let record = Record(word);
+        let length = match record.as_control() {
+            _ if word == 0 => break,
+            Some(Control::Event) => 1 + event_parts(record.value()).1,
+            Some(Control::Wide) => 2,
+            Some(Control::Pad) => 1 + record.value() as usize,
+            _ => 1,
+        };
+        if at + length > records.len() {
+            break;
+        }
+        at += length;
+    }
+    at
+}

@@ -1,0 +1,229 @@
+//! What the plugin tells besides accesses, as the trace's events.
+
+use ring::{Call, EventCode};
+use trace::{Event, Origin, Sink};
+
+use crate::decode::Fault;
+
+/// Linux: a `clone` with this flag shares its address space,
+const CLONE_VM: u64 = 0x100;
+/// and with this one it is a `vfork`.
+const CLONE_VFORK: u64 = 0x4000;
+/// QEMU's page flags: the lowest three are read, write, execute.
+const RIGHTS: u64 = 7;
+const WRITABLE: u64 = 2;
+
+/// What is known of a process and its address space. A fork's child inherits it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    /// Regions of the guest as they are told: first byte, end, flags.
+    regions: Vec<(u64, u64, u64)>,
+    /// The text of `/proc/PID/maps`.
+    maps: Vec<u8>,
+    /// The main thread's stack.
+    stack: Option<(u64, u64)>,
+    /// Where `brk` begins to grow the heap.
+    heap: Option<u64>,
+    /// The program that an `execve` under way is for, and its arguments.
+    pub(crate) executing: Option<Executing>,
+    /// What could not be recorded.
+    pub(crate) notes: Vec<String>,
+}
+
+/// An `execve` whose result is not known.
+#[derive(Clone, Debug)]
+pub(crate) struct Executing {
+    pub(crate) thread: u32,
+    pub(crate) path: String,
+    pub(crate) arguments: Vec<String>,
+}
+
+impl Facts {
+    /// What a child begins with.
+    pub(crate) fn inherited(&self) -> Facts {
+        Facts { stack: self.stack, heap: self.heap, ..Facts::default() }
+    }
+
+    /// Takes an event of `thread` and passes on what belongs into the trace.
+    pub(crate) fn take(
+        &mut self,
+        thread: u32,
+        code: EventCode,
+        words: &[u64],
+        sink: &mut dyn Sink,
+    ) -> Result<(), Fault> {
+        match (code, words) {
+            (EventCode::ThreadStart, &[tid]) => {
+                sink.event(thread, Event::ThreadStart { tid: tid as i64 })?;
+            }
+            (EventCode::ThreadEnd, []) => sink.event(thread, Event::ThreadEnd)?,
+            (EventCode::Region, &[start, end, flags]) if start < end => {
+                self.regions.push((start, end, flags));
+            }
+            (EventCode::MapsText, _) => self.maps.extend(bytes(words)?),
+            (EventCode::Layout, &[base]) => {
+                for mapping in self.mappings(base) {
+                    sink.event(thread, mapping)?;
+                }
+            }
+            (EventCode::Execve, _) => {
+                let text = bytes(words)?;
+                let mut strings = text.split(|&byte| byte == 0).map(lossy);
+                let path = strings.next().unwrap_or_default();
+                let mut arguments: Vec<String> = strings.collect();
+                arguments.pop();
+                self.executing = Some(Executing { thread, path, arguments });
+            }
+            (EventCode::Note, _) => self.notes.push(lossy(&bytes(words)?)),
+            (EventCode::Call, &[call, a, b, c, d, e, f, result, ref path @ ..]) => {
+                let Some(call) = Call::from_bits(call) else {
+                    return Err(Fault::Garbled(format!("system call {call}")));
+                };
+                let path = bytes(path)?;
+                let path = (!path.is_empty()).then(|| lossy(&path));
+                let event = self.call(call, [a, b, c, d, e, f], result as i64, path);
+                sink.event(thread, event)?;
+            }
+            _ => return Err(Fault::Garbled(format!("{code:?} with {} words", words.len()))),
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: Call, a: [u64; 6], result: i64, path: Option<String>) -> Event {
+        let (addr, bytes) = (a[0], a[1]);
+        match call {
+            Call::Mmap => Event::Mmap {
+                addr,
+                bytes,
+                prot: a[2] as u32,
+                flags: a[3] as u32,
+                fd: a[4] as i32,
+                offset: a[5],
+                path,
+                result,
+            },
+            Call::Munmap => Event::Munmap { addr, bytes, result },
+            Call::Mprotect => Event::Mprotect { addr, bytes, prot: a[2] as u32, result },
+            Call::Mremap => Event::Mremap {
+                addr,
+                old_bytes: bytes,
+                new_bytes: a[2],
+                flags: a[3] as u32,
+                new_addr: a[4],
+                result,
+            },
+            Call::Brk => {
+                self.heap.get_or_insert(result as u64);
+                Event::Brk { addr, result }
+            }
+            Call::Madvise => Event::Madvise { addr, bytes, advice: a[2] as u32, result },
+            Call::Clone if a[0] & CLONE_VM != 0 && a[0] & CLONE_VFORK == 0 => {
+                Event::Clone { flags: a[0], stack: a[1], result }
+            }
+            Call::Clone | Call::Fork => Event::Fork { result },
+            Call::Execve => {
+                let path = self.executing.take().map(|executing| executing.path);
+                Event::Execve { path: path.unwrap_or_default(), result }
+            }
+            Call::Exit => Event::Exit { status: a[0] as i32, group: false },
+            Call::ExitGroup => Event::Exit { status: a[0] as i32, group: true },
+        }
+    }
+
+    /// Puts QEMU's regions and the kernel's files together; `base` is the guest's.
+    fn mappings(&mut self, base: u64) -> Vec<Event> {
+        let text = lossy(&std::mem::take(&mut self.maps));
+        let lines: Vec<Line> = text.lines().filter_map(Line::parse).collect();
+        let regions = std::mem::take(&mut self.regions);
+        if self.stack.is_none() {
+            // QEMU puts a page without rights below the stack it makes.
+            let guarded = |pair: &&[(u64, u64, u64)]| {
+                pair[0].1 == pair[1].0 && pair[0].2 & RIGHTS == 0 && pair[1].2 & WRITABLE != 0
+            };
+            self.stack = regions.windows(2).find(guarded).map(|pair| (pair[1].0, pair[1].1));
+        }
+        let mut mappings: Vec<(u64, u64, u8, Origin)> = Vec::new();
+        for (start, end, flags) in regions {
+            let rights = (flags & RIGHTS) as u8;
+            let mut at = start;
+            while at < end {
+                let line = lines.iter().find(|line| line.holds(at.wrapping_add(base)));
+                let until = line.map_or(end, |line| line.end.wrapping_sub(base).clamp(at + 1, end));
+                let before = mappings.last().filter(|before| before.1 == at);
+                let origin = self.origin(at, rights, line, before.map(|before| &before.3));
+                match mappings.last_mut() {
+                    Some(last) if last.1 == at && last.2 == rights && last.3 == origin => {
+                        last.1 = until;
+                    }
+                    _ => mappings.push((at, until, rights, origin)),
+                }
+                at = until;
+            }
+        }
+        let event = |(start, end, rights, origin)| Event::Mapping {
+            start,
+            bytes: end - start,
+            rights,
+            origin,
+        };
+        mappings.into_iter().map(event).collect()
+    }
+
+    fn origin(&self, at: u64, rights: u8, line: Option<&Line>, before: Option<&Origin>) -> Origin {
+        let path = line.map_or("", |line| line.path);
+        if path.starts_with('/') {
+            return Origin::File(path.to_owned());
+        }
+        if self.stack.is_some_and(|(start, end)| (start..end).contains(&at)) {
+            return Origin::Stack;
+        }
+        if self.heap.is_some_and(|heap| heap == at) || matches!(before, Some(Origin::Heap)) {
+            return Origin::Heap;
+        }
+        match before {
+            Some(Origin::File(_) | Origin::Bss) if u64::from(rights) & WRITABLE != 0 => Origin::Bss,
+            _ if rights == 0 => Origin::Other("guard".to_owned()),
+            _ if at >= 0xffff_ffff_ff60_0000 => Origin::Other("vsyscall".to_owned()),
+            _ => Origin::Other("anonymous".to_owned()),
+        }
+    }
+}
+
+/// A line of `/proc/PID/maps`.
+struct Line<'a> {
+    start: u64,
+    end: u64,
+    path: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Option<Line<'a>> {
+        let mut fields = line.splitn(6, ' ');
+        let (start, end) = fields.next()?.split_once('-')?;
+        Some(Line {
+            start: u64::from_str_radix(start, 16).ok()?,
+            end: u64::from_str_radix(end, 16).ok()?,
+            path: fields.nth(4).unwrap_or("").trim_start(),
+        })
+    }
+
+    fn holds(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+/// The text of an event's last words: its length in bytes and the bytes.
+fn bytes(words: &[u64]) -> Result<Vec<u8>, Fault> {
+    let garbled = || Fault::Garbled("a text longer than its event".to_owned());
+    let (&length, words) = words.split_first().ok_or_else(garbled)?;
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    if length > bytes.len() as u64 {
+        return Err(garbled());
+    }
+    bytes.truncate(length as usize);
+    Ok(bytes)
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

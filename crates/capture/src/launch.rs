@@ -1,0 +1,136 @@
+//! Starting the program under QEMU.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus};
+
+use trace::{Filter, Header};
+
+use crate::command::Program;
+use crate::qemu::Qemu;
+use crate::session::{Session, Settings};
+use crate::signals::Guard;
+use crate::supervise::Arrival;
+use crate::{Error, Options};
+
+/// Everything that a program needs to run under QEMU.
+pub(crate) struct Prepared {
+    program: Program,
+    qemu: Qemu,
+    session: Session,
+    command: Vec<String>,
+}
+
+impl Prepared {
+    /// Finds the program of `options`, its QEMU and the plugin, and makes the session.
+    pub(crate) fn new(options: &Options, follow: bool) -> Result<Prepared, Error> {
+        let program = Program::find(&options.command)?;
+        let qemu = Qemu::find(options, &program)?;
+        let mut session = Session::new(&Settings {
+            filter_page16: options.filter == Filter::Page16,
+            follow,
+            fetches: options.fetches,
+            skip_accesses: options.skip_accesses,
+            qemu_prefix: &qemu.stem(&program),
+        })?;
+        let plugin = qemu.plugin_argument(&session.path());
+        session.set_plugin(plugin.as_bytes())?;
+        let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
+        let command = words.collect();
+        Ok(Prepared { program, qemu, session, command })
+    }
+
+    /// The first process, whose number is not known yet.
+    pub(crate) fn arrival(&self) -> Arrival {
+        let arch = self.program.elf.arch;
+        Arrival { pid: 0, command: self.command.clone(), arch, number: 0 }
+    }
+
+    /// Starts the program.
+    pub(crate) fn start(self) -> Result<(Launch, Session), Error> {
+        let Prepared { program, qemu, session, .. } = self;
+        let mut command = Command::new(&qemu.path);
+        command.arg("-plugin").arg(qemu.plugin_argument(&session.path()));
+        command.arg("-0").arg(&program.argv0);
+        if let Some(prefix) = &qemu.prefix {
+            command.arg("-L").arg(prefix);
+        }
+        command.arg(path_argument(program.path.as_os_str()));
+        command.args(&program.arguments);
+        let signals = Guard::new();
+        let child = command.spawn().map_err(|error| Error::System {
+            what: format!("cannot start {}", qemu.path.display()),
+            error,
+        })?;
+        signals.set_program(child.id());
+        Ok((Launch { child, signals, program, qemu, status: None }, session))
+    }
+}
+
+/// A program that runs under QEMU.
+pub(crate) struct Launch {
+    pub(crate) child: Child,
+    pub(crate) signals: Guard,
+    program: Program,
+    qemu: Qemu,
+    status: Option<i32>,
+}
+
+impl Launch {
+    /// The program's status if it has ended: 128 and the signal's number if one has ended it.
+    pub(crate) fn status(&mut self) -> Option<i32> {
+        if self.status.is_none()
+            && let Ok(Some(status)) = self.child.try_wait()
+        {
+            self.ended(status);
+        }
+        self.status
+    }
+
+    fn ended(&mut self, status: ExitStatus) {
+        self.signals.program_ended();
+        let by_signal = || 128 + status.signal().unwrap_or(0);
+        self.status = Some(status.code().unwrap_or_else(by_signal));
+    }
+
+    /// Why nothing was recorded though QEMU was started.
+    pub(crate) fn why_nothing(&self, status: i32) -> Error {
+        self.qemu
+            .complaint(&self.program)
+            .unwrap_or_else(|| Error::NotStarted { qemu: self.qemu.path.clone(), status })
+    }
+}
+
+/// A name that begins with a dash would be an option to QEMU.
+fn path_argument(path: &OsStr) -> std::path::PathBuf {
+    if path.as_bytes().starts_with(b"-") {
+        std::path::Path::new(".").join(path)
+    } else {
+        path.into()
+    }
+}
+
+/// What a trace of `arrival` says about itself.
+pub(crate) fn header(options: &Options, arrival: &Arrival) -> Header {
+    let mut notes = vec![
+        "recorded in QEMU's user mode: the layout of the address space is QEMU's, not Linux's, \
+         and what the kernel itself touches is not seen"
+            .to_owned(),
+    ];
+    if options.skip_accesses != 0 {
+        notes.push(format!("begins after {} accesses", options.skip_accesses));
+    }
+    if let Some(max) = options.accesses_max {
+        notes.push(format!("ends after {max} accesses at most"));
+    }
+    Header {
+        producer: options.producer.clone(),
+        command: arrival.command.clone(),
+        arch: arrival.arch,
+        fetches: options.fetches,
+        filter: options.filter,
+        page_bytes: 4096,
+        notes,
+    }
+}

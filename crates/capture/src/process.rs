@@ -1,0 +1,333 @@
+//! One recorded process: its threads' rings merged into one sequence.
+//!
+//! ```text
+//!   thread 0   |----- 3 -----|-- 5 --|------- 8 ...
+//!   thread 1      |--- 4 ---|            |- 7 -|          numbers at the segments' ends
+//!   merged     0 0 0 0 3 1 1 1 4 0 0 5 1 1 7
+//! ```
+//!
+//! A round reads the process's counter, takes all marks below it from all rings, and goes
+//! through the segments in the order of their numbers. A thread between taking a number and
+//! publishing it says so, and the round stops short of that number.
+
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ring::{
+    BLOCKS_PER_CHUNK, Block, ChunkState, EventCode, Mark, ProcessState, RING_RECORDS, Ring,
+    SPAN_RECORDS,
+};
+use trace::{Event, Sink};
+
+use crate::decode::{Context, Decoder, Fault, left_behind};
+use crate::facts::Facts;
+use crate::session::{Session, wake_writer};
+use crate::window::Window;
+
+/// A process in its slot.
+pub(crate) struct Process<S> {
+    pub(crate) slot: &'static ring::Process,
+    pub(crate) slot_index: usize,
+    pub(crate) generation: u32,
+    pub(crate) pid: u32,
+    pub(crate) command: Vec<String>,
+    pub(crate) world: World,
+    /// Where the accesses go; none if they are dropped.
+    pub(crate) output: Option<Window<S>>,
+    rings: Vec<Attached>,
+    decoder: Decoder,
+    /// Segments of this round that have not been decoded, the next one last.
+    queue: Vec<(Mark, usize)>,
+    skip_told: u64,
+    skip_instructions_told: u64,
+}
+
+/// What the decoder asks about a process.
+pub(crate) struct World {
+    pub(crate) facts: Facts,
+    pub(crate) blocks: Blocks,
+    thread: u32,
+}
+
+impl Context for World {
+    fn block(&mut self, number: u64) -> Option<Block> {
+        self.blocks.all.get(number as usize).copied()
+    }
+
+    fn event(&mut self, code: EventCode, words: &[u64], sink: &mut dyn Sink) -> Result<(), Fault> {
+        self.facts.take(self.thread, code, words, sink)
+    }
+}
+
+/// The blocks of a process, its parent's first.
+#[derive(Default)]
+pub(crate) struct Blocks {
+    pub(crate) all: Vec<Block>,
+    inherited: usize,
+}
+
+impl Blocks {
+    /// Begins with the first `count` blocks of `parent`.
+    pub(crate) fn inherit(parent: &[Block], count: usize) -> Blocks {
+        let mut all = parent[..count.min(parent.len())].to_vec();
+        all.resize(count, Block { pc: 0, bytes: 0, instructions: 0 });
+        Blocks { all, inherited: count }
+    }
+
+    /// Reads the descriptors that have come.
+    fn update(&mut self, slot: &ring::Process, session: &Session) {
+        let count = slot.blocks.load(Ordering::Acquire) as usize;
+        while self.all.len() < count {
+            let at = self.all.len() - self.inherited;
+            let Some(chunk) = slot.log.get(at / BLOCKS_PER_CHUNK) else { break };
+            let chunk = chunk.load(Ordering::Acquire) as usize;
+            self.all.push(session.block(chunk, at % BLOCKS_PER_CHUNK));
+        }
+    }
+}
+
+/// A thread's ring.
+struct Attached {
+    chunk: usize,
+    ring: &'static Ring,
+    records: NonNull<u64>,
+    thread: u32,
+    /// Records decoded; what lies between it and the last mark may be a block that goes on.
+    done: u64,
+    /// Marks taken into the queue.
+    marks: u64,
+}
+
+// SAFETY: the records are shared memory that stays mapped with the session.
+unsafe impl Send for Attached {}
+
+impl<S: Sink> Process<S> {
+    /// A process that has just come.
+    pub(crate) fn new(
+        slot: &'static ring::Process,
+        slot_index: usize,
+        command: Vec<String>,
+        facts: Facts,
+        blocks: Blocks,
+        fetches: bool,
+        output: Option<Window<S>>,
+    ) -> Process<S> {
+        Process {
+            slot,
+            slot_index,
+            generation: slot.generation.load(Ordering::Relaxed),
+            pid: slot.pid.load(Ordering::Relaxed),
+            command,
+            world: World { facts, blocks, thread: 0 },
+            output,
+            rings: Vec::new(),
+            decoder: Decoder::new(fetches),
+            queue: Vec::new(),
+            skip_told: 0,
+            skip_instructions_told: 0,
+        }
+    }
+
+    /// Whether the ring of `chunk` is known.
+    pub(crate) fn has(&self, chunk: usize) -> bool {
+        self.rings.iter().any(|attached| attached.chunk == chunk)
+    }
+
+    /// A thread has come.
+    pub(crate) fn attach(&mut self, chunk: usize, ring: &'static Ring, records: NonNull<u64>) {
+        let thread = ring.thread.load(Ordering::Relaxed);
+        self.rings.push(Attached { chunk, ring, records, thread, done: 0, marks: 0 });
+    }
+
+    /// Decodes what is there, until `enough` says so after some segment; whether there was any.
+    pub(crate) fn round(
+        &mut self,
+        session: &Session,
+        enough: &mut dyn FnMut(&S) -> bool,
+    ) -> Result<bool, Fault> {
+        if self.queue.is_empty() {
+            self.gather();
+        }
+        let any = !self.queue.is_empty();
+        while let Some((mark, ring)) = self.queue.pop() {
+            self.segment(session, ring, mark.position, mark.whole)?;
+            if self.output.as_ref().is_some_and(|window| enough(&window.sink)) {
+                break;
+            }
+        }
+        if self.queue.is_empty() {
+            self.release(session);
+        }
+        Ok(any)
+    }
+
+    /// Decodes all that is published.
+    pub(crate) fn round_until_empty(&mut self, session: &Session) -> Result<(), Fault> {
+        while self.round(session, &mut |_| false)? {}
+        Ok(())
+    }
+
+    /// Reads the descriptors of blocks that have come.
+    pub(crate) fn update_blocks(&mut self, session: &Session) {
+        self.world.blocks.update(self.slot, session);
+    }
+
+    /// The process has ended: decodes what its threads had not published, one at a time;
+    /// false when all is done.
+    pub(crate) fn last_round(
+        &mut self,
+        session: &Session,
+        enough: &mut dyn FnMut(&S) -> bool,
+    ) -> Result<bool, Fault> {
+        if self.round(session, enough)? {
+            return Ok(true);
+        }
+        while let Some(ring) = self.rings.len().checked_sub(1) {
+            let attached = &self.rings[ring];
+            let end = self.rest(attached);
+            self.segment(session, ring, end, true)?;
+            let attached = self.rings.remove(ring);
+            session.free_chunk(attached.chunk);
+            if self.output.as_ref().is_some_and(|window| enough(&window.sink)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Ends the trace and gives the slot back. The process has ended and nothing is left.
+    pub(crate) fn close(mut self, session: &Session) -> Result<Option<S>, trace::Error> {
+        let executing = self.world.facts.executing.take();
+        let output = self.output.take();
+        let chunks = self.world.blocks.all.len() - self.world.blocks.inherited;
+        for log in &self.slot.log[..chunks.div_ceil(BLOCKS_PER_CHUNK)] {
+            session.free_chunk(log.load(Ordering::Acquire) as usize);
+        }
+        self.slot.state.store(ProcessState::Free as u32, Ordering::Release);
+        let Some(mut window) = output else { return Ok(None) };
+        if let Some(executing) = executing {
+            let event = Event::Execve { path: executing.path, result: 0 };
+            window.event(executing.thread, event)?;
+        }
+        window.close().map(Some)
+    }
+
+    /// Takes all marks whose numbers are known to be followed by higher ones only.
+    fn gather(&mut self) {
+        let mut bound = self.slot.sequence.load(Ordering::SeqCst);
+        let mut heads = Vec::with_capacity(self.rings.len());
+        for attached in &self.rings {
+            let numbering = attached.ring.numbering.load(Ordering::Acquire);
+            if numbering != 0 {
+                bound = bound.min(numbering - 1);
+            }
+            heads.push(attached.ring.marks_head.load(Ordering::Acquire));
+        }
+        for (index, (attached, head)) in self.rings.iter_mut().zip(heads).enumerate() {
+            while attached.marks < head {
+                let mark = attached.ring.mark(attached.marks);
+                if mark.sequence >= bound {
+                    break;
+                }
+                attached.marks += 1;
+                self.queue.push((mark, index));
+            }
+        }
+        self.queue.sort_unstable_by_key(|(mark, _)| std::cmp::Reverse(mark.sequence));
+    }
+
+    /// Decodes a ring's records up to `end`.
+    fn segment(
+        &mut self,
+        session: &Session,
+        ring: usize,
+        end: u64,
+        whole: bool,
+    ) -> Result<(), Fault> {
+        self.world.blocks.update(self.slot, session);
+        let attached = &mut self.rings[ring];
+        let length = end.wrapping_sub(attached.done);
+        if length > RING_RECORDS as u64 {
+            return Err(Fault::Garbled(format!("a segment of {length} records")));
+        }
+        let used = match &mut self.output {
+            Some(window) if !window.is_over() => {
+                let skipped = self.slot.skipped_accesses.load(Ordering::Relaxed);
+                if skipped != self.skip_told {
+                    let instructions = self.slot.skipped_instructions.load(Ordering::Relaxed);
+                    window.dropped(
+                        skipped - self.skip_told,
+                        instructions.saturating_sub(self.skip_instructions_told),
+                    );
+                    (self.skip_told, self.skip_instructions_told) = (skipped, instructions);
+                }
+                // SAFETY: the view holds the ring twice in a row, so `length` records from any
+                // position are inside; the thread does not write them before `tail` passes.
+                let records = unsafe {
+                    let at = (attached.done % RING_RECORDS as u64) as usize;
+                    slice::from_raw_parts(attached.records.as_ptr().add(at), length as usize)
+                };
+                self.world.thread = attached.thread;
+                window.thread(attached.thread);
+                let used = if window.is_open() {
+                    self.decoder.segment(records, whole, &mut self.world, &mut window.sink)?
+                } else {
+                    self.decoder.segment(records, whole, &mut self.world, window)?
+                };
+                if window.is_over() {
+                    self.slot.stop.store(1, Ordering::Release);
+                }
+                used as u64
+            }
+            _ => length,
+        };
+        attached.done += used;
+        attached.ring.tail.store(attached.done, Ordering::Release);
+        attached.ring.marks_tail.store(attached.marks, Ordering::Release);
+        wake_writer(attached.ring);
+        Ok(())
+    }
+
+    /// Gives back the rings of threads that have ended.
+    fn release(&mut self, session: &Session) {
+        self.rings.retain(|attached| {
+            let closed = attached.ring.state.load(Ordering::Acquire) == ChunkState::Closed as u32
+                && attached.ring.marks_head.load(Ordering::Acquire) == attached.marks;
+            if closed {
+                session.free_chunk(attached.chunk);
+            }
+            !closed
+        });
+    }
+
+    /// How far a dead thread's records go.
+    fn rest(&self, attached: &Attached) -> u64 {
+        // The last mark taken is the last there is: the process is dead and was drained.
+        let published = match attached.marks {
+            0 => 0,
+            marks => attached.ring.mark(marks - 1).position,
+        };
+        let opened = attached.ring.opened.load(Ordering::Acquire);
+        if published >= opened + SPAN_RECORDS as u64 {
+            // It died before the next span was cleared.
+            return published;
+        }
+        let begin = published.max(opened);
+        let length = SPAN_RECORDS - (begin - opened) as usize;
+        let at = (begin % RING_RECORDS as u64) as usize;
+        // SAFETY: a span lies inside the view.
+        let records = unsafe { slice::from_raw_parts(attached.records.as_ptr().add(at), length) };
+        begin + left_behind(records) as u64
+    }
+}
+
+/// What is kept of a process that has ended, for children that are found later.
+pub(crate) struct Ended {
+    pub(crate) slot: usize,
+    pub(crate) generation: u32,
+    pub(crate) command: Vec<String>,
+    pub(crate) facts: Facts,
+    pub(crate) blocks: Arc<[Block]>,
+}

@@ -1,0 +1,156 @@
+//! Finding a QEMU that can load the recorder, and the recorder.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use trace::Arch;
+
+use crate::command::Program;
+use crate::{Error, Options};
+
+/// The environment variable that names the plugin.
+const PLUGIN_VARIABLE: &str = "PAGEWALK_PLUGIN";
+/// The plugin for QEMU up to 8, and for newer ones.
+const PLUGINS: [&str; 2] = ["librecorder.so", "librecorder_api4.so"];
+/// The first QEMU that refuses the first of them.
+const NEWER: u32 = 9;
+
+/// A QEMU for a program.
+#[derive(Debug)]
+pub(crate) struct Qemu {
+    pub(crate) path: PathBuf,
+    pub(crate) plugin: PathBuf,
+    /// Where the loader and libraries of a program for another processor are.
+    pub(crate) prefix: Option<PathBuf>,
+}
+
+impl Qemu {
+    /// Finds QEMU and the plugin for `program`.
+    pub(crate) fn find(options: &Options, program: &Program) -> Result<Qemu, Error> {
+        let name = format!("qemu-{}", program.elf.qemu_name());
+        let path = match &options.qemu {
+            Some(path) if path.exists() => path.clone(),
+            Some(path) => return Err(Error::NoQemu(path.display().to_string())),
+            None => in_path(&name).ok_or(Error::NoQemu(name))?,
+        };
+        let help = Command::new(&path).arg("-h").output().map_err(|error| Error::System {
+            what: format!("cannot run {}", path.display()),
+            error,
+        })?;
+        let help = String::from_utf8_lossy(&help.stdout).into_owned();
+        if !help.contains("-plugin") {
+            return Err(Error::NoPlugins(path));
+        }
+        let plugin = find_plugin(options, version(&help).is_some_and(|major| major >= NEWER))?;
+        Ok(Qemu { path, plugin, prefix: library_prefix(program)? })
+    }
+
+    /// The path without the processor, for programs that are executed later. Empty if the
+    /// file is not named so.
+    pub(crate) fn stem(&self, program: &Program) -> Vec<u8> {
+        let path = self.path.as_os_str().as_bytes();
+        path.strip_suffix(program.elf.qemu_name().as_bytes()).unwrap_or_default().to_vec()
+    }
+
+    /// The `-plugin` argument for the session at `session`.
+    pub(crate) fn plugin_argument(&self, session: &str) -> OsString {
+        // QEMU splits at commas; two of them are one.
+        let mut argument = Vec::new();
+        for &byte in self.plugin.as_os_str().as_bytes() {
+            argument.push(byte);
+            if byte == b',' {
+                argument.push(byte);
+            }
+        }
+        argument.extend_from_slice(b",session=");
+        argument.extend_from_slice(session.as_bytes());
+        OsString::from_vec(argument)
+    }
+
+    /// Why QEMU does not start: what it says when it is started again for nothing else.
+    pub(crate) fn complaint(&self, program: &Program) -> Option<Error> {
+        let argument = self.plugin_argument("/dev/null");
+        let output = Command::new(&self.path)
+            .arg("-plugin")
+            .arg(argument)
+            .arg(&program.path)
+            .output()
+            .ok()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+        let said = lines.find(|line| line.contains("API version") || line.contains("load"))?;
+        Some(Error::PluginRefused {
+            qemu: self.path.clone(),
+            plugin: self.plugin.clone(),
+            said: said.to_owned(),
+        })
+    }
+}
+
+fn find_plugin(options: &Options, newer: bool) -> Result<PathBuf, Error> {
+    let named = options.plugin.clone().or_else(|| env::var_os(PLUGIN_VARIABLE).map(Into::into));
+    if let Some(path) = named {
+        // QEMU takes a name without a slash for one in the system's library directories.
+        let whole = std::path::absolute(&path).unwrap_or(path);
+        return if whole.is_file() { Ok(whole) } else { Err(Error::NoPlugin(whole)) };
+    }
+    let name = PLUGINS[usize::from(newer)];
+    let beside = env::current_exe().ok().and_then(|own| Some(own.parent()?.join(name)));
+    let path = beside.unwrap_or_else(|| name.into());
+    if path.is_file() { Ok(path) } else { Err(Error::NoPlugin(path)) }
+}
+
+/// Debian's directory with the libraries of a foreign processor, if the program needs one.
+fn library_prefix(program: &Program) -> Result<Option<PathBuf>, Error> {
+    let Some(interpreter) = &program.elf.interpreter else { return Ok(None) };
+    if interpreter.exists() || env::var_os("QEMU_LD_PREFIX").is_some() {
+        return Ok(None);
+    }
+    let triplet = match program.elf.arch {
+        Arch::I386 => "i686-linux-gnu",
+        Arch::Aarch64 => "aarch64-linux-gnu",
+        Arch::Riscv64 => "riscv64-linux-gnu",
+        Arch::X86_64 | Arch::Unknown => "x86_64-linux-gnu",
+    };
+    let prefix = Path::new("/usr").join(triplet);
+    let relative = interpreter.strip_prefix("/").unwrap_or(interpreter);
+    if prefix.join(relative).exists() {
+        return Ok(Some(prefix));
+    }
+    Err(Error::NotAProgram {
+        path: program.path.clone(),
+        what: format!(
+            "needs the loader {}, which is not there; set QEMU_LD_PREFIX to the directory that \
+             holds it, or link the program statically",
+            interpreter.display()
+        ),
+    })
+}
+
+/// The major version in QEMU's help: `qemu-x86_64 version 7.2.22 (...)`.
+fn version(help: &str) -> Option<u32> {
+    let (_, rest) = help.split_once(" version ")?;
+    rest.split('.').next()?.parse().ok()
+}
+
+fn in_path(name: &str) -> Option<PathBuf> {
+    let search = env::var_os("PATH")?;
+    env::split_paths(&search)
+        .map(|directory| directory.join(OsStr::new(name)))
+        .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions() {
+        assert_eq!(version("qemu-x86_64 version 7.2.22 (Debian 1:7.2)\n"), Some(7));
+        assert_eq!(version("qemu-aarch64 version 10.0.2\n"), Some(10));
+        assert_eq!(version("usage: qemu"), None);
+    }
+}

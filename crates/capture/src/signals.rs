@@ -1,0 +1,84 @@
+//! Signals while a program is recorded: they are meant for the program.
+//!
+//! Ctrl-C at a terminal reaches the program by itself, so the recorder only does not die of
+//! it; what is sent to the recorder alone is passed on. A second way out is needed when the
+//! program has ended and its children go on: then the recorder ends their traces.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+static PROGRAM: AtomicI32 = AtomicI32::new(0);
+static CAME: AtomicBool = AtomicBool::new(false);
+
+const WATCHED: [(i32, bool); 4] =
+    [(libc::SIGINT, false), (libc::SIGQUIT, false), (libc::SIGTERM, true), (libc::SIGHUP, true)];
+
+/// As long as it lives, signals are kept from ending this process.
+pub(crate) struct Guard {
+    before: Vec<(i32, libc::sigaction)>,
+}
+
+impl Guard {
+    /// Begins. One at a time.
+    pub(crate) fn new() -> Guard {
+        CAME.store(false, Ordering::Relaxed);
+        PROGRAM.store(0, Ordering::Relaxed);
+        let mut before = Vec::new();
+        for (signal, pass) in WATCHED {
+            // SAFETY: the handlers do nothing that a handler may not; a signal that was
+            // ignored stays so, for the program inherits that.
+            unsafe {
+                let mut old: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, std::ptr::null(), &mut old);
+                if old.sa_sigaction == libc::SIG_IGN {
+                    continue;
+                }
+                let mut new: libc::sigaction = std::mem::zeroed();
+                new.sa_sigaction =
+                    if pass { on_passed as *const () } else { on_noted as *const () } as usize;
+                new.sa_flags = libc::SA_RESTART;
+                libc::sigaction(signal, &new, std::ptr::null_mut());
+                before.push((signal, old));
+            }
+        }
+        Guard { before }
+    }
+
+    /// Whom to pass signals on to.
+    pub(crate) fn set_program(&self, pid: u32) {
+        PROGRAM.store(pid as i32, Ordering::Relaxed);
+    }
+
+    /// The program has ended: forget what came before.
+    pub(crate) fn program_ended(&self) {
+        if PROGRAM.swap(0, Ordering::Relaxed) != 0 {
+            CAME.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a signal has come since the program's end.
+    pub(crate) fn came(&self) -> bool {
+        PROGRAM.load(Ordering::Relaxed) == 0 && CAME.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        for (signal, old) in &self.before {
+            // SAFETY: puts back what was there.
+            unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
+        }
+    }
+}
+
+extern "C" fn on_noted(_: i32) {
+    CAME.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn on_passed(signal: i32) {
+    CAME.store(true, Ordering::Relaxed);
+    let program = PROGRAM.load(Ordering::Relaxed);
+    if program > 0 {
+        // SAFETY: `kill` may be called in a handler.
+        unsafe { libc::kill(program, signal) };
+    }
+}

@@ -1,0 +1,162 @@
+//! `--skip` and `--max-accesses`: a window of the accesses that come by.
+
+use rustc_hash::FxHashMap;
+use trace::{Error, Event, Shape, ShapeId, Sink};
+
+/// A [`Sink`] that passes on the accesses from one index to another, exactly.
+///
+/// Events before the window pass, for they say what the address space looks like in it; those
+/// behind it do not.
+#[derive(Debug)]
+pub(crate) struct Window<S> {
+    pub(crate) sink: S,
+    /// Index of the first access to pass, and of the first not to pass any more.
+    from: u64,
+    to: u64,
+    /// Index of the next access.
+    at: u64,
+    /// Instructions that were not passed before the window.
+    instructions: u64,
+    entered: bool,
+    thread: u32,
+    shapes: FxHashMap<ShapeId, Shape>,
+}
+
+impl<S: Sink> Window<S> {
+    /// Passes `max` accesses after `skip`.
+    pub(crate) fn new(sink: S, skip: u64, max: Option<u64>) -> Window<S> {
+        let to = max.map_or(u64::MAX, |max| skip.saturating_add(max));
+        Window {
+            sink,
+            from: skip,
+            to,
+            at: 0,
+            instructions: 0,
+            entered: skip == 0,
+            thread: 0,
+            shapes: FxHashMap::default(),
+        }
+    }
+
+    /// Whether everything passes and always will.
+    pub(crate) fn is_open(&self) -> bool {
+        self.from == 0 && self.to == u64::MAX
+    }
+
+    /// Whether the last access has passed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.at >= self.to
+    }
+
+    /// Accesses were dropped before they came here.
+    pub(crate) fn dropped(&mut self, accesses: u64, instructions: u64) {
+        self.at += accesses;
+        self.instructions += instructions;
+    }
+
+    /// Says what was skipped if the window was never reached, and gives the sink back.
+    pub(crate) fn close(mut self) -> Result<S, Error> {
+        if !self.entered {
+            self.enter()?;
+        }
+        Ok(self.sink)
+    }
+
+    fn enter(&mut self) -> Result<(), Error> {
+        self.entered = true;
+        let gap = Event::Gap { accesses: self.at.min(self.from), instructions: self.instructions };
+        self.sink.event(self.thread, gap)
+    }
+
+    /// The part of a block that lies in the window.
+    #[cold]
+    fn part(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
+        let whole = &self.shapes[&shape];
+        let rows = usize::from(whole.fetch) + addrs.len();
+        let clip = |index: u64| index.saturating_sub(self.at).min(rows as u64) as usize;
+        let (first, end) = (clip(self.from), clip(self.to));
+        self.at += rows as u64;
+        let fetch = usize::from(whole.fetch);
+        let fetched = first < fetch;
+        let ops = first.saturating_sub(fetch)..end.saturating_sub(fetch);
+        // Instructions that began before the first row, and before the end.
+        let begun = |ops: usize| {
+            let last = ops.checked_sub(1).and_then(|last| whole.ops.get(last));
+            last.map_or(u32::from(whole.fetch), |op| u32::from(op.instruction) + 1)
+        };
+        let before = if fetched { 0 } else { begun(ops.start) };
+        let after = if end == rows { whole.instructions } else { begun(ops.end) };
+        let mut part = Shape {
+            pc: whole.pc,
+            bytes: whole.bytes,
+            instructions: (after - before).max(1),
+            fetch: fetched,
+            ops: whole.ops[ops.clone()].to_vec(),
+        };
+        for op in &mut part.ops {
+            op.instruction = op.instruction.saturating_sub(before as u16);
+        }
+        self.instructions += u64::from(before);
+        if !self.entered {
+            self.enter()?;
+        }
+        let id = self.sink.shape(&part);
+        self.sink.execute(id, &addrs[ops])
+    }
+}
+
+impl<S: Sink> Sink for Window<S> {
+    fn shape(&mut self, shape: &Shape) -> ShapeId {
+        let id = self.sink.shape(shape);
+        if !self.is_open() {
+            self.shapes.insert(id, shape.clone());
+        }
+        id
+    }
+
+    fn thread(&mut self, thread: u32) {
+        self.thread = thread;
+        self.sink.thread(thread);
+    }
+
+    #[inline]
+    fn execute(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
+        if self.is_open() {
+            return self.sink.execute(shape, addrs);
+        }
+        // Every shape that runs was made known here.
+        let whole = &self.shapes[&shape];
+        let end = self.at + u64::from(whole.fetch) + addrs.len() as u64;
+        if end <= self.from || self.at >= self.to {
+            self.instructions += u64::from(whole.instructions);
+            self.at = end;
+            Ok(())
+        } else if self.entered && self.at >= self.from && end <= self.to {
+            self.at = end;
+            self.sink.execute(shape, addrs)
+        } else {
+            self.part(shape, addrs)
+        }
+    }
+
+    fn execute_physical(
+        &mut self,
+        shape: ShapeId,
+        addrs: &[u64],
+        paddrs: &[u64],
+    ) -> Result<(), Error> {
+        self.sink.execute_physical(shape, addrs, paddrs)
+    }
+
+    fn advance(&mut self, instructions: u64) {
+        if self.at >= self.from {
+            self.sink.advance(instructions);
+        } else {
+            self.instructions += instructions;
+        }
+    }
+
+    fn event(&mut self, thread: u32, event: Event) -> Result<(), Error> {
+        if self.is_over() { Ok(()) } else { self.sink.event(thread, event) }
+    }
+}
