@@ -250,7 +250,7 @@ impl Sink for Writer {
 
 /// A file that has no name of its own until it is finished.
 #[derive(Debug)]
-struct PartFile {
+pub(crate) struct PartFile {
     path: PathBuf,
     part: PathBuf,
     file: File,
@@ -259,7 +259,7 @@ struct PartFile {
 }
 
 impl PartFile {
-    fn create(path: &Path, overwrite: bool) -> Result<PartFile, Error> {
+    pub(crate) fn create(path: &Path, overwrite: bool) -> Result<PartFile, Error> {
         let refuse = |path: &Path, error: io::Error| Error::Io { path: path.to_owned(), error };
         let Some(name) = path.file_name() else {
             return Err(refuse(
@@ -298,11 +298,11 @@ impl PartFile {
         Error::Io { path: self.path.clone(), error }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.file.write_all(bytes).map_err(|error| self.error(error))
     }
 
-    fn finish(&mut self) -> Result<(), Error> {
+    pub(crate) fn finish(&mut self) -> Result<(), Error> {
         self.file.sync_all().map_err(|error| self.error(error))?;
         if !self.overwrite && self.path.symlink_metadata().is_ok() {
             // What came into being meanwhile is somebody else's; the part is kept for the user.

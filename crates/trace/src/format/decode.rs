@@ -19,31 +19,45 @@ use super::physical::PhysicalDecoder;
 use super::segments::Segment;
 use super::wire::{Bytes, unzigzag};
 use super::{Damage, dictionary, segments};
-use crate::{Batch, Event, Meta, Placed};
+use crate::{Batch, Event, Meta, Placed, Shape};
 
 /// Rows that are copied without looking at their number; buffers have as many to spare.
 const SPARE: usize = 8;
 
-/// For each code, a mask of the residual's bytes that count.
-const MASK: [u64; 16] = {
-    let mut masks = [0; 16];
-    let mut code = 2;
-    while code < 10 {
-        masks[code] = u64::MAX >> (72 - 8 * code);
-        code += 1;
-    }
-    masks
-};
+/// Index of the residual among the streams.
+const RESIDUAL: usize = 4;
 
-/// For each code, how many bytes of the residual count.
-const BYTES: [u8; 16] = [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 0, 0, 0];
+/// What a code means.
+#[derive(Clone, Copy)]
+struct Code {
+    /// Those of the next eight bytes of the residual that count.
+    residual: u64,
+    /// All ones if the distance is the same again.
+    again: u64,
+    /// How many bytes of the residual count.
+    bytes: usize,
+}
 
 /// The last code that means anything.
 const CODE_MAX: u8 = 9;
 
+const CODES: [Code; 16] = {
+    let mut codes = [Code { residual: 0, again: 0, bytes: 0 }; 16];
+    codes[0].again = u64::MAX;
+    let mut bytes = 1;
+    while bytes <= 8 {
+        codes[1 + bytes] = Code { residual: u64::MAX >> (64 - 8 * bytes), again: 0, bytes };
+        bytes += 1;
+    }
+    codes
+};
+
 /// What is needed of a local shape for every execution.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 struct Local {
+    /// Its first rows.
+    metas: [Meta; SPARE],
     pc: u64,
     /// Index of its first row in the templates.
     template: u32,
@@ -51,7 +65,7 @@ struct Local {
     slot: u32,
     trailing: u32,
     rows: u16,
-    fetch: u16,
+    ops: u16,
 }
 
 /// The predictor of one operation.
@@ -139,19 +153,21 @@ impl Decoder {
             if self.templates.len() > head.accesses as usize {
                 return Err(Damage::new("its dictionary has more rows than the chunk"));
             }
+            let mut metas = [Meta::default(); SPARE];
+            let rows = &self.templates[template..];
+            metas.iter_mut().zip(rows).for_each(|(meta, &row)| *meta = row);
             self.locals.push(Local {
+                metas,
                 pc: entry.pc,
                 template: template as u32,
                 slot: slots,
                 trailing: entry.trailing,
                 rows: entry.ops + u16::from(entry.fetch),
-                fetch: u16::from(entry.fetch),
+                ops: entry.ops,
             });
             slots += u32::from(entry.ops);
         }
         bytes.end(NAMES[0])?;
-        let rows = self.templates.len();
-        self.templates.resize(rows + SPARE, Meta::default());
         self.slots.clear();
         self.slots.resize(slots as usize, Slot::default());
 
@@ -187,7 +203,7 @@ impl Decoder {
             false => None,
         };
         // Reading eight bytes at the last one must not run off the end.
-        self.streams[4].extend_from_slice(&[0; 8]);
+        self.streams[RESIDUAL].extend_from_slice(&[0; 8]);
         self.at = Position::default();
         self.head = head;
         Ok(head)
@@ -207,7 +223,7 @@ impl Decoder {
         batch.first = self.head.first + u64::from(self.at.rows);
         // One execution may go beyond `rows_max`, and each copies more than it keeps.
         let rows_max = rows_max.min(self.left() as usize);
-        let room = rows_max + crate::Shape::OPS_MAX + 1 + SPARE;
+        let room = rows_max + Shape::OPS_MAX + 1 + SPARE;
         // Growing without shrinking first spares zeroing what is overwritten anyway.
         batch.addr.resize(batch.addr.len().max(room), 0);
         batch.meta.resize(batch.meta.len().max(room), Meta::default());
@@ -260,7 +276,6 @@ impl Decoder {
 
     /// Runs executions of the present segment until it ends or there are `rows_max` rows;
     /// `rows` are there already. Gives the new number of rows.
-    #[inline(never)]
     fn run(
         &mut self,
         addr: &mut [u64],
@@ -268,86 +283,134 @@ impl Decoder {
         mut rows: usize,
         rows_max: usize,
     ) -> Result<usize, Damage> {
-        let Position { executions, mut ops, mut residual, segment_left, mut carry, .. } = self.at;
-        let Position { mut defined, addr: mut last_addr, .. } = self.at;
-        let bytes = self.streams[4].as_slice();
-        let sequence = &self.sequence[executions..][..segment_left as usize];
+        while self.at.segment_left > 0 && rows < rows_max {
+            rows = self.run_known(addr, meta, rows, rows_max)?;
+            if self.at.segment_left > 0 && rows < rows_max {
+                rows = self.run_first(addr, meta, rows)?;
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Runs the first execution of a local shape.
+    #[cold]
+    fn run_first(
+        &mut self,
+        addr: &mut [u64],
+        meta: &mut [Meta],
+        rows: usize,
+    ) -> Result<usize, Damage> {
+        let number = usize::from(self.sequence[self.at.executions]);
+        let Some(local) = self.locals.get(number).filter(|_| number == self.at.defined) else {
+            return Err(Damage::new("its sequence and its dictionary do not fit together"));
+        };
+        self.at.defined += 1;
+        self.at.executions += 1;
+        self.at.segment_left -= 1;
+        let (count, ops) = (local.rows as usize, local.ops as usize);
+        if count == 0 {
+            self.at.carry = self.at.carry.saturating_add(u64::from(local.trailing));
+            return Ok(rows);
+        }
+        let template = &self.templates[local.template as usize..][..count];
+        meta[rows..][..count].copy_from_slice(template);
+        meta[rows] = template[0].plus_instructions(self.at.carry as u32);
+        self.at.carry = u64::from(local.trailing);
+        addr[rows] = local.pc;
+        let Some(codes) = self.codes.get(self.at.ops..).and_then(|codes| codes.get(..ops)) else {
+            return Err(Damage::new("it has more operations than it claims"));
+        };
+        let out = &mut addr[rows + count - ops..][..ops];
+        let slots = &mut self.slots[local.slot as usize..][..ops];
+        for ((slot, &code), out) in slots.iter_mut().zip(codes).zip(out) {
+            let rest = &self.streams[RESIDUAL][self.at.residual..];
+            let (now, used) = Slot { last: self.at.addr, distance: 0 }.decode(code, word(rest));
+            self.at.residual += used;
+            self.at.addr = now.last;
+            *slot = Slot { last: now.last, distance: 0 };
+            *out = now.last;
+        }
+        self.at.ops += ops;
+        Ok(rows + count)
+    }
+
+    /// Runs executions of shapes that have been executed before, until another one comes.
+    #[inline(never)]
+    fn run_known(
+        &mut self,
+        addr: &mut [u64],
+        meta: &mut [Meta],
+        mut rows: usize,
+        rows_max: usize,
+    ) -> Result<usize, Damage> {
+        let (locals, templates) = (&self.locals[..self.at.defined], self.templates.as_slice());
+        let slots = self.slots.as_mut_slice();
+        let residual = self.streams[RESIDUAL].as_slice();
+        let (mut codes, mut rest) = (&self.codes[self.at.ops..], &residual[self.at.residual..]);
+        let (mut carry, mut last_addr) = (self.at.carry, self.at.addr);
         let mut ran = 0;
-        for &number in sequence {
+        for &number in &self.sequence[self.at.executions..][..self.at.segment_left as usize] {
+            let Some(local) = locals.get(usize::from(number)) else { break };
             if rows >= rows_max {
                 break;
             }
-            let number = usize::from(number);
-            let Some(local) = self.locals.get(number) else {
-                return Err(Damage::new("its sequence names a shape that is not there"));
-            };
-            let (count, fetch) = (usize::from(local.rows), usize::from(local.fetch));
             ran += 1;
+            let count = local.rows as usize;
             if count == 0 {
-                if number >= defined {
-                    defined = number + 1;
-                }
                 carry = carry.saturating_add(u64::from(local.trailing));
                 continue;
             }
-            let template = &self.templates[local.template as usize..];
-            meta[rows..][..SPARE].copy_from_slice(&template[..SPARE]);
+            meta[rows..][..SPARE].copy_from_slice(&local.metas);
+            meta[rows] = local.metas[0].plus_instructions(carry as u32);
             if count > SPARE {
-                meta[rows..][..count].copy_from_slice(&template[..count]);
+                let template = &templates[local.template as usize..][..count];
+                meta[rows + 1..][..count - 1].copy_from_slice(&template[1..]);
             }
-            meta[rows] = meta[rows].plus_instructions(carry as u32);
             carry = u64::from(local.trailing);
-
             addr[rows] = local.pc;
-            let out = &mut addr[rows + fetch..][..count - fetch];
-            let slots = &mut self.slots[local.slot as usize..][..count - fetch];
-            let Some(codes) = self.codes.get(ops..ops + (count - fetch)) else {
+
+            let ops = local.ops as usize;
+            let Some((now, later)) = codes.split_at_checked(ops) else {
                 return Err(Damage::new("it has more operations than it claims"));
             };
-            if number >= defined {
-                defined = number + 1;
-                for ((slot, &code), out) in slots.iter_mut().zip(codes).zip(out) {
-                    *slot = Slot { last: last_addr, distance: 0 };
-                    *out = slot.decode(code, bytes, &mut residual);
-                    slot.distance = 0;
-                    last_addr = *out;
-                }
-            } else {
-                for ((slot, &code), out) in slots.iter_mut().zip(codes).zip(&mut *out) {
-                    *out = slot.decode(code, bytes, &mut residual);
-                }
-                last_addr = out.last().copied().unwrap_or(last_addr);
-            }
-            ops += count - fetch;
+            codes = later;
             rows += count;
+            let out = &mut addr[rows - ops..rows];
+            let slots = &mut slots[local.slot as usize..][..ops];
+            for ((slot, &code), out) in slots.iter_mut().zip(now).zip(out) {
+                let (now, used) = slot.decode(code, word(rest));
+                rest = &rest[used..];
+                *slot = now;
+                *out = now.last;
+                last_addr = now.last;
+            }
         }
-        self.at = Position {
-            executions: executions + ran,
-            ops,
-            residual,
-            segment_left: segment_left - ran as u32,
-            carry,
-            defined,
-            addr: last_addr,
-            ..self.at
-        };
+        self.at.ops = self.codes.len() - codes.len();
+        self.at.residual = residual.len() - rest.len();
+        self.at.executions += ran;
+        self.at.segment_left -= ran as u32;
+        self.at.carry = carry;
+        self.at.addr = last_addr;
         Ok(rows)
     }
 }
 
 impl Slot {
-    /// The address that `code` and the residual from `at` on stand for; moves `at` on.
+    /// The slot after an operation with `code`, when the rest of the residual begins with
+    /// `word`; and how many bytes of the residual it used.
     #[inline]
-    fn decode(&mut self, code: u8, residual: &[u8], at: &mut usize) -> u64 {
-        let code = usize::from(code & 15);
-        let word = residual.get(*at..).and_then(|rest| rest.first_chunk::<8>());
-        let bits = word.map_or(0, |word| u64::from_le_bytes(*word)) & MASK[code];
-        let again = if code == 0 { self.distance } else { 0 };
-        let distance = (unzigzag(bits) as u64).wrapping_add(again);
-        *at += usize::from(BYTES[code]);
-        *self = Slot { last: self.last.wrapping_add(distance), distance };
-        self.last
+    fn decode(self, code: u8, word: u64) -> (Slot, usize) {
+        let code = &CODES[usize::from(code & 15)];
+        let distance = unzigzag(word & code.residual) as u64;
+        let distance = distance.wrapping_add(self.distance & code.again);
+        (Slot { last: self.last.wrapping_add(distance), distance }, code.bytes)
     }
+}
+
+/// The first eight of `bytes`.
+#[inline]
+fn word(bytes: &[u8]) -> u64 {
+    bytes.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word))
 }
 
 /// That there are codes for `ops` operations, that all mean something, and that together they

@@ -1,0 +1,215 @@
+//! What the tests of the format share: scripts of what a recorder might say, and all of a
+//! source as one list of rows.
+#![allow(dead_code)]
+
+use addr::Kind;
+use proptest::prelude::*;
+use trace::{Arch, Batch, Error, Event, Filter, Header, Meta, Op, Origin, Shape, Sink, Source};
+
+/// One call of a sink.
+#[derive(Clone, Debug)]
+pub enum Call {
+    /// Execute the shape of this number with these addresses; more follow if it needs more.
+    Execute(usize, Vec<u64>),
+    /// The same with physical addresses.
+    Physical(usize, Vec<u64>),
+    Thread(u32),
+    Advance(u64),
+    Event(u32, Event),
+}
+
+/// Shapes and what is done with them.
+#[derive(Clone, Debug)]
+pub struct Script {
+    pub shapes: Vec<Shape>,
+    pub calls: Vec<Call>,
+}
+
+impl Script {
+    /// Plays the script to `sink`.
+    pub fn play(&self, sink: &mut dyn Sink) -> Result<(), Error> {
+        let ids: Vec<_> = self.shapes.iter().map(|shape| sink.shape(shape)).collect();
+        for call in &self.calls {
+            match call {
+                Call::Execute(shape, addrs) => {
+                    let shape = shape % ids.len();
+                    sink.execute(ids[shape], &self.addrs(shape, addrs))?;
+                }
+                Call::Physical(shape, addrs) => {
+                    let shape = shape % ids.len();
+                    let addrs = self.addrs(shape, addrs);
+                    let fetch = self.shapes[shape].fetch.then_some(self.shapes[shape].pc);
+                    let rows = fetch.into_iter().chain(addrs.iter().copied());
+                    let paddrs: Vec<u64> = rows.map(paddr).collect();
+                    sink.execute_physical(ids[shape], &addrs, &paddrs)?;
+                }
+                Call::Thread(thread) => sink.thread(*thread),
+                Call::Advance(instructions) => sink.advance(*instructions),
+                Call::Event(thread, event) => sink.event(*thread, event.clone())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn addrs(&self, shape: usize, addrs: &[u64]) -> Vec<u64> {
+        let count = self.shapes[shape].ops.len();
+        (0..count).map(|op| addrs[op % addrs.len()].wrapping_add(8 * op as u64)).collect()
+    }
+}
+
+/// Mostly a fixed map of pages; sometimes unknown, sometimes not a page's.
+pub fn paddr(addr: u64) -> u64 {
+    match addr % 7 {
+        0 => 0,
+        1 => addr.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        _ => (addr >> 12).wrapping_mul(31) << 13 >> 1 | addr & 0xfff,
+    }
+}
+
+pub fn header() -> Header {
+    Header {
+        producer: "test".to_owned(),
+        command: vec!["prog".to_owned(), "--flag".to_owned()],
+        arch: Arch::X86_64,
+        fetches: true,
+        filter: Filter::None,
+        page_bytes: 4096,
+        notes: Vec::new(),
+    }
+}
+
+/// A whole source.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Rows {
+    /// Thread, address, meta, physical address where the source has them.
+    pub rows: Vec<(u32, u64, Meta, Option<u64>)>,
+    /// Position, thread, event.
+    pub events: Vec<(u64, u32, Event)>,
+}
+
+impl Rows {
+    /// Appends a batch, whose first access must be the next one.
+    pub fn extend(&mut self, batch: &Batch, begin: u64) {
+        assert_eq!(batch.meta.len(), batch.len());
+        assert!(batch.paddr.is_empty() || batch.paddr.len() == batch.len());
+        assert!(batch.is_empty() || batch.first == begin + self.rows.len() as u64);
+        assert!(batch.is_empty() == batch.segments.is_empty());
+        assert!(batch.segments.first().is_none_or(|segment| segment.start == 0));
+        assert!(batch.segments.windows(2).all(|two| two[0].start < two[1].start));
+        assert!(batch.events.is_sorted_by_key(|event| event.at));
+        let base = begin + self.rows.len() as u64;
+        for event in &batch.events {
+            assert!(event.at as usize <= batch.len());
+            self.events.push((base + u64::from(event.at), event.thread, event.event.clone()));
+        }
+        for index in 0..batch.len() {
+            let segment = batch.segments.iter().rfind(|one| one.start as usize <= index);
+            let paddr = batch.paddr.get(index).copied();
+            let thread = segment.expect("a segment holds each access").thread;
+            self.rows.push((thread, batch.addr[index], batch.meta[index], paddr));
+        }
+    }
+
+    /// All that `source` gives; its first access has the index `begin`.
+    pub fn of(source: &mut dyn Source, begin: u64) -> Result<Rows, Error> {
+        let (mut all, mut batch) = (Rows::default(), Batch::default());
+        while source.next(&mut batch)? {
+            assert!(!batch.is_empty());
+            all.extend(&batch, begin);
+        }
+        assert!(batch.is_empty());
+        all.extend(&batch, begin);
+        assert!(!source.next(&mut batch)? && batch.is_empty() && batch.events.is_empty());
+        Ok(all)
+    }
+
+    /// The accesses `from` to before `to`, with the events that come before one of them.
+    pub fn part(&self, from: u64, to: u64) -> Rows {
+        let total = self.rows.len() as u64;
+        let wanted = |at: u64| from <= at && (at < to || to == total);
+        Rows {
+            rows: self.rows[from as usize..to as usize].to_vec(),
+            events: self.events.iter().filter(|event| wanted(event.0)).cloned().collect(),
+        }
+    }
+
+    /// The sum of all instructions, in rows and in gaps.
+    pub fn instructions(&self) -> u64 {
+        let rows: u64 = self.rows.iter().map(|row| u64::from(row.2.instructions())).sum();
+        let gap = |event: &Event| match event {
+            Event::Gap { instructions, .. } => *instructions,
+            _ => 0,
+        };
+        rows + self.events.iter().map(|event| gap(&event.2)).sum::<u64>()
+    }
+
+    /// Without the difference between "not known" and "no array of physical addresses".
+    pub fn with_known_paddrs(mut self) -> Rows {
+        for row in &mut self.rows {
+            row.3 = row.3.filter(|&paddr| paddr != 0);
+        }
+        self
+    }
+}
+
+pub fn script(calls: usize) -> impl Strategy<Value = Script> {
+    let shapes = prop::collection::vec(shape(), 1..12);
+    (shapes, prop::collection::vec(call(), 0..calls))
+        .prop_map(|(shapes, calls)| Script { shapes, calls })
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let op = (0u16..4, any::<bool>(), prop_oneof![Just(8u32), 1u32..70_000]);
+    (
+        prop_oneof![0x40_0000u64..0x40_1000, any::<u64>()],
+        0u32..20_000,
+        any::<bool>(),
+        prop_oneof![4 => prop::collection::vec(op.clone(), 0..5), 1 => prop::collection::vec(op, 5..30)],
+        prop_oneof![4 => 0u32..5, 1 => 0u32..20_000],
+    )
+        .prop_map(|(pc, bytes, fetch, ops, trailing)| {
+            let mut instruction = 0;
+            let ops: Vec<Op> = ops
+                .into_iter()
+                .map(|(step, store, size)| {
+                    instruction += step;
+                    Op { instruction, kind: if store { Kind::Store } else { Kind::Load }, size }
+                })
+                .collect();
+            let instructions = u32::from(instruction) + 1 + trailing;
+            Shape { pc, bytes, instructions, fetch, ops }
+        })
+}
+
+fn call() -> impl Strategy<Value = Call> {
+    let addrs = prop::collection::vec(
+        prop_oneof![
+            4 => (0u64..16).prop_map(|index| 0x7fff_0000_0000 + index * 64),
+            1 => Just(0xffff_ffff_ff60_0000u64),
+            1 => any::<u64>(),
+        ],
+        1..4,
+    );
+    prop_oneof![
+        40 => (any::<usize>(), addrs.clone()).prop_map(|(shape, addrs)| Call::Execute(shape, addrs)),
+        2 => (any::<usize>(), addrs).prop_map(|(shape, addrs)| Call::Physical(shape, addrs)),
+        4 => (0u32..40).prop_map(Call::Thread),
+        1 => prop_oneof![0u64..10, 0u64..1 << 40].prop_map(Call::Advance),
+        1 => (0u32..3, event()).prop_map(|(thread, event)| Call::Event(thread, event)),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        (any::<u64>(), any::<u64>(), any::<i64>())
+            .prop_map(|(addr, bytes, result)| Event::Munmap { addr, bytes, result }),
+        (".{0,8}", any::<i64>()).prop_map(|(path, result)| Event::Execve { path, result }),
+        (any::<u64>(), ".{0,8}").prop_map(|(start, name)| Event::Mapping {
+            start,
+            bytes: 4096,
+            rights: 5,
+            origin: Origin::File(name),
+        }),
+        Just(Event::ThreadEnd),
+    ]
+}
