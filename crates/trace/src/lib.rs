@@ -15,6 +15,7 @@ mod batcher;
 mod carry;
 mod copy;
 mod event;
+pub mod export;
 mod format;
 pub mod import;
 mod reader;

@@ -1,0 +1,235 @@
+//! ChampSim's records: an instruction each, 64 bytes; their layout is in the importer.
+//!
+//! ```text
+//!   fetch 0x1000 12B   load A +1   store B +1   fetch 0x2000   the block has 3 instructions
+//!
+//!   ip 0x1000            ip 0x1004  loads A      ip 0x1008  stores B, branch taken
+//! ```
+//!
+//! A trace has blocks, whose instructions are known by number but not by address: they are
+//! spread evenly over the block's bytes. The last is a taken branch if the next block does not
+//! follow; whether a branch was not taken is not known. An instruction with more accesses than
+//! a record holds is written several times. There are no threads in the format, so a trace of
+//! several is exported one at a time.
+
+use std::path::Path;
+
+use addr::Kind;
+
+use super::output::Output;
+use super::{Options, Summary, left_out};
+use crate::{Batch, Error, Event, Meta, Source};
+
+const RECORD_BYTES: usize = 64;
+const LOADS: usize = 4;
+const STORES: usize = 2;
+
+/// Registers by which ChampSim tells a conditional branch: it reads and writes the instruction
+/// pointer and reads the flags. Source: ChampSim `inc/instruction.h`, `champsim::REG_*`.
+const REG_FLAGS: u8 = 25;
+const REG_IP: u8 = 26;
+
+/// Writes the instructions of `source` to `path`, or to standard output for `-`.
+///
+/// `progress` is called with the accesses so far now and then; it stops the export by giving
+/// false, and then there is no file and no summary.
+pub fn champsim(
+    source: &mut dyn Source,
+    path: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Option<Summary>, Error> {
+    if !source.header().fetches {
+        return Err(Error::Parameters(
+            "the trace has no fetches, and a record of ChampSim's is an instruction with its \
+             address; record the program without --no-fetch"
+                .to_owned(),
+        ));
+    }
+    let mut export = Export::new(Output::create(path, options.overwrite)?, options.thread);
+    let mut batch = Batch::default();
+    let mut seen = 0;
+    loop {
+        let more = source.next(&mut batch)?;
+        export.batch(&batch)?;
+        seen += batch.len() as u64;
+        if !more {
+            break;
+        }
+        if !progress(seen) {
+            return Ok(None);
+        }
+    }
+    export.close(None)?;
+    let warnings = left_out(&[
+        (export.unfetched, "accesses before the first fetch have no instruction and were left out"),
+        (export.zero, "accesses of address 0 cannot be written and were left out"),
+    ]);
+    Ok(Some(Summary { records: export.records, bytes: export.output.finish()?, warnings }))
+}
+
+/// The block that is being collected, and what has been written.
+struct Export {
+    output: Output,
+    /// The thread that is written; the first one's number if none was named.
+    thread: Option<u32>,
+    named: bool,
+    open: bool,
+    block: Block,
+    records: u64,
+    unfetched: u64,
+    zero: u64,
+}
+
+/// A block and its accesses.
+#[derive(Default)]
+struct Block {
+    pc: u64,
+    bytes: u64,
+    /// Instructions that are known to have begun.
+    begun: u64,
+    /// Index of the instruction, kind and address.
+    accesses: Vec<(u64, Kind, u64)>,
+}
+
+impl Export {
+    fn new(output: Output, thread: Option<u32>) -> Export {
+        Export {
+            output,
+            thread,
+            named: thread.is_some(),
+            open: false,
+            block: Block::default(),
+            records: 0,
+            unfetched: 0,
+            zero: 0,
+        }
+    }
+
+    fn batch(&mut self, batch: &Batch) -> Result<(), Error> {
+        let mut events = batch.events.iter().peekable();
+        let mut segments = batch.segments.iter().peekable();
+        let mut wanted = true;
+        for at in 0..=batch.len() {
+            while let Some(placed) = events.next_if(|placed| placed.at as usize <= at) {
+                if let Event::Gap { accesses: 0, instructions } = placed.event
+                    && self.thread == Some(placed.thread)
+                {
+                    self.block.begun = self.block.begun.saturating_add(instructions);
+                }
+            }
+            while let Some(segment) = segments.next_if(|segment| segment.start as usize <= at) {
+                wanted = self.wants(segment.thread)?;
+            }
+            if at < batch.len() && wanted {
+                self.row(batch.addr[at], batch.meta[at])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `thread` is the one; fails if there is a second one and none was named.
+    fn wants(&mut self, thread: u32) -> Result<bool, Error> {
+        let only = *self.thread.get_or_insert(thread);
+        if only != thread && !self.named {
+            return Err(Error::Parameters(
+                "the trace has several threads and ChampSim's format has none; export one with \
+                 --thread N"
+                    .to_owned(),
+            ));
+        }
+        Ok(only == thread)
+    }
+
+    fn row(&mut self, addr: u64, meta: Meta) -> Result<(), Error> {
+        let instructions = u64::from(meta.instructions());
+        match meta.kind() {
+            Kind::Fetch => {
+                // What has begun since the last access belongs to the block that ends.
+                self.block.begun = self.block.begun.saturating_add(instructions.saturating_sub(1));
+                self.close(Some(addr))?;
+                self.open = true;
+                (self.block.pc, self.block.bytes, self.block.begun) =
+                    (addr, u64::from(meta.size()), 1);
+            }
+            _ if !self.open => self.unfetched += 1,
+            _ if addr == 0 => {
+                self.zero += 1;
+                self.block.begun += instructions;
+            }
+            kind => {
+                self.block.begun += instructions;
+                let index = self.block.begun.saturating_sub(1);
+                self.block.accesses.push((index, kind, addr));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the block; `next` is where the one after it begins.
+    fn close(&mut self, next: Option<u64>) -> Result<(), Error> {
+        if !std::mem::replace(&mut self.open, false) {
+            return Ok(());
+        }
+        let accesses = std::mem::take(&mut self.block.accesses);
+        let block = &self.block;
+        let (pc, bytes) = (block.pc, block.bytes.max(1));
+        // An instruction has a byte at least: what is more stands for instructions that were
+        // skipped, unless accesses prove that they ran.
+        let needed = accesses.last().map_or(1, |&(index, ..)| index + 1);
+        let count = block.begun.clamp(needed, bytes.max(needed));
+        let branches = next.is_some_and(|next| next != pc.wrapping_add(bytes));
+        let mut rest = accesses.as_slice();
+        for index in 0..count {
+            let of_it = rest.iter().take_while(|access| access.0 == index).count();
+            let (mut own, others) = rest.split_at(of_it);
+            rest = others;
+            let ip =
+                pc.wrapping_add((u128::from(bytes) * u128::from(index) / u128::from(count)) as u64);
+            loop {
+                let (record, used) = record(ip, own);
+                own = &own[used..];
+                let last = own.is_empty() && index + 1 == count;
+                self.write(record, last && branches)?;
+                if own.is_empty() {
+                    break;
+                }
+            }
+        }
+        self.block.accesses = accesses;
+        self.block.accesses.clear();
+        Ok(())
+    }
+
+    fn write(&mut self, mut record: [u8; RECORD_BYTES], branch: bool) -> Result<(), Error> {
+        if branch {
+            // is_branch, branch_taken, destination registers, source registers.
+            record[8..16].copy_from_slice(&[1, 1, REG_IP, 0, REG_IP, REG_FLAGS, 0, 0]);
+        }
+        self.records += 1;
+        self.output.write(&record)
+    }
+}
+
+/// The record of an instruction at `ip` and how many of its accesses it holds.
+fn record(ip: u64, accesses: &[(u64, Kind, u64)]) -> ([u8; RECORD_BYTES], usize) {
+    let mut record = [0; RECORD_BYTES];
+    record[..8].copy_from_slice(&ip.to_le_bytes());
+    let (mut loads, mut stores, mut used) = (0, 0, 0);
+    for &(_, kind, addr) in accesses {
+        let at = match kind {
+            Kind::Store if stores < STORES => {
+                stores += 1;
+                16 + 8 * (stores - 1)
+            }
+            Kind::Load if loads < LOADS => {
+                loads += 1;
+                32 + 8 * (loads - 1)
+            }
+            _ => break,
+        };
+        record[at..at + 8].copy_from_slice(&addr.to_le_bytes());
+        used += 1;
+    }
+    (record, used)
+}
