@@ -37,17 +37,31 @@ impl From<trace::Error> for Fault {
     }
 }
 
+/// Operations that are compared at a time. Nearly all blocks have no more, and a loop that
+/// nearly always runs once is predicted.
+const LANES: usize = 4;
+
+/// Records to fetch ahead: they lie in the cache of the core that wrote them.
+const AHEAD: usize = 128;
+
 /// What is known of a block from its last run.
 #[derive(Clone, Copy)]
 struct Known {
     /// Index of its first tag in [`Decoder::tags`].
     tags: u32,
-    /// Operations; [`UNKNOWN`] if it has not run.
-    ops: u32,
+    /// Its operations.
+    ops: u16,
+    /// The same, up to a multiple of [`LANES`].
+    lanes: u16,
     shape: Option<ShapeId>,
 }
 
-const UNKNOWN: u32 = u32::MAX;
+/// An operation's tag, and the bits of a record to compare with it: none beyond the last.
+#[derive(Clone, Copy)]
+struct Expected {
+    tag: u64,
+    mask: u64,
+}
 
 /// One way in which a block ran.
 #[derive(Clone, Copy)]
@@ -62,7 +76,7 @@ struct Variant {
 pub(crate) struct Decoder {
     fetches: bool,
     known: Vec<Known>,
-    tags: Vec<u16>,
+    tags: Vec<Expected>,
     /// By block number, kind of fetch, and tags.
     variants: FxHashMap<Box<[u16]>, Variant>,
     /// Blocks are translated again and again; their shapes are told once.
@@ -102,22 +116,26 @@ impl Decoder {
         const BLOCK: u16 = Tag::CONTROL | Control::Block as u16;
         let mut at = 0;
         while let Some(&record) = records.get(at) {
+            prefetch(records, at + AHEAD);
             if record as u16 == BLOCK
-                && let Some(&Known { tags, ops, shape: Some(shape) }) =
+                && let Some(&Known { tags, lanes, ops, shape: Some(shape) }) =
                     self.known.get((record >> 16) as usize)
-                && let Some((run, [next, ..])) = records[at + 1..].split_at_checked(ops as usize)
-                && *next as u16 & Tag::CONTROL != 0
+                && let Some(run) = records.get(at + 1..at + 1 + lanes as usize + 1)
+                && run[ops as usize] as u16 & Tag::CONTROL != 0
             {
-                let tags = &self.tags[tags as usize..][..ops as usize];
-                let addrs = &mut self.expected[..ops as usize];
+                let expected = &self.tags[tags as usize..][..lanes as usize];
+                let addrs = &mut self.expected[..lanes as usize];
                 let mut different = 0;
-                for ((record, tag), addr) in run.iter().zip(tags).zip(addrs.iter_mut()) {
-                    different |= *record as u16 ^ tag;
-                    *addr = record >> 16;
+                let groups = run.chunks_exact(LANES).zip(expected.chunks_exact(LANES));
+                for ((run, expected), addrs) in groups.zip(addrs.chunks_exact_mut(LANES)) {
+                    for lane in 0..LANES {
+                        different |= (run[lane] ^ expected[lane].tag) & expected[lane].mask;
+                        addrs[lane] = run[lane] >> 16;
+                    }
                 }
                 if different == 0 {
-                    sink.execute(shape, addrs)?;
-                    at += 1 + run.len();
+                    sink.execute(shape, &addrs[..ops as usize])?;
+                    at += 1 + ops as usize;
                     continue;
                 }
             }
@@ -213,17 +231,23 @@ impl Decoder {
             Some(&variant) => variant,
             None => self.learn(number, control, context, sink)?,
         };
-        if control == Control::Block && !variant.doubled {
+        let ops = self.addrs.len();
+        if control == Control::Block && !variant.doubled && ops < usize::from(u16::MAX) - LANES {
             let index = number as usize;
             if self.known.len() <= index {
-                let unknown = Known { tags: 0, ops: UNKNOWN, shape: None };
+                let unknown = Known { tags: 0, ops: 0, lanes: 0, shape: None };
                 self.known.resize(index + 1, unknown);
             }
-            let ops = self.addrs.len() as u32;
-            if self.expected.len() < self.addrs.len() {
-                self.expected.resize(self.addrs.len(), 0);
+            let lanes = ops.next_multiple_of(LANES);
+            if self.expected.len() < lanes {
+                self.expected.resize(lanes, 0);
             }
-            self.known[index] = Known { tags: variant.tags, ops, shape: Some(variant.shape) };
+            self.known[index] = Known {
+                tags: variant.tags,
+                ops: ops as u16,
+                lanes: lanes as u16,
+                shape: Some(variant.shape),
+            };
         }
         if variant.doubled {
             let tags = &self.key[4..];
@@ -276,10 +300,25 @@ impl Decoder {
             }
         };
         let variant = Variant { shape, tags: self.tags.len() as u32, doubled };
-        self.tags.extend_from_slice(tags);
+        let mask = u64::from(u16::MAX);
+        self.tags.extend(tags.iter().map(|&tag| Expected { tag: tag.into(), mask }));
+        self.tags.resize(self.tags.len().next_multiple_of(LANES), Expected { tag: 0, mask: 0 });
         self.variants.insert(self.key.clone().into(), variant);
         Ok(variant)
     }
+}
+
+/// Begins to fetch a record that another core has written.
+#[inline(always)]
+fn prefetch(records: &[u64], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; nothing is read, and no address is wrong.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(records.as_ptr().wrapping_add(at).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (records, at);
 }
 
 /// How many records a killed thread has left in the rest of its span.

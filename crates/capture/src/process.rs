@@ -98,6 +98,8 @@ struct Attached {
     done: u64,
     /// Marks taken into the queue.
     marks: u64,
+    /// Position of the last of them.
+    published: u64,
 }
 
 // SAFETY: the records are shared memory that stays mapped with the session.
@@ -138,7 +140,7 @@ impl<S: Sink> Process<S> {
     /// A thread has come.
     pub(crate) fn attach(&mut self, chunk: usize, ring: &'static Ring, records: NonNull<u64>) {
         let thread = ring.thread.load(Ordering::Relaxed);
-        self.rings.push(Attached { chunk, ring, records, thread, done: 0, marks: 0 });
+        self.rings.push(Attached { chunk, ring, records, thread, done: 0, marks: 0, published: 0 });
     }
 
     /// Decodes what is there, until `enough` says so after some segment; whether there was any.
@@ -232,6 +234,7 @@ impl<S: Sink> Process<S> {
                     break;
                 }
                 attached.marks += 1;
+                attached.published = mark.position;
                 self.queue.push((mark, index));
             }
         }
@@ -286,7 +289,10 @@ impl<S: Sink> Process<S> {
         attached.done += used;
         attached.ring.tail.store(attached.done, Ordering::Release);
         attached.ring.marks_tail.store(attached.marks, Ordering::Release);
-        wake_writer(attached.ring);
+        // Not for every segment: both sides would do nothing but wake each other.
+        if attached.published.saturating_sub(attached.done) <= RING_RECORDS as u64 / 2 {
+            wake_writer(attached.ring);
+        }
         Ok(())
     }
 

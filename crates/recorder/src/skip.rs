@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use ring::{BLOCKS_PER_CHUNK, Control, Record, SPAN_RECORDS};
 
 use crate::global;
-use crate::vcpu::{Cursor, Phase};
+use crate::vcpu::{Phase, cursor, next};
 
 /// Whether there are still accesses to skip, more than the host is left to drop.
 pub(crate) fn is_on() -> bool {
@@ -25,19 +25,19 @@ pub(crate) fn is_on() -> bool {
 }
 
 /// A span is full: if its accesses are skipped it is used again.
-pub(crate) unsafe fn at_span_end(cursor: *mut Cursor) -> bool {
+pub(crate) unsafe fn at_span_end(vcpu: u32) -> bool {
     if !is_on() {
         return false;
     }
     // SAFETY: the caller's thread owns the cursor.
     unsafe {
-        drop_uncounted(cursor);
-        let used = (*cursor).next.offset_from((*cursor).span) as usize;
+        drop_uncounted(vcpu);
+        let used = (*next(vcpu)).offset_from((*cursor(vcpu)).span) as usize;
         if used > SPAN_RECORDS / 2 {
             // Events fill most of it: the host has to read them before there is room.
             if used < SPAN_RECORDS {
                 let rest = (SPAN_RECORDS - used - 1) as u64;
-                (*cursor).next.write(Record::control(Control::Pad, rest).0);
+                (*next(vcpu)).write(Record::control(Control::Pad, rest).0);
             }
             return false;
         }
@@ -46,27 +46,27 @@ pub(crate) unsafe fn at_span_end(cursor: *mut Cursor) -> bool {
 }
 
 /// An event or a mark comes: what was skipped so far goes first.
-pub(crate) fn before_event(cursor: *mut Cursor) {
+pub(crate) fn before_event(vcpu: u32) {
     // SAFETY: the caller's thread owns the cursor.
     unsafe {
-        if (*cursor).phase == Phase::Attached && is_on() {
-            drop_uncounted(cursor);
+        if (*cursor(vcpu)).phase == Phase::Attached && is_on() {
+            drop_uncounted(vcpu);
         }
     }
 }
 
 /// Counts and clears the accesses from `uncounted` on, and goes back there.
-unsafe fn drop_uncounted(cursor: *mut Cursor) {
+unsafe fn drop_uncounted(vcpu: u32) {
     // SAFETY: the records lie in the present span and are this thread's.
     unsafe {
-        let length = (*cursor).next.offset_from((*cursor).uncounted) as usize;
-        let records = core::slice::from_raw_parts_mut((*cursor).uncounted, length);
+        let length = (*next(vcpu)).offset_from((*cursor(vcpu)).uncounted) as usize;
+        let records = core::slice::from_raw_parts_mut((*cursor(vcpu)).uncounted, length);
         let (accesses, instructions) = count(records);
         records.fill(0);
         let process = global::process();
         process.skipped_accesses.fetch_add(accesses, Ordering::Relaxed);
         process.skipped_instructions.fetch_add(instructions, Ordering::Relaxed);
-        (*cursor).next = (*cursor).uncounted;
+        *next(vcpu) = (*cursor(vcpu)).uncounted;
     }
 }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use ring::{ChunkState, Control, EventCode, RING_RECORDS, Record, SPAN_RECORDS};
 
-use crate::vcpu::{Cursor, Phase, cursor};
+use crate::vcpu::{Cursor, Phase, cursor, next};
 use crate::{events, global, maps, skip, wait};
 
 const SPAN_BYTES: usize = SPAN_RECORDS * 8;
@@ -13,14 +13,14 @@ const SPAN_BYTES: usize = SPAN_RECORDS * 8;
 /// Appends a record when the fast path could not.
 #[cold]
 #[inline(never)]
-pub(crate) fn put_slow(vcpu: u32, record: u64) {
+pub(crate) extern "C" fn put_slow(vcpu: u32, record: u64) {
     put(vcpu, record);
 }
 
 /// Appends an access when the fast path could not.
 #[cold]
 #[inline(never)]
-pub(crate) fn access_slow(vcpu: u32, address: u64, tag: u64) {
+pub(crate) extern "C" fn access_slow(vcpu: u32, address: u64, tag: u64) {
     access(vcpu, address, tag);
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn access(vcpu: u32, address: u64, tag: u64) {
 pub(crate) fn event(vcpu: u32, code: EventCode, parts: &[&[u64]]) {
     let words: usize = parts.iter().map(|part| part.len()).sum();
     debug_assert!(words < SPAN_RECORDS / 2);
-    skip::before_event(cursor(vcpu));
+    skip::before_event(vcpu);
     let Some(at) = room(vcpu, words + 1) else { return };
     // SAFETY: `room` gave this many records.
     unsafe {
@@ -62,7 +62,7 @@ pub(crate) fn event(vcpu: u32, code: EventCode, parts: &[&[u64]]) {
         }
         core::sync::atomic::fence(Ordering::Release);
         at.write_volatile(ring::event_header(code, words as u16).0);
-        (*cursor(vcpu)).uncounted = (*cursor(vcpu)).next;
+        (*cursor(vcpu)).uncounted = *next(vcpu);
     }
 }
 
@@ -72,16 +72,19 @@ pub(crate) fn mark(vcpu: u32, whole: bool) {
     // SAFETY: only this thread uses the cursor.
     unsafe {
         if (*cursor).phase == Phase::Attached {
-            skip::before_event(cursor);
-            (*(*cursor).ring).publish(position(cursor), whole, &global::process().sequence);
+            skip::before_event(vcpu);
+            (*(*cursor).ring).publish(position(vcpu), whole, &global::process().sequence);
         }
     }
 }
 
 /// Records of the ring so far.
-unsafe fn position(cursor: *const Cursor) -> u64 {
+unsafe fn position(vcpu: u32) -> u64 {
     // SAFETY: `next` and `span` point into one span.
-    unsafe { (*cursor).span_position + (*cursor).next.offset_from((*cursor).span) as u64 }
+    unsafe {
+        let cursor = cursor(vcpu);
+        (*cursor).span_position + (*next(vcpu)).offset_from((*cursor).span) as u64
+    }
 }
 
 /// Room for `count` records in a row, already taken; none if the thread does not record.
@@ -89,22 +92,22 @@ fn room(vcpu: u32, count: usize) -> Option<*mut u64> {
     let cursor = cursor(vcpu);
     // SAFETY: only this thread uses the cursor; its pointers stay inside one span.
     unsafe {
-        if (*cursor).next.is_null() && !attach(vcpu, cursor) {
+        if (*next(vcpu)).is_null() && !attach(vcpu, cursor) {
             return None;
         }
-        let used = (*cursor).next.offset_from((*cursor).span) as usize;
+        let used = (*next(vcpu)).offset_from((*cursor).span) as usize;
         if used + count > SPAN_RECORDS {
             if used < SPAN_RECORDS {
                 let rest = (SPAN_RECORDS - used - 1) as u64;
-                (*cursor).next.write(Record::control(Control::Pad, rest).0);
-                (*cursor).next = (*cursor).span.add(SPAN_RECORDS);
+                (*next(vcpu)).write(Record::control(Control::Pad, rest).0);
+                *next(vcpu) = (*cursor).span.add(SPAN_RECORDS);
             }
             if !next_span(vcpu, cursor) {
                 return None;
             }
         }
-        let at = (*cursor).next;
-        (*cursor).next = at.add(count);
+        let at = *next(vcpu);
+        *next(vcpu) = at.add(count);
         Some(at)
     }
 }
@@ -137,14 +140,14 @@ unsafe fn attach(vcpu: u32, to: *mut Cursor) -> bool {
         (*to).span = records;
         (*to).span_position = 0;
         (*to).uncounted = records;
-        (*to).next = records;
+        *next(vcpu) = records;
         ring.state.store(ChunkState::Attached as u32, Ordering::Release);
         wait::announce(shared.session());
         if thread == 0 {
             maps::tell(vcpu);
         }
         events::thread_start(vcpu);
-        !(*to).next.is_null()
+        !(*next(vcpu)).is_null()
     }
 }
 
@@ -153,7 +156,7 @@ unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
     // SAFETY: only this thread uses the cursor; the next span is the host's no more once
     // there is space.
     unsafe {
-        if skip::at_span_end(cursor) {
+        if skip::at_span_end(vcpu) {
             return true;
         }
         let (session, process) = (global::shared().session(), global::process());
@@ -166,7 +169,7 @@ unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
                 global::stop(vcpu);
             }
             if global::is_stopped() {
-                off(cursor);
+                off(vcpu);
                 return false;
             }
             if wait::has_space(ring, position) {
@@ -188,7 +191,7 @@ unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
         (*cursor).span = span;
         (*cursor).span_position = position;
         (*cursor).uncounted = span;
-        (*cursor).next = span;
+        *next(vcpu) = span;
         true
     }
 }
@@ -205,23 +208,23 @@ pub(crate) fn close(vcpu: u32) {
         let ring = &*(*cursor).ring;
         let session = global::shared().session();
         ring.filtered.store((*cursor).filter.dropped, Ordering::Relaxed);
-        let end = position(cursor);
+        let end = position(vcpu);
         while !ring.publish(end, true, &global::process().sequence) {
             if !wait::wait_for_space(session, ring, end) || global::is_stopped() {
                 break;
             }
         }
-        off(cursor);
+        off(vcpu);
         ring.state.store(ChunkState::Closed as u32, Ordering::Release);
         wait::announce(session);
     }
 }
 
 /// Lets the thread record nothing more.
-unsafe fn off(cursor: *mut Cursor) {
+unsafe fn off(vcpu: u32) {
     // SAFETY: only this thread uses the cursor.
     unsafe {
-        (*cursor).phase = Phase::Off;
-        (*cursor).next = ptr::null_mut();
+        (*cursor(vcpu)).phase = Phase::Off;
+        *next(vcpu) = ptr::null_mut();
     }
 }

@@ -1,7 +1,7 @@
 //! The callbacks that run for every block and every access, and the cursor they move.
 //!
 //! ```text
-//!   CURSORS[vcpu].next --+
+//!   NEXT[vcpu] ----------+
 //!                        v
 //!   ring   | block 17 | load a | store b | block 18 |  0  |  0  |  0 ...      span's end
 //!                                                                                  ^
@@ -14,6 +14,7 @@
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_uint, c_void};
+use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,11 +40,12 @@ pub(crate) enum Phase {
     Off,
 }
 
-/// Where a thread writes next.
+/// Where a thread writes next, on a cache line of its own.
 #[repr(C, align(64))]
+struct Next(*mut u64);
+
+/// What else is known of a thread.
 pub(crate) struct Cursor {
-    /// The next record; null without a ring; at a span's boundary when a span is needed.
-    pub(crate) next: *mut u64,
     pub(crate) phase: Phase,
     pub(crate) ring: *const Ring,
     pub(crate) records: *mut u64,
@@ -61,7 +63,6 @@ pub(crate) struct Cursor {
 impl Cursor {
     /// A cursor whose thread has not begun.
     pub(crate) const FRESH: Cursor = Cursor {
-        next: ptr::null_mut(),
         phase: Phase::Fresh,
         ring: ptr::null(),
         records: ptr::null_mut(),
@@ -74,20 +75,38 @@ impl Cursor {
     };
 }
 
-struct Cursors(UnsafeCell<[core::mem::MaybeUninit<Cursor>; VCPUS_MAX]>);
+struct Table<T>(UnsafeCell<[MaybeUninit<T>; VCPUS_MAX]>);
 
-// SAFETY: a cursor is used by the thread of its virtual CPU only.
-unsafe impl Sync for Cursors {}
+// SAFETY: an entry is used by the thread of its virtual CPU only.
+unsafe impl<T> Sync for Table<T> {}
 
-static CURSORS: Cursors =
-    Cursors(UnsafeCell::new([const { core::mem::MaybeUninit::zeroed() }; VCPUS_MAX]));
+impl<T> Table<T> {
+    /// All zero, which is what the loader gives without touching the memory.
+    const fn new() -> Table<T> {
+        Table(UnsafeCell::new([const { MaybeUninit::zeroed() }; VCPUS_MAX]))
+    }
+
+    #[inline(always)]
+    fn at(&self, vcpu: u32) -> *mut T {
+        // SAFETY: the masked index is inside the table.
+        unsafe { self.0.get().cast::<T>().add(vcpu as usize & (VCPUS_MAX - 1)) }
+    }
+}
+
+static NEXT: Table<Next> = Table::new();
+static CURSORS: Table<Cursor> = Table::new();
 static HIGH: AtomicU32 = AtomicU32::new(0);
+
+/// The next record of `vcpu`: null without a ring, at a span's boundary when a span is needed.
+#[inline(always)]
+pub(crate) fn next(vcpu: u32) -> *mut *mut u64 {
+    NEXT.at(vcpu).cast()
+}
 
 /// The cursor of `vcpu`.
 #[inline(always)]
 pub(crate) fn cursor(vcpu: u32) -> *mut Cursor {
-    // SAFETY: the masked index is inside the table.
-    unsafe { CURSORS.0.get().cast::<Cursor>().add(vcpu as usize & (VCPUS_MAX - 1)) }
+    CURSORS.at(vcpu)
 }
 
 /// One more than the highest virtual CPU so far.
@@ -102,7 +121,10 @@ pub(crate) fn begin(vcpu: u32) -> bool {
     }
     HIGH.fetch_max(vcpu + 1, Ordering::Relaxed);
     // SAFETY: the thread of this virtual CPU does not run yet.
-    unsafe { cursor(vcpu).write(Cursor::FRESH) };
+    unsafe {
+        next(vcpu).write(ptr::null_mut());
+        cursor(vcpu).write(Cursor::FRESH);
+    }
     true
 }
 
@@ -118,13 +140,13 @@ pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
     // SAFETY: QEMU calls this on the thread of `vcpu`; `next` is inside its span, or its low
     // bits are zero.
     unsafe {
-        let cursor = cursor(vcpu);
-        let next = (*cursor).next;
-        if next as usize & SPAN_MASK == 0 {
+        let next = next(vcpu);
+        let at = *next;
+        if at as usize & SPAN_MASK == 0 {
             return span::put_slow(vcpu, record as u64);
         }
-        *next = record as u64;
-        (*cursor).next = next.add(1);
+        *at = record as u64;
+        *next = at.add(1);
     }
 }
 
@@ -141,13 +163,13 @@ pub(crate) unsafe extern "C" fn on_access<const SIZE_SHIFT: u32>(
     let tag = tag::<SIZE_SHIFT>(info, instruction as u64);
     // SAFETY: as for `on_block`.
     unsafe {
-        let cursor = cursor(vcpu);
-        let next = (*cursor).next;
-        if next as usize & SPAN_MASK == 0 || address > Record::VALUE_MAX {
+        let next = next(vcpu);
+        let at = *next;
+        if at as usize & SPAN_MASK == 0 || address > Record::VALUE_MAX {
             return span::access_slow(vcpu, address, tag);
         }
-        *next = address << 16 | tag;
-        (*cursor).next = next.add(1);
+        *at = address << 16 | tag;
+        *next = at.add(1);
     }
 }
 
