@@ -1,11 +1,155 @@
-use crate::{Error, Source, Writer};
+//! Any source into a file, stored as compactly as recorded blocks are.
+//!
+//! ```text
+//!   rows    fetch  load  store | fetch  load | load | fetch ...
+//!           \_____ a group ___/ \_ a group _/    ^ of the group before, if it was a block
+//! ```
+//!
+//! A fetch and the data rows after it, up to the next fetch, are a group; where a trace has no
+//! fetches, each row is one. A group's rows without their addresses are its shape. The rows of
+//! one shape predict each other's addresses, so that rows without a fetch, which do not say
+//! which instruction made them, are told apart by the part of the address space they go to.
+
+use std::hash::{Hash, Hasher};
+
+use addr::Kind;
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::shape::Rows;
+use crate::{Batch, Error, Meta, Shape, ShapeId, Sink, Source, Writer};
+
+/// Shapes after which all are forgotten, so that memory stays bounded whatever the source.
+const SHAPES_MAX: usize = 1 << 18;
+/// Accesses to the same 64 MiB are taken for those of one instruction, where none is known.
+const PART_SHIFT: u32 = 26;
+/// Parts that are told apart.
+const PARTS: u64 = 64;
 
 /// Writes all of `source` to `writer`, which was made with the source's header. `progress` is
-/// called with the accesses so far now and then; it stops the copy by giving false.
+/// called with the accesses so far after each batch; it stops the copy by giving false.
 pub fn copy(
-    _source: &mut dyn Source,
-    _writer: &mut Writer,
-    _progress: &mut dyn FnMut(u64) -> bool,
+    source: &mut dyn Source,
+    writer: &mut Writer,
+    progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<(), Error> {
-    unimplemented!()
+    let (mut copier, mut batch, mut done) = (Copier::default(), Batch::default(), 0);
+    let mut more = true;
+    while more {
+        more = source.next(&mut batch)?;
+        copier.batch(&batch, writer)?;
+        done += batch.len() as u64;
+        if !progress(done) {
+            return Err(Error::Interrupted);
+        }
+    }
+    copier.end_group(0, writer)
+}
+
+/// The group that is being gathered, and the shapes that are known.
+#[derive(Default)]
+struct Copier {
+    known: FxHashMap<u64, Vec<(Rows, ShapeId)>>,
+    thread: u32,
+    fetch: Option<u64>,
+    metas: Vec<Meta>,
+    addrs: Vec<u64>,
+    paddrs: Vec<u64>,
+    physical: bool,
+}
+
+impl Copier {
+    fn batch(&mut self, batch: &Batch, writer: &mut Writer) -> Result<(), Error> {
+        let mut segments = batch.segments.iter().peekable();
+        let mut events = batch.events.iter().peekable();
+        for index in 0..batch.len() {
+            while let Some(event) = events.next_if(|event| event.at as usize <= index) {
+                self.end_group(0, writer)?;
+                writer.event(event.thread, event.event.clone())?;
+            }
+            if let Some(segment) = segments.next_if(|segment| segment.start as usize <= index) {
+                self.end_group(0, writer)?;
+                self.thread = segment.thread;
+            }
+            let paddr = batch.paddr.get(index).copied();
+            self.row(batch.addr[index], batch.meta[index], paddr, writer)?;
+        }
+        for event in events {
+            self.end_group(0, writer)?;
+            writer.event(event.thread, event.event.clone())?;
+        }
+        Ok(())
+    }
+
+    fn row(
+        &mut self,
+        addr: u64,
+        meta: Meta,
+        paddr: Option<u64>,
+        writer: &mut Writer,
+    ) -> Result<(), Error> {
+        let fetch = meta.kind() == Kind::Fetch;
+        let mut meta = meta;
+        if fetch && !self.metas.is_empty() {
+            // What began after the last row of the group belongs to the group, not to this row.
+            let left = meta.instructions().saturating_sub(1);
+            meta = Meta::new(Kind::Fetch, meta.size(), meta.instructions() - left);
+            self.end_group(left, writer)?;
+        } else if self.fetch.is_none() || self.addrs.len() == Shape::OPS_MAX {
+            self.end_group(0, writer)?;
+        }
+        match fetch {
+            true => self.fetch = Some(addr),
+            false => self.addrs.push(addr),
+        }
+        self.metas.push(meta);
+        self.physical |= paddr.is_some();
+        self.paddrs.push(paddr.unwrap_or(0));
+        Ok(())
+    }
+
+    /// Writes the group, after whose last row `left` instructions began, and begins another.
+    fn end_group(&mut self, left: u32, writer: &mut Writer) -> Result<(), Error> {
+        if self.metas.is_empty() {
+            return Ok(());
+        }
+        let shape = self.shape(left, writer)?;
+        writer.thread(self.thread);
+        match self.physical {
+            true => writer.execute_physical(shape, &self.addrs, &self.paddrs)?,
+            false => writer.execute(shape, &self.addrs)?,
+        }
+        self.fetch = None;
+        self.metas.clear();
+        self.addrs.clear();
+        self.paddrs.clear();
+        self.physical = false;
+        Ok(())
+    }
+
+    fn shape(&mut self, left: u32, writer: &mut Writer) -> Result<ShapeId, Error> {
+        let fetch = self.fetch.is_some();
+        let pc = self.fetch.unwrap_or_else(|| part(self.addrs[0]));
+        let mut hasher = FxHasher::default();
+        (pc, fetch, left, &self.metas).hash(&mut hasher);
+        let alike = self.known.entry(hasher.finish()).or_default();
+        let same = |(rows, _): &&(Rows, ShapeId)| {
+            (rows.pc, rows.fetch, rows.trailing) == (pc, fetch, left) && rows.metas == self.metas
+        };
+        if let Some(&(_, id)) = alike.iter().find(same) {
+            return Ok(id);
+        }
+        let rows = Rows { pc, fetch, metas: self.metas.clone(), trailing: left };
+        if writer.shapes() >= SHAPES_MAX {
+            writer.forget_shapes()?;
+            self.known.clear();
+        }
+        let id = writer.rows(rows.clone());
+        self.known.entry(hasher.finish()).or_default().push((rows, id));
+        Ok(id)
+    }
+}
+
+/// The part of the address space that `addr` is in, as a small number.
+fn part(addr: u64) -> u64 {
+    (addr >> PART_SHIFT).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & (PARTS - 1)
 }

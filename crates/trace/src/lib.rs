@@ -17,6 +17,7 @@ mod copy;
 mod event;
 pub mod export;
 mod format;
+pub mod generate;
 pub mod import;
 mod reader;
 mod regions;

@@ -107,4 +107,7 @@ pub enum Error {
     /// The recorded program or its recorder failed.
     #[error("{0}")]
     Recorder(String),
+    /// A progress callback asked to stop.
+    #[error("interrupted")]
+    Interrupted,
 }

@@ -8,7 +8,7 @@ use trace::{Arch, Batch, Error, Event, Filter, Header, Meta, Op, Origin, Shape, 
 
 /// One call of a sink.
 #[derive(Clone, Debug)]
-pub enum Call {
+pub(crate) enum Call {
     /// Execute the shape of this number with these addresses; more follow if it needs more.
     Execute(usize, Vec<u64>),
     /// The same with physical addresses.
@@ -20,14 +20,14 @@ pub enum Call {
 
 /// Shapes and what is done with them.
 #[derive(Clone, Debug)]
-pub struct Script {
-    pub shapes: Vec<Shape>,
-    pub calls: Vec<Call>,
+pub(crate) struct Script {
+    pub(crate) shapes: Vec<Shape>,
+    pub(crate) calls: Vec<Call>,
 }
 
 impl Script {
     /// Plays the script to `sink`.
-    pub fn play(&self, sink: &mut dyn Sink) -> Result<(), Error> {
+    pub(crate) fn play(&self, sink: &mut dyn Sink) -> Result<(), Error> {
         let ids: Vec<_> = self.shapes.iter().map(|shape| sink.shape(shape)).collect();
         for call in &self.calls {
             match call {
@@ -58,7 +58,7 @@ impl Script {
 }
 
 /// Mostly a fixed map of pages; sometimes unknown, sometimes not a page's.
-pub fn paddr(addr: u64) -> u64 {
+pub(crate) fn paddr(addr: u64) -> u64 {
     match addr % 7 {
         0 => 0,
         1 => addr.wrapping_mul(0x9e37_79b9_7f4a_7c15),
@@ -66,7 +66,7 @@ pub fn paddr(addr: u64) -> u64 {
     }
 }
 
-pub fn header() -> Header {
+pub(crate) fn header() -> Header {
     Header {
         producer: "test".to_owned(),
         command: vec!["prog".to_owned(), "--flag".to_owned()],
@@ -80,16 +80,16 @@ pub fn header() -> Header {
 
 /// A whole source.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Rows {
+pub(crate) struct Rows {
     /// Thread, address, meta, physical address where the source has them.
-    pub rows: Vec<(u32, u64, Meta, Option<u64>)>,
+    pub(crate) rows: Vec<(u32, u64, Meta, Option<u64>)>,
     /// Position, thread, event.
-    pub events: Vec<(u64, u32, Event)>,
+    pub(crate) events: Vec<(u64, u32, Event)>,
 }
 
 impl Rows {
     /// Appends a batch, whose first access must be the next one.
-    pub fn extend(&mut self, batch: &Batch, begin: u64) {
+    pub(crate) fn extend(&mut self, batch: &Batch, begin: u64) {
         assert_eq!(batch.meta.len(), batch.len());
         assert!(batch.paddr.is_empty() || batch.paddr.len() == batch.len());
         assert!(batch.is_empty() || batch.first == begin + self.rows.len() as u64);
@@ -111,7 +111,7 @@ impl Rows {
     }
 
     /// All that `source` gives; its first access has the index `begin`.
-    pub fn of(source: &mut dyn Source, begin: u64) -> Result<Rows, Error> {
+    pub(crate) fn of(source: &mut dyn Source, begin: u64) -> Result<Rows, Error> {
         let (mut all, mut batch) = (Rows::default(), Batch::default());
         while source.next(&mut batch)? {
             assert!(!batch.is_empty());
@@ -124,7 +124,7 @@ impl Rows {
     }
 
     /// The accesses `from` to before `to`, with the events that come before one of them.
-    pub fn part(&self, from: u64, to: u64) -> Rows {
+    pub(crate) fn part(&self, from: u64, to: u64) -> Rows {
         let total = self.rows.len() as u64;
         let wanted = |at: u64| from <= at && (at < to || to == total);
         Rows {
@@ -134,7 +134,7 @@ impl Rows {
     }
 
     /// The sum of all instructions, in rows and in gaps.
-    pub fn instructions(&self) -> u64 {
+    pub(crate) fn instructions(&self) -> u64 {
         let rows: u64 = self.rows.iter().map(|row| u64::from(row.2.instructions())).sum();
         let gap = |event: &Event| match event {
             Event::Gap { instructions, .. } => *instructions,
@@ -144,7 +144,7 @@ impl Rows {
     }
 
     /// Without the difference between "not known" and "no array of physical addresses".
-    pub fn with_known_paddrs(mut self) -> Rows {
+    pub(crate) fn with_known_paddrs(mut self) -> Rows {
         for row in &mut self.rows {
             row.3 = row.3.filter(|&paddr| paddr != 0);
         }
@@ -152,7 +152,7 @@ impl Rows {
     }
 }
 
-pub fn script(calls: usize) -> impl Strategy<Value = Script> {
+pub(crate) fn script(calls: usize) -> impl Strategy<Value = Script> {
     let shapes = prop::collection::vec(shape(), 1..12);
     (shapes, prop::collection::vec(call(), 0..calls))
         .prop_map(|(shapes, calls)| Script { shapes, calls })

@@ -1,0 +1,194 @@
+//! Synthetic traces: sources that make their accesses up, from a seed and in constant memory.
+//!
+//! ```text
+//!   "join,table=16G,accesses=50M,seed=1" --> Parameters --> Generator: Source
+//!                                                              |
+//!                               uniform | zipf | strided | chase | join
+//! ```
+//!
+//! The same parameters give the same trace everywhere. Each generator says which regions it
+//! uses by [`Event::Mapping`]s before the first access; regions begin on boundaries of 1 GiB,
+//! with at least 1 GiB between them, so that any page size fits.
+
+mod chase;
+mod join;
+mod permutation;
+mod spec;
+mod strided;
+mod uniform;
+mod zipf;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use sha2::{Digest, Sha256};
+
+use crate::{Arch, Batch, Error, Event, Filter, Header, Meta, Origin, Segment, Source};
+
+pub use spec::{Parameters, Pattern};
+
+const BATCH_ACCESSES: u64 = 1 << 16;
+/// Where the first region begins: well above what programs use, in the lower half of 48 bits.
+const BASE: u64 = 0x1000_0000_0000;
+/// Where the last region must end.
+const END: u64 = 1 << 47;
+const GIB: u64 = 1 << 30;
+/// Bytes of every access.
+const ACCESS_BYTES: u64 = 8;
+
+/// A source for `spec`, which [`Parameters`] explains: `join,table=16G,accesses=50M,seed=1`.
+pub fn parse(spec: &str) -> Result<Box<dyn Source + Send>, Error> {
+    Ok(Box::new(spec.parse::<Parameters>()?.generator()?))
+}
+
+/// A synthetic trace.
+pub struct Generator {
+    header: Header,
+    regions: Vec<Region>,
+    fill: Box<dyn Fill + Send>,
+    accesses: u64,
+    given: u64,
+    begun: bool,
+    digest: String,
+}
+
+/// Makes accesses of one pattern.
+trait Fill {
+    /// Appends the next `count` addresses and what is done there.
+    fn fill(&mut self, count: usize, addr: &mut Vec<u64>, meta: &mut Vec<Meta>);
+}
+
+/// A part of the address space that a pattern uses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Region {
+    name: &'static str,
+    start: u64,
+    bytes: u64,
+}
+
+/// Places regions of these names and sizes one after the other.
+fn place<const N: usize>(wanted: [(&'static str, u64); N]) -> Result<[Region; N], Error> {
+    let mut next = BASE;
+    let mut regions = wanted.map(|(name, bytes)| Region { name, start: 0, bytes });
+    for region in &mut regions {
+        region.start = next;
+        next = next
+            .checked_add(region.bytes)
+            .and_then(|end| end.checked_next_multiple_of(GIB)?.checked_add(GIB))
+            .filter(|&end| end <= END)
+            .ok_or_else(|| {
+                let (name, bytes) = (region.name, region.bytes);
+                Error::Parameters(format!(
+                    "generate: {name} of {bytes} bytes does not fit into 47 bits of address space"
+                ))
+            })?;
+    }
+    Ok(regions)
+}
+
+/// The stream of random numbers that belongs to a seed.
+fn random(seed: u64) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(seed)
+}
+
+/// A number below `bound` from 64 random bits; their uppermost ones decide.
+#[inline]
+fn below(bound: u64, bits: u64) -> u64 {
+    ((u128::from(bits) * u128::from(bound)) >> 64) as u64
+}
+
+/// A chance that the lowest 16 of random bits decide.
+#[derive(Clone, Copy, Debug)]
+struct Chance(u64);
+
+impl Chance {
+    /// One of `share`, from 0 to 1, in steps of 2^-16.
+    fn of(share: f64) -> Chance {
+        Chance((share.clamp(0.0, 1.0) * 65536.0).round() as u64)
+    }
+
+    #[inline]
+    fn falls(self, bits: u64) -> bool {
+        bits & 0xffff < self.0
+    }
+}
+
+/// A load and a store as every pattern makes them.
+#[derive(Clone, Copy, Debug)]
+struct Metas {
+    load: Meta,
+    store: Meta,
+}
+
+impl Metas {
+    fn new(instructions: u32) -> Metas {
+        use addr::Kind::{Load, Store};
+        let meta = |kind| Meta::new(kind, ACCESS_BYTES as u32, instructions);
+        Metas { load: meta(Load), store: meta(Store) }
+    }
+
+    #[inline]
+    fn of(self, store: bool) -> Meta {
+        if store { self.store } else { self.load }
+    }
+}
+
+impl Parameters {
+    /// The source that these parameters describe.
+    pub fn generator(&self) -> Result<Generator, Error> {
+        let (regions, fill) = self.pattern.start(self.seed, Metas::new(self.instructions))?;
+        let spec = self.to_string();
+        let header = Header {
+            producer: concat!("pagewalk generate ", env!("CARGO_PKG_VERSION")).to_owned(),
+            command: vec![format!("generate:{spec}")],
+            arch: Arch::Unknown,
+            fetches: false,
+            filter: Filter::None,
+            page_bytes: 4096,
+            notes: vec!["synthetic: no program made these accesses".to_owned()],
+        };
+        let digest = Sha256::digest(format!("generate 1 {spec}").as_bytes());
+        let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let accesses = self.accesses;
+        Ok(Generator { header, regions, fill, accesses, given: 0, begun: false, digest })
+    }
+}
+
+impl Source for Generator {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        batch.clear();
+        batch.first = self.given;
+        if !std::mem::replace(&mut self.begun, true) {
+            for region in &self.regions {
+                let origin = Origin::Other(region.name.to_owned());
+                let (start, bytes) = (region.start, region.bytes);
+                batch.push_event(0, Event::Mapping { start, bytes, rights: 3, origin });
+            }
+        }
+        let count = BATCH_ACCESSES.min(self.accesses - self.given);
+        if count == 0 {
+            return Ok(false);
+        }
+        self.fill.fill(count as usize, &mut batch.addr, &mut batch.meta);
+        batch.segments.push(Segment { start: 0, thread: 0 });
+        self.given += count;
+        Ok(true)
+    }
+
+    fn total(&self) -> Option<u64> {
+        Some(self.accesses)
+    }
+
+    fn digest(&self) -> Option<String> {
+        Some(self.digest.clone())
+    }
+}
+
+impl std::fmt::Debug for Generator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Generator({}, {} given)", self.header.command.join(" "), self.given)
+    }
+}

@@ -1,0 +1,336 @@
+use std::fmt;
+use std::str::FromStr;
+
+use rand_distr::Zipf;
+
+use super::chase::Chase;
+use super::join::{Join, Step, collision_probability};
+use super::permutation::Permutation;
+use super::strided::Strided;
+use super::uniform::Uniform;
+use super::zipf::{ITEM_BYTES, Zipfian};
+use super::{ACCESS_BYTES, Chance, Fill, Metas, Region, place, random};
+use crate::{Error, Meta};
+
+/// What a generator makes. All accesses are of 8 bytes.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Pattern {
+    /// `uniform`: any word of a region.
+    Uniform {
+        /// `size`: bytes of the region. 1G.
+        size_bytes: u64,
+        /// `stores`: share of accesses that are stores, 0 to 1. 0.3.
+        stores: f64,
+    },
+    /// `zipf`: few of a region's lines most of the time.
+    Zipf {
+        /// `size`: bytes of the region. 1G.
+        size_bytes: u64,
+        /// `exponent`: how unequal they are, 0 (not at all) to 10. 1.
+        exponent: f64,
+        /// `stores`: share of accesses that are stores, 0 to 1. 0.3.
+        stores: f64,
+    },
+    /// `strided`: through a region in equal steps, again and again.
+    Strided {
+        /// `size`: bytes of the region. 1G.
+        size_bytes: u64,
+        /// `stride`: bytes of a step, at most the size. 64B.
+        stride_bytes: u64,
+        /// `stores`: share of accesses that are stores, 0 to 1. 0.3.
+        stores: f64,
+    },
+    /// `chase`: along a list whose nodes lie in random order; loads only.
+    Chase {
+        /// `size`: bytes of the region. 1G.
+        size_bytes: u64,
+        /// `node`: bytes of a node. 64B.
+        node_bytes: u64,
+    },
+    /// `join`: the hash join of Barr 2010, §4.5.3.
+    Join {
+        /// `table`: bytes of table A, of table B and of the result. 1G.
+        table_bytes: u64,
+        /// `entry`: bytes of an entry of a table. 16B.
+        entry_bytes: u64,
+        /// `fill`: share of the hash table's buckets that are taken, 0.01 to 0.99. 0.5.
+        fill: f64,
+    },
+}
+
+/// A generator's parameters, as written in `join,table=16G,accesses=50M,seed=1`: the pattern's
+/// name, then any of its parameters and of those below. Sizes are in bytes with a binary unit
+/// (`64B`, `8K`, `16G`), counts with a decimal one (`300k`, `50M`) or none.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Parameters {
+    /// What is made.
+    pub pattern: Pattern,
+    /// `accesses`: how many. 10M.
+    pub accesses: u64,
+    /// `seed`: what decides about everything random. 1.
+    pub seed: u64,
+    /// `instructions`: how many each access stands for, 1 to 65535. 3, since recorded programs
+    /// load or store with every second to fourth one.
+    pub instructions: u32,
+}
+
+impl Pattern {
+    /// The names of all patterns.
+    pub const NAMES: [&str; 5] = ["uniform", "zipf", "strided", "chase", "join"];
+
+    /// The pattern called `name` with its usual parameters.
+    fn named(name: &str) -> Option<Pattern> {
+        let size_bytes = 1 << 30;
+        let stores = 0.3;
+        Some(match name {
+            "uniform" => Pattern::Uniform { size_bytes, stores },
+            "zipf" => Pattern::Zipf { size_bytes, exponent: 1.0, stores },
+            "strided" => Pattern::Strided { size_bytes, stride_bytes: 64, stores },
+            "chase" => Pattern::Chase { size_bytes, node_bytes: 64 },
+            "join" => Pattern::Join { table_bytes: size_bytes, entry_bytes: 16, fill: 0.5 },
+            _ => return None,
+        })
+    }
+
+    /// The pattern's name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Pattern::Uniform { .. } => "uniform",
+            Pattern::Zipf { .. } => "zipf",
+            Pattern::Strided { .. } => "strided",
+            Pattern::Chase { .. } => "chase",
+            Pattern::Join { .. } => "join",
+        }
+    }
+
+    /// Its parameters by name, to be read and set.
+    fn fields(&mut self) -> Vec<(&'static str, Field<'_>)> {
+        use Field::{Bytes, Number};
+        match self {
+            Pattern::Uniform { size_bytes, stores } => {
+                vec![("size", Bytes(size_bytes)), ("stores", Number(stores, 0.0, 1.0))]
+            }
+            Pattern::Zipf { size_bytes, exponent, stores } => vec![
+                ("size", Bytes(size_bytes)),
+                ("exponent", Number(exponent, 0.0, 10.0)),
+                ("stores", Number(stores, 0.0, 1.0)),
+            ],
+            Pattern::Strided { size_bytes, stride_bytes, stores } => vec![
+                ("size", Bytes(size_bytes)),
+                ("stride", Bytes(stride_bytes)),
+                ("stores", Number(stores, 0.0, 1.0)),
+            ],
+            Pattern::Chase { size_bytes, node_bytes } => {
+                vec![("size", Bytes(size_bytes)), ("node", Bytes(node_bytes))]
+            }
+            Pattern::Join { table_bytes, entry_bytes, fill } => vec![
+                ("table", Bytes(table_bytes)),
+                ("entry", Bytes(entry_bytes)),
+                ("fill", Number(fill, 0.01, 0.99)),
+            ],
+        }
+    }
+
+    /// Its regions, and what makes its accesses.
+    pub(super) fn start(
+        &self,
+        seed: u64,
+        metas: Metas,
+    ) -> Result<(Vec<Region>, Box<dyn Fill + Send>), Error> {
+        let refuse = |what: String| Error::Parameters(format!("generate {}: {what}", self.name()));
+        let mut random = random(seed);
+        // Each part of a region holds an access, and so none reaches over the region's end.
+        let parts = |what: &str, bytes: u64, part: &str, each: u64| {
+            for (what, bytes) in [(what, bytes), (part, each)] {
+                if bytes == 0 || bytes % ACCESS_BYTES != 0 {
+                    return Err(refuse(format!(
+                        "a {what} of {bytes} bytes; accesses are of 8, so give a multiple of 8"
+                    )));
+                }
+            }
+            if bytes < each {
+                return Err(refuse(format!(
+                    "a {what} of {bytes} bytes holds no {part} of {each} bytes"
+                )));
+            }
+            Ok(bytes / each)
+        };
+        match *self {
+            Pattern::Uniform { size_bytes, stores } => {
+                parts("size", size_bytes, "word", ACCESS_BYTES)?;
+                let [region] = place([("uniform", size_bytes)])?;
+                let stores = Chance::of(stores);
+                let fill = Uniform { region: region.clone(), stores, metas, random };
+                Ok((vec![region], Box::new(fill)))
+            }
+            Pattern::Zipf { size_bytes, exponent, stores } => {
+                let items = parts("size", size_bytes, "line", ITEM_BYTES)?;
+                let [region] = place([("zipf", size_bytes)])?;
+                let Ok(ranks) = Zipf::new(items as f64, exponent) else {
+                    return Err(refuse(format!("an exponent of {exponent} is no distribution")));
+                };
+                let order = Permutation::new(items, &mut random);
+                let stores = Chance::of(stores);
+                let fill = Zipfian { region: region.clone(), ranks, order, stores, metas, random };
+                Ok((vec![region], Box::new(fill)))
+            }
+            Pattern::Strided { size_bytes, stride_bytes, stores } => {
+                parts("size", size_bytes, "stride", stride_bytes)?;
+                let [region] = place([("strided", size_bytes)])?;
+                let stores = Chance::of(stores);
+                let regions = vec![region.clone()];
+                let fill = Strided { region, stride_bytes, offset: 0, stores, metas, random };
+                Ok((regions, Box::new(fill)))
+            }
+            Pattern::Chase { size_bytes, node_bytes } => {
+                let nodes = parts("size", size_bytes, "node", node_bytes)?;
+                let [region] = place([("list", size_bytes)])?;
+                let order = Permutation::new(nodes, &mut random);
+                let fill = Chase { region: region.clone(), node_bytes, order, position: 0, metas };
+                Ok((vec![region], Box::new(fill)))
+            }
+            Pattern::Join { table_bytes, entry_bytes, fill } => {
+                let entries = parts("table", table_bytes, "entry", entry_bytes)?;
+                let table_bytes = entries * entry_bytes;
+                let buckets = (entries as f64 / fill).ceil() as u64;
+                let hash_bytes = buckets.saturating_mul(entry_bytes);
+                let regions = place([
+                    ("table A", table_bytes),
+                    ("hash table", hash_bytes),
+                    ("result", table_bytes),
+                ])?;
+                let [table_a, hash_table, result] = regions.clone();
+                let collision = Chance::of(collision_probability(fill));
+                let (offset, step) = (0, Step::Read);
+                let fill = Join {
+                    table_a,
+                    hash_table,
+                    result,
+                    entry_bytes,
+                    collision,
+                    metas,
+                    random,
+                    offset,
+                    step,
+                };
+                Ok((regions.to_vec(), Box::new(fill)))
+            }
+        }
+    }
+}
+
+/// Where a parameter is kept, and what it may be.
+enum Field<'a> {
+    Bytes(&'a mut u64),
+    Count(&'a mut u64, u64, u64),
+    Number(&'a mut f64, f64, f64),
+}
+
+impl Field<'_> {
+    /// Sets it to what `text` says, or says what it should look like.
+    fn set(&mut self, text: &str) -> Result<(), String> {
+        match self {
+            Field::Bytes(bytes) => {
+                **bytes = with_unit(text, &["B", "K", "M", "G", "T"], 1024)
+                    .ok_or("write bytes with a unit, as in 64B, 8K or 16G")?;
+            }
+            Field::Count(count, min, max) => {
+                let value = with_unit(text, &["", "k", "M", "G", "T"], 1000)
+                    .ok_or("write a number, as in 5000, 300k or 50M")?;
+                if value < *min || value > *max {
+                    return Err(format!("from {min} to {max} can be"));
+                }
+                **count = value;
+            }
+            Field::Number(number, min, max) => {
+                let value = text.parse().ok().filter(|value| *min <= *value && *value <= *max);
+                **number = value.ok_or_else(|| format!("write a number from {min} to {max}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A whole number with one of `units`, each `step` times the one before.
+fn with_unit(text: &str, units: &[&str], step: u64) -> Option<u64> {
+    let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
+    let power = units.iter().position(|unit| *unit == &text[digits.len()..])? as u32;
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(step.checked_pow(power)?)
+}
+
+/// The same in reverse, with the largest unit that leaves a whole number.
+fn unit(value: u64, units: &[&str], step: u64) -> String {
+    let (mut value, mut power) = (value, 0);
+    while value != 0 && value.is_multiple_of(step) && power + 1 < units.len() {
+        value /= step;
+        power += 1;
+    }
+    format!("{value}{}", units[power])
+}
+
+impl Parameters {
+    /// `pattern` with the usual length and seed.
+    pub fn new(pattern: Pattern) -> Parameters {
+        Parameters { pattern, accesses: 10_000_000, seed: 1, instructions: 3 }
+    }
+
+    /// Sets the parameter `name`; gives the names there are if there is none of this one.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let mut instructions = u64::from(self.instructions);
+        let most = u64::from(Meta::INSTRUCTIONS_MAX);
+        let mut fields = self.pattern.fields();
+        fields.push(("accesses", Field::Count(&mut self.accesses, 0, 1 << 60)));
+        fields.push(("seed", Field::Count(&mut self.seed, 0, u64::MAX)));
+        fields.push(("instructions", Field::Count(&mut instructions, 1, most)));
+        let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        let Some((_, field)) = fields.iter_mut().find(|(known, _)| *known == name) else {
+            return Err(format!("no parameter `{name}`; there are {}", names.join(", ")));
+        };
+        field.set(value).map_err(|what| format!("{name}={value}: {what}"))?;
+        self.instructions = instructions as u32;
+        Ok(())
+    }
+}
+
+impl FromStr for Parameters {
+    type Err = Error;
+
+    fn from_str(spec: &str) -> Result<Parameters, Error> {
+        let mut parts = spec.split(',');
+        let name = parts.next().unwrap_or_default();
+        let pattern = Pattern::named(name).ok_or_else(|| {
+            let names = Pattern::NAMES.join(", ");
+            Error::Parameters(format!("generate: no pattern `{name}`; there are {names}"))
+        })?;
+        let mut parameters = Parameters::new(pattern);
+        for part in parts {
+            let set = match part.split_once('=') {
+                Some((name, value)) => parameters.set(name, value),
+                None => Err(format!("`{part}` sets nothing; write a name, = and a value")),
+            };
+            set.map_err(|what| Error::Parameters(format!("generate {name}: {what}")))?;
+        }
+        Ok(parameters)
+    }
+}
+
+impl fmt::Display for Parameters {
+    /// All parameters, so that parsing it gives the same ones.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.pattern.name())?;
+        for (name, field) in self.pattern.clone().fields() {
+            match field {
+                Field::Bytes(bytes) => {
+                    write!(f, ",{name}={}", unit(*bytes, &["B", "K", "M", "G", "T"], 1024))?;
+                }
+                Field::Count(count, ..) => write!(f, ",{name}={count}")?,
+                Field::Number(number, ..) => write!(f, ",{name}={number}")?,
+            }
+        }
+        let accesses = unit(self.accesses, &["", "k", "M", "G", "T"], 1000);
+        write!(f, ",accesses={accesses},seed={},instructions={}", self.seed, self.instructions)
+    }
+}

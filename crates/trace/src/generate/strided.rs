@@ -1,0 +1,27 @@
+//! The same distance from each access to the next, around the region again and again.
+
+use super::{Chance, Fill, Metas, Region, Rng, Xoshiro256PlusPlus};
+use crate::Meta;
+
+pub(super) struct Strided {
+    pub(super) region: Region,
+    pub(super) stride_bytes: u64,
+    /// Offset of the next access.
+    pub(super) offset: u64,
+    pub(super) stores: Chance,
+    pub(super) metas: Metas,
+    pub(super) random: Xoshiro256PlusPlus,
+}
+
+impl Fill for Strided {
+    fn fill(&mut self, count: usize, addr: &mut Vec<u64>, meta: &mut Vec<Meta>) {
+        for _ in 0..count {
+            addr.push(self.region.start + self.offset);
+            meta.push(self.metas.of(self.stores.falls(self.random.next_u64())));
+            self.offset += self.stride_bytes;
+            if self.offset >= self.region.bytes {
+                self.offset -= self.region.bytes;
+            }
+        }
+    }
+}
