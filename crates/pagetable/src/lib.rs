@@ -55,6 +55,9 @@ mod contract;
 mod error;
 mod flush;
 mod format;
+mod mpt;
+#[expect(dead_code, reason = "the formats with wide entries use the rest")]
+mod pte;
 mod radix;
 mod spaces;
 mod sparse;
@@ -67,6 +70,7 @@ pub use contract::{Footprint, Mapping, PageTable, Space, Tree, Usage};
 pub use error::{Error, Unfit};
 pub use flush::{Flush, Scope};
 pub use format::{Entry, Format};
+pub use mpt::{Mpt, MptEntries};
 pub use radix::Radix;
 pub use sparse::SparseMemory;
 pub use walk::{Fault, Node, Reference, Translation};

@@ -145,7 +145,7 @@ impl<F: Format> Radix<F> {
         let size = self.frame_size(level);
         let frame = survey.frames.allocate(size)?;
         survey.stock.push((frame, size));
-        if self.format.holds_frame(frame, size.bytes()) {
+        if self.format.holds_table(frame, size.bytes()) {
             Ok(())
         } else {
             Err(Unfit::Physical(frame).into())

@@ -134,7 +134,7 @@ impl<F: Format> PageTable for Radix<F> {
         let level = self.format.levels();
         let size = self.frame_size(level);
         let root = frames.allocate(size)?;
-        if !self.format.holds_frame(root, size.bytes()) {
+        if !self.format.holds_table(root, size.bytes()) {
             frames.free(root, size);
             return Err(Unfit::Physical(root).into());
         }

@@ -1,33 +1,19 @@
 //! The x86-64 page table: against the model, and bit by bit against the manual.
 
-mod common;
-
 use addr::{Kind, Memory, PageSize, PhysAddr, RangeError, Rights, VirtAddr, VirtRange};
-use common::{Op, Stream, World};
 use pagetable::{
     Error, Fault, PageTable, Reference, Space, Translation, Tree, Unfit, Usage, X86_64,
 };
+
+use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 const M2: PageSize = PageSize::SIZE_2M;
 const G1: PageSize = PageSize::SIZE_1G;
 const READ_WRITE: Rights = Rights::from_bits(Rights::READ.bits() | Rights::WRITE.bits());
 
-const RIGHTS: [Rights; 5] = [
-    Rights::ALL,
-    Rights::READ,
-    READ_WRITE,
-    Rights::from_bits(Rights::READ.bits() | Rights::EXECUTE.bits() | Rights::USER.bits()),
-    Rights::NONE,
-];
-
 fn table(levels: u8) -> X86_64 {
     X86_64::new(levels).unwrap()
-}
-
-fn page(addr: u64, size: PageSize, frame: u64, rights: Rights) -> Translation {
-    let page = VirtAddr::new(addr).page(size);
-    Translation { page, frame: PhysAddr::new(frame), rights, global: false }
 }
 
 fn range(start: u64, bytes: u64) -> VirtRange {
@@ -45,6 +31,8 @@ fn streams_of_operations_do_what_the_model_does() {
     for (levels, seed) in [(4, 1), (4, 2), (5, 3)] {
         let stream = Stream {
             regions: regions(levels),
+            region_bytes: 2 << 30,
+            frame_bits: 38,
             sizes: vec![K4, M2, G1],
             rights: RIGHTS.to_vec(),
             steps: 6000,
@@ -81,18 +69,8 @@ fn small_worlds_enumerated_whole() {
         unmap(VirtRange::ALL),
         Op::Protect { space: 0, range: range(0x20_0000, 0x20_0000), rights: Rights::NONE },
     ];
-    for (frames_max, length) in [(1, 3), (2, 3), (3, 3), (4, 3), (5, 3), (6, 4)] {
-        for sequence in 0..ops.len().pow(length) {
-            let mut world = World::new(table(4));
-            world.physical.limit(frames_max);
-            world.apply(Op::Create);
-            for place in 0..length {
-                world.apply(ops[sequence / ops.len().pow(place) % ops.len()]);
-            }
-            world.check();
-            world.end();
-        }
-    }
+    let rooms = [(1, 3), (2, 3), (3, 3), (4, 3), (5, 3), (6, 4)];
+    small_worlds(&|| World::new(table(4)), &ops, &rooms);
 }
 
 /// A world with one space that holds one page.

@@ -35,6 +35,11 @@ impl Physical {
         self.0.borrow_mut().frames_max = frames_max;
     }
 
+    /// From now on frames come from `start` up.
+    pub(crate) fn start_at(&self, start: u64) {
+        self.0.borrow_mut().next = start;
+    }
+
     /// Frames that are out.
     pub(crate) fn frames_out(&self) -> usize {
         self.0.borrow().out.len()

@@ -5,11 +5,35 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::world::{Op, World};
 
+/// Every sequence of so many of `ops` in a world with one space, for each pair in `rooms`: how
+/// many frames there are, and how long the sequences.
+pub(crate) fn small_worlds<P: PageTable>(
+    new: &dyn Fn() -> World<P>,
+    ops: &[Op],
+    rooms: &[(usize, u32)],
+) {
+    for &(frames_max, length) in rooms {
+        for sequence in 0..ops.len().pow(length) {
+            let mut world = new();
+            world.physical.limit(frames_max);
+            world.apply(Op::Create);
+            for place in 0..length {
+                world.apply(ops[sequence / ops.len().pow(place) % ops.len()]);
+            }
+            world.check();
+            world.end();
+        }
+    }
+}
+
 /// Where and what a random stream of operations is about.
 pub(crate) struct Stream {
-    /// First bytes of the regions that it uses; each is two of the largest pages long and
-    /// aligned to that.
+    /// First bytes of the regions that it uses.
     pub(crate) regions: Vec<u64>,
+    /// How long each is, a power of two that it is aligned to.
+    pub(crate) region_bytes: u64,
+    /// The frames it maps lie below 2 to this.
+    pub(crate) frame_bits: u32,
     /// The page sizes it maps.
     pub(crate) sizes: Vec<PageSize>,
     /// The rights it gives.
@@ -68,11 +92,11 @@ impl Stream {
         let addr = self.addr(rng);
         // Regions are as far apart as the format's holes need, so a run stays inside one.
         let left =
-            (self.region_bytes() - (addr.get() & (self.region_bytes() - 1))).div_ceil(size.bytes());
+            (self.region_bytes - (addr.get() & (self.region_bytes - 1))).div_ceil(size.bytes());
         let count = if rng.random_bool(0.7) { 1 } else { rng.random_range(1..=700) };
         let first = Translation {
             page: addr.page(size),
-            frame: PhysAddr::new(rng.random_range(0..1 << 38)).align_down(size),
+            frame: PhysAddr::new(rng.random_range(0..1 << self.frame_bits)).align_down(size),
             rights: self.one_of(rng, &self.rights),
             global: rng.random_bool(0.1),
         };
@@ -86,7 +110,7 @@ impl Stream {
             0 => return VirtRange::ALL,
             1..12 => size.bytes(),
             12..18 => size.bytes() * rng.random_range(1..600),
-            _ => self.region_bytes(),
+            _ => self.region_bytes,
         };
         let room = start.get().wrapping_neg();
         let bytes = if room == 0 { bytes } else { bytes.min(room) };
@@ -96,7 +120,7 @@ impl Stream {
     /// An address near the start, the middle or the end of a region, where things collide.
     fn addr(&self, rng: &mut Xoshiro256PlusPlus) -> VirtAddr {
         let region = self.one_of(rng, &self.regions);
-        let bytes = self.region_bytes();
+        let bytes = self.region_bytes;
         let near = rng.random_range(0..(1u64 << 24).min(bytes / 2));
         let offset = match rng.random_range(0..4) {
             0 => near,
@@ -105,10 +129,6 @@ impl Stream {
             _ => bytes - near - 1,
         };
         VirtAddr::new(region + offset)
-    }
-
-    fn region_bytes(&self) -> u64 {
-        2 * self.sizes.last().map_or(1 << 30, |size| size.bytes())
     }
 
     fn one_of<T: Copy>(&self, rng: &mut Xoshiro256PlusPlus, from: &[T]) -> T {

@@ -1,0 +1,203 @@
+//! The multi-level page table of 64-bit addresses (E99 §3.2): six levels of small entries.
+//!
+//! ```text
+//!  va  63  61 60        51 50        41 40        31 30        21 20      13   12   11     0
+//!     +------+------------+------------+------------+------------+----------+------+--------+
+//!     |  3   |     10     |     10     |     10     |     10     |    8     |which |  12:   |
+//!     +------+------------+------------+------------+------------+----------+ of 2 | offset |
+//! level: 6         5            4            3            2            1    +------+--------+
+//!
+//!      31                      12   10                0
+//!     +--------------------------+-+-------------------+
+//!     | next table / 4K: 20 bits |0|  population: 11   |   levels 2 to 6: 4 bytes
+//!     +--------------------------+-+-------------------+
+//!     | PTE of even page | PTE of odd page | mapping tree, even | mapping tree, odd |   level 1: 16
+//!     +------------------+-----------------+--------------------+-------------------+
+//! ```
+//!
+//! A pointer of 32 bits puts all tables below 4 GiB of physical memory; tables lie at frame
+//! boundaries, so the bits below count the entries in use in the next one. A page's entry is of
+//! 32 bits too (24 for the frame: 64 GiB). An entry for a pair of pages, as the R4700's TLB
+//! wants them, ends with two 32-bit pointers into the kernel's mapping tree, which are the
+//! kernel's to use and which the table leaves zero.
+
+use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+
+use crate::pte::{Pte, Width, usage_bits};
+use crate::{Entry, Format, Radix, Translation, Unfit, Usage};
+
+const LEVELS: u8 = 6;
+const PAIR_SHIFT: u32 = 13;
+/// log2 of the bytes that one entry covers, by level from 1 on; the page itself is half a pair.
+const ENTRY_SHIFTS: [u32; 6] = [12, 21, 31, 41, 51, 61];
+const PAIR_INDEX_MASK: u64 = (1 << 8) - 1;
+const INDEX_MASK: u64 = (1 << 10) - 1;
+const PAIR_BYTES_SHIFT: u32 = 4;
+const ENTRY_BYTES_SHIFT: u32 = 2;
+
+const TABLE: u64 = 0xffff_f000;
+const POPULATION: u64 = 0x7ff;
+const TABLES_END: u64 = 1 << 32;
+
+const SIZES: [PageSize; 1] = [PageSize::SIZE_4K];
+/// The root has eight entries and takes 32 bytes.
+const ROOT_SHIFT: u8 = 5;
+const PTE: Width = Width::Narrow;
+
+/// The six-level page table of E99 for all 64 bits of an address.
+pub type Mpt = Radix<MptEntries>;
+
+/// The entry layout of [`Mpt`].
+#[derive(Clone, Debug)]
+pub struct MptEntries {
+    walk_sets_usage: bool,
+}
+
+impl Mpt {
+    /// A table under a refill handler that leaves the usage bits alone, as E99's do.
+    pub fn new() -> Mpt {
+        Radix::with_format(MptEntries { walk_sets_usage: false })
+    }
+
+    /// The same under one that sets them.
+    pub fn with_usage() -> Mpt {
+        Radix::with_format(MptEntries { walk_sets_usage: true })
+    }
+}
+
+impl Default for Mpt {
+    fn default() -> Mpt {
+        Mpt::new()
+    }
+}
+
+impl Format for MptEntries {
+    #[inline]
+    fn levels(&self) -> u8 {
+        LEVELS
+    }
+
+    fn page_sizes(&self) -> &[PageSize] {
+        &SIZES
+    }
+
+    fn spans(&self) -> &[VirtRange] {
+        &[VirtRange::ALL]
+    }
+
+    #[inline]
+    fn holds(&self, _addr: VirtAddr) -> bool {
+        true
+    }
+
+    #[inline]
+    fn entry_shift(&self, level: u8) -> u32 {
+        ENTRY_SHIFTS[usize::from(level) - 1]
+    }
+
+    fn table_size(&self, level: u8) -> PageSize {
+        match level {
+            LEVELS => PageSize::from_shift(ROOT_SHIFT).unwrap_or(PageSize::SIZE_4K),
+            _ => PageSize::SIZE_4K,
+        }
+    }
+
+    #[inline]
+    fn entry_offset(&self, level: u8, addr: VirtAddr) -> u64 {
+        if level > 1 {
+            return (addr.get() >> self.entry_shift(level) & INDEX_MASK) << ENTRY_BYTES_SHIFT;
+        }
+        let pair = addr.get() >> PAIR_SHIFT & PAIR_INDEX_MASK;
+        let odd = addr.get() >> (PAIR_SHIFT - 1) & 1;
+        pair << PAIR_BYTES_SHIFT | odd << ENTRY_BYTES_SHIFT
+    }
+
+    #[inline]
+    fn entry_bytes(&self, _level: u8) -> u8 {
+        1 << ENTRY_BYTES_SHIFT
+    }
+
+    #[inline]
+    fn page_size(&self, _level: u8) -> PageSize {
+        PageSize::SIZE_4K
+    }
+
+    fn holds_frame(&self, start: PhysAddr, bytes: u64) -> bool {
+        start.get().checked_add(bytes).is_some_and(|end| end <= PTE.physical_end())
+    }
+
+    fn holds_table(&self, start: PhysAddr, bytes: u64) -> bool {
+        start.get().checked_add(bytes).is_some_and(|end| end <= TABLES_END)
+    }
+
+    fn check_rights(&self, _rights: Rights) -> Result<(), Unfit> {
+        Ok(())
+    }
+
+    #[inline]
+    fn decode(&self, entry: u64, level: u8) -> Entry {
+        match (entry, level) {
+            (0, _) => Entry::Empty,
+            (_, 1) => Entry::Page,
+            _ => Entry::Table(PhysAddr::new(entry & TABLE)),
+        }
+    }
+
+    #[inline]
+    fn present(&self, entry: u64) -> bool {
+        entry != 0
+    }
+
+    #[inline]
+    fn table_rights(&self, _entry: u64) -> Rights {
+        Rights::ALL
+    }
+
+    fn table(&self, table: PhysAddr, population: u64) -> u64 {
+        table.get() | population
+    }
+
+    #[inline]
+    fn population(&self, entry: u64) -> u64 {
+        entry & POPULATION
+    }
+
+    #[inline]
+    fn with_population(&self, entry: u64, population: u64) -> u64 {
+        entry & !POPULATION | population
+    }
+
+    #[inline]
+    fn page(&self, _level: u8, frame: PhysAddr, rights: Rights, global: bool) -> u64 {
+        PTE.pte(frame, rights, global).bits()
+    }
+
+    #[inline]
+    fn translation(&self, entry: u64, _level: u8, addr: VirtAddr) -> Translation {
+        PTE.translation(Pte::from_bits(entry), addr.page(PageSize::SIZE_4K))
+    }
+
+    fn with_rights(&self, entry: u64, rights: Rights) -> u64 {
+        Pte::from_bits(entry).with_rights(rights).bits()
+    }
+
+    #[inline]
+    fn usage(&self, entry: u64) -> Usage {
+        Pte::from_bits(entry).usage()
+    }
+
+    #[inline]
+    fn usage_bits(&self, usage: Usage) -> u64 {
+        usage_bits(usage)
+    }
+
+    #[inline]
+    fn table_usage_bit(&self) -> u64 {
+        0
+    }
+
+    #[inline]
+    fn walk_sets_usage(&self) -> bool {
+        self.walk_sets_usage
+    }
+}

@@ -1,0 +1,178 @@
+//! The page entry of the formats that software defines: four or eight bytes.
+//!
+//! ```text
+//!     31                              8  7   6   5   4   3   2   1   0
+//!    +---------------------------------+---+---+---+---+---+---+---+---+
+//!    |   frame / 4K: 24 bits           | D | A | G | U | X | W | R | P |   narrow
+//!    +---------------------------------+---+---+---+---+---+---+---+---+
+//!     63     52 51                  12  7                            0
+//!    +---------+----------------------+----+---------------------------+
+//!    |    0    |   frame              |  0 |  the same                 |   wide
+//!    +---------+----------------------+----+---------------------------+
+//! ```
+//!
+//! A narrow entry names as many frames as the `EntryLo` register of the R4x00, 64 GiB in all. P
+//! says that a page is mapped, even one that allows nothing.
+
+use addr::{Memory, Page, PhysAddr, Rights};
+
+use crate::{Mapping, Translation, Usage};
+
+const MAPPED: u64 = 1 << 0;
+const RIGHTS_SHIFT: u32 = 1;
+const RIGHTS: u64 = 0xf << RIGHTS_SHIFT;
+const GLOBAL: u64 = 1 << 5;
+const REFERENCED: u64 = 1 << 6;
+const DIRTY: u64 = 1 << 7;
+const FLAGS: u64 = 0xff;
+
+const WIDE_FRAME: u64 = (1 << 52) - (1 << 12);
+/// A frame's first byte is this much further left than in a narrow entry.
+const NARROW_SHIFT: u32 = 4;
+
+/// A page entry's value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pte(u64);
+
+/// How many bytes an entry takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Width {
+    Narrow,
+    Wide,
+}
+
+impl Width {
+    pub(crate) const fn bytes(self) -> u8 {
+        match self {
+            Width::Narrow => 4,
+            Width::Wide => 8,
+        }
+    }
+
+    /// The first byte of physical memory that an entry cannot name.
+    pub(crate) const fn physical_end(self) -> u64 {
+        match self {
+            Width::Narrow => 1 << 36,
+            Width::Wide => 1 << 52,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn read(self, at: PhysAddr, memory: &impl Memory) -> Pte {
+        match self {
+            Width::Narrow => Pte(u64::from(memory.read_u32(at))),
+            Width::Wide => Pte(memory.read_u64(at)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn write(self, at: PhysAddr, pte: Pte, memory: &mut impl Memory) {
+        match self {
+            Width::Narrow => memory.write_u32(at, pte.0 as u32),
+            Width::Wide => memory.write_u64(at, pte.0),
+        }
+    }
+
+    /// Replaces the entry at `at` if it is `current`; `Err` has what it is.
+    #[inline]
+    pub(crate) fn exchange(
+        self,
+        at: PhysAddr,
+        current: Pte,
+        new: Pte,
+        memory: &mut impl Memory,
+    ) -> Result<(), Pte> {
+        match self {
+            Width::Narrow => memory
+                .compare_exchange_u32(at, current.0 as u32, new.0 as u32)
+                .map_err(|found| Pte(u64::from(found))),
+            Width::Wide => memory.compare_exchange_u64(at, current.0, new.0).map_err(Pte),
+        }
+    }
+
+    /// The entry of a page that was never referenced.
+    #[inline]
+    pub(crate) const fn pte(self, frame: PhysAddr, rights: Rights, global: bool) -> Pte {
+        let frame = match self {
+            Width::Narrow => frame.get() >> NARROW_SHIFT,
+            Width::Wide => frame.get(),
+        };
+        let global = if global { GLOBAL } else { 0 };
+        Pte(frame | (rights.bits() as u64) << RIGHTS_SHIFT | global | MAPPED)
+    }
+
+    #[inline]
+    pub(crate) const fn frame(self, pte: Pte) -> PhysAddr {
+        PhysAddr::new(match self {
+            Width::Narrow => (pte.0 & !FLAGS) << NARROW_SHIFT,
+            Width::Wide => pte.0 & WIDE_FRAME,
+        })
+    }
+
+    #[inline]
+    pub(crate) const fn translation(self, pte: Pte, page: Page) -> Translation {
+        Translation { page, frame: self.frame(pte), rights: pte.rights(), global: pte.global() }
+    }
+
+    pub(crate) const fn mapping(self, pte: Pte, page: Page) -> Mapping {
+        Mapping { translation: self.translation(pte, page), usage: pte.usage() }
+    }
+}
+
+impl Pte {
+    pub(crate) const EMPTY: Pte = Pte(0);
+
+    /// The entry whose bytes are those of `bits`.
+    #[inline]
+    pub(crate) const fn from_bits(bits: u64) -> Pte {
+        Pte(bits)
+    }
+
+    #[inline]
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) const fn is_mapped(self) -> bool {
+        self.0 & MAPPED != 0
+    }
+
+    #[inline]
+    pub(crate) const fn rights(self) -> Rights {
+        Rights::from_bits((self.0 >> RIGHTS_SHIFT) as u8)
+    }
+
+    #[inline]
+    pub(crate) const fn global(self) -> bool {
+        self.0 & GLOBAL != 0
+    }
+
+    #[inline]
+    pub(crate) const fn usage(self) -> Usage {
+        Usage { referenced: self.0 & REFERENCED != 0, dirty: self.0 & DIRTY != 0 }
+    }
+
+    #[inline]
+    pub(crate) const fn with_rights(self, rights: Rights) -> Pte {
+        Pte(self.0 & !RIGHTS | (rights.bits() as u64) << RIGHTS_SHIFT)
+    }
+
+    #[inline]
+    pub(crate) const fn with_usage(self, usage: Usage) -> Pte {
+        Pte(self.0 | usage_bits(usage))
+    }
+
+    #[inline]
+    pub(crate) const fn without_usage(self, usage: Usage) -> Pte {
+        Pte(self.0 & !usage_bits(usage))
+    }
+}
+
+/// Which bits of an entry stand for `usage`.
+#[inline]
+pub(crate) const fn usage_bits(usage: Usage) -> u64 {
+    let referenced = if usage.referenced { REFERENCED } else { 0 };
+    let dirty = if usage.dirty { DIRTY } else { 0 };
+    referenced | dirty
+}

@@ -1,0 +1,6 @@
+//! Every page table: against the model, and bit by bit against what its literature says.
+
+mod common;
+
+mod mpt;
+mod x86_64;
