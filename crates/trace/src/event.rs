@@ -64,3 +64,71 @@ pub enum Event {
     /// Accesses and instructions that are not in the trace: skipped, filtered or lost.
     Gap { accesses: u64, instructions: u64 },
 }
+
+impl Event {
+    /// The type's name, as it is stored.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Event::Mapping { .. } => "mapping",
+            Event::Mmap { .. } => "mmap",
+            Event::Munmap { .. } => "munmap",
+            Event::Mprotect { .. } => "mprotect",
+            Event::Mremap { .. } => "mremap",
+            Event::Brk { .. } => "brk",
+            Event::Madvise { .. } => "madvise",
+            Event::Clone { .. } => "clone",
+            Event::Fork { .. } => "fork",
+            Event::Execve { .. } => "execve",
+            Event::Exit { .. } => "exit",
+            Event::ThreadStart { .. } => "thread-start",
+            Event::ThreadEnd => "thread-end",
+            Event::Switch { .. } => "switch",
+            Event::Gap { .. } => "gap",
+        }
+    }
+
+    /// Whether it says what is mapped where.
+    pub const fn changes_mappings(&self) -> bool {
+        matches!(
+            self,
+            Event::Mapping { .. }
+                | Event::Mmap { .. }
+                | Event::Munmap { .. }
+                | Event::Mprotect { .. }
+                | Event::Mremap { .. }
+                | Event::Brk { .. }
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_are_stored() {
+        let (addr, bytes, result, prot, flags) = (1, 2, -3, 4, 5);
+        let events = [
+            Event::Mapping { start: addr, bytes, rights: 7, origin: Origin::Other("x".to_owned()) },
+            Event::Mmap { addr, bytes, prot, flags, fd: -1, offset: 0, path: None, result },
+            Event::Munmap { addr, bytes, result },
+            Event::Mprotect { addr, bytes, prot, result },
+            Event::Mremap { addr, old_bytes: 1, new_bytes: 2, flags, new_addr: 3, result },
+            Event::Brk { addr, result },
+            Event::Madvise { addr, bytes, advice: 4, result },
+            Event::Clone { flags: 1, stack: 2, result },
+            Event::Fork { result },
+            Event::Execve { path: "/bin/\u{e4}\"\n".to_owned(), result },
+            Event::Exit { status: -1, group: true },
+            Event::ThreadStart { tid: i64::MAX },
+            Event::ThreadEnd,
+            Event::Switch { space: 1 },
+            Event::Gap { accesses: u64::MAX, instructions: 0 },
+        ];
+        for event in events {
+            let json = serde_json::to_value(&event).unwrap();
+            assert_eq!(json["event"], event.name());
+            assert_eq!(serde_json::from_value::<Event>(json).unwrap(), event);
+        }
+    }
+}

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::thread::available_parallelism;
 
-use crate::{Batch, Error, Header, Source};
+use crate::{Batch, Error, Header, Source, Stored};
 use ahead::Ahead;
 use chunks::Chunks;
 
@@ -152,6 +152,10 @@ impl Source for Reader {
 
     fn total(&self) -> Option<u64> {
         Some(self.range.end - self.range.start)
+    }
+
+    fn stored(&self) -> Option<Stored> {
+        Some(Stored { bytes: self.bytes, chunks: self.chunks.len() as u64 })
     }
 
     fn digest(&self) -> Option<String> {

@@ -66,6 +66,11 @@ pub trait Source {
         None
     }
 
+    /// How it is kept, for a trace in a file of this crate's format.
+    fn stored(&self) -> Option<Stored> {
+        None
+    }
+
     /// What became known on the way and the reader of a result must know besides the header's
     /// notes: damage that was left out, a fault of the tool that wrote the trace. Complete once
     /// all has been given.
@@ -78,6 +83,15 @@ pub trait Source {
     fn digest(&self) -> Option<String> {
         None
     }
+}
+
+/// Where a trace is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stored {
+    /// Length of its file in bytes.
+    pub bytes: u64,
+    /// Chunks in it.
+    pub chunks: u64,
 }
 
 /// What went wrong with a trace: what, where, and what to do.

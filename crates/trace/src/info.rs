@@ -1,0 +1,207 @@
+//! What is in a trace: everything that can be counted without a machine.
+//!
+//! ```text
+//!   Source --batches--> Census   page -> 64 lines by kind, accesses by kind, region
+//!          --events---> Regions  which page is whose, now
+//! ```
+
+mod census;
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
+use serde::Serialize;
+
+use crate::{Batch, Error, Event, Header, Meta, Regions, Source};
+use census::Census;
+
+/// A count for each kind of access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct ByKind {
+    /// Of fetches.
+    pub fetch: u64,
+    /// Of loads.
+    pub load: u64,
+    /// Of stores.
+    pub store: u64,
+}
+
+/// How many different ones each kind of access touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Distinct {
+    /// By fetches.
+    pub fetch: u64,
+    /// By loads.
+    pub load: u64,
+    /// By stores.
+    pub store: u64,
+    /// By any access.
+    pub total: u64,
+}
+
+/// What is known of a region when the trace is over.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct RegionInfo {
+    /// What it is called.
+    pub name: String,
+    /// Its lowest address.
+    pub start: u64,
+    /// From its lowest to its highest address.
+    pub bytes: u64,
+    /// What could be done in it at last, as in `rw-`.
+    pub rights: String,
+    /// Whether no event told of it.
+    pub inferred: bool,
+    /// Accesses that began in it.
+    pub accesses: ByKind,
+    /// Pages of 4 KiB that accesses touched while they were its.
+    pub pages: u64,
+}
+
+/// What is not in the trace although it happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Missing {
+    /// Accesses that were skipped, filtered or lost.
+    pub accesses: u64,
+    /// The instructions that made them.
+    pub instructions: u64,
+}
+
+/// All that can be counted in a trace.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Info {
+    /// What the trace says about itself.
+    pub header: Header,
+    /// Accesses.
+    pub accesses: ByKind,
+    /// Instructions, those after the last access among them.
+    pub instructions: u64,
+    /// Threads that made an access.
+    pub threads: u64,
+    /// Pages of 4 KiB.
+    pub pages: Distinct,
+    /// Lines of 64 bytes.
+    pub lines: Distinct,
+    /// The regions of the address space, those that are gone too, in order of appearance.
+    pub regions: Vec<RegionInfo>,
+    /// Events by type.
+    pub events: BTreeMap<&'static str, u64>,
+    /// What the trace's gaps tell of.
+    pub missing: Missing,
+    /// What became known while it was read.
+    pub warnings: Vec<String>,
+    /// Length of the file in bytes, if it is stored in one of ours.
+    pub bytes_on_disk: Option<u64>,
+    /// The same for each access.
+    pub bytes_per_access: Option<f64>,
+    /// Chunks of the file.
+    pub chunks: Option<u64>,
+    /// The digest of the contents.
+    pub digest: Option<String>,
+}
+
+/// Reads all of `source` and counts. Memory is proportional to the distinct pages. `progress`
+/// is called with the accesses so far after each batch; it stops the count by giving false.
+pub fn info(source: &mut dyn Source, progress: &mut dyn FnMut(u64) -> bool) -> Result<Info, Error> {
+    let mut counting = Counting::default();
+    let mut batch = Batch::default();
+    let mut more = true;
+    while more {
+        more = source.next(&mut batch)?;
+        counting.batch(&batch);
+        if !progress(batch.first + batch.len() as u64) {
+            return Err(Error::Interrupted);
+        }
+    }
+    Ok(counting.finish(source))
+}
+
+#[derive(Default)]
+struct Counting {
+    census: Census,
+    regions: Regions,
+    threads: FxHashSet<u32>,
+    events: BTreeMap<&'static str, u64>,
+    instructions: u64,
+    missing: Missing,
+}
+
+impl Counting {
+    fn batch(&mut self, batch: &Batch) {
+        let mut from = 0;
+        for placed in &batch.events {
+            let to = placed.at as usize;
+            self.rows(&batch.addr[from..to], &batch.meta[from..to]);
+            from = to;
+            self.event(&placed.event);
+        }
+        self.rows(&batch.addr[from..], &batch.meta[from..]);
+        self.threads.extend(batch.segments.iter().map(|segment| segment.thread));
+    }
+
+    fn rows(&mut self, addr: &[u64], meta: &[Meta]) {
+        self.instructions += meta.iter().map(|meta| u64::from(meta.instructions())).sum::<u64>();
+        for (&addr, &meta) in addr.iter().zip(meta) {
+            self.census.count(addr, meta, &mut self.regions);
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        *self.events.entry(event.name()).or_default() += 1;
+        match *event {
+            Event::Gap { accesses: 0, instructions } => self.instructions += instructions,
+            Event::Gap { accesses, instructions } => {
+                self.missing.accesses += accesses;
+                self.missing.instructions += instructions;
+            }
+            _ => {}
+        }
+        if event.changes_mappings() {
+            self.regions.apply(event);
+            self.census.regions_changed();
+        }
+    }
+
+    fn finish(mut self, source: &dyn Source) -> Info {
+        let regions = self.census.by_region();
+        let regions = self.regions.all().iter().map(|region| {
+            let counts = regions.get(region.id.0 as usize).copied().unwrap_or_default();
+            RegionInfo {
+                name: region.name.clone(),
+                start: region.start,
+                bytes: region.bytes,
+                rights: region.rights.to_string(),
+                inferred: region.inferred,
+                accesses: counts.accesses,
+                pages: counts.pages,
+            }
+        });
+        let regions: Vec<RegionInfo> = regions.collect();
+        let sum = |kind: fn(&ByKind) -> u64| regions.iter().map(|one| kind(&one.accesses)).sum();
+        let accesses = ByKind {
+            fetch: sum(|kinds| kinds.fetch),
+            load: sum(|kinds| kinds.load),
+            store: sum(|kinds| kinds.store),
+        };
+        let total = accesses.fetch + accesses.load + accesses.store;
+        let stored = source.stored();
+        Info {
+            header: source.header().clone(),
+            accesses,
+            instructions: self.instructions,
+            threads: self.threads.len() as u64,
+            pages: self.census.pages(),
+            lines: self.census.lines(),
+            regions,
+            events: self.events,
+            missing: self.missing,
+            warnings: source.warnings().to_vec(),
+            bytes_on_disk: stored.map(|stored| stored.bytes),
+            bytes_per_access: stored
+                .filter(|_| total > 0)
+                .map(|stored| stored.bytes as f64 / total as f64),
+            chunks: stored.map(|stored| stored.chunks),
+            digest: source.digest(),
+        }
+    }
+}

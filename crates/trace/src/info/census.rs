@@ -1,0 +1,181 @@
+//! Which pages and lines were touched, by what, and in whose region.
+//!
+//! ```text
+//!   page --> recent: 512 pages, direct-mapped --> entry
+//!              \--> map: all pages            --> entry   [lines by kind | accesses by kind | region]
+//! ```
+//!
+//! A page's accesses are counted in its entry and go to its region when the page becomes
+//! another region's, or at the end. A change of the regions only forgets the recent pages, so
+//! that a page's region is asked for again when it is next touched.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::{ByKind, Distinct};
+use crate::{Meta, RegionId, Regions};
+
+const PAGE_SHIFT: u32 = 12;
+const LINE_SHIFT: u32 = 6;
+const LINE_MASK: u64 = 63;
+const RECENT: usize = 512;
+/// A page number that no address has.
+const NO_PAGE: u64 = u64::MAX;
+
+/// What was seen of one page.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// A bit for each line, by kind.
+    lines: [u64; 3],
+    /// Accesses that began in the page since it belongs to the region, by kind.
+    accesses: [u64; 3],
+    region: RegionId,
+    /// Number of the change of the regions at which it was asked for.
+    change: u32,
+}
+
+/// What is counted for a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct RegionCounts {
+    pub(super) accesses: ByKind,
+    pub(super) pages: u64,
+}
+
+/// All pages that were touched.
+#[derive(Debug)]
+pub(super) struct Census {
+    recent: Box<[(u64, u32); RECENT]>,
+    map: FxHashMap<u64, u32>,
+    entries: Vec<Entry>,
+    regions: Vec<RegionCounts>,
+    /// Pages that were counted for a region which they do not belong to any more.
+    former: FxHashSet<(u64, RegionId)>,
+    change: u32,
+}
+
+impl Default for Census {
+    fn default() -> Census {
+        Census {
+            recent: Box::new([(NO_PAGE, 0); RECENT]),
+            map: FxHashMap::default(),
+            entries: Vec::new(),
+            regions: Vec::new(),
+            former: FxHashSet::default(),
+            change: 0,
+        }
+    }
+}
+
+impl Census {
+    /// Counts an access.
+    #[inline]
+    pub(super) fn count(&mut self, addr: u64, meta: Meta, regions: &mut Regions) {
+        let kind = meta.kind() as usize;
+        let page = addr >> PAGE_SHIFT;
+        let last = addr.saturating_add(u64::from(meta.size().max(1)) - 1);
+        let (held, entry) = self.recent[page as usize % RECENT];
+        let entry = if held == page { entry as usize } else { self.find(page, regions) };
+        let entry = &mut self.entries[entry];
+        entry.accesses[kind] += 1;
+        if last >> PAGE_SHIFT == page {
+            entry.lines[kind] |= lines(addr, last);
+        } else {
+            self.touch(addr, last, kind, regions);
+        }
+    }
+
+    /// Marks the lines of an access that crosses pages.
+    #[cold]
+    fn touch(&mut self, addr: u64, last: u64, kind: usize, regions: &mut Regions) {
+        for page in addr >> PAGE_SHIFT..=last >> PAGE_SHIFT {
+            let start = page << PAGE_SHIFT;
+            let end = start | ((1 << PAGE_SHIFT) - 1);
+            let entry = self.find(page, regions);
+            self.entries[entry].lines[kind] |= lines(addr.max(start), last.min(end));
+        }
+    }
+
+    /// The entry of `page`, whose region is that of now.
+    #[inline(never)]
+    fn find(&mut self, page: u64, regions: &mut Regions) -> usize {
+        let next = self.entries.len() as u32;
+        let index = *self.map.entry(page).or_insert(next) as usize;
+        self.recent[page as usize % RECENT] = (page, index as u32);
+        let change = self.change;
+        if index == self.entries.len() {
+            let region = regions.region_of(page << PAGE_SHIFT);
+            self.region(region).pages += 1;
+            self.entries.push(Entry { lines: [0; 3], accesses: [0; 3], region, change });
+        } else if self.entries[index].change != change {
+            let region = regions.region_of(page << PAGE_SHIFT);
+            self.entries[index].change = change;
+            let before = self.entries[index].region;
+            if region != before {
+                self.settle(index);
+                self.entries[index].region = region;
+                self.former.insert((page, before));
+                if !self.former.contains(&(page, region)) {
+                    self.region(region).pages += 1;
+                }
+            }
+        }
+        index
+    }
+
+    /// Gives the accesses of an entry to its region.
+    fn settle(&mut self, index: usize) {
+        let Entry { accesses, region, .. } = self.entries[index];
+        self.entries[index].accesses = [0; 3];
+        let counts = &mut self.region(region).accesses;
+        counts.fetch += accesses[0];
+        counts.load += accesses[1];
+        counts.store += accesses[2];
+    }
+
+    fn region(&mut self, id: RegionId) -> &mut RegionCounts {
+        let index = id.0 as usize;
+        if self.regions.len() <= index {
+            self.regions.resize(index + 1, RegionCounts::default());
+        }
+        &mut self.regions[index]
+    }
+
+    /// From here on pages may belong to other regions.
+    pub(super) fn regions_changed(&mut self) {
+        self.change += 1;
+        self.recent.fill((NO_PAGE, 0));
+    }
+
+    /// What was counted for each region, by its number.
+    pub(super) fn by_region(&mut self) -> Vec<RegionCounts> {
+        (0..self.entries.len()).for_each(|index| self.settle(index));
+        self.regions.clone()
+    }
+
+    /// How many pages were touched.
+    pub(super) fn pages(&self) -> Distinct {
+        self.distinct(|lines| u64::from(lines != 0))
+    }
+
+    /// How many lines were touched.
+    pub(super) fn lines(&self) -> Distinct {
+        self.distinct(|lines| u64::from(lines.count_ones()))
+    }
+
+    fn distinct(&self, count: fn(u64) -> u64) -> Distinct {
+        let mut all = Distinct::default();
+        for Entry { lines: [fetch, load, store], .. } in &self.entries {
+            all.fetch += count(*fetch);
+            all.load += count(*load);
+            all.store += count(*store);
+            all.total += count(fetch | load | store);
+        }
+        all
+    }
+}
+
+/// A bit for each line from that of `addr` to that of `last`, which lies in the same page.
+#[inline]
+fn lines(addr: u64, last: u64) -> u64 {
+    let (from, to) = (addr >> LINE_SHIFT & LINE_MASK, last >> LINE_SHIFT & LINE_MASK);
+    u64::MAX << from & u64::MAX >> (LINE_MASK - to)
+}
