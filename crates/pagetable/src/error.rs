@@ -50,7 +50,86 @@ pub enum Unfit {
     Physical(PhysAddr),
     /// A combination of rights that it cannot express.
     Rights(Rights),
+    /// One space more than this many, which are all that its tags can tell apart.
+    Spaces(u64),
 }
+
+/// Why a page table of some shape cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Geometry {
+    /// A number that must be a power of two.
+    NotPowerOfTwo {
+        /// What it is the number of.
+        what: &'static str,
+        /// The number.
+        value: u64,
+    },
+    /// A number outside what this table can be built for.
+    OutOfRange {
+        /// What it is the number of.
+        what: &'static str,
+        /// The number.
+        value: u64,
+        /// The smallest that is possible.
+        min: u64,
+        /// The largest that is possible.
+        max: u64,
+    },
+}
+
+impl Geometry {
+    /// That `value` is a power of two from `min` to `max`.
+    pub(crate) fn power_of_two(
+        what: &'static str,
+        value: u64,
+        min: u64,
+        max: u64,
+    ) -> Result<(), Geometry> {
+        if !value.is_power_of_two() {
+            return Err(Geometry::NotPowerOfTwo { what, value });
+        }
+        Geometry::in_range(what, value, min, max)
+    }
+
+    /// That `value` is from `min` to `max`.
+    pub(crate) fn in_range(
+        what: &'static str,
+        value: u64,
+        min: u64,
+        max: u64,
+    ) -> Result<(), Geometry> {
+        if value < min || value > max {
+            return Err(Geometry::OutOfRange { what, value, min, max });
+        }
+        Ok(())
+    }
+
+    /// That `bytes` is a power of two from `min` to `max`, as a size.
+    pub(crate) fn size(
+        what: &'static str,
+        bytes: u64,
+        min: u64,
+        max: u64,
+    ) -> Result<PageSize, Geometry> {
+        Geometry::power_of_two(what, bytes, min, max)?;
+        PageSize::from_bytes(bytes).ok_or(Geometry::NotPowerOfTwo { what, value: bytes })
+    }
+}
+
+impl fmt::Display for Geometry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Geometry::NotPowerOfTwo { what, value } => {
+                write!(f, "the number of {what} is {value}, but must be a power of two")
+            }
+            Geometry::OutOfRange { what, value, min, max } => {
+                write!(f, "the number of {what} is {value}, but must be from {min} to {max}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for Geometry {}
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,6 +163,7 @@ impl fmt::Display for Unfit {
             Unfit::Virtual(addr) => write!(f, "the virtual address {addr}"),
             Unfit::Physical(addr) => write!(f, "the frame at {addr}"),
             Unfit::Rights(rights) => write!(f, "the rights {rights}"),
+            Unfit::Spaces(max) => write!(f, "more than {max} spaces"),
         }
     }
 }

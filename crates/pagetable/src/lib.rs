@@ -55,8 +55,10 @@ mod contract;
 mod error;
 mod flush;
 mod format;
+mod hashed;
 mod mpt;
-#[expect(dead_code, reason = "the formats with wide entries use the rest")]
+mod pages;
+mod pool;
 mod pte;
 mod radix;
 mod spaces;
@@ -67,9 +69,10 @@ mod x86_64;
 pub use addr::{Frames, Memory, OutOfFrames};
 
 pub use contract::{Footprint, Mapping, PageTable, Space, Tree, Usage};
-pub use error::{Error, Unfit};
+pub use error::{Error, Geometry, Unfit};
 pub use flush::{Flush, Scope};
 pub use format::{Entry, Format};
+pub use hashed::{Hashed, HashedShape};
 pub use mpt::{Mpt, MptEntries};
 pub use radix::Radix;
 pub use sparse::SparseMemory;

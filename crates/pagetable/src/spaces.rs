@@ -42,6 +42,11 @@ impl Spaces {
         Ok(global)
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.slots.iter().flatten().count() as u64
+    }
+
     /// That `space` exists.
     pub(crate) fn check(&self, space: Space) -> Result<(), Error> {
         self.get(space).map(|_| ()).ok_or(Error::NoSpace(space))

@@ -2,5 +2,6 @@
 
 mod common;
 
+mod hashed;
 mod mpt;
 mod x86_64;

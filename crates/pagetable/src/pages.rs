@@ -1,0 +1,376 @@
+//! The contract over single pages: what tables have in common that reach any page directly.
+//!
+//! ```text
+//!   map     = nothing there (gather), then insert one by one; on an error, remove those again
+//!   unmap   = gather, then remove one by one
+//!   protect = gather, then exchange entries
+//!                |
+//!   Pages: find, gather, insert, remove, look_up         a hashed, an inverted, a guarded table
+//! ```
+//!
+//! An organisation says where the entry of a page is, makes room for one and takes it away;
+//! ranges, errors and tokens are dealt with here.
+
+use alloc::vec::Vec;
+
+use addr::{
+    Frames, Kind, Memory, Page, PageSize, PhysAddr, RangeError, Rights, VirtAddr, VirtRange,
+};
+
+use crate::pte::{Pte, Width};
+use crate::spaces::Spaces;
+use crate::{
+    Error, Fault, Flush, Footprint, Mapping, PageTable, Reference, Space, Translation, Unfit, Usage,
+};
+
+/// A page's entry: where it is, and what it was when it was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) page: Page,
+    pub(crate) at: PhysAddr,
+    pub(crate) pte: Pte,
+}
+
+/// A page table as single pages. Every operation is about a space that exists.
+pub(crate) trait Pages {
+    /// The page sizes that it holds, ascending.
+    fn sizes(&self) -> &[PageSize];
+
+    /// How wide the entries of pages are.
+    fn width(&self) -> Width;
+
+    fn spaces(&self) -> &Spaces;
+
+    fn spaces_mut(&mut self) -> &mut Spaces;
+
+    /// A new, empty space.
+    fn open(&mut self, memory: &mut impl Memory, frames: &mut impl Frames) -> Result<Space, Error>;
+
+    /// Gives up what a space takes that has just ended.
+    fn close(&mut self, space: Space, memory: &mut impl Memory, flush: &mut Flush);
+
+    /// The entry of the page that holds `addr`.
+    fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found>;
+
+    /// Every page that lies in `range`, whole or in part, in any order.
+    fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>);
+
+    /// Maps one page, of a size and with a frame that fit, where none is. An error leaves the
+    /// table as it was.
+    fn insert(
+        &mut self,
+        space: Space,
+        translation: Translation,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error>;
+
+    /// Removes one page, which is there, and returns its last entry. No other page's entry
+    /// moves.
+    fn remove(
+        &mut self,
+        space: Space,
+        page: Page,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) -> Pte;
+
+    /// [`PageTable::walk`].
+    fn look_up(
+        &self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault>;
+
+    /// [`PageTable::footprint`].
+    fn taken(&self) -> Footprint;
+
+    /// [`PageTable::footprint_of`].
+    fn taken_by(&self, space: Space) -> Footprint;
+}
+
+/// What a walk does with the entry that it has found and read: checks the rights and sets the
+/// usage bits where the walk does that, as a reference of its own.
+#[inline]
+pub(crate) fn conclude(
+    width: Width,
+    found: Found,
+    kind: Kind,
+    sets_usage: bool,
+    memory: &mut impl Memory,
+    each: &mut impl FnMut(Reference),
+) -> Result<Translation, Fault> {
+    let Found { page, at, pte } = found;
+    let translation = width.translation(pte, page);
+    if !translation.rights.allows(kind) {
+        return Err(Fault::Denied { translation });
+    }
+    let bits = Usage { referenced: true, dirty: kind == Kind::Store };
+    if sets_usage && pte.with_usage(bits) != pte {
+        exchange(width, found, memory, |pte| pte.is_mapped().then(|| pte.with_usage(bits)));
+        let bytes = width.bytes();
+        each(Reference { addr: at, bytes, write: true, level: 1, next: None });
+    }
+    Ok(translation)
+}
+
+/// The reference of a walk that reads `bytes` at `addr` of a table without levels.
+#[inline]
+pub(crate) const fn read_of(addr: PhysAddr, bytes: u8) -> Reference {
+    Reference { addr, bytes, write: false, level: 1, next: None }
+}
+
+/// Replaces an entry by what `new` makes of it, however often a walker sets bits meanwhile;
+/// what it was, unless `new` let it be.
+pub(crate) fn exchange(
+    width: Width,
+    found: Found,
+    memory: &mut impl Memory,
+    new: impl Fn(Pte) -> Option<Pte>,
+) -> Option<Pte> {
+    let mut pte = found.pte;
+    loop {
+        match width.exchange(found.at, pte, new(pte)?, memory) {
+            Ok(()) => return Some(pte),
+            Err(now) => pte = now,
+        }
+    }
+}
+
+/// The pages in `range` by ascending address.
+fn sorted<P: Pages>(table: &P, space: Space, range: VirtRange, memory: &impl Memory) -> Vec<Found> {
+    let mut found = Vec::new();
+    table.gather(space, range, memory, &mut found);
+    found.sort_unstable_by_key(|found| found.page);
+    found
+}
+
+/// The pages in `range`, whose ends must lie between pages.
+fn whole<P: Pages>(
+    table: &P,
+    space: Space,
+    range: VirtRange,
+    memory: &impl Memory,
+) -> Result<Vec<Found>, Error> {
+    table.spaces().check(space)?;
+    let base = table.sizes()[0];
+    for boundary in [range.start(), range.last().wrapping_add(1)] {
+        if !boundary.is_aligned(base) {
+            return Err(Error::Misaligned { addr: boundary.get(), size: base });
+        }
+    }
+    let found = sorted(table, space, range, memory);
+    for end in [found.first(), found.last()].into_iter().flatten() {
+        if !range.covers(VirtRange::of_page(end.page)) {
+            return Err(Error::Splits { page: end.page });
+        }
+    }
+    Ok(found)
+}
+
+/// Exchanges the entries of all pages in `range` that `new` wants to change.
+fn edit<P: Pages>(
+    table: &P,
+    space: Space,
+    range: VirtRange,
+    memory: &mut impl Memory,
+    new: impl Fn(Pte) -> Pte,
+    mut report: impl FnMut(&mut Flush, Mapping),
+) -> Result<Flush, Error> {
+    let width = table.width();
+    let mut flush = Flush::nothing(space);
+    for found in whole(table, space, range, memory)? {
+        let changed = |pte: Pte| Some(new(pte)).filter(|&new| pte.is_mapped() && new != pte);
+        if let Some(before) = exchange(width, found, memory, changed) {
+            report(&mut flush, width.mapping(before, found.page));
+        }
+    }
+    Ok(flush)
+}
+
+/// That the pages and frames are some, aligned, and what the table can hold; their range.
+fn check_run<P: Pages>(table: &P, first: Translation, count: u64) -> Result<VirtRange, Error> {
+    let size = first.page.size();
+    if !table.sizes().contains(&size) {
+        return Err(Unfit::PageSize(size).into());
+    }
+    if !first.frame.is_aligned(size) {
+        return Err(Error::Misaligned { addr: first.frame.get(), size });
+    }
+    let bytes = count.checked_mul(size.bytes()).ok_or(RangeError::Wraps)?;
+    let range = VirtRange::new(first.page.start(), bytes)?;
+    let end = first.frame.get().checked_add(bytes);
+    if end.is_none_or(|end| end > table.width().physical_end()) {
+        return Err(Unfit::Physical(first.frame).into());
+    }
+    Ok(range)
+}
+
+impl<P: Pages> PageTable for P {
+    fn page_sizes(&self) -> &[PageSize] {
+        self.sizes()
+    }
+
+    fn create(
+        &mut self,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Space, Error> {
+        self.open(memory, frames)
+    }
+
+    fn destroy(&mut self, space: Space, memory: &mut impl Memory) -> Result<Flush, Error> {
+        let global = self.spaces_mut().destroy(space)?;
+        let mut flush = Flush::whole(space, global);
+        self.close(space, memory, &mut flush);
+        Ok(flush)
+    }
+
+    fn map(
+        &mut self,
+        space: Space,
+        first: Translation,
+        count: u64,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error> {
+        self.spaces().check(space)?;
+        let range = check_run(self, first, count)?;
+        let in_the_way = if count == 1 && first.page.size() == self.sizes()[0] {
+            self.find(space, first.page.start(), memory)
+        } else {
+            sorted(self, space, range, memory).first().copied()
+        };
+        if let Some(found) = in_the_way {
+            return Err(Error::AlreadyMapped { page: found.page });
+        }
+        let size = first.page.size();
+        let nth = |n: u64| Translation {
+            page: first.page.start().wrapping_add(n * size.bytes()).page(size),
+            frame: first.frame.wrapping_add(n * size.bytes()),
+            ..first
+        };
+        for n in 0..count {
+            if let Err(error) = self.insert(space, nth(n), memory, frames) {
+                let mut undone = Flush::nothing(space);
+                for mapped in (0..n).rev() {
+                    self.remove(space, nth(mapped).page, memory, &mut undone);
+                }
+                undone.done(frames);
+                return Err(error);
+            }
+        }
+        if first.global {
+            self.spaces_mut().set_global(space);
+        }
+        Ok(())
+    }
+
+    fn unmap(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        let mut flush = Flush::nothing(space);
+        for Found { page, .. } in whole(self, space, range, memory)? {
+            let pte = self.remove(space, page, memory, &mut flush);
+            flush.add(page, pte.global());
+            each(self.width().mapping(pte, page));
+        }
+        Ok(flush)
+    }
+
+    fn protect(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        rights: Rights,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        let new = |pte: Pte| pte.with_rights(rights);
+        edit(self, space, range, memory, new, |flush, mapping| {
+            let Translation { page, global, rights: before, .. } = mapping.translation;
+            if !rights.contains(before) {
+                flush.add(page, global);
+            }
+            each(mapping);
+        })
+    }
+
+    fn clear_usage(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        bits: Usage,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        let new = |pte: Pte| pte.without_usage(bits);
+        edit(self, space, range, memory, new, |flush, mapping| {
+            flush.add(mapping.translation.page, mapping.translation.global);
+            each(mapping);
+        })
+    }
+
+    fn set_usage(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        bits: Usage,
+        memory: &mut impl Memory,
+    ) -> Result<(), Error> {
+        self.spaces().check(space)?;
+        let found = self.find(space, addr, memory).ok_or(Error::NotMapped { addr })?;
+        exchange(self.width(), found, memory, |pte| pte.is_mapped().then(|| pte.with_usage(bits)));
+        Ok(())
+    }
+
+    #[inline]
+    fn walk(
+        &self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault> {
+        self.look_up(space, addr, kind, memory, each)
+    }
+
+    fn query(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Mapping> {
+        self.spaces().check(space).ok()?;
+        let Found { page, pte, .. } = self.find(space, addr, memory)?;
+        Some(self.width().mapping(pte, page))
+    }
+
+    fn visit(
+        &self,
+        space: Space,
+        range: VirtRange,
+        memory: &impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) {
+        if self.spaces().check(space).is_ok() {
+            for Found { page, pte, .. } in sorted(self, space, range, memory) {
+                each(self.width().mapping(pte, page));
+            }
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        self.taken()
+    }
+
+    fn footprint_of(&self, space: Space) -> Footprint {
+        match self.spaces().check(space) {
+            Ok(()) => self.taken_by(space),
+            Err(_) => Footprint::default(),
+        }
+    }
+}

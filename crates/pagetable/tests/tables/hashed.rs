@@ -1,0 +1,193 @@
+//! Hashed and clustered tables of all shapes.
+
+use addr::{Kind, Memory, PageSize, Rights, VirtAddr, VirtRange};
+use pagetable::{
+    Error, Fault, Footprint, Geometry, Hashed, HashedShape, PageTable, Reference, Unfit,
+};
+
+use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+
+const K4: PageSize = PageSize::SIZE_4K;
+
+fn world(shape: HashedShape) -> World<Hashed> {
+    let mut world = World::new(Hashed::new(shape).unwrap());
+    world.walks_mark = shape.walk_sets_usage;
+    world
+}
+
+/// Shapes small enough for long chains, and those of the paper.
+fn shapes() -> Vec<HashedShape> {
+    let tiny = HashedShape { table_bytes: 256, ..HashedShape::H8K };
+    let shared = HashedShape { table_bytes: 4096, shared: true, ..HashedShape::H8K };
+    let clustered = HashedShape { table_bytes: 4096, ..HashedShape::C128K };
+    vec![
+        tiny,
+        shared,
+        clustered,
+        HashedShape { table_bytes: 1024, entry_pages: 1, walk_sets_usage: true, ..tiny },
+        HashedShape { move_to_front: false, walk_sets_usage: true, ..tiny },
+        HashedShape { shared: true, entry_pages: 16, walk_sets_usage: true, ..clustered },
+        HashedShape::H8K,
+        HashedShape::C128K,
+    ]
+}
+
+fn sizes(shape: HashedShape) -> Vec<PageSize> {
+    Hashed::new(shape).unwrap().page_sizes().to_vec()
+}
+
+#[test]
+fn streams_of_operations_do_what_the_model_does() {
+    for (n, shape) in shapes().into_iter().enumerate() {
+        println!("{shape:?}");
+        let stream = Stream {
+            regions: vec![0, 1 << 31, 1 << 63, (1u64 << 20).wrapping_neg()],
+            region_bytes: 1 << 20,
+            frame_bits: 36,
+            sizes: sizes(shape),
+            rights: RIGHTS.to_vec(),
+            steps: 2500,
+            seed: 40 + n as u64,
+        };
+        stream.run(world(shape));
+    }
+}
+
+/// Two pages of a pair, their superpage, one further on in the same bucket, two spaces.
+#[test]
+fn small_worlds_enumerated_whole() {
+    for shared in [false, true] {
+        let shape = HashedShape { table_bytes: 32, superpages: true, shared, ..HashedShape::H8K };
+        let k8 = sizes(shape)[1];
+        let map = |space, addr, size, count| Op::Map {
+            space,
+            first: page(addr, size, 0x10_0000, Rights::ALL),
+            count,
+        };
+        let unmap = |space, start, bytes| Op::Unmap {
+            space,
+            range: VirtRange::new(VirtAddr::new(start), bytes).unwrap(),
+        };
+        let ops = [
+            Op::Create,
+            map(0, 0, K4, 1),
+            map(0, 0x1000, K4, 2),
+            map(0, 0, k8, 1),
+            map(1, 0, K4, 4),
+            unmap(0, 0, 0x1000),
+            unmap(0, 0, 0x2000),
+            unmap(1, 0, 1 << 63),
+            Op::Walk { space: 0, addr: VirtAddr::new(0x1fff), kind: Kind::Load },
+            Op::Destroy { space: 0 },
+        ];
+        small_worlds(&|| world(shape), &ops, &[(1, 3), (2, 4), (3, 4), (8, 4)]);
+    }
+}
+
+/// Three pairs in one bucket: what is read for each, and what a hit far back changes.
+#[test]
+fn a_hit_in_the_chain_comes_to_its_front() {
+    let shape = HashedShape { table_bytes: 32, ..HashedShape::H8K };
+    let mut world = world(shape);
+    world.apply(Op::Create);
+    for addr in [0x2000, 0x4000, 0x6000, 0x8000] {
+        world.apply(Op::Map { space: 0, first: page(addr, K4, addr, Rights::ALL), count: 1 });
+    }
+    let space = world.spaces[0].0;
+    let mut walk = |addr| {
+        let mut references: Vec<Reference> = Vec::new();
+        let each = &mut |reference| references.push(reference);
+        let addr = VirtAddr::new(addr);
+        let result = world.table.walk(space, addr, Kind::Load, &mut world.physical, each);
+        let written = references.iter().filter(|reference| reference.write).count();
+        (result.is_ok(), references.len() - written, written)
+    };
+    // A hit reads the tag and the entry, and before them tag and pointer of those passed.
+    assert_eq!(walk(0x2000), (true, 2, 0));
+    assert_eq!(walk(0x8000), (true, 4, 0));
+    assert_eq!(walk(0x6000), (true, 7, 3));
+    assert_eq!(walk(0x6000), (true, 4, 0));
+    assert_eq!(walk(0x8000), (true, 7, 3));
+    assert_eq!(walk(0x4000), (true, 9, 3));
+    assert_eq!(walk(0x8000), (true, 7, 3));
+    // An odd page of a pair whose even one is there: the entry is empty.
+    assert_eq!(walk(0x3000), (false, 9, 0));
+    assert_eq!(walk(0xa000), (false, 8, 0));
+    world.check();
+}
+
+/// The bytes of an entry, as the paper counts them.
+#[test]
+fn entries_are_those_of_the_paper() {
+    for (shape, table_bytes, node_bytes) in
+        [(HashedShape::H8K, 8 << 10, 32), (HashedShape::C128K, 128 << 10, 80)]
+    {
+        let mut world = world(shape);
+        world.apply(Op::Create);
+        let space = world.spaces[0].0;
+        let alone = Footprint { table_bytes, frame_bytes: table_bytes };
+        assert_eq!(world.table.footprint_of(space), alone);
+        // Folding leaves these in one bucket: bits 24 of the cluster's number and 0 cancel out.
+        let cluster = 4096 * shape.entry_pages;
+        for addr in [0, cluster << 24 | cluster << 12] {
+            let first = page(addr, K4, 0x7000, Rights::READ);
+            world.apply(Op::Map { space: 0, first, count: 1 });
+        }
+        let taken = world.table.footprint_of(space);
+        assert_eq!(taken.table_bytes, table_bytes + node_bytes);
+        let root = space.root();
+        assert_eq!(world.physical.read_u64(root), 1);
+        assert_ne!(world.physical.read_u64(root.wrapping_add(8)), 0);
+        assert_eq!(world.physical.read_u32(root.wrapping_add(16)), 0x703);
+        world.end();
+    }
+}
+
+/// The small tag leaves room for so many spaces and no more.
+#[test]
+fn shared_tables_hold_as_many_spaces_as_their_tags_tell_apart() {
+    let shape = HashedShape { shared: true, ..HashedShape::C128K };
+    let mut world = world(shape);
+    let max = 1 << 10;
+    for _ in 0..max {
+        world.apply(Op::Create);
+    }
+    let (memory, frames) = (&mut world.physical.clone(), &mut world.physical.clone());
+    assert_eq!(world.table.create(memory, frames), Err(Error::Unfit(Unfit::Spaces(max))));
+    assert_eq!(world.physical.frames_out(), 1);
+    let last = world.spaces.len() - 1;
+    world.apply(Op::Map { space: last, first: page(0, K4, 0, Rights::ALL), count: 1 });
+    let (first, last) = (world.spaces[0].0, world.spaces[last].0);
+    let memory = &mut world.physical;
+    let addr = VirtAddr::new(0);
+    let found = world.table.walk(first, addr, Kind::Load, memory, &mut |_| {});
+    assert_eq!(found, Err(Fault::NotMapped { level: 1 }));
+    assert!(world.table.walk(last, addr, Kind::Load, memory, &mut |_| {}).is_ok());
+    assert_eq!(world.table.footprint_of(last), Footprint::default());
+}
+
+#[test]
+fn shapes_that_cannot_be_are_refused() {
+    let what = "bytes of the hash table";
+    let cases = [
+        (
+            HashedShape { table_bytes: 9000, ..HashedShape::H8K },
+            Geometry::NotPowerOfTwo { what, value: 9000 },
+        ),
+        (
+            HashedShape { table_bytes: 64, ..HashedShape::C128K },
+            Geometry::OutOfRange { what, value: 64, min: 128, max: 1 << 40 },
+        ),
+        (
+            HashedShape { entry_pages: 3, ..HashedShape::H8K },
+            Geometry::NotPowerOfTwo { what: "pages in an entry", value: 3 },
+        ),
+        (
+            HashedShape { entry_pages: 512, ..HashedShape::H8K },
+            Geometry::OutOfRange { what: "pages in an entry", value: 512, min: 1, max: 256 },
+        ),
+    ];
+    for (shape, expected) in cases {
+        assert_eq!(Hashed::new(shape).err(), Some(expected));
+    }
+}
