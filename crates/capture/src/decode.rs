@@ -44,6 +44,9 @@ const LANES: usize = 4;
 /// Records to fetch ahead: they lie in the cache of the core that wrote them.
 const AHEAD: usize = 128;
 
+/// The fewest accesses with which QEMU saves the registers of a signal's frame.
+const STRAYS_MIN: usize = 24;
+
 /// What is known of a block from its last run.
 #[derive(Clone, Copy)]
 struct Known {
@@ -162,6 +165,7 @@ impl Decoder {
         match record.as_control() {
             Some(control @ (Control::Block | Control::Context)) => {
                 let Some(ops) = self.operations(&records[1..], whole)? else { return Ok(0) };
+                self.drop_strays(record.value(), context)?;
                 self.run(record.value(), control, context, sink)?;
                 Ok(1 + ops)
             }
@@ -213,6 +217,39 @@ impl Decoder {
             }
         };
         Ok(ended.then_some(at))
+    }
+
+    /// Takes away what QEMU itself did after the block: QEMU 7.2 may leave the callbacks of a
+    /// block's last instruction in place, and then calls them while it saves registers into a
+    /// signal's frame. These accesses all name that one instruction.
+    fn drop_strays(&mut self, number: u64, context: &mut dyn Context) -> Result<(), Fault> {
+        let Some(block) = context.block(number) else {
+            return Err(Fault::Garbled(format!("block {number} was not translated")));
+        };
+        let tags = &self.key[4..];
+        let mut last = 0;
+        let is_out_of_place = |&tag: &u16| {
+            let instruction = Tag(tag).instruction();
+            let before = std::mem::replace(&mut last, instruction);
+            instruction < before || u32::from(instruction) >= block.instructions
+        };
+        let mut keep = tags.iter().position(is_out_of_place).unwrap_or(tags.len());
+        if let Some(&Known { tags: first, ops, shape: Some(_), .. }) =
+            self.known.get(number as usize)
+        {
+            let usual = &self.tags[first as usize..][..ops.into()];
+            let rest = tags.get(ops.into()..).unwrap_or_default();
+            let one = |pair: &[u16]| Tag(pair[0]).instruction() == Tag(pair[1]).instruction();
+            if rest.len() >= STRAYS_MIN
+                && usual.iter().zip(tags).all(|(usual, &tag)| usual.tag == u64::from(tag))
+                && rest.windows(2).all(one)
+            {
+                keep = keep.min(ops.into());
+            }
+        }
+        self.key.truncate(4 + keep);
+        self.addrs.truncate(keep);
+        Ok(())
     }
 
     /// Gives the block whose operations were collected to the sink.
