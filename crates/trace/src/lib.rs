@@ -32,6 +32,7 @@ pub use batcher::Batcher;
 pub use copy::copy;
 pub use event::{Event, Origin};
 pub use info::{ByKind, Distinct, Info, Missing, RegionInfo, info};
+pub use import::open;
 pub use reader::{ChunkInfo, Reader};
 pub use regions::{Region, RegionId, Regions};
 pub use shape::{Op, Shape, ShapeId};

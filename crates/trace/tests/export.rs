@@ -108,8 +108,10 @@ fn written(
     Ok((std::fs::read(&path).unwrap(), summary))
 }
 
-/// ip, is_branch, branch_taken, dest_mem, src_mem of every record.
-fn records(bytes: &[u8]) -> Vec<(u64, u8, u8, Vec<u64>, Vec<u64>)> {
+/// ip, is_branch, branch_taken, dest_mem, src_mem.
+type Record = (u64, u8, u8, Vec<u64>, Vec<u64>);
+
+fn records(bytes: &[u8]) -> Vec<Record> {
     let word =
         |record: &[u8], at: usize| u64::from_le_bytes(record[at..at + 8].try_into().unwrap());
     let slots = |record: &[u8], at: std::ops::Range<usize>| -> Vec<u64> {

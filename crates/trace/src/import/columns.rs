@@ -18,6 +18,9 @@ use crate::{Arch, Batch, Error, Event, Filter, Header, Meta, Source};
 /// The names of the columns, in the order of [`Row`].
 pub const COLUMNS: [&str; 6] = ["addr", "size", "kind", "thread", "paddr", "instrs"];
 
+/// Which of [`COLUMNS`] is the kind.
+pub(crate) const KIND: usize = 2;
+
 /// Consecutive rows of a table. Every column but `addr` may be absent, which is an empty vector.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Columns {

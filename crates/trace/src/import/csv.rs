@@ -9,7 +9,8 @@
 //! Commas, semicolons or tabs separate; the first line tells which. A field may stand in double
 //! quotes. Columns of other names are left out, or taken by `--column addr=vaddr`.
 
-use super::columns::{COLUMNS, Row, Table};
+use super::columns::{COLUMNS, KIND, Row, Table};
+use super::digits::{decimal, hexadecimal};
 use super::rows::{BATCH_ROWS, Rows};
 use super::stream::{Decode, Fault};
 use crate::Batch;
@@ -85,7 +86,7 @@ impl Csv {
 
     /// Whether the table says which accesses are fetches.
     pub(crate) fn has_kinds(&self) -> bool {
-        self.columns.iter().any(|&column| COLUMNS.get(column) == Some(&"kind"))
+        self.columns.contains(&KIND)
     }
 
     /// The row of one line; `Err` says what is wrong and at which byte.
@@ -94,29 +95,26 @@ impl Csv {
         let mut values = [None; COLUMNS.len()];
         let mut start = 0;
         let mut columns = self.columns.iter();
-        let mut ends = memchr::memchr_iter(self.separator, line);
         loop {
-            let end = ends.next();
-            let field = &line[start..end.unwrap_or(line.len())];
+            // Fields are short: a loop finds their end sooner than a search does.
+            let rest = &line[start..];
+            let end = rest.iter().position(|&byte| byte == self.separator);
+            let field = &rest[..end.unwrap_or(rest.len())];
             let Some(&column) = columns.next() else {
-                return Err(Fault::new(
-                    start,
-                    format!("line {}: more fields than columns", self.line + 1),
-                ));
+                return Err(self.wrong(start, "more fields than columns"));
             };
             if let Some(value) = values.get_mut(column) {
-                *value = Some(self.value(column, field, start)?);
+                *value = Some(
+                    value_of(column, field).ok_or_else(|| self.no_value(column, field, start))?,
+                );
             }
             match end {
-                Some(end) => start = end + 1,
+                Some(end) => start += end + 1,
                 None => break,
             }
         }
         if columns.next().is_some() {
-            return Err(Fault::new(
-                0,
-                format!("line {}: fewer fields than columns", self.line + 1),
-            ));
+            return Err(self.wrong(0, "fewer fields than columns"));
         }
         let [addr, size, kind, thread, paddr, instrs] = values;
         // The first line has been checked to name the addresses, and every column has a field.
@@ -124,32 +122,35 @@ impl Csv {
         Ok(Row { addr, size, kind, thread, paddr, instrs })
     }
 
-    #[inline]
-    fn value(&self, column: usize, field: &[u8], at: usize) -> Result<u64, Fault> {
-        let field = unquoted(field.trim_ascii());
-        let value = match (COLUMNS[column], field) {
-            ("kind", b"fetch") => Some(0),
-            ("kind", b"load") => Some(1),
-            ("kind", b"store") => Some(2),
-            _ => number(field),
-        };
-        value.ok_or_else(|| {
-            let what = if COLUMNS[column] == "kind" {
-                "is none of fetch, load, store, 0, 1, 2"
-            } else {
-                "is no number: write it in decimal, or in hexadecimal after 0x"
-            };
-            Fault::new(
-                at,
-                format!(
-                    "line {}: `{}` {what} (column {})",
-                    self.line + 1,
-                    shown(field),
-                    COLUMNS[column]
-                ),
-            )
-        })
+    #[cold]
+    fn wrong(&self, at: usize, what: &str) -> Fault {
+        Fault::new(at, format!("line {}: {what}", self.line + 1))
     }
+
+    #[cold]
+    fn no_value(&self, column: usize, field: &[u8], at: usize) -> Fault {
+        let why = if column == KIND {
+            "is none of fetch, load, store, 0, 1, 2"
+        } else {
+            "is no number: write it in decimal, or in hexadecimal after 0x"
+        };
+        self.wrong(at, &format!("`{}` {why} (column {})", shown(field), COLUMNS[column]))
+    }
+}
+
+/// What `field` says in `column`.
+#[inline]
+fn value_of(column: usize, field: &[u8]) -> Option<u64> {
+    let field = unquoted(field.trim_ascii());
+    if column == KIND {
+        match field {
+            b"fetch" => return Some(0),
+            b"load" => return Some(1),
+            b"store" => return Some(2),
+            _ => {}
+        }
+    }
+    number(field)
 }
 
 impl Decode for Csv {
@@ -190,28 +191,13 @@ impl Decode for Csv {
 /// A number in decimal, or in hexadecimal after 0x.
 #[inline]
 fn number(field: &[u8]) -> Option<u64> {
-    if let [b'0', b'x' | b'X', digits @ ..] = field {
-        if digits.is_empty() || digits.len() > 16 {
-            return None;
+    match field {
+        [b'0', b'x' | b'X', digits @ ..] => {
+            let (value, rest) = hexadecimal(digits)?;
+            rest.is_empty().then_some(value)
         }
-        let mut value = 0;
-        for &byte in digits {
-            value = value << 4 | u64::from(char::from(byte).to_digit(16)?);
-        }
-        return Some(value);
+        digits => decimal(digits),
     }
-    if field.is_empty() {
-        return None;
-    }
-    let mut value = 0u64;
-    for &byte in field {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
-    }
-    Some(value)
 }
 
 fn unquoted(field: &[u8]) -> &[u8] {

@@ -12,9 +12,10 @@
 
 use addr::Kind;
 
+use super::digits::{decimal, hexadecimal};
 use super::rows::{BATCH_ROWS, Rows};
 use super::stream::{Decode, Fault};
-use crate::{Arch, Batch, Filter, Header};
+use crate::{Arch, Batch, Filter, Header, Meta};
 
 /// A line is 30 bytes long; messages of Valgrind or of the program may be longer.
 const LINE_BYTES_MAX: usize = 1 << 16;
@@ -116,31 +117,10 @@ fn parse(line: &[u8]) -> Option<(u8, u64, u32)> {
         [b' ', letter @ (b'L' | b'S' | b'M'), b' ', number @ ..] => (*letter, number),
         _ => return None,
     };
-    let mut addr = 0u64;
-    let mut digits = 0;
-    for &byte in number {
-        let digit = HEX[usize::from(byte)];
-        if digit > 15 {
-            break;
-        }
-        addr = addr << 4 | u64::from(digit);
-        digits += 1;
-    }
-    let [b',', decimal @ ..] = number.get(digits..)? else { return None };
-    let decimal = decimal.strip_suffix(b"\r").unwrap_or(decimal);
-    if digits == 0 || digits > 16 || decimal.is_empty() || decimal.len() > 5 {
-        return None;
-    }
-    let mut size = 0u32;
-    for &byte in decimal {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            return None;
-        }
-        size = size * 10 + u32::from(digit);
-    }
-    // The largest access is the save area of XSAVE, below 16 KiB.
-    (1..=crate::Meta::SIZE_MAX).contains(&size).then_some((letter, addr, size))
+    let (addr, rest) = hexadecimal(number)?;
+    let [b',', size @ ..] = rest else { return None };
+    let size = decimal(size.strip_suffix(b"\r").unwrap_or(size))?;
+    (1..=u64::from(Meta::SIZE_MAX)).contains(&size).then_some((letter, addr, size as u32))
 }
 
 /// Whether Valgrind wrote the line about itself.
@@ -161,18 +141,6 @@ fn foreign(at: usize, line: &[u8]) -> Fault {
         ),
     )
 }
-
-/// The value of a hexadecimal digit; 16 for any other byte.
-const HEX: [u8; 256] = {
-    let mut table = [16; 256];
-    let mut digit = 0;
-    while digit < 16 {
-        table[b"0123456789abcdef"[digit as usize] as usize] = digit;
-        table[b"0123456789ABCDEF"[digit as usize] as usize] = digit;
-        digit += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {

@@ -18,10 +18,12 @@ mod champsim;
 mod codec;
 mod columns;
 mod csv;
+mod digits;
 mod drmemtrace;
 mod input;
 mod lackey;
 mod rows;
+mod sniff;
 mod stream;
 mod zip;
 
@@ -30,7 +32,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::{Error, Reader, Source};
+use crate::{Error, Reader, Source, generate};
 use ahead::Ahead;
 use champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
 use csv::Csv;
@@ -38,6 +40,7 @@ use drmemtrace::{DrMemTrace, Settings, Sniffed};
 use input::Input;
 use lackey::Lackey;
 use rows::Rows;
+use sniff::sniff;
 use stream::{Decode, Stream};
 
 pub use columns::{COLUMNS, ColumnSource, Columns};
@@ -115,8 +118,6 @@ pub struct Options {
     pub v2p: Option<PathBuf>,
 }
 
-/// What a trace of this program's starts with.
-const PAGEWALK: [u8; 8] = *b"\x89PWT\r\n\x1a\n";
 /// What starts the parameters of a generator.
 const GENERATE: &str = "generate:";
 
@@ -126,7 +127,7 @@ const GENERATE: &str = "generate:";
 /// `FORMAT:PATH` to name the format, or `generate:` and a generator's parameters.
 pub fn open(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>, Error> {
     if let Some(spec) = path_or_spec.strip_prefix(GENERATE) {
-        return Err(Error::Parameters(format!("{GENERATE}{spec}: no such generator")));
+        return generate::parse(spec);
     }
     let (format, path) = split(path_or_spec, options)?;
     check_columns(options)?;
@@ -221,55 +222,6 @@ fn settings(options: &Options) -> Settings<'_> {
         v2p: options.v2p.as_deref(),
         keep_going: options.keep_going,
     }
-}
-
-/// Finds the format in the first bytes.
-fn sniff(input: &Input, options: &Options) -> Result<Format, Error> {
-    let bytes = input.window();
-    let no = |what: &str| Err(Error::Parameters(format!("{}: {what}", input.path().display())));
-    if bytes.is_empty() {
-        return no("the file is empty");
-    }
-    if bytes.starts_with(&PAGEWALK) {
-        return Ok(Format::Pagewalk);
-    }
-    if bytes.starts_with(b"PAR1") {
-        return no("a Parquet file, which is not read here; `pagewalk import parquet` does");
-    }
-    match Sniffed::new(bytes) {
-        Sniffed::Final => return Ok(Format::DrMemTrace),
-        Sniffed::Final32 => {
-            return no("a trace of a 32-bit DynamoRIO; only those of 64-bit ones are read");
-        }
-        Sniffed::BigEndian => return no("a trace in big-endian byte order, which is not read"),
-        Sniffed::Raw => {
-            return no("a raw trace of DynamoRIO; its raw2trace makes the final one that is read");
-        }
-        Sniffed::Other => {}
-    }
-    if Lackey::is(bytes) {
-        return Ok(Format::Lackey);
-    }
-    if is_text(bytes) {
-        return match Csv::new(bytes, &options.columns) {
-            Ok(_) => Ok(Format::Csv),
-            Err(fault) => Err(input.corrupt(fault.at, fault.what)),
-        };
-    }
-    if ChampSim::is(CHAMPSIM, bytes) {
-        return Ok(Format::ChampSim);
-    }
-    if ChampSim::is(CLOUDSUITE, bytes) {
-        return no("this looks like a CloudSuite trace; say so with --cloudsuite");
-    }
-    no("no known format; name it with --format if it is one of drmemtrace, champsim, cloudsuite, \
-        lackey, csv")
-}
-
-/// Whether `bytes` are text rather than records.
-fn is_text(bytes: &[u8]) -> bool {
-    let head = &bytes[..bytes.len().min(512)];
-    head.iter().all(|&byte| byte >= b' ' || matches!(byte, b'\n' | b'\r' | b'\t'))
 }
 
 /// The source over a file of `format`.

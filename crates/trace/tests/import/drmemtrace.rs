@@ -1,7 +1,7 @@
-use trace::Event;
-use trace::import::{Fetches, Format, Interleave, Options, open};
+use trace::import::{Fetches, Format, Interleave, Options, from_reader, open};
+use trace::{Event, Source};
 
-use crate::sniffing::Folder;
+use crate::sniffing::{Folder, store};
 use crate::support::*;
 use crate::zip;
 
@@ -22,7 +22,7 @@ fn load(addr: u64, bytes: u16) -> Vec<u8> {
     record(0, bytes, addr)
 }
 
-fn store(addr: u64, bytes: u16) -> Vec<u8> {
+fn store_to(addr: u64, bytes: u16) -> Vec<u8> {
     record(1, bytes, addr)
 }
 
@@ -54,6 +54,11 @@ fn file(records: &[Vec<u8>]) -> Vec<u8> {
     [header(5, 5), time(100), records.concat(), end(5)].concat()
 }
 
+fn import_source(bytes: &[u8]) -> Box<dyn Source + Send> {
+    from_reader("test", Box::new(std::io::Cursor::new(bytes.to_vec())), &Options::default())
+        .unwrap()
+}
+
 fn read(bytes: &[u8]) -> Given {
     import(bytes, &Options::default()).unwrap()
 }
@@ -68,12 +73,12 @@ fn a_thread_is_read_from_its_header_to_its_end() {
         load(0x7f00_0000_1000, 8),
         record(47, 3, 0x99),
         record(48, 3, 0x1004),
-        store(0x7f00_0000_2000, 64),
+        store_to(0x7f00_0000_2000, 64),
         instr(0x1007, 2),
         record(29, 2, 0x1007),
         load(0x10, 0),
         record(14, 5, 0x1009),
-        store(0x20, 8),
+        store_to(0x20, 8),
         instr(0x4000, 1),
     ]);
     let given = read(&bytes);
@@ -252,9 +257,9 @@ fn physical_addresses_are_kept_where_they_are_known() {
         load(0x7010, 8),
         load(0x8010, 8),
         [marker(15, 0xa_0123), marker(17, 0x7456)].concat(),
-        store(0x7018, 8),
+        store_to(0x7018, 8),
         marker(16, 0x7000),
-        store(0x7020, 8),
+        store_to(0x7020, 8),
     ]);
     let given = read(&bytes);
     assert_eq!(given.rows.len(), 6);
@@ -560,7 +565,7 @@ fn what_was_written_comes_out() {
                             rows.push((thread as u32, L, addr, size as u32, 0));
                         }
                         _ => {
-                            bytes.extend(store(addr, size as u16));
+                            bytes.extend(store_to(addr, size as u16));
                             rows.push((thread as u32, S, addr, size as u32, 0));
                         }
                     }
@@ -590,5 +595,35 @@ fn what_was_written_comes_out() {
         same(&blocks.data(), &given.data(), "accesses");
         assert_eq!(blocks.instructions(), given.instructions());
         assert!(blocks.count(F) < given.count(F));
+        // What is stored is what was read.
+        let path = store(&folder, open(&spec, &Options::default()).unwrap().as_mut());
+        let stored = drain(open(&path, &Options::default()).unwrap().as_mut()).unwrap();
+        same(&stored.rows, &blocks.rows, "stored rows");
+        same(&stored.events, &blocks.events, "stored events");
     });
+}
+
+#[test]
+fn events_and_physical_addresses_are_stored() {
+    let call = [
+        marker(4, (1 << 32) + 11),
+        marker(6, 0x7000),
+        marker(6, 4096),
+        marker(4, (1 << 32) + 11),
+        marker(7, 0),
+    ];
+    let bytes = file(&[
+        [marker(15, 0x9_0000), marker(17, 0x7000)].concat(),
+        instr(0x1000, 4),
+        load(0x7010, 8),
+        call.concat(),
+        instr(0x1004, 4),
+        store_to(0x7010, 8),
+    ]);
+    let folder = Folder::new("stored");
+    let mut source = import_source(&bytes);
+    let path = store(&folder, source.as_mut());
+    let (given, stored) =
+        (read(&bytes), drain(open(&path, &Options::default()).unwrap().as_mut()).unwrap());
+    assert_eq!((given.rows, given.paddr, given.events), (stored.rows, stored.paddr, stored.events));
 }

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
-use trace::Error;
 use trace::import::{Format, Options, open};
+use trace::{Error, Source};
 
 use crate::support::*;
 
@@ -87,4 +87,32 @@ fn errors_and_warnings_come_from_the_thread_that_decodes() {
     let given = drain(open(&path, &keep).unwrap().as_mut()).unwrap();
     assert_eq!(given.rows, [(0, L, 1, 1, 0)]);
     assert_eq!((given.warnings.len(), given.digest.unwrap().len()), (1, 64));
+}
+
+/// Stores `source` as a trace of our own and gives its path.
+pub(crate) fn store(folder: &Folder, source: &mut dyn Source) -> String {
+    let path = folder.0.join("stored.pwt");
+    let options = trace::Options { overwrite: true, ..trace::Options::default() };
+    let mut writer = trace::Writer::create(&path, source.header().clone(), options).unwrap();
+    trace::copy(source, &mut writer, &mut |_| true).unwrap();
+    writer.finish().unwrap();
+    path.display().to_string()
+}
+
+/// One door for all: a stored trace and a generator beside the formats of others.
+#[test]
+fn stored_traces_and_generators_open_by_the_same_name() {
+    let folder = Folder::new("door");
+    let no = Options::default();
+    let spec = "generate:uniform,size=1M,accesses=100000,seed=3";
+    let generated = drain(open(spec, &no).unwrap().as_mut()).unwrap();
+    assert_eq!(generated.rows.len(), 100_000);
+
+    let path = store(&folder, open(spec, &no).unwrap().as_mut());
+    for spec in [path.clone(), format!("pagewalk:{path}")] {
+        let stored = drain(open(&spec, &no).unwrap().as_mut()).unwrap();
+        same(&stored.rows, &generated.rows, &spec);
+    }
+    let error = open("generate:nothing", &no).err().unwrap().to_string();
+    assert!(error.contains("nothing"), "{error}");
 }

@@ -11,52 +11,14 @@
 //! its segments ascend in time; the caller decides whose is next.
 
 use addr::Kind;
-use rustc_hash::FxHashMap;
 
 use super::super::rows::{BATCH_ROWS, Fetches, Rows};
 use super::super::stream::Fault;
 use super::physical::Pages;
-use super::record::{RECORD_BYTES, Record, VERSIONS, filetype, kind, marker};
+use super::record::{RECORD_BYTES, Record, VERSIONS, kind, marker};
+use super::shared::Shared;
 use super::syscalls::Calls;
 use crate::{Batch, Event};
-
-/// What all files of a trace have in common.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    threads: FxHashMap<(u64, u64), u32>,
-    spaces: FxHashMap<u64, u32>,
-    space: u32,
-    window: Option<u64>,
-    /// Whether batches carry physical addresses.
-    pub(crate) physical: bool,
-    /// Software and hardware prefetches, which are no accesses of the program.
-    pub(crate) prefetches: u64,
-    /// Whether a piece of the kernel's execution was in the trace.
-    pub(crate) kernel: bool,
-}
-
-impl Shared {
-    /// Nobody has been seen; `physical` if pages are known from the start.
-    pub(crate) fn new(physical: bool) -> Shared {
-        Shared { physical, ..Shared::default() }
-    }
-
-    /// The number of a thread; new ones are told to `batch`.
-    fn thread(&mut self, pid: u64, tid: u64, batch: &mut Batch) -> u32 {
-        let next = self.threads.len() as u32;
-        let thread = *self.threads.entry((pid, tid)).or_insert(next);
-        let spaces = self.spaces.len() as u32;
-        let space = *self.spaces.entry(pid).or_insert(spaces);
-        if space != self.space {
-            self.space = space;
-            batch.push_event(thread, Event::Switch { space });
-        }
-        if thread == next {
-            batch.push_event(thread, Event::ThreadStart { tid: tid as i64 });
-        }
-        thread
-    }
-}
 
 /// Why decoding stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -322,12 +284,9 @@ impl Decoder {
                 }
                 self.page_bytes = value;
             }
-            marker::WINDOW_ID => {
-                if shared.window.is_some_and(|window| window < value) {
-                    // The time between two windows was not traced; how long it was is not told.
-                    self.rows.event(batch, Event::Gap { accesses: 0, instructions: 0 });
-                }
-                shared.window = shared.window.max(Some(value));
+            // The time between two windows was not traced; how long it was is not told.
+            marker::WINDOW_ID if shared.enter_window(value) => {
+                self.rows.event(batch, Event::Gap { accesses: 0, instructions: 0 });
             }
             marker::PHYSICAL_ADDRESS => self.physical = Some(value),
             marker::VIRTUAL_ADDRESS => {
@@ -400,19 +359,4 @@ fn version(value: u64) -> Result<(), String> {
         VERSIONS.start(),
         VERSIONS.end()
     ))
-}
-
-/// What the file type says that the reader of a result must know.
-pub(crate) fn notes(bits: u64) -> Vec<String> {
-    let mut notes = Vec::new();
-    for (bit, what) in
-        [(filetype::INSTRUCTIONS_FILTERED, "instructions"), (filetype::DATA_FILTERED, "data")]
-    {
-        if bits & bit != 0 {
-            notes.push(format!(
-                "the tracer dropped accesses to {what} that hit a small cache: hits are undercounted"
-            ));
-        }
-    }
-    notes
 }

@@ -13,27 +13,30 @@
 
 mod decode;
 mod folder;
+mod lane;
+mod order;
 mod physical;
 mod record;
 mod schedule;
+mod shared;
+mod sniff;
 mod syscalls;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::path::Path;
-
-use rustc_hash::FxHashMap;
 
 use super::input::{Input, combined, hex};
 use super::rows::{BATCH_ROWS, Fetches};
 use crate::{Arch, Batch, Error, Filter, Header, Source};
-use decode::{Decoder, Shared, Stop};
+use decode::Decoder;
 use folder::Folder;
+use lane::{Lane, Turn};
+use order::{Given, Order};
 use physical::Pages;
-use record::{RECORD_BYTES, filetype};
+use record::filetype;
 use schedule::Schedule;
+use shared::Shared;
 
-pub(crate) use record::Sniffed;
+pub(crate) use sniff::Sniffed;
 
 /// How the files of several threads become one order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,32 +64,11 @@ pub(crate) struct DrMemTrace {
     shared: Shared,
     order: Order,
     /// The lane whose turn it is, and up to which time and lane.
-    turn: Option<(usize, (u64, usize))>,
+    turn: Option<Given>,
     keep_going: bool,
     given: u64,
     done: bool,
     warnings: Vec<String>,
-}
-
-/// One file.
-struct Lane {
-    input: Input,
-    decoder: Decoder,
-}
-
-/// Whose turn is next.
-enum Order {
-    /// The earliest segment's; the lower lane's of two at once.
-    Timestamps(BinaryHeap<Reverse<(u64, usize)>>),
-    /// The schedule's. `times` are those of the lanes' next segments; none for an ended lane.
-    Schedule { schedule: Schedule, lanes: FxHashMap<u64, usize>, times: Vec<Option<u64>> },
-}
-
-/// What became of a lane's turn.
-enum Turn {
-    Full,
-    Segment(u64),
-    Ended,
 }
 
 impl DrMemTrace {
@@ -130,7 +112,7 @@ impl DrMemTrace {
             header: header(settings.fetches),
             lanes: Vec::with_capacity(inputs.len()),
             shared: Shared::new(pages.is_some()),
-            order: Order::Timestamps(BinaryHeap::new()),
+            order: Order::by_time(&[]),
             turn: None,
             keep_going: settings.keep_going,
             given: 0,
@@ -151,17 +133,10 @@ impl DrMemTrace {
         }
         trace.describe();
         trace.order = match schedule {
-            None => Order::Timestamps(
-                times
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(lane, time)| Some(Reverse(((*time)?, lane))))
-                    .collect(),
-            ),
+            None => Order::by_time(&times),
             Some(schedule) => {
-                let lanes = trace.lanes.iter().enumerate();
-                let lanes = lanes.map(|(index, lane)| (lane.decoder.tid(), index)).collect();
-                Order::Schedule { schedule, lanes, times }
+                let tids = trace.lanes.iter().map(|lane| lane.decoder.tid());
+                Order::scheduled(schedule, tids, times)
             }
         };
         Ok(trace)
@@ -178,7 +153,7 @@ impl DrMemTrace {
             _ => Arch::Unknown,
         };
         self.header.page_bytes = first.decoder.page_bytes();
-        self.header.notes.extend(decode::notes(bits));
+        self.header.notes.extend(record::notes(bits));
     }
 
     /// Goes on with `lane` until a segment begins, the batch is full or the file ends.
@@ -194,70 +169,30 @@ impl DrMemTrace {
         })
     }
 
-    /// Gives the turn to whose segment is next; false if none is.
-    fn choose(&mut self) -> Result<bool, Error> {
-        self.turn = match &mut self.order {
-            Order::Timestamps(heap) => heap.pop().map(|Reverse((_, lane))| {
-                (lane, heap.peek().map_or((u64::MAX, usize::MAX), |&Reverse(next)| next))
-            }),
-            Order::Schedule { schedule, lanes, times } => loop {
-                let Some((entry, until)) = schedule.next()? else { break None };
-                let lane = *lanes.get(&entry.tid).ok_or_else(|| {
-                    Error::Parameters(format!(
-                        "the schedule names thread {}, which the trace does not have; interleave \
-                         by timestamps",
-                        entry.tid
-                    ))
-                })?;
-                let until = (until.max(entry.timestamp.saturating_add(1)), 0);
-                if times[lane].is_some_and(|time| (time, lane) < until) {
-                    break Some((lane, until));
-                }
-            },
-        };
-        if self.turn.is_none()
-            && let Order::Schedule { times, .. } = &self.order
-        {
-            let rest: BinaryHeap<_> = times
-                .iter()
-                .enumerate()
-                .filter_map(|(lane, time)| Some(Reverse(((*time)?, lane))))
-                .collect();
-            if !rest.is_empty() {
-                self.warnings.push(
-                    "the schedule ends before the trace; the rest is in the order of its timestamps"
-                        .to_owned(),
-                );
-                self.order = Order::Timestamps(rest);
-                return self.choose();
-            }
-        }
-        if let Some((lane, _)) = self.turn {
-            self.lanes[lane].decoder.resume();
-        }
-        Ok(self.turn.is_some())
-    }
-
     fn fill(&mut self, batch: &mut Batch) -> Result<(), Error> {
         while batch.len() < BATCH_ROWS {
-            if self.turn.is_none() && !self.choose()? {
-                self.finish();
-                return Ok(());
-            }
-            let Some((lane, until)) = self.turn else { return Ok(()) };
-            let next = match self.run(lane, batch)? {
+            let turn = match self.turn {
+                Some(turn) => turn,
+                None => match self.order.next()? {
+                    Some(turn) => {
+                        self.lanes[turn.lane].decoder.resume();
+                        *self.turn.insert(turn)
+                    }
+                    None => {
+                        self.finish();
+                        return Ok(());
+                    }
+                },
+            };
+            let next = match self.run(turn.lane, batch)? {
                 Turn::Full => return Ok(()),
-                Turn::Segment(time) if (time, lane) < until => continue,
+                Turn::Segment(time) if turn.lasts(time) => continue,
                 Turn::Segment(time) => Some(time),
                 Turn::Ended => None,
             };
-            self.lanes[lane].decoder.cut();
+            self.lanes[turn.lane].decoder.cut();
+            self.order.back(turn.lane, next);
             self.turn = None;
-            match (&mut self.order, next) {
-                (Order::Timestamps(heap), Some(time)) => heap.push(Reverse((time, lane))),
-                (Order::Timestamps(_), None) => {}
-                (Order::Schedule { times, .. }, next) => times[lane] = next,
-            }
         }
         Ok(())
     }
@@ -274,44 +209,14 @@ impl DrMemTrace {
                 self.warnings.push(format!("{count} {what}"));
             }
         }
+        if self.order.unscheduled() {
+            self.warnings.push(
+                "the schedule ends before the trace; the rest is in the order of its timestamps"
+                    .to_owned(),
+            );
+        }
         if shared.kernel {
             self.warnings.push("the kernel's own accesses are in the trace".to_owned());
-        }
-    }
-}
-
-impl Lane {
-    fn run(&mut self, shared: &mut Shared, batch: &mut Batch) -> Result<Turn, Error> {
-        loop {
-            let last = self.input.ended();
-            let (used, stop) = self
-                .decoder
-                .decode(self.input.window(), last, shared, batch)
-                .map_err(|fault| self.input.corrupt(fault.at, fault.what))?;
-            self.input.consume(used);
-            match stop {
-                Stop::Batch => return Ok(Turn::Full),
-                Stop::Segment(time) => return Ok(Turn::Segment(time)),
-                Stop::Bytes => {}
-            }
-            if let Some(error) = self.input.failure() {
-                return Err(error);
-            }
-            if last {
-                let rest = self.input.window().len();
-                if rest > 0 {
-                    return Err(self.input.corrupt(
-                        0,
-                        format!("the file ends within a record ({rest} of {RECORD_BYTES} bytes): it was cut"),
-                    ));
-                }
-                if !self.decoder.complete() {
-                    return Err(self.input.corrupt(0, "the trace has no end: it was cut"));
-                }
-                self.decoder.finish(batch);
-                return Ok(Turn::Ended);
-            }
-            self.input.fill();
         }
     }
 }
@@ -328,8 +233,8 @@ impl Source for DrMemTrace {
             return Ok(false);
         }
         let result = self.fill(batch);
-        if let Some((lane, _)) = self.turn {
-            self.lanes[lane].decoder.cut();
+        if let Some(turn) = self.turn {
+            self.lanes[turn.lane].decoder.cut();
         }
         if let Err(error) = result {
             self.done = true;

@@ -12,8 +12,6 @@
 
 /// Bytes of a record.
 pub(crate) const RECORD_BYTES: usize = 12;
-/// Bytes of a record in a trace of a 32-bit tracer, which is not read.
-pub(crate) const RECORD_BYTES_32: usize = 8;
 
 /// The versions of the format that are understood.
 pub(crate) const VERSIONS: std::ops::RangeInclusive<u64> = 2..=7;
@@ -126,53 +124,17 @@ impl Record {
     }
 }
 
-/// What the first bytes of a file say about it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Sniffed {
-    /// A final trace of a 64-bit tracer.
-    Final,
-    /// One of a 32-bit tracer.
-    Final32,
-    /// One written on a machine of the other byte order.
-    BigEndian,
-    /// A raw trace: it needs DynamoRIO's `raw2trace` and the programs.
-    Raw,
-    /// Something else.
-    Other,
-}
-
-impl Sniffed {
-    /// Looks at the first bytes of a file.
-    pub(crate) fn new(bytes: &[u8]) -> Sniffed {
-        let is_header = |record: Record| record.kind == kind::HEADER && record.addr < 256;
-        // The 32-bit record has 4 bytes of address; what follows it is then a record as well.
-        let short =
-            |at: usize| bytes.get(at..at + 2).map(|kind| u16::from_le_bytes([kind[0], kind[1]]));
-        let follows = |at: usize| {
-            short(at).is_none_or(|kind| {
-                matches!(kind, kind::MARKER | kind::THREAD | kind::PID | kind::FOOTER)
-            })
-        };
-        if Record::at(bytes, 0).is_some_and(is_header) && follows(RECORD_BYTES) {
-            return Sniffed::Final;
+/// What the file type says that the reader of a result must know.
+pub(crate) fn notes(bits: u64) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (bit, what) in
+        [(filetype::INSTRUCTIONS_FILTERED, "instructions"), (filetype::DATA_FILTERED, "data")]
+    {
+        if bits & bit != 0 {
+            notes.push(format!(
+                "the tracer dropped accesses to {what} that hit a small cache: hits are undercounted"
+            ));
         }
-        if short(0) == Some(kind::HEADER) && bytes.len() >= 10 && follows(RECORD_BYTES_32) {
-            return Sniffed::Final32;
-        }
-        if bytes.len() >= RECORD_BYTES
-            && bytes[..2] == kind::HEADER.to_be_bytes()
-            && bytes[4..11] == [0; 7]
-        {
-            return Sniffed::BigEndian;
-        }
-        // `offline_entry_t`: the three highest bits are 6, extended; the next five 0 or 4, header.
-        if let Some(entry) = bytes.first_chunk::<8>().map(|entry| u64::from_le_bytes(*entry))
-            && entry >> 61 == 6
-            && matches!(entry >> 56 & 31, 0 | 4)
-            && VERSIONS.contains(&(entry & 0xff))
-        {
-            return Sniffed::Raw;
-        }
-        Sniffed::Other
     }
+    notes
 }
