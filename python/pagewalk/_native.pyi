@@ -50,8 +50,11 @@ class Machine:
 
     def run_live(
         self, recording: Recording, check: bool, progress: Progress | None
-    ) -> tuple[str, int]:
-        """Runs a program as it is recorded: results as JSON, exit status. Releases the GIL."""
+    ) -> tuple[str, int, list[str]]:
+        """Runs a program as it is recorded: results as JSON, exit status, notes.
+
+        Releases the GIL.
+        """
 
 class Recording:
     """What to record of which program."""

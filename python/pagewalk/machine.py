@@ -104,7 +104,7 @@ class Machine:
         recording: "Recording",
         check: bool = False,
         progress: Progress | None = None,
-    ) -> tuple[Results, int]:
+    ) -> tuple[Results, int, list[str]]:
         """Runs a program and simulates it meanwhile; nothing is stored.
 
         Args:
@@ -113,17 +113,15 @@ class Machine:
             progress: As for `run`.
 
         Returns:
-            The results, and the program's exit status: 128 plus the signal if one ended it.
+            The results; the program's exit status, 128 plus the signal if one ended it; what could
+            not be recorded and why.
 
         Raises:
             Error: The program cannot be recorded.
             WorkError: The recording or the run failed later.
         """
-        from pagewalk.recording import signals_to_program
-
-        with signals_to_program():
-            results, status = self._native.run_live(recording.native(), check, progress)
-        return Results(_named(results, recording.name)), status
+        results, status, notes = self._native.run_live(recording.native(), check, progress)
+        return Results(_named(results, recording.name)), status, notes
 
 
 def _named(document: str, name: str) -> dict[str, Any]:

@@ -2,10 +2,7 @@
 
 import json
 import os
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +61,9 @@ class Recording:
     ) -> dict[str, Any]:
         """Runs the program under QEMU and writes its trace.
 
+        An interrupt from the terminal is meanwhile the program's own affair: it ends or does
+        not, as it likes, and its trace is finished in any case.
+
         Args:
             output: The trace to write; children are recorded into files beside it.
             force: Whether `output` may replace a file.
@@ -77,25 +77,6 @@ class Recording:
             Error: The program or its recorder cannot be started.
             WorkError: The trace cannot be written.
         """
-        with signals_to_program():
-            outcome = _native.record(self.native(), os.fspath(output), force, progress)
+        outcome = _native.record(self.native(), os.fspath(output), force, progress)
         result: dict[str, Any] = json.loads(outcome)
         return result
-
-
-@contextmanager
-def signals_to_program() -> Iterator[None]:
-    """While a program runs, an interrupt from the terminal is its own affair.
-
-    The terminal sends it to both. The program ends or does not, as it likes, and its trace or
-    its results are finished in any case.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    # A handler and not SIG_IGN, which the program would inherit.
-    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from pagewalk import text
+from pagewalk.report import values
 
 REGIONS_SHOWN = 12
 
@@ -45,6 +46,13 @@ def trace_summary(name: str, info: dict[str, Any]) -> str:
         parts.append(
             "Events: " + ", ".join(f"{text.count(n)} {name}" for name, n in events.items())
         )
+    missing = info["missing"]
+    if missing["accesses"] or missing["instructions"]:
+        parts.append(
+            f"Not in the trace: {text.plural(missing['accesses'], 'access', 'accesses')}, "
+            f"{text.plural(missing['instructions'], 'instruction')}"
+        )
+    parts += [f"Warning: {warning}" for warning in info["warnings"]]
     parts += [f"Note: {note}" for note in info["header"]["notes"]]
     return "\n\n".join(parts)
 
@@ -75,6 +83,9 @@ def _trace_kinds(info: dict[str, Any]) -> str:
         )
         for kind, number in info["accesses"].items()
     ]
+    total = sum(info["accesses"].values())
+    pages, lines = info["pages"]["total"], info["lines"]["total"]
+    rows.append(("all", text.count(total), text.count(pages), text.count(lines)))
     return text.table(("Kinds", "accesses", "pages of 4K", "lines of 64 B"), rows)
 
 
@@ -114,9 +125,9 @@ def _tlbs(data: dict[str, Any], accesses: int) -> str:
 def _walks(data: dict[str, Any]) -> str:
     walks = data["walks"]
     lines = [
-        f"Walks: {text.count(walks['walks'])} ({text.count(walks['cold'])} cold), "
-        f"{text.plural(walks['references'], 'reference')}, "
-        f"{text.ratio(walks['references'] / walks['walks'])} each"
+        f"Walks: {text.count(walks['walks'])}, of them {text.count(walks['cold'])} to the first "
+        f"touch of a page; {text.plural(walks['references'], 'reference')}, "
+        f"{values.per_walk(data).text} each where the page is mapped"
     ]
     places = [cache["name"] for cache in data["caches"]] + ["memory"]
     places = [p for p in places if any(level["served"].get(p) for level in walks["by_level"])]

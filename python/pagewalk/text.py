@@ -40,7 +40,7 @@ def ratio(value: float) -> str:
         return "0"
     if abs(value) < 0.001:
         return "<0.001"
-    return _three_digits(value)
+    return _three_digits(value) if abs(value) >= 1 else f"{value:#.2g}"
 
 
 def address(value: int) -> str:
@@ -78,5 +78,5 @@ def shorten(text: str, width: int) -> str:
 
 
 def _three_digits(value: float) -> str:
-    whole = len(f"{abs(value):.0f}")
-    return f"{value:.{max(0, 3 - whole)}f}"
+    decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{decimals}f}"

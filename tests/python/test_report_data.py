@@ -66,6 +66,18 @@ def test_the_timeline_keeps_every_miss() -> None:
     assert figure.rows[-1]["end"] == sum(document["accesses"].values())
 
 
+def test_time_counts_the_accesses_that_the_machine_leaves_out() -> None:
+    document = sample.document()
+    document["accesses"]["fetch"] = 0
+    bins = document["timeline"]["bin_accesses"] * sample.BINS
+    run = data.run(document)
+    assert run.timeline is not None and run.map is not None
+    assert run.timeline.rows[-1]["end"] == bins
+    assert max(row["end"] for row in run.map.rows) == bins
+    total = sum((r["again"] + r["cold"]) * (r["end"] - r["start"]) for r in run.timeline.rows)
+    assert total / 1000 == pytest.approx(sum(document["timeline"]["misses"]))
+
+
 def test_a_long_timeline_is_merged_into_few_bins() -> None:
     document = sample.document()
     line = document["timeline"]

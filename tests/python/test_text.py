@@ -13,6 +13,9 @@ from pagewalk import text
         (1_830_000_000, "1.83 G"),
         (2.5e12, "2.50 T"),
         (3.14159, "3.14"),
+        (9_990_000, "9.99 M"),
+        (9_996_000, "10.0 M"),
+        (99_960_000, "100 M"),
     ],
 )
 def test_count(value: float, shown: str) -> None:
@@ -43,7 +46,14 @@ def test_percent(value: float, shown: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(0, "0"), (0.0001, "<0.001"), (0.0123, "0.01"), (3.11, "3.11"), (87.6, "87.6")],
+    [
+        (0, "0"),
+        (0.0001, "<0.001"),
+        (0.0123, "0.012"),
+        (0.5, "0.50"),
+        (3.11, "3.11"),
+        (87.6, "87.6"),
+    ],
 )
 def test_ratio(value: float, shown: str) -> None:
     assert text.ratio(value) == shown

@@ -1,1 +1,53 @@
-//! Python bindings.
+//! Python bindings: the module `pagewalk._native`.
+//!
+//! ```text
+//!   python/pagewalk/*.py --> _native --> trace, machine, capture
+//!        JSON text, columns as bytes  <--
+//! ```
+//!
+//! Thin on purpose. Documents cross the border as JSON, columns of accesses as bytes that
+//! pyarrow uses in place, errors as one exception. Whatever takes long runs without the
+//! interpreter's lock and looks for signals now and then.
+
+mod batches;
+mod error;
+mod live;
+mod machines;
+mod open;
+mod progress;
+mod stored;
+
+use pyo3::prelude::*;
+
+/// The native half of `pagewalk`.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::batches::{Batches, trace_batches};
+    #[pymodule_export]
+    use crate::error::{Error, WorkError};
+    #[pymodule_export]
+    use crate::live::{Recording, record};
+    #[pymodule_export]
+    use crate::machines::{Machine, builtin_machines};
+    #[pymodule_export]
+    use crate::stored::{generate, trace_header, trace_info};
+
+    use pyo3::prelude::*;
+
+    /// The version of Pagewalk.
+    #[pyfunction]
+    fn version() -> &'static str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // A panic becomes Python's PanicException, which the command reports in one line;
+        // its own text would only come before that.
+        if std::env::var_os("PAGEWALK_TRACEBACK").is_none() {
+            std::panic::set_hook(Box::new(|_| {}));
+        }
+        Ok(())
+    }
+}

@@ -1,9 +1,93 @@
 """`pagewalk generate`: write a synthetic trace."""
 
 import argparse
+import json
 from typing import Any
+
+from pagewalk import _native, text
+from pagewalk.commands import arguments
+from pagewalk.progress import ProgressLine
+
+Option = tuple[str, str, str]
+"""A parameter of a generator: name, what its value is, and help."""
+
+_SIZE: Option = ("size", "BYTES", "bytes of the region (default: 1G)")
+_STORES: Option = ("stores", "SHARE", "share of accesses that are stores (default: 0.3)")
+
+PATTERNS: dict[str, tuple[str, list[Option]]] = {
+    "uniform": ("any word of a region", [_SIZE, _STORES]),
+    "zipf": (
+        "few of a region's lines most of the time",
+        [_SIZE, ("exponent", "X", "how unequal they are, 0 to 10 (default: 1)"), _STORES],
+    ),
+    "strided": (
+        "through a region in equal steps, again and again",
+        [_SIZE, ("stride", "BYTES", "bytes of a step (default: 64B)"), _STORES],
+    ),
+    "chase": (
+        "along a list whose nodes lie in random order",
+        [_SIZE, ("node", "BYTES", "bytes of a node (default: 64B)")],
+    ),
+    "join": (
+        "the hash join of Barr 2010, section 4.5.3",
+        [
+            ("table", "BYTES", "bytes of each table and of the result (default: 1G)"),
+            ("entry", "BYTES", "bytes of an entry of a table (default: 16B)"),
+            ("fill", "SHARE", "share of the hash table's buckets that are taken (default: 0.5)"),
+        ],
+    ),
+}
+
+COMMON: list[Option] = [
+    ("accesses", "N", "how many accesses (default: 10M)"),
+    ("seed", "N", "what decides about everything random (default: 1)"),
+    ("instructions", "N", "instructions that each access stands for (default: 3)"),
+]
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
     """Adds the command."""
-    commands.add_parser("generate")
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "generate",
+        help="write a synthetic trace",
+        description="Write a synthetic trace; the same parameters give the same trace everywhere. "
+        "`pagewalk run generate:PATTERN,KEY=VALUE,...` runs one without storing it.",
+        epilog="example:\n  pagewalk generate join --table 16G --accesses 50M -o join.pwt",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    patterns = parser.add_subparsers(title="patterns", metavar="PATTERN", required=True)
+    for name, (what, options) in PATTERNS.items():
+        pattern = patterns.add_parser(name, help=what, description=f"Accesses {what}.")
+        for option, metavar, text_ in [*options, *COMMON]:
+            pattern.add_argument(f"--{option}", metavar=metavar, help=text_)
+        pattern.add_argument(
+            "-o", "--output", metavar="FILE", help=f"the trace to write (default: {name}.pwt)"
+        )
+        arguments.add_json(pattern, "what was written")
+        arguments.add_force(pattern)
+        pattern.set_defaults(run=run, pattern=name)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the trace and says what was written."""
+    arguments.no_program(options)
+    output = options.output or f"{options.pattern}.pwt"
+    for path in (output, options.json):
+        arguments.check_output(path, options.force)
+    with ProgressLine(f"generating {options.pattern}") as progress:
+        summary = _native.generate(specification(options), output, options.force, progress)
+    made: dict[str, Any] = json.loads(summary)
+    if options.json is not None:
+        arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)
+    if options.json != "-":
+        accesses = text.plural(made["accesses"], "access", "accesses")
+        print(f"{made['path']}: {accesses} in {text.size(made['bytes'])}")
+    return 0
+
+
+def specification(options: argparse.Namespace) -> str:
+    """The parameters that were given, as `generate:join,table=16G`."""
+    names = [name for name, _, _ in [*PATTERNS[options.pattern][1], *COMMON]]
+    given = {name: getattr(options, name) for name in names}
+    parts = [f"{name}={value}" for name, value in given.items() if value is not None]
+    return ",".join([f"generate:{options.pattern}", *parts])

@@ -120,5 +120,7 @@ def _live(machines: list[Machine], options: argparse.Namespace) -> tuple[list[Re
     command = arguments.program(options)
     with ProgressLine(f"{command[0]} on {machines[0].name}") as progress:
         recording = arguments.recording(options, command)
-        results, status = machines[0].run_live(recording, options.check, progress)
+        results, status, notes = machines[0].run_live(recording, options.check, progress)
+    for note in notes:
+        print(f"pagewalk: note: {note}", file=sys.stderr)
     return [results], status

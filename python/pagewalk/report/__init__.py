@@ -8,7 +8,6 @@ r"""The report: results to plain data, plain data to charts and one offline HTML
 
 from collections.abc import Sequence
 
-from pagewalk.report import data, page
 from pagewalk.results import Results
 
 
@@ -18,4 +17,7 @@ def render(results: Sequence[Results]) -> str:
     The results documents themselves are in the page, as JSON in the script element
     `results`: an array in the order of the runs.
     """
+    # The charting libraries take longer to load than a short run takes.
+    from pagewalk.report import data, page
+
     return page.render(data.report([result.data for result in results]))

@@ -19,6 +19,10 @@ _ACCESSES = (
     .scale(nice=False)
 )
 
+NEAR_PLACES = ("l1d", "l2", "l3")
+PLACES = {*NEAR_PLACES, "memory"}
+"""What usually serves a walk reference: each has the same colour in every report."""
+
 
 def charts(run: Run) -> dict[str, Chart]:
     """The charts of one run for which it has data: `timeline`, `map`, `serving`."""
@@ -120,16 +124,22 @@ def miss_map(figure: Figure) -> Chart:
     label = f"{names!r}[indexof({places!r}, datum.value)]" if names else "''"
     most = max(row["misses"] for row in figure.rows)
     top = max(figure.edges)
+    # Both layers have the axis, or the second one's own would be merged into it.
+    axis = alt.Axis(
+        values=places,
+        labelExpr=label,
+        labelLimit=110,
+        labelOverlap=False,
+        grid=False,
+        ticks=False,
+    )
     cells = (
         alt.Chart(_data(figure.rows))
         .mark_rect(x2Offset=1, y2Offset=-1)
         .encode(
             x=_ACCESSES,
             x2="end:Q",
-            y=alt.Y("low:Q")
-            .title(None)
-            .scale(domain=[0, top], nice=False)
-            .axis(values=places, labelExpr=label, labelLimit=110, grid=False, ticks=False),
+            y=alt.Y("low:Q").title(None).scale(domain=[0, top], nice=False).axis(axis),
             y2="high:Q",
             color=alt.Color("misses:Q")
             .scale(type="log", domain=[1, max(most, 2)])
@@ -146,7 +156,7 @@ def miss_map(figure: Figure) -> Chart:
     edges = (
         alt.Chart(_data([{"edge": edge} for edge in figure.edges[:-1]]))
         .mark_rule(style="edge")
-        .encode(y="edge:Q")
+        .encode(y=alt.Y("edge:Q").axis(axis))
     )
     return _sized(alt.layer(cells, edges) if len(figure.edges) > 1 else cells, 360)
 
@@ -162,9 +172,9 @@ def serving(figure: Figure) -> Chart:
             x=alt.X("per_walk:Q").title("references a walk").axis(tickCount=5),
             y=alt.Y("level:N").title(None).sort(levels).axis(ticks=False, domain=False),
             color=alt.Color("place:O")
-            .scale(domain=places)
+            .scale(domain=[*NEAR_PLACES, "memory"] if set(places) <= PLACES else places)
             .title("served by")
-            .legend(orient="top", direction="horizontal"),
+            .legend(orient="top", direction="horizontal", values=places),
             order=alt.Order("order:Q"),
             tooltip=[
                 alt.Tooltip("level:N"),

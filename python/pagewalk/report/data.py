@@ -22,15 +22,17 @@ def report(documents: Sequence[dict[str, Any]]) -> Report:
     first = documents[0]
     trace = first["trace"]
     name = trace.get("name", "trace")
-    accesses = values.accesses(first)
+    # A machine may leave accesses out: the one that ran the most tells of the trace.
+    whole = max(documents, key=values.accesses)
+    accesses = values.accesses(whole)
     machines = " and ".join(document["machine"]["name"] for document in documents)
     runs = [run(document, index) for index, document in enumerate(documents)]
     return Report(
         title=f"{name} on {machines}",
         subtitle=(
             f"{text.plural(accesses, 'access', 'accesses')} in "
-            f"{text.plural(first['instructions'], 'instruction')} of "
-            f"{text.plural(first['threads'], 'thread')}"
+            f"{text.plural(whole['instructions'], 'instruction')} of "
+            f"{text.plural(whole['threads'], 'thread')}"
         ),
         facts=_trace_facts(trace),
         notes=list(trace["notes"]),
@@ -76,7 +78,7 @@ def _headline(document: Mapping[str, Any]) -> str:
     parts = [f"One access in {text.count(round(accesses / missed))} misses every TLB"]
     walks = document["walks"]
     if walks["references"]:
-        parts.append(f"a walk makes {text.ratio(walks['references'] / walks['walks'])} references")
+        parts.append(f"a walk makes {values.per_walk(document).text} references")
     busiest = max(document["regions"], key=lambda region: region["misses"], default=None)
     if busiest and busiest["misses"]:
         total = sum(region["misses"] for region in document["regions"])
@@ -115,8 +117,8 @@ def _cards(document: Mapping[str, Any]) -> list[Card]:
             Card(
                 "Walk references",
                 values.count(document, "/walks/references"),
-                f"{text.ratio(walks['references'] / walks['walks'])} a walk, "
-                f"{text.count(walks['walks'])} walks",
+                f"{text.count(walks['walks'])} walks, "
+                f"{values.per_walk(document).text} each where the page is mapped",
             )
         )
     cards.append(

@@ -14,17 +14,15 @@ TABLE_ROWS_MAX = 48
 def timeline(document: Mapping[str, Any]) -> Figure | None:
     """Misses in 1000 accesses over time: of the first level, and of all, first touches apart."""
     line = document["timeline"]
-    accesses = values.accesses(document)
     bins = len(line["misses"])
-    if not bins or not accesses:
+    if not bins or not values.accesses(document):
         return None
+    length = values.length(document)
     merged = -(-bins // TIMELINE_BINS_MAX)
     rows = []
     for first in range(0, bins, merged):
         start = first * line["bin_accesses"]
-        end = min((first + merged) * line["bin_accesses"], accesses)
-        if end <= start:
-            continue
+        end = min((first + merged) * line["bin_accesses"], length)
         window = slice(first, first + merged)
         thousands = (end - start) / 1000
         misses, cold = sum(line["misses"][window]), sum(line["cold_misses"][window])
@@ -37,12 +35,10 @@ def timeline(document: Mapping[str, Any]) -> Figure | None:
                 "cold": cold / thousands,
             }
         )
-    if not rows:
-        return None
     total, cold = sum(line["misses"]), sum(line["cold_misses"])
     peak = max(rows, key=lambda row: row["again"] + row["cold"])
     sentence = (
-        f"On average {text.ratio(1000 * total / accesses)} accesses in 1000 miss every TLB, "
+        f"On average {text.ratio(1000 * total / length)} accesses in 1000 miss every TLB, "
         f"{text.percent(cold / total) if total else '0 %'} of them on the first touch of a page; "
         f"at most {text.ratio(peak['again'] + peak['cold'])} in 1000, from access "
         f"{text.count(peak['start'])} on."

@@ -42,9 +42,9 @@ def miss_map(document: Mapping[str, Any]) -> Figure | None:
     is never lower than a label.
     """
     grid = document["map"]
-    accesses = values.accesses(document)
-    if not grid["cells"] or not accesses:
+    if not grid["cells"] or not values.accesses(document):
         return None
+    length = values.length(document)
     bands, left_out = _bands(document)
     places: dict[int, tuple[float, float]] = {}
     axis: list[tuple[float, str]] = []
@@ -76,7 +76,7 @@ def miss_map(document: Mapping[str, Any]) -> Figure | None:
     rows = [
         {
             "start": column * columns * grid["bin_accesses"],
-            "end": min((column + 1) * columns * grid["bin_accesses"], accesses),
+            "end": min((column + 1) * columns * grid["bin_accesses"], length),
             "low": low,
             "high": high,
             "misses": misses,

@@ -121,7 +121,7 @@ def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
         return values.ratio(1000 * values.missing_all(document), values.accesses(document))
 
     def references(document: Mapping[str, Any]) -> Cell:
-        return values.ratio(document["walks"]["references"], document["walks"]["walks"])
+        return values.per_walk(document)
 
     def from_memory(document: Mapping[str, Any]) -> Cell:
         levels = document["walks"]["by_level"]
@@ -138,7 +138,7 @@ def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
         row("Misses of every TLB in 1000 accesses", missed),
         row("Walks", lambda document: values.count(document, "/walks/walks")),
         row("Walk references", lambda document: values.count(document, "/walks/references")),
-        row("References a walk", references),
+        row("References a walk of a mapped page", references),
         row("Walk references served by memory", from_memory),
         row(
             "Cycles of translation an access, at most",

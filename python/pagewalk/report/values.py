@@ -42,6 +42,25 @@ def accesses(document: Mapping[str, Any]) -> int:
     return sum(document["accesses"].values())
 
 
+def per_walk(document: Mapping[str, Any]) -> Value:
+    """References of a walk of a mapped page; of any walk where all ended in a first touch."""
+    walks = document["walks"]
+    if walks["walks"] > walks["cold"]:
+        references = walks["references"] - walks["cold_references"]
+        return ratio(references, walks["walks"] - walks["cold"])
+    return ratio(walks["references"], walks["walks"])
+
+
+def length(document: Mapping[str, Any]) -> int:
+    """Accesses of the trace, those among them that the machine leaves out.
+
+    Bins of time count all; where the machine left some out, the last bin may be cut short.
+    """
+    bins = len(document["timeline"]["misses"])
+    ran, bin_accesses = accesses(document), document["timeline"]["bin_accesses"]
+    return ran if bins <= -(-ran // bin_accesses) else bins * bin_accesses
+
+
 def missing_all(document: Mapping[str, Any]) -> int:
     """Lookups that missed every TLB."""
     last = max((tlb["level"] for tlb in document["tlbs"]), default=1)

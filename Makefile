@@ -1,0 +1,81 @@
+# `make help` lists what there is to make. Everything is safe to run again.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+PLUGINS := python/pagewalk/plugins
+# The plugin interfaces of QEMU that the recorder is built for: 6.0 to 8.2, and 9.2 on.
+PLUGIN_APIS := v1 v4
+BENCH := $(TARGET)/bench
+DEMO_MACHINES := opteron-2008 epyc-9005
+
+.PHONY: help build demo test bench lint format clean tools
+
+help: ## say what there is to make
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+build: $(VENV)/installed ## build everything into .venv: the package, the command, the recorder
+	mkdir -p $(PLUGINS)
+	@for api in $(PLUGIN_APIS); do \
+	    cargo build --release -p recorder --no-default-features --features api-$$api; \
+	    install -s -m 644 $(TARGET)/release/librecorder.so $(PLUGINS)/pagewalk-recorder-$$api.so; \
+	done
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
+
+demo: build ## record a real program, run it on two machines, leave demo/report.html
+	.ci/needs qemu-x86_64=qemu-user sqlite3=sqlite3
+	mkdir -p demo
+	$(BIN)/pagewalk record --force -o demo/sqlite3.pwt -- sqlite3 :memory: '.read workloads/join.sql'
+	$(BIN)/pagewalk run demo/sqlite3.pwt $(addprefix --machine ,$(DEMO_MACHINES)) \
+	    --force --html demo/report.html --json demo/results.json
+	@echo
+	@echo "The report: $(abspath demo/report.html)"
+
+test: tools build ## run all tests: Rust, Python, and the report in a browser
+	cargo test --workspace --quiet
+	cargo build --release -p bench
+	BENCH=$(abspath $(TARGET))/release/bench $(BIN)/pytest
+
+bench: tools build ## measure the speed of decoding and of runs, on traces recorded here
+	cargo build --release -p bench
+	mkdir -p $(BENCH)
+	test -f $(BENCH)/sqlite3.pwt || $(BIN)/pagewalk record -o $(BENCH)/sqlite3.pwt -- \
+	    sqlite3 :memory: '.read workloads/join.sql' >/dev/null
+	# The same sources over and over: farther apart than gzip looks back.
+	test -f $(BENCH)/text || for i in {1..8}; do cat crates/*/src/*.rs; done | head -c 4M >$(BENCH)/text
+	test -f $(BENCH)/gzip.pwt || $(BIN)/pagewalk record -o $(BENCH)/gzip.pwt -- \
+	    gzip -9 -c $(BENCH)/text >/dev/null
+	$(TARGET)/release/bench $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt
+
+lint: build ## formatting, lints and types, of Rust and Python
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: $(VENV)/installed ## format all sources
+	cargo fmt --all
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix --quiet
+
+clean: ## remove what was built
+	rm -rf $(VENV) demo dist .pytest_cache .mypy_cache .ruff_cache $(PLUGINS)/*.so
+	rm -f python/pagewalk/_native*.so
+	find python tests -name __pycache__ -prune -exec rm -rf {} +
+	cargo clean --quiet
+
+tools:
+	.ci/needs qemu-x86_64=qemu-user qemu-aarch64=qemu-user gcc=gcc chromium=chromium sqlite3=sqlite3
+
+$(VENV)/installed: pyproject.toml
+	.ci/needs gcc=gcc
+	test -x $(BIN)/python || python3 -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --group dev
+	touch $@

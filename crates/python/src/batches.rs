@@ -1,0 +1,118 @@
+//! Accesses as columns.
+
+use std::sync::Mutex;
+
+use pyo3::{prelude::*, types::PyBytes};
+use trace::Batch;
+
+use crate::{
+    error::{failed, refused},
+    open::{Opened, open},
+};
+
+/// Rows and the columns addr, size, kind, thread, instructions, paddr in native byte order.
+type Columns<'py> = (
+    usize,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Bound<'py, PyBytes>,
+    Option<Bound<'py, PyBytes>>,
+);
+
+/// The accesses of a trace in order, as columns.
+#[pyclass(frozen, module = "pagewalk._native")]
+pub(crate) struct Batches {
+    state: Mutex<State>,
+    /// Whether physical addresses are known, as far as the first batch tells.
+    #[pyo3(get)]
+    has_paddr: bool,
+}
+
+struct State {
+    source: Opened,
+    batch: Batch,
+    /// Whether `batch` holds rows that have not been handed out yet.
+    waiting: bool,
+}
+
+impl State {
+    /// Makes `batch` the next one that has rows; `false` at the end.
+    fn advance(&mut self) -> Result<bool, trace::Error> {
+        if std::mem::take(&mut self.waiting) {
+            return Ok(true);
+        }
+        while self.source.next(&mut self.batch)? {
+            if !self.batch.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Opens a trace for reading as columns.
+#[pyfunction]
+pub(crate) fn trace_batches(py: Python<'_>, trace: &str) -> PyResult<Batches> {
+    let source = open(trace).map_err(refused)?;
+    let mut state = State { source, batch: Batch::default(), waiting: false };
+    let more = py.detach(|| state.advance()).map_err(failed)?;
+    state.waiting = more;
+    let has_paddr = !state.batch.paddr.is_empty();
+    Ok(Batches { state: Mutex::new(state), has_paddr })
+}
+
+#[pymethods]
+impl Batches {
+    /// The next accesses, or `None` at the end.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Columns<'py>>> {
+        let lock = || self.state.lock().unwrap_or_else(|poison| poison.into_inner());
+        // The batch leaves its place meanwhile: the lock must not be held while waiting for
+        // the interpreter's.
+        let batch = py.detach(|| {
+            let mut state = lock();
+            state.advance().map(|more| more.then(|| std::mem::take(&mut state.batch)))
+        });
+        let Some(batch) = batch.map_err(failed)? else { return Ok(None) };
+        let columns = columns(py, &batch)?;
+        py.detach(|| lock().batch = batch);
+        Ok(Some(columns))
+    }
+}
+
+fn columns<'py>(py: Python<'py>, batch: &Batch) -> PyResult<Columns<'py>> {
+    let rows = batch.len();
+    let metas = &batch.meta;
+    let size = fill(py, rows, |row| (metas[row].size() as u16).to_ne_bytes())?;
+    let kind = fill(py, rows, |row| [metas[row].kind() as u8])?;
+    let instructions = fill(py, rows, |row| (metas[row].instructions() as u16).to_ne_bytes())?;
+    let addr = fill(py, rows, |row| batch.addr[row].to_ne_bytes())?;
+    let mut segments = batch.segments.iter().peekable();
+    let mut current = 0;
+    let thread = fill(py, rows, |row| {
+        while let Some(segment) = segments.next_if(|segment| segment.start as usize <= row) {
+            current = segment.thread;
+        }
+        current.to_ne_bytes()
+    })?;
+    let paddr = match batch.paddr.len() {
+        0 => None,
+        _ => Some(fill(py, rows, |row| batch.paddr[row].to_ne_bytes())?),
+    };
+    Ok((rows, addr, size, kind, thread, instructions, paddr))
+}
+
+/// A column of `rows` values of `N` bytes, written where Python keeps it.
+fn fill<'py, const N: usize>(
+    py: Python<'py>,
+    rows: usize,
+    mut value: impl FnMut(usize) -> [u8; N],
+) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, rows * N, |bytes| {
+        for (row, slot) in bytes.chunks_exact_mut(N).enumerate() {
+            slot.copy_from_slice(&value(row));
+        }
+        Ok(())
+    })
+}

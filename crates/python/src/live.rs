@@ -1,0 +1,132 @@
+//! Programs: recorded into traces, or simulated while they run.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use capture::{Options, Outcome};
+use pyo3::prelude::*;
+use serde_json::{Value, json};
+use trace::Filter;
+
+use crate::{
+    error::{failed, refused},
+    progress::Progress,
+};
+
+/// What to record of which program, and the plugins to try, the likeliest first.
+#[pyclass(frozen, module = "pagewalk._native")]
+pub(crate) struct Recording {
+    options: Options,
+    plugins: Vec<PathBuf>,
+}
+
+#[pymethods]
+impl Recording {
+    #[new]
+    #[pyo3(signature = (command, *, plugins, skip, max_accesses, fetches, filter))]
+    fn new(
+        command: Vec<OsString>,
+        plugins: Vec<PathBuf>,
+        skip: u64,
+        max_accesses: Option<u64>,
+        fetches: bool,
+        filter: &str,
+    ) -> PyResult<Recording> {
+        let filter = match filter {
+            "none" => Filter::None,
+            "page16" => Filter::Page16,
+            other => {
+                return Err(refused(format!(
+                    "there is no filter `{other}`: choose none or page16"
+                )));
+            }
+        };
+        let options = Options {
+            skip_accesses: skip,
+            accesses_max: max_accesses,
+            fetches,
+            filter,
+            ..Options::new(command)
+        };
+        Ok(Recording { options, plugins })
+    }
+}
+
+impl Recording {
+    /// Does `start` with one plugin after the other until QEMU takes it.
+    ///
+    /// A QEMU refuses a plugin for another version of its interface before it runs anything.
+    pub(crate) fn start<T>(
+        &self,
+        mut start: impl FnMut(&Options) -> Result<T, capture::Error>,
+    ) -> Result<T, capture::Error> {
+        let mut options = self.options.clone();
+        if std::env::var_os("PAGEWALK_PLUGIN").is_some() {
+            return start(&options);
+        }
+        let mut last = None;
+        for plugin in &self.plugins {
+            options.plugin = Some(plugin.clone());
+            match start(&options) {
+                Err(error @ capture::Error::PluginRefused { .. }) => last = Some(error),
+                other => return other,
+            }
+        }
+        match last {
+            Some(error) => Err(error),
+            None => start(&options),
+        }
+    }
+}
+
+/// Records a program and its children into `output` and files beside it; the outcome as JSON.
+#[pyfunction]
+#[pyo3(signature = (recording, output, force, progress))]
+pub(crate) fn record(
+    py: Python<'_>,
+    recording: &Recording,
+    output: &str,
+    force: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let writer = trace::Options { overwrite: force, ..trace::Options::default() };
+    py.detach(|| {
+        let mut progress = Progress::new(progress);
+        let outcome = recording.start(|options| {
+            capture::record(options, Path::new(output), &writer, &mut |at| {
+                progress.report(at.accesses, None);
+            })
+        });
+        outcome.map(|outcome| describe(&outcome).to_string()).map_err(sorted)
+    })
+}
+
+/// The exception for `error`: whether the request or the work was at fault.
+pub(crate) fn sorted(error: capture::Error) -> PyErr {
+    use capture::Error::{Garbled, System, Trace};
+    match error {
+        Garbled { .. } | System { .. } | Trace { .. } => failed(error),
+        _ => refused(error),
+    }
+}
+
+fn describe(outcome: &Outcome) -> Value {
+    let traces: Vec<Value> = outcome
+        .traces
+        .iter()
+        .map(|recorded| {
+            json!({
+                "path": recorded.summary.path.to_string_lossy(),
+                "command": recorded.command,
+                "process": recorded.pid,
+                "accesses": recorded.summary.accesses,
+                "instructions": recorded.summary.instructions,
+                "bytes": recorded.summary.bytes,
+                "digest": recorded.summary.digest,
+            })
+        })
+        .collect();
+    json!({ "exit_status": outcome.status, "traces": traces, "notes": outcome.notes })
+}

@@ -1,0 +1,95 @@
+//! Machines and their runs.
+
+use machine::RunOptions;
+use pyo3::prelude::*;
+use trace::Source;
+
+use crate::{
+    error::{failed, refused},
+    live::{Recording, sorted},
+    open::open,
+    progress::Progress,
+};
+
+/// A machine that has been read and checked.
+#[pyclass(frozen, module = "pagewalk._native")]
+pub(crate) struct Machine {
+    machine: machine::Machine,
+}
+
+/// Name and file of every machine that comes with Pagewalk.
+#[pyfunction]
+pub(crate) fn builtin_machines() -> Vec<(&'static str, &'static str)> {
+    machine::BUILTIN.iter().map(|builtin| (builtin.name, builtin.text)).collect()
+}
+
+#[pymethods]
+impl Machine {
+    #[new]
+    fn new(name_or_path: &str, settings: Vec<String>) -> PyResult<Machine> {
+        let machine = machine::Machine::load(name_or_path, &settings).map_err(refused)?;
+        Ok(Machine { machine })
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        self.machine.name()
+    }
+
+    #[getter]
+    fn digest(&self) -> &str {
+        self.machine.digest()
+    }
+
+    /// The description after the settings, as JSON.
+    fn description(&self) -> PyResult<String> {
+        serde_json::to_string(self.machine.description()).map_err(failed)
+    }
+
+    /// Runs a trace; the results as JSON.
+    #[pyo3(signature = (trace, check, progress))]
+    fn run(
+        &self,
+        py: Python<'_>,
+        trace: &str,
+        check: bool,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let mut source = open(trace).map_err(refused)?;
+        py.detach(|| self.run_source(&mut *source, check, progress))
+    }
+
+    /// Runs a program while it is recorded; results as JSON, exit status, notes.
+    #[pyo3(signature = (recording, check, progress))]
+    fn run_live(
+        &self,
+        py: Python<'_>,
+        recording: &Recording,
+        check: bool,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<(String, i32, Vec<String>)> {
+        py.detach(|| {
+            let mut live = recording.start(capture::Live::start).map_err(sorted)?;
+            let results = self.run_source(&mut live, check, progress)?;
+            let notes = live.notes().to_vec();
+            Ok((results, live.finish(), notes))
+        })
+    }
+}
+
+impl Machine {
+    fn run_source(
+        &self,
+        source: &mut dyn Source,
+        check: bool,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let mut progress = Progress::new(progress);
+        let mut report = |at: machine::Progress| progress.report(at.accesses, at.total);
+        let options = RunOptions { check, progress: &mut report };
+        match self.machine.run(source, options) {
+            Ok(results) => serde_json::to_string(&results).map_err(failed),
+            Err(error) => Err(progress.error_or(|| failed(error))),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+"""The report in a real browser: offline, silent, right, at every width, without a mouse."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from pagewalk import Machine
+from pagewalk.report import render
+
+pytestmark = pytest.mark.browser
+
+LOOKS: list[tuple[int, Literal["light", "dark"]]] = [
+    (360, "light"),
+    (360, "dark"),
+    (1280, "light"),
+    (1280, "dark"),
+]
+
+
+@contextmanager
+def opened(
+    browser: Browser, path: Path, width: int = 1280, shade: Literal["light", "dark"] = "light"
+) -> Iterator[Page]:
+    """The report with its charts drawn; fails on a console message, an error or a request."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=shade, offline=True
+    )
+    page = context.new_page()
+    said: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-drawn]")
+    yield page
+    assert said == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    context.close()
+
+
+@pytest.mark.parametrize(("width", "shade"), LOOKS)
+def test_it_loads_without_a_word_and_fits(
+    browser: Browser, two_machines: Path, width: int, shade: Literal["light", "dark"]
+) -> None:
+    with opened(browser, two_machines, width, shade) as page:
+        assert page.evaluate("document.documentElement.dataset.drawn") == shade
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        charts = page.locator(".chart")
+        assert charts.count() == 1 + 2 * 4
+        for index in range(charts.count()):
+            box = charts.nth(index).locator("canvas").bounding_box()
+            assert box is not None and box["height"] > 60
+            assert 200 < box["width"] <= width
+
+
+def test_charts_follow_the_reader_from_light_to_dark(browser: Browser, one_machine: Path) -> None:
+    with opened(browser, one_machine) as page:
+        before = page.locator(".chart canvas").first.screenshot()
+        page.emulate_media(color_scheme="dark")
+        page.wait_for_selector("html[data-drawn=dark]")
+        assert page.locator(".chart canvas").first.screenshot() != before
+        assert page.locator(".chart canvas").count() == 4
+
+
+def at(document: Any, pointer: str) -> Any:
+    for step in pointer.strip("/").split("/"):
+        document = document[int(step)] if isinstance(document, list) else document[step]
+    return document
+
+
+def check_numbers(page: Page, documents: list[dict[str, Any]]) -> int:
+    """Every number with a place in the document is that of the document; returns how many."""
+    assert json.loads(page.locator("#results").text_content() or "") == documents
+    checked = 0
+    for index, document in enumerate(documents):
+        found = page.locator(f"[data-run='{index}'] data[data-at]").evaluate_all(
+            "all => all.map(one => [one.dataset.at, one.value, one.textContent])"
+        )
+        for pointer, value, shown in found:
+            assert float(value) == at(document, pointer), pointer
+            assert shown.strip(), pointer
+            checked += 1
+    return checked
+
+
+def test_it_shows_the_numbers_of_the_document(browser: Browser, two_machines: Path) -> None:
+    with opened(browser, two_machines) as page:
+        documents = json.loads(page.locator("#results").text_content() or "")
+        assert check_numbers(page, documents) > 200
+
+
+def test_it_shows_the_numbers_of_a_real_run(browser: Browser, tmp_path: Path) -> None:
+    results = [
+        Machine(name).run("generate:uniform,size=64M,accesses=300k")
+        for name in ("opteron-2008", "tlb-only")
+    ]
+    path = tmp_path / "report.html"
+    path.write_text(render(results), encoding="utf-8")
+    with opened(browser, path) as page:
+        assert check_numbers(page, [result.data for result in results]) > 40
+
+
+def test_all_of_it_is_reached_by_the_keyboard(browser: Browser, one_machine: Path) -> None:
+    with opened(browser, one_machine, 360) as page:
+        wanted = page.locator(".scroll:visible, .chart, summary, a").count()
+        seen = set()
+        for _ in range(2 * wanted):
+            page.keyboard.press("Tab")
+            seen.add(
+                page.evaluate(
+                    """() => {
+                        const all = [...document.querySelectorAll('*')];
+                        const here = document.activeElement;
+                        return here === document.body ? -1 : all.indexOf(here);
+                    }"""
+                )
+            )
+        assert len(seen - {-1}) == wanted
+        # A table that is wider than the window is moved by the arrow keys.
+        table = page.locator(".scroll").first
+        table.focus()
+        for _ in range(4):
+            page.keyboard.press("ArrowRight")
+        page.wait_for_function("document.querySelector('.scroll').scrollLeft > 0")
+
+
+def test_every_chart_has_words_and_numbers(browser: Browser, one_machine: Path) -> None:
+    with opened(browser, one_machine) as page:
+        charts = page.locator(".chart")
+        for index in range(charts.count()):
+            label = charts.nth(index).get_attribute("aria-label") or ""
+            assert len(label) > 60
+        for summary in page.locator("summary").all():
+            summary.press("Enter")
+        for table in page.locator("figure table").all():
+            assert table.is_visible()
+
+
+def test_headings_descend_one_level_at_a_time(browser: Browser, two_machines: Path) -> None:
+    with opened(browser, two_machines) as page:
+        levels = page.locator("h1, h2, h3, h4").evaluate_all(
+            "all => all.map(one => Number(one.tagName[1]))"
+        )
+        assert levels[0] == 1 and levels.count(1) == 1
+        assert all(b - a <= 1 for a, b in pairwise(levels))
+
+
+def test_text_stands_out_from_its_ground(browser: Browser, one_machine: Path) -> None:
+    for shade in ("light", "dark"):
+        with opened(browser, one_machine, shade=shade) as page:  # type: ignore[arg-type]
+            for selector in ("body", ".lead", ".brand", "thead th", ".cards dt", "figcaption"):
+                assert contrast(page, selector) >= 4.5, (shade, selector)
+
+
+def contrast(page: Page, selector: str) -> float:
+    """The contrast ratio of the first such element's text, by WCAG 2.2."""
+    text, ground = page.evaluate(
+        """selector => [
+            getComputedStyle(document.querySelector(selector)).color,
+            getComputedStyle(document.body).backgroundColor,
+        ].map(color => color.match(/[0-9.]+/g).slice(0, 3).map(Number))""",
+        selector,
+    )
+
+    def luminance(color: list[float]) -> float:
+        linear = [
+            c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4
+            for c in (channel / 255 for channel in color)
+        ]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(text), luminance(ground)))
+    return (high + 0.05) / (low + 0.05)

@@ -1,0 +1,215 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SPEC = "generate:uniform,size=64M,accesses=300k,seed=3"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def test_the_version_comes_quickly(pagewalk) -> None:
+    fastest = 9.0
+    for _ in range(5):
+        start = time.monotonic()
+        done = pagewalk("--version")
+        fastest = min(fastest, time.monotonic() - start)
+    assert done.stdout.startswith("pagewalk 0.")
+    heavy = subprocess.run(
+        [sys.executable, "-c", "import sys, pagewalk.cli; print([m for m in sys.modules"
+         " if m.split('.')[0] in ('pyarrow', 'altair', 'vl_convert', 'jinja2')])"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert heavy.stdout.strip() == "[]"
+    assert fastest < 0.5
+
+
+@pytest.mark.parametrize(
+    "command", ["record", "run", "info", "export", "generate", "machines", "version"]
+)
+def test_every_command_has_help(pagewalk, command: str) -> None:
+    done = pagewalk(command, "--help")
+    assert done.returncode == 0
+    assert f"pagewalk {command}" in done.stdout
+
+
+def test_a_run_prints_a_summary(pagewalk) -> None:
+    done = pagewalk("run", SPEC)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for word in ("300 k accesses", "TLBs", "Walks", "Regions", "Not modelled"):
+        assert word in done.stdout
+
+
+def test_json_goes_to_a_file_or_to_standard_output(pagewalk, tmp_path: Path) -> None:
+    printed = pagewalk("run", SPEC, "--machine", "tlb-only", "--json")
+    stored = pagewalk("run", SPEC, "--machine", "tlb-only", "--json", tmp_path / "r.json")
+    assert stored.returncode == 0, stored.stderr
+    document = json.loads(printed.stdout)
+    assert document == json.loads((tmp_path / "r.json").read_text())
+    assert document["schema"] == 1 and document["trace"]["name"] == SPEC
+    assert "TLBs" in stored.stdout
+
+
+def test_two_machines_make_an_array_and_one_report(pagewalk, tmp_path: Path) -> None:
+    done = pagewalk(
+        "run", SPEC, "-m", "tlb-only", "-m", "opteron-2008",
+        "--json", tmp_path / "r.json", "--html", tmp_path / "r.html",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    documents = json.loads((tmp_path / "r.json").read_text())
+    assert [document["machine"]["name"] for document in documents] == ["tlb-only", "opteron-2008"]
+    assert "Side by side" in (tmp_path / "r.html").read_text()
+    assert names(tmp_path) == ["r.html", "r.json"]
+
+
+def test_settings_reach_the_machine(pagewalk) -> None:
+    done = pagewalk(
+        "run", SPEC, "-m", "tlb-only", "--set", "tlb.l1d.entries=16", "--set", "tlb.l1d.ways=4",
+        "--json", "-",
+    )  # fmt: skip
+    document = json.loads(done.stdout)
+    assert document["machine"]["settings"] == ["tlb.l1d.entries=16", "tlb.l1d.ways=4"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run"], "no trace to run"),
+        (["run", "none.pwt"], "none.pwt"),
+        (["run", SPEC, "-m", "pdp-11"], "pdp-11"),
+        (["run", SPEC, "--set", "tlb.l9.entries=4"], "tlb.l9"),
+        (["run", SPEC, "--skip", "5"], "--skip"),
+        (["run", SPEC, "--html", "-"], "--html"),
+        (["run", SPEC, "--json", "nowhere/r.json"], "no directory"),
+        (["run", SPEC, "--", "ls"], "not both"),
+        (["run", "-m", "tlb-only", "-m", "r4700", "--", "ls"], "one machine"),
+        (["record", "--"], "no program"),
+        (["record"], "no program"),
+        (["info", "none.pwt"], "none.pwt"),
+        (["info", SPEC, "--", "ls"], "runs no program"),
+        (["machines", "pdp-11"], "pdp-11"),
+        (["export", "parquet", "none.pwt", "-o", "x.parquet"], "none.pwt"),
+        (["record", "--skip", "many", "--", "ls"], "many"),
+        (["frobnicate"], "frobnicate"),
+        ([], "COMMAND"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_status_2(
+    pagewalk, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    done = pagewalk(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    last = done.stderr.strip().splitlines()[-1]
+    assert "error: " in last and words in last
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_an_existing_output_is_kept_unless_forced(pagewalk, tmp_path: Path, option: str) -> None:
+    out = tmp_path / "out"
+    out.write_text("old")
+    refused = pagewalk("run", SPEC, "-m", "tlb-only", option, out)
+    assert refused.returncode == 2 and "exists" in refused.stderr
+    assert out.read_text() == "old"
+    assert pagewalk("run", SPEC, "-m", "tlb-only", option, out, "--force").returncode == 0
+    assert out.read_text() != "old"
+
+
+def test_a_full_disk_is_one_line_and_status_1(pagewalk) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pagewalk", "machines"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "No space left" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m pagewalk run {SPEC} --json - | head -c 10"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stdout == '{\n "schema' and done.stderr == ""
+
+
+def test_an_interrupt_ends_a_run_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pagewalk", "run", "generate:uniform,size=1G,accesses=100G",
+         "--html", tmp_path / "r.html"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(1.5)
+    os.kill(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert error.strip() == "pagewalk: error: interrupted"
+    assert names(tmp_path) == []
+
+
+def test_a_mistake_of_ours_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    from pagewalk import cli
+    from pagewalk.commands import machines
+
+    class PanicException(BaseException):
+        pass
+
+    def broken(options: object) -> int:
+        raise PanicException("index out\nof bounds")
+
+    monkeypatch.setattr(machines, "run", broken)
+    monkeypatch.delenv("PAGEWALK_TRACEBACK", raising=False)
+    assert cli.main(["machines"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "this is a bug in pagewalk" in error and "index out of bounds" in error
+
+
+def test_machines_are_listed_and_their_files_printed(pagewalk, tmp_path: Path) -> None:
+    listed = pagewalk("machines")
+    assert listed.returncode == 0 and "opteron-2008" in listed.stdout
+    file = pagewalk("machines", "opteron-2008").stdout
+    mine = tmp_path / "mine.toml"
+    mine.write_text(file)
+    one = json.loads(pagewalk("run", SPEC, "-m", mine, "--json").stdout)
+    other = json.loads(pagewalk("run", SPEC, "-m", "opteron-2008", "--json").stdout)
+    assert one["machine"]["digest"] == other["machine"]["digest"]
+    assert one["tlbs"] == other["tlbs"]
+
+
+def test_generate_writes_a_trace_that_runs_as_if_it_were_not_stored(
+    pagewalk, tmp_path: Path
+) -> None:
+    trace = tmp_path / "join.pwt"
+    made = pagewalk("generate", "join", "--table", "64M", "--accesses", "300k", "-o", trace)
+    assert made.returncode == 0, made.stderr
+    stored = json.loads(pagewalk("run", trace, "--json").stdout)
+    direct = json.loads(pagewalk("run", "generate:join,table=64M,accesses=300k", "--json").stdout)
+    assert stored.pop("trace")["name"] == "join.pwt"
+    assert direct.pop("trace")["name"].startswith("generate:join")
+    assert stored == direct
+    again = pagewalk("generate", "join", "--table", "64M", "--accesses", "300k", "-o", trace)
+    assert again.returncode == 2 and "exists" in again.stderr
+
+
+def test_info_says_what_is_in_a_trace(pagewalk, recorded: Path) -> None:
+    shown = pagewalk("info", recorded)
+    assert shown.returncode == 0, shown.stderr
+    for word in ("accesses", "Regions", "stack", "Events", "mmap"):
+        assert word in shown.stdout
+    document = json.loads(pagewalk("info", recorded, "--json").stdout)
+    assert document["accesses"]["store"] >= 8 * 1024
+
+
+def test_version_says_what_recording_would_use(pagewalk) -> None:
+    found = json.loads(pagewalk("version", "--json").stdout)
+    assert found["plugins"], "make build puts the plugins into the package"
+    assert set(found["emulators"]) >= {"qemu-x86_64"}
