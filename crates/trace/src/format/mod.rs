@@ -85,6 +85,9 @@ mod physical;
 mod segments;
 mod wire;
 
+#[cfg(test)]
+mod tests;
+
 pub(crate) use chunk::Head;
 pub(crate) use decode::Decoder;
 pub(crate) use encode::Encoder;

@@ -1,0 +1,127 @@
+//! Chunks whose checksums would be right and whose contents are not: what only a forger writes.
+
+use addr::Kind;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use zstd::bulk::{Compressor, Decompressor};
+
+use super::*;
+use crate::shape::Rows;
+use crate::{Batch, Event, Meta};
+
+const SEED: u64 = 0x7761_6c6b;
+
+/// A chunk of random executions by several threads.
+fn chunk(random: &mut Xoshiro256PlusPlus, executions: usize) -> Vec<u8> {
+    let mut encoder = Encoder::new(1 << 20);
+    let shapes: Vec<_> = (0..1 + random.next_u64() % 6)
+        .map(|number| {
+            let fetch = random.next_u64() % 4 != 0;
+            let ops = (random.next_u64() % 12) as usize;
+            let mut metas = vec![Meta::new(Kind::Fetch, 9, 1); usize::from(fetch)];
+            metas.resize(metas.len() + ops, Meta::new(Kind::Store, 8, 2));
+            let rows = metas.len();
+            (encoder.shape(Rows { pc: 64 * number, fetch, metas, trailing: 3 }), ops, rows)
+        })
+        .collect();
+    for _ in 0..executions {
+        let (shape, ops, rows) = shapes[random.next_u64() as usize % shapes.len()];
+        let addrs: Vec<u64> =
+            (0..ops).map(|_| random.next_u64() >> (random.next_u64() % 64)).collect();
+        match random.next_u64() % 40 {
+            0 => encoder.thread(random.next_u64() as u32 % 20),
+            1 => encoder.event(1, &Event::Fork { result: 7 }).unwrap(),
+            2 => encoder.advance(random.next_u64() % 100_000),
+            _ => {}
+        }
+        match random.next_u64() % 200 {
+            0 => encoder.execute_physical(shape, &addrs, &vec![8192; rows]).unwrap(),
+            _ => encoder.execute(shape, &addrs).unwrap(),
+        }
+    }
+    let mut body = Vec::new();
+    encoder.close(5, &mut Compressor::new(1).unwrap(), &mut body).unwrap();
+    body
+}
+
+/// Decodes all of `body`, checking only what a batch must always be.
+fn decode(body: &[u8]) -> Result<u64, Damage> {
+    let mut decoder = Decoder::new();
+    let head = decoder.open(body, &mut Decompressor::new().unwrap())?;
+    let mut batch = Batch::default();
+    let mut rows = 0;
+    loop {
+        decoder.fill(&mut batch, 64)?;
+        assert_eq!(batch.addr.len(), batch.meta.len());
+        assert!(batch.paddr.is_empty() || batch.paddr.len() == batch.addr.len());
+        assert!(batch.segments.iter().all(|segment| (segment.start as usize) < batch.len()));
+        assert!(batch.events.iter().all(|event| event.at as usize <= batch.len()));
+        rows += batch.len() as u64;
+        if decoder.left() == 0 {
+            assert_eq!(rows, u64::from(head.accesses));
+            return Ok(rows);
+        }
+        assert!(!batch.is_empty());
+    }
+}
+
+/// A body of the same streams, each stored as it is, so that forging reaches what is in them.
+fn uncompressed(body: &[u8]) -> Vec<u8> {
+    let mut streams = Default::default();
+    let head = Head::open(body, &mut Decompressor::new().unwrap(), &mut streams).unwrap();
+    let mut out = body[..44].to_vec();
+    for stream in &streams {
+        out.extend_from_slice(&(stream.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(stream.len() as u32).to_le_bytes());
+    }
+    streams.iter().for_each(|stream| out.extend_from_slice(stream));
+    assert_eq!(Head::parse(&out).unwrap(), head);
+    out
+}
+
+#[test]
+fn nothing_in_a_chunk_is_trusted() {
+    println!("seed {SEED:#x}");
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
+    let (mut refused, mut read) = (0, 0);
+    for round in 0..300 {
+        let body = chunk(&mut random, 1 + round % 150);
+        let stored = uncompressed(&body);
+        let rows = decode(&body).unwrap();
+        assert_eq!(decode(&stored).unwrap(), rows);
+        for _ in 0..40 {
+            let mut forged =
+                if random.next_u64().is_multiple_of(4) { body.clone() } else { stored.clone() };
+            for _ in 0..1 + random.next_u64() % 3 {
+                let at = random.next_u64() as usize % forged.len();
+                forged[at] = random.next_u64() as u8;
+            }
+            if random.next_u64().is_multiple_of(8) {
+                forged.truncate(random.next_u64() as usize % forged.len());
+            }
+            match decode(&forged) {
+                Ok(_) => read += 1,
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(refused > 1000 && read > 1000, "{refused} refused, {read} read");
+}
+
+/// Chunks of one byte per way of being wrong that a random change seldom hits.
+#[test]
+fn counts_that_do_not_fit_together_are_refused() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
+    let body = uncompressed(&chunk(&mut random, 100));
+    assert!(decode(&body).is_ok());
+    for field in (16..44 + 7 * 8).step_by(4) {
+        let value =
+            u32::from_le_bytes([body[field], body[field + 1], body[field + 2], body[field + 3]]);
+        for other in [value.wrapping_add(1), value.wrapping_sub(1), 0, u32::MAX] {
+            let mut forged = body.clone();
+            forged[field..field + 4].copy_from_slice(&other.to_le_bytes());
+            let same = other == value;
+            assert_eq!(decode(&forged).is_ok(), same, "field at {field}: {other} for {value}");
+        }
+    }
+}
