@@ -2,6 +2,7 @@
 
 mod common;
 
+mod guarded;
 mod hashed;
 mod mpt;
 mod x86_64;

@@ -1,0 +1,168 @@
+//! Nodes come where pages part and go where they no longer do.
+//!
+//! ```text
+//!   insert 0110 beside a guard of 0101:        remove 0110 again:
+//!
+//!     [a|0101]   -->   [n|01]                  the node has one entry left,
+//!                        n: [b|0110]           which moves up to where
+//!                           [a|0101]           the node was: [a|0101]
+//! ```
+
+use addr::{Frames, Memory, OutOfFrames, Page, PhysAddr, VirtAddr};
+
+use super::entry::{ALL_SHIFT, Entry, PAIR_SHIFT, Table};
+use super::{Guarded, PTE};
+use crate::pages::{Found, exchange};
+use crate::pte::Pte;
+use crate::{Error, Flush, Space, Translation};
+
+/// Where the way to an address ends.
+struct End {
+    /// The node whose entry for the address leads no further.
+    table: Table,
+    /// The entry that leads to that node; the root entry's own place for the root.
+    from: PhysAddr,
+    entry: Option<Entry>,
+}
+
+impl Guarded {
+    /// Maps a page where none is.
+    pub(super) fn add(
+        &mut self,
+        space: Space,
+        translation: Translation,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error> {
+        let Translation { page, frame, rights, global } = translation;
+        let pte = PTE.pte(frame, rights, global);
+        let addr = page.start();
+        let End { table, entry, .. } = end(space, addr, memory);
+        if let Some(entry) = entry.filter(|entry| entry.mismatch(addr).is_none()) {
+            // The other page of the pair is there.
+            PTE.write(entry.page(addr).1, pte, memory);
+            return Ok(());
+        }
+        let external = self.take(space, 0, frames)?;
+        let leaf = Entry::leaf(external, page);
+        if let Some(entry) = entry
+            && let Some(differing) = entry.mismatch(addr)
+        {
+            let mut split = self.table_around(differing);
+            split.start = match self.take(space, split.index_bits(), frames) {
+                Ok(start) => start,
+                Err(error) => {
+                    let mut unused = Flush::nothing(space);
+                    self.pools(space)[0].put(external, &mut unused);
+                    unused.done(frames);
+                    return Err(error.into());
+                }
+            };
+            write_external(leaf, addr, pte, memory);
+            for index in 0..split.len() {
+                Entry::write(None, split.nth(index), memory);
+            }
+            split.fill(entry, Some(entry), memory);
+            split.fill(leaf, Some(leaf), memory);
+            Entry::write(Some(Entry::node(split, addr)), table.entry_at(addr), memory);
+        } else {
+            write_external(leaf, addr, pte, memory);
+            table.fill(leaf, Some(leaf), memory);
+        }
+        Ok(())
+    }
+
+    /// Removes a page that is there; its last entry.
+    pub(super) fn take_out(
+        &mut self,
+        space: Space,
+        page: Page,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) -> Pte {
+        let End { table, from, entry } = end(space, page.start(), memory);
+        let leaf = entry.expect("the page has an entry");
+        let (page, at) = leaf.page(page.start());
+        let found = Found { page, at, pte: PTE.read(at, memory) };
+        let last = exchange(PTE, found, memory, |_| Some(Pte::EMPTY)).unwrap_or(found.pte);
+        if PTE.read(other_of_pair(at), memory).is_mapped() {
+            return last;
+        }
+        table.fill(leaf, None, memory);
+        self.pools(space)[0].put(leaf.pointer, flush);
+        let mut left = table.entries(memory);
+        let (one, more) = (left.next(), left.next());
+        drop(left);
+        if table.low < ALL_SHIFT && more.is_none() {
+            Entry::write(one, from, memory);
+            self.pools(space)[table.index_bits() as usize].put(table.start, flush);
+        }
+        last
+    }
+
+    /// Where a node stands that tells apart addresses which differ in bit `differing`.
+    fn table_around(&self, differing: u32) -> Table {
+        let low = differing - (differing - PAIR_SHIFT) % self.index_bits;
+        let shift = (low + self.index_bits).min(ALL_SHIFT);
+        Table { start: PhysAddr::new(0), shift, low }
+    }
+
+    fn take(
+        &mut self,
+        space: Space,
+        index_bits: u32,
+        frames: &mut impl Frames,
+    ) -> Result<PhysAddr, OutOfFrames> {
+        self.pools(space)[index_bits as usize].take(frames)
+    }
+}
+
+/// Follows the entries for `addr` as far as they match.
+fn end(space: Space, addr: VirtAddr, memory: &impl Memory) -> End {
+    let mut table = Guarded::root_table(space);
+    let mut from = table.start;
+    loop {
+        let at = table.entry_at(addr);
+        let entry = Entry::read(at, memory);
+        let next = entry.filter(|entry| entry.mismatch(addr).is_none()).and_then(Entry::table);
+        match next {
+            Some(next) => (table, from) = (next, at),
+            None => return End { table, from, entry },
+        }
+    }
+}
+
+/// Fills a new external node: one page's entry, the other and the kernel's pointers zero.
+fn write_external(leaf: Entry, addr: VirtAddr, pte: Pte, memory: &mut impl Memory) {
+    memory.zero(leaf.pointer, 16);
+    PTE.write(leaf.page(addr).1, pte, memory);
+}
+
+/// Where the other page entry of an external node lies; a superpage's node has none there.
+const fn other_of_pair(at: PhysAddr) -> PhysAddr {
+    PhysAddr::new(at.get() ^ 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nodes of all sizes cover the 51 bits above a pair without gap or overlap.
+    #[test]
+    fn nodes_stand_at_fixed_places() {
+        for index_bits in 1..=8 {
+            let table = Guarded::new(1 << index_bits).unwrap();
+            let mut low = PAIR_SHIFT;
+            for differing in PAIR_SHIFT..ALL_SHIFT {
+                let around = table.table_around(differing);
+                if differing == around.shift - 1 {
+                    assert_eq!(around.low, low);
+                    low = around.shift;
+                }
+                assert!(around.low <= differing && differing < around.shift);
+                assert_eq!(table.low(table.level(around.low)), around.low);
+            }
+            assert_eq!(low, ALL_SHIFT);
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Guarded page tables (Liedtke 1993 and 1996; E99 §2.3 and §3.2).
+//!
+//! ```text
+//!   va   | guard |index| guard |index|  guard  | which of 2 | offset |
+//!            =      |      =      |       =          |
+//!   root [ptr|guard]-> node       |                  |
+//!                    [ptr|guard]--+-> node           |
+//!                    [    ..   ]     [ptr|guard] --> external node
+//!                                    [    ..   ]    [PTE PTE | mapping tree x 2]
+//!
+//!      63                                                   0
+//!     +------------------------------------------------------+
+//!     |            node or external node, 0 if empty         |   pointer
+//!     +---------------------------+---------+-------+----+---+
+//!     |  address bits             | shift-1 | index |pair| 0 |   guard
+//!     +---------------------------+---------+-------+----+---+
+//!      63                       12 11      6 5     2  1    0
+//! ```
+//!
+//! An entry is valid for the addresses that agree with its guard in the bits from `shift` up.
+//! What it leads to chooses by the next `index` bits below; 0 means an external node with a
+//! pair of base pages or one superpage. The guard repeats the bits that the indices before it
+//! have checked, so that one comparison decides and an entry can be moved up or down unchanged.
+//!
+//! A node stands where two mapped pages part, and nowhere else: every node holds at least two
+//! entries. Inserting a page whose address leaves a guard in the middle splits it by a new node;
+//! removing the last but one entry of a node merges guards by moving the one that is left up to
+//! where the node was.
+//!
+//! Nodes of Gn stand at multiples of log2 n bits from the bottom. A superpage is an entry that
+//! ends early; one that covers several places of a node is entered in each of them, with one
+//! external node and so one set of usage bits for all.
+
+mod edit;
+mod entry;
+
+use alloc::vec::Vec;
+
+use addr::{Frames, Kind, Memory, Page, PageSize, Rights, VirtAddr, VirtRange};
+
+use crate::pages::{Found, Pages, conclude};
+use crate::pool::Pool;
+use crate::pte::{Pte, Width};
+use crate::spaces::Spaces;
+use crate::{Error, Fault, Flush, Footprint, Geometry, Node, Reference, Space, Translation, Tree};
+
+use entry::{ALL_SHIFT, ENTRY_BYTES, Entry, PAIR_SHIFT, Table};
+
+const PTE: Width = Width::Narrow;
+const NODE_ENTRIES_MAX: u64 = 256;
+const INDEX_BITS_MAX: usize = 8;
+const PAGE_SHIFTS: core::ops::RangeInclusive<u8> = 12..=30;
+
+/// A guarded page table, with all of its spaces, for pages of every power of two from 4 KiB to
+/// 1 GiB.
+#[derive(Debug)]
+pub struct Guarded {
+    index_bits: u32,
+    walk_sets_usage: bool,
+    sizes: Vec<PageSize>,
+    spaces: Spaces,
+    /// The nodes of each space, by its number and by the index bits of the nodes. Those of 0
+    /// bits are external nodes and the root entry.
+    pools: Vec<Option<Pools>>,
+}
+
+type Pools = [Pool; INDEX_BITS_MAX + 1];
+
+impl Guarded {
+    /// The table G`node_entries` of E99: every node holds that many entries, 2 to 256.
+    pub fn new(node_entries: u64) -> Result<Guarded, Geometry> {
+        Geometry::power_of_two("entries in a node", node_entries, 2, NODE_ENTRIES_MAX)?;
+        Ok(Guarded {
+            index_bits: node_entries.trailing_zeros(),
+            walk_sets_usage: false,
+            sizes: PAGE_SHIFTS.filter_map(PageSize::from_shift).collect(),
+            spaces: Spaces::default(),
+            pools: Vec::new(),
+        })
+    }
+
+    /// The same table under walks that set the usage bits.
+    pub fn with_usage(self) -> Guarded {
+        Guarded { walk_sets_usage: true, ..self }
+    }
+
+    fn pools(&mut self, space: Space) -> &mut Pools {
+        let pools = self.pools.get_mut(space.id() as usize).and_then(Option::as_mut);
+        pools.expect("a space that exists has nodes")
+    }
+
+    /// The root entry, as a node of one entry.
+    const fn root_table(space: Space) -> Table {
+        Table { start: space.root(), shift: ALL_SHIFT, low: ALL_SHIFT }
+    }
+
+    /// The level of nodes whose lowest index bit is `low`; that of external nodes is 1.
+    #[inline]
+    const fn level(&self, low: u32) -> u8 {
+        2 + (low - PAIR_SHIFT).div_ceil(self.index_bits) as u8
+    }
+
+    /// The lowest index bit of nodes of `level`.
+    #[inline]
+    const fn low(&self, level: u8) -> u32 {
+        let low = PAIR_SHIFT + (level as u32 - 2) * self.index_bits;
+        if low < ALL_SHIFT { low } else { ALL_SHIFT }
+    }
+
+    /// Gives the pages in `range` below `table`.
+    fn gather_table(
+        &self,
+        table: Table,
+        range: VirtRange,
+        memory: &impl Memory,
+        found: &mut Vec<Found>,
+    ) {
+        let bits = (table.len() - 1).checked_shl(table.low).unwrap_or(0);
+        let index = |addr: VirtAddr| (addr.get() & bits).checked_shr(table.low).unwrap_or(0);
+        let mut before = None;
+        for index in index(range.start())..=index(range.last()) {
+            let entry = Entry::read(table.nth(index), memory);
+            if let Some(entry) = entry.filter(|_| entry != before)
+                && let Some(part) = entry.range().intersection(range)
+            {
+                match entry.table() {
+                    Some(next) => self.gather_table(next, part, memory, found),
+                    None => gather_external(entry, part, memory, found),
+                }
+            }
+            before = entry;
+        }
+    }
+}
+
+/// Gives the pages in `range` of an external node.
+fn gather_external(entry: Entry, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
+    let (first, _) = entry.page(range.start());
+    for page in range.pages(first.size()) {
+        let (page, at) = entry.page(page.start());
+        let pte = PTE.read(at, memory);
+        if pte.is_mapped() {
+            found.push(Found { page, at, pte });
+        }
+    }
+}
+
+impl Pages for Guarded {
+    fn sizes(&self) -> &[PageSize] {
+        &self.sizes
+    }
+
+    fn width(&self) -> Width {
+        PTE
+    }
+
+    fn spaces(&self) -> &Spaces {
+        &self.spaces
+    }
+
+    fn spaces_mut(&mut self) -> &mut Spaces {
+        &mut self.spaces
+    }
+
+    fn open(&mut self, memory: &mut impl Memory, frames: &mut impl Frames) -> Result<Space, Error> {
+        let mut pools: Pools = core::array::from_fn(|bits| Pool::new(ENTRY_BYTES << bits));
+        let root = pools[0].take(frames)?;
+        Entry::write(None, root, memory);
+        let space = self.spaces.create(root);
+        let index = space.id() as usize;
+        if index >= self.pools.len() {
+            self.pools.resize_with(index + 1, || None);
+        }
+        self.pools[index] = Some(pools);
+        Ok(space)
+    }
+
+    fn close(&mut self, space: Space, _memory: &mut impl Memory, flush: &mut Flush) {
+        if let Some(pools) = self.pools.get_mut(space.id() as usize).and_then(Option::take) {
+            for pool in pools {
+                pool.put_all(flush);
+            }
+        }
+    }
+
+    fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found> {
+        let mut table = Guarded::root_table(space);
+        loop {
+            let entry = Entry::read(table.entry_at(addr), memory)?;
+            if entry.mismatch(addr).is_some() {
+                return None;
+            }
+            match entry.table() {
+                Some(next) => table = next,
+                None => {
+                    let (page, at) = entry.page(addr);
+                    let pte = PTE.read(at, memory);
+                    return pte.is_mapped().then_some(Found { page, at, pte });
+                }
+            }
+        }
+    }
+
+    fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
+        self.gather_table(Guarded::root_table(space), range, memory, found);
+    }
+
+    fn insert(
+        &mut self,
+        space: Space,
+        translation: Translation,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error> {
+        self.add(space, translation, memory, frames)
+    }
+
+    fn remove(
+        &mut self,
+        space: Space,
+        page: Page,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) -> Pte {
+        self.take_out(space, page, memory, flush)
+    }
+
+    #[inline]
+    fn look_up(
+        &self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault> {
+        self.walk_from(self.root(space), addr, kind, memory, each)
+    }
+
+    fn taken(&self) -> Footprint {
+        self.pools.iter().flatten().flatten().fold(Footprint::default(), |mut sum, pool| {
+            sum += pool.footprint();
+            sum
+        })
+    }
+
+    fn taken_by(&self, space: Space) -> Footprint {
+        let pools = self.pools.get(space.id() as usize).and_then(Option::as_ref);
+        pools.into_iter().flatten().fold(Footprint::default(), |mut sum, pool| {
+            sum += pool.footprint();
+            sum
+        })
+    }
+}
+
+/// The root entry counts as a table of the highest level; the external nodes, which no walk
+/// can start at, as the lowest.
+impl Tree for Guarded {
+    fn levels(&self) -> u8 {
+        self.level(ALL_SHIFT)
+    }
+
+    #[inline]
+    fn root(&self, space: Space) -> Node {
+        let level = self.level(ALL_SHIFT);
+        Node { table: space.root(), level, shift: ALL_SHIFT as u8, rights: Rights::ALL }
+    }
+
+    #[inline]
+    fn walk_from(
+        &self,
+        start: Node,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault> {
+        let low = self.low(start.level);
+        let mut table = Table { start: start.table, shift: u32::from(start.shift), low };
+        loop {
+            let at = table.entry_at(addr);
+            let level = self.level(table.low);
+            let bytes = ENTRY_BYTES as u8;
+            let mut read = Reference { addr: at, bytes, write: false, level, next: None };
+            let entry = Entry::read(at, memory).filter(|entry| entry.mismatch(addr).is_none());
+            let Some(entry) = entry else {
+                each(read);
+                return Err(Fault::NotMapped { level });
+            };
+            let Some(next) = entry.table() else {
+                each(read);
+                return finish(entry, addr, kind, self.walk_sets_usage, memory, each);
+            };
+            read.next = Some(Node {
+                table: next.start,
+                level: self.level(next.low),
+                shift: next.shift as u8,
+                rights: Rights::ALL,
+            });
+            each(read);
+            table = next;
+        }
+    }
+}
+
+/// The end of a walk, at an external node.
+#[inline]
+fn finish(
+    entry: Entry,
+    addr: VirtAddr,
+    kind: Kind,
+    sets_usage: bool,
+    memory: &mut impl Memory,
+    each: &mut impl FnMut(Reference),
+) -> Result<Translation, Fault> {
+    let (page, at) = entry.page(addr);
+    let pte = PTE.read(at, memory);
+    each(Reference { addr: at, bytes: PTE.bytes(), write: false, level: 1, next: None });
+    if !pte.is_mapped() {
+        return Err(Fault::NotMapped { level: 1 });
+    }
+    conclude(PTE, Found { page, at, pte }, kind, sets_usage, memory, each)
+}

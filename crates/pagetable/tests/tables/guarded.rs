@@ -1,0 +1,163 @@
+//! Guarded page tables of every node size.
+
+use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
+use pagetable::{Geometry, Guarded, PageTable, Reference, Tree};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+
+const K4: PageSize = PageSize::SIZE_4K;
+const ENTRIES: [u64; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
+
+fn world(entries: u64) -> World<Guarded> {
+    let mut world = World::new(Guarded::new(entries).unwrap());
+    world.walks_mark = false;
+    world
+}
+
+fn size(shift: u8) -> PageSize {
+    PageSize::from_shift(shift).unwrap()
+}
+
+#[test]
+fn streams_of_operations_do_what_the_model_does() {
+    for (n, entries) in ENTRIES.into_iter().enumerate() {
+        let stream = Stream {
+            regions: vec![0, 1 << 31, 3 << 61, 1 << 63, (1u64 << 26).wrapping_neg()],
+            region_bytes: 1 << 26,
+            frame_bits: 36,
+            sizes: [12, 13, 14, 16, 19, 21, 25].map(size).to_vec(),
+            rights: RIGHTS.to_vec(),
+            steps: 1000,
+            seed: 60 + n as u64,
+        };
+        stream.run(world(entries));
+        stream.run(World::new(Guarded::new(entries).unwrap().with_usage()));
+    }
+}
+
+/// Pages that part at every sort of bit: of a pair, of a node, far above; and superpages that
+/// take several places of a node.
+#[test]
+fn small_worlds_enumerated_whole() {
+    let map = |addr, shift, count| Op::Map {
+        space: 0,
+        first: page(addr, size(shift), 0x4000_0000, Rights::ALL),
+        count,
+    };
+    let unmap = |start, bytes| Op::Unmap {
+        space: 0,
+        range: VirtRange::new(VirtAddr::new(start), bytes).unwrap(),
+    };
+    let ops = [
+        map(0x1000, 12, 1),
+        map(0x1000, 12, 3),
+        map(0x4000, 14, 1),
+        map(0x8_0000, 19, 2),
+        map(u64::MAX, 12, 1),
+        unmap(0x1000, 0x1000),
+        unmap(0x4000, 0x4000),
+        unmap(0x8_0000, 0x8_0000),
+        unmap(1 << 63, 1 << 63),
+    ];
+    for entries in [2, 16, 64] {
+        small_worlds(&|| world(entries), &ops, &[(1, 3), (2, 3), (3, 3), (9, 4)]);
+    }
+}
+
+fn walk(world: &mut World<Guarded>, addr: u64) -> Vec<Reference> {
+    let mut references = Vec::new();
+    let each = &mut |reference| references.push(reference);
+    let space = world.spaces[0].0;
+    let addr = VirtAddr::new(addr);
+    let result = world.table.walk(space, addr, Kind::Load, &mut world.physical, each);
+    assert!(result.is_ok());
+    references
+}
+
+/// A page alone is two references from the root whatever its address; each page that parts
+/// from it at another place of the grid makes the way one node longer, until it goes again.
+#[test]
+fn nodes_come_and_go_with_what_parts_there() {
+    let addr = 0x0123_4567_89ab_c000;
+    for entries in ENTRIES {
+        let bits = entries.trailing_zeros();
+        let mut world = world(entries);
+        world.apply(Op::Create);
+        let alone = world.table.footprint();
+        assert_eq!(alone.table_bytes, 16);
+        let map = |addr| Op::Map { space: 0, first: page(addr, K4, 0x5000, Rights::ALL), count: 1 };
+        world.apply(map(addr));
+        assert_eq!(walk(&mut world, addr).len(), 2);
+        let mut bytes = 32;
+        assert_eq!(world.table.footprint().table_bytes, bytes);
+        let places: Vec<u32> = (13..64).step_by(bits as usize).collect();
+        for (n, place) in places.iter().enumerate() {
+            world.apply(map(addr ^ 1 << place));
+            let references = walk(&mut world, addr);
+            assert_eq!(references.len(), 3 + n);
+            let levels: Vec<u8> = references.iter().map(|reference| reference.level).collect();
+            let expected: Vec<u8> = (1..=n as u8 + 2).rev().collect();
+            assert_eq!(levels[0], world.table.levels());
+            assert_eq!(levels[1..], expected);
+            bytes += 16 + (16 << bits.min(64 - place));
+            assert_eq!(world.table.footprint().table_bytes, bytes);
+        }
+        assert_eq!(usize::from(world.table.levels()), places.len() + 2);
+        for (n, place) in places.iter().enumerate() {
+            let range = VirtRange::new(VirtAddr::new(addr ^ 1 << place), 4096).unwrap();
+            world.apply(Op::Unmap { space: 0, range });
+            assert_eq!(walk(&mut world, addr).len(), places.len() + 1 - n);
+        }
+        assert_eq!(world.table.footprint().table_bytes, 32);
+        world.end();
+    }
+}
+
+/// What an MMU cache relies on, for every node that a walk passes.
+#[test]
+fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+    for entries in ENTRIES {
+        let mut world = world(entries);
+        world.apply(Op::Create);
+        let addrs: Vec<u64> =
+            (0..200).map(|_| rng.random::<u64>() >> rng.random_range(0..52) & !0xfff).collect();
+        for &addr in &addrs {
+            world.apply(Op::Map { space: 0, first: page(addr, K4, 0, Rights::READ), count: 1 });
+        }
+        let space = world.spaces[0].0;
+        for &addr in &addrs {
+            for node in walk(&mut world, addr).iter().filter_map(|reference| reference.next) {
+                for &other in addrs.iter().filter(|&&other| {
+                    (other ^ addr).checked_shr(u32::from(node.shift)).unwrap_or(0) == 0
+                }) {
+                    let whole = walk(&mut world, other);
+                    let other = VirtAddr::new(other);
+                    for kind in [Kind::Load, Kind::Store] {
+                        let memory = &mut world.physical;
+                        let expected = world.table.walk(space, other, kind, memory, &mut |_| {});
+                        let mut tail = Vec::new();
+                        let each = &mut |reference| tail.push(reference);
+                        let found = world.table.walk_from(node, other, kind, memory, each);
+                        assert_eq!(found, expected);
+                        assert!(whole.ends_with(&tail));
+                        assert_eq!(tail[0].level, node.level);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nodes_that_cannot_be_are_refused() {
+    let what = "entries in a node";
+    let refused = |entries| Guarded::new(entries).err();
+    assert_eq!(refused(12), Some(Geometry::NotPowerOfTwo { what, value: 12 }));
+    for value in [1, 512] {
+        let expected = Geometry::OutOfRange { what, value, min: 2, max: 256 };
+        assert_eq!(refused(value), Some(expected));
+    }
+}
