@@ -43,7 +43,10 @@ fn small() -> Script {
     ];
     let mut calls = Vec::new();
     for round in 0..20u64 {
-        calls.push(Call::Execute(0, vec![0x7000 + 64 * round, 0x1234_5678_9abc ^ round * round]));
+        calls.push(Call::Execute(
+            0,
+            vec![0x7000 + 64 * round, 0x1234_5678_9abc - 99 * round * round],
+        ));
         calls.push(Call::Execute(1, vec![0]));
         if round % 7 == 3 {
             calls.push(Call::Thread(round as u32));
@@ -130,7 +133,7 @@ fn what_is_whole_of_a_cut_file_is_read() {
         );
         let end = kept
             .clone()
-            .last()
+            .next_back()
             .map_or(chunks[0].offset, |chunk| chunk.offset + u64::from(chunk.bytes));
         let note = format!(
             "its {} whole chunks are read, the last {} bytes are not",

@@ -16,7 +16,7 @@ fn chunk(random: &mut Xoshiro256PlusPlus, executions: usize) -> Vec<u8> {
     let mut encoder = Encoder::new(1 << 20);
     let shapes: Vec<_> = (0..1 + random.next_u64() % 6)
         .map(|number| {
-            let fetch = random.next_u64() % 4 != 0;
+            let fetch = !random.next_u64().is_multiple_of(4);
             let ops = (random.next_u64() % 12) as usize;
             let mut metas = vec![Meta::new(Kind::Fetch, 9, 1); usize::from(fetch)];
             metas.resize(metas.len() + ops, Meta::new(Kind::Store, 8, 2));
