@@ -13,6 +13,7 @@
 
 mod cache;
 mod geometry;
+mod hints;
 mod replacement;
 mod set_array;
 mod tlb;

@@ -30,11 +30,13 @@ pub struct SetArray {
     ways: usize,
     words: usize,
     fingerprints: Box<[u64]>,
+    /// How many slots of each set are empty.
+    empty: Box<[u32]>,
 }
 
 impl SetArray {
     /// The most entries that an array can have.
-    pub const ENTRIES_MAX: u64 = 1 << 28;
+    pub const ENTRIES_MAX: u64 = 1 << 24;
 
     /// An empty array of `entries` in sets of `ways`; any numbers where one divides the other.
     pub fn new(entries: u64, ways: u32) -> Result<SetArray, GeometryError> {
@@ -56,6 +58,7 @@ impl SetArray {
             ways,
             words,
             fingerprints: vec![0; words * sets as usize].into_boxed_slice(),
+            empty: vec![0; sets as usize].into_boxed_slice(),
         };
         array.clear();
         Ok(array)
@@ -119,6 +122,9 @@ impl SetArray {
     /// The first empty slot of `set`.
     #[inline]
     pub fn empty_slot(&self, set: usize) -> Option<usize> {
+        if self.empty[set] == 0 {
+            return None;
+        }
         let words = &self.fingerprints[set * self.words..][..self.words];
         words.iter().enumerate().find_map(|(word, &fingerprints)| {
             let empty = zero_bytes(fingerprints);
@@ -126,19 +132,23 @@ impl SetArray {
         })
     }
 
-    /// Notes that `slot` now holds `key`, whose set it lies in.
+    /// Notes that `slot` of `set` now holds `key`, instead of nothing or of another key.
     #[inline]
-    pub fn occupy(&mut self, slot: usize, key: u64) {
-        self.store(slot, fingerprint(key));
+    pub fn occupy(&mut self, set: usize, slot: usize, key: u64) {
+        let was_empty = self.store(set, slot - set * self.ways, fingerprint(key)) == EMPTY;
+        self.empty[set] -= u32::from(was_empty);
     }
 
     /// Notes that `slot` is empty.
     pub fn vacate(&mut self, slot: usize) {
-        self.store(slot, EMPTY);
+        let set = slot / self.ways;
+        let was_empty = self.store(set, slot % self.ways, EMPTY) == EMPTY;
+        self.empty[set] += u32::from(!was_empty);
     }
 
     /// Empties every slot.
     pub fn clear(&mut self) {
+        self.empty.fill(self.ways as u32);
         let used = self.ways % 8;
         for set in self.fingerprints.chunks_exact_mut(self.words) {
             set.fill(EACH_BYTE * u64::from(EMPTY));
@@ -148,12 +158,14 @@ impl SetArray {
         }
     }
 
+    /// Exchanges the fingerprint of a slot.
     #[inline]
-    fn store(&mut self, slot: usize, fingerprint: u8) {
-        let (set, way) = (slot / self.ways, slot % self.ways);
+    fn store(&mut self, set: usize, way: usize, fingerprint: u8) -> u8 {
         let word = &mut self.fingerprints[set * self.words + way / 8];
         let shift = 8 * (way % 8);
-        *word = *word & !(0xff << shift) | u64::from(fingerprint) << shift;
+        let old = (*word >> shift) as u8;
+        *word ^= u64::from(old ^ fingerprint) << shift;
+        old
     }
 }
 
@@ -203,7 +215,7 @@ mod tests {
                         assert_eq!(slot, array.slots(set).start + round as usize);
                         let key = round * 977 * sets + set as u64;
                         assert_eq!(array.set_of(key), set);
-                        array.occupy(slot, key);
+                        array.occupy(set, slot, key);
                         keys[slot] = Some(key);
                         for known in keys.iter().flatten() {
                             let found = array.find(array.set_of(*known), *known, |slot| {

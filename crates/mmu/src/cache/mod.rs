@@ -13,10 +13,15 @@ mod hierarchy;
 
 pub use hierarchy::{Hierarchy, HierarchyParams, Requester, Served};
 
-use crate::{AnyReplacement, GeometryError, Policy, Replacement, SetArray};
+use addr::PhysAddr;
+
+use crate::{AnyReplacement, GeometryError, Policy, Replacement, SetArray, hints::Hints};
 
 /// The tag of an empty slot: no address has this line number.
 const EMPTY: u64 = u64::MAX;
+
+/// How many hints a cache keeps: enough for the lines of a first-level cache.
+const HINTS: usize = 2048;
 
 /// The shape of a data cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,8 +71,18 @@ pub struct Cache {
     line_shift: u32,
     sets: SetArray,
     tags: Box<[u64]>,
+    hints: Hints<HINTS>,
     policy: AnyReplacement,
-    counts: CacheCounts,
+    program: Traffic,
+    walker: Traffic,
+    writebacks: u64,
+}
+
+/// Lines asked for and missed: reads, then writes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Traffic {
+    asked: [u64; 2],
+    missed: [u64; 2],
 }
 
 impl Cache {
@@ -87,7 +102,10 @@ impl Cache {
             tags: vec![EMPTY; sets.entries()].into_boxed_slice(),
             policy: AnyReplacement::new(replacement, ways_of_sets, seed),
             sets,
-            counts: CacheCounts::default(),
+            hints: Hints::new(),
+            program: Traffic::default(),
+            walker: Traffic::default(),
+            writebacks: 0,
         })
     }
 
@@ -97,30 +115,71 @@ impl Cache {
     }
 
     /// What has been counted so far.
-    pub fn counts(&self) -> &CacheCounts {
-        &self.counts
+    pub fn counts(&self) -> CacheCounts {
+        let requests = |traffic: &Traffic| Requests {
+            reads: traffic.asked[0],
+            read_misses: traffic.missed[0],
+            writes: traffic.asked[1],
+            write_misses: traffic.missed[1],
+        };
+        CacheCounts {
+            program: requests(&self.program),
+            walker: requests(&self.walker),
+            writebacks: self.writebacks,
+        }
     }
 
     /// Whether it holds the line at the physical address `phys`, and if so whether it is dirty.
-    pub fn peek(&self, phys: u64) -> Option<bool> {
-        let line = phys >> self.line_shift;
+    pub fn peek(&self, phys: PhysAddr) -> Option<bool> {
+        let line = phys.get() >> self.line_shift;
         let slot = self.find(line)?;
         Some(self.tags[slot] & 1 != 0)
     }
 
-    #[inline]
-    fn find(&self, line: u64) -> Option<usize> {
-        let set = self.sets.set_of(line);
-        self.sets.find(set, line, |slot| self.tags[slot] >> 1 == line)
+    /// Counts a request for `line`, and serves it if the line is there.
+    #[inline(always)]
+    fn request(&mut self, line: u64, write: bool, who: Requester) -> bool {
+        self.traffic(who).asked[usize::from(write)] += 1;
+        let slot = self.hints.get(line);
+        if let Some(tag) = self.tags.get_mut(slot)
+            && *tag >> 1 == line
+        {
+            *tag |= u64::from(write);
+            self.policy.touched(slot);
+            return true;
+        }
+        self.request_unhinted(line, write, who)
+    }
+
+    #[inline(never)]
+    fn request_unhinted(&mut self, line: u64, write: bool, who: Requester) -> bool {
+        let hit = self.touch(line, write);
+        self.traffic(who).missed[usize::from(write)] += u64::from(!hit);
+        hit
+    }
+
+    #[inline(always)]
+    fn traffic(&mut self, who: Requester) -> &mut Traffic {
+        match who {
+            Requester::Program(_) => &mut self.program,
+            Requester::Walker => &mut self.walker,
+        }
     }
 
     /// Uses `line` if it is there.
     #[inline]
     fn touch(&mut self, line: u64, write: bool) -> bool {
         let Some(slot) = self.find(line) else { return false };
+        self.hints.set(line, slot);
         self.tags[slot] |= u64::from(write);
         self.policy.touched(slot);
         true
+    }
+
+    #[inline]
+    fn find(&self, line: u64) -> Option<usize> {
+        let set = self.sets.set_of(line);
+        self.sets.find(set, line, |slot| self.tags[slot] >> 1 == line)
     }
 
     /// Takes in `line`, which is not there. Gives the line that made room if it was dirty.
@@ -131,8 +190,9 @@ impl Cache {
             None => self.policy.victim(self.sets.slots(set)),
         };
         let old = core::mem::replace(&mut self.tags[slot], line << 1 | u64::from(dirty));
-        self.sets.occupy(slot, line);
+        self.sets.occupy(set, slot, line);
         self.policy.inserted(slot);
+        self.hints.set(line, slot);
         (old != EMPTY && old & 1 != 0).then_some(old >> 1)
     }
 }

@@ -2,19 +2,18 @@
 
 use core::ops::Range;
 
-use super::{Replacement, lowest};
+use super::{Replacement, ages::Ages};
 
 /// FIFO by time of insertion, which stays exact when entries are flushed out of turn.
 #[derive(Clone, Debug)]
 pub struct Fifo {
-    clock: u64,
-    inserted: Box<[u64]>,
+    ages: Ages,
 }
 
 impl Fifo {
     /// For `slots` slots.
     pub fn new(slots: usize) -> Fifo {
-        Fifo { clock: 0, inserted: vec![0; slots].into_boxed_slice() }
+        Fifo { ages: Ages::new(slots) }
     }
 }
 
@@ -24,12 +23,11 @@ impl Replacement for Fifo {
 
     #[inline]
     fn inserted(&mut self, slot: usize) {
-        self.clock += 1;
-        self.inserted[slot] = self.clock;
+        self.ages.stamp(slot);
     }
 
     #[inline]
     fn victim(&mut self, set: Range<usize>) -> usize {
-        lowest(&self.inserted, set)
+        self.ages.oldest(set)
     }
 }

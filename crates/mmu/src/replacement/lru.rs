@@ -10,27 +10,25 @@
 
 use core::ops::Range;
 
-use super::{Replacement, lowest};
+use super::{Replacement, ages::Ages};
 
 /// Exact LRU over any sets.
 #[derive(Clone, Debug)]
 pub struct Lru {
-    clock: u64,
-    used: Box<[u64]>,
+    ages: Ages,
 }
 
 impl Lru {
     /// For `slots` slots.
     pub fn new(slots: usize) -> Lru {
-        Lru { clock: 0, used: vec![0; slots].into_boxed_slice() }
+        Lru { ages: Ages::new(slots) }
     }
 }
 
 impl Replacement for Lru {
     #[inline]
     fn touched(&mut self, slot: usize) {
-        self.clock += 1;
-        self.used[slot] = self.clock;
+        self.ages.stamp(slot);
     }
 
     #[inline]
@@ -40,6 +38,6 @@ impl Replacement for Lru {
 
     #[inline]
     fn victim(&mut self, set: Range<usize>) -> usize {
-        lowest(&self.used, set)
+        self.ages.oldest(set)
     }
 }

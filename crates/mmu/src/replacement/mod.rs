@@ -10,6 +10,7 @@
 //! lowest way, is always taken first. It serves whatever has sets and ways: TLBs, MMU caches,
 //! data caches.
 
+mod ages;
 mod fifo;
 mod lfu;
 mod lru;
@@ -152,9 +153,9 @@ impl AnyReplacement {
     }
 }
 
-impl Replacement for AnyReplacement {
-    #[inline]
-    fn touched(&mut self, slot: usize) {
+impl AnyReplacement {
+    /// `touched` of the policies that are not worth a place in every loop.
+    fn touched_rarer(&mut self, slot: usize) {
         match self {
             AnyReplacement::Lru(policy) => policy.touched(slot),
             AnyReplacement::Fifo(policy) => policy.touched(slot),
@@ -162,6 +163,18 @@ impl Replacement for AnyReplacement {
             AnyReplacement::TreePlru(policy) => policy.touched(slot),
             AnyReplacement::Nru(policy) => policy.touched(slot),
             AnyReplacement::Lfu(policy) => policy.touched(slot),
+        }
+    }
+}
+
+impl Replacement for AnyReplacement {
+    #[inline(always)]
+    fn touched(&mut self, slot: usize) {
+        match self {
+            AnyReplacement::Lru(policy) => policy.touched(slot),
+            AnyReplacement::Fifo(_) | AnyReplacement::Random(_) => {}
+            AnyReplacement::TreePlru(policy) => policy.touched(slot),
+            other => other.touched_rarer(slot),
         }
     }
 
@@ -195,11 +208,18 @@ impl Replacement for AnyReplacement {
 fn lowest(values: &[u64], set: Range<usize>) -> usize {
     let start = set.start;
     let values = &values[set];
-    let mut best = (u64::MAX, 0);
-    for (way, &value) in values.iter().enumerate() {
-        if value < best.0 {
-            best = (value, way);
+    // Four searches side by side: one alone waits for each comparison.
+    let mut best = [(u64::MAX, usize::MAX); 4];
+    let chunks = values.chunks_exact(4);
+    let tail = values.len() - chunks.remainder().len();
+    for (chunk, four) in chunks.enumerate() {
+        for lane in 0..4 {
+            if four[lane] < best[lane].0 {
+                best[lane] = (four[lane], 4 * chunk + lane);
+            }
         }
     }
-    start + best.1
+    let tail = (tail..).zip(&values[tail..]).map(|(way, &value)| (value, way));
+    let lowest = best.into_iter().chain(tail).min().unwrap_or_default();
+    start + lowest.1.min(values.len() - 1)
 }

@@ -10,48 +10,118 @@
 //!
 //! For ways that are no power of two the heap still is a tree over them, with leaves at two
 //! depths; real designs of 12 or 48 ways build theirs in various ways, and this is one of them.
+//!
+//! All nodes on the way up are set at once, by two masks that each way has ready: node n is bit
+//! n of the set's word. Sets of more ways keep their nodes in several words and climb.
 
 use core::ops::Range;
 
 use super::Replacement;
 
+/// Bits of a word of nodes.
+const WORD: usize = u64::BITS as usize;
+
 /// Tree pseudo-LRU for any number of ways.
 #[derive(Clone, Debug)]
 pub struct TreePlru {
-    /// Node n of the set that starts at slot s is at s + n: which child it points to.
-    towards: Box<[u8]>,
-    /// For each slot the first slot of its set.
-    starts: Box<[u32]>,
-    /// For each slot the ways of its set.
-    ways: Box<[u32]>,
+    /// The nodes of all sets: the bit of a node tells which child it points to.
+    nodes: Box<[u64]>,
+    slots: Box<[Slot]>,
+    /// What to do to a set's word when a way is touched; tables of several numbers of ways.
+    touches: Box<[Touch]>,
+}
+
+/// Where the nodes of a slot's set are.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// The first word of the set's nodes.
+    word: u32,
+    /// The first slot of the set.
+    start: u32,
+    /// The slots of the set.
+    ways: u32,
+    /// The slot's touch, or [`CLIMB`].
+    touch: u32,
+}
+
+/// The set has too many ways for masks.
+const CLIMB: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Touch {
+    /// The nodes that are not on the way up.
+    keep: u64,
+    /// Those on the way up whose other child is the right one.
+    right: u64,
 }
 
 impl TreePlru {
     /// For sets whose ways are given in the order of their slots.
     pub fn new(ways_of_sets: impl Iterator<Item = usize>) -> TreePlru {
-        let (mut starts, mut all_ways) = (Vec::new(), Vec::new());
+        let (mut slots, mut touches, mut words) = (Vec::new(), Vec::new(), 0);
+        let mut tables: Vec<(usize, usize)> = Vec::new();
         for ways in ways_of_sets {
-            let start = starts.len() as u32;
-            starts.extend(core::iter::repeat_n(start, ways));
-            all_ways.extend(core::iter::repeat_n(ways as u32, ways));
+            let table = match tables.iter().find(|(of, _)| *of == ways) {
+                Some((_, table)) => *table,
+                None => {
+                    tables.push((ways, touches.len()));
+                    if ways <= WORD {
+                        touches.extend((0..ways).map(|way| Touch::new(ways, way)));
+                    }
+                    tables[tables.len() - 1].1
+                }
+            };
+            let start = slots.len() as u32;
+            slots.extend((0..ways).map(|way| {
+                let touch = if ways <= WORD { (table + way) as u32 } else { CLIMB };
+                Slot { word: words as u32, start, ways: ways as u32, touch }
+            }));
+            words += ways.div_ceil(WORD);
         }
         TreePlru {
-            towards: vec![0; starts.len()].into_boxed_slice(),
-            starts: starts.into_boxed_slice(),
-            ways: all_ways.into_boxed_slice(),
+            nodes: vec![0; words].into_boxed_slice(),
+            slots: slots.into_boxed_slice(),
+            touches: touches.into_boxed_slice(),
         }
+    }
+
+    /// `touched` for a set of more ways than a word has bits.
+    fn climb(&mut self, slot: usize) {
+        let Slot { word, start, ways, .. } = self.slots[slot];
+        let mut node = ways as usize + slot - start as usize;
+        while node > 1 {
+            let bit = 1 << (node / 2 % WORD);
+            let nodes = &mut self.nodes[word as usize + node / 2 / WORD];
+            *nodes = if node & 1 == 0 { *nodes | bit } else { *nodes & !bit };
+            node /= 2;
+        }
+    }
+}
+
+impl Touch {
+    /// What touching `way` of `ways` ways does.
+    fn new(ways: usize, way: usize) -> Touch {
+        let mut touch = Touch { keep: u64::MAX, right: 0 };
+        let mut node = ways + way;
+        while node > 1 {
+            touch.keep &= !(1 << (node / 2));
+            touch.right |= u64::from(node & 1 == 0) << (node / 2);
+            node /= 2;
+        }
+        touch
     }
 }
 
 impl Replacement for TreePlru {
     #[inline]
     fn touched(&mut self, slot: usize) {
-        let (start, ways) = (self.starts[slot] as usize, self.ways[slot] as usize);
-        let nodes = &mut self.towards[start..start + ways];
-        let mut node = ways + (slot - start);
-        while node > 1 {
-            nodes[node / 2] = (node & 1 ^ 1) as u8;
-            node /= 2;
+        let Slot { word, touch, .. } = self.slots[slot];
+        match self.touches.get(touch as usize) {
+            Some(touch) => {
+                let nodes = &mut self.nodes[word as usize];
+                *nodes = *nodes & touch.keep | touch.right;
+            }
+            None => self.climb(slot),
         }
     }
 
@@ -63,10 +133,10 @@ impl Replacement for TreePlru {
     #[inline]
     fn victim(&mut self, set: Range<usize>) -> usize {
         let ways = set.len();
-        let nodes = &self.towards[set.clone()];
+        let words = &self.nodes[self.slots[set.start].word as usize..];
         let mut node = 1;
         while node < ways {
-            node = 2 * node + usize::from(nodes[node]);
+            node = 2 * node + (words[node / WORD] >> (node % WORD)) as usize % 2;
         }
         set.start + node - ways
     }
@@ -80,7 +150,7 @@ mod tests {
     /// a way never makes it the victim.
     #[test]
     fn the_victim_is_never_the_way_touched_last() {
-        for ways in 1..=64usize {
+        for ways in (1..=64usize).chain([96, 100, 128, 1000, 1024]) {
             let mut policy = TreePlru::new([ways, ways].into_iter());
             for slot in ways..2 * ways {
                 policy.touched(slot);

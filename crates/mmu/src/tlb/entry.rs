@@ -170,9 +170,14 @@ impl Slot {
     /// What a lookup of `addr`, which it covers, gives.
     #[inline]
     pub(super) fn hit(&self, addr: VirtAddr, paired: bool) -> Hit {
-        let half = usize::from(paired) & (addr.get() >> self.size.shift()) as usize;
+        let phys = if paired {
+            let half = (addr.get() >> self.size.shift()) as usize & 1;
+            self.frames[half] | addr.offset_in(self.size)
+        } else {
+            self.frames[0] | addr.get() & !self.mask
+        };
         Hit {
-            phys: PhysAddr::new(self.frames[half] | addr.offset_in(self.size)),
+            phys: PhysAddr::new(phys),
             label: self.label,
             rights: Rights::from_bits(self.flags),
             size: self.size,

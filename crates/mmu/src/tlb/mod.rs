@@ -19,7 +19,6 @@
 //! access costs does not depend on how finely hits are told apart later.
 
 mod entry;
-mod hints;
 mod params;
 
 use addr::{Asid, Kind, PageSize, VirtAddr, VirtRange};
@@ -27,9 +26,11 @@ use addr::{Asid, Kind, PageSize, VirtAddr, VirtRange};
 pub use entry::{Entry, Evicted, Hit};
 pub use params::{ArrayParams, TlbParams};
 
-use crate::{AnyReplacement, GeometryError, Replacement, SetArray};
+use crate::{AnyReplacement, GeometryError, Replacement, SetArray, hints::Hints};
 use entry::Slot;
-use hints::Hints;
+
+/// How many hints a TLB keeps: enough for first-level TLBs to have few collisions.
+const HINTS: usize = 1024;
 
 /// Of a range of at most so many of the smallest pages, each is searched for; for a longer one
 /// all slots are looked at.
@@ -55,7 +56,9 @@ pub struct TlbCounts {
 pub struct Tlb {
     /// Whose entries the hints lead to.
     space: Asid,
-    hints: Hints,
+    hints: Hints<HINTS>,
+    /// The smallest page size: a page of it has one hint.
+    granule: PageSize,
     slots: Box<[Slot]>,
     policy: TlbPolicy,
     paired: bool,
@@ -94,10 +97,10 @@ impl Tlb {
                 array_of[size.shift() as usize] = Some(number as u8);
             }
         }
-        let granule = params.smallest_page_size()?;
         Ok(Tlb {
             space: Asid(0),
-            hints: Hints::new(granule),
+            hints: Hints::new(),
+            granule: params.smallest_page_size()?,
             slots: vec![Slot::EMPTY; first].into_boxed_slice(),
             policy: TlbPolicy::new(params, &arrays),
             paired: params.paired,
@@ -122,20 +125,20 @@ impl Tlb {
     }
 
     /// Looks `va` up for an access of `kind` in the space `asid`, and counts it.
-    #[inline]
+    // Inlined whatever its size: handing a hit over in memory would cost more than finding it.
+    #[inline(always)]
     pub fn lookup(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Option<Hit> {
-        if asid != self.space {
-            self.enter(asid);
-        }
-        let index = self.hints.get(va);
-        if let Some(slot) = self.slots.get_mut(index)
+        let index = self.hints.get(self.hint_key(va));
+        if asid == self.space
+            && let Some(slot) = self.slots.get_mut(index)
             && slot.covers(va)
         {
             slot.hits[kind as usize] += 1;
             self.policy.touched(index);
             return Some(slot.hit(va, self.paired));
         }
-        self.search_counted(va, kind)
+        let index = self.lookup_unhinted(va, asid, kind)?;
+        Some(self.slots[index].hit(va, self.paired))
     }
 
     /// Makes `entry` part of the TLB, with `label` on it, and hands out what had to go: the
@@ -154,7 +157,7 @@ impl Tlb {
         let slot = self.make_room(entry, array, set, number, evicted);
         self.slots[slot] = Slot::new(entry, label, self.paired);
         let Array { sets, first } = &mut self.arrays[array];
-        sets.occupy(slot - *first, number);
+        sets.occupy(set, slot - *first, number);
         self.policy.inserted(slot);
         self.note_live(size);
         self.retired.fills += 1;
@@ -192,7 +195,7 @@ impl Tlb {
         asid: Asid,
         evicted: &mut impl FnMut(Evicted),
     ) -> u64 {
-        let pages = range.pages(self.hints.granule());
+        let pages = range.pages(self.granule);
         if pages.clone().nth(FLUSH_PAGES_MAX).is_none() {
             return pages.map(|page| self.flush_page(page.start(), asid, evicted)).sum();
         }
@@ -261,23 +264,26 @@ impl Tlb {
         size.shift() + u32::from(self.paired)
     }
 
-    #[cold]
-    fn enter(&mut self, asid: Asid) {
-        self.space = asid;
-        self.hints.clear();
+    #[inline(always)]
+    fn hint_key(&self, va: VirtAddr) -> u64 {
+        va.page(self.granule).number()
     }
 
+    /// What `lookup` does when a hint does not lead to a hit. Gives the slot of a hit.
     #[inline(never)]
-    fn search_counted(&mut self, va: VirtAddr, kind: Kind) -> Option<Hit> {
-        let Some(index) = self.search(va, self.space) else {
+    fn lookup_unhinted(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Option<usize> {
+        if asid != self.space {
+            self.space = asid;
+            self.hints.clear();
+        }
+        let Some(index) = self.search(va, asid) else {
             self.misses[kind as usize] += 1;
             return None;
         };
-        self.hints.set(va, index);
+        self.hints.set(self.hint_key(va), index);
+        self.slots[index].hits[kind as usize] += 1;
         self.policy.touched(index);
-        let slot = &mut self.slots[index];
-        slot.hits[kind as usize] += 1;
-        Some(slot.hit(va, self.paired))
+        Some(index)
     }
 
     /// The slot that translates `va` in `asid`, found without hints.
@@ -340,7 +346,7 @@ impl Tlb {
         }
         let slots = sets.slots(set);
         let victim = self.policy.victim(first + slots.start..first + slots.end);
-        self.remove(victim, evicted);
+        self.retire(victim, evicted);
         self.retired.evictions += 1;
         victim
     }
@@ -348,22 +354,19 @@ impl Tlb {
     /// Keeps the hints true after `slot` was filled with `entry`.
     #[inline]
     fn update_hints(&mut self, entry: &Entry, slot: usize) {
-        let size = entry.page.size();
         // A hint for this slot may still lead here from when it held an entry of the space that
         // the hints are for.
         if entry.asid != self.space && !entry.global {
             self.hints.clear();
             return;
         }
-        // Smaller pages win: hints that lead from addresses in this page to a larger one are
-        // now false. A single page of the hints' granule has one hint; of others, all go.
-        let one_hint = size == self.hints.granule() && !self.paired;
-        let larger_sizes = self.live_sizes & !((2 << size.shift()) - 1);
-        if larger_sizes != 0 && !one_hint {
+        // Smaller pages win. A hint may lead to a larger page than the new one, and an old hint
+        // to this slot may now be true of it although there is a smaller page. For a page of the
+        // smallest size its own hint settles both.
+        if entry.page.size() == self.granule && !self.paired {
+            self.hints.set(self.hint_key(entry.page.start()), slot);
+        } else if !self.live_sizes.is_power_of_two() {
             self.hints.clear();
-        }
-        if one_hint {
-            self.hints.set(entry.page.start(), slot);
         }
     }
 
@@ -387,14 +390,22 @@ impl Tlb {
         self.retired.flushed += 1;
     }
 
+    /// Empties `slot`.
     fn remove(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
         let size = self.slots[slot].size();
-        retire(&mut self.retired, &mut self.slots[slot], self.paired, evicted);
+        self.retire(slot, evicted);
         self.slots[slot] = Slot::EMPTY;
         if let Some(array) = self.array_of[size.shift() as usize] {
             let Array { sets, first } = &mut self.arrays[array as usize];
             sets.vacate(slot - *first);
         }
+    }
+
+    /// Hands out what the entry in `slot` did; the slot is about to be emptied or refilled.
+    #[inline]
+    fn retire(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
+        let size = self.slots[slot].size();
+        retire(&mut self.retired, &mut self.slots[slot], self.paired, evicted);
         let live = &mut self.live[size.shift() as usize];
         *live -= 1;
         if *live == 0 {
@@ -471,12 +482,22 @@ impl TlbPolicy {
             }
         }
     }
+
+    #[inline(never)]
+    fn touched_of_array(&mut self, slot: usize) {
+        self.of(slot).touched(slot);
+    }
 }
 
 impl Replacement for TlbPolicy {
-    #[inline]
+    #[inline(always)]
     fn touched(&mut self, slot: usize) {
-        self.of(slot).touched(slot);
+        // The usual policy first, so that it is told by one comparison.
+        match self {
+            TlbPolicy::Same(AnyReplacement::Lru(policy)) => policy.touched(slot),
+            TlbPolicy::Same(policy) => policy.touched(slot),
+            TlbPolicy::PerArray { .. } => self.touched_of_array(slot),
+        }
     }
 
     #[inline]

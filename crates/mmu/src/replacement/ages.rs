@@ -1,0 +1,79 @@
+//! Which slot of a set was stamped longest ago: what LRU and FIFO have in common.
+//!
+//! ```text
+//!   stamps of a set   7  3  9  5  1  8        queue, when it was made:  4@1 1@3 3@5 0@7 5@8 2@9
+//!   since then slot 1 was stamped 10          oldest: 4, then 3: 1@3 is no longer true
+//! ```
+//!
+//! A small set is searched for its smallest stamp. In a large one that would take long for each
+//! miss, so its slots are sorted once into a queue and taken from there one after the other,
+//! without those that were stamped meanwhile: all others are older than anything stamped later,
+//! so the order stays exact until the queue is used up.
+
+use core::ops::Range;
+
+use super::lowest;
+
+/// Sets of at most so many ways are searched.
+const SEARCHED_WAYS_MAX: usize = 16;
+
+/// A stamp a slot, and the queues of large sets.
+#[derive(Clone, Debug)]
+pub(super) struct Ages {
+    clock: u64,
+    stamps: Box<[u64]>,
+    queues: Vec<Queue>,
+}
+
+/// The slots of the set that starts at `start`, oldest last, as they were when it was made.
+#[derive(Clone, Debug)]
+struct Queue {
+    start: usize,
+    slots: Vec<(u64, u32)>,
+}
+
+impl Ages {
+    /// For `slots` slots, all of one age.
+    pub(super) fn new(slots: usize) -> Ages {
+        Ages { clock: 0, stamps: vec![0; slots].into_boxed_slice(), queues: Vec::new() }
+    }
+
+    /// Makes `slot` the youngest.
+    #[inline]
+    pub(super) fn stamp(&mut self, slot: usize) {
+        self.clock += 1;
+        self.stamps[slot] = self.clock;
+    }
+
+    /// The slot of `set` that was stamped longest ago.
+    #[inline]
+    pub(super) fn oldest(&mut self, set: Range<usize>) -> usize {
+        if set.len() <= SEARCHED_WAYS_MAX {
+            lowest(&self.stamps, set)
+        } else {
+            self.oldest_queued(set)
+        }
+    }
+
+    fn oldest_queued(&mut self, set: Range<usize>) -> usize {
+        let place = match self.queues.binary_search_by_key(&set.start, |queue| queue.start) {
+            Ok(place) => place,
+            Err(place) => {
+                self.queues.insert(place, Queue { start: set.start, slots: Vec::new() });
+                place
+            }
+        };
+        let slots = &mut self.queues[place].slots;
+        loop {
+            // The slot stays queued: if the caller does stamp it, it is skipped the next time.
+            while let Some(&(stamp, slot)) = slots.last() {
+                if self.stamps[slot as usize] == stamp {
+                    return slot as usize;
+                }
+                slots.pop();
+            }
+            slots.extend(set.clone().map(|slot| (self.stamps[slot], slot as u32)));
+            slots.sort_unstable_by(|one, other| other.cmp(one));
+        }
+    }
+}

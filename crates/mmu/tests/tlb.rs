@@ -1,0 +1,226 @@
+//! The TLB against a list searched in order, under random geometries and streams.
+
+mod model;
+
+use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use mmu::{ArrayParams, Entry, Evicted, Policy, Tlb, TlbParams};
+use model::{Rng, tlb::ModelTlb};
+
+const SEEDS: u64 = 600;
+const STEPS: u64 = 1500;
+
+fn sizes() -> [PageSize; 4] {
+    [12, 13, 15, 21].map(|shift| PageSize::from_shift(shift).unwrap())
+}
+
+/// Any geometry: one to three arrays, one to four page sizes, all policies, odd numbers of sets
+/// and ways, pairs.
+fn random_params(rng: &mut Rng) -> TlbParams {
+    let mut left: Vec<PageSize> = sizes().to_vec();
+    let arrays = (0..1 + rng.below(3)).map(|_| {
+        let count = if rng.chance(30) { left.len().saturating_sub(2).max(1) } else { 1 };
+        let page_sizes = (0..count).map(|_| left.remove(rng.below(left.len() as u64) as usize));
+        let page_sizes = page_sizes.collect();
+        let ways = rng.pick(&[1, 2, 3, 4, 6, 7, 8, 9, 12, 16, 17, 24, 33, 48, 65]);
+        let sets = rng.pick(&[1, 1, 1, 2, 3, 4, 5, 8]);
+        let replacement = rng.pick(&Policy::ALL);
+        ArrayParams { page_sizes, entries: sets * ways, ways, replacement, seed: rng.next() }
+    });
+    let mut arrays: Vec<ArrayParams> = arrays.take(2).collect();
+    if rng.chance(50) {
+        let replacement = arrays[0].replacement;
+        arrays.iter_mut().for_each(|array| array.replacement = replacement);
+    }
+    TlbParams { arrays, paired: rng.chance(30) }
+}
+
+/// An address in one of a few pages of every size, some of them far apart.
+fn random_addr(rng: &mut Rng, pages: u64) -> VirtAddr {
+    let far = rng.pick(&[0, 0, 0, 1 << 30, 0xffff_8000_0000_0000]);
+    VirtAddr::new(far + (rng.below(pages) << 12) + rng.below(4096))
+}
+
+fn random_entry(rng: &mut Rng, va: VirtAddr, params: &TlbParams, asid: Asid) -> Entry {
+    let held: Vec<PageSize> =
+        params.arrays.iter().flat_map(|array| &array.page_sizes).copied().collect();
+    let size = if rng.chance(97) { rng.pick(&held) } else { rng.pick(&sizes()) };
+    let frame = |rng: &mut Rng| PhysAddr::new(rng.below(1 << 40)).align_down(size);
+    let mut entry = Entry::single(va.page(size), frame(rng), asid, rng.chance(10), Rights::READ);
+    if params.paired {
+        entry.frames = [0, 1].map(|_| rng.chance(75).then(|| frame(rng)));
+    }
+    entry
+}
+
+#[test]
+fn a_tlb_does_what_a_list_searched_in_order_does() {
+    for seed in 0..SEEDS {
+        let mut rng = Rng(seed);
+        let params = random_params(&mut rng);
+        let (mut tlb, mut model) = (Tlb::new(&params).unwrap(), ModelTlb::new(&params));
+        let pages = rng.pick(&[8, 40, 200, 2000]);
+        let asids = rng.pick(&[1, 3]);
+        let mut asid = Asid(0);
+        let (mut seen, mut expected): (Vec<Evicted>, Vec<Evicted>) = (Vec::new(), Vec::new());
+        for step in 0..STEPS {
+            let context = || format!("seed {seed}, step {step}, {params:?}");
+            if rng.chance(5) {
+                asid = Asid(rng.below(asids) as u16);
+            }
+            let va = random_addr(&mut rng, pages);
+            let of = if rng.chance(98) { asid } else { Asid(rng.below(asids) as u16) };
+            match rng.below(1000) {
+                0..900 => {
+                    let kind = rng.pick(&Kind::ALL);
+                    let hit = tlb.lookup(va, of, kind);
+                    let found = model.lookup(va, of, kind);
+                    assert_eq!(hit.map(|hit| (hit.phys, hit.label)), found, "{}", context());
+                    if found.is_none() {
+                        let entry = random_entry(&mut rng, va, &params, of);
+                        let label = rng.next() as u32;
+                        let filled = tlb.fill(&entry, label, &mut |gone| seen.push(gone));
+                        assert_eq!(
+                            filled,
+                            model.fill(&entry, label, &mut expected),
+                            "{}",
+                            context()
+                        );
+                    }
+                }
+                // A fill without a miss: a prefetch, or a second refill.
+                900..950 => {
+                    let entry = random_entry(&mut rng, va, &params, of);
+                    let label = rng.next() as u32;
+                    tlb.fill(&entry, label, &mut |gone| seen.push(gone));
+                    model.fill(&entry, label, &mut expected);
+                }
+                950..975 => {
+                    let bytes = 1 + rng.pick(&[0, 4095, 1 << 13, 1 << 15, 1 << 22]);
+                    let range = VirtRange::new(va, bytes).unwrap();
+                    let flushed = if bytes == 1 {
+                        tlb.flush_page(va, of, &mut |gone| seen.push(gone))
+                    } else {
+                        tlb.flush_range(range, of, &mut |gone| seen.push(gone))
+                    };
+                    let goes = |entry: &Entry| {
+                        (entry.global || entry.asid == of)
+                            && ModelTlb::touches(params.paired, entry, range)
+                    };
+                    assert_eq!(flushed, model.flush(&mut expected, goes), "{}", context());
+                }
+                975..985 => {
+                    let flushed = tlb.flush_asid(of, &mut |gone| seen.push(gone));
+                    let goes = |entry: &Entry| !entry.global && entry.asid == of;
+                    assert_eq!(flushed, model.flush(&mut expected, goes), "{}", context());
+                }
+                985..990 => {
+                    let flushed = tlb.flush_non_global(&mut |gone| seen.push(gone));
+                    let goes = |entry: &Entry| !entry.global;
+                    assert_eq!(flushed, model.flush(&mut expected, goes), "{}", context());
+                }
+                990..993 => {
+                    let flushed = tlb.flush_all(&mut |gone| seen.push(gone));
+                    assert_eq!(flushed, model.flush(&mut expected, |_| true), "{}", context());
+                }
+                _ => {
+                    tlb.drain(&mut |gone| seen.push(gone));
+                    model.drain(&mut expected);
+                }
+            }
+            seen.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(seen, expected, "{}", context());
+            seen.clear();
+            expected.clear();
+            assert_eq!(tlb.counts(), model.counts, "{}", context());
+            assert_eq!(tlb.entries().count(), model.entries(), "{}", context());
+        }
+    }
+}
+
+/// What is handed out at evictions, flushes and the end adds up to what was counted.
+#[test]
+fn hits_handed_out_are_all_hits() {
+    for policy in Policy::ALL {
+        let mut rng = Rng(1);
+        let array = ArrayParams {
+            page_sizes: vec![PageSize::SIZE_4K],
+            entries: 48,
+            ways: 48,
+            replacement: policy,
+            seed: 1,
+        };
+        let mut tlb = Tlb::new(&TlbParams { arrays: vec![array], paired: true }).unwrap();
+        let mut sum = [0u64; 3];
+        let (mut lookups, mut misses) = ([0u64; 3], [0u64; 3]);
+        let mut add = |gone: Evicted| {
+            for (sum, hits) in sum.iter_mut().zip(gone.hits) {
+                *sum += hits;
+            }
+        };
+        for _ in 0..20_000 {
+            let va = random_addr(&mut rng, 150);
+            let kind = rng.pick(&Kind::ALL);
+            lookups[kind as usize] += 1;
+            if tlb.lookup(va, Asid(7), kind).is_none() {
+                misses[kind as usize] += 1;
+                let mut entry = Entry::single(
+                    va.page(PageSize::SIZE_4K),
+                    PhysAddr::new(0),
+                    Asid(7),
+                    false,
+                    Rights::ALL,
+                );
+                entry.frames[1] = entry.frames[0];
+                tlb.fill(&entry, 0, &mut add);
+            }
+        }
+        tlb.drain(&mut add);
+        let counts = tlb.counts();
+        assert_eq!((counts.hits, counts.misses), (sum, misses), "{policy}");
+        assert!((0..3).all(|kind| sum[kind] + misses[kind] == lookups[kind]), "{policy}");
+        assert!(sum.iter().all(|hits| *hits > 0) && counts.evictions > 0, "{policy}");
+    }
+}
+
+#[test]
+fn policies_print_what_they_parse() {
+    for policy in Policy::ALL {
+        assert_eq!(policy.to_string().parse::<Policy>().unwrap(), policy);
+    }
+    let error = "LRU".parse::<Policy>().unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "`LRU` is no replacement policy: write lru, fifo, random, tree-plru, nru or lfu"
+    );
+}
+
+#[test]
+fn a_tlb_that_cannot_be_is_refused_with_a_reason() {
+    let array = |page_sizes: &[PageSize], entries, ways| ArrayParams {
+        page_sizes: page_sizes.to_vec(),
+        entries,
+        ways,
+        replacement: Policy::Lru,
+        seed: 0,
+    };
+    let (small, large) = (PageSize::SIZE_4K, PageSize::SIZE_2M);
+    for (arrays, reason) in [
+        (vec![], "the TLB has no array: give it one"),
+        (vec![array(&[], 4, 4)], "the array holds no page size: name at least one"),
+        (vec![array(&[small], 0, 1)], "it has no entries: give it at least one"),
+        (vec![array(&[small], 64, 0)], "0 ways hold nothing: write 1 to 64"),
+        (vec![array(&[small], 64, 5)], "64 entries are no whole number of sets of 5 ways"),
+        (
+            vec![array(&[small, large], 64, 4), array(&[large], 8, 8)],
+            "pages of 2M would be held in two places: name each size once",
+        ),
+        (
+            vec![array(&[small], u32::MAX, 1)],
+            "4294967295 entries are more than can be simulated: give it at most 16777216",
+        ),
+    ] {
+        let error = Tlb::new(&TlbParams { arrays, paired: false }).unwrap_err();
+        assert_eq!(error.to_string(), reason);
+    }
+}
