@@ -19,9 +19,9 @@
 use std::ops::Range;
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
-use mmu::{Entry, Evicted, Hit, Requester, Served};
+use mmu::{Entry, Evicted, Hit, Requester, Served, Stride};
 use pagetable::{Reference, Translation};
-use trace::{Batch, Event, Source};
+use trace::{Batch, Event, Meta, Source};
 
 use crate::{
     Error, Machine, Results,
@@ -30,7 +30,7 @@ use crate::{
     os::{Answer, Failure, Os, Shootdown},
     summary,
     timeline::History,
-    translate::{Hardware, NONE},
+    translate::{FIRST_LEVEL_MAX, Hardware, NONE},
 };
 
 /// How to run.
@@ -200,8 +200,8 @@ impl Run {
         let mut kinds = [0u64; Kind::COUNT];
         for kind in Kind::ALL {
             if self.hardware.first[kind as usize] != NONE {
-                kinds[kind as usize] =
-                    metas.iter().filter(|meta| meta.kind() == kind).count() as u64;
+                let of_kind = metas.iter().map(|meta| u32::from(meta.kind() == kind));
+                kinds[kind as usize] = u64::from(of_kind.sum::<u32>());
             }
         }
         for (sum, count) in self.accesses.iter_mut().zip(kinds) {
@@ -210,36 +210,89 @@ impl Run {
         self.instructions += metas.iter().map(|meta| u64::from(meta.instructions())).sum::<u64>();
     }
 
+    /// Runs accesses: hits by themselves, everything else one by one.
     fn accesses<const CHECK: bool, const CACHES: bool>(
         &mut self,
         batch: &Batch,
         span: Range<usize>,
     ) -> Result<(), Error> {
-        let page_bytes = self.page_size.bytes();
-        let first_access = self.position;
-        let first = self.hardware.first;
-        let rows = batch.addr[span.clone()].iter().zip(&batch.meta[span.clone()]);
-        for (index, (&addr, meta)) in (span.start as u64..).zip(rows) {
-            let kind = meta.kind();
-            let unit = first[kind as usize];
-            if unit == NONE {
-                continue;
+        let (addrs, metas) = (&batch.addr[span.clone()], &batch.meta[span.clone()]);
+        let mut next = 0;
+        while next < addrs.len() {
+            if !CHECK {
+                next += self.hits::<CACHES>(&addrs[next..], &metas[next..]);
             }
-            let addr = VirtAddr::new(addr);
-            let place = Place { addr, kind, unit, access: first_access + index };
-            let phys = self.translate::<CHECK>(place)?;
-            let bytes = meta.size();
-            if addr.offset_in(self.page_size) + u64::from(bytes) > page_bytes {
-                self.straddle::<CHECK, CACHES>(place, phys, bytes)?;
-            } else if CACHES {
-                self.data(phys, bytes, kind);
+            if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
+                let access = self.position + (span.start + next) as u64;
+                self.access::<CHECK, CACHES>(VirtAddr::new(addr), meta, access)?;
+                next += 1;
             }
         }
         Ok(())
     }
 
+    /// Runs accesses as long as each is found at once and lies in one page, and says how many
+    /// were. This is where a run spends its time: nothing here can fail, and what it borrows
+    /// stays in registers.
+    fn hits<const CACHES: bool>(&mut self, addrs: &[u64], metas: &[Meta]) -> usize {
+        let Hardware { units, first, caches, .. } = &mut self.hardware;
+        let (first, page_size) = (*first, self.page_size);
+        let mut time = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
+        let mut strides = [const { Stride::nothing() }; FIRST_LEVEL_MAX];
+        for (stride, unit) in strides.iter_mut().zip(units.iter_mut()) {
+            *stride = unit.tlb.stride(self.asid);
+        }
+        let mut ran = 0;
+        for (&addr, &meta) in addrs.iter().zip(metas) {
+            let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind(), meta.size());
+            // Kinds that the machine leaves out have a unit beyond the last.
+            if let Some(stride) = strides.get_mut(first[kind as usize]) {
+                if addr.offset_in(page_size) + u64::from(bytes) > page_size.bytes() {
+                    break;
+                }
+                time += 1;
+                let Some((phys, label)) = stride.lookup(addr, kind, time) else { break };
+                if label == SHARED {
+                    let region = self.os.label_of(addr);
+                    self.census.region(region).hits[kind as usize] += 1;
+                }
+                if CACHES && let Some(caches) = caches {
+                    let store = kind == Kind::Store;
+                    let served = caches.access(phys, bytes, store, Requester::Program(kind));
+                    self.program_served[served as usize] += 1;
+                }
+            }
+            ran += 1;
+        }
+        for unit in units.iter_mut() {
+            unit.tlb.set_now(time);
+        }
+        ran
+    }
+
+    /// One access, whatever becomes of it.
+    fn access<const CHECK: bool, const CACHES: bool>(
+        &mut self,
+        addr: VirtAddr,
+        meta: Meta,
+        access: u64,
+    ) -> Result<(), Error> {
+        let (kind, bytes) = (meta.kind(), meta.size());
+        let unit = self.hardware.first[kind as usize];
+        if unit == NONE {
+            return Ok(());
+        }
+        let place = Place { addr, kind, unit, access };
+        let phys = self.translate::<CHECK>(place)?;
+        if addr.offset_in(self.page_size) + u64::from(bytes) > self.page_size.bytes() {
+            self.straddle::<CHECK, CACHES>(place, phys, bytes)?;
+        } else if CACHES {
+            self.data(phys, bytes, kind);
+        }
+        Ok(())
+    }
+
     /// The physical address of one access that lies within a page.
-    #[inline(always)]
     fn translate<const CHECK: bool>(&mut self, place: Place) -> Result<PhysAddr, Error> {
         let found = self.hardware.units[place.unit].tlb.lookup(place.addr, self.asid, place.kind);
         match found {

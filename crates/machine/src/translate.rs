@@ -17,6 +17,9 @@ use crate::{
 /// No TLB serves the kind.
 pub(crate) const NONE: usize = usize::MAX;
 
+/// The most first-level TLBs: for fetches, loads and stores. They are the first units.
+pub(crate) const FIRST_LEVEL_MAX: usize = 3;
+
 /// A TLB and what the run needs to know of it.
 pub(crate) struct Unit {
     pub(crate) name: &'static str,

@@ -42,6 +42,12 @@ impl<const N: usize> Hints<N> {
         (self.slots[Self::index(key)] ^ self.epoch) as usize
     }
 
+    /// The hints as they are, for many reads.
+    #[inline]
+    pub(crate) fn view(&self) -> HintsView<'_, N> {
+        HintsView { epoch: self.epoch, slots: &self.slots }
+    }
+
     /// Remembers that `slot` holds `key`.
     #[inline]
     pub(crate) fn set(&mut self, key: u64, slot: usize) {
@@ -64,6 +70,26 @@ impl<const N: usize> Hints<N> {
         // The upper bits of the product depend on all bits of the key, so that keys a power of
         // two apart do not share a hint.
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> Self::SHIFT) as usize
+    }
+}
+
+/// Hints that do not change while they are read; see [`Hints`].
+#[derive(Debug)]
+pub(crate) struct HintsView<'a, const N: usize> {
+    epoch: u32,
+    slots: &'a [u32; N],
+}
+
+impl<const N: usize> HintsView<'_, N> {
+    /// Hints that lead nowhere.
+    pub(crate) const fn nothing() -> HintsView<'static, N> {
+        HintsView { epoch: 0, slots: const { &[NONE; N] } }
+    }
+
+    /// As [`Hints::get`].
+    #[inline(always)]
+    pub(crate) fn get(&self, key: u64) -> usize {
+        (self.slots[Hints::<N>::index(key)] ^ self.epoch) as usize
     }
 }
 

@@ -27,5 +27,5 @@ pub use replacement::{
     AnyReplacement, Fifo, Lfu, Lru, Nru, ParsePolicyError, Policy, Random, Replacement, TreePlru,
 };
 pub use set_array::SetArray;
-pub use tlb::{ArrayParams, Entry, Evicted, Hit, Tlb, TlbCounts, TlbParams};
+pub use tlb::{ArrayParams, Entry, Evicted, Hit, Stride, Tlb, TlbCounts, TlbParams};
 pub use walk_cache::{NoWalkCache, WalkCache};

@@ -60,14 +60,20 @@ impl Source for Rows {
     }
 }
 
-/// Runs `rows` on the machine `name` with `settings`, checking every translation.
+/// Runs `rows` on the machine `name` with `settings`, once checking every translation and once
+/// as fast as it goes, which must not change a count.
 pub(crate) fn run(name: &str, settings: &[&str], rows: &[Row]) -> Results {
     let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
     let machine = Machine::load(name, &settings).unwrap_or_else(|error| panic!("{error}"));
-    let options = RunOptions { check: true, progress: &mut |_| true };
-    machine
-        .run(&mut Rows::new(rows.to_vec()), options)
-        .unwrap_or_else(|error| panic!("{name} {settings:?}: {error}"))
+    let run = |check: bool| {
+        let options = RunOptions { check, progress: &mut |_| true };
+        machine
+            .run(&mut Rows::new(rows.to_vec()), options)
+            .unwrap_or_else(|error| panic!("{name} {settings:?}: {error}"))
+    };
+    let (fast, checked) = (run(false), run(true));
+    assert_eq!(Results { checked: true, ..fast.clone() }, checked, "{name} {settings:?}");
+    fast
 }
 
 /// A small generator for test streams; not for anything else.

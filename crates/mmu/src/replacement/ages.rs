@@ -45,6 +45,22 @@ impl Ages {
         self.stamps[slot] = self.clock;
     }
 
+    /// The stamps, for a user who keeps the clock for a while.
+    pub(super) fn stamps(&mut self) -> &mut [u64] {
+        &mut self.stamps
+    }
+
+    /// The clock: the last stamp.
+    pub(super) fn now(&self) -> u64 {
+        self.clock
+    }
+
+    /// Takes the clock back, at the last stamp or later.
+    pub(super) fn set_now(&mut self, now: u64) {
+        debug_assert!(self.clock <= now, "time runs forward");
+        self.clock = now;
+    }
+
     /// The slot of `set` that was stamped longest ago.
     #[inline]
     pub(super) fn oldest(&mut self, set: Range<usize>) -> usize {

@@ -23,6 +23,21 @@ impl Lru {
     pub fn new(slots: usize) -> Lru {
         Lru { ages: Ages::new(slots) }
     }
+
+    /// The time of the last use of each slot, to be stored by the user.
+    pub(crate) fn stamps(&mut self) -> &mut [u64] {
+        self.ages.stamps()
+    }
+
+    /// The time of the last use.
+    pub(crate) fn now(&self) -> u64 {
+        self.ages.now()
+    }
+
+    /// Goes on from `now`, which no stored time is above.
+    pub(crate) fn set_now(&mut self, now: u64) {
+        self.ages.set_now(now);
+    }
 }
 
 impl Replacement for Lru {

@@ -167,17 +167,23 @@ impl Slot {
         self.size
     }
 
-    /// What a lookup of `addr`, which it covers, gives.
-    #[inline]
-    pub(super) fn hit(&self, addr: VirtAddr, paired: bool) -> Hit {
+    /// The physical address of `addr`, which it covers.
+    #[inline(always)]
+    pub(super) fn phys(&self, addr: VirtAddr, paired: bool) -> PhysAddr {
         let phys = if paired {
             let half = (addr.get() >> self.size.shift()) as usize & 1;
             self.frames[half] | addr.offset_in(self.size)
         } else {
             self.frames[0] | addr.get() & !self.mask
         };
+        PhysAddr::new(phys)
+    }
+
+    /// What a lookup of `addr`, which it covers, gives.
+    #[inline]
+    pub(super) fn hit(&self, addr: VirtAddr, paired: bool) -> Hit {
         Hit {
-            phys: PhysAddr::new(phys),
+            phys: self.phys(addr, paired),
             label: self.label,
             rights: Rights::from_bits(self.flags),
             size: self.size,

@@ -20,11 +20,13 @@
 
 mod entry;
 mod params;
+mod stride;
 
 use addr::{Asid, Kind, PageSize, VirtAddr, VirtRange};
 
 pub use entry::{Entry, Evicted, Hit};
 pub use params::{ArrayParams, TlbParams};
+pub use stride::Stride;
 
 use crate::{AnyReplacement, GeometryError, Replacement, SetArray, hints::Hints};
 use entry::Slot;

@@ -1,0 +1,138 @@
+//! How fast Pagewalk is, in accesses per second of user CPU.
+//!
+//! ```text
+//!   bench [--smoke] [TRACE.pwt ...]
+//! ```
+//!
+//! Each stored trace is decoded alone, then run through a two-level TLB and through the whole
+//! `opteron-2008` machine, decoding included. Uniform random accesses over 8 MiB and 4 GiB are
+//! made beforehand and replayed from memory, so that only the machine is timed. A line shows
+//! the median of the rounds, the spread, and a hash of the counts: two builds that count alike
+//! print the same hash. User CPU is that of all threads of the process.
+
+mod replay;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use machine::{Machine, RunOptions};
+use replay::Replay;
+use sha2::{Digest, Sha256};
+use trace::{Batch, Reader, Source, generate};
+
+/// The two-level TLB that other simulators are compared with: L1 64 entries fully associative,
+/// L2 1536 entries in 12 ways, all LRU.
+const TWO_LEVEL: [&str; 4] =
+    ["tlb.l1i.entries=64", "tlb.l1d.entries=64", "tlb.l2.entries=1536", "tlb.l2.ways=12"];
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    match bench() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench() -> Result<(), Failure> {
+    let mut smoke = false;
+    let mut traces = Vec::new();
+    for argument in std::env::args_os().skip(1) {
+        if argument == "--smoke" {
+            smoke = true;
+        } else {
+            traces.push(PathBuf::from(argument));
+        }
+    }
+    let rounds = if smoke { 1 } else { 5 };
+    let accesses: u64 = if smoke { 200_000 } else { 10_000_000 };
+    let two_level = Machine::load("tlb-only", &TWO_LEVEL.map(str::to_owned))?;
+    let opteron = Machine::load("opteron-2008", &[])?;
+
+    println!("{:<34} {:>12} {:>10} {:>17}  counts", "", "accesses", "M/s user", "min .. max");
+    for path in &traces {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        measure(&format!("{name}: decode"), rounds, &mut || decode(&mut Reader::open(path)?))?;
+        for (what, machine) in [("two-level TLB", &two_level), ("opteron-2008", &opteron)] {
+            let line = format!("{name}: {what}");
+            measure(&line, rounds, &mut || run(machine, &mut Reader::open(path)?))?;
+        }
+    }
+    for span in ["8M", "4G"] {
+        let spec = format!("uniform,span={span},accesses={accesses}");
+        let mut replay = Replay::new(generate::parse(&spec)?.as_mut())?;
+        for (what, machine) in [("two-level TLB", &two_level), ("opteron-2008", &opteron)] {
+            let line = format!("uniform over {span}: {what}");
+            measure(&line, rounds, &mut || {
+                replay.rewind();
+                run(machine, &mut replay)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Accesses of one round and a hash of what it counted.
+type Round = (u64, String);
+
+/// Times `rounds` rounds and prints one line for them.
+fn measure(
+    name: &str,
+    rounds: usize,
+    round: &mut dyn FnMut() -> Result<Round, Failure>,
+) -> Result<(), Failure> {
+    let mut rates = Vec::new();
+    let mut outcome: Option<Round> = None;
+    for _ in 0..rounds {
+        let before = user_seconds();
+        let this = round()?;
+        let seconds = (user_seconds() - before).max(1e-9);
+        rates.push(this.0 as f64 / seconds / 1e6);
+        if outcome.as_ref().is_some_and(|first| *first != this) {
+            return Err(format!("{name}: two rounds counted differently").into());
+        }
+        outcome = Some(this);
+    }
+    rates.sort_by(f64::total_cmp);
+    if let (Some((accesses, counts)), Some(min), Some(max)) =
+        (outcome, rates.first(), rates.last())
+    {
+        let median = rates[rates.len() / 2];
+        println!("{name:<34} {accesses:>12} {median:>10.1} {min:>7.1} .. {max:<6.1}  {counts}");
+    }
+    Ok(())
+}
+
+/// Decodes all of `source` and hashes what it gave.
+fn decode(source: &mut dyn Source) -> Result<Round, Failure> {
+    let mut batch = Batch::default();
+    let (mut accesses, mut sum) = (0, 0u64);
+    while source.next(&mut batch)? {
+        accesses += batch.len() as u64;
+        sum = batch.addr.iter().fold(sum, |sum, addr| sum.wrapping_add(*addr));
+    }
+    Ok((accesses, format!("{:016x}", sum ^ accesses)))
+}
+
+/// Runs all of `source` on `machine` and hashes the counts.
+fn run(machine: &Machine, source: &mut dyn Source) -> Result<Round, Failure> {
+    let options = RunOptions { check: false, progress: &mut |_| true };
+    let results = machine.run(source, options)?;
+    let counts = (&results.tlbs, &results.walks, &results.caches, &results.accesses);
+    let digest = Sha256::digest(serde_json::to_vec(&counts)?);
+    let hash = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    // Only what ran is counted: a machine that leaves fetches out still decodes them.
+    let accesses = results.accesses;
+    Ok((accesses.fetch + accesses.load + accesses.store, hash))
+}
+
+/// User CPU of the process so far, all threads, in seconds.
+fn user_seconds() -> f64 {
+    // SAFETY: all fields of rusage are integers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a rusage that lives until the call returns.
+    unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
+    usage.ru_utime.tv_sec as f64 + usage.ru_utime.tv_usec as f64 / 1e6
+}
