@@ -12,6 +12,8 @@ const CLONE_VFORK: u64 = 0x4000;
 /// QEMU's page flags: the lowest three are read, write, execute.
 const RIGHTS: u64 = 7;
 const WRITABLE: u64 = 2;
+/// What QEMU leaves without rights below a stack.
+const GUARD_BYTES: u64 = 4096;
 
 /// What is known of a process and its address space. A fork's child inherits it.
 #[derive(Clone, Debug, Default)]
@@ -136,9 +138,18 @@ impl Facts {
         let lines: Vec<Line> = text.lines().filter_map(Line::parse).collect();
         let regions = std::mem::take(&mut self.regions);
         if self.stack.is_none() {
-            // QEMU puts a page without rights below the stack it makes.
+            // QEMU puts a page without rights below the stack that it makes.
+            let is_file = |at: u64| {
+                let at = at.wrapping_add(base);
+                lines.iter().any(|line| line.holds(at) && line.path.starts_with('/'))
+            };
             let guarded = |pair: &&[(u64, u64, u64)]| {
-                pair[0].1 == pair[1].0 && pair[0].2 & RIGHTS == 0 && pair[1].2 & WRITABLE != 0
+                let (guard, stack) = (pair[0], pair[1]);
+                guard.1 == stack.0
+                    && guard.1 - guard.0 == GUARD_BYTES
+                    && guard.2 & RIGHTS == 0
+                    && stack.2 & WRITABLE != 0
+                    && !is_file(stack.0)
             };
             self.stack = regions.windows(2).find(guarded).map(|pair| (pair[1].0, pair[1].1));
         }

@@ -42,6 +42,8 @@ pub(crate) struct Process<S> {
     queue: Vec<(Mark, usize)>,
     skip_told: u64,
     skip_instructions_told: u64,
+    /// Accesses that the filter dropped in threads that have ended.
+    filtered: u64,
 }
 
 /// What the decoder asks about a process.
@@ -129,6 +131,7 @@ impl<S: Sink> Process<S> {
             queue: Vec::new(),
             skip_told: 0,
             skip_instructions_told: 0,
+            filtered: 0,
         }
     }
 
@@ -191,6 +194,7 @@ impl<S: Sink> Process<S> {
             let end = self.rest(attached);
             self.segment(session, ring, end, true)?;
             let attached = self.rings.remove(ring);
+            self.filtered += attached.ring.filtered.load(Ordering::Relaxed);
             session.free_chunk(attached.chunk);
             if self.output.as_ref().is_some_and(|window| enough(&window.sink)) {
                 return Ok(true);
@@ -209,6 +213,9 @@ impl<S: Sink> Process<S> {
         }
         self.slot.state.store(ProcessState::Free as u32, Ordering::Release);
         let Some(mut window) = output else { return Ok(None) };
+        if self.filtered != 0 {
+            window.event(0, Event::Gap { accesses: self.filtered, instructions: 0 })?;
+        }
         if let Some(executing) = executing {
             let event = Event::Execve { path: executing.path, result: 0 };
             window.event(executing.thread, event)?;
@@ -302,6 +309,7 @@ impl<S: Sink> Process<S> {
             let closed = attached.ring.state.load(Ordering::Acquire) == ChunkState::Closed as u32
                 && attached.ring.marks_head.load(Ordering::Acquire) == attached.marks;
             if closed {
+                self.filtered += attached.ring.filtered.load(Ordering::Relaxed);
                 session.free_chunk(attached.chunk);
             }
             !closed

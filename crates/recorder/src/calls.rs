@@ -3,7 +3,7 @@
 use ring::{Call, EventCode};
 
 use crate::vcpu::{Phase, cursor};
-use crate::{events, exec, guest, span};
+use crate::{events, exec, filter, guest, span};
 
 /// QEMU's "will be issued again": no result yet.
 const RESTART: i64 = -512;
@@ -115,6 +115,7 @@ enum Form {
 /// A system call begins.
 pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
     let cursor = cursor(vcpu);
+    filter::settle(vcpu);
     let Some((call, form)) = guest.call(number) else {
         // SAFETY: only this thread uses the cursor.
         unsafe { (*cursor).call = None };

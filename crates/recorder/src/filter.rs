@@ -135,6 +135,22 @@ fn keep(data: &mut [u64; ENTRIES], page: u64, stores: bool) {
     *entry = page << 1 | u64::from(stores || stored);
 }
 
+/// A system call begins, so the block has run: tells the host all instructions so far.
+pub(crate) fn settle(vcpu: u32) {
+    // SAFETY: only this thread uses the cursor; a block that is not told was set.
+    let advance = unsafe {
+        let filter = &mut (*cursor(vcpu)).filter;
+        if !filter.told {
+            filter.advance += (*filter.block).instructions;
+            filter.told = true;
+        }
+        core::mem::take(&mut filter.advance)
+    };
+    if advance != 0 {
+        span::put(vcpu, Record::control(Control::Advance, advance & Record::VALUE_MAX).0);
+    }
+}
+
 /// Tells the host which block runs, and how many instructions have run since the last one.
 fn tell(vcpu: u32, control: Control) {
     // SAFETY: only this thread uses the cursor; `on_block` has set the block.

@@ -30,6 +30,8 @@ static STATE: Cell = Cell(UnsafeCell::new(State {
     internals: Internals::NONE,
 }));
 static STOPPED: AtomicBool = AtomicBool::new(true);
+/// Whether there is instrumented code that QEMU has still to forget.
+static STALE: AtomicBool = AtomicBool::new(false);
 
 fn state() -> &'static State {
     // SAFETY: see `Cell`.
@@ -49,7 +51,17 @@ pub(crate) fn start_child(place: Option<Place>) {
     match place {
         // SAFETY: a child has one thread.
         Some(place) => unsafe { (*STATE.0.get()).place = place },
-        None => STOPPED.store(true, Ordering::Release),
+        None => {
+            STOPPED.store(true, Ordering::Release);
+            STALE.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Nothing is recorded any more: lets QEMU forget instrumented code, if that is still to do.
+pub(crate) fn forget_code(vcpu: u32) {
+    if STALE.load(Ordering::Relaxed) && STALE.swap(false, Ordering::AcqRel) {
+        internals().flush(vcpu);
     }
 }
 

@@ -116,6 +116,9 @@ unsafe extern "C" fn on_fork() {
         // The code it has inherited is not instrumented.
         return;
     }
+    if global::shared().session().follow == 0 {
+        return global::start_child(None);
+    }
     let parent = *global::place();
     let machine = global::process().machine.load(Ordering::Relaxed);
     global::start_child(global::shared().enter(machine, Some(&parent)));
@@ -141,5 +144,8 @@ unsafe extern "C" fn on_call(
 }
 
 unsafe extern "C" fn on_return(_: u64, vcpu: c_uint, _: i64, result: i64) {
+    if global::is_stopped() {
+        return global::forget_code(vcpu);
+    }
     calls::leave(vcpu, global::guest(), result);
 }

@@ -73,7 +73,9 @@ pub(crate) fn mark(vcpu: u32, whole: bool) {
     unsafe {
         if (*cursor).phase == Phase::Attached {
             skip::before_event(vcpu);
-            (*(*cursor).ring).publish(position(vcpu), whole, &global::process().sequence);
+            let ring = &*(*cursor).ring;
+            ring.filtered.store((*cursor).filter.dropped, Ordering::Relaxed);
+            ring.publish(position(vcpu), whole, &global::process().sequence);
         }
     }
 }

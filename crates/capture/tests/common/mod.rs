@@ -1,0 +1,142 @@
+//! What the tests of recording share: C programs, the plugin, traces as lists.
+#![allow(dead_code, unreachable_pub)]
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use addr::Kind;
+use capture::{Options, Outcome};
+use trace::{Batch, Event, Meta, Reader, Source};
+
+/// One row of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    pub thread: u32,
+    pub addr: u64,
+    pub meta: Meta,
+}
+
+impl Row {
+    pub fn kind(&self) -> Kind {
+        self.meta.kind()
+    }
+}
+
+/// A trace, whole: its rows, and its events with the rows before each.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Whole {
+    pub rows: Vec<Row>,
+    pub events: Vec<(usize, u32, Event)>,
+}
+
+impl Whole {
+    /// Takes all that `source` has.
+    pub fn of(source: &mut dyn Source) -> Whole {
+        let mut whole = Whole::default();
+        let mut batch = Batch::default();
+        loop {
+            let more = source.next(&mut batch).expect("the source gives batches");
+            let before = whole.rows.len();
+            for placed in &batch.events {
+                let at = before + placed.at as usize;
+                whole.events.push((at, placed.thread, placed.event.clone()));
+            }
+            let mut segments = batch.segments.iter().peekable();
+            let mut thread = 0;
+            for (index, (&addr, &meta)) in batch.addr.iter().zip(&batch.meta).enumerate() {
+                while let Some(segment) = segments.next_if(|next| next.start as usize <= index) {
+                    thread = segment.thread;
+                }
+                whole.rows.push(Row { thread, addr, meta });
+            }
+            if !more {
+                return whole;
+            }
+        }
+    }
+
+    /// The trace in a file.
+    pub fn read(path: &Path) -> Whole {
+        Whole::of(&mut Reader::open(path).expect("the trace opens"))
+    }
+
+    /// Rows of `kind` whose addresses lie in `bytes` bytes from `start`.
+    pub fn within(&self, kind: Kind, start: u64, bytes: u64) -> Vec<Row> {
+        let inside = |row: &&Row| row.kind() == kind && row.addr.wrapping_sub(start) < bytes;
+        self.rows.iter().filter(inside).copied().collect()
+    }
+
+    /// The addresses of [`Whole::within`].
+    pub fn addrs(&self, kind: Kind, start: u64, bytes: u64) -> Vec<u64> {
+        self.within(kind, start, bytes).iter().map(|row| row.addr).collect()
+    }
+}
+
+/// A directory of its own for the test `name`.
+pub fn directory(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).expect("a directory for the test");
+    path
+}
+
+/// The plugin, built once.
+pub fn plugin() -> PathBuf {
+    static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
+    PLUGIN
+        .get_or_init(|| {
+            let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin");
+            let status = Command::new(env!("CARGO"))
+                .args(["build", "--quiet", "--release", "-p", "recorder", "--target-dir"])
+                .arg(&target)
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .expect("cargo runs");
+            assert!(status.success(), "the plugin does not build");
+            target.join("release/librecorder.so")
+        })
+        .clone()
+}
+
+/// Compiles `source` with `compiler` and gives the program's path.
+pub fn compile(directory: &Path, name: &str, compiler: &str, source: &str) -> PathBuf {
+    let file = directory.join(name).with_extension("c");
+    let program = directory.join(name);
+    fs::write(&file, source).expect("the source is written");
+    let flags = ["-O1", "-pthread", "-static", "-o"];
+    let status = Command::new(compiler).args(flags).arg(&program).arg(&file).status();
+    let status = status
+        .unwrap_or_else(|error| panic!("{compiler}: {error}; `make test` installs what is needed"));
+    assert!(status.success(), "{name}.c does not compile");
+    program
+}
+
+/// Options to record `program` with `arguments`.
+pub fn options(program: &Path, arguments: &[&str]) -> Options {
+    let mut command: Vec<OsString> = vec![program.into()];
+    command.extend(arguments.iter().map(OsString::from));
+    let mut options = Options::new(command);
+    options.plugin = Some(plugin());
+    options
+}
+
+/// Records with `options` into `directory/out.pwt`.
+pub fn record(directory: &Path, options: &Options) -> Outcome {
+    let output = directory.join("out.pwt");
+    let writer = trace::Options { overwrite: true, ..trace::Options::default() };
+    match capture::record(options, &output, &writer, &mut |_| {}) {
+        Ok(outcome) => outcome,
+        Err(error) => panic!("{error}; `make test` installs what is needed"),
+    }
+}
+
+/// What a program wrote into the file that it was given: words of hexadecimal digits.
+pub fn numbers(path: &Path) -> Vec<u64> {
+    let text = fs::read_to_string(path).expect("the program has written its file");
+    let number = |word: &str| u64::from_str_radix(word, 16).expect("a number");
+    text.split_whitespace().map(number).collect()
+}

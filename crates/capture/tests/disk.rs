@@ -1,0 +1,52 @@
+//! A disk that fills up while a program is recorded.
+//!
+//! In a file of its own: the limit on file sizes that stands for a full disk is the process's.
+
+mod common;
+
+use std::fs;
+
+use capture::Error;
+use common::{compile, directory, options};
+
+#[test]
+fn the_program_runs_to_its_end_and_nothing_half_is_left() {
+    let directory = directory("disk");
+    let source = r#"
+        #include <stdio.h>
+        static volatile long table[1 << 20];
+        int main(int argc, char **argv) {
+            unsigned long x = 1;
+            for (int i = 0; i < 30000000; i++) {
+                x = x * 6364136223846793005ul + 1442695040888963407ul;
+                table[x >> 44] = i;
+            }
+            FILE *f = fopen(argv[1], "w");
+            fputs("1", f);
+            return fclose(f) + 6;
+        }"#;
+    let program = compile(&directory, "long", "gcc", source);
+    let said = directory.join("said");
+    let options = options(&program, &[said.to_str().unwrap()]);
+    let output = directory.join("out.pwt");
+    let mut is_limited = false;
+    let mut progress = |_: &capture::Progress| {
+        if !std::mem::replace(&mut is_limited, true) {
+            let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
+            // SAFETY: plain calls; the signal would end this process instead of the write.
+            unsafe {
+                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+                assert_eq!(libc::setrlimit(libc::RLIMIT_FSIZE, &limit), 0);
+            }
+        }
+    };
+    let error = capture::record(&options, &output, &trace::Options::default(), &mut progress)
+        .expect_err("there is no room");
+    let Error::Trace { status, .. } = &error else { panic!("{error}") };
+    assert_eq!(*status, 6, "{error}");
+    assert!(said.exists(), "the program ran to its end");
+    assert!(error.to_string().contains("out.pwt"), "{error}");
+    let left = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("out")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -1,0 +1,312 @@
+//! Threads, forks, executed programs, and every way to end: nothing is lost.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use addr::Kind;
+use common::{Whole, compile, directory, numbers, options, record};
+use trace::Event;
+
+#[test]
+fn two_hundred_threads_each_in_order() {
+    const THREADS: u64 = 200;
+    const STORES: u64 = 3000;
+    let directory = directory("threads");
+    let source = r#"
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <sys/mman.h>
+        static volatile long *area;
+        static void *run(void *arg) {
+            for (long k = 0; k < 3000; k++) area[(long)arg * 4096 + k] = k;
+            return 0;
+        }
+        int main(int argc, char **argv) {
+            area = mmap(0, 200 * 4096 * 8, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            pthread_t threads[200];
+            for (long i = 0; i < 200; i++)
+                if (pthread_create(&threads[i], 0, run, (void *)i)) abort();
+            for (int i = 0; i < 200; i++) pthread_join(threads[i], 0);
+            FILE *f = fopen(argv[1], "w");
+            fprintf(f, "%lx", (long)area);
+            return fclose(f);
+        }"#;
+    let program = compile(&directory, "threads", "gcc", source);
+    let said = directory.join("said");
+    let outcome = record(&directory, &options(&program, &[said.to_str().unwrap()]));
+    assert_eq!(outcome.status, 0);
+    let start = numbers(&said)[0];
+    let whole = Whole::read(&outcome.traces[0].summary.path);
+    let mut owners = std::collections::HashSet::new();
+    for thread in 0..THREADS {
+        let from = start + thread * 4096 * 8;
+        let rows = whole.within(Kind::Store, from, 4096 * 8);
+        let addrs: Vec<u64> = rows.iter().map(|row| row.addr).collect();
+        let expected: Vec<u64> = (0..STORES).map(|k| from + 8 * k).collect();
+        assert_eq!(addrs, expected, "thread {thread}");
+        assert!(rows.iter().all(|row| row.thread == rows[0].thread), "of one thread");
+        assert!(owners.insert(rows[0].thread), "of its own");
+    }
+    let count = |which: fn(&Event) -> bool| {
+        whole.events.iter().filter(|(_, _, event)| which(event)).count() as u64
+    };
+    assert_eq!(count(|event| matches!(event, Event::ThreadStart { .. })), THREADS + 1);
+    assert_eq!(count(|event| matches!(event, Event::ThreadEnd)), THREADS);
+    assert_eq!(count(|event| matches!(event, Event::Clone { .. })), THREADS);
+}
+
+#[test]
+fn what_happened_before_comes_before() {
+    // Each turn is handed to the next thread through a condition variable.
+    let directory = directory("turns");
+    let source = r#"
+        #include <pthread.h>
+        #include <stdio.h>
+        static volatile long turns[8 * 400];
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+        static int turn;
+        static void *run(void *arg) {
+            for (int round = 0; round < 100; round++) {
+                pthread_mutex_lock(&lock);
+                while (turn % 4 != (long)arg) pthread_cond_wait(&changed, &lock);
+                turns[8 * turn] = 1;
+                turn++;
+                pthread_cond_broadcast(&changed);
+                pthread_mutex_unlock(&lock);
+            }
+            return 0;
+        }
+        int main(int argc, char **argv) {
+            pthread_t threads[4];
+            for (long i = 0; i < 4; i++) pthread_create(&threads[i], 0, run, (void *)i);
+            for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
+            FILE *f = fopen(argv[1], "w");
+            fprintf(f, "%lx", (long)turns);
+            return fclose(f);
+        }"#;
+    let program = compile(&directory, "turns", "gcc", source);
+    let said = directory.join("said");
+    let outcome = record(&directory, &options(&program, &[said.to_str().unwrap()]));
+    let start = numbers(&said)[0];
+    let whole = Whole::read(&outcome.traces[0].summary.path);
+    let expected: Vec<u64> = (0..400).map(|turn| start + 64 * turn).collect();
+    assert_eq!(whole.addrs(Kind::Store, start, 8 * 8 * 400), expected);
+}
+
+#[test]
+fn a_thousand_threads_at_one_time() {
+    let directory = directory("many");
+    let source = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        static pthread_barrier_t all;
+        static void *run(void *arg) { pthread_barrier_wait(&all); return 0; }
+        int main(void) {
+            pthread_attr_t attributes;
+            pthread_attr_init(&attributes);
+            pthread_attr_setstacksize(&attributes, 65536);
+            pthread_t threads[1000];
+            pthread_barrier_init(&all, 0, 1001);
+            for (int i = 0; i < 1000; i++)
+                if (pthread_create(&threads[i], &attributes, run, 0)) abort();
+            pthread_barrier_wait(&all);
+            for (int i = 0; i < 1000; i++) pthread_join(threads[i], 0);
+            return 0;
+        }"#;
+    let program = compile(&directory, "many", "gcc", source);
+    let outcome = record(&directory, &options(&program, &[]));
+    assert_eq!(outcome.status, 0);
+    let whole = Whole::read(&outcome.traces[0].summary.path);
+    let started: Vec<u32> = whole
+        .events
+        .iter()
+        .filter(|(_, _, event)| matches!(event, Event::ThreadStart { .. }))
+        .map(|(_, thread, _)| *thread)
+        .collect();
+    assert_eq!(started.len(), 1001);
+    assert_eq!(outcome.notes, Vec::<String>::new());
+}
+
+/// A program that stores 100,000 times, tells where, and ends as it is told to.
+const ENDS: &str = r#"
+    #define _GNU_SOURCE
+    #include <signal.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/mman.h>
+    #include <sys/resource.h>
+    #include <unistd.h>
+    int main(int argc, char **argv) {
+        struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
+        volatile long *p = mmap(0, 800000, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        FILE *f = fopen(argv[1], "w");
+        fprintf(f, "%lx", (long)p);
+        fclose(f);
+        if (!strcmp(argv[2], "close")) for (int fd = 0; fd < 1024; fd++) close(fd);
+        for (int i = 0; i < 100000; i++) p[i] = i;
+        if (!strcmp(argv[2], "kill")) kill(getpid(), SIGKILL);
+        if (!strcmp(argv[2], "term")) kill(getpid(), SIGTERM);
+        if (!strcmp(argv[2], "abort")) abort();
+        if (!strcmp(argv[2], "fault")) *(volatile long *)8 = 0;
+        if (!strcmp(argv[2], "exec")) execl("/nowhere/at/all", "x", (char *)0);
+        _exit(9);
+    }"#;
+
+#[test]
+fn however_a_program_ends_nothing_is_lost() {
+    let directory = directory("ends");
+    let program = compile(&directory, "ends", "gcc", ENDS);
+    for (how, status) in [
+        ("exit", 9),
+        ("kill", 128 + 9),
+        ("term", 128 + 15),
+        ("abort", 128 + 6),
+        ("fault", 128 + 11),
+        ("close", 9),
+        ("exec", 9),
+    ] {
+        let said = directory.join("said");
+        let outcome = record(&directory, &options(&program, &[said.to_str().unwrap(), how]));
+        assert_eq!(outcome.status, status, "{how}");
+        let start = numbers(&said)[0];
+        let whole = Whole::read(&outcome.traces[0].summary.path);
+        let expected: Vec<u64> = (0..100_000).map(|i| start + 8 * i).collect();
+        assert_eq!(whole.addrs(Kind::Store, start, 800_000), expected, "{how}");
+        let failed = whole.events.iter().any(|(_, _, event)| {
+            *event == Event::Execve { path: "/nowhere/at/all".to_owned(), result: -2 }
+        });
+        assert_eq!(failed, how == "exec", "{how}: {:?}", whole.events);
+    }
+}
+
+#[test]
+fn children_are_followed() {
+    let directory = directory("family");
+    let source = r#"
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static volatile long area[3000];
+        static void stores(long which) { for (int i = 0; i < 1000; i++) area[which * 1000 + i] = i; }
+        int main(int argc, char **argv) {
+            if (argc > 2) { stores(2); return 4; }
+            FILE *f = fopen(argv[1], "w");
+            fprintf(f, "%lx", (long)area);
+            fclose(f);
+            stores(0);
+            int status = 0;
+            if (fork() == 0) { stores(1); _exit(5); }
+            wait(&status);
+            if (WEXITSTATUS(status) != 5) return 1;
+            if (vfork() == 0) { execl(argv[0], "again", argv[1], "more", (char *)0); _exit(6); }
+            wait(&status);
+            return WEXITSTATUS(status) == 4 ? 0 : 2;
+        }"#;
+    let program = compile(&directory, "family", "gcc", source);
+    let said = directory.join("said");
+    let outcome = record(&directory, &options(&program, &[said.to_str().unwrap()]));
+    assert_eq!(outcome.status, 0);
+    let start = numbers(&said)[0];
+    // The program, its first child, its second child before and after it executed.
+    let stored: Vec<Vec<u64>> = outcome
+        .traces
+        .iter()
+        .map(|trace| Whole::read(&trace.summary.path).addrs(Kind::Store, start, 24_000))
+        .collect();
+    let stores = |which: u64| (0..1000).map(|i| start + 8 * (which * 1000 + i)).collect();
+    let expected: Vec<Vec<u64>> = vec![stores(0), stores(1), vec![], stores(2)];
+    assert_eq!(stored, expected, "{:?}", outcome.traces);
+    let last = &outcome.traces[3];
+    assert_eq!(&last.command[2..], ["more"]);
+    let name = last.summary.path.file_name().unwrap().to_string_lossy().into_owned();
+    assert_eq!(name, format!("out.{}.2-family.pwt", last.pid), "process, how often, program");
+    // A child's trace stands on its own: it knows its mappings.
+    let child = Whole::read(&outcome.traces[1].summary.path);
+    let mappings =
+        child.events.iter().filter(|(_, _, event)| matches!(event, Event::Mapping { .. })).count();
+    assert!(mappings > 3, "{mappings}");
+    let before = Whole::read(&outcome.traces[2].summary.path);
+    // What may follow is the writer's: instructions that no access counts.
+    let last = before.events.iter().rfind(|(_, _, event)| !matches!(event, Event::Gap { .. }));
+    let is_execve = |event: &Event| matches!(event, Event::Execve { result: 0, .. });
+    assert!(last.is_some_and(|(_, _, event)| is_execve(event)), "{last:?}");
+}
+
+#[test]
+fn scripts_run_and_only_the_program_is_recorded_if_asked() {
+    let directory = directory("script");
+    let script = directory.join("script");
+    fs::write(&script, "#!/bin/sh -e\n[ \"$1\" = one ]\n/bin/true\nexit 12\n").unwrap();
+    make_executable(&script);
+    let mut options = options(&script, &["one"]);
+    let outcome = record(&directory, &options);
+    assert_eq!(outcome.status, 12);
+    assert_eq!(outcome.traces.len(), 3, "the shell, its child, and what that executed");
+    options.follow = false;
+    let outcome = record(&directory, &options);
+    assert_eq!(outcome.status, 12);
+    assert_eq!(outcome.traces.len(), 1);
+}
+
+fn make_executable(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn signals_and_faults_that_are_handled() {
+    let directory = directory("signals");
+    let source = r#"
+        #include <signal.h>
+        #include <stdint.h>
+        #include <stdio.h>
+        #include <sys/mman.h>
+        #include <sys/time.h>
+        static volatile long ticks;
+        static void tick(int signal) { ticks++; }
+        static void fault(int signal, siginfo_t *info, void *context) {
+            mprotect((void *)((uintptr_t)info->si_addr & ~4095ul), 4096, 3);
+        }
+        int main(int argc, char **argv) {
+            struct sigaction action = {0};
+            action.sa_sigaction = fault;
+            action.sa_flags = SA_SIGINFO;
+            sigaction(SIGSEGV, &action, 0);
+            volatile char *p = mmap(0, 1000 * 4096, 0, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            for (int i = 0; i < 1000; i++) p[4096 * i] = i;
+            signal(SIGALRM, tick);
+            struct itimerval every = {{0, 300}, {0, 300}};
+            setitimer(ITIMER_REAL, &every, 0);
+            double sums[64] = {0};
+            while (ticks < 300) for (int i = 0; i < 64; i++) ((volatile double *)sums)[i] += i;
+            every = (struct itimerval){0};
+            setitimer(ITIMER_REAL, &every, 0);
+            FILE *f = fopen(argv[1], "w");
+            fprintf(f, "%lx", (long)p);
+            return fclose(f);
+        }"#;
+    let program = compile(&directory, "signals", "gcc", source);
+    let said = directory.join("said");
+    let outcome = record(&directory, &options(&program, &[said.to_str().unwrap()]));
+    assert_eq!(outcome.status, 0);
+    let start = numbers(&said)[0];
+    let whole = Whole::read(&outcome.traces[0].summary.path);
+    let expected: Vec<u64> = (0..1000).map(|i| start + 4096 * i).collect();
+    assert_eq!(whole.addrs(Kind::Store, start, 1000 * 4096), expected);
+    let faults = whole
+        .events
+        .iter()
+        .filter(|(_, _, event)| {
+            matches!(event, Event::Mprotect { addr, prot: 3, .. } if addr - start < 1000 * 4096)
+        })
+        .count();
+    assert_eq!(faults, 1000);
+}
