@@ -74,7 +74,7 @@ pub use error::{Error, Geometry, Unfit};
 pub use flush::{Flush, Scope};
 pub use format::{Entry, Format};
 pub use guarded::Guarded;
-pub use hashed::{Hashed, HashedShape};
+pub use hashed::{Hashed, HashedShape, Walker};
 pub use mpt::{Mpt, MptEntries};
 pub use radix::Radix;
 pub use sparse::SparseMemory;

@@ -38,7 +38,6 @@ pub(crate) struct Pte(u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Width {
     Narrow,
-    #[expect(dead_code, reason = "for the formats of 64-bit machines")]
     Wide,
 }
 

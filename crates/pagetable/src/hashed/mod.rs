@@ -26,6 +26,10 @@
 //! one for the base pages of the same cluster; `code` in the tag is log2 of the base pages in
 //! it. `id` is the space's number where spaces share the table, and 0 elsewhere.
 //!
+//! Walked by hardware and sized by physical memory, it is an inverted table of the Itanium's
+//! kind ([`HashedShape::inverted`]): entries of eight bytes, no pointers of the kernel's, 32 bytes an
+//! entry with one page, which is read at once.
+//!
 //! A range is found by its clusters, or, where it has more of them than there are buckets, by
 //! a sweep over the table.
 
@@ -41,10 +45,9 @@ use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
 use crate::{Error, Fault, Flush, Footprint, Geometry, Reference, Space, Translation, Unfit};
 
-pub use shape::HashedShape;
+pub use shape::{HashedShape, Walker};
 use shape::{Layout, code_of, is_valid, size_of};
 
-const PTE: Width = Width::Narrow;
 const NEXT: u64 = 8;
 const NONE: u64 = 0;
 
@@ -119,7 +122,7 @@ impl Hashed {
         let Some(part) = covered.intersection(range) else { return };
         for page in part.pages(size_of(code)) {
             let at = self.layout.pte_at(node, code, page.start());
-            let pte = PTE.read(at, memory);
+            let pte = self.layout.width().read(at, memory);
             if pte.is_mapped() {
                 found.push(Found { page, at, pte });
             }
@@ -175,7 +178,9 @@ impl Hashed {
     ) {
         let next = |node: PhysAddr| node.wrapping_add(NEXT);
         let (after, first) = (memory.read_u64(next(node)), memory.read_u64(next(bucket)));
-        each(read_of(next(node), 8));
+        if self.layout.header_read().0 <= 8 {
+            each(read_of(next(node), 8));
+        }
         for (at, value) in [(before, after), (node, first), (bucket, node.get())] {
             memory.write_u64(next(at), value);
             each(Reference { write: true, ..read_of(next(at), 8) });
@@ -197,7 +202,7 @@ impl Pages for Hashed {
     }
 
     fn width(&self) -> Width {
-        PTE
+        self.layout.width()
     }
 
     fn spaces(&self) -> &Spaces {
@@ -265,7 +270,7 @@ impl Pages for Hashed {
             if self.layout.covers(link.tag, addr, id) {
                 let code = self.layout.code(link.tag);
                 let at = self.layout.pte_at(link.node, code, addr);
-                let pte = PTE.read(at, memory);
+                let pte = self.layout.width().read(at, memory);
                 let page = addr.page(size_of(code));
                 found = pte.is_mapped().then_some(Found { page, at, pte });
             }
@@ -308,10 +313,14 @@ impl Pages for Hashed {
         frames: &mut impl Frames,
     ) -> Result<(), Error> {
         let Translation { page, frame, rights, global } = translation;
-        let pte = PTE.pte(frame, rights, global);
+        let pte = self.layout.width().pte(frame, rights, global);
         let code = code_of(page.size());
         if let Some(link) = self.entry(space, page, memory) {
-            PTE.write(self.layout.pte_at(link.node, code, page.start()), pte, memory);
+            self.layout.width().write(
+                self.layout.pte_at(link.node, code, page.start()),
+                pte,
+                memory,
+            );
             return Ok(());
         }
         let bucket = self.bucket(space, page.start());
@@ -325,7 +334,7 @@ impl Pages for Hashed {
         };
         let header = NEXT + 8;
         memory.zero(node.wrapping_add(header), bytes - header);
-        PTE.write(self.layout.pte_at(node, code, page.start()), pte, memory);
+        self.layout.width().write(self.layout.pte_at(node, code, page.start()), pte, memory);
         memory.write_u64(node, self.layout.tag(page.start(), code, self.id(space)));
         if !is_inline {
             let first = memory.read_u64(bucket.wrapping_add(NEXT));
@@ -345,11 +354,16 @@ impl Pages for Hashed {
         let link = self.entry(space, page, memory).expect("the page has an entry");
         let code = code_of(page.size());
         let at = self.layout.pte_at(link.node, code, page.start());
-        let found = Found { page, at, pte: PTE.read(at, memory) };
-        let last = exchange(PTE, found, memory, |_| Some(Pte::EMPTY)).unwrap_or(found.pte);
+        let found = Found { page, at, pte: self.layout.width().read(at, memory) };
+        let last =
+            exchange(self.layout.width(), found, memory, |_| Some(Pte::EMPTY)).unwrap_or(found.pte);
         let others = page.start().page(self.layout.tagged(code));
         let is_empty = VirtRange::of_page(others).pages(page.size()).all(|page| {
-            !PTE.read(self.layout.pte_at(link.node, code, page.start()), memory).is_mapped()
+            !self
+                .layout
+                .width()
+                .read(self.layout.pte_at(link.node, code, page.start()), memory)
+                .is_mapped()
         });
         if is_empty {
             self.release(space, link, memory, flush);
@@ -367,27 +381,33 @@ impl Pages for Hashed {
         each: &mut impl FnMut(Reference),
     ) -> Result<Translation, Fault> {
         let id = self.id(space);
+        let width = self.layout.width();
+        let (header_bytes, with_pte) = self.layout.header_read();
         let bucket = self.layout.bucket(space.root(), addr, id);
         let (mut node, mut before) = (bucket, bucket);
         loop {
             let tag = memory.read_u64(node);
-            each(read_of(node, 8));
+            each(read_of(node, header_bytes));
             if self.layout.covers(tag, addr, id) {
                 let code = self.layout.code(tag);
                 let at = self.layout.pte_at(node, code, addr);
-                let pte = PTE.read(at, memory);
-                each(read_of(at, PTE.bytes()));
+                let pte = width.read(at, memory);
+                if !with_pte {
+                    each(read_of(at, width.bytes()));
+                }
                 if pte.is_mapped() {
                     if self.shape.move_to_front && before != bucket {
                         self.move_to_front(bucket, before, node, memory, each);
                     }
                     let found = Found { page: addr.page(size_of(code)), at, pte };
-                    return conclude(PTE, found, kind, self.shape.walk_sets_usage, memory, each);
+                    return conclude(width, found, kind, self.shape.walk_sets_usage, memory, each);
                 }
             }
             let next = node.wrapping_add(NEXT);
             let following = memory.read_u64(next);
-            each(read_of(next, 8));
+            if header_bytes <= 8 {
+                each(read_of(next, 8));
+            }
             if following == NONE {
                 return Err(Fault::NotMapped { level: 1 });
             }

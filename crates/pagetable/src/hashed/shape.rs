@@ -1,6 +1,20 @@
 use addr::{PageSize, PhysAddr, VirtAddr};
 
 use crate::Geometry;
+use crate::pte::Width;
+
+/// Who walks a hashed table, and so what an entry looks like and how it is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Walker {
+    /// A refill handler of a 32-bit kernel on a 64-bit machine (E99): four bytes for a page's
+    /// entry and four for the kernel's pointer, read one field at a time. The number of the
+    /// cluster is folded into the number of a bucket by a few shifts.
+    Software,
+    /// A walker in the way of the Itanium (B10 §5.1): eight bytes for a page's entry. It reads
+    /// tag and chain at once, with one page an entry the page's entry too. The number of the
+    /// cluster is multiplied and so spread over all buckets.
+    Hardware,
+}
 
 /// What distinguishes one hashed table from another.
 ///
@@ -21,6 +35,8 @@ pub struct HashedShape {
     pub move_to_front: bool,
     /// Whether walks set usage bits.
     pub walk_sets_usage: bool,
+    /// Who walks.
+    pub walker: Walker,
 }
 
 impl HashedShape {
@@ -32,6 +48,7 @@ impl HashedShape {
         shared: false,
         move_to_front: true,
         walk_sets_usage: false,
+        walker: Walker::Software,
     };
 
     /// H128k: 4096 buckets, one table a space.
@@ -44,6 +61,34 @@ impl HashedShape {
         superpages: true,
         ..HashedShape::H8K
     };
+
+    /// The inverted table of B10 §5.1: shared by all spaces, with twice as many places as
+    /// `memory_bytes` has frames of 4 KiB, so half full at most, and 1, 2 or 16 translations
+    /// under one tag.
+    pub const fn inverted(memory_bytes: u64, entry_pages: u64) -> HashedShape {
+        let entry_pages = if entry_pages == 0 { 1 } else { entry_pages };
+        let places = (memory_bytes / PageSize::SIZE_4K.bytes()).saturating_mul(2);
+        let buckets = places.div_ceil(entry_pages);
+        let bucket_bytes = bucket_bytes(entry_pages);
+        let table_bytes = match buckets.saturating_mul(bucket_bytes).checked_next_power_of_two() {
+            Some(bytes) => bytes,
+            None => 1 << 63,
+        };
+        HashedShape {
+            table_bytes,
+            entry_pages,
+            superpages: false,
+            shared: true,
+            move_to_front: false,
+            walk_sets_usage: false,
+            walker: Walker::Hardware,
+        }
+    }
+}
+
+/// The bytes of a bucket: those of its entry, up to a power of two.
+const fn bucket_bytes(entry_pages: u64) -> u64 {
+    HEADER_BYTES.saturating_add(entry_pages.saturating_mul(PAGE_BYTES)).next_power_of_two()
 }
 
 /// Where things lie in entries, and what tags look like: a checked [`HashedShape`].
@@ -57,14 +102,14 @@ pub(super) struct Layout {
     pub(super) cluster: PageSize,
     code_bits: u32,
     id_bits: u32,
+    walker: Walker,
 }
 
 const BASE: PageSize = PageSize::SIZE_4K;
 const VALID: u64 = 1;
 const CODE_SHIFT: u32 = 1;
 const HEADER_BYTES: u64 = 16;
-const PTE_BYTES: u64 = 4;
-/// A page's entry and its pointer into the mapping tree.
+/// A page's entry, with its pointer into the mapping tree where it has one.
 const PAGE_BYTES: u64 = 8;
 const ENTRY_PAGES_MAX: u64 = 256;
 
@@ -72,7 +117,7 @@ impl Layout {
     pub(super) fn new(shape: &HashedShape) -> Result<Layout, Geometry> {
         let HashedShape { table_bytes, entry_pages, .. } = *shape;
         Geometry::power_of_two("pages in an entry", entry_pages, 1, ENTRY_PAGES_MAX)?;
-        let bucket_bytes = (HEADER_BYTES + PAGE_BYTES * entry_pages).next_power_of_two();
+        let bucket_bytes = bucket_bytes(entry_pages);
         let table = Geometry::size("bytes of the hash table", table_bytes, bucket_bytes, 1 << 40)?;
         let cluster_pages_shift = entry_pages.trailing_zeros();
         let cluster_shift = BASE.shift() + cluster_pages_shift;
@@ -90,6 +135,7 @@ impl Layout {
             cluster,
             code_bits,
             id_bits: free_bits - CODE_SHIFT - code_bits,
+            walker: shape.walker,
         })
     }
 
@@ -104,9 +150,12 @@ impl Layout {
         1 << self.id_bits
     }
 
-    /// The bytes of an entry for base pages.
+    /// The bytes of an entry for base pages; hardware wants it inside one line of a cache.
     pub(super) const fn full_bytes(&self) -> u64 {
-        HEADER_BYTES + PAGE_BYTES * self.entry_pages
+        match self.walker {
+            Walker::Software => HEADER_BYTES + PAGE_BYTES * self.entry_pages,
+            Walker::Hardware => bucket_bytes(self.entry_pages),
+        }
     }
 
     /// The bytes of an entry for one superpage.
@@ -114,16 +163,45 @@ impl Layout {
         HEADER_BYTES + PAGE_BYTES
     }
 
+    /// How wide the entries of pages are.
+    #[inline]
+    pub(super) const fn width(&self) -> Width {
+        match self.walker {
+            Walker::Software => Width::Narrow,
+            Walker::Hardware => Width::Wide,
+        }
+    }
+
+    /// The bytes that a walk reads at the start of an entry, and whether the page's entry is
+    /// among them.
+    #[inline]
+    pub(super) const fn header_read(&self) -> (u8, bool) {
+        match self.walker {
+            Walker::Software => (8, false),
+            Walker::Hardware if self.entry_pages == 1 => (32, true),
+            Walker::Hardware => (16, false),
+        }
+    }
+
     /// The first entry of the chain for `addr`.
     ///
-    /// The number of the cluster is folded to twelve bits and less, so that neighbors go to
-    /// different buckets and so do regions that start at round addresses.
+    /// Folding to twelve bits and less sends neighbors to different buckets, and so regions
+    /// that start at round addresses; multiplying by the golden ratio spreads both evenly.
     #[inline]
     pub(super) const fn bucket(&self, base: PhysAddr, addr: VirtAddr, id: u64) -> PhysAddr {
         let mut hash = addr.get() >> self.cluster.shift();
-        hash ^= hash >> 24;
-        hash ^= hash >> 12;
-        hash ^= id.wrapping_mul(0x9e37_79b9) >> 12;
+        match self.walker {
+            Walker::Software => {
+                hash ^= hash >> 24;
+                hash ^= hash >> 12;
+                hash ^= id.wrapping_mul(0x9e37_79b9) >> 12;
+            }
+            Walker::Hardware => {
+                hash = (hash ^ id << 52).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                hash >>= 20;
+            }
+        }
         base.wrapping_add((hash & (self.buckets - 1)) << self.bucket_shift)
     }
 
@@ -168,7 +246,7 @@ impl Layout {
     #[inline]
     pub(super) const fn pte_at(&self, node: PhysAddr, code: u32, addr: VirtAddr) -> PhysAddr {
         let index = if code == 0 { addr.offset_in(self.cluster) >> BASE.shift() } else { 0 };
-        node.wrapping_add(HEADER_BYTES + index * PTE_BYTES)
+        node.wrapping_add(HEADER_BYTES + index * self.width().bytes() as u64)
     }
 }
 

@@ -123,7 +123,7 @@ fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
         let mut world = world(entries);
         world.apply(Op::Create);
         let addrs: Vec<u64> =
-            (0..200).map(|_| rng.random::<u64>() >> rng.random_range(0..52) & !0xfff).collect();
+            (0..40).map(|_| rng.random::<u64>() >> rng.random_range(0..52) & !0xfff).collect();
         for &addr in &addrs {
             world.apply(Op::Map { space: 0, first: page(addr, K4, 0, Rights::READ), count: 1 });
         }
