@@ -61,7 +61,7 @@ fn bench() -> Result<(), Failure> {
         }
     }
     for span in ["8M", "4G"] {
-        let spec = format!("uniform,span={span},accesses={accesses}");
+        let spec = format!("uniform,size={span},accesses={accesses}");
         let mut replay = Replay::new(generate::parse(&spec)?.as_mut())?;
         for (what, machine) in [("two-level TLB", &two_level), ("opteron-2008", &opteron)] {
             let line = format!("uniform over {span}: {what}");
