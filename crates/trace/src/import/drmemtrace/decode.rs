@@ -42,8 +42,6 @@ pub(crate) struct Decoder {
     filetype: u64,
     page_bytes: u64,
     timestamp: Option<u64>,
-    /// Between the end of a chunk and what it repeats.
-    repeated: bool,
     /// Address and length of the last instruction.
     pc: u64,
     pc_bytes: u64,
@@ -64,7 +62,6 @@ impl Decoder {
             filetype: 0,
             page_bytes: 4096,
             timestamp: None,
-            repeated: false,
             pc: 0,
             pc_bytes: 0,
             calls: Calls::default(),
@@ -269,13 +266,11 @@ impl Decoder {
     ) -> Result<Option<u64>, String> {
         let value = record.addr;
         match record.size {
-            marker::TIMESTAMP if self.repeated && Some(value) == self.timestamp => {}
+            // A chunk of a zip repeats the last time: a segment that changes nothing.
             marker::TIMESTAMP => {
                 self.timestamp = Some(value);
                 return Ok(Some(value));
             }
-            marker::CPU_ID => self.repeated = false,
-            marker::CHUNK_FOOTER => self.repeated = true,
             marker::VERSION => version(value)?,
             marker::FILETYPE => self.filetype = value,
             marker::PAGE_SIZE => {
@@ -310,8 +305,7 @@ impl Decoder {
                 }
             }
             marker::SYSCALL_TRACE_START | marker::CONTEXT_SWITCH_START => shared.kernel = true,
-            // The ordinal repeats what can be counted; the others do not concern memory.
-            marker::RECORD_ORDINAL => {}
+            // Processors, ordinals, branch targets and the like do not concern memory.
             _ => {}
         }
         Ok(None)

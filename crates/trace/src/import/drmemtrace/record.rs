@@ -68,7 +68,6 @@ pub(crate) mod kind {
 pub(crate) mod marker {
     /// Microseconds since 1601: a new piece of the thread's execution begins.
     pub(crate) const TIMESTAMP: u16 = 2;
-    pub(crate) const CPU_ID: u16 = 3;
     pub(crate) const FUNC_ID: u16 = 4;
     pub(crate) const FUNC_ARG: u16 = 6;
     pub(crate) const FUNC_RETVAL: u16 = 7;
@@ -79,8 +78,6 @@ pub(crate) mod marker {
     pub(crate) const PHYSICAL_ADDRESS_NOT_AVAILABLE: u16 = 16;
     pub(crate) const VIRTUAL_ADDRESS: u16 = 17;
     pub(crate) const PAGE_SIZE: u16 = 18;
-    pub(crate) const CHUNK_FOOTER: u16 = 21;
-    pub(crate) const RECORD_ORDINAL: u16 = 22;
     pub(crate) const SYSCALL_TRACE_START: u16 = 27;
     pub(crate) const SYSCALL_FAILED: u16 = 30;
     pub(crate) const CONTEXT_SWITCH_START: u16 = 34;
