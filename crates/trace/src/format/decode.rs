@@ -66,6 +66,8 @@ struct Local {
     trailing: u32,
     rows: u16,
     ops: u16,
+    /// The bits of the next eight codes that are its operations', if it has at most eight.
+    codes: u64,
 }
 
 /// The predictor of one operation.
@@ -164,6 +166,9 @@ impl Decoder {
                 trailing: entry.trailing,
                 rows: entry.ops + u16::from(entry.fetch),
                 ops: entry.ops,
+                codes: u64::MAX
+                    .checked_shl(8 * u32::from(entry.ops))
+                    .map_or(u64::MAX, |rest| !rest),
             });
             slots += u32::from(entry.ops);
         }
@@ -185,9 +190,7 @@ impl Decoder {
         {
             return Err(Damage::new("its sequence has another length than it has executions"));
         }
-        self.codes.clear();
-        self.codes.extend(codes.iter().flat_map(|&pair| [pair & 15, pair >> 4]));
-        check_codes(&mut self.codes, head.ops as usize, residual.len())?;
+        unpack_codes(codes, head.ops as usize, residual.len(), &mut self.codes)?;
 
         let events: Vec<PlacedEvent> = serde_json::from_slice(events)
             .map_err(|error| Damage(format!("its events cannot be read: {error}")))?;
@@ -373,10 +376,18 @@ impl Decoder {
             let Some((now, later)) = codes.split_at_checked(ops) else {
                 return Err(Damage::new("it has more operations than it claims"));
             };
-            codes = later;
+            let now_and_later = std::mem::replace(&mut codes, later);
             rows += count;
             let out = &mut addr[rows - ops..rows];
             let slots = &mut slots[local.slot as usize..][..ops];
+            if ops <= SPARE && word(now_and_later) & local.codes == 0 {
+                for (slot, out) in slots.iter_mut().zip(out) {
+                    slot.last = slot.last.wrapping_add(slot.distance);
+                    *out = slot.last;
+                    last_addr = slot.last;
+                }
+                continue;
+            }
             for ((slot, &code), out) in slots.iter_mut().zip(now).zip(out) {
                 let (now, used) = slot.decode(code, word(rest));
                 rest = &rest[used..];
@@ -413,17 +424,29 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word))
 }
 
-/// That there are codes for `ops` operations, that all mean something, and that together they
-/// need `residual_bytes`. Cuts off the unused half of the last byte.
-fn check_codes(codes: &mut Vec<u8>, ops: usize, residual_bytes: usize) -> Result<(), Damage> {
-    if codes.len() != ops.next_multiple_of(2) || codes.len() > ops && codes[ops] != 0 {
+/// Unpacks the codes of `ops` operations from two in a byte to one, with zeros to spare, and
+/// checks that all mean something and that together they need `residual_bytes`.
+fn unpack_codes(
+    pairs: &[u8],
+    ops: usize,
+    residual_bytes: usize,
+    codes: &mut Vec<u8>,
+) -> Result<(), Damage> {
+    codes.clear();
+    codes.extend(pairs.iter().flat_map(|&pair| [pair & 15, pair >> 4]));
+    if pairs.len() != ops.div_ceil(2) || codes[ops..].iter().any(|&code| code != 0) {
         return Err(Damage::new("it has another number of codes than of operations"));
     }
-    codes.truncate(ops);
-    if codes.iter().any(|&code| code > CODE_MAX) {
+    codes.resize(ops.next_multiple_of(16) + SPARE, 0);
+    // Sixteen at a time, so that their sum fits into a byte and the compiler into a register.
+    let (mut last, mut needed) = (0, 0);
+    for codes in codes.as_chunks::<16>().0 {
+        last = codes.iter().fold(last, |last, &code| code.max(last));
+        needed += usize::from(codes.iter().map(|code| code.saturating_sub(1)).sum::<u8>());
+    }
+    if last > CODE_MAX {
         return Err(Damage::new("one of its codes means nothing"));
     }
-    let needed: usize = codes.iter().map(|&code| usize::from(code.saturating_sub(1))).sum();
     if needed != residual_bytes {
         return Err(Damage(format!(
             "its codes need {needed} bytes, its residual has {residual_bytes}"

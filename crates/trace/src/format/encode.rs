@@ -26,9 +26,11 @@ use super::{
 use crate::batcher::{miscounted, unknown};
 use crate::carry::Carry;
 use crate::shape::Rows;
-use crate::{Error, Event, ShapeId};
+use crate::{Error, Event, Run, ShapeId};
 
 const CONTEXTS: usize = 16;
+/// Operations whose predictors are listed at a time; nearly all blocks have no more.
+const PLANNED_AT_ONCE: usize = 4;
 
 /// A shape's local number in a context, good while the chunk is `chunk`.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +97,8 @@ pub(crate) struct Encoder {
     addr: u64,
     events: Vec<u8>,
     physical: Option<PhysicalEncoder>,
+    /// The predictor of each operation of the runs at hand.
+    planned: Vec<u32>,
 }
 
 impl Encoder {
@@ -122,6 +126,7 @@ impl Encoder {
             addr: 0,
             events: Vec::new(),
             physical: None,
+            planned: Vec::new(),
         }
     }
 
@@ -202,6 +207,64 @@ impl Encoder {
         self.head.ops += local.ops;
         self.addr = addrs.last().copied().unwrap_or(self.addr);
         Ok(())
+    }
+
+    /// Encodes the first of `runs`, and says how many and how many addresses they have: up to
+    /// one that needs more than this, or that fills the chunk.
+    ///
+    /// Small blocks come in an order that is hard to predict, so nothing here turns on how many
+    /// operations a block has: first the predictors of all operations are listed, then all
+    /// operations are encoded in one loop.
+    pub(crate) fn execute_all(&mut self, runs: &[Run], addrs: &[u64]) -> (usize, usize) {
+        if self.segment.is_none() || self.physical.is_some() {
+            return (0, 0);
+        }
+        let Some(known) = self.contexts.get(self.context) else { return (0, 0) };
+        self.planned.resize(addrs.len() + PLANNED_AT_ONCE, 0);
+        let (mut done, mut ops) = (0, 0);
+        for run in runs {
+            let Some(known) = known.get(run.shape.0 as usize) else { break };
+            if known.chunk != self.chunk || self.room <= 0 {
+                break;
+            }
+            let local = &self.locals[known.local as usize];
+            let exceeds = self.carry.exceeds(local.first);
+            let end = ops + local.ops as usize;
+            if local.ops != run.ops || local.rows == 0 || exceeds || end > addrs.len() {
+                break;
+            }
+            self.sequence.push(known.local as u16);
+            self.head.instructions += self.carry.now + u64::from(local.instructions);
+            self.carry.now = u64::from(local.trailing);
+            self.head.accesses += local.rows;
+            self.room -= i64::from(local.rows);
+            let mut slot = local.slot;
+            let mut at = ops;
+            loop {
+                for (planned, index) in self.planned[at..at + PLANNED_AT_ONCE].iter_mut().zip(slot..) {
+                    *planned = index;
+                }
+                at += PLANNED_AT_ONCE;
+                slot += PLANNED_AT_ONCE as u32;
+                if at >= end {
+                    break;
+                }
+            }
+            ops = end;
+            done += 1;
+        }
+        self.reserve(ops);
+        let codes = &mut self.codes[self.head.ops as usize..][..ops];
+        let mut at = self.residual_bytes;
+        for ((&slot, code), &addr) in self.planned.iter().zip(codes).zip(addrs) {
+            at += self.slots[slot as usize].encode(addr, code, &mut self.residual[at..]);
+        }
+        self.residual_bytes = at;
+        self.head.ops += ops as u32;
+        if let Some(&last) = addrs[..ops].last() {
+            self.addr = last;
+        }
+        (done, ops)
     }
 
     /// Encodes an execution that begins a segment or is the first of its shape.
