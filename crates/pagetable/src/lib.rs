@@ -51,6 +51,7 @@
 
 extern crate alloc;
 
+mod cached;
 mod contract;
 mod error;
 mod flush;
@@ -69,6 +70,7 @@ mod x86_64;
 
 pub use addr::{Frames, Memory, OutOfFrames};
 
+pub use cached::{CacheShape, Cached};
 pub use contract::{Footprint, Mapping, PageTable, Space, Tree, Usage};
 pub use error::{Error, Geometry, Unfit};
 pub use flush::{Flush, Scope};

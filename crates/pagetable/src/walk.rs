@@ -28,7 +28,8 @@ pub struct Reference {
     /// Whether it changes the entry.
     pub write: bool,
     /// In a tree, the level of the table that holds the entry: the root's is the number of
-    /// levels, that of base-page entries is 1. In other tables always 1.
+    /// levels, that of base-page entries is 1. In other tables always 1, and 0 in a cache of
+    /// translations in front of a table.
     pub level: u8,
     /// The table that the entry read here leads to; `None` at a page, a fault or a write.
     pub next: Option<Node>,

@@ -2,6 +2,7 @@
 
 mod common;
 
+mod cached;
 mod guarded;
 mod hashed;
 mod mpt;

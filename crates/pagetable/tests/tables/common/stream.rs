@@ -96,7 +96,8 @@ impl Stream {
         let count = if rng.random_bool(0.7) { 1 } else { rng.random_range(1..=700) };
         let first = Translation {
             page: addr.page(size),
-            frame: PhysAddr::new(rng.random_range(0..1 << self.frame_bits)).align_down(size),
+            frame: PhysAddr::new(rng.random_range(0..(1 << self.frame_bits) - self.region_bytes))
+                .align_down(size),
             rights: self.one_of(rng, &self.rights),
             global: rng.random_bool(0.1),
         };
@@ -121,7 +122,8 @@ impl Stream {
     fn addr(&self, rng: &mut Xoshiro256PlusPlus) -> VirtAddr {
         let region = self.one_of(rng, &self.regions);
         let bytes = self.region_bytes;
-        let near = rng.random_range(0..(1u64 << 24).min(bytes / 2));
+        let near_bytes = if rng.random_bool(0.5) { 1 << 15 } else { 1u64 << 24 };
+        let near = rng.random_range(0..near_bytes.min(bytes / 2));
         let offset = match rng.random_range(0..4) {
             0 => near,
             1 => bytes / 2 - near - 1,

@@ -1,0 +1,158 @@
+//! Software TLB, TSB and the PowerPC's table in front of tables of every kind.
+
+use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
+use pagetable::{
+    CacheShape, Cached, Error, Geometry, Guarded, Hashed, HashedShape, Mpt, PageTable, Unfit,
+    X86_64,
+};
+
+use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+
+const K4: PageSize = PageSize::SIZE_4K;
+
+fn world<T: PageTable>(shape: CacheShape, behind: T) -> World<Cached<T>> {
+    let mut world = World::new(Cached::new(shape, behind).unwrap());
+    world.walks_mark = shape.keeps_usage;
+    world
+}
+
+/// Caches small enough that pages throw each other out, and two of the literature's.
+fn shapes() -> [CacheShape; 5] {
+    let tiny = CacheShape { table_bytes: 256, ..CacheShape::S8K };
+    [
+        tiny,
+        CacheShape { pairs: false, ..tiny },
+        CacheShape { table_bytes: 512, ..CacheShape::powerpc(0) },
+        CacheShape::S8K,
+        CacheShape::powerpc(1 << 20),
+    ]
+}
+
+fn stream(sizes: &[u8], seed: u64) -> Stream {
+    let sizes: Vec<_> = sizes.iter().filter_map(|&shift| PageSize::from_shift(shift)).collect();
+    Stream {
+        regions: vec![0, 1 << 31, 1 << 46],
+        region_bytes: 2 << sizes.last().unwrap().shift().max(20),
+        frame_bits: 36,
+        sizes,
+        rights: RIGHTS.to_vec(),
+        steps: 1500,
+        seed,
+    }
+}
+
+#[test]
+fn streams_of_operations_do_what_the_model_does() {
+    for (n, shape) in shapes().into_iter().enumerate() {
+        println!("{shape:?}");
+        let seed = 80 + 10 * n as u64;
+        let usage = shape.keeping_usage();
+        stream(&[12], seed).run(world(shape, Mpt::new()));
+        stream(&[12], seed + 1).run(world(usage, Mpt::with_usage()));
+        let guarded = || Guarded::new(16).unwrap();
+        stream(&[12, 13, 16], seed + 2).run(world(shape, guarded()));
+        stream(&[12, 13, 16], seed + 3).run(world(usage, guarded().with_usage()));
+        stream(&[12, 21], seed + 4).run(world(shape, X86_64::without_usage(4).unwrap()));
+        stream(&[12, 21], seed + 5).run(world(usage, X86_64::new(4).unwrap()));
+        let hashed = Hashed::new(HashedShape { shared: true, ..HashedShape::H8K }).unwrap();
+        stream(&[12], seed + 6).run(world(shape, hashed));
+    }
+}
+
+/// Two pages of a pair, another in the same place, their superpage, two spaces.
+#[test]
+fn small_worlds_enumerated_whole() {
+    let k8 = PageSize::from_shift(13).unwrap();
+    let map = |addr, size| Op::Map {
+        space: 0,
+        first: page(addr, size, 0x10_0000, Rights::READ | Rights::WRITE),
+        count: 1,
+    };
+    let walk = |space, addr, kind| Op::Walk { space, addr: VirtAddr::new(addr), kind };
+    let ops = [
+        Op::Create,
+        map(0x2000, K4),
+        map(0x3000, K4),
+        map(0x2000, k8),
+        Op::Unmap { space: 0, range: VirtRange::new(VirtAddr::new(0x3000), 4096).unwrap() },
+        Op::Unmap { space: 0, range: VirtRange::ALL },
+        Op::Protect { space: 0, range: VirtRange::ALL, rights: Rights::READ },
+        walk(0, 0x2000, Kind::Load),
+        walk(0, 0x3000, Kind::Store),
+        walk(1, 0x3000, Kind::Load),
+        Op::Destroy { space: 0 },
+    ];
+    for pairs in [false, true] {
+        for keeps_usage in [false, true] {
+            let shape = CacheShape { table_bytes: 16, pairs, keeps_usage, ..CacheShape::S8K };
+            let new = || {
+                let table = Guarded::new(2).unwrap();
+                world(shape, if keeps_usage { table.with_usage() } else { table })
+            };
+            small_worlds(&new, &ops, &[(1, 3), (2, 3), (9, 4)]);
+        }
+    }
+}
+
+/// References by level of a first walk, a second one, and one to the neighbor.
+#[test]
+fn a_hit_never_goes_to_the_table_behind() {
+    let cases = [
+        // Tag; six levels; both parts of the entry written. Then tag and page entry.
+        (CacheShape::S8K, 1, 2, [2, 2]),
+        // The other page of the pair is not brought along where usage is kept.
+        (CacheShape::S8K.keeping_usage(), 1, 2, [2, 4]),
+        // One reference of 16 bytes.
+        (CacheShape::TSB_1M, 1, 1, [1, 3]),
+        // All eight places of both buckets looked at in vain.
+        (CacheShape::powerpc(1 << 20), 16, 1, [1, 18]),
+    ];
+    for (shape, reads_of_miss, reads_of_hit, expected) in cases {
+        let mut world = world(shape, Mpt::new());
+        world.apply(Op::Create);
+        world.apply(Op::Map { space: 0, first: page(0x2000, K4, 0, Rights::ALL), count: 2 });
+        let space = world.spaces[0].0;
+        let mut walk = |addr| {
+            let mut levels = [0; 7];
+            let each = &mut |reference: pagetable::Reference| {
+                levels[usize::from(reference.level)] += 1;
+            };
+            let (addr, memory) = (VirtAddr::new(addr), &mut world.physical);
+            assert!(world.table.walk(space, addr, Kind::Load, memory, each).is_ok());
+            levels
+        };
+        assert_eq!(walk(0x2000), [reads_of_miss + 2, 1, 1, 1, 1, 1, 1], "{shape:?}");
+        assert_eq!(walk(0x2000), [reads_of_hit, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(walk(0x2000)[0], expected[0]);
+        assert_eq!(walk(0x3000)[0], expected[1], "{shape:?}");
+    }
+}
+
+#[test]
+fn shapes_and_spaces_that_cannot_be_are_refused() {
+    let refused = |shape| Cached::new(shape, Mpt::new()).err();
+    let what = "bytes of the cache";
+    assert_eq!(
+        refused(CacheShape { table_bytes: 100, ..CacheShape::S8K }),
+        Some(Geometry::NotPowerOfTwo { what, value: 100 })
+    );
+    assert_eq!(
+        refused(CacheShape { table_bytes: 128, ..CacheShape::powerpc(0) }),
+        Some(Geometry::OutOfRange { what, value: 128, min: 256, max: 1 << 40 })
+    );
+    let what = "entries in a bucket";
+    assert_eq!(
+        refused(CacheShape { bucket_entries: 6, ..CacheShape::S8K }),
+        Some(Geometry::NotPowerOfTwo { what, value: 6 })
+    );
+    // 13 bits below a pair; one says that the entry is valid, five number 19 page sizes.
+    let mut world = world(CacheShape::S8K, Guarded::new(16).unwrap());
+    for _ in 0..128 {
+        world.apply(Op::Create);
+    }
+    let before = world.physical.frames_out();
+    let (memory, frames) = (&mut world.physical.clone(), &mut world.physical.clone());
+    assert_eq!(world.table.create(memory, frames), Err(Error::Unfit(Unfit::Spaces(128))));
+    assert_eq!(world.physical.frames_out(), before);
+    world.end();
+}
