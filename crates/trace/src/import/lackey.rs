@@ -89,6 +89,8 @@ impl Decode for Lackey {
                     rows.access(batch, Kind::Store, addr, size);
                 }
                 None if is_message(line) => {}
+                // A last line without its end: the file was cut within it.
+                None if used == line.len() => break,
                 None if self.keep_going => self.foreign += 1,
                 None => return Err(foreign(at, line)),
             }
