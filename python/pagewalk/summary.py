@@ -99,7 +99,7 @@ def _heading(data: dict[str, Any], accesses: int) -> str:
     )
     return (
         f"{data['trace'].get('name', 'trace')} on {machine['name']}{changed}: {machine['title']}\n"
-        f"  {text.plural(accesses, 'access', 'accesses')} ({by_kind}), "
+        f"  {text.plural(accesses, 'access', 'accesses')}{f' ({by_kind})' if by_kind else ''}, "
         f"{text.plural(data['instructions'], 'instruction')}, "
         f"{text.plural(data['threads'], 'thread')}"
     )
