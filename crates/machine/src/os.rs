@@ -249,7 +249,9 @@ impl Os {
 
     /// Whether at most one region has bytes in `range`.
     pub(crate) fn is_single(&self, range: VirtRange) -> bool {
-        self.address_space().regions.is_single(range.start().get(), range.last().get())
+        // Regions begin and end on boundaries of the base page.
+        range.bytes() <= PageSize::SIZE_4K.bytes()
+            || self.address_space().regions.is_single(range.start().get(), range.last().get())
     }
 
     /// The labeled regions by label: each with the number of its space.

@@ -33,6 +33,11 @@ use crate::{
     translate::{FIRST_LEVEL_MAX, Hardware, NONE},
 };
 
+/// Where fewer accesses than this hit in a row, beginning a stride does not pay ...
+const STRIDE_MIN: usize = 4;
+/// ... and so many are looked up one by one before the next.
+const SINGLE: u32 = 32;
+
 /// How to run.
 pub struct RunOptions<'a> {
     /// Compare each translation with the page table and stop at the first that differs.
@@ -218,10 +223,14 @@ impl Run {
     ) -> Result<(), Error> {
         let (addrs, metas) = (&batch.addr[span.clone()], &batch.meta[span.clone()]);
         let mut next = 0;
+        let mut single = 0;
         while next < addrs.len() {
-            if !CHECK {
-                next += self.hits::<CACHES>(&addrs[next..], &metas[next..]);
+            if !CHECK && single == 0 {
+                let ran = self.hits::<CACHES>(&addrs[next..], &metas[next..]);
+                next += ran;
+                single = if ran < STRIDE_MIN { SINGLE } else { 1 };
             }
+            single = single.saturating_sub(1);
             if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
                 let access = self.position + (span.start + next) as u64;
                 self.access::<CHECK, CACHES>(VirtAddr::new(addr), meta, access)?;

@@ -63,6 +63,8 @@ pub struct Regions {
     thread_stacks: u32,
     /// Where anonymous mappings go when there are too many to tell apart.
     crowd: Option<RegionId>,
+    /// The piece that was asked for last, until an event changes the map.
+    last: Option<(u64, Piece)>,
 }
 
 const PAGE_MASK: u64 = 0xfff;
@@ -79,6 +81,7 @@ impl Regions {
 
     /// Changes the map as `event` changed it; calls that failed change nothing.
     pub fn apply(&mut self, event: &Event) {
+        self.last = None;
         match event {
             Event::Mapping { start, bytes, rights, origin } => {
                 self.initial(*start, *bytes, Rights::from_bits(rights & 7), origin);
@@ -102,8 +105,17 @@ impl Regions {
     /// The region that `addr` lies in now; one is inferred where none is known.
     #[inline]
     pub fn region_of(&mut self, addr: u64) -> RegionId {
+        if let Some((start, piece)) = self.last
+            && start <= addr
+            && addr <= piece.last
+        {
+            return piece.id;
+        }
         match self.piece_at(addr) {
-            Some((_, piece)) => piece.id,
+            Some(found) => {
+                self.last = Some(found);
+                found.1.id
+            }
             None => self.infer(addr),
         }
     }
