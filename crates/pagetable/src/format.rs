@@ -71,8 +71,12 @@ pub trait Format {
     /// Whether hardware takes the entry as valid.
     fn present(&self, entry: u64) -> bool;
 
-    /// What an entry that leads to a table allows below it.
-    fn table_rights(&self, entry: u64) -> Rights;
+    /// What the entries passed on the way allow, after one more that leads to a table: all ones
+    /// before the first, and else the format's own affair, for as cheap a step as can be.
+    fn pass(&self, passed: u64, entry: u64) -> u64;
+
+    /// The rights that [`Format::pass`] stands for.
+    fn passed_rights(&self, passed: u64) -> Rights;
 
     /// The entry for a table that holds `population` entries.
     fn table(&self, table: PhysAddr, population: u64) -> u64;

@@ -149,7 +149,12 @@ impl Format for MptEntries {
     }
 
     #[inline]
-    fn table_rights(&self, _entry: u64) -> Rights {
+    fn pass(&self, passed: u64, _entry: u64) -> u64 {
+        passed
+    }
+
+    #[inline]
+    fn passed_rights(&self, _passed: u64) -> Rights {
         Rights::ALL
     }
 

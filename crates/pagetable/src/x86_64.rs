@@ -153,8 +153,14 @@ impl Format for X86Entries {
     }
 
     #[inline]
-    fn table_rights(&self, entry: u64) -> Rights {
-        rights(entry)
+    fn pass(&self, passed: u64, entry: u64) -> u64 {
+        // NX forbids when set, the others when clear.
+        passed & (entry ^ NO_EXECUTE)
+    }
+
+    #[inline]
+    fn passed_rights(&self, passed: u64) -> Rights {
+        rights(passed ^ NO_EXECUTE)
     }
 
     fn table(&self, table: PhysAddr, population: u64) -> u64 {

@@ -1,7 +1,7 @@
 use addr::{Kind, Memory, PhysAddr, Rights, VirtAddr};
 
 use super::{Part, Radix};
-use crate::{Entry, Fault, Format, Mapping, Node, Reference, Space, Translation};
+use crate::{Entry, Fault, Format, Mapping, Node, Reference, Space, Translation, Usage};
 
 /// The entry of a page.
 pub(super) struct Found {
@@ -21,41 +21,51 @@ impl<F: Format> Radix<F> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Reference),
     ) -> Result<Translation, Fault> {
-        let Node { mut table, mut level, mut rights, .. } = start;
+        let Node { mut table, mut level, .. } = start;
+        let sets_usage = self.format.walk_sets_usage();
+        let table_bits = if sets_usage { self.format.table_usage_bit() } else { 0 };
+        let mut passed = u64::MAX;
         loop {
             let at = self.entry_at(level, table, addr);
             let entry = self.format.read(level, at, memory);
             let bytes = self.format.entry_bytes(level);
-            let mut read = Reference { addr: at, bytes, write: false, level, next: None };
+            let read = Reference { addr: at, bytes, write: false, level, next: None };
             if !self.format.present(entry) {
                 each(read);
                 return Err(Fault::NotMapped { level });
             }
             let Entry::Table(next) = self.format.decode(entry, level) else {
                 each(read);
+                let above = both(start.rights, self.format.passed_rights(passed));
                 let mut translation = self.format.translation(entry, level, addr);
-                translation.rights = both(translation.rights, rights);
+                translation.rights = both(translation.rights, above);
                 if !translation.rights.allows(kind) {
                     return Err(Fault::Denied { translation });
                 }
-                let dirty = kind == Kind::Store;
-                let bits = self.format.usage_bits(crate::Usage { referenced: true, dirty });
-                self.mark(read, entry, bits, memory, each);
+                let usage = Usage { referenced: true, dirty: kind == Kind::Store };
+                let bits = if sets_usage { self.format.usage_bits(usage) } else { 0 };
+                if bits & !entry != 0 {
+                    self.mark(read, entry, bits, memory, each);
+                }
                 return Ok(translation);
             };
-            rights = both(rights, self.format.table_rights(entry));
+            passed = self.format.pass(passed, entry);
             let shift = self.format.entry_shift(level) as u8;
-            read.next = Some(Node { table: next, level: level - 1, shift, rights });
-            each(read);
-            self.mark(read, entry, self.format.table_usage_bit(), memory, each);
+            let rights = both(start.rights, self.format.passed_rights(passed));
+            let node = Node { table: next, level: level - 1, shift, rights };
+            each(Reference { next: Some(node), ..read });
+            if table_bits & !entry != 0 {
+                self.mark(read, entry, table_bits, memory, each);
+            }
             table = next;
             level -= 1;
         }
     }
 
-    /// Sets `bits` of an entry just read, as a reference of its own, where the walk does that
-    /// and one is missing.
-    #[inline]
+    /// Sets `bits` of an entry just read, as a reference of its own. Seldom: once for an entry,
+    /// until the OS clears them.
+    #[cold]
+    #[inline(never)]
     fn mark(
         &self,
         read: Reference,
@@ -64,10 +74,8 @@ impl<F: Format> Radix<F> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Reference),
     ) {
-        if entry & bits != bits && self.format.walk_sets_usage() {
-            self.set_bits(read.level, read.addr, entry, bits, memory);
-            each(Reference { write: true, next: None, ..read });
-        }
+        self.set_bits(read.level, read.addr, entry, bits, memory);
+        each(Reference { write: true, ..read });
     }
 
     /// Sets `bits` of the entry at `at`, which was `entry`, unless it has meanwhile gone.
