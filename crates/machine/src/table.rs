@@ -4,14 +4,13 @@
 //! chooses its table when it is built, so here each table sits with the memory it lives in
 //! behind a trait object; only misses, faults and events come this way.
 
-use std::collections::BTreeSet;
-
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
     Error, Fault, Flush, Mapping, PageTable, Reference, Space, SparseMemory, Translation, Usage,
     X86_64,
 };
 use physmem::Buddy;
+use rustc_hash::FxHashSet;
 
 use crate::describe;
 
@@ -125,7 +124,7 @@ impl<T: PageTable> Table for Hosted<T> {
 /// walk of it has no references, and the frame of a page is the page itself.
 #[derive(Default)]
 struct Flat {
-    pages: BTreeSet<(u32, Page)>,
+    pages: FxHashSet<(u32, Page)>,
     sizes: Vec<PageSize>,
     spaces: u32,
 }
@@ -167,14 +166,20 @@ impl Table for Flat {
         each: &mut dyn FnMut(Mapping),
     ) -> Result<Flush, Error> {
         let mut flush = Flush::nothing(space);
-        let smallest = self.sizes.iter().min().copied().unwrap_or(PageSize::SIZE_4K);
-        let first = (space.id(), range.start().page(smallest));
-        let within = self.pages.range(first..);
-        let gone: Vec<Page> = within
-            .take_while(|(id, page)| *id == space.id() && page.start() <= range.last())
-            .map(|(_, page)| *page)
-            .filter(|page| range.covers(VirtRange::of_page(*page)))
-            .collect();
+        let covered = |page: &Page| range.covers(VirtRange::of_page(*page));
+        // Whatever is less: the pages that the range could hold, or those that there are.
+        let possible: u64 = self.sizes.iter().map(|size| range.bytes() / size.bytes() + 2).sum();
+        let gone: Vec<Page> = if possible <= self.pages.len() as u64 {
+            let pages = self.sizes.iter().flat_map(|&size| range.pages(size));
+            pages
+                .filter(|page| covered(page) && self.pages.contains(&(space.id(), *page)))
+                .collect()
+        } else {
+            let pages = self.pages.iter().filter(|(id, _)| *id == space.id());
+            let mut pages: Vec<Page> = pages.map(|(_, page)| *page).filter(covered).collect();
+            pages.sort_unstable();
+            pages
+        };
         for page in gone {
             self.pages.remove(&(space.id(), page));
             flush.add(page, false);
