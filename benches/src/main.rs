@@ -96,8 +96,7 @@ fn measure(
         outcome = Some(this);
     }
     rates.sort_by(f64::total_cmp);
-    if let (Some((accesses, counts)), Some(min), Some(max)) =
-        (outcome, rates.first(), rates.last())
+    if let (Some((accesses, counts)), Some(min), Some(max)) = (outcome, rates.first(), rates.last())
     {
         let median = rates[rates.len() / 2];
         println!("{name:<34} {accesses:>12} {median:>10.1} {min:>7.1} .. {max:<6.1}  {counts}");
