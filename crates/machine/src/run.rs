@@ -127,6 +127,8 @@ pub(crate) struct Run {
     pub(crate) translation_cycles: u64,
     /// Accesses of the trace so far, those that the machine leaves out among them.
     pub(crate) position: u64,
+    /// Accesses that the machine leaves out, so far.
+    pub(crate) left_out: u64,
     asids: Asids,
     asid: Asid,
     page_size: PageSize,
@@ -159,6 +161,7 @@ impl Run {
             program_served: [0; Served::COUNT],
             translation_cycles: 0,
             position: 0,
+            left_out: 0,
             asids: Asids::new(description.core.asid_bits),
             asid: Asid(0),
             page_size: os.page_size(),
@@ -251,7 +254,7 @@ impl Run {
         for (stride, unit) in strides.iter_mut().zip(units.iter_mut()) {
             *stride = unit.tlb.stride(self.asid);
         }
-        let mut ran = 0;
+        let (mut ran, mut left_out) = (0, 0);
         for (&addr, &meta) in addrs.iter().zip(metas) {
             let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind(), meta.size());
             // Kinds that the machine leaves out have a unit beyond the last.
@@ -270,12 +273,15 @@ impl Run {
                     let served = caches.access(phys, bytes, store, Requester::Program(kind));
                     self.program_served[served as usize] += 1;
                 }
+            } else {
+                left_out += 1;
             }
             ran += 1;
         }
         for unit in units.iter_mut() {
             unit.tlb.set_now(time);
         }
+        self.left_out += left_out;
         ran
     }
 
@@ -289,6 +295,7 @@ impl Run {
         let (kind, bytes) = (meta.kind(), meta.size());
         let unit = self.hardware.first[kind as usize];
         if unit == NONE {
+            self.left_out += 1;
             return Ok(());
         }
         let place = Place { addr, kind, unit, access };
@@ -380,7 +387,7 @@ impl Run {
                 let (rights, global) = (hit.rights, hit.global);
                 let entry = self.entry(Translation { page, frame, rights, global });
                 self.fill(place.unit, &entry, hit.label);
-                self.history.l1_miss(access);
+                self.history.l1_miss(access - self.left_out);
                 self.translation_cycles += cycles;
                 self.census.region(region).walk_cycles += cycles;
                 return Ok(hit.phys);
@@ -396,7 +403,7 @@ impl Run {
         }
         self.census.tlbs[place.unit].missed(kind, translation.page.size(), cold);
         self.fill(place.unit, &entry, label);
-        self.history.miss(access, addr.get(), cold);
+        self.history.miss(access - self.left_out, addr.get(), cold);
         let census = self.census.region(region);
         census.misses += 1;
         census.cold_misses += u64::from(cold);

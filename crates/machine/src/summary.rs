@@ -46,7 +46,7 @@ pub(crate) fn summarize(
     let time = time(machine.description(), &run);
     let regions = regions(&run.os, &mut run.census, time.is_some());
     let not_modelled = not_modelled(machine.description(), source, &run);
-    let (timeline, map) = run.history.finish(run.position);
+    let (timeline, map) = run.history.finish(run.position - run.left_out);
     let header = source.header();
     Results {
         schema: SCHEMA,
