@@ -38,6 +38,11 @@ impl<F: Format> Radix<F> {
         Radix { format, spaces: Spaces::default() }
     }
 
+    /// The format of a table without spaces.
+    pub(crate) fn into_format(self) -> F {
+        self.format
+    }
+
     fn root_table(&self, space: Space) -> Table {
         Table { level: self.format.levels(), start: space.root(), entries: None }
     }

@@ -6,4 +6,5 @@ mod cached;
 mod guarded;
 mod hashed;
 mod mpt;
+mod split;
 mod x86_64;

@@ -1,0 +1,256 @@
+//! A radix tree with any split of the address.
+//!
+//! ```text
+//!   va  | sign |  index, root  |  ...  | index, level 1 | 12: offset |
+//!                  1 to 18 bits           1 to 18 bits
+//!
+//!      63         52 51                12 11  9  8  7         1  0
+//!     +-------------+--------------------+-----+---+-----------+---+
+//!     | pop., low   |  next table        |  0  | 1 | pop., high| 1 |   table
+//!     +-------------+--------------------+-----+---+-----------+---+
+//!     |      0      |  frame             |  0  | 0 | D A G UXWR| 1 |   page
+//!     +-------------+--------------------+-----+---+-----------+---+
+//! ```
+//!
+//! A table takes 8 bytes an entry and lies in a frame of its own of at least 4 KiB; with 18 bits
+//! an index that is a frame of 2 MiB. *Flattened* tables (Park et al. 2022) are such a split: two
+//! levels of 9 bits merged into one of 18, so that a walk has two references and not four.
+//! `pop.` is the population of the next table.
+
+use alloc::vec::Vec;
+
+use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+
+use crate::pte::{Pte, Width, usage_bits};
+use crate::{Entry, Format, Geometry, Radix, Translation, Unfit, Usage};
+
+const BASE: PageSize = PageSize::SIZE_4K;
+const ENTRY_SHIFT: u32 = 3;
+const LEVELS_MAX: usize = 8;
+const INDEX_BITS_MAX: u64 = 18;
+const PAGE_SHIFT_MAX: u32 = 51;
+const PTE: Width = Width::Wide;
+
+const MAPPED: u64 = 1 << 0;
+const TABLE: u64 = 1 << 8;
+const POPULATION_HIGH_SHIFT: u32 = 1;
+const POPULATION_HIGH: u64 = 0x7f;
+const POPULATION_LOW_SHIFT: u32 = 52;
+const POPULATION_LOW_BITS: u32 = 12;
+const POPULATION_LOW: u64 = (1 << POPULATION_LOW_BITS) - 1;
+const POPULATION: u64 =
+    POPULATION_HIGH << POPULATION_HIGH_SHIFT | POPULATION_LOW << POPULATION_LOW_SHIFT;
+
+/// A radix tree with any split of the address.
+pub type Split = Radix<SplitEntries>;
+
+/// The entry layout of [`Split`].
+#[derive(Clone, Debug)]
+pub struct SplitEntries {
+    /// By level, from 1 on: log2 of what an entry covers, and the bits of an index.
+    shifts: [u32; LEVELS_MAX],
+    index_bits: [u32; LEVELS_MAX],
+    levels: u8,
+    sizes: Vec<PageSize>,
+    spans: Vec<VirtRange>,
+    walk_sets_usage: bool,
+}
+
+impl Split {
+    /// A tree whose tables choose by so many bits each, from the root down, with pages as large
+    /// as what entries cover at the levels named in `superpage_levels`, beside those of 4 KiB
+    /// at level 1.
+    ///
+    /// Addresses of fewer than 64 bits are sign-extended. Walks leave the usage bits alone.
+    pub fn new(index_bits: &[u8], superpage_levels: &[u8]) -> Result<Split, Geometry> {
+        SplitEntries::new(index_bits, superpage_levels).map(Radix::with_format)
+    }
+
+    /// Two levels of 18 bits each for addresses of 48 bits, with pages of 4 KiB and 1 GiB
+    /// (Park et al. 2022).
+    pub fn flattened() -> Result<Split, Geometry> {
+        Split::new(&[18, 18], &[2])
+    }
+
+    /// The same tree, so far without spaces, under walks that set the usage bits of pages.
+    pub fn with_usage(self) -> Split {
+        let entries = self.into_format();
+        Radix::with_format(SplitEntries { walk_sets_usage: true, ..entries })
+    }
+}
+
+impl SplitEntries {
+    pub(crate) fn new(from_root: &[u8], superpage_levels: &[u8]) -> Result<SplitEntries, Geometry> {
+        Geometry::in_range("levels", from_root.len() as u64, 1, LEVELS_MAX as u64)?;
+        let (mut shifts, mut index_bits) = ([0; LEVELS_MAX], [0; LEVELS_MAX]);
+        let mut shift = BASE.shift();
+        for (n, &bits) in from_root.iter().rev().enumerate() {
+            Geometry::in_range("bits in an index", bits.into(), 1, INDEX_BITS_MAX)?;
+            (shifts[n], index_bits[n]) = (shift, bits.into());
+            shift += u32::from(bits);
+        }
+        Geometry::in_range("bits in an address", shift.into(), 0, u64::BITS.into())?;
+        let levels = from_root.len() as u8;
+        let mut sizes = Vec::from([BASE]);
+        for &level in superpage_levels {
+            Geometry::in_range("levels up to superpages", level.into(), 2, levels.into())?;
+            let shift = shifts[usize::from(level) - 1];
+            let what = "bits in a superpage's offset";
+            Geometry::in_range(what, shift.into(), 0, PAGE_SHIFT_MAX.into())?;
+            sizes.extend(PageSize::from_shift(shift as u8));
+        }
+        sizes.sort();
+        sizes.dedup();
+        let spans = canonical(shift);
+        Ok(SplitEntries { shifts, index_bits, levels, sizes, spans, walk_sets_usage: false })
+    }
+
+    /// The same entries where only addresses below `end` are used.
+    pub(crate) fn below(mut self, end: u64) -> SplitEntries {
+        self.spans = VirtRange::new(VirtAddr::new(0), end).into_iter().collect();
+        self
+    }
+}
+
+/// The sign-extended addresses of `bits` bits.
+fn canonical(bits: u32) -> Vec<VirtRange> {
+    if bits == u64::BITS {
+        return Vec::from([VirtRange::ALL]);
+    }
+    let half = 1u64 << (bits - 1);
+    [0, half.wrapping_neg()]
+        .into_iter()
+        .filter_map(|start| VirtRange::new(VirtAddr::new(start), half).ok())
+        .collect()
+}
+
+impl Format for SplitEntries {
+    #[inline]
+    fn levels(&self) -> u8 {
+        self.levels
+    }
+
+    fn page_sizes(&self) -> &[PageSize] {
+        &self.sizes
+    }
+
+    fn spans(&self) -> &[VirtRange] {
+        &self.spans
+    }
+
+    #[inline]
+    fn holds(&self, addr: VirtAddr) -> bool {
+        self.spans.iter().any(|span| span.contains(addr))
+    }
+
+    #[inline]
+    fn entry_shift(&self, level: u8) -> u32 {
+        self.shifts[usize::from(level) - 1]
+    }
+
+    fn table_size(&self, level: u8) -> PageSize {
+        let shift = self.index_bits[usize::from(level) - 1] + ENTRY_SHIFT;
+        PageSize::from_shift(shift as u8).unwrap_or(BASE)
+    }
+
+    #[inline]
+    fn entry_offset(&self, level: u8, addr: VirtAddr) -> u64 {
+        let mask = (1 << self.index_bits[usize::from(level) - 1]) - 1;
+        (addr.get() >> self.entry_shift(level) & mask) << ENTRY_SHIFT
+    }
+
+    #[inline]
+    fn entry_bytes(&self, _level: u8) -> u8 {
+        PTE.bytes()
+    }
+
+    #[inline]
+    fn page_size(&self, level: u8) -> PageSize {
+        PageSize::from_shift(self.entry_shift(level) as u8).unwrap_or(BASE)
+    }
+
+    fn holds_frame(&self, start: PhysAddr, bytes: u64) -> bool {
+        start.get().checked_add(bytes).is_some_and(|end| end <= PTE.physical_end())
+    }
+
+    fn check_rights(&self, _rights: Rights) -> Result<(), Unfit> {
+        Ok(())
+    }
+
+    #[inline]
+    fn decode(&self, entry: u64, _level: u8) -> Entry {
+        if entry & MAPPED == 0 {
+            Entry::Empty
+        } else if entry & TABLE == 0 {
+            Entry::Page
+        } else {
+            Entry::Table(PTE.frame(Pte::from_bits(entry)))
+        }
+    }
+
+    #[inline]
+    fn present(&self, entry: u64) -> bool {
+        entry & MAPPED != 0
+    }
+
+    #[inline]
+    fn pass(&self, passed: u64, _entry: u64) -> u64 {
+        passed
+    }
+
+    #[inline]
+    fn passed_rights(&self, _passed: u64) -> Rights {
+        Rights::ALL
+    }
+
+    fn table(&self, table: PhysAddr, population: u64) -> u64 {
+        self.with_population(table.get() | TABLE | MAPPED, population)
+    }
+
+    #[inline]
+    fn population(&self, entry: u64) -> u64 {
+        let high = entry >> POPULATION_HIGH_SHIFT & POPULATION_HIGH;
+        high << POPULATION_LOW_BITS | entry >> POPULATION_LOW_SHIFT
+    }
+
+    #[inline]
+    fn with_population(&self, entry: u64, population: u64) -> u64 {
+        let high = population >> POPULATION_LOW_BITS << POPULATION_HIGH_SHIFT;
+        let low = (population & POPULATION_LOW) << POPULATION_LOW_SHIFT;
+        entry & !POPULATION | high | low
+    }
+
+    #[inline]
+    fn page(&self, _level: u8, frame: PhysAddr, rights: Rights, global: bool) -> u64 {
+        PTE.pte(frame, rights, global).bits()
+    }
+
+    #[inline]
+    fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation {
+        PTE.translation(Pte::from_bits(entry), addr.page(self.page_size(level)))
+    }
+
+    fn with_rights(&self, entry: u64, rights: Rights) -> u64 {
+        Pte::from_bits(entry).with_rights(rights).bits()
+    }
+
+    #[inline]
+    fn usage(&self, entry: u64) -> Usage {
+        Pte::from_bits(entry).usage()
+    }
+
+    #[inline]
+    fn usage_bits(&self, usage: Usage) -> u64 {
+        usage_bits(usage)
+    }
+
+    #[inline]
+    fn table_usage_bit(&self) -> u64 {
+        0
+    }
+
+    #[inline]
+    fn walk_sets_usage(&self) -> bool {
+        self.walk_sets_usage
+    }
+}
