@@ -6,16 +6,36 @@
 
 use crate::carry::Carry;
 use crate::shape::Rows;
-use crate::{Batch, Error, Event, Segment, Shape, ShapeId, Sink};
+use crate::{Batch, Error, Event, Meta, Run, Segment, Shape, ShapeId, Sink};
 
 /// A [`Sink`] that expands blocks into a [`Batch`].
 #[derive(Debug, Default)]
 pub struct Batcher {
     shapes: Vec<Rows>,
+    /// The same, as [`Batcher::append_all`] wants it.
+    flat: Vec<Flat>,
+    /// The rows of all shapes, each shape's up to a multiple of [`LANES`].
+    metas: Vec<Meta>,
     batch: Batch,
     carry: Carry,
     refused: Option<Error>,
     given: u64,
+}
+
+/// Rows that are copied at a time; nearly all blocks have no more.
+const LANES: usize = 4;
+
+/// A shape, without what has to be looked for elsewhere.
+#[derive(Clone, Copy, Debug)]
+struct Flat {
+    pc: u64,
+    /// Index of its first row in [`Batcher::metas`].
+    metas: u32,
+    rows: u32,
+    ops: u32,
+    /// Instructions that the first row counts itself, and those after the last.
+    first: u32,
+    trailing: u32,
 }
 
 impl Batcher {
@@ -48,6 +68,58 @@ impl Batcher {
         for (thread, instructions) in self.carry.drain() {
             self.batch.push_event(thread, Event::Gap { accesses: 0, instructions });
         }
+    }
+
+    /// Appends the first of `runs`, and says how many and how many addresses they have: up to
+    /// one that needs more than this.
+    ///
+    /// Blocks come in an order that is hard to predict, so nothing here turns on how many
+    /// operations a block has, as long as they are few.
+    fn append_all(&mut self, runs: &[Run], addrs: &[u64]) -> (usize, usize) {
+        if self.refused.is_some() || !self.batch.paddr.is_empty() {
+            return (0, 0);
+        }
+        let (batch, carry) = (&mut self.batch, &mut self.carry);
+        let mut out = batch.len();
+        let start = out;
+        let most = out + runs.len() + addrs.len() + 2 * LANES;
+        batch.addr.resize(most, 0);
+        batch.meta.resize(most, Meta::default());
+        let (mut done, mut ops) = (0, 0);
+        for run in runs {
+            let Some(flat) = self.flat.get(run.shape.0 as usize) else { break };
+            let (count, rows) = (flat.ops as usize, flat.rows as usize);
+            if flat.ops != run.ops || rows == 0 || carry.exceeds(flat.first) {
+                break;
+            }
+            let Some(own) = addrs.get(ops..ops + count) else { break };
+            let fetches = rows - count;
+            batch.addr[out] = flat.pc;
+            let to = &mut batch.addr[out + fetches..];
+            match (addrs[ops..].first_chunk::<LANES>(), count <= LANES) {
+                (Some(lanes), true) => to[..LANES].copy_from_slice(lanes),
+                _ => to[..count].copy_from_slice(own),
+            }
+            let mut row = 0;
+            while row < rows {
+                let from = flat.metas as usize + row;
+                let lanes = &self.metas[from..from + LANES];
+                batch.meta[out + row..out + row + LANES].copy_from_slice(lanes);
+                row += LANES;
+            }
+            batch.meta[out] = batch.meta[out].plus_instructions(carry.now as u32);
+            carry.now = u64::from(flat.trailing);
+            out += rows;
+            ops += count;
+            done += 1;
+        }
+        batch.addr.truncate(out);
+        batch.meta.truncate(out);
+        let thread = carry.thread();
+        if out > start && batch.segments.last().is_none_or(|segment| segment.thread != thread) {
+            batch.segments.push(Segment { start: start as u32, thread });
+        }
+        (done, ops)
     }
 
     fn append(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<usize, Error> {
@@ -89,7 +161,18 @@ impl Sink for Batcher {
             self.refused.get_or_insert(error);
             return ShapeId(u32::MAX);
         }
-        self.shapes.push(Rows::from(shape));
+        let rows = Rows::from(shape);
+        self.flat.push(Flat {
+            pc: rows.pc,
+            metas: self.metas.len() as u32,
+            rows: rows.metas.len() as u32,
+            ops: rows.ops() as u32,
+            first: rows.metas.first().map_or(0, |meta| meta.instructions()),
+            trailing: rows.trailing,
+        });
+        self.metas.extend_from_slice(&rows.metas);
+        self.metas.resize(self.metas.len().next_multiple_of(LANES), Meta::default());
+        self.shapes.push(rows);
         ShapeId(self.shapes.len() as u32 - 1)
     }
 
@@ -103,6 +186,19 @@ impl Sink for Batcher {
         let rows = self.append(shape, addrs)?;
         if !self.batch.paddr.is_empty() {
             self.batch.paddr.resize(self.batch.paddr.len() + rows, 0);
+        }
+        Ok(())
+    }
+
+    fn execute_all(&mut self, mut runs: &[Run], mut addrs: &[u64]) -> Result<(), Error> {
+        while let [next, rest @ ..] = runs {
+            let (done, ops) = self.append_all(runs, addrs);
+            (runs, addrs) = (&runs[done..], &addrs[ops..]);
+            if done == 0 {
+                let own = addrs.get(..next.ops as usize).ok_or_else(too_few)?;
+                self.execute(next.shape, own)?;
+                (runs, addrs) = (rest, &addrs[own.len()..]);
+            }
         }
         Ok(())
     }
@@ -136,6 +232,12 @@ impl Sink for Batcher {
 #[cold]
 pub(crate) fn unknown(shape: ShapeId) -> Error {
     Error::Recorder(format!("block {} ran before its shape was known", shape.0))
+}
+
+/// The error for blocks that need more addresses than came with them.
+#[cold]
+pub(crate) fn too_few() -> Error {
+    Error::Recorder("blocks ran with fewer addresses than they have memory operations".to_owned())
 }
 
 /// The error for an execution with too many or too few addresses.

@@ -1,5 +1,14 @@
 use crate::{Error, Event, Shape, ShapeId};
 
+/// A block that ran, among others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// What it does.
+    pub shape: ShapeId,
+    /// How many operations it has, and so how many of the addresses are its own.
+    pub ops: u32,
+}
+
 /// Takes what a recorder sees: blocks that run, threads that change, events.
 ///
 /// [`crate::Writer`] encodes it into a file, [`crate::Batcher`] expands it into batches for a
@@ -18,6 +27,18 @@ pub trait Sink {
     /// Fails if `addrs` has another length than the shape has operations, or if the output
     /// fails.
     fn execute(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error>;
+
+    /// As [`Sink::execute`] for each of `runs` in order, whose addresses are `addrs` in a row.
+    /// Faster for small blocks, which most are.
+    fn execute_all(&mut self, runs: &[Run], mut addrs: &[u64]) -> Result<(), Error> {
+        for run in runs {
+            let (own, rest) =
+                addrs.split_at_checked(run.ops as usize).ok_or_else(crate::batcher::too_few)?;
+            self.execute(run.shape, own)?;
+            addrs = rest;
+        }
+        Ok(())
+    }
 
     /// As [`Sink::execute`], with the physical address of every row: the fetch's first if the
     /// shape has one, then those of the operations. 0 stands for "not known".

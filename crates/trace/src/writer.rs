@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 
 use zstd::bulk::Compressor;
 
+use crate::batcher::too_few;
 use crate::format::{
     Encoder, Entry, FRAME_BYTES, FrameKind, HEAD_BYTES_MAX, MAGIC, PREAMBLE_BYTES, VERSION, digest,
     frame, index_body,
 };
 use crate::shape::Rows;
-use crate::{Error, Event, Header, Shape, ShapeId, Sink};
+use crate::{Error, Event, Header, Run, Shape, ShapeId, Sink};
 
 /// How a trace is written.
 #[derive(Clone, Debug)]
@@ -224,6 +225,23 @@ impl Sink for Writer {
             return Err(self.refused.take().unwrap_or(error));
         }
         if self.encoder.is_full() { self.close_chunk() } else { Ok(()) }
+    }
+
+    fn execute_all(&mut self, mut runs: &[Run], mut addrs: &[u64]) -> Result<(), Error> {
+        while let [next, rest @ ..] = runs {
+            let (done, ops) = self.encoder.execute_all(runs, addrs);
+            if done == 0 {
+                let own = addrs.get(..next.ops as usize).ok_or_else(too_few)?;
+                self.execute(next.shape, own)?;
+                (runs, addrs) = (rest, &addrs[own.len()..]);
+                continue;
+            }
+            (runs, addrs) = (&runs[done..], &addrs[ops..]);
+            if self.encoder.is_full() {
+                self.close_chunk()?;
+            }
+        }
+        Ok(())
     }
 
     fn execute_physical(

@@ -26,22 +26,20 @@ use super::{
 use crate::batcher::{miscounted, unknown};
 use crate::carry::Carry;
 use crate::shape::Rows;
-use crate::{Error, Event, Run, ShapeId};
+use crate::{Error, Event, Run, Shape, ShapeId};
 
 const CONTEXTS: usize = 16;
+/// What no chunk has for a number, and neither has a shape that is not known yet, which has 0.
+const NO_CHUNK: u32 = u32::MAX;
 /// Operations whose predictors are listed at a time; nearly all blocks have no more.
-const PLANNED_AT_ONCE: usize = 4;
+const PLANNED_AT_ONCE: usize = 2;
 
-/// A shape's local number in a context, good while the chunk is `chunk`.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    chunk: u32,
-    local: u32,
-}
-
-/// What is needed of a local shape for every execution.
-#[derive(Clone, Copy, Debug)]
+/// What a context knows of a shape, good while the chunk is `chunk`.
+#[derive(Clone, Copy, Debug, Default)]
 struct Local {
+    chunk: u32,
+    number: u32,
+    /// Index of its first slot.
     slot: u32,
     ops: u32,
     rows: u32,
@@ -50,7 +48,6 @@ struct Local {
     /// Instructions of all rows.
     instructions: u32,
     trailing: u32,
-    shape: u32,
 }
 
 /// The predictor of one operation.
@@ -73,24 +70,31 @@ pub(crate) struct Encoder {
     chunk_accesses: u32,
     shapes: Vec<Rows>,
     carry: Carry,
-    contexts: Vec<Vec<Known>>,
+    /// By context, what is known of each shape. That of the present context is in `known`.
+    contexts: Vec<Vec<Local>>,
+    known: Vec<Local>,
+    context: usize,
 
     /// The number of the present chunk, from 1.
     chunk: u32,
+    /// The same while a segment is open, else [`NO_CHUNK`].
+    open_chunk: u32,
     /// Rows, or executions without any, that still fit; the chunk is full at 0 or below.
     room: i64,
     head: Head,
     context_of: FxHashMap<u32, usize>,
-    context: usize,
-    locals: Vec<Local>,
+    /// The shape of each local shape.
+    locals: Vec<ShapeId>,
     slots: Vec<Slot>,
     segments: Vec<Segment>,
     /// Where the open segment begins in the sequence, if one is open.
     segment: Option<usize>,
     sequence: Vec<u16>,
-    /// One code a byte, packed when the chunk is closed; `head.ops` of them are in use.
+    /// One code a byte, packed when the chunk is closed; `head.ops` of them are in use, and
+    /// the others are 0.
     codes: Vec<u8>,
-    /// The first `residual_bytes` are in use.
+    /// The first `residual_bytes` are in use. There is room for all that a chunk can need;
+    /// what is never touched costs no memory.
     residual: Vec<u8>,
     residual_bytes: usize,
     /// The address of the last operation.
@@ -99,6 +103,8 @@ pub(crate) struct Encoder {
     physical: Option<PhysicalEncoder>,
     /// The predictor of each operation of the runs at hand.
     planned: Vec<u32>,
+    /// Sequence and codes as they are stored; kept for its memory.
+    packed: Vec<u8>,
 }
 
 impl Encoder {
@@ -110,11 +116,13 @@ impl Encoder {
             shapes: Vec::new(),
             carry: Carry::default(),
             contexts: Vec::new(),
+            known: Vec::new(),
+            context: 0,
             chunk: 1,
+            open_chunk: NO_CHUNK,
             room: i64::from(chunk_accesses),
             head: Head::default(),
             context_of: FxHashMap::default(),
-            context: 0,
             locals: Vec::new(),
             slots: Vec::new(),
             segments: Vec::new(),
@@ -127,6 +135,7 @@ impl Encoder {
             events: Vec::new(),
             physical: None,
             planned: Vec::new(),
+            packed: Vec::new(),
         }
     }
 
@@ -146,6 +155,8 @@ impl Encoder {
         debug_assert!(self.is_empty());
         self.shapes.clear();
         self.contexts.clear();
+        self.known.clear();
+        self.context = 0;
     }
 
     /// What follows is done by `thread`.
@@ -181,11 +192,8 @@ impl Encoder {
     /// Encodes an execution. The chunk must not be full.
     #[inline]
     pub(crate) fn execute(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
-        let known = self.contexts.get(self.context).and_then(|all| all.get(shape.0 as usize));
-        let (number, local) = match known {
-            Some(known) if known.chunk == self.chunk && self.segment.is_some() => {
-                (known.local, self.locals[known.local as usize])
-            }
+        let local = match self.known.get(shape.0 as usize) {
+            Some(local) if local.chunk == self.open_chunk => *local,
             _ => return self.execute_unprepared(shape, addrs),
         };
         if addrs.len() != local.ops as usize {
@@ -194,18 +202,26 @@ impl Encoder {
         if self.carry.exceeds(local.first) && local.rows != 0 {
             self.leave_gap()?;
         }
-        self.reserve(addrs.len());
-        self.append(number, &local);
+        self.append(&local);
 
+        let Some(last) = addrs.last() else { return Ok(()) };
+        self.addr = *last;
         let slots = &mut self.slots[local.slot as usize..][..addrs.len()];
+        let surprise = slots.iter().zip(addrs).fold(0, |surprise, (slot, &addr)| {
+            surprise | (addr.wrapping_sub(slot.last) ^ slot.distance)
+        });
         let codes = &mut self.codes[self.head.ops as usize..][..addrs.len()];
+        self.head.ops += local.ops;
+        if surprise == 0 {
+            // The codes are 0 already.
+            slots.iter_mut().zip(addrs).for_each(|(slot, &addr)| slot.last = addr);
+            return Ok(());
+        }
         let mut at = self.residual_bytes;
         for ((slot, code), &addr) in slots.iter_mut().zip(codes).zip(addrs) {
             at += slot.encode(addr, code, &mut self.residual[at..]);
         }
         self.residual_bytes = at;
-        self.head.ops += local.ops;
-        self.addr = addrs.last().copied().unwrap_or(self.addr);
         Ok(())
     }
 
@@ -216,44 +232,28 @@ impl Encoder {
     /// operations a block has: first the predictors of all operations are listed, then all
     /// operations are encoded in one loop.
     pub(crate) fn execute_all(&mut self, runs: &[Run], addrs: &[u64]) -> (usize, usize) {
-        if self.segment.is_none() || self.physical.is_some() {
+        if self.physical.is_some() {
             return (0, 0);
         }
-        let Some(known) = self.contexts.get(self.context) else { return (0, 0) };
         self.planned.resize(addrs.len() + PLANNED_AT_ONCE, 0);
         let (mut done, mut ops) = (0, 0);
         for run in runs {
-            let Some(known) = known.get(run.shape.0 as usize) else { break };
-            if known.chunk != self.chunk || self.room <= 0 {
-                break;
-            }
-            let local = &self.locals[known.local as usize];
-            let exceeds = self.carry.exceeds(local.first);
+            let Some(local) = self.known.get(run.shape.0 as usize) else { break };
             let end = ops + local.ops as usize;
-            if local.ops != run.ops || local.rows == 0 || exceeds || end > addrs.len() {
+            let ready = local.chunk == self.open_chunk && local.ops == run.ops && local.rows != 0;
+            if !ready || end > addrs.len() || self.carry.exceeds(local.first) || self.room <= 0 {
                 break;
             }
-            self.sequence.push(known.local as u16);
-            self.head.instructions += self.carry.now + u64::from(local.instructions);
-            self.carry.now = u64::from(local.trailing);
-            self.head.accesses += local.rows;
-            self.room -= i64::from(local.rows);
-            let mut slot = local.slot;
-            let mut at = ops;
-            loop {
-                for (planned, index) in self.planned[at..at + PLANNED_AT_ONCE].iter_mut().zip(slot..) {
-                    *planned = index;
-                }
-                at += PLANNED_AT_ONCE;
-                slot += PLANNED_AT_ONCE as u32;
-                if at >= end {
-                    break;
-                }
+            let (local, planned) = (*local, &mut self.planned);
+            for first in (ops..end.max(ops + 1)).step_by(PLANNED_AT_ONCE) {
+                let slot = local.slot + (first - ops) as u32;
+                let planned = planned[first..first + PLANNED_AT_ONCE].iter_mut();
+                planned.zip(slot..).for_each(|(planned, slot)| *planned = slot);
             }
+            self.append(&local);
             ops = end;
             done += 1;
         }
-        self.reserve(ops);
         let codes = &mut self.codes[self.head.ops as usize..][..ops];
         let mut at = self.residual_bytes;
         for ((&slot, code), &addr) in self.planned.iter().zip(codes).zip(addrs) {
@@ -261,44 +261,46 @@ impl Encoder {
         }
         self.residual_bytes = at;
         self.head.ops += ops as u32;
-        if let Some(&last) = addrs[..ops].last() {
-            self.addr = last;
-        }
+        self.addr = addrs[..ops].last().copied().unwrap_or(self.addr);
         (done, ops)
     }
 
     /// Encodes an execution that begins a segment or is the first of its shape.
     #[cold]
     fn execute_unprepared(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
-        if shape.0 as usize >= self.shapes.len() {
-            return Err(unknown(shape));
+        let Some(rows) = self.shapes.get(shape.0 as usize) else { return Err(unknown(shape)) };
+        if addrs.len() != rows.ops() {
+            return Err(miscounted(rows, addrs.len()));
         }
         if self.segment.is_none() {
             self.begin_segment();
         }
-        let context = &mut self.contexts[self.context];
-        if context.len() < self.shapes.len() {
-            context.resize(self.shapes.len(), Known { chunk: 0, local: 0 });
+        if self.known.len() < self.shapes.len() {
+            self.known.resize(self.shapes.len(), Local::default());
         }
-        if context[shape.0 as usize].chunk == self.chunk {
+        if self.known[shape.0 as usize].chunk == self.chunk {
             return self.execute(shape, addrs);
         }
         let rows = &self.shapes[shape.0 as usize];
-        if addrs.len() != rows.ops() {
-            return Err(miscounted(rows, addrs.len()));
-        }
-        let local = Local::new(shape, rows, self.slots.len() as u32);
-        let number = self.locals.len() as u32;
-        context[shape.0 as usize] = Known { chunk: self.chunk, local: number };
-        self.locals.push(local);
+        let local = Local {
+            chunk: self.chunk,
+            number: self.locals.len() as u32,
+            slot: self.slots.len() as u32,
+            ops: rows.ops() as u32,
+            rows: rows.metas.len() as u32,
+            first: rows.metas.first().map_or(0, |meta| meta.instructions()),
+            instructions: rows.metas.iter().map(|meta| meta.instructions()).sum(),
+            trailing: rows.trailing,
+        };
+        self.known[shape.0 as usize] = local;
+        self.locals.push(shape);
         if self.locals.len() == LOCAL_SHAPES_MAX {
             self.room = 0;
         }
         if self.carry.exceeds(local.first) && local.rows != 0 {
             self.leave_gap()?;
         }
-        self.reserve(addrs.len());
-        self.append(number, &local);
+        self.append(&local);
         for &addr in addrs {
             let mut slot = Slot { last: self.addr, distance: 0 };
             let code = &mut self.codes[self.head.ops as usize];
@@ -313,8 +315,8 @@ impl Encoder {
 
     /// Counts an execution of `local` and puts it into the sequence.
     #[inline]
-    fn append(&mut self, number: u32, local: &Local) {
-        self.sequence.push(number as u16);
+    fn append(&mut self, local: &Local) {
+        self.sequence.push(local.number as u16);
         if local.rows == 0 {
             self.carry.now = self.carry.now.saturating_add(u64::from(local.trailing));
             self.room -= 1;
@@ -405,37 +407,33 @@ impl Encoder {
     fn begin_segment(&mut self) {
         let thread = self.carry.thread();
         let next = self.context_of.len() % CONTEXTS;
-        self.context = *self.context_of.entry(thread).or_insert(next);
-        if self.contexts.len() <= self.context {
-            self.contexts.resize(self.context + 1, Vec::new());
+        let context = *self.context_of.entry(thread).or_insert(next);
+        if self.contexts.len() <= context.max(self.context) {
+            self.contexts.resize(context.max(self.context) + 1, Vec::new());
+        }
+        self.contexts.swap(context, self.context);
+        std::mem::swap(&mut self.known, &mut self.contexts[self.context]);
+        self.contexts.swap(context, self.context);
+        self.context = context;
+        if self.residual.is_empty() {
+            let ops_max = self.chunk_accesses as usize + Shape::OPS_MAX;
+            self.codes = vec![0; ops_max];
+            self.residual = vec![0; 8 * ops_max + 8];
         }
         self.segments.push(Segment { thread, executions: 0, carry: self.carry.now });
         self.segment = Some(self.sequence.len());
+        self.open_chunk = self.chunk;
     }
 
     fn end_segment(&mut self) {
         let Some(start) = self.segment.take() else { return };
-        match (self.sequence.len() - start, self.segments.last_mut()) {
-            (0, _) | (_, None) => drop(self.segments.pop()),
-            (executions, Some(segment)) => segment.executions = executions as u32,
+        self.open_chunk = NO_CHUNK;
+        match (self.sequence.len() - start) as u32 {
+            0 => _ = self.segments.pop(),
+            executions => {
+                self.segments.last_mut().into_iter().for_each(|one| one.executions = executions)
+            }
         }
-    }
-
-    /// Makes room for `ops` more codes and their residual.
-    #[inline]
-    fn reserve(&mut self, ops: usize) {
-        let codes = self.head.ops as usize + ops;
-        let residual = self.residual_bytes + 8 * ops + 8;
-        if codes > self.codes.len() || residual > self.residual.len() {
-            self.grow(codes, residual);
-        }
-    }
-
-    #[cold]
-    fn grow(&mut self, codes: usize, residual: usize) {
-        let grown = |now: usize, needed: usize| now.max(1 << 16).max(needed.next_power_of_two());
-        self.codes.resize(grown(self.codes.len(), codes), 0);
-        self.residual.resize(grown(self.residual.len(), residual), 0);
     }
 
     /// Writes the chunk, whose first access has the index `first` in the trace, as the body of
@@ -454,31 +452,35 @@ impl Encoder {
         self.head.physical = self.physical.is_some();
 
         let (mut dictionary, mut pc) = (Vec::new(), 0);
-        for local in &self.locals {
-            dictionary::put(&mut dictionary, &self.shapes[local.shape as usize], &mut pc);
+        for shape in &self.locals {
+            dictionary::put(&mut dictionary, &self.shapes[shape.0 as usize], &mut pc);
         }
         let mut segments = Vec::new();
         self.segments.iter().for_each(|&segment| segments::put(&mut segments, segment));
-        let sequence: Vec<u8> = match sequence_bytes(self.head.shapes) {
-            1 => self.sequence.iter().map(|&local| local as u8).collect(),
-            _ => self.sequence.iter().flat_map(|local| local.to_le_bytes()).collect(),
-        };
-        let mut codes: Vec<u8> = Vec::with_capacity(self.head.ops as usize / 2 + 1);
-        let (pairs, rest) = self.codes[..self.head.ops as usize].as_chunks::<2>();
-        codes.extend(pairs.iter().map(|[low, high]| low | high << 4));
-        codes.extend_from_slice(rest);
+        let (packed, ops) = (&mut self.packed, self.head.ops as usize);
+        packed.clear();
+        match sequence_bytes(self.head.shapes) {
+            1 => packed.extend(self.sequence.iter().map(|&local| local as u8)),
+            _ => packed.extend(self.sequence.iter().flat_map(|local| local.to_le_bytes())),
+        }
+        let sequence_end = packed.len();
+        let (pairs, rest) = self.codes[..ops].as_chunks::<2>();
+        packed.extend(pairs.iter().map(|[low, high]| low | high << 4));
+        packed.extend_from_slice(rest);
+        let (sequence, codes) = packed.split_at(sequence_end);
         let events = [b"[", self.events.as_slice(), b"]"].concat();
         let physical = self.physical.take().map(PhysicalEncoder::finish).unwrap_or_default();
         let residual = &self.residual[..self.residual_bytes];
         let streams =
-            [&dictionary, &segments, &sequence, &codes, residual, &events, physical.as_slice()];
+            [&dictionary, &segments, sequence, codes, residual, &events, physical.as_slice()];
         self.head.write(streams, compressor, out)?;
         Ok(self.begin_chunk())
     }
 
     /// Forgets the present chunk; gives its counts.
     fn begin_chunk(&mut self) -> Head {
-        self.chunk = self.chunk.wrapping_add(1);
+        self.chunk = self.chunk % (NO_CHUNK - 1) + 1;
+        self.codes[..self.head.ops as usize].fill(0);
         self.room = i64::from(self.chunk_accesses);
         self.context_of.clear();
         self.locals.clear();
@@ -492,20 +494,6 @@ impl Encoder {
     }
 }
 
-impl Local {
-    fn new(shape: ShapeId, rows: &Rows, slot: u32) -> Local {
-        Local {
-            slot,
-            ops: rows.ops() as u32,
-            rows: rows.metas.len() as u32,
-            first: rows.metas.first().map_or(0, |meta| meta.instructions()),
-            instructions: rows.metas.iter().map(|meta| meta.instructions()).sum(),
-            trailing: rows.trailing,
-            shape: shape.0,
-        }
-    }
-}
-
 impl Slot {
     /// Encodes `addr`: sets the code, writes 8 bytes to `residual` and says how many of them
     /// count. There is no branch, since whether a prediction holds is itself unpredictable.
@@ -513,10 +501,11 @@ impl Slot {
     fn encode(&mut self, addr: u64, code: &mut u8, residual: &mut [u8]) -> usize {
         let distance = addr.wrapping_sub(self.last);
         let bits = zigzag(distance as i64);
-        let bytes = 71u32.wrapping_sub(bits.leading_zeros()) / 8;
-        let again = distance == self.distance;
-        let bytes = if again { 0 } else { bytes };
-        *code = if again { 0 } else { 1 + bytes as u8 };
+        // 1 to 8, as if 0 needed a byte too, which spares asking whether there is a highest bit.
+        let bytes = 8 - (bits | 1).leading_zeros() / 8 - u32::from(bits == 0);
+        let surprise = u32::from(distance != self.distance);
+        let bytes = bytes * surprise;
+        *code = (bytes + surprise) as u8;
         residual[..8].copy_from_slice(&bits.to_le_bytes());
         *self = Slot { last: addr, distance };
         bytes as usize
