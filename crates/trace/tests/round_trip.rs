@@ -66,6 +66,28 @@ proptest! {
     }
 
     #[test]
+    fn blocks_told_at_once_are_the_same_blocks(
+        script in script(300),
+        chunk in prop_oneof![1u32..50, Just(1 << 20)],
+    ) {
+        let expected = batched(&script);
+        let (mut batcher, mut all, mut batch) = (Batcher::new(), Rows::default(), Batch::default());
+        script.play_at_once(&mut batcher).unwrap();
+        batcher.finish();
+        batcher.take(&mut batch);
+        all.extend(&batch, 0);
+        prop_assert_eq!(&all, &expected);
+
+        let scratch = Scratch::new("at-once");
+        let options = Options { overwrite: true, chunk_accesses: chunk, ..Options::default() };
+        let mut writer = Writer::create(&scratch.0, header(), options).unwrap();
+        script.play_at_once(&mut writer).unwrap();
+        writer.finish().unwrap();
+        let rows = Rows::of(&mut Reader::open(&scratch.0).unwrap().in_place(), 0).unwrap();
+        prop_assert_eq!(rows.with_known_paddrs(), expected.with_known_paddrs());
+    }
+
+    #[test]
     fn a_range_is_a_slice(script in script(200), chunk in 1u32..60, cut in any::<[prop::sample::Index; 2]>()) {
         let scratch = Scratch::new("range");
         let all = Rows::of(&mut written(&script, &scratch, chunk), 0).unwrap();

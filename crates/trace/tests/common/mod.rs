@@ -4,7 +4,9 @@
 
 use addr::Kind;
 use proptest::prelude::*;
-use trace::{Arch, Batch, Error, Event, Filter, Header, Meta, Op, Origin, Shape, Sink, Source};
+use trace::{
+    Arch, Batch, Error, Event, Filter, Header, Meta, Op, Origin, Run, Shape, ShapeId, Sink, Source,
+};
 
 /// One call of a sink.
 #[derive(Clone, Debug)]
@@ -29,6 +31,10 @@ impl Script {
     /// Plays the script to `sink`.
     pub(crate) fn play(&self, sink: &mut dyn Sink) -> Result<(), Error> {
         let ids: Vec<_> = self.shapes.iter().map(|shape| sink.shape(shape)).collect();
+        self.play_known(&ids, sink)
+    }
+
+    fn play_known(&self, ids: &[ShapeId], sink: &mut dyn Sink) -> Result<(), Error> {
         for call in &self.calls {
             match call {
                 Call::Execute(shape, addrs) => {
@@ -46,6 +52,29 @@ impl Script {
                 Call::Thread(thread) => sink.thread(*thread),
                 Call::Advance(instructions) => sink.advance(*instructions),
                 Call::Event(thread, event) => sink.event(*thread, event.clone())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Script::play`], with executions in a row told at once.
+    pub(crate) fn play_at_once(&self, sink: &mut dyn Sink) -> Result<(), Error> {
+        let ids: Vec<_> = self.shapes.iter().map(|shape| sink.shape(shape)).collect();
+        let mut rest = self.calls.as_slice();
+        while !rest.is_empty() {
+            let (mut runs, mut all) = (Vec::new(), Vec::new());
+            while let [Call::Execute(shape, addrs), after @ ..] = rest {
+                let shape = shape % ids.len();
+                let addrs = self.addrs(shape, addrs);
+                runs.push(Run { shape: ids[shape], ops: addrs.len() as u32 });
+                all.extend(addrs);
+                rest = after;
+            }
+            sink.execute_all(&runs, &all)?;
+            if let [other, after @ ..] = rest {
+                let (shapes, calls) = (self.shapes.clone(), vec![other.clone()]);
+                Script { shapes, calls }.play_known(&ids, sink)?;
+                rest = after;
             }
         }
         Ok(())
