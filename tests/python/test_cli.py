@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -133,6 +134,27 @@ def test_a_full_disk_is_one_line_and_status_1(pagewalk) -> None:
         )  # fmt: skip
     assert done.returncode == 1
     assert "No space left" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", SPEC, "-m", "tlb-only", "--json", "out"],
+        ["run", SPEC, "-m", "tlb-only", "--html", "out"],
+        ["export", "parquet", SPEC, "-o", "out"],
+        ["generate", "uniform", "--accesses", "1M", "-o", "out"],
+    ],
+)
+def test_a_file_that_cannot_grow_is_an_error_and_not_left_behind(
+    pagewalk, tmp_path: Path, arguments: list[str]
+) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
+
+    done = pagewalk(*arguments, cwd=tmp_path, preexec_fn=limit)
+    assert done.returncode == 1
+    assert done.stderr.startswith("pagewalk: error: out") and "File too large" in done.stderr
+    assert names(tmp_path) == []
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

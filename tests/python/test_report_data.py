@@ -31,6 +31,47 @@ def test_every_pointer_leads_to_its_number(walks: bool) -> None:
         assert at(document, value.pointer or "") == value.exact
 
 
+TLB_COLUMNS = {
+    "Entries": "entries",
+    "Lookups": "lookups",
+    "Misses": "misses",
+    "Cold": "cold_misses",
+    "Evictions": "evictions",
+}
+REGION_COLUMNS = {
+    "Size": "bytes",
+    "Pages": "pages",
+    "Lookups": "lookups",
+    "L1 misses": "l1_misses",
+    "Misses of all": "misses",
+    "Cold": "cold_misses",
+    "Walk references": "walk_references",
+}
+CACHE_COLUMNS = {
+    "Size": "size_bytes",
+    "Ways": "ways",
+    "Reads": "program/reads",
+    "Writes": "program/writes",
+    "Walk reads": "walker/reads",
+    "Write-backs": "writebacks",
+}
+
+
+def test_every_column_shows_what_its_head_says() -> None:
+    run = data.run(sample.document())
+    assert run.caches is not None
+    for table, columns in (
+        (run.tlbs, TLB_COLUMNS),
+        (run.regions, REGION_COLUMNS),
+        (run.caches, CACHE_COLUMNS),
+    ):
+        for head, field in columns.items():
+            for row in table.rows:
+                cell = row[table.head.index(head)]
+                assert isinstance(cell, Value) and cell.pointer
+                assert cell.pointer.split("/", 3)[3] == field, head
+
+
 def test_tables_are_rectangular() -> None:
     for table in tables(data.run(sample.document())):
         assert len(table.numeric) == len(table.head)
