@@ -12,7 +12,7 @@
 use addr::Kind;
 use ring::{Block, Control, EventCode, Record, Tag, event_parts};
 use rustc_hash::FxHashMap;
-use trace::{Op, Shape, ShapeId, Sink};
+use trace::{Op, Run, Shape, ShapeId, Sink};
 
 /// Where the descriptors of blocks come from, and where events go.
 pub(crate) trait Context {
@@ -39,7 +39,7 @@ impl From<trace::Error> for Fault {
 
 /// Operations that are compared at a time. Nearly all blocks have no more, and a loop that
 /// nearly always runs once is predicted.
-const LANES: usize = 4;
+const LANES: usize = 2;
 
 /// Records to fetch ahead: they lie in the cache of the core that wrote them.
 const AHEAD: usize = 128;
@@ -52,12 +52,15 @@ const STRAYS_MIN: usize = 24;
 struct Known {
     /// Index of its first tag in [`Decoder::tags`].
     tags: u32,
-    /// Its operations.
+    /// Its operations; [`UNKNOWN`] if it has not run.
     ops: u16,
-    /// The same, up to a multiple of [`LANES`].
+    /// The same, up to a multiple of [`LANES`], at least one.
     lanes: u16,
-    shape: Option<ShapeId>,
+    shape: ShapeId,
 }
+
+/// No block is said to have as many operations.
+const UNKNOWN: u16 = u16::MAX;
 
 /// An operation's tag, and the bits of a record to compare with it: none beyond the last.
 #[derive(Clone, Copy)]
@@ -84,9 +87,11 @@ pub(crate) struct Decoder {
     variants: FxHashMap<Box<[u16]>, Variant>,
     /// Blocks are translated again and again; their shapes are told once.
     shapes: FxHashMap<Shape, ShapeId>,
-    /// Addresses of the block at hand, when its shape is known beforehand. As long as the
-    /// longest known block.
-    expected: Vec<u64>,
+    /// Blocks that did what they did last time, and their addresses in a row.
+    runs: Vec<Run>,
+    run_addrs: Vec<u64>,
+    /// How many these are.
+    run_ops: usize,
     /// Addresses of the block at hand otherwise, and what it is looked up by.
     addrs: Vec<u64>,
     key: Vec<u16>,
@@ -101,7 +106,9 @@ impl Decoder {
             tags: Vec::new(),
             variants: FxHashMap::default(),
             shapes: FxHashMap::default(),
-            expected: Vec::new(),
+            runs: Vec::new(),
+            run_addrs: Vec::new(),
+            run_ops: 0,
             addrs: Vec::new(),
             key: Vec::new(),
         }
@@ -116,31 +123,16 @@ impl Decoder {
         context: &mut dyn Context,
         sink: &mut S,
     ) -> Result<usize, Fault> {
-        const BLOCK: u16 = Tag::CONTROL | Control::Block as u16;
         let mut at = 0;
-        while let Some(&record) = records.get(at) {
-            prefetch(records, at + AHEAD);
-            if record as u16 == BLOCK
-                && let Some(&Known { tags, lanes, ops, shape: Some(shape) }) =
-                    self.known.get((record >> 16) as usize)
-                && let Some(run) = records.get(at + 1..at + 1 + lanes as usize + 1)
-                && run[ops as usize] as u16 & Tag::CONTROL != 0
-            {
-                let expected = &self.tags[tags as usize..][..lanes as usize];
-                let addrs = &mut self.expected[..lanes as usize];
-                let mut different = 0;
-                let groups = run.chunks_exact(LANES).zip(expected.chunks_exact(LANES));
-                for ((run, expected), addrs) in groups.zip(addrs.chunks_exact_mut(LANES)) {
-                    for lane in 0..LANES {
-                        different |= (run[lane] ^ expected[lane].tag) & expected[lane].mask;
-                        addrs[lane] = run[lane] >> 16;
-                    }
-                }
-                if different == 0 {
-                    sink.execute(shape, &addrs[..ops as usize])?;
-                    at += 1 + ops as usize;
-                    continue;
-                }
+        while at < records.len() {
+            at += self.usual(&records[at..]);
+            if !self.runs.is_empty() {
+                let done = sink.execute_all(&self.runs, &self.run_addrs[..self.run_ops]);
+                self.runs.clear();
+                done?;
+            }
+            if at == records.len() {
+                break;
             }
             match self.slow(&records[at..], whole, context, sink)? {
                 0 => break,
@@ -149,6 +141,58 @@ impl Decoder {
             }
         }
         Ok(at)
+    }
+
+    /// Lists the blocks from the first record on that did what they did last time, and says how
+    /// many records they have.
+    ///
+    /// Where blocks begin is found by their records' control bits, many at a time: it would
+    /// take longer to find one after the other by how long each is known to be. Nothing turns
+    /// on how many operations a block has, as long as they are few: that is unpredictable.
+    fn usual(&mut self, records: &[u64]) -> usize {
+        const BLOCK: u16 = Tag::CONTROL | Control::Block as u16;
+        if self.run_addrs.len() < records.len() + LANES {
+            self.run_addrs.resize(records.len() + LANES, 0);
+        }
+        let mut controls = Controls::new(records);
+        let Some(mut at) = controls.next().filter(|&at| at == 0) else { return 0 };
+        // Locals, so that what is written through them is not thought to change `self`.
+        let (known, tags) = (&self.known[..], &self.tags[..]);
+        let room = self.run_addrs.len();
+        let mut addrs = &mut self.run_addrs[..];
+        for next in controls {
+            prefetch(records, at + AHEAD);
+            let record = records[at];
+            let Some(known) = known.get((record >> 16) as usize) else { break };
+            let ops = next - at - 1;
+            if record as u16 != BLOCK || usize::from(known.ops) != ops {
+                break;
+            }
+            let lanes = usize::from(known.lanes);
+            let Some(run) = records.get(at + 1..at + 1 + lanes) else { break };
+            let Some(expected) = tags.get(known.tags as usize..known.tags as usize + lanes) else {
+                break;
+            };
+            if addrs.len() < lanes {
+                break;
+            }
+            let mut different = 0;
+            let groups = run.chunks_exact(LANES).zip(expected.chunks_exact(LANES));
+            for ((run, expected), addrs) in groups.zip(addrs.chunks_exact_mut(LANES)) {
+                for lane in 0..LANES {
+                    different |= (run[lane] ^ expected[lane].tag) & expected[lane].mask;
+                    addrs[lane] = run[lane] >> 16;
+                }
+            }
+            if different != 0 {
+                break;
+            }
+            self.runs.push(Run { shape: known.shape, ops: ops as u32 });
+            addrs = &mut std::mem::take(&mut addrs)[ops..];
+            at = next;
+        }
+        self.run_ops = room - addrs.len();
+        at
     }
 
     /// One block or control record, whatever it is; 0 if it may go on in the next segment.
@@ -234,8 +278,8 @@ impl Decoder {
             instruction < before || u32::from(instruction) >= block.instructions
         };
         let mut keep = tags.iter().position(is_out_of_place).unwrap_or(tags.len());
-        if let Some(&Known { tags: first, ops, shape: Some(_), .. }) =
-            self.known.get(number as usize)
+        if let Some(&Known { tags: first, ops, .. }) = self.known.get(number as usize)
+            && ops != UNKNOWN
         {
             let usual = &self.tags[first as usize..][..ops.into()];
             let rest = tags.get(ops.into()..).unwrap_or_default();
@@ -269,21 +313,18 @@ impl Decoder {
             None => self.learn(number, control, context, sink)?,
         };
         let ops = self.addrs.len();
-        if control == Control::Block && !variant.doubled && ops < usize::from(u16::MAX) - LANES {
+        if control == Control::Block && !variant.doubled && ops < usize::from(UNKNOWN) - LANES {
             let index = number as usize;
             if self.known.len() <= index {
-                let unknown = Known { tags: 0, ops: 0, lanes: 0, shape: None };
+                let unknown = Known { tags: 0, ops: UNKNOWN, lanes: 0, shape: variant.shape };
                 self.known.resize(index + 1, unknown);
             }
-            let lanes = ops.next_multiple_of(LANES);
-            if self.expected.len() < lanes {
-                self.expected.resize(lanes, 0);
-            }
+            let lanes = lanes(ops);
             self.known[index] = Known {
                 tags: variant.tags,
                 ops: ops as u16,
                 lanes: lanes as u16,
-                shape: Some(variant.shape),
+                shape: variant.shape,
             };
         }
         if variant.doubled {
@@ -339,10 +380,77 @@ impl Decoder {
         let variant = Variant { shape, tags: self.tags.len() as u32, doubled };
         let mask = u64::from(u16::MAX);
         self.tags.extend(tags.iter().map(|&tag| Expected { tag: tag.into(), mask }));
-        self.tags.resize(self.tags.len().next_multiple_of(LANES), Expected { tag: 0, mask: 0 });
+        let end = variant.tags as usize + lanes(tags.len());
+        self.tags.resize(end, Expected { tag: 0, mask: 0 });
         self.variants.insert(self.key.clone().into(), variant);
         Ok(variant)
     }
+}
+
+/// How many lanes `ops` operations take.
+fn lanes(ops: usize) -> usize {
+    ops.next_multiple_of(LANES).max(LANES)
+}
+
+/// The indices of control records, in order.
+struct Controls<'a> {
+    records: &'a [u64],
+    /// Index of the first record that `bits` stands for, and the control records among 64.
+    base: usize,
+    bits: u64,
+}
+
+impl<'a> Controls<'a> {
+    fn new(records: &'a [u64]) -> Controls<'a> {
+        Controls { records, base: 0, bits: control_bits(records) }
+    }
+}
+
+impl Iterator for Controls<'_> {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        while self.bits == 0 {
+            self.base += 64;
+            self.bits = control_bits(self.records.get(self.base..)?);
+        }
+        let at = self.base + self.bits.trailing_zeros() as usize;
+        self.bits &= self.bits - 1;
+        Some(at)
+    }
+}
+
+/// The control records among the first 64: bit 0 is the first.
+#[inline]
+fn control_bits(records: &[u64]) -> u64 {
+    let is_control = |record: u64| record >> 15 & 1;
+    let mut bits = 0;
+    if let Some(records) = records.first_chunk::<64>() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: every x86-64 has SSE2; both loads of a turn are inside the 64 records.
+        unsafe {
+            use std::arch::x86_64::*;
+            for group in 0..16 {
+                let at = records.as_ptr().add(4 * group).cast::<f32>();
+                // The low halves of four records, their bit 15 made the sign.
+                let low = _mm_loadu_ps(at);
+                let high = _mm_loadu_ps(at.add(4));
+                let halves = _mm_castps_si128(_mm_shuffle_ps::<0b10_00_10_00>(low, high));
+                let signs = _mm_castsi128_ps(_mm_slli_epi32::<16>(halves));
+                bits |= (_mm_movemask_ps(signs) as u64) << (4 * group);
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        for (index, &record) in records.iter().enumerate() {
+            bits |= is_control(record) << index;
+        }
+    } else {
+        for (index, &record) in records.iter().enumerate() {
+            bits |= is_control(record) << index;
+        }
+    }
+    bits
 }
 
 /// Begins to fetch a record that another core has written.
