@@ -52,6 +52,16 @@ impl Pool {
         }
     }
 
+    /// How many nodes are free in the pool's frames.
+    pub(crate) fn free(&self) -> u64 {
+        (self.frames.len() * self.per_frame()) as u64 - self.nodes
+    }
+
+    /// A node with arbitrary contents, if that takes no new frame.
+    pub(crate) fn take_free(&mut self) -> Option<PhysAddr> {
+        self.partial.first().copied().map(|frame| self.take_in(frame))
+    }
+
     /// A node with arbitrary contents.
     pub(crate) fn take(&mut self, frames: &mut impl Frames) -> Result<PhysAddr, OutOfFrames> {
         let frame = match self.partial.first() {
@@ -63,6 +73,10 @@ impl Pool {
                 frame
             }
         };
+        Ok(self.take_in(frame))
+    }
+
+    fn take_in(&mut self, frame: PhysAddr) -> PhysAddr {
         let per_frame = self.per_frame();
         let bitmap = self.frames.get_mut(&frame).expect("a partial frame is one of the pool's");
         let index = lowest_free(bitmap);
@@ -71,7 +85,7 @@ impl Pool {
             self.partial.remove(&frame);
         }
         self.nodes += 1;
-        Ok(frame.wrapping_add(index as u64 * self.node_bytes))
+        frame.wrapping_add(index as u64 * self.node_bytes)
     }
 
     /// Takes a node back; its frame rides in `flush` if it was the last there.

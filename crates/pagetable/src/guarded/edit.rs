@@ -8,6 +8,8 @@
 //!                           [a|0101]           the node was: [a|0101]
 //! ```
 
+use alloc::vec::Vec;
+
 use addr::{Frames, Memory, OutOfFrames, Page, PhysAddr, VirtAddr};
 
 use super::entry::{ALL_SHIFT, Entry, PAIR_SHIFT, Table};
@@ -65,6 +67,10 @@ impl Guarded {
             split.fill(entry, Some(entry), memory);
             split.fill(leaf, Some(leaf), memory);
             Entry::write(Some(Entry::node(split, addr)), table.entry_at(addr), memory);
+            if self.adaptive {
+                let places = places(space, addr, memory);
+                self.grow(space, &places, memory, frames);
+            }
         } else {
             write_external(leaf, addr, pte, memory);
             table.fill(leaf, Some(leaf), memory);
@@ -96,6 +102,8 @@ impl Guarded {
         if table.low < ALL_SHIFT && more.is_none() {
             Entry::write(one, from, memory);
             self.pools(space)[table.index_bits() as usize].put(table.start, flush);
+        } else if table.low < ALL_SHIFT && self.adaptive {
+            self.take_apart(space, from, memory, flush);
         }
         last
     }
@@ -129,6 +137,19 @@ fn end(space: Space, addr: VirtAddr, memory: &impl Memory) -> End {
             Some(next) => (table, from) = (next, at),
             None => return End { table, from, entry },
         }
+    }
+}
+
+/// The entries on the way to `addr` that lead to nodes, from the root's on.
+fn places(space: Space, addr: VirtAddr, memory: &impl Memory) -> Vec<PhysAddr> {
+    let mut table = Guarded::root_table(space);
+    let mut places = Vec::new();
+    loop {
+        let at = table.entry_at(addr);
+        let entry = Entry::read(at, memory).filter(|entry| entry.mismatch(addr).is_none());
+        let Some(next) = entry.and_then(Entry::table) else { return places };
+        places.push(at);
+        table = next;
     }
 }
 

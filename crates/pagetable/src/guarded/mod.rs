@@ -27,10 +27,12 @@
 //! removing the last but one entry of a node merges guards by moving the one that is left up to
 //! where the node was.
 //!
-//! Nodes of Gn stand at multiples of log2 n bits from the bottom. A superpage is an entry that
+//! Nodes of Gn stand at multiples of log2 n bits from the bottom; those of an adaptive table
+//! ([`Guarded::adaptive`]) anywhere, in any size. A superpage is an entry that
 //! ends early; one that covers several places of a node is entered in each of them, with one
 //! external node and so one set of usage bits for all.
 
+mod adapt;
 mod edit;
 mod entry;
 
@@ -47,6 +49,7 @@ use crate::{Error, Fault, Flush, Footprint, Geometry, Node, Reference, Space, Tr
 use entry::{ALL_SHIFT, ENTRY_BYTES, Entry, PAIR_SHIFT, Table};
 
 const PTE: Width = Width::Narrow;
+const NODE_ENTRIES_MIN: u64 = 2;
 const NODE_ENTRIES_MAX: u64 = 256;
 const INDEX_BITS_MAX: usize = 8;
 const PAGE_SHIFTS: core::ops::RangeInclusive<u8> = 12..=30;
@@ -55,7 +58,9 @@ const PAGE_SHIFTS: core::ops::RangeInclusive<u8> = 12..=30;
 /// 1 GiB.
 #[derive(Debug)]
 pub struct Guarded {
+    /// Nodes stand at multiples of this many bits.
     index_bits: u32,
+    adaptive: bool,
     walk_sets_usage: bool,
     sizes: Vec<PageSize>,
     spaces: Spaces,
@@ -69,14 +74,27 @@ type Pools = [Pool; INDEX_BITS_MAX + 1];
 impl Guarded {
     /// The table G`node_entries` of E99: every node holds that many entries, 2 to 256.
     pub fn new(node_entries: u64) -> Result<Guarded, Geometry> {
-        Geometry::power_of_two("entries in a node", node_entries, 2, NODE_ENTRIES_MAX)?;
+        Geometry::power_of_two(
+            "entries in a node",
+            node_entries,
+            NODE_ENTRIES_MIN,
+            NODE_ENTRIES_MAX,
+        )?;
         Ok(Guarded {
             index_bits: node_entries.trailing_zeros(),
+            adaptive: false,
             walk_sets_usage: false,
             sizes: PAGE_SHIFTS.filter_map(PageSize::from_shift).collect(),
             spaces: Spaces::default(),
             pools: Vec::new(),
         })
+    }
+
+    /// A table whose nodes hold 2 to 256 entries, as what is mapped there suggests: they take
+    /// no more bytes than G2's and get as large as that allows.
+    pub fn adaptive() -> Guarded {
+        let table = Guarded::new(NODE_ENTRIES_MIN).expect("nodes of two entries can be");
+        Guarded { adaptive: true, ..table }
     }
 
     /// The same table under walks that set the usage bits.

@@ -10,8 +10,15 @@ use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
 const K4: PageSize = PageSize::SIZE_4K;
 const ENTRIES: [u64; 8] = [2, 4, 8, 16, 32, 64, 128, 256];
 
+/// Stands for nodes of any size.
+const ADAPTIVE: u64 = 0;
+
+fn table(entries: u64) -> Guarded {
+    if entries == ADAPTIVE { Guarded::adaptive() } else { Guarded::new(entries).unwrap() }
+}
+
 fn world(entries: u64) -> World<Guarded> {
-    let mut world = World::new(Guarded::new(entries).unwrap());
+    let mut world = World::new(table(entries));
     world.walks_mark = false;
     world
 }
@@ -22,7 +29,7 @@ fn size(shift: u8) -> PageSize {
 
 #[test]
 fn streams_of_operations_do_what_the_model_does() {
-    for (n, entries) in ENTRIES.into_iter().enumerate() {
+    for (n, entries) in ENTRIES.into_iter().chain([ADAPTIVE; 3]).enumerate() {
         let stream = Stream {
             regions: vec![0, 1 << 31, 3 << 61, 1 << 63, (1u64 << 26).wrapping_neg()],
             region_bytes: 1 << 26,
@@ -33,7 +40,7 @@ fn streams_of_operations_do_what_the_model_does() {
             seed: 60 + n as u64,
         };
         stream.run(world(entries));
-        stream.run(World::new(Guarded::new(entries).unwrap().with_usage()));
+        stream.run(World::new(table(entries).with_usage()));
     }
 }
 
@@ -61,7 +68,7 @@ fn small_worlds_enumerated_whole() {
         unmap(0x8_0000, 0x8_0000),
         unmap(1 << 63, 1 << 63),
     ];
-    for entries in [2, 16, 64] {
+    for entries in [2, 16, 64, ADAPTIVE] {
         small_worlds(&|| world(entries), &ops, &[(1, 3), (2, 3), (3, 3), (9, 4)]);
     }
 }
@@ -119,7 +126,7 @@ fn nodes_come_and_go_with_what_parts_there() {
 #[test]
 fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
-    for entries in ENTRIES {
+    for entries in ENTRIES.into_iter().chain([ADAPTIVE]) {
         let mut world = world(entries);
         world.apply(Op::Create);
         let addrs: Vec<u64> =
@@ -160,4 +167,45 @@ fn nodes_that_cannot_be_are_refused() {
         let expected = Geometry::OutOfRange { what, value, min: 2, max: 256 };
         assert_eq!(refused(value), Some(expected));
     }
+}
+
+/// The bytes of a table with these pages, and the references of a walk to each on average.
+fn cost(entries: u64, pages: &[u64]) -> (u64, f64) {
+    let mut world = world(entries);
+    world.apply(Op::Create);
+    for &addr in pages {
+        world.apply(Op::Map { space: 0, first: page(addr, K4, 0, Rights::READ), count: 1 });
+    }
+    let references: usize = pages.iter().map(|&addr| walk(&mut world, addr).len()).sum();
+    let bytes = world.table.footprint().table_bytes;
+    world.end();
+    (bytes, references as f64 / pages.len() as f64)
+}
+
+/// Pages all over the space, in objects of some pages, and in a few large segments: adaptive
+/// nodes take no more bytes than the best fixed size on the first two, and no more references
+/// than G16 on the last.
+#[test]
+fn adaptive_nodes_suit_sparse_and_dense_spaces() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(9);
+    let mut anywhere = || rng.random::<u64>() & !0xfff;
+    let uniform: Vec<u64> = (0..512).map(|_| anywhere()).collect();
+    let objects: Vec<u64> = (0..64u64)
+        .flat_map(|n| (0..1 + n % 24).map(|page| (n * n, page)).collect::<Vec<_>>())
+        .map(|(n, page)| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) & !0xf_ffff) + (page << 12))
+        .collect();
+    let segments: Vec<u64> = [0x40_0000u64, 0x1000_0000, 0x7fff_f000_0000]
+        .into_iter()
+        .zip([300, 2000, 40])
+        .flat_map(|(start, pages)| (0..pages).map(move |page| start + (page << 12)))
+        .collect();
+    for pages in [&uniform, &objects] {
+        let best = ENTRIES.map(|entries| cost(entries, pages).0).into_iter().min().unwrap();
+        let adaptive = cost(ADAPTIVE, pages).0;
+        assert!(adaptive <= best, "{adaptive} bytes, {best} at best");
+    }
+    let (bytes, references) = cost(ADAPTIVE, &segments);
+    let (bytes_of_g16, references_of_g16) = cost(16, &segments);
+    assert!(references <= references_of_g16, "{references}, not {references_of_g16}");
+    assert!(bytes <= bytes_of_g16, "{bytes}, not {bytes_of_g16}");
 }

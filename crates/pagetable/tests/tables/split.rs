@@ -73,6 +73,22 @@ fn small_worlds_enumerated_whole() {
     }
 }
 
+/// A table with every one of its many entries in use, up to the last that goes.
+#[test]
+fn large_tables_count_all_their_entries() {
+    let mut world = world(split(&[9, 9, 18], &[]));
+    world.apply(Op::Create);
+    let bytes = 1 << 30;
+    let first = page(bytes, K4, 0, Rights::ALL);
+    world.apply(Op::Map { space: 0, first, count: bytes >> 12 });
+    for (start, bytes, frames) in [(bytes, bytes - 0x1000, 3), (2 * bytes - 0x1000, 0x1000, 1)] {
+        let range = VirtRange::new(VirtAddr::new(start), bytes).unwrap();
+        world.apply(Op::Unmap { space: 0, range });
+        assert_eq!(world.physical.frames_out(), frames);
+    }
+    world.end();
+}
+
 /// What a walk reads, by the split: two references where conventional tables have four.
 #[test]
 fn a_walk_reads_one_entry_a_level() {

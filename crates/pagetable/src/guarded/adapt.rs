@@ -1,0 +1,248 @@
+//! Nodes that take the size which suits what is mapped.
+//!
+//! ```text
+//!      [ . . ]            [ . . . . ]       grow: a node absorbs the nodes just below it
+//!       /   \      <-->    / / \ \          if together they take no more bytes
+//!    [a b] [c d]          a b   c d         take apart: a node too large for what is left in it
+//! ```
+//!
+//! A page that parts from another puts a node of two entries there, the smallest. It and the
+//! nodes above it may then grow. A node of `2^k` entries that becomes one of `2^(k+j)` frees the
+//! nodes whose index bits it has taken over; it does so for the largest `j` that takes no more
+//! bytes than before. So the table never takes more than one whose nodes all have two entries,
+//! which is the least of all fixed sizes where pages are sparse, and where they are dense its
+//! nodes are full and large.
+
+use alloc::vec::Vec;
+
+use addr::{Frames, Memory, PhysAddr};
+
+use super::entry::{ENTRY_BYTES, Entry, PAIR_SHIFT, Table};
+use super::{Guarded, INDEX_BITS_MAX};
+use crate::{Flush, Space};
+
+/// How a node would grow: what it would take over, and what of that would be left.
+struct Growth {
+    grown: Table,
+    /// What is in the node now.
+    entries: Vec<Entry>,
+    /// Nodes that go, the smaller one that has grown among them.
+    nodes: Vec<Table>,
+    /// Nodes that come for what is left of those that are taken over in part: pieces of these.
+    parts: Vec<Table>,
+}
+
+impl Guarded {
+    /// Lets the nodes on the way to `addr` grow, from the one that the entry at the last of
+    /// `places` leads to upwards. Where no frame is free for it, nothing grows.
+    pub(super) fn grow(
+        &mut self,
+        space: Space,
+        places: &[PhysAddr],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) {
+        for (n, &place) in places.iter().rev().enumerate() {
+            // The new node and the one that holds it are new to each other; further up something
+            // is new only if the node below has grown.
+            let grown = self.grow_node(space, place, memory, frames);
+            if !grown && n > 0 {
+                return;
+            }
+        }
+    }
+
+    fn grow_node(
+        &mut self,
+        space: Space,
+        place: PhysAddr,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> bool {
+        let Some(table) = Entry::read(place, memory).and_then(Entry::table) else { return false };
+        let entries: Vec<Entry> = table.entries(memory).collect();
+        let lowest = table.shift.saturating_sub(INDEX_BITS_MAX as u32).max(PAIR_SHIFT);
+        for low in lowest..table.low {
+            let growth = Growth::new(table, low, entries.clone(), memory);
+            if growth.bytes_after() <= growth.bytes_before() {
+                return self.replace(space, place, growth, memory, frames);
+            }
+        }
+        false
+    }
+
+    /// Lets the node behind the entry at `place` grow.
+    fn replace(
+        &mut self,
+        space: Space,
+        place: PhysAddr,
+        growth: Growth,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> bool {
+        let Growth { mut grown, entries, nodes, parts } = growth;
+        let wanted = core::iter::once(grown).chain(parts);
+        let Some(starts) = self.take_all(space, wanted, frames) else { return false };
+        grown.start = starts[0];
+        for index in 0..grown.len() {
+            Entry::write(None, grown.nth(index), memory);
+        }
+        let mut parts = starts[1..].iter();
+        for &entry in &entries {
+            scatter(grown, entry, &mut parts, memory);
+        }
+        Entry::write(Some(Entry::node(grown, entries[0].start())), place, memory);
+        let mut unused = Flush::nothing(space);
+        for table in nodes {
+            self.pools(space)[table.index_bits() as usize].put(table.start, &mut unused);
+        }
+        unused.done(frames);
+        true
+    }
+
+    /// Nodes for all of `wanted`, or none.
+    fn take_all(
+        &mut self,
+        space: Space,
+        wanted: impl Iterator<Item = Table>,
+        frames: &mut impl Frames,
+    ) -> Option<Vec<PhysAddr>> {
+        let mut taken: Vec<(PhysAddr, usize)> = Vec::new();
+        for table in wanted {
+            let bits = table.index_bits() as usize;
+            match self.pools(space)[bits].take(frames) {
+                Ok(start) => taken.push((start, bits)),
+                Err(_) => {
+                    let mut unused = Flush::nothing(space);
+                    for (start, bits) in taken {
+                        self.pools(space)[bits].put(start, &mut unused);
+                    }
+                    unused.done(frames);
+                    return None;
+                }
+            }
+        }
+        Some(taken.into_iter().map(|(start, _)| start).collect())
+    }
+
+    /// Takes the node behind the entry at `place` apart into nodes of two entries, if those take
+    /// fewer bytes and the pool has them.
+    pub(super) fn take_apart(
+        &mut self,
+        space: Space,
+        place: PhysAddr,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) {
+        let Some(table) = Entry::read(place, memory).and_then(Entry::table) else { return };
+        let entries: Vec<Entry> = table.entries(memory).collect();
+        let nodes = entries.len() as u64 - 1;
+        if 2 * nodes >= table.len() || self.pools(space)[1].free() < nodes {
+            return;
+        }
+        let whole = self.binary(space, &entries, memory);
+        Entry::write(Some(whole), place, memory);
+        self.pools(space)[table.index_bits() as usize].put(table.start, flush);
+    }
+
+    /// A tree of nodes of two entries over `entries`, which ascend; the pool has the nodes.
+    fn binary(&mut self, space: Space, entries: &[Entry], memory: &mut impl Memory) -> Entry {
+        let (first, last) = (entries[0], entries[entries.len() - 1]);
+        let differing = first.start().get() ^ last.start().get();
+        let Some(bit) = differing.checked_ilog2() else { return first };
+        let start = self.pools(space)[1].take_free().expect("as many nodes are free as it takes");
+        let table = Table { start, shift: bit + 1, low: bit };
+        let half = entries.partition_point(|entry| entry.start().get() >> bit & 1 == 0);
+        let (low, high) = entries.split_at(half);
+        let (low, high) = (self.binary(space, low, memory), self.binary(space, high, memory));
+        Entry::write(Some(low), table.nth(0), memory);
+        Entry::write(Some(high), table.nth(1), memory);
+        Entry::node(table, first.start())
+    }
+}
+
+impl Growth {
+    /// What it takes for `table`, with `entries`, to choose by all bits down to `low`.
+    fn new(table: Table, low: u32, entries: Vec<Entry>, memory: &impl Memory) -> Growth {
+        let grown = Table { low, ..table };
+        let mut growth = Growth { grown, entries, nodes: Vec::from([table]), parts: Vec::new() };
+        for n in 0..growth.entries.len() {
+            growth.absorb(growth.entries[n], memory);
+        }
+        growth
+    }
+
+    /// Takes over what `entry` leads to, as far as the new index bits reach.
+    fn absorb(&mut self, entry: Entry, memory: &impl Memory) {
+        let low = self.grown.low;
+        let Some(table) = entry.table().filter(|table| table.shift > low) else { return };
+        self.nodes.push(table);
+        if table.low >= low {
+            for entry in table.entries(memory) {
+                self.absorb(entry, memory);
+            }
+        } else {
+            let parts = parts(self.grown, table);
+            self.parts.extend(parts.filter(|part| part.entries(memory).nth(1).is_some()));
+        }
+    }
+
+    fn bytes_before(&self) -> u64 {
+        bytes(&self.nodes)
+    }
+
+    fn bytes_after(&self) -> u64 {
+        bytes(&[self.grown]) + bytes(&self.parts)
+    }
+}
+
+fn bytes(tables: &[Table]) -> u64 {
+    tables.iter().map(|table| table.len() * ENTRY_BYTES).sum()
+}
+
+/// Enters what `entry` leads to into `grown`, into new nodes for `parts` where it is more than
+/// one page: the mirror of [`Growth::absorb`].
+fn scatter<'a>(
+    grown: Table,
+    entry: Entry,
+    new: &mut impl Iterator<Item = &'a PhysAddr>,
+    memory: &mut impl Memory,
+) {
+    let Some(table) = entry.table().filter(|table| table.shift > grown.low) else {
+        grown.fill(entry, Some(entry), memory);
+        return;
+    };
+    let entries: Vec<Entry> = table.entries(memory).collect();
+    if table.low >= grown.low {
+        for entry in entries {
+            scatter(grown, entry, new, memory);
+        }
+        return;
+    }
+    for part in parts(grown, table) {
+        let mut inside = part.entries(memory);
+        let (first, more) = (inside.next(), inside.next().is_some());
+        drop(inside);
+        match (first, more) {
+            (None, _) => {}
+            (Some(entry), false) => grown.fill(entry, Some(entry), memory),
+            (Some(entry), true) => {
+                let start = *new.next().expect("a node was taken for every part");
+                let node = Table { start, ..part };
+                for index in 0..node.len() {
+                    Entry::write(Entry::read(part.nth(index), memory), node.nth(index), memory);
+                }
+                let entry = Entry::node(node, entry.start());
+                grown.fill(entry, Some(entry), memory);
+            }
+        }
+    }
+}
+
+/// The pieces of `table` that lie each under one entry of `grown`.
+fn parts(grown: Table, table: Table) -> impl Iterator<Item = Table> + use<> {
+    let part = Table { shift: grown.low, ..table };
+    let bytes = part.len() * ENTRY_BYTES;
+    (0..table.len() / part.len())
+        .map(move |n| Table { start: table.start.wrapping_add(n * bytes), ..part })
+}
