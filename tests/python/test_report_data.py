@@ -203,6 +203,8 @@ def test_two_machines_stand_side_by_side() -> None:
     report = data.report(documents)
     assert report.comparison is not None and report.together is not None
     assert report.comparison.head == ["Measure", "sample-server", "other"]
+    shares = [row["share"] for row in report.together.rows]
+    assert min(shares) == 0 and max(shares) < 1
     walks = next(row for row in report.comparison.rows if row[0] == "Walks")
     assert [cell.exact for cell in walks[1:] if isinstance(cell, Value)] == [
         document["walks"]["walks"] for document in documents

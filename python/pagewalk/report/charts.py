@@ -97,7 +97,10 @@ def together(figure: Figure) -> Chart:
         alt.Chart(_data(figure.rows))
         .mark_line(interpolate="step-after", strokeWidth=1.5)
         .encode(
-            x=_ACCESSES,
+            x=alt.X("share:Q")
+            .title("share of the run")
+            .axis(format="%", grid=False, tickCount=6, labelOverlap=True)
+            .scale(nice=False),
             y=alt.Y("misses:Q").title("misses / 1000").axis(tickCount=4, minExtent=44),
             color=alt.Color("machine:N")
             .scale(domain=machines)
@@ -106,7 +109,7 @@ def together(figure: Figure) -> Chart:
             strokeDash=alt.StrokeDash("machine:N").scale(domain=machines).title(None),
             tooltip=[
                 alt.Tooltip("machine:N"),
-                alt.Tooltip("start:Q", title="from access", format=",d"),
+                alt.Tooltip("share:Q", title="at", format=".1%"),
                 alt.Tooltip("misses:Q", title="in 1000 accesses", format=".3g"),
             ],
         ),
