@@ -37,9 +37,11 @@ impl From<trace::Error> for Fault {
     }
 }
 
-/// Operations that are compared at a time. Nearly all blocks have no more, and a loop that
-/// nearly always runs once is predicted.
+/// Operations that are compared and copied whether the block has them or not. Nearly all
+/// blocks have no more.
 const LANES: usize = 2;
+/// What of their tags is compared, by how many of them the block has.
+const MASKS: [u32; LANES + 1] = [0, 0xffff, 0xffff_ffff];
 
 /// Records to fetch ahead: they lie in the cache of the core that wrote them.
 const AHEAD: usize = 128;
@@ -50,24 +52,17 @@ const STRAYS_MIN: usize = 24;
 /// What is known of a block from its last run.
 #[derive(Clone, Copy)]
 struct Known {
+    shape: ShapeId,
+    /// The tags of its first [`LANES`] operations.
+    first_tags: u32,
     /// Index of its first tag in [`Decoder::tags`].
     tags: u32,
     /// Its operations; [`UNKNOWN`] if it has not run.
     ops: u16,
-    /// The same, up to a multiple of [`LANES`], at least one.
-    lanes: u16,
-    shape: ShapeId,
 }
 
 /// No block is said to have as many operations.
 const UNKNOWN: u16 = u16::MAX;
-
-/// An operation's tag, and the bits of a record to compare with it: none beyond the last.
-#[derive(Clone, Copy)]
-struct Expected {
-    tag: u64,
-    mask: u64,
-}
 
 /// One way in which a block ran.
 #[derive(Clone, Copy)]
@@ -82,7 +77,7 @@ struct Variant {
 pub(crate) struct Decoder {
     fetches: bool,
     known: Vec<Known>,
-    tags: Vec<Expected>,
+    tags: Vec<u16>,
     /// By block number, kind of fetch, and tags.
     variants: FxHashMap<Box<[u16]>, Variant>,
     /// Blocks are translated again and again; their shapes are told once.
@@ -168,20 +163,21 @@ impl Decoder {
             if record as u16 != BLOCK || usize::from(known.ops) != ops {
                 break;
             }
-            let lanes = usize::from(known.lanes);
-            let Some(run) = records.get(at + 1..at + 1 + lanes) else { break };
-            let Some(expected) = tags.get(known.tags as usize..known.tags as usize + lanes) else {
-                break;
-            };
-            if addrs.len() < lanes {
-                break;
-            }
-            let mut different = 0;
-            let groups = run.chunks_exact(LANES).zip(expected.chunks_exact(LANES));
-            for ((run, expected), addrs) in groups.zip(addrs.chunks_exact_mut(LANES)) {
-                for lane in 0..LANES {
-                    different |= (run[lane] ^ expected[lane].tag) & expected[lane].mask;
-                    addrs[lane] = run[lane] >> 16;
+            let Some(&[first, second]) = records[at + 1..].first_chunk() else { break };
+            let Some([to_first, to_second, ..]) = addrs.first_chunk_mut::<LANES>() else { break };
+            (*to_first, *to_second) = (first >> 16, second >> 16);
+            let mut different =
+                (u32::from(first as u16) | (second as u32) << 16) ^ known.first_tags;
+            different &= MASKS[ops.min(LANES)];
+            if ops > LANES {
+                let Some(tags) = tags.get(known.tags as usize..known.tags as usize + ops) else {
+                    break;
+                };
+                let Some(addrs) = addrs.get_mut(..ops) else { break };
+                let run = records[at + 1..next].iter().zip(tags).zip(addrs);
+                for ((record, tag), addr) in run.skip(LANES) {
+                    different |= u32::from(*record as u16 ^ tag);
+                    *addr = record >> 16;
                 }
             }
             if different != 0 {
@@ -284,10 +280,7 @@ impl Decoder {
             let usual = &self.tags[first as usize..][..ops.into()];
             let rest = tags.get(ops.into()..).unwrap_or_default();
             let one = |pair: &[u16]| Tag(pair[0]).instruction() == Tag(pair[1]).instruction();
-            if rest.len() >= STRAYS_MIN
-                && usual.iter().zip(tags).all(|(usual, &tag)| usual.tag == u64::from(tag))
-                && rest.windows(2).all(one)
-            {
+            if rest.len() >= STRAYS_MIN && tags.starts_with(usual) && rest.windows(2).all(one) {
                 keep = keep.min(ops.into());
             }
         }
@@ -313,18 +306,18 @@ impl Decoder {
             None => self.learn(number, control, context, sink)?,
         };
         let ops = self.addrs.len();
-        if control == Control::Block && !variant.doubled && ops < usize::from(UNKNOWN) - LANES {
+        if control == Control::Block && !variant.doubled && ops < usize::from(UNKNOWN) {
             let index = number as usize;
             if self.known.len() <= index {
-                let unknown = Known { tags: 0, ops: UNKNOWN, lanes: 0, shape: variant.shape };
+                let unknown = Known { shape: variant.shape, first_tags: 0, tags: 0, ops: UNKNOWN };
                 self.known.resize(index + 1, unknown);
             }
-            let lanes = lanes(ops);
+            let first_tags = self.key[4..].iter().take(LANES).rev();
             self.known[index] = Known {
+                shape: variant.shape,
+                first_tags: first_tags.fold(0, |tags, &tag| tags << 16 | u32::from(tag)),
                 tags: variant.tags,
                 ops: ops as u16,
-                lanes: lanes as u16,
-                shape: variant.shape,
             };
         }
         if variant.doubled {
@@ -378,18 +371,10 @@ impl Decoder {
             }
         };
         let variant = Variant { shape, tags: self.tags.len() as u32, doubled };
-        let mask = u64::from(u16::MAX);
-        self.tags.extend(tags.iter().map(|&tag| Expected { tag: tag.into(), mask }));
-        let end = variant.tags as usize + lanes(tags.len());
-        self.tags.resize(end, Expected { tag: 0, mask: 0 });
+        self.tags.extend_from_slice(tags);
         self.variants.insert(self.key.clone().into(), variant);
         Ok(variant)
     }
-}
-
-/// How many lanes `ops` operations take.
-fn lanes(ops: usize) -> usize {
-    ops.next_multiple_of(LANES).max(LANES)
 }
 
 /// The indices of control records, in order.
