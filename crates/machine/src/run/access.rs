@@ -1,0 +1,195 @@
+//! The common case: accesses that hit, and what else can become of one.
+
+use std::ops::Range;
+
+use addr::{Kind, PhysAddr, VirtAddr, VirtRange};
+use mmu::{Hit, Requester, Stride};
+use trace::{Batch, Meta};
+
+use super::Run;
+use crate::{
+    Error,
+    census::SHARED,
+    translate::{FIRST_LEVEL_MAX, Hardware, NONE},
+};
+
+/// Where fewer accesses than this hit in a row, beginning a stride does not pay ...
+const STRIDE_MIN: usize = 4;
+/// ... and so many are looked up one by one before the next.
+const SINGLE: u32 = 32;
+
+/// One lookup: what is accessed, how, and by whom it is looked up first.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) addr: VirtAddr,
+    pub(super) kind: Kind,
+    pub(super) unit: usize,
+    pub(super) access: u64,
+}
+
+impl Run {
+    /// Runs accesses: hits by themselves, everything else one by one.
+    pub(super) fn accesses<const CHECK: bool, const CACHES: bool>(
+        &mut self,
+        batch: &Batch,
+        span: Range<usize>,
+    ) -> Result<(), Error> {
+        let (addrs, metas) = (&batch.addr[span.clone()], &batch.meta[span.clone()]);
+        let mut next = 0;
+        let mut single = 0;
+        while next < addrs.len() {
+            if !CHECK && single == 0 {
+                let ran = self.hits::<CACHES>(&addrs[next..], &metas[next..]);
+                next += ran;
+                single = if ran < STRIDE_MIN { SINGLE } else { 1 };
+            }
+            single = single.saturating_sub(1);
+            if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
+                let access = self.position + (span.start + next) as u64;
+                self.access::<CHECK, CACHES>(VirtAddr::new(addr), meta, access)?;
+                next += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs accesses as long as each is found at once and lies in one page, and says how many
+    /// were. This is where a run spends its time: nothing here can fail, and what it borrows
+    /// stays in registers.
+    fn hits<const CACHES: bool>(&mut self, addrs: &[u64], metas: &[Meta]) -> usize {
+        let Hardware { units, first, caches, .. } = &mut self.hardware;
+        let (first, page_size) = (*first, self.page_size);
+        let mut time = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
+        let mut strides = [const { Stride::nothing() }; FIRST_LEVEL_MAX];
+        for (stride, unit) in strides.iter_mut().zip(units.iter_mut()) {
+            *stride = unit.tlb.stride(self.asid);
+        }
+        let (mut ran, mut left_out) = (0, 0);
+        for (&addr, &meta) in addrs.iter().zip(metas) {
+            let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind(), meta.size());
+            // Kinds that the machine leaves out have a unit beyond the last.
+            if let Some(stride) = strides.get_mut(first[kind as usize]) {
+                if addr.offset_in(page_size) + u64::from(bytes) > page_size.bytes() {
+                    break;
+                }
+                time += 1;
+                let Some((phys, label)) = stride.lookup(addr, kind, time) else { break };
+                if label == SHARED {
+                    let region = self.os.label_of(addr);
+                    self.census.region(region).hits[kind as usize] += 1;
+                }
+                if CACHES && let Some(caches) = caches {
+                    let store = kind == Kind::Store;
+                    let served = caches.access(phys, bytes, store, Requester::Program(kind));
+                    self.program_served[served as usize] += 1;
+                }
+            } else {
+                left_out += 1;
+            }
+            ran += 1;
+        }
+        for unit in units.iter_mut() {
+            unit.tlb.set_now(time);
+        }
+        self.left_out += left_out;
+        ran
+    }
+
+    /// One access, whatever becomes of it.
+    fn access<const CHECK: bool, const CACHES: bool>(
+        &mut self,
+        addr: VirtAddr,
+        meta: Meta,
+        access: u64,
+    ) -> Result<(), Error> {
+        let (kind, bytes) = (meta.kind(), meta.size());
+        let unit = self.hardware.first[kind as usize];
+        if unit == NONE {
+            self.left_out += 1;
+            return Ok(());
+        }
+        let place = Place { addr, kind, unit, access };
+        let phys = self.translate::<CHECK>(place)?;
+        if addr.offset_in(self.page_size) + u64::from(bytes) > self.page_size.bytes() {
+            self.straddle::<CHECK, CACHES>(place, phys, bytes)?;
+        } else if CACHES {
+            self.data(phys, bytes, kind);
+        }
+        Ok(())
+    }
+
+    /// The physical address of one access that lies within a page.
+    fn translate<const CHECK: bool>(&mut self, place: Place) -> Result<PhysAddr, Error> {
+        let found = self.hardware.units[place.unit].tlb.lookup(place.addr, self.asid, place.kind);
+        match found {
+            Some(hit) => {
+                if hit.label == SHARED {
+                    self.shared_hit(place);
+                }
+                if CHECK {
+                    self.compare(place, &hit)?;
+                }
+                Ok(hit.phys)
+            }
+            None => self.miss(place),
+        }
+    }
+
+    /// An access that does not end in the page where it starts: a lookup for each page.
+    #[cold]
+    fn straddle<const CHECK: bool, const CACHES: bool>(
+        &mut self,
+        place: Place,
+        phys: PhysAddr,
+        bytes: u32,
+    ) -> Result<(), Error> {
+        self.page_crossings += 1;
+        let Ok(range) = VirtRange::new(place.addr, u64::from(bytes.max(1))) else {
+            let what = format!("{bytes} bytes at {} run past the end of the space", place.addr);
+            return Err(Error::Access { access: place.access, what });
+        };
+        for page in range.pages(self.page_size) {
+            // Both ranges hold the page's part of the access.
+            let Some(part) = range.intersection(VirtRange::of_page(page)) else { continue };
+            let phys = if part.start() == place.addr {
+                phys
+            } else {
+                self.translate::<CHECK>(Place { addr: part.start(), ..place })?
+            };
+            if CACHES {
+                self.data(phys, part.bytes() as u32, place.kind);
+            }
+        }
+        Ok(())
+    }
+
+    /// The program's own access to the data caches.
+    #[inline(always)]
+    fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        if let Some(caches) = &mut self.hardware.caches {
+            let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
+            self.program_served[served as usize] += 1;
+        }
+    }
+
+    /// A hit on a page that several regions share is counted for its own region.
+    #[cold]
+    fn shared_hit(&mut self, place: Place) {
+        let region = self.os.label_of(place.addr);
+        self.census.region(region).hits[place.kind as usize] += 1;
+    }
+
+    /// Stops at a translation that is not what the page table says now.
+    #[cold]
+    fn compare(&mut self, place: Place, hit: &Hit) -> Result<(), Error> {
+        let table = self.os.query(place.addr).map(|translation| translation.apply(place.addr));
+        if table == Some(hit.phys) {
+            return Ok(());
+        }
+        let said = table.map_or_else(|| "nothing".to_owned(), |phys| phys.to_string());
+        Err(Error::Check(format!(
+            "access {}: tlb.{} translates {} to {}, the page table says {said}",
+            place.access, self.hardware.units[place.unit].name, place.addr, hit.phys
+        )))
+    }
+}

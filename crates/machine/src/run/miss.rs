@@ -1,0 +1,152 @@
+//! The rare case: a lookup that the first level did not answer, down to the fault.
+
+use addr::{PhysAddr, VirtAddr, VirtRange};
+use mmu::{Entry, Evicted, Requester, Served};
+use pagetable::{Reference, Translation};
+
+use super::{Run, access::Place};
+use crate::{Error, census::SHARED, os::Answer, translate::NONE};
+
+impl Run {
+    /// A lookup that the first level did not answer.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn miss(&mut self, place: Place) -> Result<PhysAddr, Error> {
+        let Place { addr, kind, access, .. } = place;
+        let region = self.os.label_of(addr);
+        self.census.region(region).l1_misses[kind as usize] += 1;
+
+        let second = self.hardware.second[kind as usize];
+        if second != NONE {
+            let unit = &mut self.hardware.units[second];
+            if let Some(hit) = unit.tlb.lookup(addr, self.asid, kind) {
+                let cycles = unit.latency_cycles;
+                self.census.tlbs[place.unit].missed(kind, hit.size, false);
+                let (page, frame) = (addr.page(hit.size), hit.frame());
+                let (rights, global) = (hit.rights, hit.global);
+                let entry = self.entry(Translation { page, frame, rights, global });
+                self.fill(place.unit, &entry, hit.label);
+                self.history.l1_miss(access - self.left_out);
+                self.translation_cycles += cycles;
+                self.census.region(region).walk_cycles += cycles;
+                return Ok(hit.phys);
+            }
+        }
+
+        let (translation, cold) = self.walk(place, region)?;
+        let label = self.label(translation, region);
+        let entry = self.entry(translation);
+        if second != NONE {
+            self.census.tlbs[second].missed(kind, translation.page.size(), cold);
+            self.fill(second, &entry, label);
+        }
+        self.census.tlbs[place.unit].missed(kind, translation.page.size(), cold);
+        self.fill(place.unit, &entry, label);
+        self.history.miss(access - self.left_out, addr.get(), cold);
+        let census = self.census.region(region);
+        census.misses += 1;
+        census.cold_misses += u64::from(cold);
+        census.pages += u64::from(cold);
+        Ok(translation.apply(addr))
+    }
+
+    /// Walks until there is a translation, with the operating system's help where it faults.
+    /// Says whether the page was touched for the first time.
+    fn walk(&mut self, place: Place, region: u32) -> Result<(Translation, bool), Error> {
+        let Place { addr, kind, access, .. } = place;
+        let mut references = std::mem::take(&mut self.references);
+        references.clear();
+        let mut cold = false;
+        let translation = loop {
+            match self.os.walk(addr, kind, &mut references) {
+                Ok(translation) => break translation,
+                Err(fault) => {
+                    let answer = self.os.fault(addr, kind, fault);
+                    match answer.map_err(|failure| self.failed(failure, access))? {
+                        Answer::FirstTouch => cold = true,
+                        Answer::Granted(shootdown) => self.shoot_down(shootdown),
+                    }
+                }
+            }
+        };
+        let cycles = self.charge(&references, cold);
+        self.census.region(region).walk_references += references.len() as u64;
+        self.census.region(region).walk_cycles += cycles;
+        self.references = references;
+        Ok((translation, cold))
+    }
+
+    /// Sends the references of a walk through the caches and counts them; gives their cycles.
+    fn charge(&mut self, references: &[Reference], cold: bool) -> u64 {
+        let mut cycles = self.latencies.refill_cycles;
+        for reference in references {
+            let served = match &mut self.hardware.caches {
+                Some(caches) => {
+                    let bytes = u32::from(reference.bytes);
+                    caches.access(reference.addr, bytes, reference.write, Requester::Walker)
+                }
+                None => Served::Memory,
+            };
+            let level = usize::from(reference.level);
+            if self.walks.served.len() <= level {
+                self.walks.served.resize(level + 1, [0; Served::COUNT]);
+            }
+            self.walks.served[level][served as usize] += 1;
+            cycles += self.latencies.served_cycles[served as usize];
+        }
+        let count = references.len();
+        self.walks.walks += 1;
+        self.walks.references += count as u64;
+        if cold {
+            self.walks.cold += 1;
+            self.walks.cold_references += count as u64;
+        } else {
+            if self.walks.per_walk.len() <= count {
+                self.walks.per_walk.resize(count + 1, 0);
+            }
+            self.walks.per_walk[count] += 1;
+        }
+        self.translation_cycles += cycles;
+        cycles
+    }
+
+    /// The label of the entry for a page: its region, or [`SHARED`].
+    fn label(&self, translation: Translation, region: u32) -> u32 {
+        let page = VirtRange::of_page(translation.page);
+        if self.os.is_single(page) { region } else { SHARED }
+    }
+
+    /// What a TLB holds after a refill. A paired one takes the neighbour too, if it is mapped.
+    fn entry(&mut self, translation: Translation) -> Entry {
+        let page = translation.page;
+        let paired = self.hardware.units.iter().any(|unit| unit.params.paired);
+        let neighbour = VirtAddr::new(page.start().get() ^ page.size().bytes());
+        let other = paired
+            .then(|| self.os.query(neighbour))
+            .flatten()
+            .filter(|other| other.page.size() == page.size())
+            .map(|other| other.frame);
+        let mut entry = Entry::single(
+            page,
+            translation.frame,
+            self.asid,
+            translation.global,
+            translation.rights,
+        );
+        if paired {
+            let odd = page.number() & 1;
+            let both = [Some(translation.frame), other];
+            entry.frames = [both[odd as usize], both[1 - odd as usize]];
+        }
+        entry
+    }
+
+    fn fill(&mut self, unit: usize, entry: &Entry, label: u32) {
+        let first_level = self.hardware.units[unit].level == 1;
+        let (census, tlb) = (&mut self.census, &mut self.hardware.units[unit].tlb);
+        tlb.fill(entry, label, &mut |evicted: Evicted| {
+            census.tlbs[unit].evictions += 1;
+            census.collect(unit, first_level, &evicted);
+        });
+    }
+}
