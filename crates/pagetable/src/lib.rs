@@ -53,6 +53,7 @@ extern crate alloc;
 
 mod cached;
 mod contract;
+mod cuckoo;
 mod error;
 mod flush;
 mod format;
@@ -74,6 +75,7 @@ pub use addr::{Frames, Memory, OutOfFrames};
 
 pub use cached::{CacheShape, Cached};
 pub use contract::{Footprint, Mapping, PageTable, Space, Tree, Usage};
+pub use cuckoo::ElasticCuckoo;
 pub use error::{Error, Geometry, Unfit};
 pub use flush::{Flush, Scope};
 pub use format::{Entry, Format};

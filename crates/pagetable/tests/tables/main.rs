@@ -3,6 +3,7 @@
 mod common;
 
 mod cached;
+mod cuckoo;
 mod guarded;
 mod hashed;
 mod mpt;

@@ -1,0 +1,217 @@
+//! Elastic cuckoo page tables (Skarlatos, Kokolis, Xu, Torrellas 2020).
+//!
+//! ```text
+//!               +--> way 0 [ line ]
+//!   cluster ----+--> way 1 [ line ]     read at once; one of them has its pages
+//!               +--> way 2 [ line ]
+//!
+//!      63 59 58         52 51                12 11  8 7         1  0
+//!     +-----+-------------+--------------------+-----+-----------+---+
+//!     |  0  | tag, 7 bits |  frame             |  0  | D A G UXWR| P |   x 8: one line of 64 bytes
+//!     +-----+-------------+--------------------+-----+-----------+---+
+//! ```
+//!
+//! A line has the entries of eight adjacent pages, and in their upper bits the number of the
+//! cluster, the lowest bits in the first entry. It is in one of its places, one in each way;
+//! where all are taken, it kicks another line out to one of that one's. A space has a table of
+//! its own for each page size that it uses. A table grows by and by, without a walk ever reading
+//! more than one line of a way.
+//!
+//! A walk reads all ways of all page sizes in use. The cuckoo walk tables of the paper, which
+//! tell most of these probes that they are in vain, are not part of this table.
+
+mod elastic;
+
+use alloc::vec::Vec;
+
+use addr::{Frames, Kind, Memory, Page, PageSize, VirtAddr, VirtRange};
+
+use crate::pages::{Found, Pages, conclude, exchange, read_of};
+use crate::pte::{Pte, Width};
+use crate::spaces::Spaces;
+use crate::{Error, Fault, Flush, Footprint, Geometry, Reference, Space, Translation};
+
+use elastic::{Elastic, LINE_BYTES, emptied};
+
+const PTE: Width = Width::Wide;
+const SIZES: [PageSize; 3] = [PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G];
+const WAYS_MAX: u64 = 8;
+
+/// An elastic cuckoo page table, with all of its spaces.
+#[derive(Debug)]
+pub struct ElasticCuckoo {
+    ways: usize,
+    /// Lines in each way of a new table.
+    places: u64,
+    walk_sets_usage: bool,
+    spaces: Spaces,
+    /// The tables of each space by its number; that of base pages comes first and is always
+    /// there.
+    tables: Vec<Option<Vec<Elastic>>>,
+}
+
+impl ElasticCuckoo {
+    /// Tables of `ways` ways, 2 to 8 (3 in the paper), each of `way_bytes` at first.
+    pub fn new(ways: u64, way_bytes: u64) -> Result<ElasticCuckoo, Geometry> {
+        Geometry::in_range("ways", ways, 2, WAYS_MAX)?;
+        let min = PageSize::SIZE_4K.bytes();
+        Geometry::power_of_two("bytes of a way", way_bytes, min, 1 << 40)?;
+        Ok(ElasticCuckoo {
+            ways: ways as usize,
+            places: way_bytes / LINE_BYTES,
+            walk_sets_usage: false,
+            spaces: Spaces::default(),
+            tables: Vec::new(),
+        })
+    }
+
+    /// The same table under walks that set the usage bits.
+    pub fn with_usage(self) -> ElasticCuckoo {
+        ElasticCuckoo { walk_sets_usage: true, ..self }
+    }
+
+    fn tables(&self, space: Space) -> &[Elastic] {
+        self.tables.get(space.id() as usize).and_then(Option::as_deref).unwrap_or_default()
+    }
+
+    fn tables_mut(&mut self, space: Space) -> &mut Vec<Elastic> {
+        let tables = self.tables.get_mut(space.id() as usize).and_then(Option::as_mut);
+        tables.expect("a space that exists has tables")
+    }
+}
+
+fn footprint(tables: &[Elastic]) -> Footprint {
+    let bytes = tables.iter().map(Elastic::bytes).sum();
+    Footprint { table_bytes: bytes, frame_bytes: bytes }
+}
+
+impl Pages for ElasticCuckoo {
+    fn sizes(&self) -> &[PageSize] {
+        &SIZES
+    }
+
+    fn width(&self) -> Width {
+        PTE
+    }
+
+    fn spaces(&self) -> &Spaces {
+        &self.spaces
+    }
+
+    fn spaces_mut(&mut self) -> &mut Spaces {
+        &mut self.spaces
+    }
+
+    fn open(&mut self, memory: &mut impl Memory, frames: &mut impl Frames) -> Result<Space, Error> {
+        let table = Elastic::new(SIZES[0], self.ways, self.places, memory, frames)?;
+        let space = self.spaces.create(table.root());
+        let index = space.id() as usize;
+        if index >= self.tables.len() {
+            self.tables.resize_with(index + 1, || None);
+        }
+        self.tables[index] = Some(Vec::from([table]));
+        Ok(space)
+    }
+
+    fn close(&mut self, space: Space, _memory: &mut impl Memory, flush: &mut Flush) {
+        let tables = self.tables.get_mut(space.id() as usize).and_then(Option::take);
+        for table in tables.into_iter().flatten() {
+            table.put_all(flush);
+        }
+    }
+
+    fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found> {
+        self.tables(space).iter().find_map(|table| {
+            let at = table.entry(addr, memory)?;
+            let pte = PTE.read(at, memory);
+            pte.is_mapped().then(|| Found { page: addr.page(table.size()), at, pte })
+        })
+    }
+
+    fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
+        for table in self.tables(space) {
+            table.gather(range, memory, &mut |addr, at, pte| {
+                found.push(Found { page: addr.page(table.size()), at, pte });
+            });
+        }
+    }
+
+    fn insert(
+        &mut self,
+        space: Space,
+        translation: Translation,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error> {
+        let Translation { page, frame, rights, global } = translation;
+        let pte = PTE.pte(frame, rights, global);
+        let (ways, places) = (self.ways, self.places);
+        let tables = self.tables_mut(space);
+        let index = tables.iter().position(|table| table.size() == page.size());
+        if let Some(index) = index {
+            tables[index].insert(page.start(), pte, memory, frames)?;
+        } else {
+            // An empty table has a place for every line, so this takes no frame.
+            let mut table = Elastic::new(page.size(), ways, places, memory, frames)?;
+            table.insert(page.start(), pte, memory, frames)?;
+            tables.push(table);
+        }
+        Ok(())
+    }
+
+    fn remove(
+        &mut self,
+        space: Space,
+        page: Page,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) -> Pte {
+        let tables = self.tables_mut(space);
+        let index = tables.iter().position(|table| table.size() == page.size());
+        let index = index.expect("the page's size has a table");
+        let table = &mut tables[index];
+        let at = table.entry(page.start(), memory).expect("the page has an entry");
+        let found = Found { page, at, pte: PTE.read(at, memory) };
+        let last = exchange(PTE, found, memory, |pte| Some(emptied(pte))).unwrap_or(found.pte);
+        table.release(at, memory);
+        if table.is_empty() && page.size() != SIZES[0] {
+            tables.remove(index).put_all(flush);
+        }
+        last
+    }
+
+    #[inline]
+    fn look_up(
+        &self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault> {
+        let mut found = None;
+        for table in self.tables(space) {
+            for place in table.places(addr) {
+                each(read_of(place, LINE_BYTES as u8));
+                if let Some(at) = table.entry_in(place, addr, memory) {
+                    let pte = PTE.read(at, memory);
+                    let page = addr.page(table.size());
+                    found = pte.is_mapped().then_some(Found { page, at, pte }).or(found);
+                }
+            }
+        }
+        let found = found.ok_or(Fault::NotMapped { level: 1 })?;
+        conclude(PTE, found, kind, self.walk_sets_usage, memory, each)
+    }
+
+    fn taken(&self) -> Footprint {
+        self.tables.iter().flatten().fold(Footprint::default(), |mut sum, tables| {
+            sum += footprint(tables);
+            sum
+        })
+    }
+
+    fn taken_by(&self, space: Space) -> Footprint {
+        footprint(self.tables(space))
+    }
+}
