@@ -114,3 +114,26 @@ fn a_copy_that_is_stopped_leaves_no_file() {
     drop(writer);
     assert!(!path.exists() && !path.with_extension("pwt.part").exists());
 }
+
+/// A loop of two blocks, as rows: what it takes to store them does not grow with them.
+#[test]
+fn repeated_blocks_cost_next_to_nothing() {
+    let row = |kind, addr, instructions| (0, addr, Meta::new(kind, 8, instructions), None);
+    let rows = (0..50_000u64).flat_map(|round| {
+        [
+            row(Kind::Fetch, 0x1000, 4),
+            row(Kind::Load, 0x10_0000 + 8 * round, 2),
+            row(Kind::Fetch, 0x2000, 7),
+            row(Kind::Store, 0x9000, 3),
+        ]
+    });
+    let mut source =
+        Given { header: header(), rows: rows.collect(), events: Vec::new(), at: 0, batch: 1000 };
+    let path = std::env::temp_dir().join(format!("pagewalk-{}-loop.pwt", std::process::id()));
+    let mut writer = Writer::create(&path, source.header.clone(), Options::default()).unwrap();
+    copy(&mut source, &mut writer, &mut |_| true).unwrap();
+    let summary = writer.finish().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(summary.accesses, 200_000);
+    assert!(summary.bytes < 1500, "{} bytes", summary.bytes);
+}

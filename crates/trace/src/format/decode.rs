@@ -15,10 +15,11 @@ use serde::Deserialize;
 use zstd::bulk::Decompressor;
 
 use super::chunk::{Head, NAMES, STREAMS, sequence_bytes};
+use super::codes::{Slot, WORD, word};
 use super::physical::PhysicalDecoder;
 use super::segments::Segment;
-use super::wire::{Bytes, unzigzag};
-use super::{Damage, dictionary, segments};
+use super::wire::Bytes;
+use super::{Damage, codes, dictionary, segments};
 use crate::{Batch, Event, Meta, Placed, Shape};
 
 /// Rows that are copied without looking at their number; buffers have as many to spare.
@@ -26,31 +27,6 @@ const SPARE: usize = 8;
 
 /// Index of the residual among the streams.
 const RESIDUAL: usize = 4;
-
-/// What a code means.
-#[derive(Clone, Copy)]
-struct Code {
-    /// Those of the next eight bytes of the residual that count.
-    residual: u64,
-    /// All ones if the distance is the same again.
-    again: u64,
-    /// How many bytes of the residual count.
-    bytes: usize,
-}
-
-/// The last code that means anything.
-const CODE_MAX: u8 = 9;
-
-const CODES: [Code; 16] = {
-    let mut codes = [Code { residual: 0, again: 0, bytes: 0 }; 16];
-    codes[0].again = u64::MAX;
-    let mut bytes = 1;
-    while bytes <= 8 {
-        codes[1 + bytes] = Code { residual: u64::MAX >> (64 - 8 * bytes), again: 0, bytes };
-        bytes += 1;
-    }
-    codes
-};
 
 /// What is needed of a local shape for every execution.
 #[derive(Clone, Copy, Debug)]
@@ -68,13 +44,6 @@ struct Local {
     ops: u16,
     /// The bits of the next eight codes that are its operations', if it has at most eight.
     codes: u64,
-}
-
-/// The predictor of one operation.
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    last: u64,
-    distance: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -190,7 +159,7 @@ impl Decoder {
         {
             return Err(Damage::new("its sequence has another length than it has executions"));
         }
-        unpack_codes(codes, head.ops as usize, residual.len(), &mut self.codes)?;
+        codes::unpack(codes, head.ops as usize, residual.len(), &mut self.codes)?;
 
         let events: Vec<PlacedEvent> = serde_json::from_slice(events)
             .map_err(|error| Damage(format!("its events cannot be read: {error}")))?;
@@ -380,7 +349,7 @@ impl Decoder {
             rows += count;
             let out = &mut addr[rows - ops..rows];
             let slots = &mut slots[local.slot as usize..][..ops];
-            if ops <= SPARE && word(now_and_later) & local.codes == 0 {
+            if ops <= WORD && word(now_and_later) & local.codes == 0 {
                 for (slot, out) in slots.iter_mut().zip(out) {
                     slot.last = slot.last.wrapping_add(slot.distance);
                     *out = slot.last;
@@ -404,53 +373,4 @@ impl Decoder {
         self.at.addr = last_addr;
         Ok(rows)
     }
-}
-
-impl Slot {
-    /// The slot after an operation with `code`, when the rest of the residual begins with
-    /// `word`; and how many bytes of the residual it used.
-    #[inline]
-    fn decode(self, code: u8, word: u64) -> (Slot, usize) {
-        let code = &CODES[usize::from(code & 15)];
-        let distance = unzigzag(word & code.residual) as u64;
-        let distance = distance.wrapping_add(self.distance & code.again);
-        (Slot { last: self.last.wrapping_add(distance), distance }, code.bytes)
-    }
-}
-
-/// The first eight of `bytes`.
-#[inline]
-fn word(bytes: &[u8]) -> u64 {
-    bytes.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word))
-}
-
-/// Unpacks the codes of `ops` operations from two in a byte to one, with zeros to spare, and
-/// checks that all mean something and that together they need `residual_bytes`.
-fn unpack_codes(
-    pairs: &[u8],
-    ops: usize,
-    residual_bytes: usize,
-    codes: &mut Vec<u8>,
-) -> Result<(), Damage> {
-    codes.clear();
-    codes.extend(pairs.iter().flat_map(|&pair| [pair & 15, pair >> 4]));
-    if pairs.len() != ops.div_ceil(2) || codes[ops..].iter().any(|&code| code != 0) {
-        return Err(Damage::new("it has another number of codes than of operations"));
-    }
-    codes.resize(ops.next_multiple_of(16) + SPARE, 0);
-    // Sixteen at a time, so that their sum fits into a byte and the compiler into a register.
-    let (mut last, mut needed) = (0, 0);
-    for codes in codes.as_chunks::<16>().0 {
-        last = codes.iter().fold(last, |last, &code| code.max(last));
-        needed += usize::from(codes.iter().map(|code| code.saturating_sub(1)).sum::<u8>());
-    }
-    if last > CODE_MAX {
-        return Err(Damage::new("one of its codes means nothing"));
-    }
-    if needed != residual_bytes {
-        return Err(Damage(format!(
-            "its codes need {needed} bytes, its residual has {residual_bytes}"
-        )));
-    }
-    Ok(())
 }

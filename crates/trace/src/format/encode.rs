@@ -17,9 +17,9 @@ use serde::Serialize;
 use zstd::bulk::Compressor;
 
 use super::chunk::{Head, sequence_bytes};
+use super::codes::{self, Slot};
 use super::physical::PhysicalEncoder;
 use super::segments::Segment;
-use super::wire::zigzag;
 use super::{
     CHUNK_ACCESSES_MAX, EVENT_BYTES_FULL, EVENT_BYTES_MAX, LOCAL_SHAPES_MAX, dictionary, segments,
 };
@@ -48,13 +48,6 @@ struct Local {
     /// Instructions of all rows.
     instructions: u32,
     trailing: u32,
-}
-
-/// The predictor of one operation.
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    last: u64,
-    distance: u64,
 }
 
 #[derive(Serialize)]
@@ -428,11 +421,11 @@ impl Encoder {
     fn end_segment(&mut self) {
         let Some(start) = self.segment.take() else { return };
         self.open_chunk = NO_CHUNK;
-        match (self.sequence.len() - start) as u32 {
-            0 => _ = self.segments.pop(),
-            executions => {
-                self.segments.last_mut().into_iter().for_each(|one| one.executions = executions)
-            }
+        let executions = (self.sequence.len() - start) as u32;
+        if executions == 0 {
+            self.segments.pop();
+        } else if let Some(segment) = self.segments.last_mut() {
+            segment.executions = executions;
         }
     }
 
@@ -464,9 +457,7 @@ impl Encoder {
             _ => packed.extend(self.sequence.iter().flat_map(|local| local.to_le_bytes())),
         }
         let sequence_end = packed.len();
-        let (pairs, rest) = self.codes[..ops].as_chunks::<2>();
-        packed.extend(pairs.iter().map(|[low, high]| low | high << 4));
-        packed.extend_from_slice(rest);
+        codes::pack(&self.codes[..ops], packed);
         let (sequence, codes) = packed.split_at(sequence_end);
         let events = [b"[", self.events.as_slice(), b"]"].concat();
         let physical = self.physical.take().map(PhysicalEncoder::finish).unwrap_or_default();
@@ -491,23 +482,5 @@ impl Encoder {
         self.addr = 0;
         self.events.clear();
         std::mem::take(&mut self.head)
-    }
-}
-
-impl Slot {
-    /// Encodes `addr`: sets the code, writes 8 bytes to `residual` and says how many of them
-    /// count. There is no branch, since whether a prediction holds is itself unpredictable.
-    #[inline]
-    fn encode(&mut self, addr: u64, code: &mut u8, residual: &mut [u8]) -> usize {
-        let distance = addr.wrapping_sub(self.last);
-        let bits = zigzag(distance as i64);
-        // 1 to 8, as if 0 needed a byte too, which spares asking whether there is a highest bit.
-        let bytes = 8 - (bits | 1).leading_zeros() / 8 - u32::from(bits == 0);
-        let surprise = u32::from(distance != self.distance);
-        let bytes = bytes * surprise;
-        *code = (bytes + surprise) as u8;
-        residual[..8].copy_from_slice(&bits.to_le_bytes());
-        *self = Slot { last: addr, distance };
-        bytes as usize
     }
 }

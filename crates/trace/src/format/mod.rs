@@ -76,6 +76,7 @@
 //! Sizes that a reader may rely on, and checks before it allocates, are the constants below.
 
 mod chunk;
+mod codes;
 mod decode;
 mod dictionary;
 mod encode;
