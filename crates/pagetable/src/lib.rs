@@ -2,14 +2,19 @@
 //! one contract.
 //!
 //! ```text
-//!                  PageTable                      map, unmap, protect, walk, usage, footprint
-//!                 /         \
-//!             Tree           hashed, inverted     a tree's walk may start below the root
-//!          /    |
-//!     Radix   guarded ...
-//!       |
-//!     Format: where the bits of an entry are      x86-64
+//!                     PageTable                 map, unmap, protect, walk, usage, footprint
+//!        ________________|______________________________
+//!       |                      |                        |
+//!     Tree                   Pages                    Cached<T>       software TLB, TSB, PowerPC:
+//!       |  \               /    |     \                                in front of any other
+//!     Radix  Guarded ------    Hashed  ElasticCuckoo
+//!       |                        hashed, clustered, inverted
+//!     Format: X86_64, Mpt, Split (any split, flattened, linear)
 //! ```
+//!
+//! A *tree* lets a walk start below the root. *Pages* is what tables have in common that
+//! reach any page directly: each finds, inserts and removes single pages, and ranges, errors
+//! and tokens are the same for all.
 //!
 //! A table keeps its entries in a [`Memory`] and takes the frames for them from a [`Frames`];
 //! both are passed to each operation, so that many tables, the VM and a walker share them. A

@@ -45,7 +45,7 @@ impl<F: Format> Radix<F> {
                 let usage = Usage { referenced: true, dirty: kind == Kind::Store };
                 let bits = if sets_usage { self.format.usage_bits(usage) } else { 0 };
                 if bits & !entry != 0 {
-                    self.mark(read, entry, bits, memory, each);
+                    self.mark(level, at, entry, bits, memory, each);
                 }
                 return Ok(translation);
             };
@@ -55,7 +55,7 @@ impl<F: Format> Radix<F> {
             let node = Node { table: next, level: level - 1, shift, rights };
             each(Reference { next: Some(node), ..read });
             if table_bits & !entry != 0 {
-                self.mark(read, entry, table_bits, memory, each);
+                self.mark(level, at, entry, table_bits, memory, each);
             }
             table = next;
             level -= 1;
@@ -68,14 +68,16 @@ impl<F: Format> Radix<F> {
     #[inline(never)]
     fn mark(
         &self,
-        read: Reference,
+        level: u8,
+        at: PhysAddr,
         entry: u64,
         bits: u64,
         memory: &mut impl Memory,
         each: &mut impl FnMut(Reference),
     ) {
-        self.set_bits(read.level, read.addr, entry, bits, memory);
-        each(Reference { write: true, ..read });
+        self.set_bits(level, at, entry, bits, memory);
+        let bytes = self.format.entry_bytes(level);
+        each(Reference { addr: at, bytes, write: true, level, next: None });
     }
 
     /// Sets `bits` of the entry at `at`, which was `entry`, unless it has meanwhile gone.
