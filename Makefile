@@ -41,16 +41,21 @@ test: tools build ## run all tests: Rust, Python, and the report in a browser
 	cargo build --release -p bench
 	BENCH=$(abspath $(TARGET))/release/bench $(BIN)/pytest
 
-bench: tools build ## measure the speed of decoding and of runs, on traces recorded here
+bench: $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt ## measure the speed of decoding and of runs, on programs recorded here
 	cargo build --release -p bench
-	mkdir -p $(BENCH)
-	test -f $(BENCH)/sqlite3.pwt || $(BIN)/pagewalk record -o $(BENCH)/sqlite3.pwt -- \
-	    sqlite3 :memory: '.read workloads/join.sql' >/dev/null
-	# The same sources over and over: farther apart than gzip looks back.
-	test -f $(BENCH)/text || for i in {1..8}; do cat crates/*/src/*.rs; done | head -c 4M >$(BENCH)/text
-	test -f $(BENCH)/gzip.pwt || $(BIN)/pagewalk record -o $(BENCH)/gzip.pwt -- \
-	    gzip -9 -c $(BENCH)/text >/dev/null
-	$(TARGET)/release/bench $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt
+	$(TARGET)/release/bench $^
+
+$(BENCH)/gzip.pwt: $(BENCH)/text | build
+	$(BIN)/pagewalk record --force -o $@ -- gzip -9 -c $< >/dev/null
+
+$(BENCH)/sqlite3.pwt: workloads/join.sql | tools build
+	mkdir -p $(@D)
+	$(BIN)/pagewalk record --force -o $@ -- sqlite3 :memory: '.read $<' >/dev/null
+
+$(BENCH)/text: | tools
+	mkdir -p $(@D)
+	find /usr/include -name '*.h' | LC_ALL=C sort | xargs cat >$@
+	truncate -s '<4M' $@
 
 lint: build ## formatting, lints and types, of Rust and Python
 	cargo fmt --all --check
