@@ -73,6 +73,7 @@ impl Session {
             skip_accesses: settings.skip_accesses,
             qemu: [0; ring::PATH_BYTES_MAX],
             plugin: [0; 2 * ring::PATH_BYTES_MAX],
+            over: 0.into(),
             arrivals: 0.into(),
             host_sleeps: 0.into(),
             doorbell: 0.into(),
@@ -213,6 +214,7 @@ pub(crate) fn wake_writer(ring: &Ring) {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        self.head().over.store(1, Ordering::Release);
         // The views and the mapping itself stay until here only: nothing outlives the session
         // that still has references into it.
         // SAFETY: these mappings are this value's.

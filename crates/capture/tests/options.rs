@@ -167,3 +167,30 @@ fn a_live_program_nobody_looks_at_runs_to_its_end() {
     let live = Live::start(&options).unwrap();
     assert_eq!(live.finish(), 0);
 }
+
+#[test]
+fn a_program_runs_on_when_its_live_source_is_dropped() {
+    let directory = directory("dropped");
+    let source = r#"
+        #include <stdio.h>
+        static volatile long table[1 << 16];
+        int main(int argc, char **argv) {
+            for (long i = 0; i < 30000000; i++) table[i & 0xffff] += i;
+            FILE *f = fopen(argv[1], "w");
+            return fclose(f);
+        }"#;
+    let program = compile(&directory, "long", "gcc", source);
+    let said = directory.join("said");
+    let mut live = Live::start(&options(&program, &[said.to_str().unwrap()])).unwrap();
+    let mut batch = trace::Batch::default();
+    for _ in 0..10 {
+        assert!(trace::Source::next(&mut live, &mut batch).unwrap());
+    }
+    drop(live);
+    assert!(!said.exists(), "it was dropped in between");
+    let begin = std::time::Instant::now();
+    while !said.exists() {
+        assert!(begin.elapsed().as_secs() < 60, "the program does not end");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}

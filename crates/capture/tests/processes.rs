@@ -310,3 +310,56 @@ fn signals_and_faults_that_are_handled() {
         .count();
     assert_eq!(faults, 1000);
 }
+
+/// Runs for about a second, then says that it has ended.
+const LONG: &str = r#"
+    #include <stdio.h>
+    static volatile long table[1 << 16];
+    int main(int argc, char **argv) {
+        FILE *begun = fopen(argv[1], "w");
+        fclose(begun);
+        for (long i = 0; i < 50000000; i++) table[i & 0xffff] += i;
+        FILE *f = fopen(argv[2], "w");
+        fprintf(f, "1");
+        return fclose(f);
+    }"#;
+
+#[test]
+fn a_recorder_that_is_killed_does_not_hold_up_the_program() {
+    let directory = directory("orphan");
+    let program = compile(&directory, "long", "gcc", LONG);
+    let (begun, ended) = (directory.join("begun"), directory.join("ended"));
+    // The recorder that is killed is this test program, told to run the function below.
+    let mut recorder = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "recorder_to_be_killed", "--ignored"])
+        .env("PAGEWALK_TEST_PROGRAM", &program)
+        .env("PAGEWALK_TEST_DIRECTORY", &directory)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for(&begun);
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+    assert!(!ended.exists(), "it was killed in between");
+    wait_for(&ended);
+}
+
+#[test]
+#[ignore = "the other half of a_recorder_that_is_killed_does_not_hold_up_the_program"]
+fn recorder_to_be_killed() {
+    let variable =
+        |name| std::path::PathBuf::from(std::env::var_os(name).expect("set by the test"));
+    let directory = variable("PAGEWALK_TEST_DIRECTORY");
+    let path = |name| directory.join(name).to_string_lossy().into_owned();
+    let arguments = [path("begun"), path("ended")];
+    let arguments = [arguments[0].as_str(), arguments[1].as_str()];
+    record(&directory, &options(&variable("PAGEWALK_TEST_PROGRAM"), &arguments));
+}
+
+fn wait_for(path: &Path) {
+    let begin = std::time::Instant::now();
+    while !path.exists() {
+        assert!(begin.elapsed().as_secs() < 60, "{} does not come", path.display());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+}

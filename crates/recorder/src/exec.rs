@@ -43,7 +43,8 @@ pub(crate) fn follow(vcpu: u32, guest: Guest, request: &Request) {
     let Some(arguments) = Strings::read(guest, request.arguments) else { return };
     let Some(environment) = Strings::read(guest, request.environment) else { return };
     tell(vcpu, &path, &arguments);
-    if global::shared().session().follow != 0 {
+    let session = global::shared().session();
+    if session.follow != 0 && session.over.load(Ordering::Relaxed) == 0 {
         match Plan::make(&path) {
             Ok(mut plan) => plan.execute(&path, &arguments, &environment),
             Err(Some(why)) => {

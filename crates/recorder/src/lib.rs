@@ -116,7 +116,8 @@ unsafe extern "C" fn on_fork() {
         // The code it has inherited is not instrumented.
         return;
     }
-    if global::shared().session().follow == 0 {
+    let session = global::shared().session();
+    if session.follow == 0 || session.over.load(Ordering::Relaxed) != 0 {
         return global::start_child(None);
     }
     let parent = *global::place();

@@ -3,7 +3,7 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use ring::{ChunkState, Control, EventCode, RING_RECORDS, Record, SPAN_RECORDS};
+use ring::{ChunkState, Control, EventCode, RING_RECORDS, Record, SPAN_RECORDS, Session};
 
 use crate::vcpu::{Cursor, Phase, cursor, next};
 use crate::{events, global, maps, skip, wait};
@@ -121,7 +121,7 @@ unsafe fn attach(vcpu: u32, to: *mut Cursor) -> bool {
         if (*to).phase != Phase::Fresh {
             return false;
         }
-        if global::is_stopped() {
+        if global::is_stopped() || is_over(global::shared().session()) {
             (*to).phase = Phase::Off;
             return false;
         }
@@ -167,7 +167,7 @@ unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
         ring.filtered.store((*cursor).filter.dropped, Ordering::Relaxed);
         let mut published = ring.publish(position, false, &process.sequence);
         loop {
-            if process.stop.load(Ordering::Relaxed) != 0 {
+            if process.stop.load(Ordering::Relaxed) != 0 || is_over(session) {
                 global::stop(vcpu);
             }
             if global::is_stopped() {
@@ -212,7 +212,8 @@ pub(crate) fn close(vcpu: u32) {
         ring.filtered.store((*cursor).filter.dropped, Ordering::Relaxed);
         let end = position(vcpu);
         while !ring.publish(end, true, &global::process().sequence) {
-            if !wait::wait_for_space(session, ring, end) || global::is_stopped() {
+            let goes_on = wait::wait_for_space(session, ring, end);
+            if !goes_on || global::is_stopped() || is_over(session) {
                 break;
             }
         }
@@ -220,6 +221,11 @@ pub(crate) fn close(vcpu: u32) {
         ring.state.store(ChunkState::Closed as u32, Ordering::Release);
         wait::announce(session);
     }
+}
+
+/// Whether the host looks no more.
+fn is_over(session: &Session) -> bool {
+    session.over.load(Ordering::Relaxed) != 0
 }
 
 /// Lets the thread record nothing more.

@@ -29,6 +29,8 @@ pub struct Session {
     pub qemu: [u8; PATH_BYTES_MAX],
     /// The `-plugin` argument for followed programs; zero-terminated.
     pub plugin: [u8; 2 * PATH_BYTES_MAX],
+    /// Set by the host when it looks no more: everybody runs on unrecorded.
+    pub over: AtomicU32,
     /// Counts up when a process or a thread comes: the host looks for it then.
     pub arrivals: AtomicU32,
     /// 1 while the host sleeps on `doorbell`.
