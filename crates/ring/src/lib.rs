@@ -23,7 +23,8 @@
 //! A thread ends a *segment* of its ring every [`SPAN_RECORDS`] records and at each system
 //! call: it takes the next number of its process and publishes the pair of position and number
 //! in its [`Marks`]. The host merges segments by these numbers, so a thread that sleeps holds
-//! up nobody, and what a thread did before it unlocked, woke or created another comes first.
+//! up nobody, and what a thread did before it woke or created another by a system call comes
+//! first. What threads tell each other by memory alone is in order to within a segment only.
 #![no_std]
 
 mod layout;
