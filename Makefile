@@ -14,7 +14,7 @@ PLUGIN_APIS := v1 v4
 BENCH := $(TARGET)/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
 
-.PHONY: help build demo test bench lint format clean tools
+.PHONY: help build demo test fuzz bench lint format clean tools
 
 help: ## say what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -40,6 +40,9 @@ test: tools build ## run all tests: Rust, Python, and the report in a browser
 	cargo test --workspace --quiet
 	cargo build --release -p bench
 	BENCH=$(abspath $(TARGET))/release/bench $(BIN)/pytest
+
+fuzz: ## feed damaged files to each decoder of other tools' traces, a minute each
+	PAGEWALK_FUZZ_SECONDS=60 cargo test -p trace --test import --quiet fuzz
 
 bench: $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt ## measure the speed of decoding and of runs, on programs recorded here
 	cargo build --release -p bench
