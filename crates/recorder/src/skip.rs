@@ -8,6 +8,7 @@
 //! A thread that skips fills one span again and again and never publishes an access. Events
 //! are told all the same, or the regions of the program would not be known afterwards.
 
+use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
@@ -56,18 +57,42 @@ pub(crate) fn before_event(vcpu: u32) {
 }
 
 /// Counts and clears the accesses from `uncounted` on, and goes back there.
+///
+/// The last block stays, with the accesses it has made so far: more of them may come, and the
+/// host could not tell whose they are. It drops them as it drops the rest.
 unsafe fn drop_uncounted(vcpu: u32) {
     // SAFETY: the records lie in the present span and are this thread's.
     unsafe {
         let length = (*next(vcpu)).offset_from((*cursor(vcpu)).uncounted) as usize;
         let records = core::slice::from_raw_parts_mut((*cursor(vcpu)).uncounted, length);
-        let (accesses, instructions) = count(records);
-        records.fill(0);
+        let last = last_block(records);
+        let kept = last.len();
+        let (accesses, instructions) = count(&records[..last.start]);
+        records.copy_within(last, 0);
+        records[kept..].fill(0);
         let process = global::process();
         process.skipped_accesses.fetch_add(accesses, Ordering::Relaxed);
         process.skipped_instructions.fetch_add(instructions, Ordering::Relaxed);
-        *next(vcpu) = (*cursor(vcpu)).uncounted;
+        *next(vcpu) = (*cursor(vcpu)).uncounted.add(kept);
     }
+}
+
+/// The records of the last block, without a padding behind them.
+fn last_block(records: &[u64]) -> Range<usize> {
+    let mut last = None;
+    let mut at = 0;
+    while let Some(&word) = records.get(at) {
+        match Record(word).as_control() {
+            Some(Control::Block | Control::Context) => last = Some(at),
+            Some(Control::Wide) => at += 1,
+            // It fills its span to the end.
+            Some(Control::Pad) => break,
+            _ => {}
+        }
+        at += 1;
+    }
+    let end = at.min(records.len());
+    last.unwrap_or(end)..end
 }
 
 /// Accesses and instructions of records without events.

@@ -76,6 +76,8 @@ pub(crate) fn mark(vcpu: u32, whole: bool) {
             let ring = &*(*cursor).ring;
             ring.filtered.store((*cursor).filter.dropped, Ordering::Relaxed);
             ring.publish(position(vcpu), whole, &global::process().sequence);
+            // What is published is the host's to drop.
+            (*cursor).uncounted = *next(vcpu);
         }
     }
 }
