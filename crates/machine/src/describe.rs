@@ -193,11 +193,20 @@ pub struct Array {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageTable {
-    /// The organisation: `x86-64`.
+    /// The organisation; `table::FORMATS` has the names.
     pub format: String,
-    /// Levels of the tree.
-    #[serde(default = "four")]
-    pub levels: u8,
+    /// Levels of an `x86-64` tree; 4 if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub levels: Option<u8>,
+    /// Entries of a node of a `guarded` table; 16 if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u64>,
+    /// Bytes of a `hashed` or `clustered` table; 128K if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<Bytes>,
+    /// Bytes of a software TLB in front of the table; none if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub software_tlb: Option<Bytes>,
     /// Where the numbers come from.
     #[serde(default)]
     pub source: String,
@@ -305,8 +314,4 @@ fn lru() -> String {
 
 fn one() -> u64 {
     1
-}
-
-fn four() -> u8 {
-    4
 }

@@ -6,13 +6,13 @@
 
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
-    Error, Fault, Flush, Mapping, PageTable, Reference, Space, SparseMemory, Translation, Usage,
-    X86_64,
+    CacheShape, Cached, ElasticCuckoo, Error, Fault, Flush, Geometry, Guarded, Hashed, HashedShape,
+    Mapping, Mpt, PageTable, Reference, Space, SparseMemory, Split, Translation, Usage, X86_64,
 };
 use physmem::Buddy;
 use rustc_hash::FxHashSet;
 
-use crate::describe;
+use crate::{describe, units::Bytes};
 
 /// A page table and the memory it lives in.
 pub(crate) trait Table {
@@ -45,25 +45,93 @@ pub(crate) trait Table {
     fn frame_bytes(&self) -> u64;
 }
 
-/// The table that `description` names; without one, a set of pages. An error comes with the key
-/// that is wrong.
+/// The names of the organisations, each with the only key besides `software_tlb` that it takes.
+const FORMATS: [(&str, Option<&str>); 9] = [
+    ("x86-64", Some("levels")),
+    ("flattened", None),
+    ("mpt", None),
+    ("guarded", Some("nodes")),
+    ("guarded-adaptive", None),
+    ("hashed", Some("table")),
+    ("clustered", Some("table")),
+    ("inverted", None),
+    ("elastic-cuckoo", None),
+];
+
+/// A key of the machine file, and what is wrong with it.
+type Refusal = (String, String);
+
+/// The table that `description` names; without one, a set of pages.
 pub(crate) fn new(
     description: Option<&describe::PageTable>,
     memory_bytes: u64,
-) -> Result<Box<dyn Table>, (String, String)> {
+) -> Result<Box<dyn Table>, Refusal> {
     let Some(description) = description else { return Ok(Box::new(Flat::default())) };
+    let Some((_, own)) = FORMATS.iter().find(|(name, _)| *name == description.format) else {
+        let names: Vec<&str> = FORMATS.iter().map(|(name, _)| *name).collect();
+        let what =
+            format!("there is no page table `{}`: choose {}", description.format, names.join(", "));
+        return Err(("page_table.format".to_owned(), what));
+    };
+    let given = [
+        ("levels", description.levels.is_some()),
+        ("nodes", description.nodes.is_some()),
+        ("table", description.table.is_some()),
+    ];
+    for (key, _) in given.into_iter().filter(|(key, given)| *given && Some(*key) != *own) {
+        let what = format!("a page table of format {} has no {key}", description.format);
+        return Err((format!("page_table.{key}"), what));
+    }
+    let table_bytes = description.table.map_or(128 << 10, |bytes| bytes.0);
+    let hashed = |shape: HashedShape| Hashed::new(shape).map_err(refused("table"));
+    let build = Build { description, memory_bytes };
     match description.format.as_str() {
-        "x86-64" => match X86_64::new(description.levels) {
-            Some(table) => Ok(Box::new(Hosted { table, memory: SparseMemory::new(memory_bytes) })),
-            None => Err((
-                "page_table.levels".to_owned(),
-                format!("x86-64 has 4 or 5 levels, not {}", description.levels),
-            )),
-        },
-        other => Err((
-            "page_table.format".to_owned(),
-            format!("there is no page table `{other}`: choose x86-64"),
-        )),
+        "flattened" => build.host(Split::flattened().map_err(refused("format"))?.with_usage()),
+        "mpt" => build.host(Mpt::with_usage()),
+        "guarded" => {
+            let nodes = description.nodes.unwrap_or(16);
+            build.host(Guarded::new(nodes).map_err(refused("nodes"))?.with_usage())
+        }
+        "guarded-adaptive" => build.host(Guarded::adaptive().with_usage()),
+        "hashed" => build.host(hashed(HashedShape { table_bytes, ..HashedShape::H128K })?),
+        "clustered" => build.host(hashed(HashedShape { table_bytes, ..HashedShape::C128K })?),
+        "inverted" => build.host(hashed(HashedShape::inverted(memory_bytes, 1))?),
+        "elastic-cuckoo" => {
+            let cuckoo = ElasticCuckoo::new(3, 16 << 10).map_err(refused("format"))?;
+            build.host(cuckoo.with_usage())
+        }
+        _ => {
+            let levels = description.levels.unwrap_or(4);
+            let what = || format!("x86-64 has 4 or 5 levels, not {levels}");
+            let table =
+                X86_64::new(levels).ok_or_else(|| ("page_table.levels".to_owned(), what()))?;
+            build.host(table)
+        }
+    }
+}
+
+fn refused(key: &'static str) -> impl Fn(Geometry) -> Refusal {
+    move |error| (format!("page_table.{key}"), error.to_string())
+}
+
+/// What a table needs besides its organisation.
+struct Build<'a> {
+    description: &'a describe::PageTable,
+    memory_bytes: u64,
+}
+
+impl Build<'_> {
+    /// `table` in a memory of its own, behind the software TLB if there is one.
+    fn host(&self, table: impl PageTable + 'static) -> Result<Box<dyn Table>, Refusal> {
+        let memory = SparseMemory::new(self.memory_bytes);
+        match self.description.software_tlb {
+            None => Ok(Box::new(Hosted { table, memory })),
+            Some(Bytes(table_bytes)) => {
+                let shape = CacheShape { table_bytes, ..CacheShape::S8K };
+                let table = Cached::new(shape, table).map_err(refused("software_tlb"))?;
+                Ok(Box::new(Hosted { table, memory }))
+            }
+        }
     }
 }
 

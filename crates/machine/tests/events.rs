@@ -98,6 +98,28 @@ fn pages_come_and_go_as_in_a_set() {
     }
 }
 
+/// Every organisation of page table gives the same translations, faults and frames.
+#[test]
+fn every_page_table_serves() {
+    let (rows, first_touches) = life(77, 4000);
+    for table in [
+        &["page_table.levels=5"][..],
+        &["page_table.format=flattened"],
+        &["page_table.format=mpt"],
+        &["page_table.format=guarded", "page_table.nodes=4"],
+        &["page_table.format=guarded"],
+        &["page_table.format=guarded-adaptive"],
+        &["page_table.format=hashed", "page_table.table=8K"],
+        &["page_table.format=hashed", "page_table.software_tlb=8K"],
+        &["page_table.format=clustered"],
+        &["page_table.format=inverted", "memory.size=1G"],
+        &["page_table.format=elastic-cuckoo"],
+    ] {
+        let results = run("r4700", &[&["page_table.format=x86-64"], table].concat(), &rows);
+        assert_eq!(results.faults.first_touch, first_touches, "{table:?}");
+    }
+}
+
 /// Superpages that several regions share: every identity and every translation still holds.
 #[test]
 fn superpages_over_many_regions_stay_right() {
