@@ -78,7 +78,7 @@ pub(crate) fn new(
         ("nodes", description.nodes.is_some()),
         ("table", description.table.is_some()),
     ];
-    for (key, _) in given.into_iter().filter(|(key, given)| *given && Some(*key) != *own) {
+    if let Some((key, _)) = given.into_iter().find(|(key, given)| *given && Some(*key) != *own) {
         let what = format!("a page table of format {} has no {key}", description.format);
         return Err((format!("page_table.{key}"), what));
     }
