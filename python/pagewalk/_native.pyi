@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from os import PathLike
 
 Progress = Callable[[int, int | None], object]
+Pulled = tuple[bytes, bytes | None, bytes | None, bytes | None, bytes | None, bytes | None]
 Columns = tuple[int, bytes, bytes, bytes, bytes, bytes, bytes | None]
 
 class Error(Exception): ...
@@ -26,13 +27,54 @@ class Batches:
 
 def version() -> str: ...
 def builtin_machines() -> list[tuple[str, str]]: ...
-def trace_header(trace: str) -> tuple[str, int | None, str | None]:
+
+class Reading:
+    """How a trace of another tool is read."""
+
+    def __init__(
+        self,
+        *,
+        format: str | None,  # noqa: A002
+        keep_going: bool,
+        fetches: str,
+        columns: Sequence[tuple[str, str]],
+        interleave: str,
+        v2p: str | PathLike[str] | None,
+    ) -> None: ...
+
+def trace_header(trace: str, reading: Reading) -> tuple[str, int | None, str | None]:
     """Header as JSON, accesses if known, digest if known."""
 
-def trace_batches(trace: str) -> Batches: ...
-def trace_info(trace: str, progress: Progress | None) -> str: ...
-def generate(spec: str, output: str, force: bool, progress: Progress | None) -> str:
-    """Writes the trace that `spec` describes to `output`; a summary as JSON."""
+def trace_batches(trace: str, reading: Reading) -> Batches: ...
+def trace_info(trace: str, reading: Reading, progress: Progress | None) -> str: ...
+def store(trace: str, reading: Reading, output: str, force: bool, progress: Progress | None) -> str:
+    """Writes all of `trace` to the trace `output`; a summary as JSON. Releases the GIL."""
+
+def store_columns(
+    format: str,  # noqa: A002
+    fetches: bool,
+    pull: Callable[[], Pulled | None],
+    output: str,
+    force: bool,
+    progress: Progress | None,
+) -> str:
+    """Writes the rows that `pull` gives, until it gives `None`, to the trace `output`.
+
+    They are columns of `u64` in native byte order: addr, size, kind, thread, paddr, instrs.
+    Returns a summary as JSON.
+    """
+
+def export_trace(
+    format: str,  # noqa: A002
+    trace: str,
+    reading: Reading,
+    output: str,
+    *,
+    thread: int | None,
+    force: bool,
+    progress: Progress | None,
+) -> str:
+    """Writes `trace` to `output` as `champsim` or `csv`; a summary as JSON. Releases the GIL."""
 
 class Machine:
     """A machine that has been read and checked."""
@@ -45,8 +87,10 @@ class Machine:
     def description(self) -> str:
         """The description after the settings, as JSON."""
 
-    def run(self, trace: str, check: bool, progress: Progress | None) -> str:
-        """Runs a trace; the results as JSON. Releases the GIL."""
+    def run(
+        self, trace: str, reading: Reading, check: bool, progress: Progress | None
+    ) -> tuple[str, list[str]]:
+        """Runs a trace; the results as JSON, and warnings about the trace. Releases the GIL."""
 
     def run_live(
         self, recording: Recording, check: bool, progress: Progress | None

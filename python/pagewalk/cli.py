@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pagewalk import _native
-from pagewalk.commands import export, generate, info, machines, record, run, version
+from pagewalk.commands import (
+    export,
+    generate,
+    importing,
+    info,
+    machines,
+    record,
+    run,
+    version,
+)
 
 EPILOG = """\
 examples:
@@ -32,7 +41,16 @@ class Command(Protocol):
         """Adds its parser, whose `run` default takes the arguments and gives a status."""
 
 
-COMMANDS: tuple[Command, ...] = (record, run, info, export, generate, machines, version)
+COMMANDS: tuple[Command, ...] = (
+    record,
+    run,
+    info,
+    importing,
+    export,
+    generate,
+    machines,
+    version,
+)
 
 
 def parser() -> argparse.ArgumentParser:

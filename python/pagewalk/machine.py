@@ -97,7 +97,11 @@ class Machine:
         from pagewalk.trace import Trace
 
         trace = trace if isinstance(trace, Trace) else Trace(trace)
-        return Results(_named(self._native.run(trace.source, check, progress), trace.name))
+        document, warnings = self._native.run(trace.source, trace.reading, check, progress)
+        results = Results(_named(document, trace.name))
+        results.data["trace"]["notes"] += warnings
+        trace.warnings = warnings
+        return results
 
     def run_live(
         self,

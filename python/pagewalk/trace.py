@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from pagewalk import _native
 from pagewalk.machine import Progress
@@ -11,15 +11,27 @@ from pagewalk.machine import Progress
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Fetches = Literal["blocks", "instructions", "none"]
+Interleave = Literal["timestamps", "schedule"]
+
 KINDS = ("fetch", "load", "store")
 
 
 class Trace:
-    """A stored trace, or one that a generator makes while it is read.
+    """A stored trace, another tool's, or one that a generator makes while it is read.
 
     Args:
-        source: The path of a trace file, or `generate:` and a generator's parameters, as in
+        source: The path of a trace file, Pagewalk's own or one of another tool, which
+            `FORMAT:PATH` names; `-` for standard input, which can be read only once; or
+            `generate:` and a generator's parameters, as in
             `generate:join,table=16G,accesses=50M,seed=1`.
+        format: The format of another tool's file, where its first bytes do not tell:
+            `drmemtrace`, `champsim`, `cloudsuite`, `lackey`, `csv`.
+        keep_going: Whether a damaged file of another tool is a trace that ends at the damage.
+        fetches: Whether its instructions are rows by block, each one, or none.
+        columns: What a table calls our columns, as in `{"addr": "vaddr"}`.
+        interleave: What orders the threads of a drmemtrace.
+        v2p: Physical addresses of a drmemtrace, a `v2p.textproto`.
 
     Attributes:
         source: As given.
@@ -28,23 +40,52 @@ class Trace:
             `filter`, `page_bytes`, `notes`.
         accesses: Its length, or `None` where that is not known before the end.
         digest: SHA-256 of its contents as hexadecimal digits, where it is known.
+        warnings: What the last run or count through all of it found out besides.
 
     Raises:
         Error: There is no such file or generator, or it is not a trace.
     """
 
-    def __init__(self, source: str | os.PathLike[str]) -> None:
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        *,
+        format: str | None = None,  # noqa: A002
+        keep_going: bool = False,
+        fetches: Fetches = "blocks",
+        columns: Mapping[str, str] | None = None,
+        interleave: Interleave = "timestamps",
+        v2p: str | os.PathLike[str] | None = None,
+    ) -> None:
         self.source = os.fspath(source)
-        header, accesses, digest = _native.trace_header(self.source)
-        self.header: dict[str, Any] = json.loads(header)
-        self.accesses: int | None = accesses
-        self.digest: str | None = digest
+        self.reading = _native.Reading(
+            format=format,
+            keep_going=keep_going,
+            fetches=fetches,
+            columns=list((columns or {}).items()),
+            interleave=interleave,
+            v2p=v2p,
+        )
+        self.header: dict[str, Any] = {}
+        self.accesses: int | None = None
+        self.digest: str | None = None
+        self.warnings: list[str] = []
+        if not self.is_stdin:
+            header, self.accesses, self.digest = _native.trace_header(self.source, self.reading)
+            self.header = json.loads(header)
+
+    @property
+    def is_stdin(self) -> bool:
+        """Whether it is standard input: read once, and nothing is known of it before."""
+        return self.source == "-" or self.source.endswith(":-")
 
     @property
     def name(self) -> str:
         """The file's name without its directory, or the generator's parameters."""
         if self.source.startswith("generate:"):
             return self.source
+        if self.is_stdin:
+            return "standard input"
         return os.path.basename(self.source)  # noqa: PTH119
 
     def __repr__(self) -> str:
@@ -70,12 +111,37 @@ class Trace:
         Raises:
             WorkError: The file is damaged.
         """
-        result: dict[str, Any] = json.loads(_native.trace_info(self.source, progress))
+        text = _native.trace_info(self.source, self.reading, progress)
+        result: dict[str, Any] = json.loads(text)
+        self.warnings = result["warnings"]
+        return result
+
+    def store(
+        self, output: str | os.PathLike[str], force: bool = False, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """Writes all of it to a trace of Pagewalk's own.
+
+        Args:
+            output: The file.
+            force: Whether it may replace one.
+            progress: Called about ten times a second.
+
+        Returns:
+            Its `path`, `bytes`, `accesses`, `instructions` and `digest`, and `warnings`.
+
+        Raises:
+            Error: The file exists or cannot be made.
+            WorkError: What is read is damaged, or the system refused to write.
+        """
+        path = os.fspath(output)
+        text = _native.store(self.source, self.reading, path, force, progress)
+        result: dict[str, Any] = json.loads(text)
+        self.warnings = result["warnings"]
         return result
 
     def schema(self) -> "pa.Schema":
         """The Arrow schema of `batches()`."""
-        return _schema(_native.trace_batches(self.source).has_paddr)
+        return _schema(_native.trace_batches(self.source, self.reading).has_paddr)
 
     def batches(self) -> Iterator["pa.RecordBatch"]:
         """The accesses in order, as Arrow record batches of some ten thousand rows.
@@ -88,14 +154,14 @@ class Trace:
         Raises:
             WorkError: The file is damaged from there on.
         """
-        source = _native.trace_batches(self.source)
+        source = _native.trace_batches(self.source, self.reading)
         return _record_batches(source, _schema(source.has_paddr))
 
     def to_arrow(self) -> "pa.RecordBatchReader":
         """The same as an Arrow stream, which polars, pandas and DuckDB read without a copy."""
         import pyarrow as pa
 
-        source = _native.trace_batches(self.source)
+        source = _native.trace_batches(self.source, self.reading)
         schema = _schema(source.has_paddr)
         return pa.RecordBatchReader.from_batches(schema, _record_batches(source, schema))
 

@@ -7,7 +7,7 @@ use trace::Batch;
 
 use crate::{
     error::{failed, refused},
-    open::{Opened, open},
+    open::{Opened, Reading, open},
 };
 
 /// Rows and the columns addr, size, kind, thread, instructions, paddr in native byte order.
@@ -54,8 +54,8 @@ impl State {
 
 /// Opens a trace for reading as columns.
 #[pyfunction]
-pub(crate) fn trace_batches(py: Python<'_>, trace: &str) -> PyResult<Batches> {
-    let source = open(trace).map_err(refused)?;
+pub(crate) fn trace_batches(py: Python<'_>, trace: &str, reading: &Reading) -> PyResult<Batches> {
+    let source = open(trace, reading).map_err(refused)?;
     let mut state = State { source, batch: Batch::default(), waiting: false };
     let more = py.detach(|| state.advance()).map_err(failed)?;
     state.waiting = more;

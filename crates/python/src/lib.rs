@@ -10,6 +10,7 @@
 //! interpreter's lock and looks for signals now and then.
 
 mod batches;
+mod columns;
 mod error;
 mod live;
 mod machines;
@@ -25,13 +26,17 @@ mod _native {
     #[pymodule_export]
     use crate::batches::{Batches, trace_batches};
     #[pymodule_export]
+    use crate::columns::store_columns;
+    #[pymodule_export]
     use crate::error::{Error, WorkError};
     #[pymodule_export]
     use crate::live::{Recording, record};
     #[pymodule_export]
     use crate::machines::{Machine, builtin_machines};
     #[pymodule_export]
-    use crate::stored::{generate, trace_header, trace_info};
+    use crate::open::Reading;
+    #[pymodule_export]
+    use crate::stored::{export_trace, store, trace_header, trace_info};
 
     use pyo3::prelude::*;
 

@@ -7,7 +7,7 @@ use trace::Source;
 use crate::{
     error::{failed, refused},
     live::{Recording, sorted},
-    open::open,
+    open::{Reading, open},
     progress::Progress,
 };
 
@@ -46,17 +46,21 @@ impl Machine {
         serde_json::to_string(self.machine.description()).map_err(failed)
     }
 
-    /// Runs a trace; the results as JSON.
-    #[pyo3(signature = (trace, check, progress))]
+    /// Runs a trace; the results as JSON, and what must be known of the trace besides.
+    #[pyo3(signature = (trace, reading, check, progress))]
     fn run(
         &self,
         py: Python<'_>,
         trace: &str,
+        reading: &Reading,
         check: bool,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
-        let mut source = open(trace).map_err(refused)?;
-        py.detach(|| self.run_source(&mut *source, check, progress))
+    ) -> PyResult<(String, Vec<String>)> {
+        py.detach(|| {
+            let mut source = open(trace, reading).map_err(refused)?;
+            let results = self.run_source(&mut *source, check, progress)?;
+            Ok((results, source.warnings().to_vec()))
+        })
     }
 
     /// Runs a program while it is recorded; results as JSON, exit status, notes.

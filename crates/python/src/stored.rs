@@ -1,35 +1,39 @@
-//! Stored traces: what is in them, and generators that make them.
+//! Stored traces: what is in them, what makes them, and other tools' files made of them.
 
 use std::path::Path;
 
 use pyo3::prelude::*;
 use serde_json::json;
-use trace::Writer;
+use trace::{Source, Writer, export};
 
 use crate::{
     error::{failed, refused},
-    open::open,
+    open::{Reading, open},
     progress::Progress,
 };
 
 /// Header as JSON, accesses if known, digest if known.
 #[pyfunction]
-pub(crate) fn trace_header(trace: &str) -> PyResult<(String, Option<u64>, Option<String>)> {
-    let source = open(trace).map_err(refused)?;
+pub(crate) fn trace_header(
+    trace: &str,
+    reading: &Reading,
+) -> PyResult<(String, Option<u64>, Option<String>)> {
+    let source = open(trace, reading).map_err(refused)?;
     let header = serde_json::to_string(source.header()).map_err(failed)?;
     Ok((header, source.total(), source.digest()))
 }
 
 /// Everything that `pagewalk info` counts, as JSON.
 #[pyfunction]
-#[pyo3(signature = (trace, progress))]
+#[pyo3(signature = (trace, reading, progress))]
 pub(crate) fn trace_info(
     py: Python<'_>,
     trace: &str,
+    reading: &Reading,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let mut source = open(trace).map_err(refused)?;
     py.detach(|| {
+        let mut source = open(trace, reading).map_err(refused)?;
         let total = source.total();
         let mut progress = Progress::new(progress);
         let info = trace::info(&mut *source, &mut |done| progress.report(done, total));
@@ -40,36 +44,87 @@ pub(crate) fn trace_info(
     })
 }
 
-/// Writes the trace that the generator `spec` makes to `output`; a summary as JSON.
+/// Writes all of `trace` to the trace `output`; a summary as JSON.
 #[pyfunction]
-#[pyo3(signature = (spec, output, force, progress))]
-pub(crate) fn generate(
+#[pyo3(signature = (trace, reading, output, force, progress))]
+pub(crate) fn store(
     py: Python<'_>,
-    spec: &str,
+    trace: &str,
+    reading: &Reading,
     output: &str,
     force: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let mut source = open(spec).map_err(refused)?;
+    py.detach(|| {
+        let mut source = open(trace, reading).map_err(refused)?;
+        write(&mut *source, output, force, Progress::new(progress))
+    })
+}
+
+/// Copies `source` to `output`, without the interpreter's lock.
+pub(crate) fn write(
+    source: &mut dyn Source,
+    output: &str,
+    force: bool,
+    mut progress: Progress,
+) -> PyResult<String> {
     let options = trace::Options { overwrite: force, ..trace::Options::default() };
     let mut writer =
         Writer::create(Path::new(output), source.header().clone(), options).map_err(refused)?;
+    let total = source.total();
+    let copied = trace::copy(source, &mut writer, &mut |done| progress.report(done, total));
+    if let Err(error) = copied {
+        return Err(progress.error_or(|| failed(error)));
+    }
+    let summary = writer.finish().map_err(failed)?;
+    Ok(json!({
+        "path": summary.path.to_string_lossy(),
+        "bytes": summary.bytes,
+        "accesses": summary.accesses,
+        "instructions": summary.instructions,
+        "digest": summary.digest,
+        "warnings": source.warnings(),
+    })
+    .to_string())
+}
+
+/// Writes all of `trace` to `output` in the format `champsim` or `csv`; a summary as JSON.
+#[pyfunction]
+#[pyo3(signature = (format, trace, reading, output, *, thread, force, progress))]
+#[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
+pub(crate) fn export_trace(
+    py: Python<'_>,
+    format: &str,
+    trace: &str,
+    reading: &Reading,
+    output: &str,
+    thread: Option<u32>,
+    force: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let write = match format {
+        "champsim" => export::champsim,
+        "csv" => export::csv,
+        other => return Err(refused(format!("`{other}` is no format: champsim, csv"))),
+    };
     py.detach(|| {
+        let mut source = open(trace, reading).map_err(refused)?;
         let total = source.total();
         let mut progress = Progress::new(progress);
-        let copied =
-            trace::copy(&mut *source, &mut writer, &mut |done| progress.report(done, total));
-        if let Err(error) = copied {
-            return Err(progress.error_or(|| failed(error)));
+        let options = export::Options { overwrite: force, thread };
+        let written = write(&mut *source, Path::new(output), &options, &mut |done| {
+            progress.report(done, total)
+        });
+        match written {
+            Ok(Some(summary)) => {
+                let warnings = [source.warnings(), &summary.warnings].concat();
+                let (records, bytes) = (summary.records, summary.bytes);
+                Ok(json!({ "records": records, "bytes": bytes, "warnings": warnings }).to_string())
+            }
+            Ok(None) => Err(progress.error_or(|| failed(trace::Error::Interrupted))),
+            // The trace is not damaged: it cannot be told in this format as was asked.
+            Err(error @ trace::Error::Parameters(_)) => Err(refused(error)),
+            Err(error) => Err(failed(error)),
         }
-        let summary = writer.finish().map_err(failed)?;
-        Ok(json!({
-            "path": summary.path.to_string_lossy(),
-            "bytes": summary.bytes,
-            "accesses": summary.accesses,
-            "instructions": summary.instructions,
-            "digest": summary.digest,
-        })
-        .to_string())
     })
 }

@@ -4,11 +4,14 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagewalk._native import Error
 from pagewalk.output import refuse_existing, write_text
 from pagewalk.recording import Recording
+
+if TYPE_CHECKING:
+    from pagewalk.trace import Trace
 
 _NUMBER = re.compile(r"(\d+)(?:([kKMGTP])(i?)B?)?")
 _POWER = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
@@ -108,3 +111,119 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
         fetches=not options.no_fetch,
         filter=options.user_filter,
     )
+
+
+def _column(text: str) -> tuple[str, str]:
+    ours, equals, theirs = text.partition("=")
+    if not (ours and equals and theirs):
+        raise argparse.ArgumentTypeError(f"`{text}`: write it as addr=NAME")
+    return ours, theirs
+
+
+_Parser = argparse.ArgumentParser | argparse._ArgumentGroup
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """How a file of another tool is read, whatever its format."""
+    group = parser.add_argument_group("traces of other tools")
+    group.add_argument(
+        "--format",
+        choices=["drmemtrace", "champsim", "cloudsuite", "lackey", "csv"],
+        help="the format, where the first bytes do not tell",
+    )
+    add_cloudsuite(group)
+    add_drmemtrace(group)
+    add_columns(group)
+    add_fetches(group)
+    add_keep_going(group)
+
+
+def add_cloudsuite(parser: _Parser) -> None:
+    """`--cloudsuite`."""
+    parser.add_argument(
+        "--cloudsuite", action="store_true", help="champsim: the records are those of 96 bytes"
+    )
+
+
+def add_drmemtrace(parser: _Parser) -> None:
+    """`--interleave`, `--v2p`."""
+    parser.add_argument(
+        "--interleave",
+        choices=["timestamps", "schedule"],
+        default="timestamps",
+        help="drmemtrace: what orders the threads (default: timestamps)",
+    )
+    parser.add_argument(
+        "--v2p", metavar="FILE", help="drmemtrace: where pages were, a v2p.textproto"
+    )
+
+
+def add_columns(parser: _Parser) -> None:
+    """`--column`."""
+    parser.add_argument(
+        "--column",
+        action="append",
+        type=_column,
+        default=[],
+        metavar="OURS=THEIRS",
+        help="tables: what a column is called, as in addr=vaddr; may be given again",
+    )
+
+
+def add_fetches(parser: _Parser) -> None:
+    """`--fetches`."""
+    parser.add_argument(
+        "--fetches",
+        choices=["blocks", "instructions", "none"],
+        default="blocks",
+        help="which fetches instructions are: one a block, one each, or none (default: blocks)",
+    )
+
+
+def add_keep_going(parser: _Parser) -> None:
+    """`--keep-going`."""
+    parser.add_argument(
+        "--keep-going",
+        action="store_true",
+        help="end the trace with a warning where the file is damaged",
+    )
+
+
+def trace(options: argparse.Namespace, source: str) -> "Trace":
+    """The trace `source`, read as the options say that the command has."""
+    from pagewalk.trace import Trace
+
+    given = vars(options)
+    format_ = given.get("format")
+    if given.get("cloudsuite"):
+        if format_ not in (None, "champsim", "cloudsuite"):
+            raise Error(f"--cloudsuite is for ChampSim's records, not for {format_}")
+        format_ = "cloudsuite"
+    return Trace(
+        source,
+        format=format_,
+        keep_going=given["keep_going"],
+        fetches=given.get("fetches", "blocks"),
+        columns=dict(given.get("column", [])),
+        interleave=given.get("interleave", "timestamps"),
+        v2p=given.get("v2p"),
+    )
+
+
+def no_reading(options: argparse.Namespace) -> None:
+    """Raises `Error` if an option of `add_reading` is given where no file is read."""
+    given = vars(options)
+    for name in ("format", "cloudsuite", "v2p", "column", "keep_going"):
+        if given[name]:
+            flag = name.replace("_", "-")
+            raise Error(f"--{flag} is for traces of other tools, not for a live program")
+    if options.fetches != "blocks":
+        raise Error("--fetches is for traces of other tools; a live program has --no-fetch")
+    if options.interleave != "timestamps":
+        raise Error("--interleave is for traces of other tools, not for a live program")
+
+
+def warn(warnings: Sequence[str]) -> None:
+    """Says on standard error what must be known of a trace, each thing once."""
+    for warning in dict.fromkeys(warnings):
+        print(f"pagewalk: warning: {warning}", file=sys.stderr)

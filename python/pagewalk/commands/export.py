@@ -1,12 +1,24 @@
 """`pagewalk export`: a trace in another format."""
 
 import argparse
+import json
 from typing import Any
 
+from pagewalk import _native, text
+from pagewalk._native import Error
 from pagewalk.commands import arguments
 from pagewalk.output import replacing
 from pagewalk.progress import ProgressLine
 from pagewalk.trace import Trace
+
+EPILOG = """\
+examples:
+  pagewalk export parquet gzip.pwt -o gzip.parquet
+  pagewalk export champsim gzip.pwt -o gzip.champsimtrace.xz
+  pagewalk export csv gzip.pwt -o - | head
+
+CSV and ChampSim files whose name ends in .gz, .xz, .bz2 or .zst are compressed so.
+"""
 
 ROW_GROUP = 1 << 20
 """Rows of a Parquet row group: what is held in memory at once."""
@@ -17,29 +29,77 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "export",
         help="write a trace in another format",
-        description="Write a trace as Parquet, one row an access: addr, size, kind, thread, "
-        "instructions and, where known, paddr. Memory stays constant in the trace's length.",
-        epilog="example:\n  pagewalk export parquet gzip.pwt -o gzip.parquet",
+        description="Write a trace for other tools. As Parquet and CSV, one row an access: addr, "
+        "size, kind, thread, instructions and, where known, paddr. As ChampSim's records, one an "
+        "instruction. Memory stays constant in the trace's length.",
+        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("format", choices=["parquet"], help="the format")
-    parser.add_argument("trace", metavar="TRACE", help="a trace file, or generate:KIND,...")
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
+    parser.add_argument(
+        "to",
+        metavar="FORMAT",
+        choices=["parquet", "champsim", "csv"],
+        help="parquet, champsim or csv",
+    )
+    parser.add_argument(
+        "trace", metavar="TRACE", help="a trace file, of another tool as well, or generate:KIND,..."
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        required=True,
+        help="the file to write; for champsim and csv, - is standard output",
+    )
+    parser.add_argument(
+        "--thread",
+        type=int,
+        metavar="N",
+        help="champsim and csv: the only thread to write, counted from 0",
+    )
+    arguments.add_reading(parser)
     arguments.add_force(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Streams the trace into row groups."""
+    """Writes the file and says how much is in it."""
     arguments.no_program(options)
     arguments.check_output(options.output, options.force)
-    trace = Trace(options.trace)
+    return _parquet(options) if options.to == "parquet" else _native_format(options)
+
+
+def _parquet(options: argparse.Namespace) -> int:
+    if options.thread is not None:
+        raise Error("--thread is for champsim and csv: a Parquet file has the column `thread`")
+    if options.output == "-":
+        raise Error("a Parquet file cannot go to standard output: give -o the name of a file")
+    trace = arguments.trace(options, options.trace)
+    if trace.is_stdin:
+        raise Error("standard input is read once: `pagewalk import` it, then export")
     with (
         replacing(options.output, options.force) as temporary,
         ProgressLine(f"exporting {trace.name}") as progress,
     ):
         rows = write_parquet(trace, str(temporary), progress)
     print(f"{options.output}: {rows} rows")
+    return 0
+
+
+def _native_format(options: argparse.Namespace) -> int:
+    if options.thread is not None and not 0 <= options.thread < 1 << 32:
+        raise Error(f"--thread {options.thread}: threads are counted from 0")
+    trace = arguments.trace(options, options.trace)
+    with ProgressLine(f"exporting {trace.name}") as progress:
+        summary = _native.export_trace(
+            options.to, trace.source, trace.reading, options.output,
+            thread=options.thread, force=options.force, progress=progress,
+        )  # fmt: skip
+    written: dict[str, Any] = json.loads(summary)
+    arguments.warn(written["warnings"])
+    if options.output != "-":
+        unit = "row" if options.to == "csv" else "record"
+        print(f"{options.output}: {text.plural(written['records'], unit)}")
     return 0
 
 

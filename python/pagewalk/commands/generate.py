@@ -4,9 +4,10 @@ import argparse
 import json
 from typing import Any
 
-from pagewalk import _native, text
+from pagewalk import text
 from pagewalk.commands import arguments
 from pagewalk.progress import ProgressLine
+from pagewalk.trace import Trace
 
 Option = tuple[str, str, str]
 """A parameter of a generator: name, what its value is, and help."""
@@ -75,8 +76,8 @@ def run(options: argparse.Namespace) -> int:
     for path in (output, options.json):
         arguments.check_output(path, options.force)
     with ProgressLine(f"generating {options.pattern}") as progress:
-        summary = _native.generate(specification(options), output, options.force, progress)
-    made: dict[str, Any] = json.loads(summary)
+        trace = Trace(specification(options))
+        made = trace.store(output, options.force, progress)
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)
     if options.json != "-":

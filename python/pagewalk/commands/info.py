@@ -6,7 +6,6 @@ from typing import Any
 
 from pagewalk.commands import arguments
 from pagewalk.progress import ProgressLine
-from pagewalk.trace import Trace
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -19,9 +18,12 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog="example:\n  pagewalk info gzip.pwt\n  pagewalk info gzip.pwt --json",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("trace", metavar="TRACE", help="a trace file, or generate:KIND,...")
+    parser.add_argument(
+        "trace", metavar="TRACE", help="a trace file, of another tool as well, or generate:KIND,..."
+    )
     arguments.add_json(parser, "the counts")
     arguments.add_force(parser)
+    arguments.add_reading(parser)
     parser.set_defaults(run=run)
 
 
@@ -31,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
 
     arguments.no_program(options)
     arguments.check_output(options.json, options.force)
-    trace = Trace(options.trace)
+    trace = arguments.trace(options, options.trace)
     with ProgressLine(f"reading {trace.name}") as progress:
         info = trace.info(progress)
     if options.json is not None:

@@ -36,7 +36,11 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "trace", nargs="?", metavar="TRACE", help="a trace file, or generate:KIND,KEY=VALUE,..."
+        "trace",
+        nargs="?",
+        metavar="TRACE",
+        help="a trace file, of another tool as well, - for standard input, or "
+        "generate:KIND,KEY=VALUE,...",
     )
     parser.add_argument(
         "-m",
@@ -59,6 +63,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         action="store_true",
         help="compare each translation with the page table, and all counts with their identities",
     )
+    arguments.add_reading(parser)
     arguments.add_recording(parser)
     arguments.add_force(parser)
     parser.set_defaults(run=run)
@@ -96,17 +101,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _stored(machines: list[Machine], options: argparse.Namespace) -> list[Results]:
-    from pagewalk.trace import Trace
-
     if options.trace is None:
         raise Error("no trace to run: give a file, generate:KIND, or a program after `--`")
     if options.max_accesses or options.skip or options.no_fetch or options.user_filter != "none":
         raise Error("--max-accesses, --skip, --no-fetch and --user-filter are for a live program")
-    trace = Trace(options.trace)
+    trace = arguments.trace(options, options.trace)
+    if trace.is_stdin and len(machines) > 1:
+        raise Error("standard input is read once: `pagewalk import` it, then compare machines")
     results = []
     for machine in machines:
         with ProgressLine(f"{trace.name} on {machine.name}") as progress:
             results.append(machine.run(trace, options.check, progress))
+    arguments.warn(trace.warnings)
     return results
 
 
@@ -117,6 +123,7 @@ def _live(machines: list[Machine], options: argparse.Namespace) -> tuple[list[Re
         raise Error(
             "a live program runs on one machine: `pagewalk record` it, then compare machines"
         )
+    arguments.no_reading(options)
     command = arguments.program(options)
     with ProgressLine(f"{command[0]} on {machines[0].name}") as progress:
         recording = arguments.recording(options, command)

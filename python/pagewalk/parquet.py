@@ -1,0 +1,151 @@
+"""Parquet files as traces: pyarrow reads batches, the native half takes their columns."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pagewalk import _native
+from pagewalk.machine import Progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = ("addr", "size", "kind", "thread", "paddr", "instrs")
+"""What is read, in the native half's order; only the first must be there."""
+
+BATCH_ROWS = 1 << 16
+
+_EXPORTED = {"instrs": "instructions"}
+"""What `pagewalk export parquet` calls a column of another name."""
+
+
+def store(
+    path: str | os.PathLike[str],
+    columns: Mapping[str, str],
+    output: str | os.PathLike[str],
+    force: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Writes the rows of a Parquet file to a trace; memory is constant in their number.
+
+    Args:
+        path: The file.
+        columns: What it calls our columns, as in `{"addr": "vaddr"}`.
+        output: The trace to write.
+        force: Whether it may replace a file.
+        progress: Called about ten times a second.
+
+    Returns:
+        As `Trace.store`.
+
+    Raises:
+        Error: The file is no Parquet file or has no such columns.
+        WorkError: It is damaged, or has values that no trace holds.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    name = os.fspath(path)
+    try:
+        with pq.ParquetFile(name) as file:
+            found = _found(name, file.schema_arrow, columns)
+            batches = file.iter_batches(BATCH_ROWS, columns=list(found.values()))
+            pulled = _pulled(name, batches, found)
+            made = _native.store_columns(
+                "parquet", "kind" in found, lambda: next(pulled, None), os.fspath(output), force,
+                progress,
+            )  # fmt: skip
+    except pa.ArrowException as error:
+        raise _native.Error(f"{name}: {' '.join(str(error).split())}") from error
+    result: dict[str, Any] = json.loads(made)
+    return result
+
+
+def _found(name: str, schema: "pa.Schema", columns: Mapping[str, str]) -> dict[str, str]:
+    """Which of our columns there are, and what the file calls them."""
+    for ours, theirs in columns.items():
+        if ours not in COLUMNS:
+            raise _native.Error(
+                f"--column {ours}=...: the columns of a trace are {', '.join(COLUMNS)}"
+            )
+        if theirs not in schema.names:
+            raise _native.Error(f"{name}: --column {ours}={theirs}: no column has that name")
+    found = {}
+    for ours in COLUMNS:
+        names = [columns[ours]] if ours in columns else [ours, _EXPORTED.get(ours, ours)]
+        known = [name for name in names if name in schema.names]
+        if known:
+            found[ours] = known[0]
+    if "addr" not in found:
+        raise _native.Error(
+            f"{name}: no column is called `addr`; there are {', '.join(schema.names[:8])}. Say "
+            "which one holds the addresses with --column addr=NAME"
+        )
+    return found
+
+
+def _pulled(
+    name: str, batches: Iterator["pa.RecordBatch"], found: Mapping[str, str]
+) -> Iterator["_native.Pulled"]:
+    import pyarrow as pa
+
+    row = 0
+    while True:
+        try:
+            batch = next(batches, None)
+        except (pa.ArrowException, OSError) as error:
+            text = " ".join(str(error).split())
+            raise _native.WorkError(f"{name}: damaged after row {row}: {text}") from error
+        if batch is None:
+            return
+        columns: dict[str, bytes | None] = dict.fromkeys(COLUMNS)
+        for ours, theirs in found.items():
+            try:
+                columns[ours] = _bytes(ours, batch.column(theirs))
+            except (pa.ArrowException, ValueError) as error:
+                text = " ".join(str(error).split())
+                raise _native.WorkError(
+                    f"{name}: column `{theirs}`, in the rows from {row} on: {text}"
+                ) from error
+        addr = columns["addr"]
+        assert addr is not None
+        yield (
+            addr, columns["size"], columns["kind"], columns["thread"], columns["paddr"],
+            columns["instrs"],
+        )  # fmt: skip
+        row += batch.num_rows
+
+
+def _bytes(ours: str, column: "pa.Array[Any]") -> bytes:
+    """The column as `u64` in native byte order; values that are none raise `ValueError`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from pagewalk.trace import KINDS
+
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()  # type: ignore[attr-defined]
+    if ours == "kind" and (
+        pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    ):
+        known = pc.index_in(column, value_set=pa.array(KINDS, column.type))
+        strange = column.filter(pc.and_(known.is_null(), column.is_valid()))
+        if len(strange):
+            raise ValueError(f"kind `{strange[0].as_py()}` is none of {', '.join(KINDS)}")
+        column = known
+    elif ours == "paddr":
+        column = column.fill_null(0)
+    if column.null_count:
+        raise ValueError("there are rows without a value")
+    if not pa.types.is_integer(column.type):
+        raise ValueError(f"its type is {column.type}, which is no whole number")
+    if column.type == pa.int64():
+        # Tools without unsigned numbers keep addresses of the upper half as negative ones.
+        column = column.view(pa.uint64()) if ours in ("addr", "paddr") else column
+    numbers = column.cast(pa.uint64())
+    buffer = numbers.buffers()[1]
+    if buffer is None:
+        return b""
+    start = numbers.offset * 8
+    return buffer[start : start + len(numbers) * 8].to_pybytes()
