@@ -1,6 +1,6 @@
 //! The hardware of a machine: its TLBs and data caches, built from the description.
 
-use addr::{Asid, Kind, PageSize, VirtRange};
+use addr::{Asid, Kind, PageSize};
 use mmu::{
     ArrayParams, CacheParams, Evicted, GeometryError, Hierarchy, HierarchyParams, Policy, Served,
     Tlb, TlbParams,
@@ -106,9 +106,7 @@ impl Hardware {
             let mut collect = |evicted: Evicted| census.collect(index, first_level, &evicted);
             let flushed = match flush.scope() {
                 Scope::Nothing => 0,
-                Scope::Pages { range, .. } => {
-                    flush_range(&mut unit.tlb, flush, range, asid, &mut collect)
-                }
+                Scope::Pages { range, .. } => unit.tlb.flush_range(range, asid, &mut collect),
                 Scope::Space => unit.tlb.flush_asid(asid, &mut collect),
             };
             census.tlbs[index].flushed += flushed;
@@ -140,38 +138,6 @@ impl Hardware {
             unit.tlb.drain(&mut |evicted| census.collect(index, first_level, &evicted));
         }
     }
-}
-
-/// Forgets the pages of `flush` in `range`: one by one if they are few, else by looking through
-/// the entries that there are.
-fn flush_range(
-    tlb: &mut Tlb,
-    flush: &Flush,
-    range: VirtRange,
-    asid: Asid,
-    collect: &mut impl FnMut(Evicted),
-) -> u64 {
-    const PAGES_MAX: u64 = 32;
-    let mut flushed = 0;
-    for size in flush.sizes() {
-        if range.bytes() / size.bytes() <= PAGES_MAX {
-            for page in range.pages(size) {
-                flushed += tlb.flush_page(page.start(), asid, collect);
-            }
-        } else {
-            let stale = |(entry, _): &(mmu::Entry, u32)| {
-                let pair = if tlb.is_paired() { 2 } else { 1 };
-                let page = VirtRange::new(entry.page.start(), entry.page.size().bytes() * pair);
-                (entry.global || entry.asid == asid)
-                    && page.is_ok_and(|page| page.intersection(range).is_some())
-            };
-            let stale: Vec<_> = tlb.entries().filter(stale).map(|(entry, _)| entry.page).collect();
-            for page in stale {
-                flushed += tlb.flush_page(page.start(), asid, collect);
-            }
-        }
-    }
-    flushed
 }
 
 fn tlb_params(

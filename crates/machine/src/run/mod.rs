@@ -119,7 +119,6 @@ pub(crate) struct Run {
     pub(crate) page_crossings: u64,
     pub(crate) threads: Vec<bool>,
     pub(crate) gap_accesses: u64,
-    pub(crate) switches: u64,
     pub(crate) saw_events: bool,
     pub(crate) saw_physical: bool,
     /// Data accesses by what served them, for the time of the program itself.
@@ -155,7 +154,6 @@ impl Run {
             page_crossings: 0,
             threads: Vec::new(),
             gap_accesses: 0,
-            switches: 0,
             saw_events: false,
             saw_physical: false,
             program_served: [0; Served::COUNT],
@@ -231,7 +229,6 @@ impl Run {
             self.shoot_down(shootdown);
         }
         if let Event::Switch { space } = *event {
-            self.switches += 1;
             let (asid, taken) = self.asids.of(space);
             self.asid = asid;
             match taken {
