@@ -4,6 +4,9 @@ r"""Files that are whole or not there: written under a temporary name, then rena
  refuse_existing(gzip.html)  ->  .gzip.html.x7f2.part  ->  fsync, rename  ->  gzip.html
                                           \-> any failure: removed
 ```
+
+A device or a pipe (`/dev/null`, `/dev/stdout`) is written to as it is and never renamed over; a
+link stays, and what it leads to is replaced.
 """
 
 import os
@@ -23,6 +26,8 @@ def refuse_existing(path: str | os.PathLike[str], force: bool) -> None:
     target = Path(path)
     if target.is_dir():
         raise Error(f"{target} is a directory: give the name of a file")
+    if _is_stream(target):
+        return
     if not force and target.exists():
         raise Error(f"{target} exists: choose another name, or give --force to replace it")
     if not target.parent.is_dir():
@@ -45,14 +50,18 @@ def replacing(path: str | os.PathLike[str], force: bool = False) -> Iterator[Pat
     """
     refuse_existing(path, force)
     target = Path(path)
+    if _is_stream(target):
+        with _told(target):
+            yield target
+        return
+    target = target.resolve()
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    except OSError as error:
-        raise WorkError(f"{target} cannot be written: {error.strerror or error}") from error
+        with _told(target):
+            yield temporary
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(target)
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -62,3 +71,15 @@ def write_text(path: str | os.PathLike[str], text: str, force: bool = False) -> 
     """Writes `text` as the whole of `path`; errors as for `replacing`."""
     with replacing(path, force) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def _is_stream(target: Path) -> bool:
+    return target.exists() and not target.is_file() and not target.is_dir()
+
+
+@contextmanager
+def _told(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise WorkError(f"{target} cannot be written: {error.strerror or error}") from error

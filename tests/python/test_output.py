@@ -49,3 +49,14 @@ def test_a_place_that_is_none_is_refused(tmp_path: Path) -> None:
         refuse_existing(tmp_path, force=True)
     with pytest.raises(Error, match="no directory"):
         refuse_existing(tmp_path / "none" / "a", force=True)
+
+
+def test_a_device_is_written_to_and_a_link_stays(tmp_path: Path) -> None:
+    write_text("/dev/null", "gone")
+    assert Path("/dev/null").is_char_device()
+
+    write_text(tmp_path / "a", "old")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    write_text(tmp_path / "link", "new", force=True)
+    assert (tmp_path / "a").read_text() == "new"
+    assert (tmp_path / "link").is_symlink()

@@ -20,6 +20,7 @@ mod format;
 pub mod generate;
 pub mod import;
 mod info;
+mod part;
 mod reader;
 mod regions;
 mod shape;

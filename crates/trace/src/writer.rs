@@ -6,8 +6,7 @@
 //!
 //! Nothing appears under the file's own name before all of it is written and on the disk.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use zstd::bulk::Compressor;
@@ -17,6 +16,7 @@ use crate::format::{
     Encoder, Entry, FRAME_BYTES, FrameKind, HEAD_BYTES_MAX, MAGIC, PREAMBLE_BYTES, VERSION, digest,
     frame, index_body,
 };
+use crate::part::PartFile;
 use crate::shape::Rows;
 use crate::{Error, Event, Header, Run, Shape, ShapeId, Sink};
 
@@ -124,7 +124,7 @@ impl Writer {
         self.write_frame(FrameKind::Tail, &offset.to_le_bytes())?;
         self.file.finish()?;
         Ok(Summary {
-            path: self.file.path.clone(),
+            path: self.file.path().to_owned(),
             bytes: self.bytes,
             accesses: self.accesses,
             instructions: self.instructions,
@@ -264,93 +264,6 @@ impl Sink for Writer {
         self.encoder.event(thread, &event)?;
         if self.encoder.is_full() { self.close_chunk() } else { Ok(()) }
     }
-}
-
-/// A file that has no name of its own until it is finished.
-#[derive(Debug)]
-pub(crate) struct PartFile {
-    path: PathBuf,
-    part: PathBuf,
-    file: File,
-    overwrite: bool,
-    finished: bool,
-}
-
-impl PartFile {
-    pub(crate) fn create(path: &Path, overwrite: bool) -> Result<PartFile, Error> {
-        let refuse = |path: &Path, error: io::Error| Error::Io { path: path.to_owned(), error };
-        let Some(name) = path.file_name() else {
-            return Err(refuse(
-                path,
-                io::Error::new(io::ErrorKind::InvalidInput, "not a file name"),
-            ));
-        };
-        if path.is_dir() {
-            return Err(refuse(
-                path,
-                io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"),
-            ));
-        }
-        if !overwrite && path.symlink_metadata().is_ok() {
-            return Err(refuse(path, exists("it exists already; give another name or force it")));
-        }
-        let mut name = name.to_owned();
-        name.push(".part");
-        let part = path.with_file_name(name);
-        let mut open = OpenOptions::new();
-        open.write(true).create(true).truncate(true).create_new(!overwrite);
-        let file = open.open(&part).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => refuse(
-                &part,
-                exists(
-                    "it is being written, or was left when its writer was killed; rename it to \
-                     read it as a trace, or remove it",
-                ),
-            ),
-            _ => refuse(path, error),
-        })?;
-        Ok(PartFile { path: path.to_owned(), part, file, overwrite, finished: false })
-    }
-
-    fn error(&self, error: io::Error) -> Error {
-        Error::Io { path: self.path.clone(), error }
-    }
-
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.file.write_all(bytes).map_err(|error| self.error(error))
-    }
-
-    pub(crate) fn finish(&mut self) -> Result<(), Error> {
-        self.file.sync_all().map_err(|error| self.error(error))?;
-        if !self.overwrite && self.path.symlink_metadata().is_ok() {
-            // What came into being meanwhile is somebody else's; the part is kept for the user.
-            self.finished = true;
-            let text =
-                format!("it came into being meanwhile; the trace is in {}", self.part.display());
-            return Err(self.error(exists(&text)));
-        }
-        std::fs::rename(&self.part, &self.path).map_err(|error| self.error(error))?;
-        self.finished = true;
-        // The rename outlives a crash only once the directory is on the disk. Not every file
-        // system can do that, and the trace is there all the same.
-        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        if let Ok(directory) = File::open(parent.unwrap_or(Path::new("."))) {
-            let _ = directory.sync_all();
-        }
-        Ok(())
-    }
-}
-
-impl Drop for PartFile {
-    fn drop(&mut self) {
-        if !self.finished {
-            let _ = std::fs::remove_file(&self.part);
-        }
-    }
-}
-
-fn exists(text: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::AlreadyExists, text)
 }
 
 struct Zstd(Compressor<'static>);

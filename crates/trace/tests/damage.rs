@@ -228,6 +228,37 @@ fn somebody_elses_file_is_not_replaced() {
     assert!(read(&folder.0.join("out.pwt.part")).unwrap().1.is_empty());
 }
 
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_written_to_and_a_link_stays() {
+    let folder = Folder::new("pipe");
+    let (pipe, path, link) =
+        (folder.0.join("pipe"), folder.0.join("out.pwt"), folder.0.join("link.pwt"));
+    let write = |path: &Path| {
+        let options = Options { overwrite: true, ..Options::default() };
+        let mut writer = Writer::create(path, header(), options).unwrap();
+        small().play(&mut writer).unwrap();
+        writer.finish().unwrap();
+    };
+    write(&path);
+    let whole = std::fs::read(&path).unwrap();
+
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::read(pipe).unwrap()
+    });
+    write(&pipe);
+    assert_eq!(reader.join().unwrap(), whole);
+    assert!(!pipe.metadata().unwrap().is_file() && !folder.0.join("pipe.part").exists());
+
+    std::fs::write(&path, b"old").unwrap();
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    write(&link);
+    assert_eq!(std::fs::read(&path).unwrap(), whole);
+    assert!(link.symlink_metadata().unwrap().is_symlink());
+}
+
 /// The device that is always full.
 #[cfg(target_os = "linux")]
 #[test]

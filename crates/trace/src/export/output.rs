@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::Error;
-use crate::writer::PartFile;
+use crate::part::PartFile;
 
 /// What standard output is called in messages.
 const STDOUT: &str = "<stdout>";
