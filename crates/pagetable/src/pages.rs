@@ -29,6 +29,16 @@ pub(crate) struct Found {
     pub(crate) page: Page,
     pub(crate) at: PhysAddr,
     pub(crate) pte: Pte,
+    /// Whether only the flags lie there, in one byte: pages that share the frame's entry.
+    pub(crate) flags_only: bool,
+}
+
+impl Found {
+    /// The entry of `page`, which lies at `at` whole.
+    #[inline]
+    pub(crate) const fn new(page: Page, at: PhysAddr, pte: Pte) -> Found {
+        Found { page, at, pte, flags_only: false }
+    }
 }
 
 /// A page table as single pages. Every operation is about a space that exists.
@@ -103,7 +113,7 @@ pub(crate) fn conclude(
     memory: &mut impl Memory,
     each: &mut impl FnMut(Reference),
 ) -> Result<Translation, Fault> {
-    let Found { page, at, pte } = found;
+    let Found { page, at, pte, flags_only } = found;
     let translation = width.translation(pte, page);
     if !translation.rights.allows(kind) {
         return Err(Fault::Denied { translation });
@@ -111,7 +121,7 @@ pub(crate) fn conclude(
     let bits = Usage { referenced: true, dirty: kind == Kind::Store };
     if sets_usage && pte.with_usage(bits) != pte {
         exchange(width, found, memory, |pte| pte.is_mapped().then(|| pte.with_usage(bits)));
-        let bytes = width.bytes();
+        let bytes = if flags_only { 1 } else { width.bytes() };
         each(Reference { addr: at, bytes, write: true, level: 1, next: None });
     }
     Ok(translation)
@@ -133,7 +143,13 @@ pub(crate) fn exchange(
 ) -> Option<Pte> {
     let mut pte = found.pte;
     loop {
-        match width.exchange(found.at, pte, new(pte)?, memory) {
+        let new = new(pte)?;
+        let exchanged = if found.flags_only {
+            Width::exchange_flags(found.at, pte, new, memory)
+        } else {
+            width.exchange(found.at, pte, new, memory)
+        };
+        match exchanged {
             Ok(()) => return Some(pte),
             Err(now) => pte = now,
         }

@@ -90,6 +90,29 @@ impl Width {
         }
     }
 
+    /// The same where only the eight flags lie at `at`, and the frame elsewhere.
+    pub(crate) fn exchange_flags(
+        at: PhysAddr,
+        current: Pte,
+        new: Pte,
+        memory: &mut impl Memory,
+    ) -> Result<(), Pte> {
+        let (word, shift) = (PhysAddr::new(at.get() & !3), at.get() % 4 * 8);
+        loop {
+            let all = memory.read_u32(word);
+            let flags = u64::from(all >> shift) & FLAGS;
+            if flags != current.0 & FLAGS {
+                return Err(current.with_flags(flags as u8));
+            }
+            let others = all & !((FLAGS as u32) << shift);
+            let new = others | ((new.0 & FLAGS) as u32) << shift;
+            // It fails where the flags of a neighbor have changed meanwhile.
+            if memory.compare_exchange_u32(word, all, new).is_ok() {
+                return Ok(());
+            }
+        }
+    }
+
     /// The entry of a page that was never referenced.
     #[inline]
     pub(crate) const fn pte(self, frame: PhysAddr, rights: Rights, global: bool) -> Pte {
@@ -131,6 +154,18 @@ impl Pte {
     #[inline]
     pub(crate) const fn bits(self) -> u64 {
         self.0
+    }
+
+    /// The eight flags: all but the frame.
+    #[inline]
+    pub(crate) const fn flags(self) -> u8 {
+        (self.0 & FLAGS) as u8
+    }
+
+    /// The entry with other flags and the same frame.
+    #[inline]
+    pub(crate) const fn with_flags(self, flags: u8) -> Pte {
+        Pte(self.0 & !FLAGS | flags as u64)
     }
 
     #[inline]

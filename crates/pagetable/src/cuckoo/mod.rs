@@ -124,14 +124,14 @@ impl Pages for ElasticCuckoo {
         self.tables(space).iter().find_map(|table| {
             let at = table.entry(addr, memory)?;
             let pte = PTE.read(at, memory);
-            pte.is_mapped().then(|| Found { page: addr.page(table.size()), at, pte })
+            pte.is_mapped().then(|| Found::new(addr.page(table.size()), at, pte))
         })
     }
 
     fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
         for table in self.tables(space) {
             table.gather(range, memory, &mut |addr, at, pte| {
-                found.push(Found { page: addr.page(table.size()), at, pte });
+                found.push(Found::new(addr.page(table.size()), at, pte));
             });
         }
     }
@@ -171,7 +171,7 @@ impl Pages for ElasticCuckoo {
         let index = index.expect("the page's size has a table");
         let table = &mut tables[index];
         let at = table.entry(page.start(), memory).expect("the page has an entry");
-        let found = Found { page, at, pte: PTE.read(at, memory) };
+        let found = Found::new(page, at, PTE.read(at, memory));
         let last = exchange(PTE, found, memory, |pte| Some(emptied(pte))).unwrap_or(found.pte);
         table.release(at, memory);
         if table.is_empty() && page.size() != SIZES[0] {
@@ -196,7 +196,7 @@ impl Pages for ElasticCuckoo {
                 if let Some(at) = table.entry_in(place, addr, memory) {
                     let pte = PTE.read(at, memory);
                     let page = addr.page(table.size());
-                    found = pte.is_mapped().then_some(Found { page, at, pte }).or(found);
+                    found = pte.is_mapped().then_some(Found::new(page, at, pte)).or(found);
                 }
             }
         }

@@ -89,7 +89,7 @@ impl Guarded {
         let End { table, from, entry } = end(space, page.start(), memory);
         let leaf = entry.expect("the page has an entry");
         let (page, at) = leaf.page(page.start());
-        let found = Found { page, at, pte: PTE.read(at, memory) };
+        let found = Found::new(page, at, PTE.read(at, memory));
         let last = exchange(PTE, found, memory, |_| Some(Pte::EMPTY)).unwrap_or(found.pte);
         if PTE.read(other_of_pair(at), memory).is_mapped() {
             return last;

@@ -158,7 +158,7 @@ fn gather_external(entry: Entry, range: VirtRange, memory: &impl Memory, found: 
         let (page, at) = entry.page(page.start());
         let pte = PTE.read(at, memory);
         if pte.is_mapped() {
-            found.push(Found { page, at, pte });
+            found.push(Found::new(page, at, pte));
         }
     }
 }
@@ -213,7 +213,7 @@ impl Pages for Guarded {
                 None => {
                     let (page, at) = entry.page(addr);
                     let pte = PTE.read(at, memory);
-                    return pte.is_mapped().then_some(Found { page, at, pte });
+                    return pte.is_mapped().then_some(Found::new(page, at, pte));
                 }
             }
         }
@@ -337,5 +337,5 @@ fn finish(
     if !pte.is_mapped() {
         return Err(Fault::NotMapped { level: 1 });
     }
-    conclude(PTE, Found { page, at, pte }, kind, sets_usage, memory, each)
+    conclude(PTE, Found::new(page, at, pte), kind, sets_usage, memory, each)
 }

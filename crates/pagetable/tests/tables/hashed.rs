@@ -32,7 +32,20 @@ fn shapes() -> Vec<HashedShape> {
         HashedShape::inverted(1 << 20, 1),
         HashedShape::inverted(1 << 20, 2),
         HashedShape { walk_sets_usage: true, ..HashedShape::inverted(1 << 20, 16) },
+        clustered.with_partial_subblocks(),
+        HashedShape { superpages: false, walk_sets_usage: true, ..clustered }
+            .with_partial_subblocks(),
+        HashedShape { larger_sizes: [size(16), size(20)], ..tiny },
+        HashedShape { larger_sizes: [size(16), size(20)], shared: true, ..clustered }
+            .with_partial_subblocks(),
+        HashedShape { larger_sizes: [size(13), None], ..HashedShape::inverted(1 << 20, 1) },
+        HashedShape { larger_sizes: [size(18), None], ..HashedShape::inverted(1 << 20, 16) }
+            .with_partial_subblocks(),
     ]
+}
+
+fn size(shift: u8) -> Option<PageSize> {
+    PageSize::from_shift(shift)
 }
 
 fn sizes(shape: HashedShape) -> Vec<PageSize> {
@@ -84,6 +97,103 @@ fn small_worlds_enumerated_whole() {
             Op::Destroy { space: 0 },
         ];
         small_worlds(&|| world(shape), &ops, &[(1, 3), (2, 4), (3, 4), (8, 4)]);
+    }
+}
+
+/// Two pages of a cluster, placed in memory as in it or not, and a page larger than a cluster.
+#[test]
+fn small_worlds_with_subblocks_and_large_pages() {
+    let shape = HashedShape {
+        table_bytes: 32,
+        larger_sizes: [size(14), None],
+        ..HashedShape::H8K.with_partial_subblocks()
+    };
+    let map = |addr, size, frame, count| Op::Map {
+        space: 0,
+        first: page(addr, size, frame, Rights::ALL),
+        count,
+    };
+    let unmap = |start, bytes| Op::Unmap {
+        space: 0,
+        range: VirtRange::new(VirtAddr::new(start), bytes).unwrap(),
+    };
+    let ops = [
+        map(0, K4, 0x10_0000, 1),
+        map(0, K4, 0x10_1000, 2),
+        map(0x1000, K4, 0x10_1000, 1),
+        map(0x1000, K4, 0x20_1000, 2),
+        map(0, size(14).unwrap(), 0x10_0000, 1),
+        unmap(0, 0x1000),
+        unmap(0, 0x2000),
+        unmap(0, 0x4000),
+        Op::Protect {
+            space: 0,
+            range: VirtRange::new(VirtAddr::new(0x1000), 0x1000).unwrap(),
+            rights: Rights::READ,
+        },
+        Op::Walk { space: 0, addr: VirtAddr::new(0x1fff), kind: Kind::Store },
+    ];
+    for walk_sets_usage in [false, true] {
+        let shape = HashedShape { walk_sets_usage, ..shape };
+        small_worlds(&|| world(shape), &ops, &[(2, 4), (8, 4)]);
+    }
+}
+
+/// A walk tries the cluster first and then each size that some page has; a size that none has
+/// costs nothing.
+#[test]
+fn each_size_in_use_is_a_probe() {
+    let huge = [PageSize::SIZE_2M, PageSize::SIZE_1G];
+    let mut world = world(HashedShape::C128K.with_large_pages());
+    world.apply(Op::Create);
+    let space = world.spaces[0].0;
+    let references = |world: &mut World<Hashed>, addr| {
+        let mut count = 0;
+        let (addr, memory) = (VirtAddr::new(addr), &mut world.physical);
+        let found = world.table.walk(space, addr, Kind::Load, memory, &mut |_| count += 1);
+        (found.is_ok(), count)
+    };
+    let map = |world: &mut World<Hashed>, addr, size| {
+        world.apply(Op::Map { space: 0, first: page(addr, size, 1 << 30, Rights::ALL), count: 1 });
+    };
+    assert_eq!(references(&mut world, 1 << 30), (false, 2));
+    map(&mut world, 1 << 30, huge[1]);
+    assert_eq!(references(&mut world, 1 << 30), (true, 2));
+    map(&mut world, 3 << 30, huge[0]);
+    assert_eq!(references(&mut world, 3 << 30), (true, 2));
+    assert_eq!(references(&mut world, 1 << 30), (true, 4));
+    map(&mut world, 5 << 30, K4);
+    assert_eq!(references(&mut world, 5 << 30), (true, 2));
+    assert_eq!(references(&mut world, 3 << 30), (true, 4));
+    assert_eq!(references(&mut world, 1 << 30), (true, 6));
+    world.apply(Op::Unmap { space: 0, range: VirtRange::ALL });
+    assert_eq!(references(&mut world, 1 << 30), (false, 2));
+    world.end();
+}
+
+/// What a cluster takes beside its bucket, whole and as a partial subblock.
+#[test]
+fn a_partial_subblock_takes_less() {
+    for (shape, node_bytes) in
+        [(HashedShape::C128K, 80), (HashedShape::C128K.with_partial_subblocks(), 32)]
+    {
+        let mut world = world(shape);
+        world.apply(Op::Create);
+        // The second cluster is in the bucket of the first.
+        for addr in [0, 1 << 39 | 1 << 27] {
+            let first = page(addr, K4, 1 << 20, Rights::ALL);
+            world.apply(Op::Map { space: 0, first, count: 8 });
+        }
+        let space = world.spaces[0].0;
+        let taken = |world: &World<Hashed>| world.table.footprint_of(space).table_bytes;
+        assert_eq!(taken(&world), (128 << 10) + node_bytes);
+        // Tag, frame and flags, or tag and entry.
+        let mut count = 0;
+        let (addr, memory) = (VirtAddr::new(0x3000), &mut world.physical);
+        let found = world.table.walk(space, addr, Kind::Load, memory, &mut |_| count += 1);
+        assert_eq!(found.map(|found| found.frame.get()), Ok((1 << 20) + 0x3000));
+        assert_eq!(count, if node_bytes == 80 { 2 } else { 3 });
+        world.end();
     }
 }
 
@@ -223,6 +333,15 @@ fn shapes_that_cannot_be_are_refused() {
         (
             HashedShape { entry_pages: 512, ..HashedShape::H8K },
             Geometry::OutOfRange { what: "pages in an entry", value: 512, min: 1, max: 256 },
+        ),
+        (
+            HashedShape { larger_sizes: [size(15), None], ..HashedShape::C128K },
+            Geometry::OutOfRange {
+                what: "bits in a larger page's offset",
+                value: 15,
+                min: 16,
+                max: 51,
+            },
         ),
     ];
     for (shape, expected) in cases {

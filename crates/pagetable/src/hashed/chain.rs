@@ -1,0 +1,132 @@
+//! A bucket with its overflow chain, and what the entries in it hold.
+
+use addr::{Memory, PageSize, PhysAddr, VirtAddr, VirtRange};
+
+use super::layout::{Form, HEADER_BYTES, Layout};
+use crate::Reference;
+use crate::pages::{Found, read_of};
+use crate::pte::Pte;
+
+pub(super) const NEXT: u64 = 8;
+pub(super) const NONE: u64 = 0;
+
+/// An entry as reached in a chain, used or not; the first one comes before itself.
+#[derive(Clone, Copy)]
+pub(super) struct Link {
+    pub(super) node: PhysAddr,
+    pub(super) before: PhysAddr,
+    pub(super) tag: u64,
+}
+
+impl Link {
+    pub(super) fn is_inline(&self) -> bool {
+        self.node == self.before
+    }
+}
+
+/// The entries of the chain from `bucket`.
+pub(super) fn chain<M: Memory>(bucket: PhysAddr, memory: &M) -> impl Iterator<Item = Link> + '_ {
+    let first = Link { node: bucket, before: bucket, tag: memory.read_u64(bucket) };
+    core::iter::successors(Some(first), |link| {
+        let next = memory.read_u64(link.node.wrapping_add(NEXT));
+        let node = PhysAddr::new(next);
+        (next != NONE).then(|| Link { node, before: link.node, tag: memory.read_u64(node) })
+    })
+}
+
+/// Moves the entry at `node`, which follows `before`, to the front of the overflow chain.
+pub(super) fn move_to_front(
+    layout: &Layout,
+    bucket: PhysAddr,
+    before: PhysAddr,
+    node: PhysAddr,
+    memory: &mut impl Memory,
+    each: &mut impl FnMut(Reference),
+) {
+    let next = |node: PhysAddr| node.wrapping_add(NEXT);
+    let (after, first) = (memory.read_u64(next(node)), memory.read_u64(next(bucket)));
+    if layout.header_read().0 <= 8 {
+        each(read_of(next(node), 8));
+    }
+    for (at, value) in [(before, after), (node, first), (bucket, node.get())] {
+        memory.write_u64(next(at), value);
+        each(Reference { write: true, ..read_of(next(at), 8) });
+    }
+}
+
+impl Layout {
+    /// What the entry of `code` at `node` says of the page that holds `addr`, which it covers;
+    /// the page need not be mapped.
+    #[inline]
+    pub(super) fn page_in(
+        &self,
+        node: PhysAddr,
+        code: usize,
+        addr: VirtAddr,
+        memory: &impl Memory,
+    ) -> Found {
+        let held = self.held(code);
+        let page = addr.page(held.page);
+        let at = self.pte_at(node, code, addr);
+        if held.form == Form::Partial {
+            let frame = self.block(node, memory).wrapping_add(self.index(addr) * held.page.bytes());
+            let pte = self.width().pte(frame, addr::Rights::NONE, false);
+            let pte = pte.with_flags(memory.read_u8(at));
+            return Found { page, at, pte, flags_only: true };
+        }
+        Found::new(page, at, self.width().read(at, memory))
+    }
+
+    /// Writes what [`Layout::page_in`] says; the frame of a partial subblock is there.
+    pub(super) fn set_page(
+        &self,
+        node: PhysAddr,
+        code: usize,
+        addr: VirtAddr,
+        pte: Pte,
+        memory: &mut impl Memory,
+    ) {
+        let at = self.pte_at(node, code, addr);
+        match self.held(code).form {
+            Form::Partial => memory.write_u8(at, pte.flags()),
+            Form::Full | Form::Single => self.width().write(at, pte, memory),
+        }
+    }
+
+    /// The mapped pages of the entry at `link` that lie in `range`, whole or in part.
+    pub(super) fn pages_in<'a, M: Memory>(
+        &'a self,
+        link: Link,
+        range: VirtRange,
+        memory: &'a M,
+    ) -> impl Iterator<Item = Found> + 'a {
+        let code = self.code(link.tag);
+        let held = self.held(code);
+        let covered = VirtRange::of_page(VirtAddr::new(link.tag).page(held.span));
+        let pages =
+            covered.intersection(range).into_iter().flat_map(move |part| part.pages(held.page));
+        pages
+            .map(move |page| self.page_in(link.node, code, page.start(), memory))
+            .filter(|found| found.pte.is_mapped())
+    }
+
+    /// The frame of the first page that a partial-subblock entry has room for.
+    #[inline]
+    pub(super) fn block(&self, node: PhysAddr, memory: &impl Memory) -> PhysAddr {
+        self.width().frame(self.width().read(node.wrapping_add(HEADER_BYTES), memory))
+    }
+
+    /// Sets that frame.
+    pub(super) fn set_block(&self, node: PhysAddr, frame: PhysAddr, memory: &mut impl Memory) {
+        let entry = self.width().pte(frame, addr::Rights::NONE, false);
+        self.width().write(node.wrapping_add(HEADER_BYTES), entry, memory);
+    }
+
+    /// The frame of the first page of its cluster if the page at `addr` in `frame` is placed in
+    /// memory as in its cluster, so that it may be part of a subblock.
+    pub(super) fn block_of(&self, addr: VirtAddr, frame: PhysAddr) -> Option<PhysAddr> {
+        let cluster: PageSize = self.span(0);
+        (frame.offset_in(cluster) == addr.align_down(PageSize::SIZE_4K).offset_in(cluster))
+            .then(|| frame.align_down(cluster))
+    }
+}

@@ -1,0 +1,269 @@
+use alloc::vec::Vec;
+
+use addr::{PageSize, PhysAddr, VirtAddr};
+
+use super::shape::{HashedShape, LARGER_MAX, Walker};
+use crate::Geometry;
+use crate::pte::Width;
+
+/// Where things lie in entries, and what tags look like: a checked [`HashedShape`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) table: PageSize,
+    pub(super) buckets: u64,
+    bucket_shift: u32,
+    entry_pages: u64,
+    /// By code, what entries hold; of those after the last a tag never speaks.
+    held: [Held; CODES_MAX],
+    codes: usize,
+    code_bits: u32,
+    id_bits: u32,
+    walker: Walker,
+}
+
+/// What the entries of one code hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    /// The size of each page.
+    pub(super) page: PageSize,
+    /// What the entry covers, as its tag says.
+    pub(super) span: PageSize,
+    pub(super) form: Form,
+    /// By which number of the page an entry is hashed: 0 for that of the cluster, else the
+    /// place of its size among the larger ones, from 1.
+    pub(super) probe: usize,
+}
+
+/// What follows the header of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// An entry for each page of a cluster.
+    Full,
+    /// One frame for all pages of a cluster, and a byte of flags for each.
+    Partial,
+    /// An entry for one page.
+    Single,
+}
+
+impl Form {
+    pub(super) const ALL: [Form; 3] = [Form::Full, Form::Partial, Form::Single];
+}
+
+/// Ways to hash an address: by its cluster, and by each larger page.
+pub(super) const PROBES_MAX: usize = 1 + LARGER_MAX;
+
+/// The code of entries for base pages, one after the other.
+pub(super) const FULL: usize = 0;
+
+const BASE: PageSize = PageSize::SIZE_4K;
+const VALID: u64 = 1;
+const CODE_SHIFT: u32 = 1;
+pub(super) const HEADER_BYTES: u64 = 16;
+/// A page's entry, with its pointer into the mapping tree where it has one.
+const PAGE_BYTES: u64 = 8;
+const ENTRY_PAGES_MAX: u64 = 256;
+/// Base pages, eight superpages up to the largest cluster, larger ones, partial subblocks.
+const CODES_MAX: usize = 16;
+const PAGE_SHIFT_MAX: u64 = 51;
+
+/// The bytes of a bucket: those of its entry, up to a power of two.
+pub(super) const fn bucket_bytes(entry_pages: u64) -> u64 {
+    HEADER_BYTES.saturating_add(entry_pages.saturating_mul(PAGE_BYTES)).next_power_of_two()
+}
+
+impl Layout {
+    pub(super) fn new(shape: &HashedShape) -> Result<Layout, Geometry> {
+        let HashedShape { table_bytes, entry_pages, .. } = *shape;
+        Geometry::power_of_two("pages in an entry", entry_pages, 1, ENTRY_PAGES_MAX)?;
+        let bucket_bytes = bucket_bytes(entry_pages);
+        let table = Geometry::size("bytes of the hash table", table_bytes, bucket_bytes, 1 << 40)?;
+        let all = held(shape)?;
+        let mut held = [all[FULL]; CODES_MAX];
+        held[..all.len()].copy_from_slice(&all);
+        let code_bits = u32::BITS - (all.len() as u32 - 1).leading_zeros();
+        // The smallest span leaves the fewest bits below the address in its tag.
+        let free_bits = all.iter().map(|held| held.span.shift()).min().unwrap_or(BASE.shift());
+        Ok(Layout {
+            table,
+            buckets: table_bytes / bucket_bytes,
+            bucket_shift: bucket_bytes.trailing_zeros(),
+            entry_pages,
+            held,
+            codes: all.len(),
+            code_bits,
+            id_bits: free_bits - CODE_SHIFT - code_bits,
+            walker: shape.walker,
+        })
+    }
+
+    fn codes(&self) -> &[Held] {
+        &self.held[..self.codes]
+    }
+
+    /// The page sizes with entries, ascending.
+    pub(super) fn sizes(&self) -> Vec<PageSize> {
+        let pages = self.codes().iter().filter(|held| held.form != Form::Partial);
+        pages.map(|held| held.page).collect()
+    }
+
+    /// How many spaces the tags can tell apart.
+    pub(super) const fn spaces_max(&self) -> u64 {
+        1 << self.id_bits
+    }
+
+    /// What entries of `code` hold.
+    #[inline]
+    pub(super) const fn held(&self, code: usize) -> Held {
+        self.held[code]
+    }
+
+    /// The code of entries for pages of `size`, which it holds; base pages have entries of
+    /// [`Layout::partial`] as well.
+    pub(super) fn code_of(&self, size: PageSize) -> usize {
+        self.codes().iter().position(|held| held.page == size).unwrap_or(FULL)
+    }
+
+    /// The code of partial-subblock entries, if there are such.
+    pub(super) fn partial(&self) -> Option<usize> {
+        self.codes().iter().position(|held| held.form == Form::Partial)
+    }
+
+    /// What one chain is for, of the entries hashed by `probe`.
+    pub(super) fn span(&self, probe: usize) -> PageSize {
+        let hashed = self.codes().iter().find(|held| held.probe == probe);
+        hashed.map_or(BASE, |held| held.span)
+    }
+
+    /// The bytes of an entry outside the array; hardware wants it inside one line of a cache.
+    pub(super) const fn bytes(&self, form: Form) -> u64 {
+        match (form, self.walker) {
+            (Form::Full, Walker::Software) => HEADER_BYTES + PAGE_BYTES * self.entry_pages,
+            (Form::Full, Walker::Hardware) => bucket_bytes(self.entry_pages),
+            (Form::Partial, _) => HEADER_BYTES + PAGE_BYTES + self.entry_pages.next_multiple_of(8),
+            (Form::Single, _) => HEADER_BYTES + PAGE_BYTES,
+        }
+    }
+
+    /// How wide the entries of pages are.
+    #[inline]
+    pub(super) const fn width(&self) -> Width {
+        match self.walker {
+            Walker::Software => Width::Narrow,
+            Walker::Hardware => Width::Wide,
+        }
+    }
+
+    /// The bytes that a walk reads at the start of an entry, and whether the page's entry is
+    /// among them.
+    #[inline]
+    pub(super) const fn header_read(&self) -> (u8, bool) {
+        match self.walker {
+            Walker::Software => (8, false),
+            Walker::Hardware if self.entry_pages == 1 => (32, true),
+            Walker::Hardware => (16, false),
+        }
+    }
+
+    /// The first entry of the chain for `addr` among the entries hashed by `probe`.
+    ///
+    /// Folding to twelve bits and less sends neighbors to different buckets, and so regions
+    /// that start at round addresses; multiplying by the golden ratio spreads both evenly.
+    #[inline]
+    pub(super) fn bucket(&self, base: PhysAddr, addr: VirtAddr, id: u64, probe: usize) -> PhysAddr {
+        let span = if probe == 0 { self.held[FULL].span } else { self.span(probe) };
+        let mut hash = addr.get() >> span.shift();
+        match self.walker {
+            Walker::Software => {
+                hash ^= hash >> 24;
+                hash ^= hash >> 12;
+                hash ^= id.wrapping_mul(0x9e37_79b9) >> 12;
+            }
+            Walker::Hardware => {
+                hash = (hash ^ id << 52).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                hash >>= 20;
+            }
+        }
+        self.nth_bucket(base, hash & (self.buckets - 1))
+    }
+
+    /// The first entry of chain number `n`.
+    #[inline]
+    pub(super) const fn nth_bucket(&self, base: PhysAddr, n: u64) -> PhysAddr {
+        base.wrapping_add(n << self.bucket_shift)
+    }
+
+    /// The tag of an entry of `code` that covers `addr`.
+    #[inline]
+    pub(super) const fn tag(&self, addr: VirtAddr, code: usize, id: u64) -> u64 {
+        let low = id << (CODE_SHIFT + self.code_bits) | (code as u64) << CODE_SHIFT | VALID;
+        addr.align_down(self.held[code].span).get() | low
+    }
+
+    #[inline]
+    pub(super) const fn code(&self, tag: u64) -> usize {
+        (tag >> CODE_SHIFT) as usize & ((1 << self.code_bits) - 1)
+    }
+
+    /// Whether `tag` is of an entry of the space numbered `id`.
+    #[inline]
+    pub(super) const fn is_of(&self, tag: u64, id: u64) -> bool {
+        let ids = (1 << self.id_bits) - 1;
+        is_valid(tag) && tag >> (CODE_SHIFT + self.code_bits) & ids == id
+    }
+
+    /// Whether an entry with this tag covers `addr`.
+    #[inline]
+    pub(super) const fn covers(&self, tag: u64, addr: VirtAddr, id: u64) -> bool {
+        tag == self.tag(addr, self.code(tag), id)
+    }
+
+    /// Which page of its cluster `addr` lies in.
+    #[inline]
+    pub(super) const fn index(&self, addr: VirtAddr) -> u64 {
+        addr.offset_in(self.held[FULL].span) >> BASE.shift()
+    }
+
+    /// Where in an entry of `code` at `node` the page entry for `addr` lies, or its flags where
+    /// pages share a frame.
+    #[inline]
+    pub(super) const fn pte_at(&self, node: PhysAddr, code: usize, addr: VirtAddr) -> PhysAddr {
+        let first = node.wrapping_add(HEADER_BYTES);
+        match self.held[code].form {
+            Form::Full => first.wrapping_add(self.index(addr) * self.width().bytes() as u64),
+            Form::Partial => first.wrapping_add(PAGE_BYTES + self.index(addr)),
+            Form::Single => first,
+        }
+    }
+}
+
+/// By code, what the entries of `shape` hold, with base pages first.
+fn held(shape: &HashedShape) -> Result<Vec<Held>, Geometry> {
+    let cluster_shift = BASE.shift() + shape.entry_pages.trailing_zeros();
+    let size = |shift: u32| PageSize::from_shift(shift as u8).unwrap_or(BASE);
+    let cluster = size(cluster_shift);
+    let mut held = Vec::from([Held { page: BASE, span: cluster, form: Form::Full, probe: 0 }]);
+    if shape.superpages {
+        held.extend((BASE.shift() + 1..=cluster_shift).map(size).map(|page| Held {
+            page,
+            span: page,
+            form: Form::Single,
+            probe: 0,
+        }));
+    }
+    let mut least = u64::from(cluster_shift) + 1;
+    for (n, page) in shape.larger_sizes.into_iter().flatten().enumerate() {
+        let shift = u64::from(page.shift());
+        Geometry::in_range("bits in a larger page's offset", shift, least, PAGE_SHIFT_MAX)?;
+        held.push(Held { page, span: page, form: Form::Single, probe: 1 + n });
+        least = shift + 1;
+    }
+    if shape.partial_subblocks {
+        held.push(Held { page: BASE, span: cluster, form: Form::Partial, probe: 0 });
+    }
+    Ok(held)
+}
+
+pub(super) const fn is_valid(tag: u64) -> bool {
+    tag & VALID != 0
+}

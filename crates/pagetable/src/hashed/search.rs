@@ -1,0 +1,119 @@
+//! Where in the table pages and entries are.
+
+use addr::{Memory, Page, PhysAddr, VirtAddr, VirtRange};
+
+use super::Hashed;
+use super::chain::{Link, NEXT, NONE, chain};
+use super::layout::FULL;
+use crate::pages::Found;
+use crate::{Flush, Space};
+
+impl Hashed {
+    /// The page that holds `addr`, and the entry that it is in.
+    pub(super) fn locate(
+        &self,
+        space: Space,
+        addr: VirtAddr,
+        memory: &impl Memory,
+    ) -> Option<(Link, Found)> {
+        let id = self.id(space);
+        self.probes(space).find_map(|probe| {
+            let links = chain(self.bucket(space, addr, probe), memory);
+            links.filter(|link| self.layout.covers(link.tag, addr, id)).find_map(|link| {
+                let code = self.layout.code(link.tag);
+                let found = self.layout.page_in(link.node, code, addr, memory);
+                found.pte.is_mapped().then_some((link, found))
+            })
+        })
+    }
+
+    /// The entry of `code` that covers `addr`, with pages or room for some.
+    pub(super) fn entry(
+        &self,
+        space: Space,
+        addr: VirtAddr,
+        code: usize,
+        memory: &impl Memory,
+    ) -> Option<PhysAddr> {
+        let tag = self.layout.tag(addr, code, self.id(space));
+        let bucket = self.bucket(space, addr, self.layout.held(code).probe);
+        chain(bucket, memory).find(|link| link.tag == tag).map(|link| link.node)
+    }
+
+    /// Which entry a page that is nowhere is to be in: the code, and where it is if it exists.
+    pub(super) fn room(
+        &self,
+        space: Space,
+        page: Page,
+        frame: PhysAddr,
+        memory: &impl Memory,
+    ) -> (usize, Option<PhysAddr>) {
+        let addr = page.start();
+        let code = self.layout.code_of(page.size());
+        let node = self.entry(space, addr, code, memory);
+        let block = self.layout.block_of(addr, frame);
+        if node.is_none()
+            && code == FULL
+            && let (Some(partial), Some(block)) = (self.layout.partial(), block)
+        {
+            let node = self.entry(space, addr, partial, memory);
+            if node.is_none_or(|node| self.layout.block(node, memory) == block) {
+                return (partial, node);
+            }
+        }
+        (code, node)
+    }
+
+    /// Takes the entry at `link` out of its chain.
+    pub(super) fn release(
+        &mut self,
+        space: Space,
+        link: Link,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) {
+        let held = self.layout.held(self.layout.code(link.tag));
+        if link.is_inline() {
+            memory.write_u64(link.node, NONE);
+        } else {
+            let next = memory.read_u64(link.node.wrapping_add(NEXT));
+            memory.write_u64(link.before.wrapping_add(NEXT), next);
+            self.store(space).pool(held.form).put(link.node, flush);
+        }
+        self.store(space).count_out(held.probe);
+    }
+
+    /// Gives the entries of the space numbered `id` that may cover a byte of `range`.
+    pub(super) fn links(
+        &self,
+        space: Space,
+        range: VirtRange,
+        memory: &impl Memory,
+        each: &mut impl FnMut(Link),
+    ) {
+        let id = self.id(space);
+        let chains = self.probes(space).map(|probe| {
+            let shift = self.layout.span(probe).shift();
+            (range.last().get() >> shift) - (range.start().get() >> shift)
+        });
+        if chains.fold(0, u64::saturating_add) < self.layout.buckets {
+            for probe in self.probes(space) {
+                let span = self.layout.span(probe);
+                for page in range.pages(span) {
+                    let links = chain(self.bucket(space, page.start(), probe), memory);
+                    let of_chain = |link: &Link| {
+                        self.layout.is_of(link.tag, id)
+                            && self.layout.held(self.layout.code(link.tag)).probe == probe
+                            && VirtAddr::new(link.tag).page(span) == page
+                    };
+                    links.filter(of_chain).for_each(&mut *each);
+                }
+            }
+            return;
+        }
+        for n in 0..self.layout.buckets {
+            let links = chain(self.layout.nth_bucket(space.root(), n), memory);
+            links.filter(|link| self.layout.is_of(link.tag, id)).for_each(&mut *each);
+        }
+    }
+}

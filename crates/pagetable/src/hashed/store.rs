@@ -1,0 +1,57 @@
+use addr::PhysAddr;
+
+use super::layout::{Form, Layout, PROBES_MAX};
+use crate::pool::Pool;
+use crate::{Flush, Footprint};
+
+/// An array of buckets with the nodes of its chains.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) base: PhysAddr,
+    /// By form.
+    pools: [Pool; Form::ALL.len()],
+    /// Entries in use, by the way they are hashed.
+    entries: [u64; PROBES_MAX],
+}
+
+impl Store {
+    /// A store without entries, whose array is at `base`.
+    pub(super) fn new(base: PhysAddr, layout: &Layout) -> Store {
+        let pools = Form::ALL.map(|form| Pool::new(layout.bytes(form)));
+        Store { base, pools, entries: [0; PROBES_MAX] }
+    }
+
+    /// Where entries of that form come from beyond the array.
+    pub(super) fn pool(&mut self, form: Form) -> &mut Pool {
+        &mut self.pools[form as usize]
+    }
+
+    pub(super) fn count_in(&mut self, probe: usize) {
+        self.entries[probe] += 1;
+    }
+
+    pub(super) fn count_out(&mut self, probe: usize) {
+        self.entries[probe] -= 1;
+    }
+
+    /// The ways to hash that have entries; the first where there are none at all.
+    #[inline]
+    pub(super) fn probes(&self) -> [bool; PROBES_MAX] {
+        let mut used = self.entries.map(|entries| entries > 0);
+        used[0] |= used == [false; PROBES_MAX];
+        used
+    }
+
+    /// What the nodes of the chains take.
+    pub(super) fn footprint(&self) -> Footprint {
+        self.pools.iter().fold(Footprint::default(), |mut sum, pool| {
+            sum += pool.footprint();
+            sum
+        })
+    }
+
+    /// Gives up all nodes.
+    pub(super) fn put_all(self, flush: &mut Flush) {
+        self.pools.into_iter().for_each(|pool| pool.put_all(flush));
+    }
+}
