@@ -16,6 +16,7 @@ from pagewalk._native import version as _version
 from pagewalk.machine import Builtin, Machine, Progress, machines
 from pagewalk.results import Results
 from pagewalk.trace import Trace
+from pagewalk.workbench import Work, Workbench
 
 __version__ = _version()
 
@@ -26,7 +27,9 @@ __all__ = [
     "Progress",
     "Results",
     "Trace",
+    "Work",
     "WorkError",
+    "Workbench",
     "__version__",
     "machines",
 ]

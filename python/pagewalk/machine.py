@@ -62,6 +62,11 @@ class Machine:
         return f"Machine({self.name!r})"
 
     @property
+    def native(self) -> _native.Machine:
+        """The same for the native half."""
+        return self._native
+
+    @property
     def name(self) -> str:
         """Its name."""
         return self._native.name

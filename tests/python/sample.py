@@ -177,6 +177,7 @@ def document(name: str = "sample-server", seed: int = 1, walks: bool = True) -> 
             "frames_total_bytes": 1 << 40,
             "mapped_bytes": cold * PAGE,
             "table_bytes": 44 * PAGE,
+            "table_used_bytes": 44 * PAGE,
             "pages_by_size": {"4K": cold},
         },
         "regions": [

@@ -29,11 +29,13 @@ mod table;
 mod timeline;
 mod translate;
 pub mod units;
+mod workbench;
 
 pub use builtin::{BUILTIN, Builtin};
 pub use describe::Description;
 pub use results::Results;
 pub use run::{Progress, RunOptions};
+pub use workbench::{Work, Workbench};
 
 /// A machine that can run traces: a description that has been read and checked.
 #[derive(Clone, Debug)]

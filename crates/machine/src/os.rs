@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Fault, Flush, Reference, Space, Translation};
+use pagetable::{Fault, Flush, Footprint, Reference, Space, SparseMemory, Translation};
 use physmem::Buddy;
 use trace::{Event, Region, RegionId, Regions};
 
@@ -86,7 +86,9 @@ pub(crate) struct Os {
 impl Os {
     /// An operating system with one empty space; an error comes with the key that is wrong.
     pub(crate) fn new(description: &Description) -> Result<Os, (String, String)> {
-        let table = table::new(description.page_table.as_ref(), description.memory.size.0)?;
+        let memory_bytes = description.memory.size.0;
+        let memory = SparseMemory::new(memory_bytes);
+        let table = table::new(description.page_table.as_ref(), memory_bytes, memory)?;
         let page_size = description.os.page_size.0;
         if let Some(sizes) = table.page_sizes()
             && !sizes.contains(&page_size)
@@ -264,13 +266,14 @@ impl Os {
         self.spaces.len()
     }
 
-    /// Bytes of all frames, of frames in use, of frames that hold tables.
-    pub(crate) fn frame_bytes(&self) -> (u64, u64, u64) {
-        if self.uses_frames {
-            (self.frames.bytes(), self.frames.used_bytes(), self.table.frame_bytes())
-        } else {
-            (0, 0, 0)
-        }
+    /// Bytes of all frames, and of frames in use.
+    pub(crate) fn frame_bytes(&self) -> (u64, u64) {
+        if self.uses_frames { (self.frames.bytes(), self.frames.used_bytes()) } else { (0, 0) }
+    }
+
+    /// What the page tables take.
+    pub(crate) fn footprint(&self) -> Footprint {
+        self.table.footprint()
     }
 
     /// Mapped pages by size.

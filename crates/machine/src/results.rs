@@ -270,6 +270,8 @@ pub struct MemoryCounts {
     pub mapped_bytes: u64,
     /// Frames that hold page tables, in bytes.
     pub table_bytes: u64,
+    /// Of these, bytes of nodes, buckets and arrays in use.
+    pub table_used_bytes: u64,
     /// Mapped pages by size.
     pub pages_by_size: BTreeMap<String, u64>,
 }

@@ -173,7 +173,8 @@ fn caches(description: &Description, hardware: &Hardware) -> Vec<CacheCounts> {
 }
 
 fn memory(os: &Os) -> MemoryCounts {
-    let (frames_total_bytes, frames_used_bytes, table_bytes) = os.frame_bytes();
+    let (frames_total_bytes, frames_used_bytes) = os.frame_bytes();
+    let tables = os.footprint();
     let mapped_bytes = if frames_total_bytes == 0 {
         0
     } else {
@@ -183,7 +184,8 @@ fn memory(os: &Os) -> MemoryCounts {
         frames_total_bytes,
         frames_used_bytes,
         mapped_bytes,
-        table_bytes,
+        table_bytes: tables.frame_bytes,
+        table_used_bytes: tables.table_bytes,
         pages_by_size: os
             .mapped()
             .iter()

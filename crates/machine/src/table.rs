@@ -6,8 +6,9 @@
 
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
-    CacheShape, Cached, ElasticCuckoo, Error, Fault, Flush, Geometry, Guarded, Hashed, HashedShape,
-    Mapping, Mpt, PageTable, Reference, Space, SparseMemory, Split, Translation, Usage, X86_64,
+    CacheShape, Cached, ElasticCuckoo, Error, Fault, Flush, Footprint, Geometry, Guarded, Hashed,
+    HashedShape, Mapping, Memory, Mpt, PageTable, Reference, Space, Split, Translation, Usage,
+    X86_64,
 };
 use physmem::Buddy;
 use rustc_hash::FxHashSet;
@@ -20,6 +21,8 @@ pub(crate) trait Table {
     fn page_sizes(&self) -> Option<&[PageSize]>;
     /// A new, empty space.
     fn create(&mut self, frames: &mut Buddy) -> Result<Space, Error>;
+    /// Ends a space.
+    fn destroy(&mut self, space: Space) -> Result<Flush, Error>;
     /// Maps one page.
     fn map(&mut self, space: Space, page: Translation, frames: &mut Buddy) -> Result<(), Error>;
     /// Removes the pages in `range`; `each` gets them.
@@ -41,8 +44,8 @@ pub(crate) trait Table {
     ) -> Result<Translation, Fault>;
     /// The page that holds `addr`, read without a walk.
     fn query(&self, space: Space, addr: VirtAddr) -> Option<Translation>;
-    /// Frames taken for the table, in bytes.
-    fn frame_bytes(&self) -> u64;
+    /// What the table takes, all spaces together.
+    fn footprint(&self) -> Footprint;
 }
 
 /// The names of the organisations, each with the only key besides `software_tlb` that it takes.
@@ -61,10 +64,12 @@ const FORMATS: [(&str, Option<&str>); 9] = [
 /// A key of the machine file, and what is wrong with it.
 type Refusal = (String, String);
 
-/// The table that `description` names; without one, a set of pages.
+/// The table that `description` names, in `memory` of `memory_bytes` bytes that is its own;
+/// without one, a set of pages.
 pub(crate) fn new(
     description: Option<&describe::PageTable>,
     memory_bytes: u64,
+    memory: impl Memory + 'static,
 ) -> Result<Box<dyn Table>, Refusal> {
     let Some(description) = description else { return Ok(Box::new(Flat::default())) };
     let Some((_, own)) = FORMATS.iter().find(|(name, _)| *name == description.format) else {
@@ -84,7 +89,7 @@ pub(crate) fn new(
     }
     let table_bytes = description.table.map_or(128 << 10, |bytes| bytes.0);
     let hashed = |shape: HashedShape| Hashed::new(shape).map_err(refused("table"));
-    let build = Build { description, memory_bytes };
+    let build = Build { description, memory };
     match description.format.as_str() {
         "flattened" => build.host(Split::flattened().map_err(refused("format"))?.with_usage()),
         "mpt" => build.host(Mpt::with_usage()),
@@ -115,15 +120,15 @@ fn refused(key: &'static str) -> impl Fn(Geometry) -> Refusal {
 }
 
 /// What a table needs besides its organisation.
-struct Build<'a> {
+struct Build<'a, M> {
     description: &'a describe::PageTable,
-    memory_bytes: u64,
+    memory: M,
 }
 
-impl Build<'_> {
-    /// `table` in a memory of its own, behind the software TLB if there is one.
-    fn host(&self, table: impl PageTable + 'static) -> Result<Box<dyn Table>, Refusal> {
-        let memory = SparseMemory::new(self.memory_bytes);
+impl<M: Memory + 'static> Build<'_, M> {
+    /// `table` in its memory, behind the software TLB if there is one.
+    fn host(self, table: impl PageTable + 'static) -> Result<Box<dyn Table>, Refusal> {
+        let memory = self.memory;
         match self.description.software_tlb {
             None => Ok(Box::new(Hosted { table, memory })),
             Some(Bytes(table_bytes)) => {
@@ -135,19 +140,23 @@ impl Build<'_> {
     }
 }
 
-/// A table of `pagetable` in a simulated memory.
-struct Hosted<T> {
+/// A table of `pagetable` in a memory.
+struct Hosted<T, M> {
     table: T,
-    memory: SparseMemory,
+    memory: M,
 }
 
-impl<T: PageTable> Table for Hosted<T> {
+impl<T: PageTable, M: Memory> Table for Hosted<T, M> {
     fn page_sizes(&self) -> Option<&[PageSize]> {
         Some(self.table.page_sizes())
     }
 
     fn create(&mut self, frames: &mut Buddy) -> Result<Space, Error> {
         self.table.create(&mut self.memory, frames)
+    }
+
+    fn destroy(&mut self, space: Space) -> Result<Flush, Error> {
+        self.table.destroy(space, &mut self.memory)
     }
 
     fn map(&mut self, space: Space, page: Translation, frames: &mut Buddy) -> Result<(), Error> {
@@ -183,8 +192,8 @@ impl<T: PageTable> Table for Hosted<T> {
         self.table.query(space, addr, &self.memory).map(|mapping| mapping.translation)
     }
 
-    fn frame_bytes(&self) -> u64 {
-        self.table.footprint().frame_bytes
+    fn footprint(&self) -> Footprint {
+        self.table.footprint()
     }
 }
 
@@ -217,6 +226,11 @@ impl Table for Flat {
     fn create(&mut self, _frames: &mut Buddy) -> Result<Space, Error> {
         self.spaces += 1;
         Ok(Space::new(self.spaces - 1, PhysAddr::new(0)))
+    }
+
+    fn destroy(&mut self, space: Space) -> Result<Flush, Error> {
+        self.pages.retain(|(id, _)| *id != space.id());
+        Ok(Flush::nothing(space))
     }
 
     fn map(&mut self, space: Space, page: Translation, _frames: &mut Buddy) -> Result<(), Error> {
@@ -280,7 +294,7 @@ impl Table for Flat {
         self.find(space, addr).map(Flat::translation)
     }
 
-    fn frame_bytes(&self) -> u64 {
-        0
+    fn footprint(&self) -> Footprint {
+        Footprint::default()
     }
 }

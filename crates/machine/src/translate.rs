@@ -181,7 +181,8 @@ fn geometry_key(name: &str, tlb: &describe::Tlb, error: &GeometryError) -> Strin
     format!("tlb.{name}.{key}")
 }
 
-fn hierarchy(description: &Description) -> Result<Option<Hierarchy>, (String, String)> {
+/// The data caches that `description` has, if any.
+pub(crate) fn hierarchy(description: &Description) -> Result<Option<Hierarchy>, (String, String)> {
     let mut params = HierarchyParams {
         walker_enters: description.walker.enters.as_deref().map(walker_enters).transpose()?,
         ..HierarchyParams::default()

@@ -17,6 +17,7 @@ mod machines;
 mod open;
 mod progress;
 mod stored;
+mod workbench;
 
 use pyo3::prelude::*;
 
@@ -37,6 +38,8 @@ mod _native {
     use crate::open::Reading;
     #[pymodule_export]
     use crate::stored::{export_trace, store, trace_header, trace_info};
+    #[pymodule_export]
+    use crate::workbench::Workbench;
 
     use pyo3::prelude::*;
 

@@ -82,6 +82,11 @@ impl Machine {
 }
 
 impl Machine {
+    /// The machine itself.
+    pub(crate) fn machine(&self) -> &machine::Machine {
+        &self.machine
+    }
+
     fn run_source(
         &self,
         source: &mut dyn Source,

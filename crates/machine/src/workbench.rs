@@ -1,0 +1,314 @@
+//! A machine's page table by itself, with what each operation on it does to memory.
+//!
+//! ```text
+//!   map, protect, ... --> page table --> Metered --> SparseMemory
+//!                                           |
+//!                                           +--> data caches --> references, misses, cycles
+//! ```
+//!
+//! What E99 §4.2 measures in a kernel (tasks made and ended, regions protected) is here counted
+//! work: the references that the operation makes to its tables, the bytes it initialises, the
+//! frames it takes, and the cycles that the references take in the machine's caches if nothing
+//! overlaps. Instructions between them are not counted. Without the meter, the same operations
+//! run at the speed of the host, and what they take is time.
+
+use std::{cell::RefCell, collections::BTreeSet, rc::Rc, time::Instant};
+
+use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use mmu::{Hierarchy, Requester};
+use pagetable::{Footprint, Memory, Reference, Space, SparseMemory, Translation};
+use physmem::Buddy;
+use serde::Serialize;
+
+use crate::{
+    Machine, summary,
+    table::{self, Table},
+    translate,
+};
+
+/// What operations have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Work {
+    /// References to the tables that read.
+    pub reads: u64,
+    /// References that write, initialisation not among them.
+    pub writes: u64,
+    /// Bytes of tables initialised, eight by eight.
+    pub initialised_bytes: u64,
+    /// References of both kinds and of initialisation that no cache served.
+    pub misses: u64,
+    /// Cycles of all of them; 0 if the machine leaves a latency out.
+    pub cycles: u64,
+    /// Bytes of frames taken for tables, net of those given back.
+    pub table_bytes: i64,
+    /// Time on this host; the meter's is in it, if there is one.
+    pub nanoseconds: u64,
+}
+
+/// A page table on the bench.
+pub struct Workbench {
+    table: Box<dyn Table>,
+    frames: Buddy,
+    meter: Option<Rc<RefCell<Meter>>>,
+    page_size: PageSize,
+    spaces: Vec<Option<Tenant>>,
+}
+
+/// A space, and the frames of its pages.
+struct Tenant {
+    space: Space,
+    frames: BTreeSet<PhysAddr>,
+}
+
+impl Workbench {
+    /// The page table of `machine`, empty; `metered` decides between counts and speed.
+    pub fn new(machine: &Machine, metered: bool) -> Result<Workbench, String> {
+        let description = machine.description();
+        let text = |(key, what): (String, String)| format!("{key}: {what}");
+        if description.page_table.is_none() {
+            return Err(format!("the machine {} has no page table", machine.name()));
+        }
+        let (bytes, page_size) = (description.memory.size.0, description.os.page_size.0);
+        let memory = SparseMemory::new(bytes);
+        let (table, meter) = if metered {
+            let latencies = summary::latencies(description);
+            let meter = Rc::new(RefCell::new(Meter {
+                work: Work::default(),
+                counts: true,
+                caches: translate::hierarchy(description).map_err(text)?,
+                served_cycles: latencies.served_cycles,
+            }));
+            let memory = Metered { memory, meter: Rc::clone(&meter) };
+            let table = table::new(description.page_table.as_ref(), bytes, memory);
+            (table.map_err(text)?, Some(meter))
+        } else {
+            (table::new(description.page_table.as_ref(), bytes, memory).map_err(text)?, None)
+        };
+        let base = page_size.min(PageSize::SIZE_4K);
+        let frames = Buddy::new(PhysAddr::new(0), bytes, base).map_err(|e| e.to_string())?;
+        Ok(Workbench { table, frames, meter, page_size, spaces: Vec::new() })
+    }
+
+    /// A new, empty space and its number.
+    pub fn create(&mut self) -> Result<(usize, Work), String> {
+        self.working(|bench| {
+            let space = bench.table.create(&mut bench.frames).map_err(|e| e.to_string())?;
+            bench.spaces.push(Some(Tenant { space, frames: BTreeSet::new() }));
+            Ok(bench.spaces.len() - 1)
+        })
+    }
+
+    /// Ends a space and frees the frames of its pages.
+    pub fn destroy(&mut self, space: usize) -> Result<Work, String> {
+        let number = self.tenant(space)?.space;
+        let ((), work) = self.working(|bench| {
+            let flush = bench.table.destroy(number).map_err(|e| e.to_string())?;
+            flush.done(&mut bench.frames);
+            Ok(())
+        })?;
+        for frame in self.spaces[space].take().into_iter().flat_map(|tenant| tenant.frames) {
+            self.frames.free(frame, self.page_size);
+        }
+        Ok(work)
+    }
+
+    /// Maps a page at each address, one by one, to frames of their own.
+    pub fn map(&mut self, space: usize, addresses: &[u64]) -> Result<Work, String> {
+        let number = self.tenant(space)?.space;
+        let size = self.page_size;
+        let frames: Result<Vec<PhysAddr>, _> =
+            addresses.iter().map(|_| self.frames.allocate(size)).collect();
+        let frames = frames.map_err(|e| e.to_string())?;
+        let ((), work) = self.working(|bench| {
+            for (&addr, &frame) in addresses.iter().zip(&frames) {
+                let page = VirtAddr::new(addr).page(size);
+                let page = Translation { page, frame, rights: Rights::ALL, global: false };
+                let mapped = bench.table.map(number, page, &mut bench.frames);
+                mapped.map_err(|e| format!("{addr:#x}: {e}"))?;
+            }
+            Ok(())
+        })?;
+        self.tenant(space)?.frames.extend(frames);
+        Ok(work)
+    }
+
+    /// Removes the pages in each range of an address and bytes, and frees their frames.
+    pub fn unmap(&mut self, space: usize, ranges: &[(u64, u64)]) -> Result<Work, String> {
+        let number = self.tenant(space)?.space;
+        let mut gone = Vec::new();
+        let ((), work) = self.working(|bench| {
+            for &(addr, bytes) in ranges {
+                let each = &mut |mapping: pagetable::Mapping| gone.push(mapping.translation.frame);
+                let flush = bench.table.unmap(number, range(addr, bytes)?, each);
+                flush.map_err(|e| format!("{addr:#x}: {e}"))?.done(&mut bench.frames);
+            }
+            Ok(())
+        })?;
+        for frame in gone {
+            self.tenant(space)?.frames.remove(&frame);
+            self.frames.free(frame, self.page_size);
+        }
+        Ok(work)
+    }
+
+    /// Gives the pages in each range of an address and bytes these rights, each range by an
+    /// operation of its own.
+    pub fn protect(
+        &mut self,
+        space: usize,
+        ranges: &[(u64, u64)],
+        rights: Rights,
+    ) -> Result<Work, String> {
+        let number = self.tenant(space)?.space;
+        let ((), work) = self.working(|bench| {
+            for &(addr, bytes) in ranges {
+                let flush = bench.table.protect(number, range(addr, bytes)?, rights);
+                flush.map_err(|e| format!("{addr:#x}: {e}"))?.done(&mut bench.frames);
+            }
+            Ok(())
+        })?;
+        Ok(work)
+    }
+
+    /// Walks for a load of each address, as a refill does.
+    pub fn walk(&mut self, space: usize, addresses: &[u64]) -> Result<Work, String> {
+        let number = self.tenant(space)?.space;
+        let mut references = Vec::new();
+        let ((), work) = self.working(|bench| {
+            for &addr in addresses {
+                references.clear();
+                bench.count_memory(false);
+                let found =
+                    bench.table.walk(number, VirtAddr::new(addr), Kind::Load, &mut references);
+                bench.count_memory(true);
+                found.map_err(|fault| format!("{addr:#x}: {fault:?}"))?;
+                if let Some(meter) = &bench.meter {
+                    for reference in &references {
+                        meter.borrow_mut().walked(reference);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok(work)
+    }
+
+    /// What all spaces take.
+    pub fn footprint(&self) -> Footprint {
+        self.table.footprint()
+    }
+
+    fn tenant(&mut self, number: usize) -> Result<&mut Tenant, String> {
+        let known = self.spaces.get_mut(number).and_then(Option::as_mut);
+        known.ok_or_else(|| format!("there is no space {number}"))
+    }
+
+    /// Whether accesses to memory count. A walk's do not: its references do, which may be wider.
+    fn count_memory(&self, counts: bool) {
+        if let Some(meter) = &self.meter {
+            meter.borrow_mut().counts = counts;
+        }
+    }
+
+    /// Does `work` and says what it took.
+    fn working<T>(
+        &mut self,
+        work: impl FnOnce(&mut Workbench) -> Result<T, String>,
+    ) -> Result<(T, Work), String> {
+        if let Some(meter) = &self.meter {
+            let mut meter = meter.borrow_mut();
+            (meter.work, meter.counts) = (Work::default(), true);
+        }
+        let before = self.footprint().frame_bytes;
+        let start = Instant::now();
+        let made = work(self)?;
+        let nanoseconds = start.elapsed().as_nanos() as u64;
+        let table_bytes = self.footprint().frame_bytes as i64 - before as i64;
+        let counted = self.meter.as_ref().map_or(Work::default(), |meter| meter.borrow().work);
+        Ok((made, Work { table_bytes, nanoseconds, ..counted }))
+    }
+}
+
+fn range(addr: u64, bytes: u64) -> Result<VirtRange, String> {
+    VirtRange::new(VirtAddr::new(addr), bytes).map_err(|e| format!("{addr:#x}: {e}"))
+}
+
+/// Who counts.
+struct Meter {
+    work: Work,
+    counts: bool,
+    caches: Option<Hierarchy>,
+    served_cycles: [u64; mmu::Served::COUNT],
+}
+
+impl Meter {
+    fn reference(&mut self, addr: PhysAddr, bytes: u32, write: bool) {
+        let kind = if write { Kind::Store } else { Kind::Load };
+        let served = match &mut self.caches {
+            Some(caches) => caches.access(addr, bytes, write, Requester::Program(kind)),
+            None => mmu::Served::Memory,
+        };
+        self.work.misses += u64::from(served == mmu::Served::Memory);
+        self.work.cycles += self.served_cycles[served as usize];
+    }
+
+    fn access(&mut self, addr: PhysAddr, bytes: u32, write: bool) {
+        if self.counts {
+            self.work.reads += u64::from(!write);
+            self.work.writes += u64::from(write);
+            self.reference(addr, bytes, write);
+        }
+    }
+
+    fn walked(&mut self, reference: &Reference) {
+        self.access(reference.addr, u32::from(reference.bytes), reference.write);
+    }
+}
+
+/// Memory that tells a meter of every reference.
+struct Metered {
+    memory: SparseMemory,
+    meter: Rc<RefCell<Meter>>,
+}
+
+impl Memory for Metered {
+    fn read_u64(&self, addr: PhysAddr) -> u64 {
+        self.meter.borrow_mut().access(addr, 8, false);
+        self.memory.read_u64(addr)
+    }
+
+    fn read_u32(&self, addr: PhysAddr) -> u32 {
+        self.meter.borrow_mut().access(addr, 4, false);
+        self.memory.read_u32(addr)
+    }
+
+    fn read_u8(&self, addr: PhysAddr) -> u8 {
+        self.meter.borrow_mut().access(addr, 1, false);
+        self.memory.read_u8(addr)
+    }
+
+    fn write_u64(&mut self, addr: PhysAddr, value: u64) {
+        self.meter.borrow_mut().access(addr, 8, true);
+        self.memory.write_u64(addr, value);
+    }
+
+    fn write_u32(&mut self, addr: PhysAddr, value: u32) {
+        self.meter.borrow_mut().access(addr, 4, true);
+        self.memory.write_u32(addr, value);
+    }
+
+    fn write_u8(&mut self, addr: PhysAddr, value: u8) {
+        self.meter.borrow_mut().access(addr, 1, true);
+        self.memory.write_u8(addr, value);
+    }
+
+    fn zero(&mut self, start: PhysAddr, bytes: u64) {
+        let mut meter = self.meter.borrow_mut();
+        meter.work.initialised_bytes += bytes;
+        for offset in (0..bytes).step_by(8) {
+            meter.reference(start.wrapping_add(offset), 8, true);
+        }
+        drop(meter);
+        self.memory.zero(start, bytes);
+    }
+}

@@ -1,0 +1,61 @@
+//! A page table by itself: operations in, what they did to memory out.
+
+use addr::Rights;
+use machine::Work;
+use pyo3::prelude::*;
+
+use crate::{
+    error::{failed, refused},
+    machines::Machine,
+};
+
+/// A machine's page table on the bench; see `machine::Workbench`.
+#[pyclass(unsendable, module = "pagewalk._native")]
+pub(crate) struct Workbench {
+    bench: machine::Workbench,
+}
+
+#[pymethods]
+impl Workbench {
+    #[new]
+    fn new(machine: &Machine, metered: bool) -> PyResult<Workbench> {
+        let bench = machine::Workbench::new(machine.machine(), metered).map_err(refused)?;
+        Ok(Workbench { bench })
+    }
+
+    fn create(&mut self) -> PyResult<(usize, String)> {
+        let (space, work) = self.bench.create().map_err(failed)?;
+        Ok((space, json(work)?))
+    }
+
+    fn destroy(&mut self, space: usize) -> PyResult<String> {
+        json(self.bench.destroy(space).map_err(failed)?)
+    }
+
+    fn map(&mut self, space: usize, addresses: Vec<u64>) -> PyResult<String> {
+        json(self.bench.map(space, &addresses).map_err(failed)?)
+    }
+
+    fn unmap(&mut self, space: usize, ranges: Vec<(u64, u64)>) -> PyResult<String> {
+        json(self.bench.unmap(space, &ranges).map_err(failed)?)
+    }
+
+    fn protect(&mut self, space: usize, ranges: Vec<(u64, u64)>, rights: u8) -> PyResult<String> {
+        let rights = Rights::from_bits(rights);
+        json(self.bench.protect(space, &ranges, rights).map_err(failed)?)
+    }
+
+    fn walk(&mut self, space: usize, addresses: Vec<u64>) -> PyResult<String> {
+        json(self.bench.walk(space, &addresses).map_err(failed)?)
+    }
+
+    /// Bytes of tables in use, and of frames taken for them.
+    fn footprint(&self) -> (u64, u64) {
+        let footprint = self.bench.footprint();
+        (footprint.table_bytes, footprint.frame_bytes)
+    }
+}
+
+fn json(work: Work) -> PyResult<String> {
+    serde_json::to_string(&work).map_err(failed)
+}

@@ -1,0 +1,126 @@
+"""`Workbench`: a machine's page table by itself, and what each operation on it costs."""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pagewalk import _native
+from pagewalk.machine import Machine
+
+READ, WRITE, EXECUTE, USER = 1, 2, 4, 8
+"""Rights, as bits."""
+
+
+class Work(NamedTuple):
+    """What an operation did.
+
+    Attributes:
+        reads: References to the tables that read.
+        writes: References that write, initialisation not among them.
+        initialised_bytes: Bytes of tables that were initialised.
+        misses: References, initialisation among them, that no data cache served.
+        cycles: What all of them take in the machine's caches and memory if nothing overlaps;
+            instructions between them are not counted.
+        table_bytes: Bytes of frames taken for tables, less those given back.
+        nanoseconds: Time on this host, which means something without the meter.
+    """
+
+    reads: int
+    writes: int
+    initialised_bytes: int
+    misses: int
+    cycles: int
+    table_bytes: int
+    nanoseconds: int
+
+
+class Footprint(NamedTuple):
+    """What a page table takes, in bytes."""
+
+    table_bytes: int
+    """Of nodes, buckets and arrays in use."""
+    frame_bytes: int
+    """Of frames taken for them."""
+
+
+class Workbench:
+    """The page table of a machine, empty, in a memory of its own.
+
+    >>> bench = Workbench("r4700", {"page_table.format": "guarded"})
+    >>> space, _ = bench.create()
+    >>> bench.map(space, [0x1000, 0x2000]).writes > 0
+    True
+
+    Args:
+        machine: A machine, or what `Machine` takes.
+        set: What to change in it.
+        metered: Count each reference; without, operations run at the host's speed and all
+            counts but `table_bytes` and `nanoseconds` are zero.
+
+    Raises:
+        Error: There is no such machine, or it has no page table.
+    """
+
+    def __init__(
+        self,
+        machine: Machine | str,
+        set: dict[str, object] | Sequence[str] = (),  # noqa: A002
+        *,
+        metered: bool = True,
+    ) -> None:
+        machine = machine if isinstance(machine, Machine) else Machine(machine, set)
+        self._native = _native.Workbench(machine.native, metered)
+
+    def create(self) -> tuple[int, Work]:
+        """A new, empty space: its number, and what making it took."""
+        space, work = self._native.create()
+        return space, _work(work)
+
+    def destroy(self, space: int) -> Work:
+        """Ends a space with all its pages.
+
+        Raises:
+            WorkError: There is no such space.
+        """
+        return _work(self._native.destroy(space))
+
+    def map(self, space: int, addresses: Sequence[int]) -> Work:
+        """Maps a page at each address, one by one.
+
+        Raises:
+            WorkError: A page is there already, or the table cannot hold the address.
+        """
+        return _work(self._native.map(space, addresses))
+
+    def unmap(self, space: int, ranges: Sequence[tuple[int, int]]) -> Work:
+        """Removes the pages in each range of an address and a number of bytes.
+
+        Raises:
+            WorkError: A range ends inside a page, or wraps.
+        """
+        return _work(self._native.unmap(space, ranges))
+
+    def protect(self, space: int, ranges: Sequence[tuple[int, int]], rights: int) -> Work:
+        """Gives the pages in each range these rights, each range by one operation.
+
+        Raises:
+            WorkError: A range ends inside a page, or wraps.
+        """
+        return _work(self._native.protect(space, ranges, rights))
+
+    def walk(self, space: int, addresses: Sequence[int]) -> Work:
+        """Looks each address up as a refill for a load does.
+
+        Raises:
+            WorkError: A page is not there.
+        """
+        return _work(self._native.walk(space, addresses))
+
+    @property
+    def footprint(self) -> Footprint:
+        """What all spaces take."""
+        return Footprint(*self._native.footprint())
+
+
+def _work(text: str) -> Work:
+    return Work(**json.loads(text))
