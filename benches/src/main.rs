@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Each stored trace is decoded alone, then run through a two-level TLB and through the whole
-//! `opteron-2008` machine, decoding included. Uniform random accesses over 8 MiB and 4 GiB are
+//! `opteron-2008` machine, decoding included, and its LRU curve is counted for five page sizes. Uniform random accesses over 8 MiB and 4 GiB are
 //! made beforehand and replayed from memory, so that only the machine is timed. A line shows
 //! the median of the rounds, the spread, and a hash of the counts: two builds that count alike
 //! print the same hash. User CPU is that of all threads of the process.
@@ -14,7 +14,11 @@ mod replay;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use machine::{Machine, RunOptions};
+use addr::PageSize;
+use machine::{
+    Machine, RunOptions,
+    curve::{CurveOptions, Lookups, curve},
+};
 use replay::Replay;
 use sha2::{Digest, Sha256};
 use trace::{Batch, Reader, Source, generate};
@@ -58,6 +62,10 @@ fn bench() -> Result<(), Failure> {
         for (what, machine) in [("two-level TLB", &two_level), ("opteron-2008", &opteron)] {
             let line = format!("{name}: {what}");
             measure(&line, rounds, &mut || run(machine, &mut Reader::open(path)?))?;
+        }
+        for lookups in [Lookups::Data, Lookups::All] {
+            let line = format!("{name}: curve of {}", lookups.name());
+            measure(&line, rounds, &mut || curves(lookups, &mut Reader::open(path)?))?;
         }
     }
     for span in ["8M", "4G"] {
@@ -120,11 +128,27 @@ fn run(machine: &Machine, source: &mut dyn Source) -> Result<Round, Failure> {
     let options = RunOptions { check: false, progress: &mut |_| true };
     let results = machine.run(source, options)?;
     let counts = (&results.tlbs, &results.walks, &results.caches, &results.accesses);
-    let digest = Sha256::digest(serde_json::to_vec(&counts)?);
-    let hash = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hash(&serde_json::to_vec(&counts)?);
     // Only what ran is counted: a machine that leaves fetches out still decodes them.
     let accesses = results.accesses;
     Ok((accesses.fetch + accesses.load + accesses.store, hash))
+}
+
+/// Counts the curves of all of `source` for 4K to 1G and hashes them.
+fn curves(lookups: Lookups, source: &mut dyn Source) -> Result<Round, Failure> {
+    let page_sizes = [12, 14, 16, 21, 30].into_iter().filter_map(PageSize::from_shift).collect();
+    let options = CurveOptions { lookups: vec![lookups], page_sizes, entries_max: 1 << 16 };
+    let mut accesses = 0;
+    let curves = curve(source, &options, &mut |progress| {
+        accesses = progress.accesses;
+        true
+    })?;
+    let hits: Vec<u64> = curves.into_iter().flat_map(|curve| curve.hits).collect();
+    Ok((accesses, hash(&serde_json::to_vec(&hits)?)))
+}
+
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// User CPU of the process so far, all threads, in seconds.

@@ -47,6 +47,22 @@ def trace_header(trace: str, reading: Reading) -> tuple[str, int | None, str | N
 
 def trace_batches(trace: str, reading: Reading) -> Batches: ...
 def trace_info(trace: str, reading: Reading, progress: Progress | None) -> str: ...
+def trace_curves(
+    trace: str,
+    reading: Reading,
+    *,
+    lookups: Sequence[str],
+    page_sizes: Sequence[str],
+    entries_max: int,
+    progress: Progress | None,
+) -> tuple[list[tuple[str, int, int, int, bytes]], list[str]]:
+    """Counts the LRU misses of every TLB size. Releases the GIL.
+
+    For each of `lookups` and each page size: what is looked up, the bytes of a page, lookups,
+    cold misses, and the misses of 1, 2, 3, ... entries as `u64` in native byte order. Then
+    warnings about the trace.
+    """
+
 def store(trace: str, reading: Reading, output: str, force: bool, progress: Progress | None) -> str:
     """Writes all of `trace` to the trace `output`; a summary as JSON. Releases the GIL."""
 

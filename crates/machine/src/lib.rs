@@ -18,6 +18,7 @@
 mod builtin;
 mod census;
 mod check;
+pub mod curve;
 pub mod describe;
 mod digest;
 mod os;
@@ -153,6 +154,9 @@ pub enum Error {
     /// a mistake in Pagewalk itself, found by checking.
     #[error("check failed: {0}")]
     Check(String),
+    /// A curve that cannot be counted.
+    #[error("{0}")]
+    Curve(String),
     /// The progress callback asked to stop.
     #[error("interrupted")]
     Interrupted,

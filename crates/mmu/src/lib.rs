@@ -16,6 +16,7 @@ mod geometry;
 mod hints;
 mod replacement;
 mod set_array;
+mod stack_distance;
 mod tlb;
 mod walk_cache;
 
@@ -27,5 +28,6 @@ pub use replacement::{
     AnyReplacement, Fifo, Lfu, Lru, Nru, ParsePolicyError, Policy, Random, Replacement, TreePlru,
 };
 pub use set_array::SetArray;
+pub use stack_distance::StackDistance;
 pub use tlb::{ArrayParams, Entry, Evicted, Hit, Stride, Tlb, TlbCounts, TlbParams};
 pub use walk_cache::{NoWalkCache, WalkCache};

@@ -11,6 +11,7 @@
 
 mod batches;
 mod columns;
+mod curves;
 mod error;
 mod live;
 mod machines;
@@ -28,6 +29,8 @@ mod _native {
     use crate::batches::{Batches, trace_batches};
     #[pymodule_export]
     use crate::columns::store_columns;
+    #[pymodule_export]
+    use crate::curves::trace_curves;
     #[pymodule_export]
     use crate::error::{Error, WorkError};
     #[pymodule_export]

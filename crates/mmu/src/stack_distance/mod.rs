@@ -1,0 +1,57 @@
+//! Stack distances: in one pass, the hits of fully associative LRU arrays of every size.
+//!
+//! ```text
+//!   LRU stack, youngest first      touch(c): c lies 3 deep: a hit for every size above 3
+//!     e  a  f  c  b  d
+//!     0  1  2  3  4  5   depth     c  e  a  f  b  d    c is the youngest now
+//! ```
+//!
+//! LRU has the inclusion property: an array of n entries holds what one of n - 1 holds, and one
+//! more. So a key that is found at depth d hits in every array of more than d entries, and the
+//! depths of a stream say what all sizes do (Mattson, Gecsei, Slutz and Traiger 1970).
+//!
+//! Most touches end in the first few places, which are a plain list that is searched and
+//! shifted. What lies deeper is not kept in order at all: each key has the time when it got
+//! there, and its depth is the number of keys with a later time, counted by a tree over the
+//! times (Bennett and Kruskal 1975, Olken 1981). A touch costs the logarithm of the depth.
+
+mod older;
+mod recent;
+
+use older::Older;
+use recent::Recent;
+
+/// An LRU stack of bounded depth.
+#[derive(Clone, Debug)]
+pub struct StackDistance {
+    depth_max: usize,
+    recent: Recent,
+    older: Older,
+}
+
+impl StackDistance {
+    /// An empty stack that remembers `depth_max` keys: the entries of the largest array asked
+    /// about. Its memory depends on that alone.
+    pub fn new(depth_max: usize) -> StackDistance {
+        let recent = Recent::new();
+        let older = Older::new(depth_max.saturating_sub(Recent::KEYS));
+        StackDistance { depth_max, recent, older }
+    }
+
+    /// Touches `key` and gives the depth where it was: how many other keys were touched since.
+    /// `None` if it is not among the `depth_max` last ones.
+    #[inline]
+    pub fn touch(&mut self, key: u64) -> Option<usize> {
+        let depth = match self.recent.touch(key) {
+            Ok(depth) => Some(depth),
+            Err(pushed_out) => {
+                let depth = self.older.take(key).map(|depth| depth + Recent::KEYS);
+                if let Some(pushed_out) = pushed_out {
+                    self.older.push(pushed_out);
+                }
+                depth
+            }
+        };
+        depth.filter(|&depth| depth < self.depth_max)
+    }
+}

@@ -1,0 +1,134 @@
+//! The deep part of an LRU stack: keys by the time when they got there.
+//!
+//! ```text
+//!   times    0 1 2 3 4 5 6 7 | 8 ...            every push takes the next one
+//!   keys     - d b - c - a f |                  c left 3 deep: a and f are younger, and 1 more
+//!   count    a tree over the times (Fenwick 1994), one leaf for 64 of them
+//! ```
+//!
+//! When the times are used up the keys move together, in order, and time goes on behind them.
+
+use rustc_hash::FxHashMap;
+
+/// So many times share a leaf of the tree, as the bits of a word.
+const LEAF: usize = u64::BITS as usize;
+
+/// Keys that were pushed and not taken since.
+#[derive(Clone, Debug)]
+pub(super) struct Older {
+    keys_max: usize,
+    /// The time of each key.
+    times: FxHashMap<u64, u32>,
+    /// The key of each time, where its bit in `present` is set.
+    keys: Box<[u64]>,
+    present: Box<[u64]>,
+    /// The Fenwick tree: node i counts the keys of the leaves from `i & (i + 1)` to i.
+    counts: Box<[u32]>,
+    /// The next time.
+    now: usize,
+    /// No key is older than this.
+    oldest: usize,
+}
+
+impl Older {
+    /// Holds the last `keys_max` keys.
+    pub(super) fn new(keys_max: usize) -> Older {
+        // With four times as many times as keys, moving together costs a third of a move a push.
+        let times = (4 * keys_max).next_multiple_of(LEAF).max(4 * LEAF);
+        Older {
+            keys_max,
+            times: FxHashMap::default(),
+            keys: vec![0; times].into_boxed_slice(),
+            present: vec![0; times / LEAF].into_boxed_slice(),
+            counts: vec![0; times / LEAF].into_boxed_slice(),
+            now: 0,
+            oldest: 0,
+        }
+    }
+
+    /// Removes `key` if it is held, and says how many are younger.
+    pub(super) fn take(&mut self, key: u64) -> Option<usize> {
+        let time = self.times.remove(&key)? as usize;
+        let not_younger = self.before(time / LEAF)
+            + (self.present[time / LEAF] << (LEAF - 1 - time % LEAF)).count_ones() as usize;
+        self.clear(time);
+        Some(self.times.len() + 1 - not_younger)
+    }
+
+    /// Adds `key`, which is not held, as the youngest, and forgets the oldest one where there is
+    /// no room.
+    pub(super) fn push(&mut self, key: u64) {
+        if self.keys_max == 0 {
+            return;
+        }
+        if self.times.len() == self.keys_max {
+            self.forget_oldest();
+        }
+        if self.now == self.keys.len() {
+            self.move_together();
+        }
+        self.keys[self.now] = key;
+        self.times.insert(key, self.now as u32);
+        self.present[self.now / LEAF] |= 1 << (self.now % LEAF);
+        self.count(self.now / LEAF, 1);
+        self.now += 1;
+    }
+
+    fn forget_oldest(&mut self) {
+        let mut leaf = self.oldest / LEAF;
+        while self.present[leaf] == 0 {
+            leaf += 1;
+        }
+        self.oldest = leaf * LEAF + self.present[leaf].trailing_zeros() as usize;
+        self.times.remove(&self.keys[self.oldest]);
+        self.clear(self.oldest);
+    }
+
+    fn clear(&mut self, time: usize) {
+        self.present[time / LEAF] &= !(1 << (time % LEAF));
+        self.count(time / LEAF, -1);
+    }
+
+    /// Gives the keys the times from 0 on, in their order.
+    fn move_together(&mut self) {
+        let mut next = 0;
+        for leaf in 0..self.present.len() {
+            let mut word = std::mem::take(&mut self.present[leaf]);
+            while word != 0 {
+                let key = self.keys[leaf * LEAF + word.trailing_zeros() as usize];
+                word &= word - 1;
+                self.keys[next] = key;
+                self.times.insert(key, next as u32);
+                next += 1;
+            }
+        }
+        self.counts.fill(0);
+        for leaf in 0..next.div_ceil(LEAF) {
+            let keys = (next - leaf * LEAF).min(LEAF);
+            self.present[leaf] = u64::MAX >> (LEAF - keys);
+            self.count(leaf, keys as i32);
+        }
+        (self.now, self.oldest) = (next, 0);
+    }
+
+    /// Adds `change` to the count of `leaf`.
+    #[inline]
+    fn count(&mut self, leaf: usize, change: i32) {
+        let mut node = leaf;
+        while let Some(count) = self.counts.get_mut(node) {
+            *count = count.wrapping_add_signed(change);
+            node |= node + 1;
+        }
+    }
+
+    /// The keys of all leaves before `leaf`.
+    #[inline]
+    fn before(&self, leaf: usize) -> usize {
+        let (mut end, mut sum) = (leaf, 0);
+        while end > 0 {
+            sum += self.counts[end - 1] as usize;
+            end &= end - 1;
+        }
+        sum
+    }
+}

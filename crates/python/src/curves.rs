@@ -1,0 +1,64 @@
+//! LRU curves: misses of every TLB size in one pass.
+
+use addr::PageSize;
+use machine::curve::{CurveOptions, Lookups, curve};
+use pyo3::{prelude::*, types::PyBytes};
+
+use crate::{
+    error::{failed, refused},
+    open::{Reading, open},
+    progress::Progress,
+};
+
+/// What is looked up, the page size in bytes, lookups, cold misses, and the misses of TLBs of
+/// 1, 2, 3, ... entries as `u64` in native byte order.
+type Curve<'py> = (&'static str, u64, u64, u64, Bound<'py, PyBytes>);
+
+/// The curves of `trace` and what must be known of it besides.
+#[pyfunction]
+#[pyo3(signature = (trace, reading, *, lookups, page_sizes, entries_max, progress))]
+pub(crate) fn trace_curves<'py>(
+    py: Python<'py>,
+    trace: &str,
+    reading: &Reading,
+    lookups: Vec<String>,
+    page_sizes: Vec<String>,
+    entries_max: u32,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(Vec<Curve<'py>>, Vec<String>)> {
+    let lookups = lookups.iter().map(|name| named(name)).collect::<PyResult<_>>()?;
+    let page_sizes = page_sizes
+        .iter()
+        .map(|text| text.parse::<PageSize>().map_err(refused))
+        .collect::<PyResult<_>>()?;
+    let options = CurveOptions { lookups, page_sizes, entries_max };
+    let (curves, warnings) = py.detach(|| {
+        let mut source = open(trace, reading).map_err(refused)?;
+        let mut progress = Progress::new(progress);
+        let counted = curve(&mut *source, &options, &mut |at: machine::Progress| {
+            progress.report(at.accesses, at.total)
+        });
+        match counted {
+            Ok(curves) => Ok((curves, source.warnings().to_vec())),
+            Err(error @ machine::Error::Curve(_)) => Err(refused(error)),
+            Err(error) => Err(progress.error_or(|| failed(error))),
+        }
+    })?;
+    let curves = curves
+        .iter()
+        .map(|curve| {
+            let misses: Vec<u8> = curve.misses().flat_map(u64::to_ne_bytes).collect();
+            let misses = PyBytes::new(py, &misses);
+            let page_bytes = curve.page_size.bytes();
+            (curve.lookups.name(), page_bytes, curve.total, curve.cold, misses)
+        })
+        .collect();
+    Ok((curves, warnings))
+}
+
+fn named(name: &str) -> PyResult<Lookups> {
+    Lookups::ALL.into_iter().find(|lookups| lookups.name() == name).ok_or_else(|| {
+        let known = Lookups::ALL.map(Lookups::name).join(", ");
+        refused(format!("`{name}` names no lookups: choose of {known}"))
+    })
+}
