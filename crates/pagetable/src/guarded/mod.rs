@@ -90,8 +90,8 @@ impl Guarded {
         })
     }
 
-    /// A table whose nodes hold 2 to 256 entries, as what is mapped there suggests: they take
-    /// no more bytes than G2's and get as large as that allows.
+    /// A table whose nodes hold 2 to 256 entries, as what is mapped there suggests: they get as
+    /// large as they can without taking more bytes than small ones.
     pub fn adaptive() -> Guarded {
         let table = Guarded::new(NODE_ENTRIES_MIN).expect("nodes of two entries can be");
         Guarded { adaptive: true, ..table }

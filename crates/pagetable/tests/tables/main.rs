@@ -2,6 +2,7 @@
 
 mod common;
 
+mod adaptive;
 mod cached;
 mod cuckoo;
 mod guarded;
