@@ -18,6 +18,7 @@ from pagewalk.commands import (
     info,
     machines,
     record,
+    reproduce,
     run,
     version,
 )
@@ -49,6 +50,7 @@ COMMANDS: tuple[Command, ...] = (
     export,
     generate,
     machines,
+    reproduce,
     version,
 )
 

@@ -33,7 +33,18 @@ def test_the_version_comes_quickly(pagewalk) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["record", "run", "info", "import", "export", "generate", "machines", "version"]
+    "command",
+    [
+        "record",
+        "run",
+        "info",
+        "import",
+        "export",
+        "generate",
+        "machines",
+        "reproduce",
+        "version",
+    ],
 )
 def test_every_command_has_help(pagewalk, command: str) -> None:
     done = pagewalk(command, "--help")

@@ -1,0 +1,121 @@
+"""`pagewalk reproduce`: the papers' experiments, their numbers and claims beside ours."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pagewalk._native import Error, WorkError
+from pagewalk.commands import arguments
+
+if TYPE_CHECKING:
+    from pagewalk.reproduce import Experiment, Lab, Outcome
+
+EPILOG = """\
+examples:
+  pagewalk reproduce --list              what there is, and what our last numbers said
+  pagewalk reproduce B10/fig4.14         one figure: the paper's numbers and claims, and ours
+  pagewalk reproduce E99                 all of a paper
+  pagewalk reproduce                     everything, then the scoreboard: it takes a while
+
+Programs are recorded once, into --cache, capped in accesses. A claim that our numbers do not
+bear out is shown as missed and is no error; the status is 1 if something could not be measured.
+"""
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Adds the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "reproduce",
+        help="run the experiments of the papers anew",
+        description="Run tables and figures of the papers anew, on programs of today, and print "
+        "their numbers and ours side by side.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="an experiment or a paper (default: all)"
+    )
+    parser.add_argument("--list", action="store_true", help="list them and run nothing")
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="FOLDER",
+        help="where traces and runs are kept (default: ~/.cache/pagewalk)",
+    )
+    parser.add_argument(
+        "--smoke", action="store_true", help="tiny sizes: to see that it works, not to learn"
+    )
+    parser.add_argument(
+        "--install", action="store_true", help="install packages of programs that are missing"
+    )
+    parser.add_argument(
+        "--save", action="store_true", help="keep the numbers beside the experiments as the last"
+    )
+    parser.add_argument(
+        "--experiments", metavar="FOLDER", help="the experiments (default: the source tree's)"
+    )
+    arguments.add_json(parser, "all numbers and verdicts")
+    arguments.add_force(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measures what is named, and says what became of each claim."""
+    from pagewalk.reproduce import Lab, find, root, scoreboard
+
+    arguments.no_program(options)
+    arguments.check_output(options.json, options.force)
+    if options.smoke and options.save:
+        raise Error("--smoke measures nothing worth keeping: leave out --save")
+    folder = root(options.experiments)
+    experiments = find(folder, options.names)
+    if options.list:
+        listed = [
+            (experiment.name, experiment.title, experiment.last()) for experiment in experiments
+        ]
+        if options.json is not None:
+            last = {name: document for name, _, document in listed}
+            arguments.write_output(options.json, json.dumps(last, indent=1) + "\n", options.force)
+        if options.json != "-":
+            print(scoreboard.listing(listed))
+        return 0
+    lab = Lab(folder, options.cache, options.install)
+    outcomes, failures = _measure(experiments, lab, options)
+    if options.json is not None:
+        documents = [outcome.document() for outcome in outcomes]
+        text = json.dumps(documents, indent=1, ensure_ascii=False) + "\n"
+        arguments.write_output(options.json, text, options.force)
+    if options.json != "-" and len(experiments) > 1:
+        print(scoreboard.summary(outcomes, failures))
+    return 1 if failures else 0
+
+
+def _measure(
+    experiments: "list[Experiment]", lab: "Lab", options: argparse.Namespace
+) -> "tuple[list[Outcome], dict[str, str]]":
+    """The outcomes, and why the others have none; one that fails does not stop the rest."""
+    from pagewalk.reproduce import reproduce, scoreboard
+
+    outcomes, failures = [], {}
+    for number, experiment in enumerate(experiments, 1):
+        if len(experiments) > 1 and sys.stderr.isatty():
+            print(f"[{number}/{len(experiments)}] {experiment.name}", file=sys.stderr)
+        try:
+            outcome = reproduce(experiment, lab, options.smoke)
+        except Error as error:
+            if isinstance(error, WorkError) and str(error) == "interrupted":
+                raise
+            if len(experiments) == 1:
+                raise
+            failures[experiment.name] = str(error)
+            print(f"pagewalk: {experiment.name}: {error}", file=sys.stderr)
+            continue
+        outcomes.append(outcome)
+        if options.json != "-":
+            print(scoreboard.outcome(outcome), end="\n\n", flush=True)
+        if options.save:
+            text = json.dumps(outcome.document(), indent=1, ensure_ascii=False) + "\n"
+            arguments.write_output(str(experiment.folder / "last.json"), text, True)
+    return outcomes, failures

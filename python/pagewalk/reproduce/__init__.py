@@ -1,0 +1,18 @@
+r"""The papers' experiments, run anew: their numbers and claims beside ours.
+
+```
+ B10/fig4.14/experiment.toml --> Experiment --method--> Table --claims--> Outcome
+ programs.toml --> programs --record--> traces ---\        ^                   |
+ designs.toml  --> settings ----------------------- Lab --/     text, JSON, HTML, last.json
+```
+
+An experiment is data: what to run, what the paper printed, and what it claims. How to measure
+is a method, one file each, shared by all experiments that measure the same way.
+"""
+
+from pagewalk.reproduce.experiment import Experiment, find, root
+from pagewalk.reproduce.lab import Lab
+from pagewalk.reproduce.outcome import Outcome, reproduce
+from pagewalk.reproduce.table import Table
+
+__all__ = ["Experiment", "Lab", "Outcome", "Table", "find", "reproduce", "root"]

@@ -1,0 +1,170 @@
+"""Experiments as their files describe them.
+
+```
+experiments/
+  programs.toml  designs.toml       shared by all
+  B10/fig4.14/experiment.toml       parameters, published numbers, claims
+  B10/fig4.14/last.json             our last numbers, and what they were measured on
+```
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagewalk._native import Error
+from pagewalk.reproduce.claims import Claim
+from pagewalk.reproduce.table import Table
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+KEYS = {
+    "title", "source", "method", "unit", "notes", "parameters", "smoke", "published", "plot",
+    "claim",
+}  # fmt: skip
+
+
+def root(folder: str | Path | None = None) -> Path:
+    """The folder of the experiments: `folder`, or that of the source tree.
+
+    Raises:
+        Error: It is not there.
+    """
+    if folder is not None:
+        found = Path(folder)
+        if not (found / "programs.toml").is_file():
+            raise Error(f"{found} has no programs.toml: give the folder `experiments` of Pagewalk")
+        return found
+    for above in [Path(__file__).resolve().parents[3], Path.cwd()]:
+        if (above / "experiments" / "programs.toml").is_file():
+            return above / "experiments"
+    raise Error(
+        "there are no experiments here: run this in Pagewalk's source tree, or name its folder "
+        "with --experiments"
+    )
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of a paper.
+
+    Attributes:
+        name: `B10/fig4.14`.
+        folder: Where its files are.
+        title: What is measured.
+        source: Where the paper has it.
+        method: How it is measured: a module of `pagewalk.reproduce.methods`.
+        unit: The unit of our numbers.
+        notes: What differs from the paper's setting.
+        parameters: What the method takes.
+        smoke: What takes the place of some of them for a quick look.
+        published: What the paper printed, if it printed numbers.
+        plot: How it is drawn: `kind` (`lines` over the columns, or `bars`), `x`, `y`, `log`,
+            `rows`.
+        claims: What the paper claims.
+    """
+
+    name: str
+    folder: Path
+    title: str
+    source: str
+    method: str
+    unit: str
+    notes: str
+    parameters: dict[str, Any]
+    smoke: dict[str, Any]
+    published: Table | None
+    plot: dict[str, Any]
+    claims: list[Claim]
+
+    @classmethod
+    def load(cls, folder: Path) -> "Experiment":
+        """Reads `folder/experiment.toml`.
+
+        Raises:
+            Error: It is no experiment; the message says what is wrong.
+        """
+        path = folder / "experiment.toml"
+        data = read_toml(path)
+        name = f"{folder.parent.name}/{folder.name}"
+        if unknown := set(data) - KEYS:
+            raise Error(f"{path}: there is no key {', '.join(sorted(unknown))}")
+        for key in ("title", "source", "method"):
+            if not isinstance(data.get(key), str):
+                raise Error(f"{path}: `{key}` is missing")
+        published = data.get("published")
+        return cls(
+            name=name,
+            folder=folder,
+            title=data["title"],
+            source=data["source"],
+            method=data["method"],
+            unit=data.get("unit", ""),
+            notes=" ".join(data.get("notes", "").split()),
+            parameters=data.get("parameters", {}),
+            smoke=data.get("smoke", {}),
+            published=_published(published, path) if published else None,
+            plot=data.get("plot", {}),
+            claims=[Claim(stated, str(path)) for stated in data.get("claim", [])],
+        )
+
+    def last(self) -> dict[str, Any] | None:
+        """Our last numbers, as `Outcome.document` wrote them, if there are any."""
+        path = self.folder / "last.json"
+        if not path.is_file():
+            return None
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return document
+
+
+def find(folder: Path, names: Sequence[str] = ()) -> list[Experiment]:
+    """The experiments called `names` in `folder`, those of a paper that is named, or all.
+
+    Raises:
+        Error: There is none of that name.
+    """
+    folders = sorted((path.parent for path in folder.glob("*/*/experiment.toml")), key=_order)
+    known = [f"{each.parent.name}/{each.name}" for each in folders]
+    for name in names:
+        if name not in known and not any(one.startswith(f"{name}/") for one in known):
+            raise Error(f"there is no experiment `{name}`: choose of {', '.join(known)}")
+    return [
+        Experiment.load(each)
+        for each, name in zip(folders, known, strict=True)
+        if not names or any(name == wanted or name.startswith(f"{wanted}/") for wanted in names)
+    ]
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file.
+
+    Raises:
+        Error: It cannot be read or is no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Error(f"{path} cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise Error(f"{path}: {error}") from error
+
+
+def _published(data: dict[str, Any], path: Path) -> Table:
+    table = Table.of(data)
+    for name, values in table.rows.items():
+        if len(values) != len(table.columns):
+            raise Error(f"{path}: published row `{name}` has not as many numbers as columns")
+    return table
+
+
+def _order(folder: Path) -> tuple[str, bool, list[float]]:
+    """By paper, tables and figures by number: `fig9` comes before `fig10`."""
+    digits = "".join(c if c.isdigit() or c == "." else " " for c in folder.name).strip(". ")
+    numbers = [float(part) for part in digits.replace(".", " ").split()]
+    return folder.parent.name, not folder.name.startswith("table"), numbers

@@ -1,0 +1,1 @@
+"""Ways to measure: one a file, `measure(parameters, lab) -> Table`."""

@@ -1,0 +1,84 @@
+"""Pages are write-protected and unprotected again (E99 §3.3, "mapping benchmarks").
+
+Parameters: `machine`, `designs`, `rounds`, `beside_bytes` (a segment mapped beside, untouched),
+and either
+
+* `pages`: adjacent pages, protected one by one (row PROT1) or at once (PROTN), then unprotected
+  one by one in random order; a column a design; or
+* `regions`: bytes of regions in which `pages` pages lie at random; a row a design, a column a
+  region. All are protected by one operation on the region and unprotected by another.
+
+Numbers are cycles of references a page and round, in the caches of the machine.
+"""
+
+import random
+from typing import Any
+
+from pagewalk.reproduce.lab import Lab
+from pagewalk.reproduce.table import Table
+from pagewalk.workbench import EXECUTE, READ, USER, WRITE, Workbench
+
+PAGE = 4096
+CODE, STACK, BESIDE, REGION = 0x40_0000, 0x7FFF_F000, 0x1000_0000, 0x4000_0000
+READ_ONLY = READ | EXECUTE | USER
+ALL = READ_ONLY | WRITE
+
+
+def measure(parameters: dict[str, Any], lab: Lab) -> Table:
+    """Cycles a page."""
+    designs: list[str] = parameters["designs"]
+    if "regions" not in parameters:
+        table = Table(list(designs), {"PROT1": [], "PROTN": []})
+        for design in designs:
+            table.rows["PROT1"].append(_compact(parameters, lab.settings(design), whole=False))
+            table.rows["PROTN"].append(_compact(parameters, lab.settings(design), whole=True))
+        return table
+    regions: list[int] = parameters["regions"]
+    return Table(
+        [str(region) for region in regions],
+        {
+            design: [_sparse(parameters, lab.settings(design), region) for region in regions]
+            for design in designs
+        },
+    )
+
+
+def _compact(parameters: dict[str, Any], settings: list[str], whole: bool) -> float:
+    count, rounds = int(parameters["pages"]), int(parameters["rounds"])
+    bench, client = _client(parameters, settings)
+    pages = [(REGION + page * PAGE, PAGE) for page in range(count)]
+    bench.map(client, [addr for addr, _ in pages])
+    rng = random.Random(1)
+    cycles = 0
+    for _ in range(rounds):
+        if whole:
+            cycles += bench.protect(client, [(REGION, count * PAGE)], READ_ONLY).cycles
+        else:
+            cycles += bench.protect(client, pages, READ_ONLY).cycles
+        back = list(pages)
+        rng.shuffle(back)
+        cycles += bench.protect(client, back, ALL).cycles
+    return cycles / rounds / count
+
+
+def _sparse(parameters: dict[str, Any], settings: list[str], region: int) -> float:
+    count, rounds = int(parameters["pages"]), int(parameters["rounds"])
+    bench, client = _client(parameters, settings)
+    chosen = random.Random(region).sample(range(region // PAGE), count)
+    bench.map(client, [REGION + page * PAGE for page in chosen])
+    cycles = 0
+    for _ in range(rounds):
+        for rights in (READ_ONLY, ALL):
+            cycles += bench.protect(client, [(REGION, region)], rights).cycles
+    return cycles / rounds / count
+
+
+def _client(parameters: dict[str, Any], settings: list[str]) -> tuple[Workbench, int]:
+    """A task with code, stack, and the segment beside if there is one."""
+    bench = Workbench(parameters["machine"], settings)
+    client, _ = bench.create()
+    bench.map(client, [CODE, STACK])
+    beside = parameters.get("beside_bytes", 0)
+    if beside:
+        bench.map(client, [BESIDE + offset for offset in range(0, beside, PAGE)])
+    return bench, client

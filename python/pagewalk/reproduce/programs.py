@@ -1,0 +1,172 @@
+"""Programs to record: our own stand-ins, built from C on demand, and installed ones.
+
+```
+ [heapsort]  source = "heapsort.c" --cc--> CACHE/bin/heapsort-1f3a --record--> CACHE/traces/...
+ [gnugo]     package = "gnugo"     --its version is part of the trace's name--^
+```
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pagewalk._native import Error, WorkError
+from pagewalk.reproduce import inputs
+from pagewalk.reproduce.experiment import read_toml
+
+KEYS = {"what", "source", "arguments", "package", "command", "inputs", "stdin", "skip"}
+COMPILE = ("-std=gnu11", "-O2", "-static")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program as `programs.toml` describes it.
+
+    Attributes:
+        name: Its name there.
+        what: What it is and does.
+        source: A file of `workloads/`, or nothing.
+        package: The Debian package that has it, or nothing.
+        command: The command; `{name}` is an input's path, and its first word is left out where
+            there is a source.
+        inputs: What is made before it runs: a name, and a maker of `inputs` with its parameters.
+        stdin: Which input it reads as its standard input, or nothing.
+        skip: Accesses to pass over, so that starting up is not what is recorded.
+    """
+
+    name: str
+    what: str
+    source: str
+    package: str
+    command: tuple[str, ...]
+    inputs: dict[str, dict[str, Any]]
+    stdin: str
+    skip: int
+
+    def ready(self, folder: Path, sources: Path, install: bool) -> tuple[list[str], str, str]:
+        """Its command line, its standard input's path, and which version it is.
+
+        Builds it and makes its inputs in `folder` where they are not there yet.
+
+        Raises:
+            Error: It is not installed.
+            WorkError: It cannot be built.
+        """
+        values = {name: str(_make(folder, maker)) for name, maker in self.inputs.items()}
+        stdin = values.get(self.stdin, os.devnull)
+        words = [word.format(**values) for word in self.command]
+        if self.source:
+            binary, version = _build(folder, sources / self.source)
+            return [str(binary), *words], stdin, version
+        found = shutil.which(words[0])
+        if found is None and self.package and install:
+            _install(self.package)
+            found = shutil.which(words[0])
+        if found is None:
+            remedy = (
+                f": `apt-get install {self.package}`, or give --install" if self.package else ""
+            )
+            raise Error(f"{self.name} is not installed{remedy}")
+        return [found, *words[1:]], stdin, _version(self.package, found)
+
+
+def load(path: Path) -> dict[str, Program]:
+    """The programs that a `programs.toml` describes.
+
+    Raises:
+        Error: A program there is described wrongly.
+    """
+    programs = {}
+    for name, entry in read_toml(path).items():
+        if unknown := set(entry) - KEYS:
+            raise Error(f"{path}: {name}: there is no key {', '.join(sorted(unknown))}")
+        if ("source" in entry) == ("command" in entry):
+            raise Error(f"{path}: {name}: give either `source` or `command`")
+        programs[name] = Program(
+            name=name,
+            what=entry.get("what", ""),
+            source=entry.get("source", ""),
+            package=entry.get("package", ""),
+            command=tuple(entry.get("command", entry.get("arguments", []))),
+            inputs=entry.get("inputs", {}),
+            stdin=entry.get("stdin", ""),
+            skip=entry.get("skip", 0),
+        )
+    return programs
+
+
+def digest(*parts: object) -> str:
+    """A short name for the contents `parts`."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+def kept(path: Path, make: Callable[[Path], None]) -> Path:
+    """`path`, made under another name first if it is not there yet."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{os.getpid()}.{path.name}")
+        try:
+            make(part)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    return path
+
+
+def _make(folder: Path, maker: dict[str, Any]) -> Path:
+    parameters = dict(maker)
+    kind = parameters.pop("kind", None)
+    make = inputs.MAKERS.get(kind)
+    if make is None:
+        raise Error(f"there is no input `{kind}`: choose one of {', '.join(inputs.MAKERS)}")
+    suffix = parameters.pop("suffix", "")
+    path = folder / "inputs" / f"{kind}-{digest(kind, sorted(parameters.items()))}{suffix}"
+    return kept(path, lambda part: make(part, **parameters))
+
+
+def _build(folder: Path, source: Path) -> tuple[Path, str]:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise Error("there is no C compiler: `apt-get install gcc`")
+    text = source.read_text(encoding="utf-8")
+    version = digest(text, COMPILE, _version("gcc", compiler))
+
+    def compile_(part: Path) -> None:
+        command = [compiler, *COMPILE, "-o", str(part), str(source), "-lm"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise WorkError(f"{source} cannot be built: {done.stderr.strip().splitlines()[-1]}")
+
+    binary = kept(folder / "bin" / f"{source.stem}-{version}", compile_)
+    return binary, f"workloads/{source.name} {version}"
+
+
+def _version(package: str, path: str) -> str:
+    """The installed version of `package`; where dpkg does not know, the binary's contents."""
+    if package and shutil.which("dpkg-query"):
+        asked = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${Version}", package],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if asked.returncode == 0 and asked.stdout:
+            return f"{package} {asked.stdout}"
+    contents = hashlib.sha256(Path(path).resolve().read_bytes()).hexdigest()[:12]
+    return f"{Path(path).name} {contents}"
+
+
+def _install(package: str) -> None:
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
+    if os.geteuid() != 0:
+        command.insert(0, "sudo")
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise Error(f"{package} cannot be installed: there is no {command[0]}") from error
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
+        raise WorkError(f"{package} cannot be installed: {''.join(last)}")

@@ -1,0 +1,104 @@
+"""Outcomes as text: one experiment, a list of them, the scoreboard of all."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pagewalk import text
+from pagewalk.reproduce.claims import Verdict
+from pagewalk.reproduce.outcome import Outcome
+from pagewalk.reproduce.table import Table
+
+WORDS = {True: "reached", False: "MISSED", None: "no number"}
+COLUMNS_MAX = 10
+
+
+def outcome(made: Outcome) -> str:
+    """The paper's numbers, ours, and the claims."""
+    experiment = made.experiment
+    unit = f", {made.table.unit}" if made.table.unit else ""
+    parts = [f"{experiment.name}: {experiment.title} ({experiment.source}{unit})"]
+    if made.smoke:
+        parts.append("  Small sizes: the numbers mean nothing, and no claim is judged.")
+    if experiment.notes:
+        parts.append(_paragraph(experiment.notes))
+    parts.append(side_by_side(experiment.published, made.table))
+    parts += [_verdict(verdict) for verdict in made.verdicts]
+    return "\n".join(parts)
+
+
+def side_by_side(paper: Table | None, ours: Table) -> str:
+    """Both tables in one: under each name the paper's row, then ours."""
+    columns = list(dict.fromkeys([*(paper.columns if paper else []), *ours.columns]))
+    shown = _thinned(columns)
+    names = list(dict.fromkeys([*(paper.rows if paper else []), *ours.rows]))
+    rows = []
+    for name in names:
+        for table, whose in ((paper, "paper"), (ours, "ours")):
+            if table is not None and name in table.rows:
+                cells = [_number(table.value((name, column))) for column in shown]
+                rows.append([f"{name}, {whose}" if paper else name, *cells])
+    return text.table(["", *shown], rows)
+
+
+def listing(experiments: Sequence[tuple[str, str, Mapping[str, Any] | None]]) -> str:
+    """Names, titles, and what the last numbers said."""
+    rows = []
+    for name, title, last in experiments:
+        claims = last["claims"] if last else []
+        reached = sum(claim["reached"] is True for claim in claims)
+        state = f"{reached} of {len(claims)}" if last else "-"
+        rows.append([f"{name:12}  {text.shorten(title, 84)}", state])
+    return text.table(["", "claims reached"], rows, indent="")
+
+
+def summary(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> str:
+    """The scoreboard."""
+    rows = []
+    missed = []
+    for made in outcomes:
+        name = made.experiment.name
+        count = f"{made.reached} of {len(made.verdicts)}" if not made.smoke else "small sizes"
+        rows.append([f"{name:12}  {text.shorten(made.experiment.title, 84)}", count])
+        missed += [(name, verdict) for verdict in made.verdicts if verdict.reached is not True]
+    rows += [
+        [f"{name:12}  not measured: {text.shorten(why, 76)}", "-"] for name, why in failures.items()
+    ]
+    parts = ["Scoreboard", text.table(["", "claims reached"], rows)]
+    if missed:
+        parts.append("\nMissed")
+        parts += [f"  {name}: {verdict.says}" for name, verdict in missed]
+    reached, all_ = sum(made.reached for made in outcomes), sum(len(m.verdicts) for m in outcomes)
+    if all_:
+        parts.append(f"\n{reached} of {all_} claims reached.")
+    return "\n".join(parts)
+
+
+def _verdict(verdict: Verdict) -> str:
+    first = f"  {WORDS[verdict.reached]:9}  {verdict.says}"
+    lines = [first, f"             ours: {verdict.ours}; paper: {verdict.paper}"]
+    if verdict.reason:
+        lines.append(_paragraph(f"why: {verdict.reason}", " " * 13))
+    return "\n".join(lines)
+
+
+def _paragraph(words: str, indent: str = "  ") -> str:
+    return textwrap.fill(words, 100, initial_indent=indent, subsequent_indent=indent)
+
+
+def _thinned(columns: list[str]) -> list[str]:
+    """Of the columns of a figure over sizes, as many as a terminal shows; the last among them."""
+    if len(columns) <= 2 * COLUMNS_MAX:
+        return columns
+    step = -(-len(columns) // COLUMNS_MAX)
+    return [*columns[: len(columns) - 1 : step], columns[-1]]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0"
+    if abs(value) >= 10_000:
+        return text.count(value)
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"

@@ -1,0 +1,72 @@
+"""`Table`: numbers by row and column, as a paper prints them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Cell = tuple[str, str]
+"""A row's name and a column's."""
+
+
+@dataclass
+class Table:
+    """Numbers by row and column.
+
+    Attributes:
+        columns: The columns' names; those of a figure over sizes are numbers as text.
+        rows: The numbers of each row, a column each; `None` where there is none.
+        unit: What the numbers are.
+    """
+
+    columns: list[str]
+    rows: dict[str, list[float | None]] = field(default_factory=dict)
+    unit: str = ""
+
+    def value(self, cell: Cell) -> float | None:
+        """The number in a cell, `None` if there is no such cell."""
+        row, column = cell
+        if row not in self.rows or column not in self.columns:
+            return None
+        return self.rows[row][self.columns.index(column)]
+
+    def reaching(self, row: str, level: float) -> float | None:
+        """The first column, as a number, from which on the row is never below `level`."""
+        reached = None
+        for column, value in zip(self.columns, self.rows.get(row, []), strict=False):
+            if value is None or value < level:
+                reached = None
+            elif reached is None:
+                reached = float(column)
+        return reached
+
+    def document(self) -> dict[str, Any]:
+        """The same as plain data, for JSON; six significant digits are enough to compare."""
+        rows = {
+            name: [None if value is None else float(f"{value:.6g}") for value in values]
+            for name, values in self.rows.items()
+        }
+        return {"unit": self.unit, "columns": self.columns, "rows": rows}
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> "Table":
+        """What `document` wrote, or what an experiment's file says a paper printed."""
+        return cls(
+            [str(column) for column in document["columns"]],
+            {name: list(values) for name, values in document["rows"].items()},
+            str(document.get("unit", "")),
+        )
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """The mean of the numbers among `values`."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def deviation(values: Sequence[float | None]) -> float | None:
+    """The standard deviation of the numbers among `values`."""
+    known = [value for value in values if value is not None]
+    middle = mean(known)
+    if middle is None:
+        return None
+    return float((sum((value - middle) ** 2 for value in known) / len(known)) ** 0.5)
