@@ -70,8 +70,8 @@ pub(crate) struct RegionCensus {
     pub(crate) misses: u64,
     pub(crate) cold_misses: u64,
     pub(crate) pages: u64,
-    pub(crate) walk_references: u64,
-    pub(crate) walk_cycles: u64,
+    /// Cycles of hits in the second-level TLB.
+    pub(crate) tlb_cycles: u64,
 }
 
 /// All counts of a run.

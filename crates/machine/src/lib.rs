@@ -5,7 +5,7 @@
 //!  machines/*.toml --> Description --> Machine --run(Source)--> Results --> JSON
 //!                                        |
 //!          +-----------------------------+------------------------------+
-//!          |  Source -> TLBs -> walker -> page table -> data caches     |   run.rs, translate.rs
+//!          |  Source -> TLBs -> page table -> walker -> data caches     |   run, walker
 //!          |               \-> fault -> Os: frames, mappings, flushes   |   os.rs
 //!          +------------------------------------------------------------+
 //! ```
@@ -15,6 +15,7 @@
 //! are exact; time is a second step over them ([`Results::time`]).
 #![forbid(unsafe_code)]
 
+mod back;
 mod builtin;
 mod census;
 mod check;
@@ -30,6 +31,7 @@ mod table;
 mod timeline;
 mod translate;
 pub mod units;
+mod walker;
 mod workbench;
 
 pub use builtin::{BUILTIN, Builtin};
@@ -70,6 +72,7 @@ impl Machine {
         let refused =
             |(key, what): (String, String)| settings::locate(text, origin, settings, &key, &what);
         translate::Hardware::new(&machine.description).map_err(refused)?;
+        walker::Walker::new(&machine.description).map_err(refused)?;
         os::Os::new(&machine.description).map_err(refused)?;
         Ok(machine)
     }

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Fault, Flush, Footprint, Reference, Space, SparseMemory, Translation};
+use pagetable::{Fault, Flush, Footprint, Node, Reference, Space, SparseMemory, Translation};
 use physmem::Buddy;
 use trace::{Event, Region, RegionId, Regions};
 
@@ -134,6 +134,22 @@ impl Os {
         references: &mut Vec<Reference>,
     ) -> Result<Translation, Fault> {
         self.table.walk(self.here, addr, kind, references)
+    }
+
+    /// Where walks in the current space start if nothing is remembered.
+    pub(crate) fn root(&self) -> Node {
+        self.table.root(self.here)
+    }
+
+    /// The walk that starts at `start`, wherever that is by now.
+    pub(crate) fn walk_from(
+        &mut self,
+        start: Node,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault> {
+        self.table.walk_from(start, addr, kind, references)
     }
 
     /// What the table says of `addr`, without a walk.

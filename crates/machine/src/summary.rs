@@ -15,37 +15,21 @@ use crate::{
         ByKind, CacheCounts, CacheTraffic, Faults, HeaderSummary, LevelCounts, MachineSummary,
         MemoryCounts, Range, RegionCounts, SCHEMA, Time, TlbCounts, TraceSummary, Walks,
     },
-    run::{Latencies, Run, WalkCensus},
+    run::Run,
     translate::{Hardware, Unit},
+    walker::{WalkCensus, Walker},
 };
-
-/// Cycles by what serves a reference, as far as the description gives them.
-pub(crate) fn latencies(description: &Description) -> Latencies {
-    let mut latencies = Latencies {
-        known: true,
-        refill_cycles: u64::from(description.walker.refill_cycles),
-        ..Latencies::default()
-    };
-    let caches = description.cache.present().map(|(name, cache)| (name, cache.latency_cycles));
-    for (name, cycles) in caches.chain([("memory", description.memory.latency_cycles)]) {
-        latencies.known &= cycles.is_some();
-        if let Some(place) = Served::ALL.into_iter().find(|place| place.name() == name) {
-            latencies.served_cycles[place as usize] = u64::from(cycles.unwrap_or(0));
-        }
-    }
-    latencies
-}
 
 /// The results of a run that has come to its end.
 pub(crate) fn summarize(
     machine: &Machine,
     source: &dyn Source,
     mut run: Run,
-    checked: bool,
+    walker: &Walker,
 ) -> Results {
-    let time = time(machine.description(), &run);
-    let regions = regions(&run.os, &mut run.census, time.is_some());
-    let not_modelled = not_modelled(machine.description(), source, &run);
+    let time = time(machine.description(), &run, walker);
+    let regions = regions(&run.os, &mut run.census, walker, time.is_some());
+    let not_modelled = not_modelled(machine.description(), source, &run, walker);
     let (timeline, map) = run.history.finish(run.position - run.left_out);
     let header = source.header();
     Results {
@@ -75,8 +59,8 @@ pub(crate) fn summarize(
         threads: run.threads.iter().filter(|seen| **seen).count() as u64,
         page_crossings: run.page_crossings,
         tlbs: tlbs(&run.hardware, &run.census),
-        walks: walks(&run.walks),
-        caches: caches(machine.description(), &run.hardware),
+        walks: walks(&walker.walks),
+        caches: caches(machine.description(), walker),
         faults: Faults { first_touch: run.os.first_touches, protection: run.os.protection_faults },
         memory: memory(&run.os),
         regions,
@@ -84,7 +68,7 @@ pub(crate) fn summarize(
         map,
         time,
         not_modelled,
-        checked,
+        checked: run.check,
     }
 }
 
@@ -147,8 +131,8 @@ fn walks(walks: &WalkCensus) -> Walks {
     }
 }
 
-fn caches(description: &Description, hardware: &Hardware) -> Vec<CacheCounts> {
-    let Some(hierarchy) = &hardware.caches else { return Vec::new() };
+fn caches(description: &Description, walker: &Walker) -> Vec<CacheCounts> {
+    let Some(hierarchy) = &walker.caches else { return Vec::new() };
     let traffic = |requests: &Requests| CacheTraffic {
         reads: requests.reads,
         read_misses: requests.read_misses,
@@ -194,12 +178,13 @@ fn memory(os: &Os) -> MemoryCounts {
     }
 }
 
-fn regions(os: &Os, census: &mut Census, timed: bool) -> Vec<RegionCounts> {
+fn regions(os: &Os, census: &mut Census, walker: &Walker, timed: bool) -> Vec<RegionCounts> {
     let spaces = os.spaces();
     let mut regions: Vec<RegionCounts> = (0..)
         .zip(os.labeled())
         .map(|(label, (space, region))| {
             let counts = census.region(label);
+            let walks = walker.region(label);
             let lookups: [u64; Kind::COUNT] =
                 Kind::ALL.map(|kind| counts.hits[kind as usize] + counts.l1_misses[kind as usize]);
             let name = if spaces > 1 {
@@ -219,8 +204,8 @@ fn regions(os: &Os, census: &mut Census, timed: bool) -> Vec<RegionCounts> {
                 l1_misses: counts.l1_misses.iter().sum(),
                 misses: counts.misses,
                 cold_misses: counts.cold_misses,
-                walk_references: counts.walk_references,
-                walk_cycles: timed.then_some(counts.walk_cycles),
+                walk_references: walks.references,
+                walk_cycles: timed.then_some(counts.tlb_cycles + walks.cycles),
             }
         })
         .collect();
@@ -229,19 +214,19 @@ fn regions(os: &Os, census: &mut Census, timed: bool) -> Vec<RegionCounts> {
 }
 
 /// Counts times latencies; `None` if the description leaves a latency out.
-fn time(description: &Description, run: &Run) -> Option<Time> {
+fn time(description: &Description, run: &Run, walker: &Walker) -> Option<Time> {
     let cycles_per_instruction = description.core.cycles_per_instruction?;
-    if !run.latencies.known || description.page_table.is_none() {
+    if !walker.latencies.known || description.page_table.is_none() {
         return None;
     }
     // What a hit in the nearest cache costs is part of the instruction's own cycles.
     let nearest = description.cache.present().find_map(|(_, cache)| cache.latency_cycles);
     let hit_cycles = nearest.map_or(0, u64::from);
-    let stalls = run.program_served.iter().zip(&run.latencies.served_cycles);
+    let stalls = walker.program_served.iter().zip(&walker.latencies.served_cycles);
     let stall_cycles: u64 =
         stalls.map(|(count, cycles)| count * cycles.saturating_sub(hit_cycles)).sum();
     let program = run.instructions as f64 * cycles_per_instruction + stall_cycles as f64;
-    let translation = run.translation_cycles;
+    let translation = run.tlb_cycles + walker.walks.cycles;
     let accesses: u64 = run.accesses.iter().sum();
     let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
     Some(Time {
@@ -253,7 +238,12 @@ fn time(description: &Description, run: &Run) -> Option<Time> {
 }
 
 /// What the run left out, for whoever reads the numbers.
-fn not_modelled(description: &Description, source: &dyn Source, run: &Run) -> Vec<String> {
+fn not_modelled(
+    description: &Description,
+    source: &dyn Source,
+    run: &Run,
+    walker: &Walker,
+) -> Vec<String> {
     let header = source.header();
     let mut notes: Vec<String> = Vec::new();
     let mut say = |note: &str| notes.push(note.to_owned());
@@ -292,7 +282,7 @@ fn not_modelled(description: &Description, source: &dyn Source, run: &Run) -> Ve
     if run.gap_accesses > 0 {
         notes.push(format!("{} accesses that are not in the trace", run.gap_accesses));
     }
-    if !run.latencies.known && description.page_table.is_some() {
+    if !walker.latencies.known && description.page_table.is_some() {
         notes.push("time: the machine file leaves a latency out".to_owned());
     }
     notes.extend(header.notes.iter().cloned());

@@ -7,8 +7,8 @@
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
     CacheShape, Cached, ElasticCuckoo, Error, Fault, Flush, Footprint, Geometry, Guarded, Hashed,
-    HashedShape, Mapping, Memory, Mpt, PageTable, Reference, Space, Split, Translation, Usage,
-    X86_64,
+    HashedShape, Mapping, Memory, Mpt, Node, PageTable, Reference, Space, Split, Translation, Tree,
+    Usage, X86_64,
 };
 use physmem::Buddy;
 use rustc_hash::FxHashSet;
@@ -38,6 +38,17 @@ pub(crate) trait Table {
     fn walk(
         &mut self,
         space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault>;
+    /// Where a walk in `space` starts if nothing is remembered.
+    fn root(&self, space: Space) -> Node;
+    /// The walk of a tree from a node that an earlier walk has passed; nothing leads on in
+    /// other tables, so that theirs always start at the root.
+    fn walk_from(
+        &mut self,
+        start: Node,
         addr: VirtAddr,
         kind: Kind,
         references: &mut Vec<Reference>,
@@ -91,13 +102,13 @@ pub(crate) fn new(
     let hashed = |shape: HashedShape| Hashed::new(shape).map_err(refused("table"));
     let build = Build { description, memory };
     match description.format.as_str() {
-        "flattened" => build.host(Split::flattened().map_err(refused("format"))?.with_usage()),
-        "mpt" => build.host(Mpt::with_usage()),
+        "flattened" => build.host_tree(Split::flattened().map_err(refused("format"))?.with_usage()),
+        "mpt" => build.host_tree(Mpt::with_usage()),
         "guarded" => {
             let nodes = description.nodes.unwrap_or(16);
-            build.host(Guarded::new(nodes).map_err(refused("nodes"))?.with_usage())
+            build.host_tree(Guarded::new(nodes).map_err(refused("nodes"))?.with_usage())
         }
-        "guarded-adaptive" => build.host(Guarded::adaptive().with_usage()),
+        "guarded-adaptive" => build.host_tree(Guarded::adaptive().with_usage()),
         "hashed" => build.host(hashed(HashedShape { table_bytes, ..HashedShape::H128K })?),
         "clustered" => build.host(hashed(HashedShape { table_bytes, ..HashedShape::C128K })?),
         "inverted" => build.host(hashed(HashedShape::inverted(memory_bytes, 1))?),
@@ -110,7 +121,7 @@ pub(crate) fn new(
             let what = || format!("x86-64 has 4 or 5 levels, not {levels}");
             let table =
                 X86_64::new(levels).ok_or_else(|| ("page_table.levels".to_owned(), what()))?;
-            build.host(table)
+            build.host_tree(table)
         }
     }
 }
@@ -130,13 +141,23 @@ impl<M: Memory + 'static> Build<'_, M> {
     fn host(self, table: impl PageTable + 'static) -> Result<Box<dyn Table>, Refusal> {
         let memory = self.memory;
         match self.description.software_tlb {
-            None => Ok(Box::new(Hosted { table, memory })),
+            None => Ok(Box::new(Hosted { table, memory, tree: None })),
             Some(Bytes(table_bytes)) => {
                 let shape = CacheShape { table_bytes, ..CacheShape::S8K };
                 let table = Cached::new(shape, table).map_err(refused("software_tlb"))?;
-                Ok(Box::new(Hosted { table, memory }))
+                Ok(Box::new(Hosted { table, memory, tree: None }))
             }
         }
+    }
+
+    /// The same for a tree, whose walks can start below the root unless a software TLB comes
+    /// first.
+    fn host_tree(self, table: impl Tree + 'static) -> Result<Box<dyn Table>, Refusal> {
+        if self.description.software_tlb.is_some() {
+            return self.host(table);
+        }
+        let tree = Some(TreeCalls::new());
+        Ok(Box::new(Hosted { table, memory: self.memory, tree }))
     }
 }
 
@@ -144,6 +165,27 @@ impl<M: Memory + 'static> Build<'_, M> {
 struct Hosted<T, M> {
     table: T,
     memory: M,
+    tree: Option<TreeCalls<T, M>>,
+}
+
+type WalkFrom<T, M> =
+    fn(&T, Node, VirtAddr, Kind, &mut M, &mut Vec<Reference>) -> Result<Translation, Fault>;
+
+/// What a table can do besides if it is a tree.
+struct TreeCalls<T, M> {
+    root: fn(&T, Space) -> Node,
+    walk_from: WalkFrom<T, M>,
+}
+
+impl<T: Tree, M: Memory> TreeCalls<T, M> {
+    fn new() -> TreeCalls<T, M> {
+        TreeCalls {
+            root: |table, space| table.root(space),
+            walk_from: |table, start, addr, kind, memory, references| {
+                table.walk_from(start, addr, kind, memory, &mut |read| references.push(read))
+            },
+        }
+    }
 }
 
 impl<T: PageTable, M: Memory> Table for Hosted<T, M> {
@@ -188,6 +230,28 @@ impl<T: PageTable, M: Memory> Table for Hosted<T, M> {
         })
     }
 
+    fn root(&self, space: Space) -> Node {
+        match &self.tree {
+            Some(tree) => (tree.root)(&self.table, space),
+            None => only_root(space),
+        }
+    }
+
+    fn walk_from(
+        &mut self,
+        start: Node,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault> {
+        match &self.tree {
+            Some(tree) => {
+                (tree.walk_from)(&self.table, start, addr, kind, &mut self.memory, references)
+            }
+            None => Err(Fault::NotMapped { level: start.level }),
+        }
+    }
+
     fn query(&self, space: Space, addr: VirtAddr) -> Option<Translation> {
         self.table.query(space, addr, &self.memory).map(|mapping| mapping.translation)
     }
@@ -195,6 +259,11 @@ impl<T: PageTable, M: Memory> Table for Hosted<T, M> {
     fn footprint(&self) -> Footprint {
         self.table.footprint()
     }
+}
+
+/// The start of every walk in a table that is no tree.
+fn only_root(space: Space) -> Node {
+    Node { table: space.root(), level: 1, shift: 64, rights: Rights::ALL }
 }
 
 /// What a machine of TLBs alone has in place of a page table: the set of its mapped pages. A
@@ -288,6 +357,20 @@ impl Table for Flat {
     ) -> Result<Translation, Fault> {
         let page = self.find(space, addr).ok_or(Fault::NotMapped { level: 1 })?;
         Ok(Flat::translation(page))
+    }
+
+    fn root(&self, space: Space) -> Node {
+        only_root(space)
+    }
+
+    fn walk_from(
+        &mut self,
+        start: Node,
+        _addr: VirtAddr,
+        _kind: Kind,
+        _references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault> {
+        Err(Fault::NotMapped { level: start.level })
     }
 
     fn query(&self, space: Space, addr: VirtAddr) -> Option<Translation> {

@@ -1,18 +1,10 @@
-//! The hardware of a machine: its TLBs and data caches, built from the description.
+//! The hardware that translates: the TLBs of a machine, built from the description.
 
 use addr::{Asid, Kind, PageSize};
-use mmu::{
-    ArrayParams, CacheParams, Evicted, GeometryError, Hierarchy, HierarchyParams, Policy, Served,
-    Tlb, TlbParams,
-};
+use mmu::{ArrayParams, Evicted, GeometryError, Policy, Tlb, TlbParams};
 use pagetable::{Flush, Scope};
 
-use crate::{
-    Description,
-    census::Census,
-    describe,
-    units::{Bytes, Ways},
-};
+use crate::{Description, census::Census, describe, units::Ways};
 
 /// No TLB serves the kind.
 pub(crate) const NONE: usize = usize::MAX;
@@ -29,14 +21,13 @@ pub(crate) struct Unit {
     pub(crate) tlb: Tlb,
 }
 
-/// The hardware that translates, and the caches that its walks go through.
+/// The TLBs.
 pub(crate) struct Hardware {
     pub(crate) units: Vec<Unit>,
     /// Index in `units` of the first-level TLB of each kind, or [`NONE`].
     pub(crate) first: [usize; Kind::COUNT],
     /// The same for the second level.
     pub(crate) second: [usize; Kind::COUNT],
-    pub(crate) caches: Option<Hierarchy>,
 }
 
 impl Hardware {
@@ -95,8 +86,7 @@ impl Hardware {
                 ));
             }
         }
-        let caches = hierarchy(description)?;
-        Ok(Hardware { units, first, second, caches })
+        Ok(Hardware { units, first, second })
     }
 
     /// Forgets what `flush` names; the hits of what goes are added to `census`.
@@ -179,56 +169,4 @@ fn geometry_key(name: &str, tlb: &describe::Tlb, error: &GeometryError) -> Strin
         _ => "entries",
     };
     format!("tlb.{name}.{key}")
-}
-
-/// The data caches that `description` has, if any.
-pub(crate) fn hierarchy(description: &Description) -> Result<Option<Hierarchy>, (String, String)> {
-    let mut params = HierarchyParams {
-        walker_enters: description.walker.enters.as_deref().map(walker_enters).transpose()?,
-        ..HierarchyParams::default()
-    };
-    let mut any = false;
-    for (name, cache) in description.cache.present() {
-        any = true;
-        let place = match name {
-            "l1i" => &mut params.l1i,
-            "l1d" => &mut params.l1d,
-            "l2" => &mut params.l2,
-            _ => &mut params.l3,
-        };
-        *place = Some(cache_params(name, cache)?);
-    }
-    if !any && description.walker.enters.is_none() {
-        return Ok(None);
-    }
-    let wrong = |(place, error): (Served, GeometryError)| {
-        let key = match error {
-            GeometryError::NoSuchCache(_) => "walker.enters".to_owned(),
-            _ => format!("cache.{}", place.name()),
-        };
-        (key, error.to_string())
-    };
-    Hierarchy::new(&params).map(Some).map_err(wrong)
-}
-
-fn walker_enters(cache: &str) -> Result<Served, (String, String)> {
-    Served::ALL.into_iter().find(|place| place.name() == cache).ok_or_else(|| {
-        let known: Vec<&str> = Served::ALL.iter().map(|place| place.name()).collect();
-        let what = format!("there is no cache `{cache}`: choose one of {}", known.join(", "));
-        ("walker.enters".to_owned(), what)
-    })
-}
-
-fn cache_params(name: &str, cache: &describe::Cache) -> Result<CacheParams, (String, String)> {
-    let key = |part: &str| format!("cache.{name}.{part}");
-    let (Bytes(size_bytes), Bytes(line)) = (cache.size, cache.line);
-    let line_bytes = u32::try_from(line)
-        .map_err(|_| (key("line"), format!("a line of {} is too long", cache.line)))?;
-    let lines = size_bytes.checked_div(line).and_then(|lines| u32::try_from(lines).ok());
-    let lines = lines.ok_or_else(|| {
-        (key("size"), format!("{} is no sensible number of lines of {}", cache.size, cache.line))
-    })?;
-    let replacement: Policy =
-        cache.replacement.parse().map_err(|error| (key("replacement"), format!("{error}")))?;
-    Ok(CacheParams { size_bytes, line_bytes, ways: cache.ways.of(lines), replacement, seed: 1 })
 }

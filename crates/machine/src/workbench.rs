@@ -21,9 +21,9 @@ use physmem::Buddy;
 use serde::Serialize;
 
 use crate::{
-    Machine, summary,
+    Machine,
     table::{self, Table},
-    translate,
+    walker::{hierarchy, latencies},
 };
 
 /// What operations have done.
@@ -71,11 +71,11 @@ impl Workbench {
         let (bytes, page_size) = (description.memory.size.0, description.os.page_size.0);
         let memory = SparseMemory::new(bytes);
         let (table, meter) = if metered {
-            let latencies = summary::latencies(description);
+            let latencies = latencies(description);
             let meter = Rc::new(RefCell::new(Meter {
                 work: Work::default(),
                 counts: true,
-                caches: translate::hierarchy(description).map_err(text)?,
+                caches: hierarchy(description).map_err(text)?,
                 served_cycles: latencies.served_cycles,
             }));
             let memory = Metered { memory, meter: Rc::clone(&meter) };

@@ -30,4 +30,4 @@ pub use replacement::{
 pub use set_array::SetArray;
 pub use stack_distance::StackDistance;
 pub use tlb::{ArrayParams, Entry, Evicted, Hit, Stride, Tlb, TlbCounts, TlbParams};
-pub use walk_cache::{NoWalkCache, WalkCache};
+pub use walk_cache::{AnyWalkCache, WalkCache};

@@ -3,7 +3,7 @@
 //! ```text
 //!   TLB miss --> start(va, root) --> the node to walk from        translation caches: skip
 //!                                                                  the upper levels
-//!                walk_from(node) --> reference --> read(..)?  yes: served by the MMU cache
+//!                walk from there --> reference --> read(..)?  yes: served by the MMU cache
 //!                                        |                    no:  goes to the data caches
 //!                                       ...
 //!                                    finish(va): the walk is over
@@ -14,7 +14,7 @@
 //! the root and answers in `read`. A path cache learns in `finish`. One walker serves them all,
 //! over any tree, and none of them knows the layout of an entry.
 
-use addr::{Asid, VirtAddr};
+use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::{Node, Reference};
 
 /// A cache that a page-table walker asks.
@@ -32,8 +32,8 @@ pub trait WalkCache {
     /// The walk is over, with a translation or a fault.
     fn finish(&mut self, va: VirtAddr, asid: Asid);
 
-    /// Forgets all that a walk of `va` in `asid` could use, and perhaps more.
-    fn flush_page(&mut self, va: VirtAddr, asid: Asid);
+    /// Forgets all that a walk of an address in `range` in `asid` could use, and perhaps more.
+    fn flush_range(&mut self, range: VirtRange, asid: Asid);
 
     /// Forgets all that a walk in `asid` could use, and perhaps more.
     fn flush_asid(&mut self, asid: Asid);
@@ -42,11 +42,15 @@ pub trait WalkCache {
     fn flush_all(&mut self);
 }
 
-/// No MMU cache: every walk starts at the root and every reference goes to memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct NoWalkCache;
+/// The MMU cache of a walker, chosen when the program runs.
+#[derive(Clone, Debug, Default)]
+pub enum AnyWalkCache {
+    /// Every walk starts at the root and every reference goes to memory.
+    #[default]
+    None,
+}
 
-impl WalkCache for NoWalkCache {
+impl WalkCache for AnyWalkCache {
     #[inline]
     fn start(&mut self, _va: VirtAddr, _asid: Asid, root: Node) -> Node {
         root
@@ -60,7 +64,7 @@ impl WalkCache for NoWalkCache {
     #[inline]
     fn finish(&mut self, _va: VirtAddr, _asid: Asid) {}
 
-    fn flush_page(&mut self, _va: VirtAddr, _asid: Asid) {}
+    fn flush_range(&mut self, _range: VirtRange, _asid: Asid) {}
 
     fn flush_asid(&mut self, _asid: Asid) {}
 

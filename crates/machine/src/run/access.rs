@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use addr::{Kind, PhysAddr, VirtAddr, VirtRange};
-use mmu::{Hit, Requester, Stride};
+use mmu::{Hit, Stride};
 use trace::{Batch, Meta};
 
 use super::Run;
 use crate::{
     Error,
+    back::Back,
     census::SHARED,
     translate::{FIRST_LEVEL_MAX, Hardware, NONE},
 };
@@ -33,20 +34,21 @@ impl Run {
         &mut self,
         batch: &Batch,
         span: Range<usize>,
+        back: &mut impl Back,
     ) -> Result<(), Error> {
         let (addrs, metas) = (&batch.addr[span.clone()], &batch.meta[span.clone()]);
         let mut next = 0;
         let mut single = 0;
         while next < addrs.len() {
             if !CHECK && single == 0 {
-                let ran = self.hits::<CACHES>(&addrs[next..], &metas[next..]);
+                let ran = self.hits::<CACHES>(&addrs[next..], &metas[next..], back);
                 next += ran;
                 single = if ran < STRIDE_MIN { SINGLE } else { 1 };
             }
             single = single.saturating_sub(1);
             if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
                 let access = self.position + (span.start + next) as u64;
-                self.access::<CHECK, CACHES>(VirtAddr::new(addr), meta, access)?;
+                self.access::<CHECK, CACHES>(VirtAddr::new(addr), meta, access, back)?;
                 next += 1;
             }
         }
@@ -56,8 +58,13 @@ impl Run {
     /// Runs accesses as long as each is found at once and lies in one page, and says how many
     /// were. This is where a run spends its time: nothing here can fail, and what it borrows
     /// stays in registers.
-    fn hits<const CACHES: bool>(&mut self, addrs: &[u64], metas: &[Meta]) -> usize {
-        let Hardware { units, first, caches, .. } = &mut self.hardware;
+    fn hits<const CACHES: bool>(
+        &mut self,
+        addrs: &[u64],
+        metas: &[Meta],
+        back: &mut impl Back,
+    ) -> usize {
+        let Hardware { units, first, .. } = &mut self.hardware;
         let (first, page_size) = (*first, self.page_size);
         let mut time = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
         let mut strides = [const { Stride::nothing() }; FIRST_LEVEL_MAX];
@@ -78,10 +85,8 @@ impl Run {
                     let region = self.os.label_of(addr);
                     self.census.region(region).hits[kind as usize] += 1;
                 }
-                if CACHES && let Some(caches) = caches {
-                    let store = kind == Kind::Store;
-                    let served = caches.access(phys, bytes, store, Requester::Program(kind));
-                    self.program_served[served as usize] += 1;
+                if CACHES {
+                    back.data(phys, bytes, kind);
                 }
             } else {
                 left_out += 1;
@@ -101,6 +106,7 @@ impl Run {
         addr: VirtAddr,
         meta: Meta,
         access: u64,
+        back: &mut impl Back,
     ) -> Result<(), Error> {
         let (kind, bytes) = (meta.kind(), meta.size());
         let unit = self.hardware.first[kind as usize];
@@ -109,17 +115,21 @@ impl Run {
             return Ok(());
         }
         let place = Place { addr, kind, unit, access };
-        let phys = self.translate::<CHECK>(place)?;
+        let phys = self.translate::<CHECK>(place, back)?;
         if addr.offset_in(self.page_size) + u64::from(bytes) > self.page_size.bytes() {
-            self.straddle::<CHECK, CACHES>(place, phys, bytes)?;
+            self.straddle::<CHECK, CACHES>(place, phys, bytes, back)?;
         } else if CACHES {
-            self.data(phys, bytes, kind);
+            back.data(phys, bytes, kind);
         }
         Ok(())
     }
 
     /// The physical address of one access that lies within a page.
-    fn translate<const CHECK: bool>(&mut self, place: Place) -> Result<PhysAddr, Error> {
+    fn translate<const CHECK: bool>(
+        &mut self,
+        place: Place,
+        back: &mut impl Back,
+    ) -> Result<PhysAddr, Error> {
         let found = self.hardware.units[place.unit].tlb.lookup(place.addr, self.asid, place.kind);
         match found {
             Some(hit) => {
@@ -131,7 +141,7 @@ impl Run {
                 }
                 Ok(hit.phys)
             }
-            None => self.miss(place),
+            None => self.miss(place, back),
         }
     }
 
@@ -142,6 +152,7 @@ impl Run {
         place: Place,
         phys: PhysAddr,
         bytes: u32,
+        back: &mut impl Back,
     ) -> Result<(), Error> {
         self.page_crossings += 1;
         let Ok(range) = VirtRange::new(place.addr, u64::from(bytes.max(1))) else {
@@ -154,22 +165,13 @@ impl Run {
             let phys = if part.start() == place.addr {
                 phys
             } else {
-                self.translate::<CHECK>(Place { addr: part.start(), ..place })?
+                self.translate::<CHECK>(Place { addr: part.start(), ..place }, back)?
             };
             if CACHES {
-                self.data(phys, part.bytes() as u32, place.kind);
+                back.data(phys, part.bytes() as u32, place.kind);
             }
         }
         Ok(())
-    }
-
-    /// The program's own access to the data caches.
-    #[inline(always)]
-    fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
-        if let Some(caches) = &mut self.hardware.caches {
-            let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
-            self.program_served[served as usize] += 1;
-        }
     }
 
     /// A hit on a page that several regions share is counted for its own region.

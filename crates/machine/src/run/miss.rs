@@ -1,17 +1,23 @@
 //! The rare case: a lookup that the first level did not answer, down to the fault.
 
 use addr::{PhysAddr, VirtAddr, VirtRange};
-use mmu::{Entry, Evicted, Requester, Served};
-use pagetable::{Reference, Translation};
+use mmu::{Entry, Evicted};
+use pagetable::{Fault, Translation};
 
 use super::{Run, access::Place};
-use crate::{Error, census::SHARED, os::Answer, translate::NONE};
+use crate::{
+    Error,
+    back::{Back, Walk},
+    census::SHARED,
+    os::Answer,
+    translate::NONE,
+};
 
 impl Run {
     /// A lookup that the first level did not answer.
     #[cold]
     #[inline(never)]
-    pub(super) fn miss(&mut self, place: Place) -> Result<PhysAddr, Error> {
+    pub(super) fn miss(&mut self, place: Place, back: &mut impl Back) -> Result<PhysAddr, Error> {
         let Place { addr, kind, access, .. } = place;
         let region = self.os.label_of(addr);
         self.census.region(region).l1_misses[kind as usize] += 1;
@@ -27,13 +33,13 @@ impl Run {
                 let entry = self.entry(Translation { page, frame, rights, global });
                 self.fill(place.unit, &entry, hit.label);
                 self.history.l1_miss(access - self.left_out);
-                self.translation_cycles += cycles;
-                self.census.region(region).walk_cycles += cycles;
+                self.tlb_cycles += cycles;
+                self.census.region(region).tlb_cycles += cycles;
                 return Ok(hit.phys);
             }
         }
 
-        let (translation, cold) = self.walk(place, region)?;
+        let (translation, cold) = self.walk(place, region, back)?;
         let label = self.label(translation, region);
         let entry = self.entry(translation);
         if second != NONE {
@@ -52,62 +58,55 @@ impl Run {
 
     /// Walks until there is a translation, with the operating system's help where it faults.
     /// Says whether the page was touched for the first time.
-    fn walk(&mut self, place: Place, region: u32) -> Result<(Translation, bool), Error> {
+    fn walk(
+        &mut self,
+        place: Place,
+        region: u32,
+        back: &mut impl Back,
+    ) -> Result<(Translation, bool), Error> {
         let Place { addr, kind, access, .. } = place;
-        let mut references = std::mem::take(&mut self.references);
-        references.clear();
         let mut cold = false;
         let translation = loop {
-            match self.os.walk(addr, kind, &mut references) {
+            match self.walk_once(place, back)? {
                 Ok(translation) => break translation,
                 Err(fault) => {
                     let answer = self.os.fault(addr, kind, fault);
                     match answer.map_err(|failure| self.failed(failure, access))? {
                         Answer::FirstTouch => cold = true,
-                        Answer::Granted(shootdown) => self.shoot_down(shootdown),
+                        Answer::Granted(shootdown) => self.shoot_down(shootdown, back),
                     }
                 }
             }
         };
-        let cycles = self.charge(&references, cold);
-        self.census.region(region).walk_references += references.len() as u64;
-        self.census.region(region).walk_cycles += cycles;
-        self.references = references;
+        back.refilled(region, cold);
         Ok((translation, cold))
     }
 
-    /// Sends the references of a walk through the caches and counts them; gives their cycles.
-    fn charge(&mut self, references: &[Reference], cold: bool) -> u64 {
-        let mut cycles = self.latencies.refill_cycles;
-        for reference in references {
-            let served = match &mut self.hardware.caches {
-                Some(caches) => {
-                    let bytes = u32::from(reference.bytes);
-                    caches.access(reference.addr, bytes, reference.write, Requester::Walker)
-                }
-                None => Served::Memory,
-            };
-            let level = usize::from(reference.level);
-            if self.walks.served.len() <= level {
-                self.walks.served.resize(level + 1, [0; Served::COUNT]);
+    /// One walk, as the table is now; or, where a flush was forgotten, as hardware remembers it.
+    fn walk_once(
+        &mut self,
+        place: Place,
+        back: &mut impl Back,
+    ) -> Result<Result<Translation, Fault>, Error> {
+        let Place { addr, kind, access, .. } = place;
+        let mut references = std::mem::take(&mut self.references);
+        references.clear();
+        let mut found = self.os.walk(addr, kind, &mut references);
+        let walk = Walk { va: addr, asid: self.asid, root: self.os.root() };
+        if let Err(stale) = back.walk(&walk, &references) {
+            if self.check {
+                return Err(Error::Check(format!(
+                    "access {access}: the MMU cache starts the walk of {addr} at a table of level \
+                     {} at {}, which the page table does not have there",
+                    stale.level, stale.table
+                )));
             }
-            self.walks.served[level][served as usize] += 1;
-            cycles += self.latencies.served_cycles[served as usize];
+            references.clear();
+            found = self.os.walk_from(stale, addr, kind, &mut references);
+            back.astray(&walk, &references);
         }
-        let count = references.len();
-        self.walks.walks += 1;
-        self.walks.references += count as u64;
-        if cold {
-            self.walks.cold += 1;
-            self.walks.cold_references += count as u64;
-        } else {
-            if self.walks.per_walk.len() <= count {
-                self.walks.per_walk.resize(count + 1, 0);
-            }
-            self.walks.per_walk[count] += 1;
-        }
-        self.translation_cycles += cycles;
-        cycles
+        self.references = references;
+        Ok(found)
     }
 
     /// The label of the entry for a page: its region, or [`SHARED`].

@@ -7,14 +7,15 @@
 //!              second-level TLB -- hit --> fill the first ------> data caches
 //!                  | miss
 //!                  v
-//!              walk -> references -> data caches, from the level where the walker enters
+//!              walk -> references -> MMU cache, data caches
 //!                  | fault                            ^
 //!                  v                                  |
 //!              Os::fault -> walk again -> fill both --+--------> data caches
 //! ```
 //!
 //! This is the only way for an access. The first line is the common case and is kept free of
-//! allocation, hashing and indirect calls; the rest is in `miss`.
+//! allocation, hashing and indirect calls; the rest is in `miss`. Data caches and walker are
+//! behind [`Back`]: the run tells it what it needs.
 
 mod access;
 mod asids;
@@ -23,18 +24,19 @@ mod miss;
 use std::ops::Range;
 
 use addr::{Asid, Kind, PageSize};
-use mmu::Served;
-use pagetable::Reference;
+use pagetable::{Reference, Scope};
 use trace::{Batch, Event, Source};
 
 use crate::{
     Error, Machine, Results,
+    back::{Back, Forget},
     census::Census,
     check,
     os::{Failure, Os, Shootdown},
     summary,
     timeline::History,
     translate::{Hardware, NONE},
+    walker::Walker,
 };
 use asids::{Asids, Taken};
 
@@ -61,14 +63,15 @@ pub(crate) fn run(
     source: &mut dyn Source,
     options: RunOptions<'_>,
 ) -> Result<Results, Error> {
-    let mut run = Run::new(machine)?;
+    let mut run = Run::new(machine, options.check)?;
+    let mut walker = Walker::new(machine.description()).map_err(|wrong| built(machine, wrong))?;
     let mut batch = Batch::default();
     loop {
         let more = source.next(&mut batch)?;
         if options.check {
-            run.batch::<true>(&batch)?;
+            run.batch::<true>(&batch, &mut walker)?;
         } else {
-            run.batch::<false>(&batch)?;
+            run.batch::<false>(&batch, &mut walker)?;
         }
         if !more {
             break;
@@ -79,41 +82,23 @@ pub(crate) fn run(
         }
     }
     run.hardware.drain(&mut run.census);
-    let results = summary::summarize(machine, source, run, options.check);
+    let results = summary::summarize(machine, source, run, &walker);
     check::identities(&results)?;
     Ok(results)
 }
 
-/// Counts of the walks of a run.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct WalkCensus {
-    pub(crate) walks: u64,
-    pub(crate) cold: u64,
-    pub(crate) references: u64,
-    pub(crate) cold_references: u64,
-    /// How many walks that were not cold took as many references as the index says.
-    pub(crate) per_walk: Vec<u64>,
-    /// References by level (index) and by what served them.
-    pub(crate) served: Vec<[u64; Served::COUNT]>,
+/// A description that cannot be built; `Machine::parse` has refused it before.
+fn built(machine: &Machine, (key, what): (String, String)) -> Error {
+    let what = format!("{key}: {what}");
+    Error::Description { origin: machine.name().to_owned(), line: 1, what }
 }
 
-/// Cycles by what serves a reference.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Latencies {
-    /// Whether the machine file gives all that its caches and memory need.
-    pub(crate) known: bool,
-    pub(crate) served_cycles: [u64; Served::COUNT],
-    pub(crate) refill_cycles: u64,
-}
-
-/// A run under way.
+/// A run under way, without what lies behind the TLBs.
 pub(crate) struct Run {
     pub(crate) hardware: Hardware,
     pub(crate) os: Os,
     pub(crate) census: Census,
-    pub(crate) walks: WalkCensus,
     pub(crate) history: History,
-    pub(crate) latencies: Latencies,
     pub(crate) accesses: [u64; Kind::COUNT],
     pub(crate) instructions: u64,
     pub(crate) page_crossings: u64,
@@ -121,9 +106,10 @@ pub(crate) struct Run {
     pub(crate) gap_accesses: u64,
     pub(crate) saw_events: bool,
     pub(crate) saw_physical: bool,
-    /// Data accesses by what served them, for the time of the program itself.
-    pub(crate) program_served: [u64; Served::COUNT],
-    pub(crate) translation_cycles: u64,
+    /// Cycles of the TLBs: hits of the second level.
+    pub(crate) tlb_cycles: u64,
+    /// Whether translations are compared with the page table.
+    pub(crate) check: bool,
     /// Accesses of the trace so far, those that the machine leaves out among them.
     pub(crate) position: u64,
     /// Accesses that the machine leaves out, so far.
@@ -135,20 +121,13 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    fn new(machine: &Machine) -> Result<Run, Error> {
+    fn new(machine: &Machine, check: bool) -> Result<Run, Error> {
         let description = machine.description();
-        let built = |(key, what): (String, String)| Error::Description {
-            origin: machine.name().to_owned(),
-            line: 1,
-            what: format!("{key}: {what}"),
-        };
-        let hardware = Hardware::new(description).map_err(built)?;
-        let os = Os::new(description).map_err(built)?;
+        let hardware = Hardware::new(description).map_err(|wrong| built(machine, wrong))?;
+        let os = Os::new(description).map_err(|wrong| built(machine, wrong))?;
         Ok(Run {
             census: Census::new(hardware.units.len()),
-            walks: WalkCensus::default(),
             history: History::new(),
-            latencies: summary::latencies(description),
             accesses: [0; Kind::COUNT],
             instructions: 0,
             page_crossings: 0,
@@ -156,8 +135,8 @@ impl Run {
             gap_accesses: 0,
             saw_events: false,
             saw_physical: false,
-            program_served: [0; Served::COUNT],
-            translation_cycles: 0,
+            tlb_cycles: 0,
+            check,
             position: 0,
             left_out: 0,
             asids: Asids::new(description.core.asid_bits),
@@ -170,7 +149,11 @@ impl Run {
     }
 
     /// Runs the accesses and events of one batch in their order.
-    fn batch<const CHECK: bool>(&mut self, batch: &Batch) -> Result<(), Error> {
+    fn batch<const CHECK: bool>(
+        &mut self,
+        batch: &Batch,
+        back: &mut impl Back,
+    ) -> Result<(), Error> {
         for segment in &batch.segments {
             let index = segment.thread as usize;
             if self.threads.len() <= index {
@@ -182,22 +165,27 @@ impl Run {
         let mut from = 0;
         for placed in &batch.events {
             let to = placed.at as usize;
-            self.span::<CHECK>(batch, from..to)?;
+            self.span::<CHECK>(batch, from..to, back)?;
             from = to;
-            self.event(&placed.event, self.position + to as u64)?;
+            self.event(&placed.event, self.position + to as u64, back)?;
         }
-        self.span::<CHECK>(batch, from..batch.len())?;
+        self.span::<CHECK>(batch, from..batch.len(), back)?;
         self.position += batch.len() as u64;
         Ok(())
     }
 
     /// Runs accesses among which there is no event.
-    fn span<const CHECK: bool>(&mut self, batch: &Batch, span: Range<usize>) -> Result<(), Error> {
+    fn span<const CHECK: bool>(
+        &mut self,
+        batch: &Batch,
+        span: Range<usize>,
+        back: &mut impl Back,
+    ) -> Result<(), Error> {
         self.count(batch, span.clone());
-        if self.hardware.caches.is_some() {
-            self.accesses::<CHECK, true>(batch, span)
+        if back.has_caches() {
+            self.accesses::<CHECK, true>(batch, span, back)
         } else {
-            self.accesses::<CHECK, false>(batch, span)
+            self.accesses::<CHECK, false>(batch, span, back)
         }
     }
 
@@ -217,7 +205,7 @@ impl Run {
     }
 
     #[cold]
-    fn event(&mut self, event: &Event, access: u64) -> Result<(), Error> {
+    fn event(&mut self, event: &Event, access: u64, back: &mut impl Back) -> Result<(), Error> {
         if let Event::Gap { accesses, instructions } = *event {
             self.gap_accesses += accesses;
             self.instructions += instructions;
@@ -226,22 +214,37 @@ impl Run {
         self.saw_events |= matches!(event, Event::Mapping { .. } | Event::Mmap { .. });
         let shootdowns = self.os.event(event).map_err(|failure| self.failed(failure, access))?;
         for shootdown in shootdowns {
-            self.shoot_down(shootdown);
+            self.shoot_down(shootdown, back);
         }
         if let Event::Switch { space } = *event {
             let (asid, taken) = self.asids.of(space);
             self.asid = asid;
             match taken {
                 Taken::Own => {}
-                Taken::FromOther => self.hardware.flush_asid(asid, &mut self.census),
-                Taken::NoAsids => self.hardware.flush_non_global(&mut self.census),
+                Taken::FromOther => {
+                    self.hardware.flush_asid(asid, &mut self.census);
+                    back.forget(Forget::Space(asid));
+                }
+                Taken::NoAsids => {
+                    self.hardware.flush_non_global(&mut self.census);
+                    back.forget(Forget::All);
+                }
             }
         }
         Ok(())
     }
 
-    fn shoot_down(&mut self, shootdown: Shootdown) {
-        self.hardware.flush(&shootdown.flush, self.asid, &mut self.census);
+    fn shoot_down(&mut self, shootdown: Shootdown, back: &mut impl Back) {
+        let flush = &shootdown.flush;
+        self.hardware.flush(flush, self.asid, &mut self.census);
+        match flush.scope() {
+            // A page that goes from a table that stays leaves the way to the table true.
+            Scope::Pages { range, .. } if flush.tables() => {
+                back.forget(Forget::Range(range, self.asid));
+            }
+            Scope::Space => back.forget(Forget::Space(self.asid)),
+            Scope::Pages { .. } | Scope::Nothing => {}
+        }
         self.os.complete(shootdown);
     }
 
