@@ -13,6 +13,7 @@ Trace("gzip.pwt") --> Machine("epyc-9005").run(trace) --> Results --> .data  .to
 
 from pagewalk._native import Error, WorkError
 from pagewalk._native import version as _version
+from pagewalk.curve import curve
 from pagewalk.machine import Builtin, Machine, Progress, machines
 from pagewalk.results import Results
 from pagewalk.trace import Trace
@@ -31,5 +32,6 @@ __all__ = [
     "WorkError",
     "Workbench",
     "__version__",
+    "curve",
     "machines",
 ]

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from pagewalk import _native
 from pagewalk.commands import (
+    curve,
     export,
     generate,
     importing,
@@ -45,6 +46,7 @@ class Command(Protocol):
 COMMANDS: tuple[Command, ...] = (
     record,
     run,
+    curve,
     info,
     importing,
     export,

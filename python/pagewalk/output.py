@@ -54,14 +54,14 @@ def replacing(path: str | os.PathLike[str], force: bool = False) -> Iterator[Pat
         with _told(target):
             yield target
         return
-    target = target.resolve()
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    led_to = target.resolve()
+    temporary = led_to.with_name(f".{led_to.name}.{secrets.token_hex(4)}.part")
     try:
         with _told(target):
             yield temporary
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            temporary.replace(target)
+            temporary.replace(led_to)
     finally:
         with suppress(OSError):
             temporary.unlink()

@@ -10,8 +10,11 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page
 
-from pagewalk import Machine
+from pagewalk import Machine, Trace
+from pagewalk.curve import count as count_curves
+from pagewalk.curve import document as curves_document
 from pagewalk.report import render
+from pagewalk.report.curves import render as render_curves
 
 pytestmark = pytest.mark.browser
 
@@ -178,3 +181,16 @@ def contrast(page: Page, selector: str) -> float:
 
     low, high = sorted((luminance(text), luminance(ground)))
     return (high + 0.05) / (low + 0.05)
+
+
+def test_curves_are_drawn_and_fit(browser: Browser, tmp_path: Path) -> None:
+    trace = Trace("generate:zipf,size=8M,accesses=60k")
+    counted = count_curves(trace, lookups=["data", "all"])
+    made = curves_document(trace, counted)
+    path = tmp_path / "curves.html"
+    path.write_text(render_curves(made, counted), encoding="utf-8")
+    for width, shade in LOOKS:
+        with opened(browser, path, width, shade) as page:
+            assert page.locator(".chart canvas").count() == 2
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert json.loads(page.locator("#results").text_content() or "") == made

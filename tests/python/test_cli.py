@@ -37,6 +37,7 @@ def test_the_version_comes_quickly(pagewalk) -> None:
     [
         "record",
         "run",
+        "curve",
         "info",
         "import",
         "export",

@@ -190,6 +190,36 @@ def serving(figure: Figure) -> Chart:
     )
 
 
+def curve(figure: Figure) -> Chart:
+    """Misses over the entries of a TLB, both on logarithmic scales; a line a page size."""
+    sizes = list(dict.fromkeys(row["page_size"] for row in figure.rows))
+    return _sized(
+        alt.Chart(_data([row for row in figure.rows if row["misses"] > 0]))
+        .mark_line(strokeWidth=1.75)
+        .encode(
+            x=alt.X("entries:Q")
+            .title("entries")
+            .scale(type="log", base=2, nice=False)
+            .axis(grid=False, labelExpr="format(datum.value, ',d')", labelOverlap=True),
+            y=alt.Y("misses:Q")
+            .title("misses / 1000")
+            .scale(type="log")
+            .axis(format="~g", tickCount=4, labelOverlap=True, minExtent=44),
+            color=alt.Color("page_size:O")
+            .scale(domain=sizes, scheme="viridis")
+            .sort(sizes)
+            .title("pages of")
+            .legend(orient="top", direction="horizontal"),
+            tooltip=[
+                alt.Tooltip("page_size:N", title="pages of"),
+                alt.Tooltip("entries:Q", format=",d"),
+                alt.Tooltip("misses:Q", title="in 1000 lookups", format=".3g"),
+            ],
+        ),
+        320,
+    )
+
+
 def _closed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows and, for steps that reach to its end, the last one again at its end."""
     return [*rows, {**rows[-1], "start": rows[-1]["end"]}]

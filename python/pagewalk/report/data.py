@@ -34,7 +34,7 @@ def report(documents: Sequence[dict[str, Any]]) -> Report:
             f"{text.plural(whole['instructions'], 'instruction')} of "
             f"{text.plural(whole['threads'], 'thread')}"
         ),
-        facts=_trace_facts(trace),
+        facts=trace_facts(trace),
         notes=list(trace["notes"]),
         runs=runs,
         comparison=tables.comparison(documents) if len(documents) > 1 else None,
@@ -147,7 +147,8 @@ def _cards(document: Mapping[str, Any]) -> list[Card]:
     return cards
 
 
-def _trace_facts(trace: Mapping[str, Any]) -> list[tuple[str, str]]:
+def trace_facts(trace: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a trace says of itself."""
     facts = [("Made by", trace["producer"])]
     if trace["command"]:
         facts.append(("From", " ".join(trace["command"])))

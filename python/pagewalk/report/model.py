@@ -97,3 +97,16 @@ class Report:
     together: Figure | None
     version: str
     documents: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Figures that stand on a page by themselves: curves, or a sweep over designs."""
+
+    title: str
+    subtitle: str
+    figures: list[Figure]
+    facts: list[tuple[str, str]]
+    notes: list[str]
+    version: str
+    document: dict[str, Any]

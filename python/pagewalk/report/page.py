@@ -6,6 +6,7 @@ forbids it to fetch anything.
 
 import json
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,14 +15,14 @@ import jinja2
 import vl_convert
 from markupsafe import Markup
 
-from pagewalk.report.charts import charts, shared_charts, theme
-from pagewalk.report.model import Report, Value
+from pagewalk.report.charts import Chart, charts, shared_charts, theme
+from pagewalk.report.model import Report, Sheet, Value
 
 _NUMBER_UNIT = re.compile(r"(\d) (?=(?:%|[kMGT]|[KMGT]iB|B)(?:\W|$))")
 
 
 def render(report: Report) -> str:
-    """The page as text."""
+    """The page of runs as text."""
     specifications: dict[str, Any] = {
         name: chart.to_dict() for name, chart in shared_charts(report).items()
     }
@@ -29,7 +30,18 @@ def render(report: Report) -> str:
         specifications |= {
             f"{run.anchor}-{name}": chart.to_dict() for name, chart in charts(run).items()
         }
+    return _poured("template.html", report, specifications, report.documents)
+
+
+def render_sheet(sheet: Sheet, drawn: Sequence[Chart]) -> str:
+    """The page of a sheet as text; `drawn` are the charts of its figures, in their order."""
+    specifications = {f"figure-{index}": chart.to_dict() for index, chart in enumerate(drawn)}
+    return _poured("sheet.html", sheet, specifications, sheet.document)
+
+
+def _poured(template: str, report: Report | Sheet, charts: dict[str, Any], document: Any) -> str:
     environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -37,14 +49,14 @@ def render(report: Report) -> str:
         finalize=_unbroken,
     )
     environment.tests["value"] = lambda cell: isinstance(cell, Value)
-    return environment.from_string(_asset("template.html")).render(
+    return environment.get_template(template).render(
         report=report,
-        charts=specifications,
+        charts=charts,
         style=Markup(_asset("style.css")),
         script=Markup(_asset("script.js")),
-        library=Markup(_library() if specifications else ""),
-        data=_json({"charts": specifications, "themes": {s: theme(s) for s in ("light", "dark")}}),
-        results=_json(report.documents),
+        library=Markup(_library() if charts else ""),
+        data=_json({"charts": charts, "themes": {s: theme(s) for s in ("light", "dark")}}),
+        results=_json(document),
     )
 
 
