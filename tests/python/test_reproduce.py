@@ -147,3 +147,21 @@ def test_the_list_runs_nothing(pagewalk, tmp_path: Path) -> None:
     done = pagewalk("reproduce", "--list", "--cache", tmp_path / "none")
     assert done.returncode == 0 and all(name in done.stdout for name in NAMES)
     assert not (tmp_path / "none").exists()
+
+
+def test_the_page_has_every_number_and_claim_and_fetches_nothing(
+    pagewalk, cache: Path, tmp_path: Path
+) -> None:
+    page, numbers = tmp_path / "page.html", tmp_path / "numbers.json"
+    done = pagewalk(
+        "reproduce", "E99/fig9", "E99/fig10", "--cache", cache, "--html", page, "--json", numbers
+    )
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    documents = json.loads(numbers.read_text())
+    assert [document["name"] for document in documents] == ["E99/fig9", "E99/fig10"]
+    for document in documents:
+        assert document["measured_on"]["date"] and document["claims"]
+        for claim in document["claims"]:
+            assert claim["says"] in text and claim["ours"] in text
+    assert "default-src 'none'" in text and "Scoreboard" in text

@@ -16,7 +16,7 @@ EPILOG = """\
 examples:
   pagewalk reproduce --list              what there is, and what our last numbers said
   pagewalk reproduce B10/fig4.14         one figure: the paper's numbers and claims, and ours
-  pagewalk reproduce E99                 all of a paper
+  pagewalk reproduce E99 --html e99.html all of a paper, with plots
   pagewalk reproduce                     everything, then the scoreboard: it takes a while
 
 Programs are recorded once, into --cache, capped in accesses. A claim that our numbers do not
@@ -53,6 +53,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "--save", action="store_true", help="keep the numbers beside the experiments as the last"
     )
+    parser.add_argument("--html", metavar="FILE", help="write one page with plots, for a browser")
     parser.add_argument(
         "--experiments", metavar="FOLDER", help="the experiments (default: the source tree's)"
     )
@@ -66,7 +67,10 @@ def run(options: argparse.Namespace) -> int:
     from pagewalk.reproduce import Lab, find, root, scoreboard
 
     arguments.no_program(options)
-    arguments.check_output(options.json, options.force)
+    for path in (options.json, options.html):
+        arguments.check_output(path, options.force)
+    if options.html == "-":
+        raise Error("--html needs the name of a file")
     if options.smoke and options.save:
         raise Error("--smoke measures nothing worth keeping: leave out --save")
     folder = root(options.experiments)
@@ -87,6 +91,11 @@ def run(options: argparse.Namespace) -> int:
         documents = [outcome.document() for outcome in outcomes]
         text = json.dumps(documents, indent=1, ensure_ascii=False) + "\n"
         arguments.write_output(options.json, text, options.force)
+    if options.html is not None:
+        from pagewalk.output import write_text
+        from pagewalk.reproduce.page import render
+
+        write_text(options.html, render(outcomes, failures), options.force)
     if options.json != "-" and len(experiments) > 1:
         print(scoreboard.summary(outcomes, failures))
     return 1 if failures else 0

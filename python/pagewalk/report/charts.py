@@ -43,7 +43,7 @@ def shared_charts(report: Report) -> dict[str, Chart]:
 def l1_timeline(figure: Figure) -> Chart:
     """L1 misses in 1000 accesses over time."""
     rows = [{"start": row["start"], "misses": row["l1"]} for row in _closed(figure.rows)]
-    return _sized(
+    return sized(
         alt.Chart(_data(rows))
         .mark_area(interpolate="step-after", style="quiet")
         .encode(
@@ -66,7 +66,7 @@ def timeline(figure: Figure) -> Chart:
         for row in _closed(figure.rows)
         for order, (kind, key) in enumerate(kinds.items())
     ]
-    return _sized(
+    return sized(
         alt.Chart(_data(rows))
         .mark_area(interpolate="step-after")
         .encode(
@@ -93,7 +93,7 @@ def timeline(figure: Figure) -> Chart:
 def together(figure: Figure) -> Chart:
     """Misses of every TLB over time, a line a machine."""
     machines = list(dict.fromkeys(row["machine"] for row in figure.rows))
-    return _sized(
+    return sized(
         alt.Chart(_data(figure.rows))
         .mark_line(interpolate="step-after", strokeWidth=1.5)
         .encode(
@@ -161,14 +161,14 @@ def miss_map(figure: Figure) -> Chart:
         .mark_rule(style="edge")
         .encode(y=alt.Y("edge:Q").axis(axis))
     )
-    return _sized(alt.layer(cells, edges) if len(figure.edges) > 1 else cells, 360)
+    return sized(alt.layer(cells, edges) if len(figure.edges) > 1 else cells, 360)
 
 
 def serving(figure: Figure) -> Chart:
     """References a walk makes to each level of the table, by what served them."""
     places = [place for _, place in sorted({(row["order"], row["place"]) for row in figure.rows})]
     levels = list(dict.fromkeys(row["level"] for row in figure.rows))
-    return _sized(
+    return sized(
         alt.Chart(_data(figure.rows))
         .mark_bar()
         .encode(
@@ -193,7 +193,7 @@ def serving(figure: Figure) -> Chart:
 def curve(figure: Figure) -> Chart:
     """Misses over the entries of a TLB, both on logarithmic scales; a line a page size."""
     sizes = list(dict.fromkeys(row["page_size"] for row in figure.rows))
-    return _sized(
+    return sized(
         alt.Chart(_data([row for row in figure.rows if row["misses"] > 0]))
         .mark_line(strokeWidth=1.75)
         .encode(
@@ -229,7 +229,8 @@ def _data(rows: list[dict[str, Any]]) -> alt.InlineData:
     return alt.InlineData(values=rows)
 
 
-def _sized(chart: Chart, height: int) -> Chart:
+def sized(chart: Chart, height: int) -> Chart:
+    """`chart` as wide as the page."""
     return chart.properties(
         width="container",
         height=height,

@@ -30,16 +30,24 @@ def render(report: Report) -> str:
         specifications |= {
             f"{run.anchor}-{name}": chart.to_dict() for name, chart in charts(run).items()
         }
-    return _poured("template.html", report, specifications, report.documents)
+    return poured("template.html", report, specifications, report.documents)
 
 
 def render_sheet(sheet: Sheet, drawn: Sequence[Chart]) -> str:
     """The page of a sheet as text; `drawn` are the charts of its figures, in their order."""
     specifications = {f"figure-{index}": chart.to_dict() for index, chart in enumerate(drawn)}
-    return _poured("sheet.html", sheet, specifications, sheet.document)
+    return poured("sheet.html", sheet, specifications, sheet.document)
 
 
-def _poured(template: str, report: Report | Sheet, charts: dict[str, Any], document: Any) -> str:
+def poured(template: str, report: Any, charts: dict[str, Any], document: Any) -> str:
+    """A page as text: the template filled in with the plain data `report`.
+
+    Args:
+        template: A file beside this one that extends `layout.html`.
+        report: What it shows; has at least `title`, `subtitle` and `version`.
+        charts: Vega-Lite specifications by the name of the element that each is drawn in.
+        document: What is in the page for machines, as JSON.
+    """
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_asset),
         autoescape=True,

@@ -27,6 +27,9 @@ from pagewalk.reproduce import programs
 from pagewalk.reproduce.experiment import read_toml
 from pagewalk.trace import Trace
 
+Results = dict[str, Any]
+"""A results document, as `Results.data` has it."""
+
 
 class Lab:
     """Programs, designs, and a cache for what is made of them.
@@ -94,8 +97,14 @@ class Lab:
         self.used[name] = f"{version}, {trace.accesses} accesses, skipped {skip}"
         return trace
 
-    def run(self, trace: Trace, machine: str, settings: Sequence[str] = ()) -> dict[str, Any]:
+    def runs(self, trace: Trace, machine: str, settings: Sequence[Sequence[str]]) -> list[Results]:
+        """The results of `trace` on `machine` after each of `settings`; errors as for `run`."""
+        return [self.run(trace, machine, changes) for changes in settings]
+
+    def run(self, trace: Trace, machine: str, settings: Sequence[str] = ()) -> Results:
         """The results of `trace` on `machine` after `settings`, from the cache if there.
+
+        What is by region, and over time, is left out of them.
 
         Raises:
             Error: There is no such machine, or a setting is wrong.
@@ -109,11 +118,12 @@ class Lab:
             label = f"{trace.name.split('-')[0]} on {' '.join([machine, *settings])}"
             with ProgressLine(label) as progress:
                 results = device.run(trace, progress=progress)
+            for key in ("regions", "timeline", "map"):
+                del results.data[key]
             part.write_text(results.to_json(), encoding="utf-8")
 
-        text = programs.kept(path, work).read_text(encoding="utf-8")
-        document: dict[str, Any] = json.loads(text)
-        return document
+        results: Results = json.loads(programs.kept(path, work).read_text(encoding="utf-8"))
+        return results
 
 
 @contextmanager

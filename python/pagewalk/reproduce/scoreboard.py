@@ -36,7 +36,7 @@ def side_by_side(paper: Table | None, ours: Table) -> str:
     for name in names:
         for table, whose in ((paper, "paper"), (ours, "ours")):
             if table is not None and name in table.rows:
-                cells = [_number(table.value((name, column))) for column in shown]
+                cells = [number(table.value((name, column))) for column in shown]
                 rows.append([f"{name}, {whose}" if paper else name, *cells])
     return text.table(["", *shown], rows)
 
@@ -74,6 +74,17 @@ def summary(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> str:
     return "\n".join(parts)
 
 
+def number(value: float | None) -> str:
+    """A number as tables of experiments show it."""
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0"
+    if abs(value) >= 10_000:
+        return text.count(value)
+    return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
+
+
 def _verdict(verdict: Verdict) -> str:
     first = f"  {WORDS[verdict.reached]:9}  {verdict.says}"
     lines = [first, f"             ours: {verdict.ours}; paper: {verdict.paper}"]
@@ -92,13 +103,3 @@ def _thinned(columns: list[str]) -> list[str]:
         return columns
     step = -(-len(columns) // COLUMNS_MAX)
     return [*columns[: len(columns) - 1 : step], columns[-1]]
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    if value == 0:
-        return "0"
-    if abs(value) >= 10_000:
-        return text.count(value)
-    return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"

@@ -11,10 +11,8 @@ Parameters: `machine`, `programs` (rows: a name for each, and the program), `des
 from collections.abc import Callable
 from typing import Any
 
-from pagewalk.reproduce.lab import Lab
+from pagewalk.reproduce.lab import Lab, Results
 from pagewalk.reproduce.table import Table, deviation, mean
-
-Results = dict[str, Any]
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:

@@ -1,0 +1,78 @@
+"""Programs on a machine with one design after another: what a walk costs in references.
+
+Parameters: `machine`, `programs` (rows: a name for each, and the program or generator),
+`accesses`, `fetches`, `set` (changes for every run), `averages` (rows besides: a name, and the
+rows it averages), and `columns`: a name for each, and its design and number. Numbers are
+averages a walk:
+
+* `instructions`, `accesses`, `dram`: of the program, between two walks; dram: those of its
+  accesses that no cache served;
+* `lookups`: of the MMU cache;
+* `walk_l2`, `walk_dram`, `references`: references of the walk that the L2 served, that memory
+  served, and all of them;
+* `upper`: references above the lowest level, which an MMU cache is there to save.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pagewalk.reproduce.lab import Lab, Results
+from pagewalk.reproduce.table import Table, mean
+
+
+def measure(parameters: dict[str, Any], lab: Lab) -> Table:
+    """The table: a row a program, then the averages."""
+    columns: dict[str, list[str]] = parameters["columns"]
+    designs = list(dict.fromkeys(design for design, _ in columns.values()))
+    machine, every = parameters["machine"], parameters.get("set", [])
+    table = Table(list(columns))
+    for row, program in parameters["programs"].items():
+        trace = lab.trace(program, parameters["accesses"], parameters.get("fetches", False))
+        settings = [[*every, *lab.settings(design)] for design in designs]
+        runs = dict(zip(designs, lab.runs(trace, machine, settings), strict=True))
+        table.rows[row] = [NUMBERS[number](runs[design]) for design, number in columns.values()]
+    for name, members in parameters.get("averages", {}).items():
+        rows = [table.rows[member] for member in members]
+        table.rows[name] = [mean(column) for column in zip(*rows, strict=True)]
+    return table
+
+
+def served(run: Results, place: str) -> int:
+    """Walk references that `place` served."""
+    return sum(level["served"].get(place, 0) for level in run["walks"]["by_level"])
+
+
+def upper(run: Results) -> int:
+    """Walk references above the lowest level of the table."""
+    levels = run["walks"]["by_level"]
+    lowest = min((level["level"] for level in levels if level["references"]), default=0)
+    return sum(level["references"] for level in levels if level["level"] > lowest)
+
+
+def _a_walk(count: Callable[[Results], int]) -> Callable[[Results], float | None]:
+    def number(run: Results) -> float | None:
+        walks = run["walks"]["walks"]
+        return count(run) / walks if walks else None
+
+    return number
+
+
+def _accesses(run: Results) -> int:
+    return sum(run["accesses"].values())
+
+
+def _dram(run: Results) -> int:
+    last = run["caches"][-1]["program"]
+    return int(last["read_misses"] + last["write_misses"])
+
+
+NUMBERS: dict[str, Callable[[Results], float | None]] = {
+    "instructions": _a_walk(lambda run: int(run["instructions"])),
+    "accesses": _a_walk(_accesses),
+    "dram": _a_walk(_dram),
+    "lookups": _a_walk(lambda run: int(run["mmu_cache"]["lookups"])),
+    "walk_l2": _a_walk(lambda run: served(run, "l2")),
+    "walk_dram": _a_walk(lambda run: served(run, "memory")),
+    "references": _a_walk(lambda run: int(run["walks"]["references"])),
+    "upper": _a_walk(upper),
+}
