@@ -201,9 +201,15 @@ pub struct PageTable {
     /// Entries of a node of a `guarded` table; 16 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<u64>,
-    /// Bytes of a `hashed` or `clustered` table; 128K if absent.
+    /// Bytes of a `hashed` or `clustered` table, 128K if absent, or of a `tsb`, 1M if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub table: Option<Bytes>,
+    /// Pages in an entry of a `hashed` (2 if absent), `clustered` (8) or `inverted` table (1).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entry_pages: Option<u64>,
+    /// Whether a `clustered` table has partial-subblock entries; not if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partial_subblocks: Option<bool>,
     /// Bytes of a software TLB in front of the table; none if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub software_tlb: Option<Bytes>,

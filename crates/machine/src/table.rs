@@ -59,17 +59,19 @@ pub(crate) trait Table {
     fn footprint(&self) -> Footprint;
 }
 
-/// The names of the organisations, each with the only key besides `software_tlb` that it takes.
-const FORMATS: [(&str, Option<&str>); 9] = [
-    ("x86-64", Some("levels")),
-    ("flattened", None),
-    ("mpt", None),
-    ("guarded", Some("nodes")),
-    ("guarded-adaptive", None),
-    ("hashed", Some("table")),
-    ("clustered", Some("table")),
-    ("inverted", None),
-    ("elastic-cuckoo", None),
+/// The names of the organisations, each with the keys that it takes.
+const FORMATS: [(&str, &[&str]); 11] = [
+    ("x86-64", &["software_tlb", "levels"]),
+    ("flattened", &["software_tlb"]),
+    ("mpt", &["software_tlb"]),
+    ("guarded", &["software_tlb", "nodes"]),
+    ("guarded-adaptive", &["software_tlb"]),
+    ("hashed", &["software_tlb", "table", "entry_pages"]),
+    ("clustered", &["software_tlb", "table", "entry_pages", "partial_subblocks"]),
+    ("inverted", &["software_tlb", "entry_pages"]),
+    ("tsb", &["table"]),
+    ("powerpc", &[]),
+    ("elastic-cuckoo", &["software_tlb"]),
 ];
 
 /// A key of the machine file, and what is wrong with it.
@@ -93,13 +95,14 @@ pub(crate) fn new(
         ("levels", description.levels.is_some()),
         ("nodes", description.nodes.is_some()),
         ("table", description.table.is_some()),
+        ("entry_pages", description.entry_pages.is_some()),
+        ("partial_subblocks", description.partial_subblocks.is_some()),
+        ("software_tlb", description.software_tlb.is_some()),
     ];
-    if let Some((key, _)) = given.into_iter().find(|(key, given)| *given && Some(*key) != *own) {
+    if let Some((key, _)) = given.into_iter().find(|(key, given)| *given && !own.contains(key)) {
         let what = format!("a page table of format {} has no {key}", description.format);
         return Err((format!("page_table.{key}"), what));
     }
-    let table_bytes = description.table.map_or(128 << 10, |bytes| bytes.0);
-    let hashed = |shape: HashedShape| Hashed::new(shape).map_err(refused("table"));
     let build = Build { description, memory };
     match description.format.as_str() {
         "flattened" => build.host_tree(Split::flattened().map_err(refused("format"))?.with_usage()),
@@ -109,9 +112,14 @@ pub(crate) fn new(
             build.host_tree(Guarded::new(nodes).map_err(refused("nodes"))?.with_usage())
         }
         "guarded-adaptive" => build.host_tree(Guarded::adaptive().with_usage()),
-        "hashed" => build.host(hashed(HashedShape { table_bytes, ..HashedShape::H128K })?),
-        "clustered" => build.host(hashed(HashedShape { table_bytes, ..HashedShape::C128K })?),
-        "inverted" => build.host(hashed(HashedShape::inverted(memory_bytes, 1))?),
+        "hashed" => build.host(hashed(description, HashedShape::H128K)?),
+        "clustered" => build.host(hashed(description, HashedShape::C128K)?),
+        "inverted" => {
+            let entry_pages = description.entry_pages.unwrap_or(1);
+            build.host(hashed(description, HashedShape::inverted(memory_bytes, entry_pages))?)
+        }
+        "tsb" => build.tsb(),
+        "powerpc" => build.powerpc(memory_bytes),
         "elastic-cuckoo" => {
             let cuckoo = ElasticCuckoo::new(3, 16 << 10).map_err(refused("format"))?;
             build.host(cuckoo.with_usage())
@@ -124,6 +132,22 @@ pub(crate) fn new(
             build.host_tree(table)
         }
     }
+}
+
+/// A hashed table of `shape`, as far as `description` does not say otherwise.
+fn hashed(description: &describe::PageTable, shape: HashedShape) -> Result<Hashed, Refusal> {
+    let wrong = |error: Geometry| {
+        let key = if description.entry_pages.is_some() { "entry_pages" } else { "table" };
+        (format!("page_table.{key}"), error.to_string())
+    };
+    let shape = HashedShape {
+        table_bytes: description.table.map_or(shape.table_bytes, |bytes| bytes.0),
+        entry_pages: description.entry_pages.unwrap_or(shape.entry_pages),
+        partial_subblocks: description.partial_subblocks.unwrap_or(false),
+        walk_sets_usage: true,
+        ..shape
+    };
+    Hashed::new(shape.with_large_pages()).map_err(wrong)
 }
 
 fn refused(key: &'static str) -> impl Fn(Geometry) -> Refusal {
@@ -143,7 +167,7 @@ impl<M: Memory + 'static> Build<'_, M> {
         match self.description.software_tlb {
             None => Ok(Box::new(Hosted { table, memory, tree: None })),
             Some(Bytes(table_bytes)) => {
-                let shape = CacheShape { table_bytes, ..CacheShape::S8K };
+                let shape = CacheShape { table_bytes, ..CacheShape::S8K }.keeping_usage();
                 let table = Cached::new(shape, table).map_err(refused("software_tlb"))?;
                 Ok(Box::new(Hosted { table, memory, tree: None }))
             }
@@ -158,6 +182,26 @@ impl<M: Memory + 'static> Build<'_, M> {
         }
         let tree = Some(TreeCalls::new());
         Ok(Box::new(Hosted { table, memory: self.memory, tree }))
+    }
+
+    /// A TSB in front of clustered hash chains, from which Solaris fills it.
+    fn tsb(self) -> Result<Box<dyn Table>, Refusal> {
+        let table_bytes =
+            self.description.table.map_or(CacheShape::TSB_1M.table_bytes, |bytes| bytes.0);
+        let shape = CacheShape { table_bytes, ..CacheShape::TSB_1M }.keeping_usage();
+        let behind = HashedShape { walk_sets_usage: true, ..HashedShape::C128K };
+        let behind = Hashed::new(behind.with_large_pages()).map_err(refused("format"))?;
+        let table = Cached::new(shape, behind).map_err(refused("table"))?;
+        Ok(Box::new(Hosted { table, memory: self.memory, tree: None }))
+    }
+
+    /// The PowerPC's hashed table in front of a tree, from which Linux fills it.
+    fn powerpc(self, memory_bytes: u64) -> Result<Box<dyn Table>, Refusal> {
+        let shape = CacheShape::powerpc(memory_bytes).keeping_usage();
+        let wrong = || ("page_table.format".to_owned(), "x86-64 has no 4 levels".to_owned());
+        let behind = X86_64::new(4).ok_or_else(wrong)?;
+        let table = Cached::new(shape, behind).map_err(refused("format"))?;
+        Ok(Box::new(Hosted { table, memory: self.memory, tree: None }))
     }
 }
 

@@ -62,6 +62,7 @@ fn a_wrong_setting_is_refused_by_name() {
         ("title.x=1", "holds no keys"),
         ("memory.size=4", "with its unit"),
         ("page_table.format=papyrus", "papyrus"),
+        ("page_table.format=papyrus", "tsb, powerpc"),
         ("walker.enters=l9", "l9"),
         ("walker.enters=l2", "no such cache"),
         ("os.page_size=1B", "not a page size"),
@@ -70,6 +71,30 @@ fn a_wrong_setting_is_refused_by_name() {
         assert!(error.starts_with(&format!("--set {setting}: ")), "{setting}: {error}");
         assert!(error.contains(what), "{setting}: {error}");
         assert!(!error.contains('\n'), "{setting}: {error}");
+    }
+}
+
+/// Keys and page sizes that one format has and another has not.
+#[test]
+fn a_page_table_says_what_it_cannot_be() {
+    let sizes = "tlb.l1.page_sizes=[\"8K\", \"2M\"]";
+    for (settings, what) in [
+        (&["page_table.format=mpt", "page_table.nodes=8"][..], "format mpt has no nodes"),
+        (&["page_table.format=tsb", "page_table.table=9K"], "must be a power of two"),
+        (
+            &["page_table.format=clustered", "page_table.entry_pages=3"],
+            "pages in an entry is 3, but must be a power of two",
+        ),
+        (&["page_table.format=mpt", "os.page_size=2M", sizes], "holds pages of 4K, not 2M"),
+        (
+            &["page_table.format=hashed", "os.page_size=8K", sizes],
+            "holds pages of 4K, 2M, 1G, not 8K",
+        ),
+    ] {
+        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let error = Machine::load("r4700", &settings).unwrap_err().to_string();
+        assert!(error.contains(what), "{settings:?}: {error}");
+        assert!(!error.contains('\n'), "{settings:?}: {error}");
     }
 }
 

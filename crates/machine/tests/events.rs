@@ -112,7 +112,12 @@ fn every_page_table_serves() {
         &["page_table.format=hashed", "page_table.table=8K"],
         &["page_table.format=hashed", "page_table.software_tlb=8K"],
         &["page_table.format=clustered"],
-        &["page_table.format=inverted", "memory.size=1G"],
+        &["page_table.format=clustered", "page_table.partial_subblocks=true"],
+        &["page_table.format=inverted"],
+        &["page_table.format=inverted", "page_table.entry_pages=16"],
+        &["page_table.format=tsb", "page_table.table=8K"],
+        &["page_table.format=powerpc"],
+        &["page_table.format=powerpc", "memory.size=16M"],
         &["page_table.format=elastic-cuckoo"],
     ] {
         let results = run("r4700", &[&["page_table.format=x86-64"], table].concat(), &rows);
