@@ -63,6 +63,19 @@ def trace_curves(
     warnings about the trace.
     """
 
+def sweep_trace(
+    machines: Sequence[Machine],
+    trace: str,
+    reading: Reading,
+    threads: int,
+    progress: Progress | None,
+) -> tuple[list[tuple[str | None, str | None]], list[str]]:
+    """Runs a trace through all of `machines` in one pass. Releases the GIL.
+
+    For each machine its results as JSON, without those that are as long as the trace, or why
+    there are none; then warnings about the trace. `threads` 0: as many as there are cores.
+    """
+
 def store(trace: str, reading: Reading, output: str, force: bool, progress: Progress | None) -> str:
     """Writes all of `trace` to the trace `output`; a summary as JSON. Releases the GIL."""
 

@@ -27,6 +27,7 @@ pub mod results;
 mod run;
 mod settings;
 mod summary;
+pub mod sweep;
 mod table;
 mod timeline;
 mod translate;
@@ -95,6 +96,11 @@ impl Machine {
     /// SHA-256 of the description after the settings, as 64 hexadecimal digits.
     pub fn digest(&self) -> &str {
         &self.digest
+    }
+
+    /// Its walker, with its caches, before any access.
+    pub(crate) fn walker(&self) -> Result<walker::Walker, Error> {
+        walker::Walker::new(&self.description).map_err(|wrong| run::built(self, wrong))
     }
 
     /// Runs all of `source` through the machine.

@@ -24,13 +24,13 @@ use crate::{
 pub(crate) fn summarize(
     machine: &Machine,
     source: &dyn Source,
-    mut run: Run,
+    run: &mut Run,
     walker: &Walker,
 ) -> Results {
-    let time = time(machine.description(), &run, walker);
+    let time = time(machine.description(), run, walker);
     let regions = regions(&run.os, &mut run.census, walker, time.is_some());
-    let not_modelled = not_modelled(machine.description(), source, &run, walker);
-    let (timeline, map) = run.history.finish(run.position - run.left_out);
+    let not_modelled = not_modelled(machine.description(), source, run, walker);
+    let (timeline, map) = run.history.clone().finish(run.position - run.left_out);
     let header = source.header();
     Results {
         schema: SCHEMA,

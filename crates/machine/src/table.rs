@@ -16,7 +16,7 @@ use rustc_hash::FxHashSet;
 use crate::{describe, units::Bytes};
 
 /// A page table and the memory it lives in.
-pub(crate) trait Table {
+pub(crate) trait Table: Send {
     /// The page sizes it holds; `None` if any.
     fn page_sizes(&self) -> Option<&[PageSize]>;
     /// A new, empty space.
@@ -82,7 +82,7 @@ type Refusal = (String, String);
 pub(crate) fn new(
     description: Option<&describe::PageTable>,
     memory_bytes: u64,
-    memory: impl Memory + 'static,
+    memory: impl Memory + Send + 'static,
 ) -> Result<Box<dyn Table>, Refusal> {
     let Some(description) = description else { return Ok(Box::new(Flat::default())) };
     let Some((_, own)) = FORMATS.iter().find(|(name, _)| *name == description.format) else {
@@ -160,9 +160,9 @@ struct Build<'a, M> {
     memory: M,
 }
 
-impl<M: Memory + 'static> Build<'_, M> {
+impl<M: Memory + Send + 'static> Build<'_, M> {
     /// `table` in its memory, behind the software TLB if there is one.
-    fn host(self, table: impl PageTable + 'static) -> Result<Box<dyn Table>, Refusal> {
+    fn host(self, table: impl PageTable + Send + 'static) -> Result<Box<dyn Table>, Refusal> {
         let memory = self.memory;
         match self.description.software_tlb {
             None => Ok(Box::new(Hosted { table, memory, tree: None })),
@@ -176,7 +176,7 @@ impl<M: Memory + 'static> Build<'_, M> {
 
     /// The same for a tree, whose walks can start below the root unless a software TLB comes
     /// first.
-    fn host_tree(self, table: impl Tree + 'static) -> Result<Box<dyn Table>, Refusal> {
+    fn host_tree(self, table: impl Tree + Send + 'static) -> Result<Box<dyn Table>, Refusal> {
         if self.description.software_tlb.is_some() {
             return self.host(table);
         }
@@ -232,7 +232,7 @@ impl<T: Tree, M: Memory> TreeCalls<T, M> {
     }
 }
 
-impl<T: PageTable, M: Memory> Table for Hosted<T, M> {
+impl<T: PageTable + Send, M: Memory + Send> Table for Hosted<T, M> {
     fn page_sizes(&self) -> Option<&[PageSize]> {
         Some(self.table.page_sizes())
     }

@@ -20,7 +20,7 @@ const CELLS_MAX: usize = 1 << 14;
 const GRANULE_SHIFT_MIN: u32 = 16;
 
 /// The misses of a run so far, over time and address.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct History {
     bin_shift: u32,
     bins: Vec<Bin>,

@@ -12,7 +12,11 @@
 //! overlaps. Instructions between them are not counted. Without the meter, the same operations
 //! run at the speed of the host, and what they take is time.
 
-use std::{cell::RefCell, collections::BTreeSet, rc::Rc, time::Instant};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use mmu::{Hierarchy, Requester};
@@ -49,7 +53,7 @@ pub struct Work {
 pub struct Workbench {
     table: Box<dyn Table>,
     frames: Buddy,
-    meter: Option<Rc<RefCell<Meter>>>,
+    meter: Option<Arc<Mutex<Meter>>>,
     page_size: PageSize,
     spaces: Vec<Option<Tenant>>,
 }
@@ -72,13 +76,13 @@ impl Workbench {
         let memory = SparseMemory::new(bytes);
         let (table, meter) = if metered {
             let latencies = latencies(description);
-            let meter = Rc::new(RefCell::new(Meter {
+            let meter = Arc::new(Mutex::new(Meter {
                 work: Work::default(),
                 counts: true,
                 caches: hierarchy(description).map_err(text)?,
                 served_cycles: latencies.served_cycles,
             }));
-            let memory = Metered { memory, meter: Rc::clone(&meter) };
+            let memory = Metered { memory, meter: Arc::clone(&meter) };
             let table = table::new(description.page_table.as_ref(), bytes, memory);
             (table.map_err(text)?, Some(meter))
         } else {
@@ -184,7 +188,7 @@ impl Workbench {
                 found.map_err(|fault| format!("{addr:#x}: {fault:?}"))?;
                 if let Some(meter) = &bench.meter {
                     for reference in &references {
-                        meter.borrow_mut().walked(reference);
+                        read(meter).walked(reference);
                     }
                 }
             }
@@ -206,7 +210,7 @@ impl Workbench {
     /// Whether accesses to memory count. A walk's do not: its references do, which may be wider.
     fn count_memory(&self, counts: bool) {
         if let Some(meter) = &self.meter {
-            meter.borrow_mut().counts = counts;
+            read(meter).counts = counts;
         }
     }
 
@@ -216,7 +220,7 @@ impl Workbench {
         work: impl FnOnce(&mut Workbench) -> Result<T, String>,
     ) -> Result<(T, Work), String> {
         if let Some(meter) = &self.meter {
-            let mut meter = meter.borrow_mut();
+            let mut meter = read(meter);
             (meter.work, meter.counts) = (Work::default(), true);
         }
         let before = self.footprint().frame_bytes;
@@ -224,7 +228,7 @@ impl Workbench {
         let made = work(self)?;
         let nanoseconds = start.elapsed().as_nanos() as u64;
         let table_bytes = self.footprint().frame_bytes as i64 - before as i64;
-        let counted = self.meter.as_ref().map_or(Work::default(), |meter| meter.borrow().work);
+        let counted = self.meter.as_ref().map_or(Work::default(), |meter| read(meter).work);
         Ok((made, Work { table_bytes, nanoseconds, ..counted }))
     }
 }
@@ -265,45 +269,50 @@ impl Meter {
     }
 }
 
+/// The meter, which is one thread's: a table may go to another thread, and then all of it goes.
+fn read(meter: &Mutex<Meter>) -> MutexGuard<'_, Meter> {
+    meter.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Memory that tells a meter of every reference.
 struct Metered {
     memory: SparseMemory,
-    meter: Rc<RefCell<Meter>>,
+    meter: Arc<Mutex<Meter>>,
 }
 
 impl Memory for Metered {
     fn read_u64(&self, addr: PhysAddr) -> u64 {
-        self.meter.borrow_mut().access(addr, 8, false);
+        read(&self.meter).access(addr, 8, false);
         self.memory.read_u64(addr)
     }
 
     fn read_u32(&self, addr: PhysAddr) -> u32 {
-        self.meter.borrow_mut().access(addr, 4, false);
+        read(&self.meter).access(addr, 4, false);
         self.memory.read_u32(addr)
     }
 
     fn read_u8(&self, addr: PhysAddr) -> u8 {
-        self.meter.borrow_mut().access(addr, 1, false);
+        read(&self.meter).access(addr, 1, false);
         self.memory.read_u8(addr)
     }
 
     fn write_u64(&mut self, addr: PhysAddr, value: u64) {
-        self.meter.borrow_mut().access(addr, 8, true);
+        read(&self.meter).access(addr, 8, true);
         self.memory.write_u64(addr, value);
     }
 
     fn write_u32(&mut self, addr: PhysAddr, value: u32) {
-        self.meter.borrow_mut().access(addr, 4, true);
+        read(&self.meter).access(addr, 4, true);
         self.memory.write_u32(addr, value);
     }
 
     fn write_u8(&mut self, addr: PhysAddr, value: u8) {
-        self.meter.borrow_mut().access(addr, 1, true);
+        read(&self.meter).access(addr, 1, true);
         self.memory.write_u8(addr, value);
     }
 
     fn zero(&mut self, start: PhysAddr, bytes: u64) {
-        let mut meter = self.meter.borrow_mut();
+        let mut meter = read(&self.meter);
         meter.work.initialised_bytes += bytes;
         for offset in (0..bytes).step_by(8) {
             meter.reference(start.wrapping_add(offset), 8, true);

@@ -18,6 +18,7 @@ mod machines;
 mod open;
 mod progress;
 mod stored;
+mod sweeps;
 mod workbench;
 
 use pyo3::prelude::*;
@@ -41,6 +42,8 @@ mod _native {
     use crate::open::Reading;
     #[pymodule_export]
     use crate::stored::{export_trace, store, trace_header, trace_info};
+    #[pymodule_export]
+    use crate::sweeps::sweep_trace;
     #[pymodule_export]
     use crate::workbench::Workbench;
 

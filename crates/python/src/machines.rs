@@ -14,7 +14,7 @@ use crate::{
 /// A machine that has been read and checked.
 #[pyclass(frozen, module = "pagewalk._native")]
 pub(crate) struct Machine {
-    machine: machine::Machine,
+    pub(crate) machine: machine::Machine,
 }
 
 /// Name and file of every machine that comes with Pagewalk.

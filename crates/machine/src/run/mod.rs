@@ -36,7 +36,6 @@ use crate::{
     summary,
     timeline::History,
     translate::{Hardware, NONE},
-    walker::Walker,
 };
 use asids::{Asids, Taken};
 
@@ -64,7 +63,7 @@ pub(crate) fn run(
     options: RunOptions<'_>,
 ) -> Result<Results, Error> {
     let mut run = Run::new(machine, options.check)?;
-    let mut walker = Walker::new(machine.description()).map_err(|wrong| built(machine, wrong))?;
+    let mut walker = machine.walker()?;
     let mut batch = Batch::default();
     loop {
         let more = source.next(&mut batch)?;
@@ -82,13 +81,13 @@ pub(crate) fn run(
         }
     }
     run.hardware.drain(&mut run.census);
-    let results = summary::summarize(machine, source, run, &walker);
+    let results = summary::summarize(machine, source, &mut run, &walker);
     check::identities(&results)?;
     Ok(results)
 }
 
 /// A description that cannot be built; `Machine::parse` has refused it before.
-fn built(machine: &Machine, (key, what): (String, String)) -> Error {
+pub(crate) fn built(machine: &Machine, (key, what): (String, String)) -> Error {
     let what = format!("{key}: {what}");
     Error::Description { origin: machine.name().to_owned(), line: 1, what }
 }
@@ -121,7 +120,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    fn new(machine: &Machine, check: bool) -> Result<Run, Error> {
+    pub(crate) fn new(machine: &Machine, check: bool) -> Result<Run, Error> {
         let description = machine.description();
         let hardware = Hardware::new(description).map_err(|wrong| built(machine, wrong))?;
         let os = Os::new(description).map_err(|wrong| built(machine, wrong))?;
@@ -149,7 +148,7 @@ impl Run {
     }
 
     /// Runs the accesses and events of one batch in their order.
-    fn batch<const CHECK: bool>(
+    pub(crate) fn batch<const CHECK: bool>(
         &mut self,
         batch: &Batch,
         back: &mut impl Back,

@@ -1,0 +1,29 @@
+//! Threads that take tasks from one list until it is empty.
+
+use std::sync::{Mutex, PoisonError};
+
+/// Something to be done once.
+pub(super) trait Task: Send {
+    /// Does it.
+    fn work(self);
+}
+
+/// Does all `tasks` on `threads` threads, those first that come first, and `meanwhile` here.
+pub(super) fn work<T>(
+    threads: usize,
+    tasks: impl Iterator<Item = impl Task> + Send,
+    meanwhile: impl FnOnce() -> T,
+) -> T {
+    let tasks = Mutex::new(tasks);
+    let take = || tasks.lock().unwrap_or_else(PoisonError::into_inner).next();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(task) = take() {
+                    task.work();
+                }
+            });
+        }
+        meanwhile()
+    })
+}

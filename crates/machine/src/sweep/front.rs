@@ -1,0 +1,155 @@
+//! A front with the backs that it serves.
+
+use serde_json::Value;
+use trace::{Batch, Source};
+
+use super::{Outcome, crew::Task, log::Log};
+use crate::{Description, Error, Machine, check, run::Run, summary, walker::Walker};
+
+/// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
+/// between two designs, known here or not, gives them fronts of their own.
+const BEHIND: [&[&str]; 6] = [
+    &["mmu_cache"],
+    &["cache"],
+    &["walker"],
+    &["memory", "latency_cycles"],
+    &["memory", "source"],
+    &["core", "cycles_per_instruction"],
+];
+
+/// TLBs, operating system and page table, and all that is the same for the designs behind them.
+pub(super) struct Front {
+    run: Run,
+    /// Why it came to an end before the trace did; then so did its designs.
+    failure: Option<String>,
+    /// What it says in this round, and what it said in the round before.
+    saying: Log,
+    said: Log,
+    backs: Vec<DesignBack>,
+}
+
+/// What lies behind the TLBs in one design.
+pub(super) struct DesignBack {
+    /// The design's place among all.
+    index: usize,
+    walker: Walker,
+    failure: Option<String>,
+}
+
+impl Front {
+    /// The fronts of `machines`, each with its backs.
+    pub(super) fn of_all(machines: &[Machine]) -> Result<Vec<Front>, Error> {
+        let mut fronts: Vec<(Value, Front)> = Vec::new();
+        for (index, machine) in machines.iter().enumerate() {
+            let key = key(machine.description());
+            let walker = machine.walker()?;
+            let place = match fronts.iter().position(|(known, _)| *known == key) {
+                Some(place) => place,
+                None => {
+                    fronts.push((key, Front::new(machine)?));
+                    fronts.len() - 1
+                }
+            };
+            let front = &mut fronts[place].1;
+            for log in [&mut front.saying, &mut front.said] {
+                log.caches |= walker.caches.is_some();
+            }
+            front.backs.push(DesignBack { index, walker, failure: None });
+        }
+        Ok(fronts.into_iter().map(|(_, front)| front).collect())
+    }
+
+    fn new(machine: &Machine) -> Result<Front, Error> {
+        Ok(Front {
+            run: Run::new(machine, false)?,
+            failure: None,
+            saying: Log::default(),
+            said: Log::default(),
+            backs: Vec::new(),
+        })
+    }
+
+    /// The end of a round: what it said is to be heard by the backs.
+    pub(super) fn turn(&mut self) {
+        std::mem::swap(&mut self.saying, &mut self.said);
+        self.saying.clear();
+    }
+
+    /// The outcomes of its designs, with their places.
+    pub(super) fn finish(
+        mut self,
+        machines: &[Machine],
+        source: &dyn Source,
+    ) -> Vec<(usize, Outcome)> {
+        self.run.hardware.drain(&mut self.run.census);
+        let outcome = |back: DesignBack| {
+            if let Some(failure) = self.failure.clone().or(back.failure) {
+                return (back.index, Err(failure));
+            }
+            let machine = &machines[back.index];
+            let results = summary::summarize(machine, source, &mut self.run, &back.walker);
+            let checked = check::identities(&results).map_err(|error| error.to_string());
+            (back.index, checked.map(|()| results))
+        };
+        self.backs.into_iter().map(outcome).collect()
+    }
+}
+
+/// What is to be done in one round: the fronts run `batch`, the backs hear of the one before.
+/// Fronts come first, for a round is not over before the longest of its tasks.
+pub(super) fn tasks<'a>(
+    fronts: &'a mut [Front],
+    batch: &'a Batch,
+) -> impl Iterator<Item = Work<'a>> + Send {
+    let (mut run, mut hear) = (Vec::new(), Vec::new());
+    for front in fronts {
+        let Front { run: course, failure, saying, said, backs } = front;
+        hear.extend(backs.iter_mut().map(|back| Work::Hear { back, said }));
+        run.push(Work::Run { course, failure, saying, batch });
+    }
+    run.into_iter().chain(hear)
+}
+
+/// One task of a round.
+pub(super) enum Work<'a> {
+    Run {
+        course: &'a mut Run,
+        failure: &'a mut Option<String>,
+        saying: &'a mut Log,
+        batch: &'a Batch,
+    },
+    Hear {
+        back: &'a mut DesignBack,
+        said: &'a Log,
+    },
+}
+
+impl Task for Work<'_> {
+    fn work(self) {
+        match self {
+            Work::Run { course, failure, saying, batch } => {
+                if failure.is_none() {
+                    *failure = course.batch::<false>(batch, saying).err().map(|e| e.to_string());
+                }
+            }
+            Work::Hear { back, said } => {
+                if back.failure.is_none() {
+                    back.failure = said.tell(&mut back.walker).err().map(|e| e.to_string());
+                }
+            }
+        }
+    }
+}
+
+/// The description without what lies behind the TLBs.
+fn key(description: &Description) -> Value {
+    let mut key = serde_json::to_value(description).unwrap_or_default();
+    for path in BEHIND {
+        let (Some(last), tables) = (path.last(), &path[..path.len() - 1]) else { continue };
+        let table = tables.iter().try_fold(&mut key, |value, table| value.get_mut(table));
+        if let Some(Value::Object(table)) = table {
+            table.remove(*last);
+        }
+    }
+    key
+}

@@ -1,0 +1,118 @@
+//! What a front says to its back, written down for many backs.
+//!
+//! ```text
+//!   entries     data | data | walk 4 | refilled | data | forget | ...
+//!   walks                     w0                                      whose it is
+//!   references                r0 r1 r2 r3                             of all walks, in order
+//! ```
+
+use addr::{Kind, PhysAddr};
+use pagetable::{Node, Reference};
+
+use crate::back::{Back, Forget, Walk};
+
+/// One thing that a front said. What is long or rare is in a list of its own.
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Data { phys: PhysAddr, bytes: u16, kind: Kind },
+    Walk { references: u16 },
+    Refilled { region: u32, cold: bool },
+    Forget,
+}
+
+/// What a front said in one round, in order.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// Whether any back wants to know of the program's own accesses.
+    pub(super) caches: bool,
+    entries: Vec<Entry>,
+    walks: Vec<Walk>,
+    references: Vec<Reference>,
+    forgets: Vec<Forget>,
+}
+
+impl Log {
+    /// Forgets what it holds and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        self.walks.clear();
+        self.references.clear();
+        self.forgets.clear();
+    }
+
+    /// Says all of it again to `back`. The error is a walk that `back` starts astray.
+    pub(super) fn tell(&self, back: &mut impl Back) -> Result<(), Astray> {
+        let mut walks = self.walks.iter();
+        let mut forgets = self.forgets.iter();
+        let mut references = self.references.as_slice();
+        for entry in &self.entries {
+            match *entry {
+                Entry::Data { phys, bytes, kind } => back.data(phys, u32::from(bytes), kind),
+                Entry::Walk { references: count } => {
+                    let Some(walk) = walks.next() else { continue };
+                    let (own, rest) = references.split_at(usize::from(count));
+                    references = rest;
+                    back.walk(walk, own).map_err(|node| Astray { walk: *walk, node })?;
+                }
+                Entry::Refilled { region, cold } => back.refilled(region, cold),
+                Entry::Forget => {
+                    if let Some(forget) = forgets.next() {
+                        back.forget(*forget);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A walk that an MMU cache starts where the page table has no table any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Astray {
+    walk: Walk,
+    node: Node,
+}
+
+impl std::fmt::Display for Astray {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Astray { walk, node } = self;
+        write!(
+            f,
+            "the MMU cache starts the walk of {} at a table of level {} at {}, which the page \
+             table does not have there: a flush was forgotten, and only a run by itself can follow",
+            walk.va, node.level, node.table
+        )
+    }
+}
+
+impl Back for Log {
+    fn has_caches(&self) -> bool {
+        self.caches
+    }
+
+    #[inline]
+    fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        // An access is never as long as that: `trace::Meta` keeps its size in 14 bits.
+        let bytes = bytes.min(u32::from(u16::MAX)) as u16;
+        self.entries.push(Entry::Data { phys, bytes, kind });
+    }
+
+    fn walk(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node> {
+        self.entries.push(Entry::Walk { references: references.len() as u16 });
+        self.walks.push(*walk);
+        self.references.extend_from_slice(references);
+        Ok(())
+    }
+
+    /// Never called: [`Log::walk`] takes every walk as it is.
+    fn astray(&mut self, _walk: &Walk, _references: &[Reference]) {}
+
+    fn refilled(&mut self, region: u32, cold: bool) {
+        self.entries.push(Entry::Refilled { region, cold });
+    }
+
+    fn forget(&mut self, forget: Forget) {
+        self.entries.push(Entry::Forget);
+        self.forgets.push(forget);
+    }
+}

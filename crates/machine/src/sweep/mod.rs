@@ -1,0 +1,76 @@
+//! A sweep: many designs over one pass of a trace.
+//!
+//! ```text
+//!   trace --> front 1: TLBs, OS, page table --log--> back: MMU cache, data caches   design 1
+//!      |                                        \--> back                           design 2
+//!      |                                         \-> ...
+//!      \----> front 2: another TLB ---------log--> back                             design k
+//! ```
+//!
+//! Designs that differ only behind the TLBs have one front: it runs once, writes down what it
+//! tells its back ([`Log`]), and each of them takes that from the log. The trace is decoded once
+//! for all. What a design counts is what a run of it alone counts.
+//!
+//! A round is one batch of the trace. While the fronts run it, the backs take the logs of the
+//! round before, on all cores, and the next batch is read.
+
+mod crew;
+mod front;
+mod log;
+
+use trace::{Batch, Source};
+
+use crate::{Error, Machine, Progress, Results};
+use front::Front;
+
+/// How to sweep.
+pub struct SweepOptions<'a> {
+    /// How many threads work; 0: as many as there are cores.
+    pub threads: usize,
+    /// Called a few times a second at most; `false` stops the sweep with
+    /// [`Error::Interrupted`].
+    pub progress: &'a mut dyn FnMut(Progress) -> bool,
+}
+
+/// What became of a design: its results, or why it has none.
+pub type Outcome = Result<Results, String>;
+
+/// Runs all of `source` through each of `machines`; the outcomes in their order.
+///
+/// An error is one of the trace. What fails in a design is its outcome, and the others go on.
+pub fn sweep(
+    machines: &[Machine],
+    source: &mut dyn Source,
+    options: SweepOptions<'_>,
+) -> Result<Vec<Outcome>, Error> {
+    let threads = match options.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    let mut fronts = Front::of_all(machines)?;
+    let (mut running, mut reading) = (Batch::default(), Batch::default());
+    let mut accesses = 0;
+    let mut more = source.next(&mut running)?;
+    loop {
+        let next = crew::work(threads, front::tasks(&mut fronts, &running), || {
+            if more { source.next(&mut reading) } else { Ok(false) }
+        });
+        accesses += running.len() as u64;
+        fronts.iter_mut().for_each(Front::turn);
+        if !more {
+            break;
+        }
+        if !(options.progress)(Progress { accesses, total: source.total() }) {
+            return Err(Error::Interrupted);
+        }
+        more = next?;
+        std::mem::swap(&mut running, &mut reading);
+    }
+    // The logs of the last round.
+    running.clear();
+    crew::work(threads, front::tasks(&mut fronts, &running), || ());
+    let mut outcomes: Vec<(usize, Outcome)> =
+        fronts.into_iter().flat_map(|front| front.finish(machines, source)).collect();
+    outcomes.sort_by_key(|(index, _)| *index);
+    Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+}
