@@ -20,6 +20,8 @@ pub(crate) struct Walk {
     pub(crate) va: VirtAddr,
     pub(crate) asid: Asid,
     pub(crate) root: Node,
+    /// Whether the way from there ends at a page.
+    pub(crate) found: bool,
 }
 
 /// What the OS wants forgotten.
@@ -43,7 +45,7 @@ pub(crate) trait Back {
 
     /// A walk. `references` are those of the whole way from the root down, and it takes as many
     /// of them as it needs. The error is a node that is not on this way, where a forgotten flush
-    /// has it start: the references of the way from there are to be given to [`Back::astray`].
+    /// leads it: the references of the way from there are to be given to [`Back::astray`].
     fn walk(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node>;
 
     /// The references of a walk that started at a node which the page table no longer knows.

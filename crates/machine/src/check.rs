@@ -74,6 +74,14 @@ pub(crate) fn identities(results: &Results) -> Result<(), Error> {
         results.walks.references_per_walk.iter().map(|(refs, walks)| refs * walks).sum(),
         results.walks.references - results.walks.cold_references,
     );
+    for upper in results.mmu_cache.iter().flat_map(|cache| &cache.by_level) {
+        let made = results.walks.by_level.iter().find(|level| level.level == upper.level);
+        let made = made.map_or(0, |level| level.references);
+        // What is not held is read; references that set bits, or read pages, come on top.
+        let fetched = upper.needed - upper.held;
+        let what = format!("entries of level {} not in the MMU cache", upper.level);
+        check.equal(&what, fetched.min(made), fetched);
+    }
     let regions = results.regions.iter();
     check.equal(
         "lookups by region",

@@ -46,6 +46,8 @@ pub use workbench::{Work, Workbench};
 pub struct Machine {
     name: String,
     description: Description,
+    /// What its page table looks like, if walks descend from a root.
+    tree: Option<pagetable::TreeShape>,
     settings: Vec<String>,
     digest: String,
 }
@@ -67,15 +69,14 @@ impl Machine {
     ) -> Result<Machine, Error> {
         let description = settings::apply(text, origin, settings)?;
         let digest = digest::of_description(&description);
-        let machine =
-            Machine { name: name.to_owned(), description, settings: settings.to_vec(), digest };
         // What cannot be built is refused here, not when a trace is waiting.
         let refused =
             |(key, what): (String, String)| settings::locate(text, origin, settings, &key, &what);
-        translate::Hardware::new(&machine.description).map_err(refused)?;
-        walker::Walker::new(&machine.description).map_err(refused)?;
-        os::Os::new(&machine.description).map_err(refused)?;
-        Ok(machine)
+        translate::Hardware::new(&description).map_err(refused)?;
+        let tree = os::Os::new(&description).map_err(refused)?.tree_shape();
+        walker::Walker::new(&description, tree.clone()).map_err(refused)?;
+        let (name, settings) = (name.to_owned(), settings.to_vec());
+        Ok(Machine { name, description, tree, settings, digest })
     }
 
     /// Its name.
@@ -100,7 +101,8 @@ impl Machine {
 
     /// Its walker, with its caches, before any access.
     pub(crate) fn walker(&self) -> Result<walker::Walker, Error> {
-        walker::Walker::new(&self.description).map_err(|wrong| run::built(self, wrong))
+        walker::Walker::new(&self.description, self.tree.clone())
+            .map_err(|wrong| run::built(self, wrong))
     }
 
     /// Runs all of `source` through the machine.

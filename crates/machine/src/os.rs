@@ -12,7 +12,9 @@
 use std::collections::BTreeMap;
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Fault, Flush, Footprint, Node, Reference, Space, SparseMemory, Translation};
+use pagetable::{
+    Fault, Flush, Footprint, Node, Reference, Space, SparseMemory, Translation, TreeShape,
+};
 use physmem::Buddy;
 use trace::{Event, Region, RegionId, Regions};
 
@@ -139,6 +141,11 @@ impl Os {
     /// Where walks in the current space start if nothing is remembered.
     pub(crate) fn root(&self) -> Node {
         self.table.root(self.here)
+    }
+
+    /// What the page table's format looks like, if its walks descend from a root.
+    pub(crate) fn tree_shape(&self) -> Option<TreeShape> {
+        self.table.tree_shape()
     }
 
     /// The walk that starts at `start`, wherever that is by now.

@@ -34,6 +34,8 @@ pub struct Results {
     pub tlbs: Vec<TlbCounts>,
     /// The walks.
     pub walks: Walks,
+    /// The walker's MMU cache, if it has one.
+    pub mmu_cache: Option<MmuCacheCounts>,
     /// The data caches, nearest first.
     pub caches: Vec<CacheCounts>,
     /// What the operating system was called for.
@@ -214,6 +216,49 @@ pub struct LevelCounts {
     pub references: u64,
     /// How many each cache, or memory, served.
     pub served: BTreeMap<String, u64>,
+}
+
+/// What the MMU cache is and did. What it saved is in [`Walks`]: references that were not made.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MmuCacheCounts {
+    /// Its design's name.
+    pub design: String,
+    /// Replacement policy.
+    pub replacement: String,
+    /// Its arrays, the lowest level first.
+    pub arrays: Vec<MmuCacheArray>,
+    /// Cycles of a search.
+    pub latency_cycles: u64,
+    /// Searches; each level that is looked for counts.
+    pub searches: u64,
+    /// By level, the highest first.
+    pub by_level: Vec<MmuCacheLevel>,
+}
+
+/// One array of an MMU cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MmuCacheArray {
+    /// The level whose entries it holds; `None` if those of all.
+    pub level: Option<u8>,
+    /// Entries.
+    pub entries: u64,
+    /// Ways.
+    pub ways: u64,
+    /// Bits of a tag, where tags have one length.
+    pub tag_bits: Option<u64>,
+    /// Bits of data of an entry, likewise.
+    pub data_bits: Option<u64>,
+}
+
+/// The entries of one level that lead to further tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MmuCacheLevel {
+    /// The level.
+    pub level: u8,
+    /// How many were on the way of a walk.
+    pub needed: u64,
+    /// Of these, how many were held, or skipped because a lower one was.
+    pub held: u64,
 }
 
 /// What one data cache counted.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use addr::Kind;
-use mmu::{Requests, Served};
+use mmu::{Requests, Served, WalkArray};
 use trace::{Filter, Source};
 
 use crate::{
@@ -13,11 +13,12 @@ use crate::{
     os::Os,
     results::{
         ByKind, CacheCounts, CacheTraffic, Faults, HeaderSummary, LevelCounts, MachineSummary,
-        MemoryCounts, Range, RegionCounts, SCHEMA, Time, TlbCounts, TraceSummary, Walks,
+        MemoryCounts, MmuCacheArray, MmuCacheCounts, MmuCacheLevel, Range, RegionCounts, SCHEMA,
+        Time, TlbCounts, TraceSummary, Walks,
     },
     run::Run,
     translate::{Hardware, Unit},
-    walker::{WalkCensus, Walker},
+    walker::{UpperEntries, WalkCensus, Walker},
 };
 
 /// The results of a run that has come to its end.
@@ -60,6 +61,7 @@ pub(crate) fn summarize(
         page_crossings: run.page_crossings,
         tlbs: tlbs(&run.hardware, &run.census),
         walks: walks(&walker.walks),
+        mmu_cache: mmu_cache(machine.description(), walker),
         caches: caches(machine.description(), walker),
         faults: Faults { first_touch: run.os.first_touches, protection: run.os.protection_faults },
         memory: memory(&run.os),
@@ -129,6 +131,34 @@ fn walks(walks: &WalkCensus) -> Walks {
             .filter(|level| level.references > 0)
             .collect(),
     }
+}
+
+fn mmu_cache(description: &Description, walker: &Walker) -> Option<MmuCacheCounts> {
+    let described = description.mmu_cache.as_ref()?;
+    let params = walker.mmu_cache_params.as_ref()?;
+    let bits = params.bits(described.physical_bits).unwrap_or_default();
+    let array = |(index, array): (usize, &WalkArray)| MmuCacheArray {
+        level: Some(array.level).filter(|level| *level > 0),
+        entries: array.entries.into(),
+        ways: array.ways.into(),
+        tag_bits: bits.get(index).map(|bits| bits.tag_bits.into()),
+        data_bits: bits.get(index).map(|bits| bits.data_bits.into()),
+    };
+    let level = |(level, upper): (usize, &UpperEntries)| MmuCacheLevel {
+        level: level as u8,
+        needed: upper.held + upper.fetched,
+        held: upper.held,
+    };
+    Some(MmuCacheCounts {
+        design: params.design.name().to_owned(),
+        replacement: params.replacement.to_string(),
+        arrays: params.arrays.iter().enumerate().map(array).collect(),
+        latency_cycles: described.latency_cycles.into(),
+        searches: walker.searches(),
+        by_level: (walker.walks.upper.iter().enumerate().map(level).rev())
+            .filter(|level| level.needed > 0)
+            .collect(),
+    })
 }
 
 fn caches(description: &Description, walker: &Walker) -> Vec<CacheCounts> {
@@ -249,7 +279,9 @@ fn not_modelled(
     let mut say = |note: &str| notes.push(note.to_owned());
     if description.page_table.is_some() {
         say("several walks under way at once: each walk ends before the next access begins");
-        say("MMU caches: every walk starts at the root of the page table");
+        if walker.mmu_cache_params.is_none() {
+            say("MMU caches: every walk starts at the root of the page table");
+        }
         say("the kernel's own accesses: what it reads and writes to answer a fault");
         say("a locked update of the dirty bit when a store hits a clean TLB entry");
     } else {

@@ -8,7 +8,7 @@ use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
     CacheShape, Cached, ElasticCuckoo, Error, Fault, Flush, Footprint, Geometry, Guarded, Hashed,
     HashedShape, Mapping, Memory, Mpt, Node, PageTable, Reference, Space, Split, Translation, Tree,
-    Usage, X86_64,
+    TreeShape, Usage, X86_64,
 };
 use physmem::Buddy;
 use rustc_hash::FxHashSet;
@@ -42,6 +42,8 @@ pub(crate) trait Table: Send {
         kind: Kind,
         references: &mut Vec<Reference>,
     ) -> Result<Translation, Fault>;
+    /// What the format looks like if walks descend from a root.
+    fn tree_shape(&self) -> Option<TreeShape>;
     /// Where a walk in `space` starts if nothing is remembered.
     fn root(&self, space: Space) -> Node;
     /// The walk of a tree from a node that an earlier walk has passed; nothing leads on in
@@ -217,6 +219,7 @@ type WalkFrom<T, M> =
 
 /// What a table can do besides if it is a tree.
 struct TreeCalls<T, M> {
+    shape: fn(&T) -> TreeShape,
     root: fn(&T, Space) -> Node,
     walk_from: WalkFrom<T, M>,
 }
@@ -224,6 +227,7 @@ struct TreeCalls<T, M> {
 impl<T: Tree, M: Memory> TreeCalls<T, M> {
     fn new() -> TreeCalls<T, M> {
         TreeCalls {
+            shape: |table| table.shape(),
             root: |table, space| table.root(space),
             walk_from: |table, start, addr, kind, memory, references| {
                 table.walk_from(start, addr, kind, memory, &mut |read| references.push(read))
@@ -272,6 +276,10 @@ impl<T: PageTable + Send, M: Memory + Send> Table for Hosted<T, M> {
         self.table.walk(space, addr, kind, &mut self.memory, &mut |reference| {
             references.push(reference);
         })
+    }
+
+    fn tree_shape(&self) -> Option<TreeShape> {
+        self.tree.as_ref().map(|tree| (tree.shape)(&self.table))
     }
 
     fn root(&self, space: Space) -> Node {
@@ -401,6 +409,10 @@ impl Table for Flat {
     ) -> Result<Translation, Fault> {
         let page = self.find(space, addr).ok_or(Fault::NotMapped { level: 1 })?;
         Ok(Flat::translation(page))
+    }
+
+    fn tree_shape(&self) -> Option<TreeShape> {
+        None
     }
 
     fn root(&self, space: Space) -> Node {

@@ -125,6 +125,25 @@ fn every_page_table_serves() {
     }
 }
 
+/// Tables come and go under every MMU cache; a run under check stops at a stale one.
+#[test]
+fn no_mmu_cache_remembers_a_table_that_has_gone() {
+    let small = ["page_table.format=x86-64", "tlb.l1.entries=4"];
+    for (seed, design) in (1..).zip(["none", "uptc", "sptc", "utc", "stc", "tpc"]) {
+        let (rows, first_touches) = life(seed, 6000);
+        let design = format!("mmu_cache.design={design}");
+        for table in ["page_table.levels=4", "page_table.levels=5", "page_table.format=guarded"] {
+            let split = design.ends_with("stc") || design.ends_with("sptc");
+            if split && table.ends_with("guarded") {
+                continue;
+            }
+            let settings = [&small[..], &[&design, "mmu_cache.entries=6", table]].concat();
+            let results = run("r4700", &settings, &rows);
+            assert_eq!(results.faults.first_touch, first_touches, "{settings:?}");
+        }
+    }
+}
+
 /// Superpages that several regions share: every identity and every translation still holds.
 #[test]
 fn superpages_over_many_regions_stay_right() {
@@ -143,6 +162,12 @@ fn spaces_do_not_see_each_other() {
     for round in 0..20 {
         rows.push(Row::Event(Event::Switch { space: round % 3 }));
         rows.extend((0..30).map(|page| Row::Access(Kind::Store, addr(page), 8)));
+    }
+    for design in ["uptc", "utc", "tpc"] {
+        let design = format!("mmu_cache.design={design}");
+        let settings = [&design, "mmu_cache.entries=8", "page_table.format=x86-64"];
+        run("r4700", &settings, &rows);
+        run("r4700", &[&settings[..], &["core.asid_bits=1"]].concat(), &rows);
     }
     let tagged = run("r4700", &[], &rows);
     let untagged = run("r4700", &["core.asid_bits=0"], &rows);

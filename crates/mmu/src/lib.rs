@@ -25,9 +25,13 @@ pub use cache::{
 };
 pub use geometry::GeometryError;
 pub use replacement::{
-    AnyReplacement, Fifo, Lfu, Lru, Nru, ParsePolicyError, Policy, Random, Replacement, TreePlru,
+    AnyReplacement, Fifo, FixedInsertion, GreedyDual, Lfu, Lru, Nru, ParsePolicyError, Policy,
+    Random, Replacement, Srrip, TreePlru, ViLru,
 };
 pub use set_array::SetArray;
 pub use stack_distance::StackDistance;
 pub use tlb::{ArrayParams, Entry, Evicted, Hit, Stride, Tlb, TlbCounts, TlbParams};
-pub use walk_cache::{AnyWalkCache, WalkCache};
+pub use walk_cache::{
+    AnyWalkCache, ArrayBits, Design, Held, ParseDesignError, Sptc, Stc, Tpc, Uptc, Utc, WalkArray,
+    WalkCache, WalkCacheParams,
+};

@@ -207,7 +207,8 @@ fn policies_print_what_they_parse() {
     let error = "LRU".parse::<Policy>().unwrap_err().to_string();
     assert_eq!(
         error,
-        "`LRU` is no replacement policy: write lru, fifo, random, tree-plru, nru or lfu"
+        "`LRU` is no replacement policy: write lru, fifo, random, tree-plru, nru, lfu, srrip, \
+         greedy-dual, fixed-insertion or vi-lru"
     );
 }
 

@@ -1,3 +1,4 @@
+use alloc::vec::Vec;
 use core::ops::{AddAssign, SubAssign};
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
@@ -180,8 +181,27 @@ pub trait PageTable {
     fn footprint_of(&self, space: Space) -> Footprint;
 }
 
+/// What hardware that remembers tables of a tree must know of its format.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TreeShape {
+    /// See [`Tree::levels`].
+    pub levels: u8,
+    /// Bits of an address that the indices and the offset in a base page take.
+    pub address_bits: u8,
+    /// log2 of the bytes of an entry.
+    pub entry_shift: u8,
+    /// log2 of the bytes to which tables below the root are aligned.
+    pub table_shift: u8,
+    /// By level, from 1 to the one below the root's: log2 of the bytes of virtual memory that a
+    /// table is valid for. `None` where that differs between tables of a level.
+    pub spans: Option<Vec<u8>>,
+}
+
 /// A page table whose walk descends from a root: it can start at any table on the way.
 pub trait Tree: PageTable {
+    /// What the format looks like from outside.
+    fn shape(&self) -> TreeShape;
+
     /// Tables on the longest way from the root to a page, both ends counted. The root is at
     /// this level, entries for base pages at level 1.
     fn levels(&self) -> u8;

@@ -92,18 +92,19 @@ impl Run {
         let mut references = std::mem::take(&mut self.references);
         references.clear();
         let mut found = self.os.walk(addr, kind, &mut references);
-        let walk = Walk { va: addr, asid: self.asid, root: self.os.root() };
+        let (asid, root) = (self.asid, self.os.root());
+        let walk = Walk { va: addr, asid, root, found: found.is_ok() };
         if let Err(stale) = back.walk(&walk, &references) {
             if self.check {
                 return Err(Error::Check(format!(
-                    "access {access}: the MMU cache starts the walk of {addr} at a table of level \
+                    "access {access}: the MMU cache leads the walk of {addr} to a table of level \
                      {} at {}, which the page table does not have there",
                     stale.level, stale.table
                 )));
             }
             references.clear();
             found = self.os.walk_from(stale, addr, kind, &mut references);
-            back.astray(&walk, &references);
+            back.astray(&Walk { found: found.is_ok(), ..walk }, &references);
         }
         self.references = references;
         Ok(found)

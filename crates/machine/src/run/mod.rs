@@ -256,3 +256,6 @@ impl Run {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ mod build;
 pub(crate) use build::{hierarchy, latencies};
 
 use addr::{Kind, PhysAddr};
-use mmu::{AnyWalkCache, Hierarchy, Requester, Served, WalkCache};
+use mmu::{AnyWalkCache, Held, Hierarchy, Requester, Served, WalkCache, WalkCacheParams};
 use pagetable::{Node, Reference};
 
 use crate::back::{Back, Forget, Walk};
@@ -29,6 +29,8 @@ pub(crate) struct Latencies {
     pub(crate) known: bool,
     pub(crate) served_cycles: [u64; Served::COUNT],
     pub(crate) refill_cycles: u64,
+    /// Of one search of the MMU cache.
+    pub(crate) search_cycles: u64,
 }
 
 /// Counts of the walks of a run.
@@ -42,10 +44,20 @@ pub(crate) struct WalkCensus {
     pub(crate) per_walk: Vec<u64>,
     /// References by level (index) and by what served them.
     pub(crate) served: Vec<[u64; Served::COUNT]>,
+    /// By level: entries that lead on and that the MMU cache held or let a walk skip, and those
+    /// that were fetched.
+    pub(crate) upper: Vec<UpperEntries>,
     /// By label of the region.
     pub(crate) regions: Vec<RegionWalks>,
     /// Cycles of all walks if nothing is hidden.
     pub(crate) cycles: u64,
+}
+
+/// The entries of one level that lead to tables, as walks needed them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UpperEntries {
+    pub(crate) held: u64,
+    pub(crate) fetched: u64,
 }
 
 /// The walks for one region.
@@ -58,6 +70,9 @@ pub(crate) struct RegionWalks {
 /// The walker of a machine with its caches.
 pub(crate) struct Walker {
     mmu_cache: AnyWalkCache,
+    pub(crate) mmu_cache_params: Option<WalkCacheParams>,
+    /// Searches of the MMU cache whose time is in the census.
+    searches_timed: u64,
     pub(crate) caches: Option<Hierarchy>,
     pub(crate) latencies: Latencies,
     pub(crate) walks: WalkCensus,
@@ -73,15 +88,38 @@ impl Walker {
         self.walks.regions.get(label as usize).copied().unwrap_or_default()
     }
 
-    /// Makes those of `references` that the MMU cache does not hold.
-    fn follow(&mut self, walk: &Walk, references: &[Reference]) {
+    /// How often its MMU cache was searched.
+    pub(crate) fn searches(&self) -> u64 {
+        self.mmu_cache.searches()
+    }
+
+    /// Makes those of `references` that the MMU cache does not hold. The error is a node to
+    /// which it leads instead.
+    fn follow(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node> {
         for reference in references {
-            if !reference.write && self.mmu_cache.read(walk.va, walk.asid, reference) {
-                continue;
+            if !reference.write {
+                match self.mmu_cache.read(walk.va, walk.asid, reference) {
+                    Held::Here => {
+                        self.upper(reference).held += 1;
+                        continue;
+                    }
+                    Held::Stale(node) => return Err(node),
+                    Held::Absent if reference.next.is_some() => self.upper(reference).fetched += 1,
+                    Held::Absent => {}
+                }
             }
             self.fetch(reference);
         }
-        self.mmu_cache.finish(walk.va, walk.asid);
+        self.mmu_cache.finish(walk.va, walk.asid, walk.found);
+        Ok(())
+    }
+
+    fn upper(&mut self, reference: &Reference) -> &mut UpperEntries {
+        let level = usize::from(reference.level);
+        if self.walks.upper.len() <= level {
+            self.walks.upper.resize(level + 1, UpperEntries::default());
+        }
+        &mut self.walks.upper[level]
     }
 
     /// One reference, through the data caches.
@@ -118,26 +156,30 @@ impl Back for Walker {
 
     fn walk(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node> {
         let start = self.mmu_cache.start(walk.va, walk.asid, walk.root);
-        let rest = if start == walk.root {
-            references
-        } else {
-            let before = references.iter().position(|reference| reference.next == Some(start));
-            let rest = &references[before.ok_or(start)? + 1..];
-            // Setting a bit in the entry that leads to the start is part of reading it.
-            let marks = rest.iter().take_while(|reference| reference.level > start.level).count();
-            &rest[marks..]
-        };
-        self.follow(walk, rest);
-        Ok(())
+        if start == walk.root {
+            return self.follow(walk, references);
+        }
+        let before = references.iter().position(|reference| reference.next == Some(start));
+        let (skipped, rest) = references.split_at(before.ok_or(start)? + 1);
+        for reference in skipped.iter().filter(|reference| !reference.write) {
+            self.upper(reference).held += 1;
+        }
+        // Setting a bit in the entry that leads to the start is part of reading it.
+        let marks = rest.iter().take_while(|reference| reference.level > start.level).count();
+        self.follow(walk, &rest[marks..])
     }
 
     fn astray(&mut self, walk: &Walk, references: &[Reference]) {
-        self.follow(walk, references);
+        // A second stale entry further down stays unnoticed: the walk is wrong as it is.
+        let _ = self.follow(walk, references);
     }
 
     fn refilled(&mut self, region: u32, cold: bool) {
         let mut made = std::mem::take(&mut self.under_way);
-        made.cycles += self.latencies.refill_cycles;
+        let searches = self.mmu_cache.searches();
+        made.cycles += self.latencies.refill_cycles
+            + self.latencies.search_cycles * (searches - self.searches_timed);
+        self.searches_timed = searches;
         let walks = &mut self.walks;
         walks.walks += 1;
         walks.references += made.references;

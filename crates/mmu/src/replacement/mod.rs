@@ -12,20 +12,29 @@
 
 mod ages;
 mod fifo;
+mod fixed_insertion;
+mod greedy_dual;
 mod lfu;
 mod lru;
 mod nru;
 mod random;
+mod recency;
+mod srrip;
 mod tree_plru;
+mod vi_lru;
 
 use core::{fmt, ops::Range, str::FromStr};
 
 pub use fifo::Fifo;
+pub use fixed_insertion::FixedInsertion;
+pub use greedy_dual::GreedyDual;
 pub use lfu::Lfu;
 pub use lru::Lru;
 pub use nru::Nru;
 pub use random::Random;
+pub use srrip::Srrip;
 pub use tree_plru::TreePlru;
+pub use vi_lru::ViLru;
 
 /// What decides which entry is replaced.
 pub trait Replacement {
@@ -34,6 +43,17 @@ pub trait Replacement {
 
     /// `slot` was given a new entry.
     fn inserted(&mut self, slot: usize);
+
+    /// `slot` was given a new entry that an MMU cache took from a table of `level`: the higher,
+    /// the more walks need it. Policies that make no difference take it as any other.
+    #[inline]
+    fn inserted_at(&mut self, slot: usize, _level: u8) {
+        self.inserted(slot);
+    }
+
+    /// `slot` was emptied. Policies that do not count entries need not know.
+    #[inline]
+    fn removed(&mut self, _slot: usize) {}
 
     /// The slot of `set`, whose slots are all in use, to be given a new entry. It may change the
     /// policy's state: the next answer may be another.
@@ -55,12 +75,30 @@ pub enum Policy {
     Nru,
     /// Least frequently used since it came in.
     Lfu,
+    /// Re-reference interval prediction, two bits an entry.
+    Srrip,
+    /// By what an entry costs to load again.
+    GreedyDual,
+    /// LRU in which entries of the lowest level come in three quarters down.
+    FixedInsertion,
+    /// LRU in which entries come in behind as many as are of higher levels.
+    ViLru,
 }
 
 impl Policy {
     /// All policies.
-    pub const ALL: [Policy; 6] =
-        [Policy::Lru, Policy::Fifo, Policy::Random, Policy::TreePlru, Policy::Nru, Policy::Lfu];
+    pub const ALL: [Policy; 10] = [
+        Policy::Lru,
+        Policy::Fifo,
+        Policy::Random,
+        Policy::TreePlru,
+        Policy::Nru,
+        Policy::Lfu,
+        Policy::Srrip,
+        Policy::GreedyDual,
+        Policy::FixedInsertion,
+        Policy::ViLru,
+    ];
 
     /// The name as machine files write it.
     pub const fn name(self) -> &'static str {
@@ -71,6 +109,10 @@ impl Policy {
             Policy::TreePlru => "tree-plru",
             Policy::Nru => "nru",
             Policy::Lfu => "lfu",
+            Policy::Srrip => "srrip",
+            Policy::GreedyDual => "greedy-dual",
+            Policy::FixedInsertion => "fixed-insertion",
+            Policy::ViLru => "vi-lru",
         }
     }
 }
@@ -131,6 +173,14 @@ pub enum AnyReplacement {
     Nru(Nru),
     /// See [`Lfu`].
     Lfu(Lfu),
+    /// See [`Srrip`].
+    Srrip(Srrip),
+    /// See [`GreedyDual`].
+    GreedyDual(GreedyDual),
+    /// See [`FixedInsertion`].
+    FixedInsertion(FixedInsertion),
+    /// See [`ViLru`].
+    ViLru(ViLru),
 }
 
 impl AnyReplacement {
@@ -149,6 +199,12 @@ impl AnyReplacement {
             Policy::TreePlru => AnyReplacement::TreePlru(TreePlru::new(ways_of_sets)),
             Policy::Nru => AnyReplacement::Nru(Nru::new(slots)),
             Policy::Lfu => AnyReplacement::Lfu(Lfu::new(slots)),
+            Policy::Srrip => AnyReplacement::Srrip(Srrip::new(slots)),
+            Policy::GreedyDual => AnyReplacement::GreedyDual(GreedyDual::new(ways_of_sets)),
+            Policy::FixedInsertion => {
+                AnyReplacement::FixedInsertion(FixedInsertion::new(ways_of_sets))
+            }
+            Policy::ViLru => AnyReplacement::ViLru(ViLru::new(ways_of_sets)),
         }
     }
 }
@@ -163,6 +219,10 @@ impl AnyReplacement {
             AnyReplacement::TreePlru(policy) => policy.touched(slot),
             AnyReplacement::Nru(policy) => policy.touched(slot),
             AnyReplacement::Lfu(policy) => policy.touched(slot),
+            AnyReplacement::Srrip(policy) => policy.touched(slot),
+            AnyReplacement::GreedyDual(policy) => policy.touched(slot),
+            AnyReplacement::FixedInsertion(policy) => policy.touched(slot),
+            AnyReplacement::ViLru(policy) => policy.touched(slot),
         }
     }
 }
@@ -187,6 +247,27 @@ impl Replacement for AnyReplacement {
             AnyReplacement::TreePlru(policy) => policy.inserted(slot),
             AnyReplacement::Nru(policy) => policy.inserted(slot),
             AnyReplacement::Lfu(policy) => policy.inserted(slot),
+            AnyReplacement::Srrip(policy) => policy.inserted(slot),
+            AnyReplacement::GreedyDual(policy) => policy.inserted(slot),
+            AnyReplacement::FixedInsertion(policy) => policy.inserted(slot),
+            AnyReplacement::ViLru(policy) => policy.inserted(slot),
+        }
+    }
+
+    #[inline]
+    fn inserted_at(&mut self, slot: usize, level: u8) {
+        match self {
+            AnyReplacement::GreedyDual(policy) => policy.inserted_at(slot, level),
+            AnyReplacement::FixedInsertion(policy) => policy.inserted_at(slot, level),
+            AnyReplacement::ViLru(policy) => policy.inserted_at(slot, level),
+            other => other.inserted(slot),
+        }
+    }
+
+    #[inline]
+    fn removed(&mut self, slot: usize) {
+        if let AnyReplacement::ViLru(policy) = self {
+            policy.removed(slot);
         }
     }
 
@@ -199,6 +280,10 @@ impl Replacement for AnyReplacement {
             AnyReplacement::TreePlru(policy) => policy.victim(set),
             AnyReplacement::Nru(policy) => policy.victim(set),
             AnyReplacement::Lfu(policy) => policy.victim(set),
+            AnyReplacement::Srrip(policy) => policy.victim(set),
+            AnyReplacement::GreedyDual(policy) => policy.victim(set),
+            AnyReplacement::FixedInsertion(policy) => policy.victim(set),
+            AnyReplacement::ViLru(policy) => policy.victim(set),
         }
     }
 }

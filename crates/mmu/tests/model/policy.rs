@@ -9,6 +9,13 @@ pub(crate) struct ModelPolicy {
     order: Vec<usize>,
     counts: Vec<u64>,
     used: Vec<bool>,
+    /// What Greedy Dual still credits each way with.
+    credits: Vec<u64>,
+    /// SRRIP's two bits.
+    predictions: Vec<u8>,
+    /// The level of each entry, 0 for none.
+    levels: Vec<u8>,
+    costs: Vec<u64>,
     /// By heap number of an inner node: whether it points to its right child.
     right: Vec<bool>,
 }
@@ -17,34 +24,68 @@ impl ModelPolicy {
     pub(crate) fn new(policy: Policy, ways: usize) -> ModelPolicy {
         ModelPolicy {
             policy,
-            order: (0..ways).collect(),
+            order: (0..ways).rev().collect(),
             counts: vec![0; ways],
             used: vec![false; ways],
+            credits: vec![0; ways],
+            predictions: vec![3; ways],
+            levels: vec![0; ways],
+            costs: vec![1; ways],
             right: vec![false; ways],
         }
     }
 
     pub(crate) fn touched(&mut self, way: usize) {
-        if self.policy == Policy::Lru {
+        if self.policy != Policy::Fifo {
             self.make_youngest(way);
         }
+        self.credits[way] = self.costs[way];
+        self.predictions[way] = 0;
         self.counts[way] += 1;
         self.used[way] = true;
         self.point_away(1, way);
     }
 
-    pub(crate) fn inserted(&mut self, way: usize) {
-        self.make_youngest(way);
+    /// A new entry of `level`; 1 where entries have none.
+    pub(crate) fn inserted(&mut self, way: usize, level: u8) {
+        let others = self.levels.iter().enumerate().filter(|(other, _)| *other != way);
+        let position = match self.policy {
+            Policy::ViLru => others.filter(|(_, other)| **other > level).count(),
+            Policy::FixedInsertion if level == 2 => self.order.len() * 3 / 4,
+            _ => 0,
+        };
+        self.order.retain(|other| *other != way);
+        self.order.insert(self.order.len() - position, way);
+        self.levels[way] = level;
+        self.costs[way] = u64::from(level.max(2)) - 1;
+        self.credits[way] = self.costs[way];
+        self.predictions[way] = 2;
         self.counts[way] = 1;
         self.used[way] = true;
         self.point_away(1, way);
+    }
+
+    /// The way was emptied.
+    pub(crate) fn removed(&mut self, way: usize) {
+        self.levels[way] = 0;
     }
 
     /// The way to replace. `random` is what all sets draw from.
     pub(crate) fn victim(&mut self, random: &mut Random) -> usize {
         let ways = self.order.len();
         match self.policy {
-            Policy::Lru | Policy::Fifo => self.order[0],
+            Policy::Lru | Policy::Fifo | Policy::FixedInsertion | Policy::ViLru => self.order[0],
+            Policy::GreedyDual => {
+                let least = self.credits.iter().copied().min().unwrap();
+                self.credits.iter_mut().for_each(|credit| *credit -= least);
+                *self.order.iter().find(|way| self.credits[**way] == 0).unwrap()
+            }
+            Policy::Srrip => loop {
+                if let Some(way) = self.predictions.iter().position(|bits| *bits == 3) {
+                    break way;
+                }
+                self.predictions.iter_mut().for_each(|bits| *bits += 1);
+            },
             Policy::Random => random.victim(0..ways),
             Policy::TreePlru => {
                 let mut node = 1;

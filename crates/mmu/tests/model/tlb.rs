@@ -141,7 +141,7 @@ impl ModelTlb {
             },
         };
         set.ways[way] = Some(Slot { entry: *entry, label, hits: [0; 3] });
-        set.policy.inserted(way);
+        set.policy.inserted(way, 1);
         self.counts.fills += 1;
         true
     }

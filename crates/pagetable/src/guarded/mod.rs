@@ -44,7 +44,9 @@ use crate::pages::{Found, Pages, conclude};
 use crate::pool::Pool;
 use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
-use crate::{Error, Fault, Flush, Footprint, Geometry, Node, Reference, Space, Translation, Tree};
+use crate::{
+    Error, Fault, Flush, Footprint, Geometry, Node, Reference, Space, Translation, Tree, TreeShape,
+};
 
 use entry::{ALL_SHIFT, ENTRY_BYTES, Entry, PAIR_SHIFT, Table};
 
@@ -274,6 +276,17 @@ impl Pages for Guarded {
 /// The root entry counts as a table of the highest level; the external nodes, which no walk
 /// can start at, as the lowest.
 impl Tree for Guarded {
+    fn shape(&self) -> TreeShape {
+        TreeShape {
+            levels: self.level(ALL_SHIFT),
+            address_bits: ALL_SHIFT as u8,
+            entry_shift: ENTRY_BYTES.trailing_zeros() as u8,
+            // The smallest node has two entries.
+            table_shift: ENTRY_BYTES.trailing_zeros() as u8 + 1,
+            spans: None,
+        }
+    }
+
     fn levels(&self) -> u8 {
         self.level(ALL_SHIFT)
     }

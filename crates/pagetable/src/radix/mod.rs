@@ -22,7 +22,7 @@ use addr::{Frames, Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange
 use crate::spaces::Spaces;
 use crate::{
     Error, Fault, Flush, Footprint, Format, Mapping, Node, PageTable, Reference, Space,
-    Translation, Tree, Unfit, Usage,
+    Translation, Tree, TreeShape, Unfit, Usage,
 };
 
 /// The page table whose entries `F` lays out, with all of its spaces.
@@ -279,6 +279,20 @@ impl<F: Format> PageTable for Radix<F> {
 }
 
 impl<F: Format> Tree for Radix<F> {
+    fn shape(&self) -> TreeShape {
+        let levels = self.format.levels();
+        let entry_shift = self.format.entry_bytes(levels).trailing_zeros();
+        let table_shift = |level| self.format.table_size(level).shift();
+        let index_bits = table_shift(levels) - entry_shift;
+        TreeShape {
+            levels,
+            address_bits: (self.format.entry_shift(levels) + index_bits) as u8,
+            entry_shift: entry_shift as u8,
+            table_shift: (1..levels).map(table_shift).min().unwrap_or_default() as u8,
+            spans: Some((2..=levels).map(|level| self.format.entry_shift(level) as u8).collect()),
+        }
+    }
+
     #[inline]
     fn levels(&self) -> u8 {
         self.format.levels()

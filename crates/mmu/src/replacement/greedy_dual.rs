@@ -1,0 +1,71 @@
+//! Greedy Dual (Young 1991; in MMU caches B10 §4.3.2): an entry is worth what it costs to load
+//! it again, and all lose value together.
+//!
+//! ```text
+//!   used or new:  value = floor + cost        cost of a level-k entry: k - 1 references
+//!   victim:       the smallest value, the oldest of equals; it becomes the floor
+//! ```
+//!
+//! The thesis does not give its costs. An entry of level k is here worth the references from
+//! its table down to the lowest that the cache holds; with equal costs this is LRU.
+
+use core::ops::Range;
+
+use super::Replacement;
+
+/// Greedy Dual.
+#[derive(Clone, Debug)]
+pub struct GreedyDual {
+    clock: u64,
+    /// By first slot of a set: the value of the last victim.
+    floors: Box<[u64]>,
+    /// By slot: the first slot of its set.
+    set_starts: Box<[u32]>,
+    costs: Box<[u64]>,
+    /// By slot: its value, and when it was given.
+    values: Box<[(u64, u64)]>,
+}
+
+impl GreedyDual {
+    /// For sets whose ways are given in the order of their slots.
+    pub fn new(ways_of_sets: impl Iterator<Item = usize>) -> GreedyDual {
+        let mut set_starts = Vec::new();
+        for ways in ways_of_sets {
+            let start = set_starts.len() as u32;
+            set_starts.extend(core::iter::repeat_n(start, ways));
+        }
+        let slots = set_starts.len();
+        GreedyDual {
+            clock: 0,
+            floors: vec![0; slots].into_boxed_slice(),
+            set_starts: set_starts.into_boxed_slice(),
+            costs: vec![1; slots].into_boxed_slice(),
+            values: vec![(0, 0); slots].into_boxed_slice(),
+        }
+    }
+}
+
+impl Replacement for GreedyDual {
+    fn touched(&mut self, slot: usize) {
+        self.clock += 1;
+        let floor = self.floors[self.set_starts[slot] as usize];
+        self.values[slot] = (floor + self.costs[slot], self.clock);
+    }
+
+    fn inserted(&mut self, slot: usize) {
+        self.costs[slot] = 1;
+        self.touched(slot);
+    }
+
+    fn inserted_at(&mut self, slot: usize, level: u8) {
+        self.costs[slot] = u64::from(level.saturating_sub(1).max(1));
+        self.touched(slot);
+    }
+
+    fn victim(&mut self, set: Range<usize>) -> usize {
+        let start = set.start;
+        let victim = set.min_by_key(|&slot| self.values[slot]).unwrap_or(start);
+        self.floors[start] = self.values[victim].0;
+        victim
+    }
+}

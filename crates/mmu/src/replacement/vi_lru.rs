@@ -1,0 +1,53 @@
+//! VI-LRU, LRU with a variable insertion point (B10 §4.3.2): a new entry comes in behind as many
+//! others as there are entries of higher levels in its set; one that is used again is then the
+//! most recent.
+//!
+//! ```text
+//!   two L4 and six L3 entries are here: a new L2 entry becomes the ninth
+//!
+//!   most recent | 1  2  3  4  5  6  7  8 | new L2 | ... | least recent
+//! ```
+//!
+//! Where entries of the lowest level are never used again, they compete for what the others
+//! leave; where they are all there is, this is LRU.
+
+use core::ops::Range;
+
+use super::{Replacement, recency::Recency};
+
+/// LRU with a variable insertion point.
+#[derive(Clone, Debug)]
+pub struct ViLru {
+    recency: Recency,
+}
+
+impl ViLru {
+    /// For sets whose ways are given in the order of their slots.
+    pub fn new(ways_of_sets: impl Iterator<Item = usize>) -> ViLru {
+        ViLru { recency: Recency::new(ways_of_sets) }
+    }
+}
+
+impl Replacement for ViLru {
+    fn touched(&mut self, slot: usize) {
+        self.recency.put(slot, 0);
+    }
+
+    fn inserted(&mut self, slot: usize) {
+        self.inserted_at(slot, 1);
+    }
+
+    fn inserted_at(&mut self, slot: usize, level: u8) {
+        let above = self.recency.above(slot, level);
+        self.recency.set_level(slot, level);
+        self.recency.put(slot, above);
+    }
+
+    fn removed(&mut self, slot: usize) {
+        self.recency.set_level(slot, 0);
+    }
+
+    fn victim(&mut self, set: Range<usize>) -> usize {
+        self.recency.last(set)
+    }
+}

@@ -1,0 +1,56 @@
+//! The bits of tag and data that an entry takes (B10 table 4.1).
+//!
+//! ```text
+//!   p: bits of a physical address    page-table cache   tag p - log2(entry), data p - log2(table)
+//!   n: bits of an index              translation cache  tag n, 2n, ..        data p - log2(table)
+//!                                    path cache         tag of all indices,  data a table a level
+//! ```
+//!
+//! ASIDs, valid bits and the mark of how much of a unified tag counts come on top, as in the
+//! thesis.
+
+use super::{Design, WalkCacheParams};
+
+/// One array and the bits of each of its entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArrayBits {
+    /// The level whose entries it holds; 0 if all.
+    pub level: u8,
+    /// Entries.
+    pub entries: u32,
+    /// Bits that are compared.
+    pub tag_bits: u32,
+    /// Bits that are given.
+    pub data_bits: u32,
+}
+
+impl WalkCacheParams {
+    /// The bits of each array, where physical addresses have `physical_bits`. `None` for a tree
+    /// whose prefixes have any length.
+    pub fn bits(&self, physical_bits: u32) -> Option<Vec<ArrayBits>> {
+        let tree = &self.tree;
+        let spans = tree.spans.as_deref()?;
+        let base = physical_bits - u32::from(tree.table_shift);
+        let prefix_bits = |level: u8| {
+            let span = spans.get(usize::from(level).checked_sub(2)?)?;
+            Some(u32::from(tree.address_bits - span))
+        };
+        let longest = spans.first().map_or(0, |span| u32::from(tree.address_bits - span));
+        let of_array = |array: &super::WalkArray| {
+            let (tag_bits, data_bits) = match self.design {
+                Design::Uptc | Design::Sptc => (physical_bits - u32::from(tree.entry_shift), base),
+                Design::Utc => (longest, base),
+                Design::Stc => (prefix_bits(array.level)?, base),
+                Design::Tpc => (longest, base * spans.len() as u32),
+            };
+            Some(ArrayBits { level: array.level, entries: array.entries, tag_bits, data_bits })
+        };
+        self.arrays.iter().map(of_array).collect()
+    }
+
+    /// How often a translation cache is searched for a walk at most: once a level, or once if
+    /// prefixes have any length.
+    pub(super) fn searches_max(&self) -> u8 {
+        if self.tree.spans.is_some() { self.tree.levels - 1 } else { 1 }
+    }
+}

@@ -1,0 +1,75 @@
+//! Entries of a page table by their physical address: the array of the page-table caches.
+//!
+//! ```text
+//!   tag: address of the entry / 8  |  data: the table that it leads to
+//! ```
+
+use pagetable::{Node, Reference};
+
+use super::{Held, WalkArray, WalkCacheParams};
+use crate::{AnyReplacement, GeometryError, Replacement, SetArray};
+
+/// One array of a page-table cache.
+#[derive(Clone, Debug)]
+pub(super) struct EntryArray {
+    sets: SetArray,
+    slots: Box<[Option<(u64, Node)>]>,
+    policy: AnyReplacement,
+    entry_shift: u8,
+}
+
+impl EntryArray {
+    pub(super) fn new(
+        array: WalkArray,
+        params: &WalkCacheParams,
+    ) -> Result<EntryArray, (WalkArray, GeometryError)> {
+        let sets = SetArray::new(array.entries.into(), array.ways).map_err(|e| (array, e))?;
+        let ways_of_sets = core::iter::repeat_n(sets.ways(), sets.sets());
+        Ok(EntryArray {
+            slots: vec![None; sets.entries()].into_boxed_slice(),
+            policy: AnyReplacement::new(params.replacement, ways_of_sets, params.seed),
+            sets,
+            entry_shift: params.tree.entry_shift,
+        })
+    }
+
+    /// Looks for the entry that `reference` reads; one that is not here and leads on comes in.
+    #[inline]
+    pub(super) fn read(&mut self, reference: &Reference) -> Held {
+        let key = reference.addr.get() >> self.entry_shift;
+        let set = self.sets.set_of(key);
+        let slots = &self.slots;
+        let found = self.sets.find(set, key, |slot| slots[slot].is_some_and(|held| held.0 == key));
+        if let Some(slot) = found {
+            self.policy.touched(slot);
+            return match self.slots[slot] {
+                Some((_, node)) if reference.next != Some(node) => Held::Stale(node),
+                _ => Held::Here,
+            };
+        }
+        if let Some(node) = reference.next {
+            let slot = match self.sets.empty_slot(set) {
+                Some(slot) => slot,
+                None => self.policy.victim(self.sets.slots(set)),
+            };
+            self.slots[slot] = Some((key, node));
+            self.sets.occupy(set, slot, key);
+            self.policy.inserted_at(slot, reference.level);
+        }
+        Held::Absent
+    }
+
+    /// Forgets everything: its tags do not say which addresses an entry is for.
+    pub(super) fn clear(&mut self) {
+        self.sets.clear();
+        for (slot, held) in self.slots.iter_mut().enumerate() {
+            if held.take().is_some() {
+                self.policy.removed(slot);
+            }
+        }
+    }
+
+    pub(super) fn nodes(&self) -> impl Iterator<Item = Node> {
+        self.slots.iter().flatten().map(|(_, node)| *node)
+    }
+}

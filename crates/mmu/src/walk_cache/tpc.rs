@@ -1,0 +1,175 @@
+//! The translation-path cache (B10 §4.2.3): each entry holds all tables on the way of one walk.
+//!
+//! ```text
+//!   L4  L3  L2  |  tables of L3  L2  L1      va (0b9, 00c, 0ae, ..) starts at 508,
+//!   0b9 00c 0ae |          042  125  508     va (0b9, 00c, 0de, ..) at 125
+//! ```
+//!
+//! A walk looks for its whole path, then for shorter and shorter parts of it. Only a walk that
+//! learnt nothing uses the path that served it; any other leaves a path of its own, so that `n`
+//! entries are the last `n` paths walked (B10 lemma A.1.1). A path that ends in a large page is
+//! shorter, and part of a longer one if that is here. All parts of a path lie in the set of its
+//! last but one table, so that one set is searched.
+
+use addr::{Asid, VirtAddr, VirtRange};
+use pagetable::{Node, Reference};
+
+use super::{Held, WalkArray, WalkCache, WalkCacheParams};
+use crate::{AnyReplacement, GeometryError, Replacement, SetArray};
+
+/// A translation-path cache.
+#[derive(Clone, Debug)]
+pub struct Tpc {
+    sets: SetArray,
+    slots: Box<[Path]>,
+    policy: AnyReplacement,
+    /// log2 of the bytes of virtual memory whose paths are in one set.
+    set_shift: u8,
+    searches_max: u8,
+    searches: u64,
+    /// The way of the walk under way.
+    way: Vec<Node>,
+    /// The slot that served it, and how many nodes it gave.
+    served: Option<(usize, usize)>,
+}
+
+/// A path: the tables from below the root down, and an address that they are valid for.
+#[derive(Clone, Debug)]
+struct Path {
+    va: VirtAddr,
+    asid: Asid,
+    /// Empty where there is no path.
+    nodes: Vec<Node>,
+}
+
+impl Tpc {
+    /// An empty cache, or what is wrong with its array.
+    pub fn new(params: &WalkCacheParams) -> Result<Tpc, (WalkArray, GeometryError)> {
+        let array = params.unified()?;
+        let sets = SetArray::new(array.entries.into(), array.ways).map_err(|e| (array, e))?;
+        let ways_of_sets = core::iter::repeat_n(sets.ways(), sets.sets());
+        let spans = params.tree.spans.as_deref().unwrap_or_default();
+        let empty = Path { va: VirtAddr::new(0), asid: Asid(0), nodes: Vec::new() };
+        Ok(Tpc {
+            slots: vec![empty; sets.entries()].into_boxed_slice(),
+            policy: AnyReplacement::new(params.replacement, ways_of_sets, params.seed),
+            sets,
+            set_shift: spans.get(1).or(spans.first()).copied().unwrap_or(63),
+            searches_max: params.searches_max(),
+            searches: 0,
+            way: Vec::new(),
+            served: None,
+        })
+    }
+
+    /// The path with the longest part that leads towards `va`, and the length of that part.
+    fn longest(&self, va: VirtAddr, asid: Asid) -> Option<(usize, usize)> {
+        let mut best = None;
+        let mut best_shift = u8::MAX;
+        for slot in self.sets.slots(self.set(va)) {
+            let path = &self.slots[slot];
+            let differs = path.va.get() ^ va.get();
+            if path.asid != asid {
+                continue;
+            }
+            let fits = |node: &Node| differs >> node.shift == 0;
+            if let Some(last) = path.nodes.iter().rposition(fits)
+                && path.nodes[last].shift < best_shift
+            {
+                best_shift = path.nodes[last].shift;
+                best = Some((slot, last + 1));
+            }
+        }
+        best
+    }
+
+    fn set(&self, va: VirtAddr) -> usize {
+        self.sets.set_of(va.get() >> self.set_shift)
+    }
+
+    /// Takes what `goes` likes out of the paths, and paths without nodes out of the cache.
+    fn flush_where(&mut self, goes: impl Fn(&Path, &Node) -> bool) {
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].nodes.is_empty() {
+                continue;
+            }
+            let mut nodes = core::mem::take(&mut self.slots[slot].nodes);
+            nodes.retain(|node| !goes(&self.slots[slot], node));
+            if nodes.is_empty() {
+                self.sets.vacate(slot);
+                self.policy.removed(slot);
+            }
+            self.slots[slot].nodes = nodes;
+        }
+    }
+}
+
+impl WalkCache for Tpc {
+    fn start(&mut self, va: VirtAddr, asid: Asid, root: Node) -> Node {
+        self.way.clear();
+        self.served = self.longest(va, asid);
+        let Some((slot, length)) = self.served else {
+            self.searches += u64::from(self.searches_max);
+            return root;
+        };
+        self.way.extend_from_slice(&self.slots[slot].nodes[..length]);
+        let node = self.way[length - 1];
+        self.searches += u64::from(node.level.min(self.searches_max));
+        node
+    }
+
+    #[inline]
+    fn read(&mut self, _va: VirtAddr, _asid: Asid, reference: &Reference) -> Held {
+        self.way.extend(reference.next);
+        Held::Absent
+    }
+
+    fn finish(&mut self, va: VirtAddr, asid: Asid, found: bool) {
+        let learnt = self.way.len() - self.served.map_or(0, |(_, length)| length);
+        if learnt == 0 {
+            if let Some((slot, _)) = self.served {
+                self.policy.touched(slot);
+            }
+            return;
+        }
+        if !found {
+            return;
+        }
+        let set = self.set(va);
+        let slot = match self.sets.empty_slot(set) {
+            Some(slot) => slot,
+            None => self.policy.victim(self.sets.slots(set)),
+        };
+        let path = &mut self.slots[slot];
+        (path.va, path.asid) = (va, asid);
+        core::mem::swap(&mut path.nodes, &mut self.way);
+        self.sets.occupy(set, slot, 0);
+        self.policy.inserted_at(slot, 2);
+    }
+
+    fn flush_range(&mut self, range: VirtRange, asid: Asid) {
+        let (first, last) = (range.start().get(), range.last().get());
+        // The tables further down on a path may still be right, and then stay.
+        self.flush_where(|path, node| {
+            let prefix = path.va.get() >> node.shift;
+            path.asid == asid && first >> node.shift <= prefix && prefix <= last >> node.shift
+        });
+    }
+
+    fn flush_asid(&mut self, asid: Asid) {
+        self.flush_where(|path, _| path.asid == asid);
+    }
+
+    fn flush_all(&mut self) {
+        self.flush_where(|_, _| true);
+    }
+
+    #[inline]
+    fn searches(&self) -> u64 {
+        self.searches
+    }
+
+    fn nodes(&self) -> Vec<Node> {
+        self.slots.iter().flat_map(|path| path.nodes.iter().copied()).collect()
+    }
+}

@@ -1,0 +1,234 @@
+//! The MMU caches as lists that are searched in order.
+
+use addr::{Asid, VirtAddr, VirtRange};
+use mmu::{Design, Held, Random, WalkCacheParams};
+use pagetable::{Node, Reference};
+
+use super::policy::ModelPolicy;
+
+/// What is remembered: by the address of an entry, or by an address that nodes are valid for.
+#[derive(Clone, Debug)]
+struct Entry {
+    entry: u64,
+    va: u64,
+    asid: Asid,
+    nodes: Vec<Node>,
+}
+
+struct Set {
+    ways: Vec<Option<Entry>>,
+    policy: ModelPolicy,
+}
+
+struct Array {
+    level: u8,
+    sets: Vec<Set>,
+    random: Random,
+}
+
+pub(crate) struct ModelWalkCache {
+    design: Design,
+    arrays: Vec<Array>,
+    params: WalkCacheParams,
+    way: Vec<Node>,
+    served: Option<(usize, usize, usize)>,
+    pub(crate) searches: u64,
+}
+
+fn covers(va: u64, node: &Node, other: u64) -> bool {
+    va >> node.shift == other >> node.shift
+}
+
+impl ModelWalkCache {
+    pub(crate) fn new(params: &WalkCacheParams) -> ModelWalkCache {
+        let arrays = params.arrays.iter().map(|array| {
+            let ways = array.ways as usize;
+            let set = || Set {
+                ways: vec![None; ways],
+                policy: ModelPolicy::new(params.replacement, ways),
+            };
+            Array {
+                level: array.level,
+                sets: (0..array.entries / array.ways).map(|_| set()).collect(),
+                random: Random::new(params.seed),
+            }
+        });
+        ModelWalkCache {
+            design: params.design,
+            arrays: arrays.collect(),
+            params: params.clone(),
+            way: Vec::new(),
+            served: None,
+            searches: 0,
+        }
+    }
+
+    fn is_page_table_cache(&self) -> bool {
+        matches!(self.design, Design::Uptc | Design::Sptc)
+    }
+
+    /// All that a lookup could find, in any set: (array, set, way, node).
+    fn towards(&self, va: u64, asid: Asid) -> Vec<(usize, usize, usize, Node)> {
+        let mut found = Vec::new();
+        for (number, array) in self.arrays.iter().enumerate() {
+            for (set, held) in array.sets.iter().enumerate() {
+                for (way, entry) in held.ways.iter().enumerate() {
+                    let nodes = entry.iter().filter(|e| e.asid == asid).flat_map(|e| {
+                        e.nodes.iter().filter(|node| covers(e.va, node, va)).copied()
+                    });
+                    found.extend(nodes.map(|node| (number, set, way, node)));
+                }
+            }
+        }
+        found
+    }
+
+    pub(crate) fn start(&mut self, va: VirtAddr, asid: Asid, root: Node) -> Node {
+        self.way.clear();
+        self.served = None;
+        if self.is_page_table_cache() {
+            return root;
+        }
+        let va = va.get();
+        let path_set = self.path_set(va);
+        let mut found = self.towards(va, asid);
+        if self.design == Design::Tpc {
+            found.retain(|(_, set, ..)| *set == path_set);
+        }
+        let best = found.into_iter().min_by_key(|(array, _, way, node)| (node.shift, *array, *way));
+        let most = if self.design == Design::Stc {
+            self.arrays.len() as u64
+        } else if self.params.tree.spans.is_some() {
+            u64::from(self.params.tree.levels) - 1
+        } else {
+            1
+        };
+        let Some((array, set, way, node)) = best else {
+            self.searches += most;
+            return root;
+        };
+        self.searches += match self.design {
+            Design::Stc => array as u64 + 1,
+            _ => most.min(node.level.into()),
+        };
+        if self.design == Design::Tpc {
+            let entry = self.arrays[array].sets[set].ways[way].clone().unwrap();
+            self.way =
+                entry.nodes.into_iter().take_while(|other| other.shift >= node.shift).collect();
+            self.served = Some((set, way, self.way.len()));
+        } else {
+            self.arrays[array].sets[set].policy.touched(way);
+        }
+        node
+    }
+
+    pub(crate) fn read(&mut self, va: VirtAddr, asid: Asid, reference: &Reference) -> Held {
+        if self.design == Design::Tpc {
+            self.way.extend(reference.next);
+            return Held::Absent;
+        }
+        let level = match (self.design, reference.next) {
+            (Design::Uptc | Design::Utc, _) => 0,
+            (Design::Stc, Some(node)) => node.level + 1,
+            _ => reference.level,
+        };
+        let entry = reference.addr.get() >> self.params.tree.entry_shift;
+        let Some(array) = self.arrays.iter_mut().find(|array| array.level == level) else {
+            return Held::Absent;
+        };
+        let sets = array.sets.len() as u64;
+        if matches!(self.design, Design::Uptc | Design::Sptc) {
+            if reference.level < 2 {
+                return Held::Absent;
+            }
+            self.searches += 1;
+            let set = &mut array.sets[(entry % sets) as usize];
+            let is_it = |held: &Option<Entry>| held.as_ref().is_some_and(|e| e.entry == entry);
+            if let Some(way) = set.ways.iter().position(is_it) {
+                set.policy.touched(way);
+                let node = set.ways[way].as_ref().unwrap().nodes[0];
+                let same = reference.next == Some(node);
+                return if same { Held::Here } else { Held::Stale(node) };
+            }
+        }
+        if let Some(node) = reference.next {
+            let va = va.get();
+            let key = if self.is_page_table_cache() { entry } else { va >> node.shift };
+            let new = Entry { entry, va, asid, nodes: vec![node] };
+            self.insert(level, (key % sets) as usize, new, reference.level);
+        }
+        Held::Absent
+    }
+
+    pub(crate) fn finish(&mut self, va: VirtAddr, asid: Asid, found: bool) {
+        if self.design != Design::Tpc {
+            return;
+        }
+        match self.served {
+            Some((set, way, length)) if self.way.len() == length => {
+                self.arrays[0].sets[set].policy.touched(way);
+            }
+            _ if found && !self.way.is_empty() => {
+                let set = self.path_set(va.get());
+                let new = Entry { entry: 0, va: va.get(), asid, nodes: self.way.clone() };
+                self.insert(0, set, new, 2);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn flush_range(&mut self, range: VirtRange, asid: Asid) {
+        let (first, last) = (range.start().get(), range.last().get());
+        let physical = self.is_page_table_cache();
+        self.flush(|entry, node| {
+            let start = entry.va >> node.shift << node.shift;
+            let end = start + ((1u64 << node.shift) - 1);
+            physical || entry.asid == asid && start <= last && first <= end
+        });
+    }
+
+    pub(crate) fn flush_asid(&mut self, asid: Asid) {
+        let physical = self.is_page_table_cache();
+        self.flush(|entry, _| physical || entry.asid == asid);
+    }
+
+    pub(crate) fn flush_all(&mut self) {
+        self.flush(|_, _| true);
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<Node> {
+        let sets = self.arrays.iter().flat_map(|array| &array.sets);
+        let entries = sets.flat_map(|set| set.ways.iter().flatten());
+        entries.flat_map(|entry| entry.nodes.iter().copied()).collect()
+    }
+
+    fn path_set(&self, va: u64) -> usize {
+        let spans = self.params.tree.spans.clone().unwrap_or_default();
+        let shift = spans.get(1).or(spans.first()).copied().unwrap_or(63);
+        (va >> shift) as usize % self.arrays[0].sets.len()
+    }
+
+    fn insert(&mut self, level: u8, set: usize, new: Entry, from: u8) {
+        let array = self.arrays.iter_mut().find(|array| array.level == level).unwrap();
+        let set = &mut array.sets[set];
+        let empty = set.ways.iter().position(Option::is_none);
+        let way = empty.unwrap_or_else(|| set.policy.victim(&mut array.random));
+        set.ways[way] = Some(new);
+        set.policy.inserted(way, from);
+    }
+
+    fn flush(&mut self, goes: impl Fn(&Entry, &Node) -> bool) {
+        for set in self.arrays.iter_mut().flat_map(|array| &mut array.sets) {
+            for (way, held) in set.ways.iter_mut().enumerate() {
+                if let Some(entry) = held {
+                    let nodes = entry.nodes.clone();
+                    entry.nodes = nodes.into_iter().filter(|node| !goes(entry, node)).collect();
+                    if entry.nodes.is_empty() {
+                        *held = None;
+                        set.policy.removed(way);
+                    }
+                }
+            }
+        }
+    }
+}
