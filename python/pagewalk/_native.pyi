@@ -79,20 +79,6 @@ def sweep_trace(
 def store(trace: str, reading: Reading, output: str, force: bool, progress: Progress | None) -> str:
     """Writes all of `trace` to the trace `output`; a summary as JSON. Releases the GIL."""
 
-def store_columns(
-    format: str,  # noqa: A002
-    fetches: bool,
-    pull: Callable[[], Pulled | None],
-    output: str,
-    force: bool,
-    progress: Progress | None,
-) -> str:
-    """Writes the rows that `pull` gives, until it gives `None`, to the trace `output`.
-
-    They are columns of `u64` in native byte order: addr, size, kind, thread, paddr, instrs.
-    Returns a summary as JSON.
-    """
-
 def export_trace(
     format: str,  # noqa: A002
     trace: str,

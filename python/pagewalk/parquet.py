@@ -1,12 +1,12 @@
 """Parquet files as traces: pyarrow reads batches, the native half takes their columns."""
 
-import json
+import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import _native
-from pagewalk.machine import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,51 +15,59 @@ COLUMNS = ("addr", "size", "kind", "thread", "paddr", "instrs")
 """What is read, in the native half's order; only the first must be there."""
 
 BATCH_ROWS = 1 << 16
+DIGEST_BYTES = 1 << 20
 
 _EXPORTED = {"instrs": "instructions"}
 """What `pagewalk export parquet` calls a column of another name."""
 
 
-def store(
-    path: str | os.PathLike[str],
-    columns: Mapping[str, str],
-    output: str | os.PathLike[str],
-    force: bool = False,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Writes the rows of a Parquet file to a trace; memory is constant in their number.
+def open_table(
+    path: str | os.PathLike[str], columns: Sequence[tuple[str, str]]
+) -> "tuple[bool, int, Callable[[], _native.Pulled | None], Callable[[], str]]":
+    """Opens a Parquet file for the native half; memory is constant in the number of its rows.
 
     Args:
         path: The file.
-        columns: What it calls our columns, as in `{"addr": "vaddr"}`.
-        output: The trace to write.
-        force: Whether it may replace a file.
-        progress: Called about ten times a second.
+        columns: What it calls our columns, as in `("addr", "vaddr")`.
 
     Returns:
-        As `Trace.store`.
+        Whether it says which accesses are fetches, its rows, what gives the columns of the next
+        rows or `None` at the end, and what gives the SHA-256 of the file.
 
     Raises:
         Error: The file is no Parquet file or has no such columns.
-        WorkError: It is damaged, or has values that no trace holds.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     name = os.fspath(path)
     try:
-        with pq.ParquetFile(name) as file:
-            found = _found(name, file.schema_arrow, columns)
-            batches = file.iter_batches(BATCH_ROWS, columns=list(found.values()))
-            pulled = _pulled(name, batches, found)
-            made = _native.store_columns(
-                "parquet", "kind" in found, lambda: next(pulled, None), os.fspath(output), force,
-                progress,
-            )  # fmt: skip
-    except pa.ArrowException as error:
-        raise _native.Error(f"{name}: {' '.join(str(error).split())}") from error
-    result: dict[str, Any] = json.loads(made)
-    return result
+        file = pq.ParquetFile(name, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise _native.Error(
+            f"{name}: {_one_line(error).rstrip('.')}; get the file again"
+        ) from error
+    found = _found(name, file.schema_arrow, dict(columns))
+    batches = file.iter_batches(BATCH_ROWS, columns=list(found.values()))
+    pulled = _pulled(name, batches, found)
+    return (
+        "kind" in found,
+        file.metadata.num_rows,
+        lambda: next(pulled, None),
+        lambda: _sha256(name),
+    )
+
+
+def _sha256(name: str) -> str:
+    digest = hashlib.sha256()
+    with Path(name).open("rb", buffering=0) as file:
+        while piece := file.read(DIGEST_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _found(name: str, schema: "pa.Schema", columns: Mapping[str, str]) -> dict[str, str]:
@@ -95,8 +103,9 @@ def _pulled(
         try:
             batch = next(batches, None)
         except (pa.ArrowException, OSError) as error:
-            text = " ".join(str(error).split())
-            raise _native.WorkError(f"{name}: damaged after row {row}: {text}") from error
+            raise _native.WorkError(
+                f"{name}: damaged after row {row}: {_one_line(error)}"
+            ) from error
         if batch is None:
             return
         columns: dict[str, bytes | None] = dict.fromkeys(COLUMNS)
@@ -104,9 +113,8 @@ def _pulled(
             try:
                 columns[ours] = _bytes(ours, batch.column(theirs))
             except (pa.ArrowException, ValueError) as error:
-                text = " ".join(str(error).split())
                 raise _native.WorkError(
-                    f"{name}: column `{theirs}`, in the rows from {row} on: {text}"
+                    f"{name}: column `{theirs}`, in the rows from {row} on: {_one_line(error)}"
                 ) from error
         addr = columns["addr"]
         assert addr is not None

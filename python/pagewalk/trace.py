@@ -26,7 +26,7 @@ class Trace:
             `generate:` and a generator's parameters, as in
             `generate:join,table=16G,accesses=50M,seed=1`.
         format: The format of another tool's file, where its first bytes do not tell:
-            `drmemtrace`, `champsim`, `cloudsuite`, `lackey`, `csv`.
+            `drmemtrace`, `champsim`, `cloudsuite`, `lackey`, `csv`, `parquet`.
         keep_going: Whether a damaged file of another tool is a trace that ends at the damage.
         fetches: Whether its instructions are rows by block, each one, or none.
         columns: What a table calls our columns, as in `{"addr": "vaddr"}`.

@@ -1,9 +1,13 @@
 import bz2
 import gzip
+import hashlib
 import json
 import lzma
+import signal
 import struct
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import polars
@@ -227,6 +231,39 @@ def test_parquet_needs_only_addresses(pagewalk, tmp_path: Path, kind) -> None:
     assert rows(out) == [(addr, 1, kind) for addr, kind in zip(addresses, kinds, strict=True)]
 
 
+def test_parquet_runs_as_it_is(pagewalk, tmp_path: Path) -> None:
+    source, out = tmp_path / "t.parquet", tmp_path / "t.pwt"
+    pq.write_table(pa.table(TABLE), source)
+    assert pagewalk("import", "parquet", source, "-o", out).returncode == 0
+    ran = []
+    for trace in (source, f"parquet:{source}", out):
+        done = pagewalk("run", trace, "-m", "tlb-only", "--json")
+        assert (done.returncode, done.stderr) == (0, "")
+        ran.append(json.loads(done.stdout))
+    digests = [document.pop("trace")["digest"] for document in ran]
+    assert ran[0] == ran[1] == ran[2]
+    assert digests[0] == digests[1] == hashlib.sha256(source.read_bytes()).hexdigest()
+    trace = library.Trace(source)
+    assert (len(trace), trace.digest) == (3, None)
+    assert rows(source) == rows(out) == TABLE_ROWS
+
+
+def test_a_damaged_parquet_file_is_kept_as_far_as_it_goes(pagewalk, tmp_path: Path) -> None:
+    count = 200_000
+    table = pa.table({"addr": pa.array(range(count), pa.uint64())})
+    source, out = tmp_path / "t.parquet", tmp_path / "t.pwt"
+    pq.write_table(table, source, row_group_size=count // 2, write_page_checksum=True)
+    data = bytearray(source.read_bytes())
+    data[len(data) * 3 // 4] ^= 1
+    source.write_bytes(data)
+    refused = pagewalk("import", "parquet", source, "-o", out)
+    assert refused.returncode == 1 and "damaged after row" in refused.stderr and not out.exists()
+    kept = pagewalk("import", "parquet", source, "-o", out, "--keep-going")
+    assert kept.returncode == 0 and "kept what came before" in kept.stderr
+    addresses = [addr for addr, _, _ in rows(out)]
+    assert addresses == list(range(len(addresses))) and 0 < len(addresses) <= count // 2
+
+
 @pytest.mark.parametrize("format_", ["csv", "parquet"])
 def test_a_table_goes_out_and_comes_back(pagewalk, tmp_path: Path, format_) -> None:
     made, table, out = "generate:uniform,size=8M,accesses=200k", tmp_path / "t", tmp_path / "t.pwt"
@@ -282,7 +319,10 @@ def test_threads_are_exported_one_at_a_time(pagewalk, tmp_path: Path) -> None:
     ("arguments", "status", "words"),
     [
         (["import", "csv", "none.csv", "-o", "x.pwt"], 2, "none.csv"),
-        (["import", "parquet", "none.parquet", "-o", "x.pwt"], 1, "none.parquet"),
+        (["import", "parquet", "none.parquet", "-o", "x.pwt"], 2, "none.parquet"),
+        (["import", "parquet", "cut.parquet", "-o", "x.pwt"], 2, "get the file again"),
+        (["import", "parquet", "damaged.parquet", "-o", "x.pwt"], 1, "damaged after row 0"),
+        (["import", "parquet", "-", "-o", "x.pwt"], 2, "the file is empty"),
         (["import", "parquet", "t.csv", "-o", "x.pwt"], 2, "t.csv"),
         (["import", "parquet", "t.parquet", "--column", "addr=a", "-o", "x.pwt"], 2, "addr=a"),
         (["import", "parquet", "kind.parquet", "-o", "x.pwt"], 1, "kind `jump`"),
@@ -295,9 +335,17 @@ def test_threads_are_exported_one_at_a_time(pagewalk, tmp_path: Path) -> None:
         (["import", "csv", "t.csv", "-o", "-"], 2, "standard output"),
         (["import", "csv", "generate:uniform", "-o", "x.pwt"], 2, "pagewalk generate"),
         (["import", "lackey", "t.csv", "-o", "x.pwt"], 1, "t.csv"),
+        (["import", "lackey", "t.parquet", "-o", "x.pwt"], 2, "of format parquet, not lackey"),
         (["import", "drmemtrace", "t.csv", "-o", "x.pwt"], 2, "DynamoRIO"),
         (["import", "champsim", "t.csv"], 2, "--output"),
-        (["run", "t.parquet"], 2, "pagewalk import parquet"),
+        (["run", "t.parquet"], 2, "--column addr=NAME"),
+        (
+            ["run", "t.csv", "--v2p", "t.csv", "--column", "addr=vaddr"],
+            2,
+            "--v2p is for drmemtrace",
+        ),
+        (["info", "t.csv", "--fetches", "none", "--column", "addr=vaddr"], 2, "--fetches is for"),
+        (["run", "generate:uniform", "--keep-going"], 2, "--keep-going is for"),
         (["run", "t.csv", "--format", "lackey", "--cloudsuite"], 2, "--cloudsuite"),
         (["run", "-", "-m", "tlb-only", "-m", "r4700"], 2, "pagewalk import"),
         (["run", "--keep-going", "--", "ls"], 2, "--keep-going"),
@@ -318,6 +366,12 @@ def test_what_cannot_be_done_is_one_line(
     }
     for name, columns in tables.items():
         pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+    whole = {"addr": list(range(1000))}
+    pq.write_table(pa.table(whole), tmp_path / "cut.parquet", write_page_checksum=True)
+    data = bytearray((tmp_path / "cut.parquet").read_bytes())
+    (tmp_path / "cut.parquet").write_bytes(data[:-100])
+    data[200] ^= 1
+    (tmp_path / "damaged.parquet").write_bytes(data)
     before = sorted(tmp_path.iterdir())
     done = pagewalk(*arguments, cwd=tmp_path, stdin=subprocess.DEVNULL)
     assert done.returncode == status, done.stderr
@@ -335,3 +389,16 @@ def test_an_import_over_a_file_needs_force(pagewalk, tmp_path: Path) -> None:
     assert pagewalk(*command).returncode == 2 and out.read_text() == "old"
     assert pagewalk(*command, "--force").returncode == 0
     assert rows(out) == LACKEY_ROWS
+
+
+def test_waiting_for_a_pipe_ends_with_ctrl_c() -> None:
+    command = [sys.executable, "-m", "pagewalk", "run", "-"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        tasks = Path(f"/proc/{process.pid}/task")
+        while not any("opener" in (task / "comm").read_text() for task in tasks.iterdir()):
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == b"pagewalk: error: interrupted\n"

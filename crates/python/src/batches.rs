@@ -5,10 +5,7 @@ use std::sync::Mutex;
 use pyo3::{prelude::*, types::PyBytes};
 use trace::Batch;
 
-use crate::{
-    error::{failed, refused},
-    open::{Opened, Reading, open},
-};
+use crate::open::{Opened, Reading, open};
 
 /// Rows and the columns addr, size, kind, thread, instructions, paddr in native byte order.
 type Columns<'py> = (
@@ -55,9 +52,9 @@ impl State {
 /// Opens a trace for reading as columns.
 #[pyfunction]
 pub(crate) fn trace_batches(py: Python<'_>, trace: &str, reading: &Reading) -> PyResult<Batches> {
-    let source = open(trace, reading).map_err(refused)?;
+    let source = open(trace, reading)?;
     let mut state = State { source, batch: Batch::default(), waiting: false };
-    let more = py.detach(|| state.advance()).map_err(failed)?;
+    let more = py.detach(|| state.advance()).map_err(|error| state.source.failed(error))?;
     state.waiting = more;
     let has_paddr = !state.batch.paddr.is_empty();
     Ok(Batches { state: Mutex::new(state), has_paddr })
@@ -74,7 +71,9 @@ impl Batches {
             let mut state = lock();
             state.advance().map(|more| more.then(|| std::mem::take(&mut state.batch)))
         });
-        let Some(batch) = batch.map_err(failed)? else { return Ok(None) };
+        let Some(batch) = batch.map_err(|error| lock().source.failed(error))? else {
+            return Ok(None);
+        };
         let columns = columns(py, &batch)?;
         py.detach(|| lock().batch = batch);
         Ok(Some(columns))

@@ -1,13 +1,21 @@
-//! Tables that Python reads: columns come in as bytes and leave as a stored trace.
+//! Tables that Python reads: their columns come in as bytes and make a source like any other.
 //!
 //! ```text
-//!   Parquet --pyarrow--> pull() --bytes--> ColumnSource --> Writer --> FILE.pwt
+//!   Parquet --pyarrow--> pull() --bytes--> ColumnSource --> run, info, Writer --> FILE.pwt
 //! ```
 
-use pyo3::{prelude::*, types::PyBytes};
-use trace::import::{ColumnSource, Columns};
+use std::path::Path;
 
-use crate::{error::failed, progress::Progress, stored::write};
+use pyo3::{prelude::*, types::PyBytes};
+use trace::{
+    Batch, Header, Source,
+    import::{ColumnSource, Columns, Options},
+};
+
+use crate::{
+    error::{Error, failed},
+    open::Raised,
+};
 
 /// The columns of `trace::import::COLUMNS` in their order, `u64` in native byte order each.
 type Pulled<'py> = (
@@ -19,34 +27,65 @@ type Pulled<'py> = (
     Option<Bound<'py, PyBytes>>,
 );
 
-/// Writes the rows that `pull` gives, until it gives `None`, to the trace `output`; a summary as
-/// JSON.
-#[pyfunction]
-#[pyo3(signature = (format, fetches, pull, output, force, progress))]
-pub(crate) fn store_columns(
-    py: Python<'_>,
-    format: &str,
-    fetches: bool,
-    pull: Py<PyAny>,
-    output: &str,
-    force: bool,
-    progress: Option<Py<PyAny>>,
-) -> PyResult<String> {
-    py.detach(|| {
-        let mut raised = None;
-        let mut source = ColumnSource::new(format, fetches, || {
-            Python::attach(|py| ask(pull.bind(py))).map_err(|error| {
-                raised = Some(error);
+/// A table, and who knows the digest of its file.
+struct Table<S> {
+    rows: S,
+    digest: Py<PyAny>,
+    done: bool,
+}
+
+/// Opens a Parquet file by `pagewalk.parquet`. What it raises besides our own errors goes to
+/// `raised`.
+pub(crate) fn open_table(
+    path: &Path,
+    options: &Options,
+    raised: Raised,
+) -> PyResult<Box<dyn Source + Send>> {
+    type Opening = (bool, u64, Py<PyAny>, Py<PyAny>);
+    let (fetches, rows, pull, digest): Opening = Python::attach(|py| {
+        let module = py.import("pagewalk.parquet")?;
+        module.call_method1("open_table", (path, options.columns.clone()))?.extract()
+    })?;
+    let pull = move || {
+        Python::attach(|py| {
+            ask(pull.bind(py)).map_err(|error| {
+                if error.is_instance_of::<Error>(py) {
+                    return trace::Error::Parameters(error.value(py).to_string());
+                }
+                raised.set(error);
                 trace::Error::Interrupted
             })
-        });
-        let stored = write(&mut source, output, force, Progress::new(progress));
-        drop(source);
-        match raised {
-            Some(error) => Err(error),
-            None => stored,
-        }
-    })
+        })
+    };
+    let rows =
+        ColumnSource::new("parquet", fetches, pull).with_total(rows).keep_going(options.keep_going);
+    Ok(Box::new(Table { rows, digest, done: false }))
+}
+
+impl<S: Source> Source for Table<S> {
+    fn header(&self) -> &Header {
+        self.rows.header()
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, trace::Error> {
+        let more = self.rows.next(batch)?;
+        self.done = !more;
+        Ok(more)
+    }
+
+    fn total(&self) -> Option<u64> {
+        self.rows.total()
+    }
+
+    fn warnings(&self) -> &[String] {
+        self.rows.warnings()
+    }
+
+    fn digest(&self) -> Option<String> {
+        let digest = || Python::attach(|py| self.digest.call0(py)?.extract(py));
+        // A file that was read cannot but be read once more; if it is gone it has no digest.
+        if self.done { digest().ok() } else { None }
+    }
 }
 
 fn ask(pull: &Bound<'_, PyAny>) -> PyResult<Option<Columns>> {

@@ -5,7 +5,7 @@ use machine::curve::{CurveOptions, Lookups, curve};
 use pyo3::{prelude::*, types::PyBytes};
 
 use crate::{
-    error::{failed, refused},
+    error::refused,
     open::{Reading, open},
     progress::Progress,
 };
@@ -33,7 +33,7 @@ pub(crate) fn trace_curves<'py>(
         .collect::<PyResult<_>>()?;
     let options = CurveOptions { lookups, page_sizes, entries_max };
     let (curves, warnings) = py.detach(|| {
-        let mut source = open(trace, reading).map_err(refused)?;
+        let mut source = open(trace, reading)?;
         let mut progress = Progress::new(progress);
         let counted = curve(&mut *source, &options, &mut |at: machine::Progress| {
             progress.report(at.accesses, at.total)
@@ -41,7 +41,7 @@ pub(crate) fn trace_curves<'py>(
         match counted {
             Ok(curves) => Ok((curves, source.warnings().to_vec())),
             Err(error @ machine::Error::Curve(_)) => Err(refused(error)),
-            Err(error) => Err(progress.error_or(|| failed(error))),
+            Err(error) => Err(progress.error_or(|| source.failed(error))),
         }
     })?;
     let curves = curves

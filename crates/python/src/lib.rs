@@ -29,8 +29,6 @@ mod _native {
     #[pymodule_export]
     use crate::batches::{Batches, trace_batches};
     #[pymodule_export]
-    use crate::columns::store_columns;
-    #[pymodule_export]
     use crate::curves::trace_curves;
     #[pymodule_export]
     use crate::error::{Error, WorkError};

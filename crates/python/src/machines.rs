@@ -57,8 +57,10 @@ impl Machine {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(String, Vec<String>)> {
         py.detach(|| {
-            let mut source = open(trace, reading).map_err(refused)?;
-            let results = self.run_source(&mut *source, check, progress)?;
+            let mut source = open(trace, reading)?;
+            let raised = source.raised();
+            let results = self.run_source(&mut *source, check, progress);
+            let results = results.map_err(|error| raised.or(error))?;
             Ok((results, source.warnings().to_vec()))
         })
     }

@@ -1,6 +1,15 @@
 //! From what a user calls a trace to a source of accesses.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ops::{Deref, DerefMut},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        mpsc::{RecvTimeoutError, channel},
+    },
+    thread,
+    time::Duration,
+};
 
 use pyo3::prelude::*;
 use trace::{
@@ -8,10 +17,13 @@ use trace::{
     import::{Fetches, Format, Interleave, Options},
 };
 
-use crate::error::refused;
+use crate::{
+    columns::open_table,
+    error::{failed, refused},
+};
 
-/// A source that may go to another thread.
-pub(crate) type Opened = Box<dyn Source + Send>;
+/// How often a signal is looked for while a file or a pipe is being opened.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How a trace of another tool is read.
 #[pyclass(frozen, module = "pagewalk._native")]
@@ -48,13 +60,107 @@ impl Reading {
     }
 }
 
+/// A source that may go to another thread, and what Python raised while it was asked.
+pub(crate) struct Opened {
+    source: Box<dyn Source + Send>,
+    raised: Raised,
+}
+
+/// An exception that ended a wait, the `KeyboardInterrupt` of a signal for instance.
+#[derive(Clone, Default)]
+pub(crate) struct Raised(Arc<Mutex<Option<PyErr>>>);
+
+impl Raised {
+    /// Keeps `error` until somebody can raise it.
+    pub(crate) fn set(&self, error: PyErr) {
+        *self.0.lock().unwrap_or_else(|poison| poison.into_inner()) = Some(error);
+    }
+
+    /// What was raised, in place of the error that came of it.
+    pub(crate) fn or(&self, error: PyErr) -> PyErr {
+        self.take().unwrap_or(error)
+    }
+
+    fn take(&self) -> Option<PyErr> {
+        self.0.lock().unwrap_or_else(|poison| poison.into_inner()).take()
+    }
+
+    /// Whether no signal asks to stop; keeps the exception if one does.
+    fn go_on(&self) -> bool {
+        match Python::attach(|py| py.check_signals()) {
+            Ok(()) => true,
+            Err(error) => {
+                self.set(error);
+                false
+            }
+        }
+    }
+}
+
+impl Opened {
+    /// The error to raise for `error`, which came from the source or from what was done with it.
+    pub(crate) fn failed(&self, error: impl std::fmt::Display) -> PyErr {
+        self.raised.or(failed(error))
+    }
+
+    /// What Python raises while the source is asked.
+    pub(crate) fn raised(&self) -> Raised {
+        self.raised.clone()
+    }
+}
+
+impl Deref for Opened {
+    type Target = dyn Source + Send;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.source
+    }
+}
+
+impl DerefMut for Opened {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.source
+    }
+}
+
 /// Opens the file called `trace`, or the generator if it begins with `generate:`.
 ///
 /// A file called `.pwt` is held to be one, so that a damaged one is told from other formats.
-pub(crate) fn open(trace: &str, reading: &Reading) -> Result<Opened, trace::Error> {
+/// A pipe may have nothing to give for long: waiting for it ends with a signal.
+pub(crate) fn open(trace: &str, reading: &Reading) -> PyResult<Opened> {
     let mut options = reading.options.clone();
     if options.format.is_none() && trace.ends_with(".pwt") && Path::new(trace).exists() {
         options.format = Some(Format::Pagewalk);
     }
-    trace::open(trace, &options)
+    let raised = Raised::default();
+    let (spec, asked) = (trace.to_owned(), options.clone());
+    let opened = patiently(&raised, move || trace::open(&spec, &asked))?;
+    let mut source = match opened {
+        Ok(source) => source,
+        Err(trace::Error::Table(path)) => open_table(&path, &options, raised.clone())?,
+        Err(error) => return Err(refused(error)),
+    };
+    let waiting = raised.clone();
+    source.while_waiting(Box::new(move || waiting.go_on()));
+    Ok(Opened { source, raised })
+}
+
+/// Does `work` on a thread of its own while this one looks for signals.
+fn patiently<T: Send + 'static>(
+    raised: &Raised,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> PyResult<T> {
+    let (done, result) = channel();
+    // Nobody waits for the thread if it waits for ever; then it ends with the process.
+    let _ = thread::Builder::new()
+        .name("trace opener".to_owned())
+        .spawn(move || done.send(work()))
+        .map_err(failed)?;
+    loop {
+        match result.recv_timeout(PATIENCE) {
+            Ok(result) => return Ok(result),
+            Err(RecvTimeoutError::Timeout) if raised.go_on() => {}
+            Err(_) => return Err(raised.or(failed("the trace cannot be opened"))),
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use pyo3::prelude::*;
 use serde_json::json;
-use trace::{Source, Writer, export};
+use trace::{Writer, export};
 
 use crate::{
     error::{failed, refused},
@@ -18,7 +18,7 @@ pub(crate) fn trace_header(
     trace: &str,
     reading: &Reading,
 ) -> PyResult<(String, Option<u64>, Option<String>)> {
-    let source = open(trace, reading).map_err(refused)?;
+    let source = open(trace, reading)?;
     let header = serde_json::to_string(source.header()).map_err(failed)?;
     Ok((header, source.total(), source.digest()))
 }
@@ -33,13 +33,13 @@ pub(crate) fn trace_info(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     py.detach(|| {
-        let mut source = open(trace, reading).map_err(refused)?;
+        let mut source = open(trace, reading)?;
         let total = source.total();
         let mut progress = Progress::new(progress);
         let info = trace::info(&mut *source, &mut |done| progress.report(done, total));
         match info {
             Ok(info) => serde_json::to_string(&info).map_err(failed),
-            Err(error) => Err(progress.error_or(|| failed(error))),
+            Err(error) => Err(progress.error_or(|| source.failed(error))),
         }
     })
 }
@@ -56,36 +56,28 @@ pub(crate) fn store(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     py.detach(|| {
-        let mut source = open(trace, reading).map_err(refused)?;
-        write(&mut *source, output, force, Progress::new(progress))
+        let mut source = open(trace, reading)?;
+        let mut progress = Progress::new(progress);
+        let options = trace::Options { overwrite: force, ..trace::Options::default() };
+        let mut writer =
+            Writer::create(Path::new(output), source.header().clone(), options).map_err(refused)?;
+        let total = source.total();
+        let copied =
+            trace::copy(&mut *source, &mut writer, &mut |done| progress.report(done, total));
+        if let Err(error) = copied {
+            return Err(progress.error_or(|| source.failed(error)));
+        }
+        let summary = writer.finish().map_err(failed)?;
+        Ok(json!({
+            "path": summary.path.to_string_lossy(),
+            "bytes": summary.bytes,
+            "accesses": summary.accesses,
+            "instructions": summary.instructions,
+            "digest": summary.digest,
+            "warnings": source.warnings(),
+        })
+        .to_string())
     })
-}
-
-/// Copies `source` to `output`, without the interpreter's lock.
-pub(crate) fn write(
-    source: &mut dyn Source,
-    output: &str,
-    force: bool,
-    mut progress: Progress,
-) -> PyResult<String> {
-    let options = trace::Options { overwrite: force, ..trace::Options::default() };
-    let mut writer =
-        Writer::create(Path::new(output), source.header().clone(), options).map_err(refused)?;
-    let total = source.total();
-    let copied = trace::copy(source, &mut writer, &mut |done| progress.report(done, total));
-    if let Err(error) = copied {
-        return Err(progress.error_or(|| failed(error)));
-    }
-    let summary = writer.finish().map_err(failed)?;
-    Ok(json!({
-        "path": summary.path.to_string_lossy(),
-        "bytes": summary.bytes,
-        "accesses": summary.accesses,
-        "instructions": summary.instructions,
-        "digest": summary.digest,
-        "warnings": source.warnings(),
-    })
-    .to_string())
 }
 
 /// Writes all of `trace` to `output` in the format `champsim` or `csv`; a summary as JSON.
@@ -108,7 +100,7 @@ pub(crate) fn export_trace(
         other => return Err(refused(format!("`{other}` is no format: champsim, csv"))),
     };
     py.detach(|| {
-        let mut source = open(trace, reading).map_err(refused)?;
+        let mut source = open(trace, reading)?;
         let total = source.total();
         let mut progress = Progress::new(progress);
         let options = export::Options { overwrite: force, thread };
@@ -124,7 +116,7 @@ pub(crate) fn export_trace(
             Ok(None) => Err(progress.error_or(|| failed(trace::Error::Interrupted))),
             // The trace is not damaged: it cannot be told in this format as was asked.
             Err(error @ trace::Error::Parameters(_)) => Err(refused(error)),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(source.failed(error)),
         }
     })
 }

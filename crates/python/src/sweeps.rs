@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use serde_json::Value;
 
 use crate::{
-    error::{failed, refused},
+    error::failed,
     machines::Machine,
     open::{Reading, open},
     progress::Progress,
@@ -35,7 +35,7 @@ pub(crate) fn sweep_trace(
 ) -> PyResult<(Vec<Outcome>, Vec<String>)> {
     let machines: Vec<machine::Machine> = machines.iter().map(|one| one.machine.clone()).collect();
     py.detach(|| {
-        let mut source = open(trace, reading).map_err(refused)?;
+        let mut source = open(trace, reading)?;
         let mut progress = Progress::new(progress);
         let mut report = |at: machine::Progress| progress.report(at.accesses, at.total);
         let options = SweepOptions { threads, progress: &mut report };
@@ -47,7 +47,7 @@ pub(crate) fn sweep_trace(
                 });
                 Ok((outcomes.collect::<PyResult<_>>()?, source.warnings().to_vec()))
             }
-            Err(error) => Err(progress.error_or(|| failed(error))),
+            Err(error) => Err(progress.error_or(|| source.failed(error))),
         }
     })
 }

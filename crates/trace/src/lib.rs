@@ -14,6 +14,7 @@ mod batch;
 mod batcher;
 mod carry;
 mod copy;
+mod count;
 mod event;
 pub mod export;
 mod format;

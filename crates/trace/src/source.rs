@@ -61,6 +61,12 @@ pub trait Source {
     /// whether there were any. After `false` the batch is empty but may hold last events.
     fn next(&mut self, batch: &mut Batch) -> Result<bool, Error>;
 
+    /// Gives `go_on` to a source that may wait for somebody else, a pipe for instance: it is
+    /// asked now and then, and its `false` ends the waiting with [`Error::Interrupted`].
+    fn while_waiting(&mut self, go_on: Box<dyn FnMut() -> bool + Send>) {
+        drop(go_on);
+    }
+
     /// Accesses in all, where that is known before the end.
     fn total(&self) -> Option<u64> {
         None
@@ -106,18 +112,23 @@ pub enum Error {
         error: std::io::Error,
     },
     /// The file is not what it should be.
-    #[error("{path}: {what} (at byte {offset})")]
+    #[error("{path}: {what} (at byte {offset}{within})")]
     Corrupt {
         /// The file.
         path: PathBuf,
         /// Where in it.
         offset: u64,
+        /// Empty, or what the bytes were counted in if that is not the file itself.
+        within: &'static str,
         /// What is wrong and what to do about it.
         what: String,
     },
     /// Parameters that make no trace.
     #[error("{0}")]
     Parameters(String),
+    /// A table that only somebody else can read: Parquet, which the Python side does.
+    #[error("{0}: a Parquet file, which is not read here; the `pagewalk` command does")]
+    Table(PathBuf),
     /// The recorded program or its recorder failed.
     #[error("{0}")]
     Recorder(String),

@@ -200,7 +200,7 @@ fn csv_lines_are_rows() {
         0xffffffffffffffff,16,load,7,0\n0x0,1,store,7,100002\n";
     assert_eq!(String::from_utf8(bytes).unwrap(), text);
     assert_eq!(summary.records, 3);
-    assert_eq!(summary.warnings, ["1 events have no place in a table and were left out"]);
+    assert_eq!(summary.warnings, ["1 event has no place in a table: left out"]);
 
     rows.paddr = vec![0x9000, 0];
     let only = export::Options { thread: Some(7), ..export::Options::default() };

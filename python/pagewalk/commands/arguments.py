@@ -128,7 +128,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("traces of other tools")
     group.add_argument(
         "--format",
-        choices=["drmemtrace", "champsim", "cloudsuite", "lackey", "csv"],
+        choices=["drmemtrace", "champsim", "cloudsuite", "lackey", "csv", "parquet"],
         help="the format, where the first bytes do not tell",
     )
     add_cloudsuite(group)

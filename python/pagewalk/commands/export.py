@@ -119,6 +119,7 @@ def write_parquet(trace: Trace, path: str, progress: ProgressLine) -> int:
         reader.schema.with_metadata(metadata),
         compression="zstd",
         compression_level=1,
+        write_page_checksum=True,
         use_dictionary=["kind", "size", "thread", "instructions"],  # type: ignore[arg-type]
         column_encoding=delta,
     ) as writer:

@@ -25,7 +25,7 @@ examples:
   pagewalk import csv misses.csv --column addr=vaddr -o misses.pwt
 
 Compression is found out from the file: gzip, xz, bzip2, zstd, lz4, snappy, zip.
-`pagewalk run` and `pagewalk info` take all but Parquet as they are.
+`pagewalk run` and `pagewalk info` take all of these as they are.
 """
 
 
@@ -55,8 +55,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
             arguments.add_columns(format_)
         else:
             arguments.add_fetches(format_)
-        if name != "parquet":
-            arguments.add_keep_going(format_)
+        arguments.add_keep_going(format_)
         arguments.add_json(format_, "what was written")
         arguments.add_force(format_)
         format_.set_defaults(run=run, format=name)
@@ -72,16 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if options.path.startswith("generate:"):
         raise Error(f"{options.path} is a generator: `pagewalk generate` stores what it makes")
     with ProgressLine(f"importing {options.path}") as progress:
-        if options.format == "parquet":
-            from pagewalk.parquet import store
-
-            made = store(
-                options.path, dict(options.column), options.output, options.force, progress
-            )
-        else:
-            made = arguments.trace(options, options.path).store(
-                options.output, options.force, progress
-            )
+        made = arguments.trace(options, options.path).store(options.output, options.force, progress)
     arguments.warn(made["warnings"])
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)

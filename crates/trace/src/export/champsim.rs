@@ -62,8 +62,13 @@ pub fn champsim(
     }
     export.close(None)?;
     let warnings = left_out(&[
-        (export.unfetched, "accesses before the first fetch have no instruction and were left out"),
-        (export.zero, "accesses of address 0 cannot be written and were left out"),
+        (
+            export.unfetched,
+            "access before the first fetch has",
+            "accesses before the first fetch have",
+            "no instruction",
+        ),
+        (export.zero, "access is", "accesses are", "of address 0, which stands for none"),
     ]);
     Ok(Some(Summary { records: export.records, bytes: export.output.finish()?, warnings }))
 }

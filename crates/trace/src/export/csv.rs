@@ -47,8 +47,8 @@ pub fn csv(
     table.title(false);
     output.write(&table.text)?;
     let warnings = left_out(&[
-        (table.events, "events have no place in a table and were left out"),
-        (table.physical, "physical addresses that came after the first batch were left out"),
+        (table.events, "event has", "events have", "no place in a table"),
+        (table.physical, "physical address", "physical addresses", "came after the first batch"),
     ]);
     Ok(Some(Summary { records: table.rows, bytes: output.finish()?, warnings }))
 }

@@ -10,6 +10,8 @@ mod champsim;
 mod csv;
 mod output;
 
+use crate::count::counted;
+
 pub use champsim::champsim;
 pub use csv::csv;
 
@@ -33,7 +35,9 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
-/// Sentences on what was left out, for the counts that are not zero.
-fn left_out(counts: &[(u64, &str)]) -> Vec<String> {
-    counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect()
+/// Sentences on what was left out, for the counts that are not zero: what one is called, what
+/// many are, and why.
+fn left_out(counts: &[(u64, &str, &str, &str)]) -> Vec<String> {
+    let counts = counts.iter().filter(|(n, ..)| *n > 0);
+    counts.map(|(n, one, many, why)| format!("{}: left out", counted(*n, one, many, why))).collect()
 }

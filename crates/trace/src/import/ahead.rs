@@ -5,13 +5,17 @@
 //!                        ^-------empty batches----  return queue  <------'
 //! ```
 
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 use crate::{Batch, Error, Header, Source};
 
 /// Batches that wait: enough to even out, few enough to stay in the cache of the processor.
 const QUEUE: usize = 3;
+
+/// How long the caller waits before it asks whether to go on waiting.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A source that another thread runs ahead of the caller.
 pub(crate) struct Ahead {
@@ -20,6 +24,7 @@ pub(crate) struct Ahead {
     full: Receiver<Message>,
     empty: Sender<Batch>,
     end: End,
+    go_on: Option<Box<dyn FnMut() -> bool + Send>>,
     done: bool,
 }
 
@@ -51,7 +56,8 @@ impl Ahead {
             .name("trace decoder".to_owned())
             .spawn(move || run(inner, &to_caller, &from_caller))
             .map_err(|error| Error::Io { path: "a thread for decoding".into(), error })?;
-        Ok(Box::new(Ahead { header, total, full, empty, end: End::default(), done: false }))
+        let end = End::default();
+        Ok(Box::new(Ahead { header, total, full, empty, end, go_on: None, done: false }))
     }
 }
 
@@ -74,6 +80,19 @@ fn run(mut inner: Box<dyn Source + Send>, full: &SyncSender<Message>, empty: &Re
     }
 }
 
+impl Ahead {
+    /// The next message; a timeout if nobody wants to wait for it any more.
+    fn receive(&mut self) -> Result<Message, RecvTimeoutError> {
+        loop {
+            let received = self.full.recv_timeout(PATIENCE);
+            let nothing = matches!(received, Err(RecvTimeoutError::Timeout));
+            if !nothing || self.go_on.as_mut().is_some_and(|go_on| !go_on()) {
+                return received;
+            }
+        }
+    }
+}
+
 impl Source for Ahead {
     fn header(&self) -> &Header {
         &self.header
@@ -84,7 +103,7 @@ impl Source for Ahead {
             batch.clear();
             return Ok(false);
         }
-        match self.full.recv() {
+        match self.receive() {
             Ok(Message::Batch(next)) => {
                 // The thread may have ended: then nobody needs the memory.
                 let _ = self.empty.send(std::mem::replace(batch, next));
@@ -98,7 +117,11 @@ impl Source for Ahead {
                 self.done = true;
                 Err(error)
             }
-            Err(_) => {
+            Err(RecvTimeoutError::Timeout) => {
+                self.done = true;
+                Err(Error::Interrupted)
+            }
+            Err(RecvTimeoutError::Disconnected) => {
                 self.done = true;
                 Err(Error::Recorder(
                     "the decoder stopped in the middle of the trace; this is a fault of Pagewalk's, \
@@ -107,6 +130,10 @@ impl Source for Ahead {
                 ))
             }
         }
+    }
+
+    fn while_waiting(&mut self, go_on: Box<dyn FnMut() -> bool + Send>) {
+        self.go_on = Some(go_on);
     }
 
     fn total(&self) -> Option<u64> {

@@ -19,6 +19,7 @@ use addr::Kind;
 
 use super::rows::{BATCH_ROWS, Rows};
 use super::stream::{Decode, Fault};
+use crate::count::counted;
 use crate::{Arch, Batch, Event, Filter, Header};
 
 const IP: usize = 0;
@@ -27,6 +28,8 @@ const BRANCH_TAKEN: usize = 9;
 
 /// The longest x86 instruction: two that start further apart do not follow each other.
 const INSTRUCTION_BYTES_MAX: u64 = 15;
+/// Records that are looked at to judge a format.
+const SEEN_RECORDS: usize = 512;
 /// Addresses from here on do not fit into 32 bits.
 const ABOVE_32_BITS: u64 = 1 << 32;
 
@@ -99,7 +102,7 @@ impl ChampSim {
     /// Whether `bytes` look like records of `layout`: there is no magic number, so all records
     /// that are there must make sense.
     pub(crate) fn is(layout: Layout, bytes: &[u8]) -> bool {
-        let records = bytes.chunks_exact(layout.bytes).take(512);
+        let records = bytes.chunks_exact(layout.bytes).take(SEEN_RECORDS);
         let mut count = 0;
         let plausible = records.clone().all(|record| {
             count += 1;
@@ -119,6 +122,32 @@ impl ChampSim {
             .filter(|(a, b)| word(b, IP).wrapping_sub(word(a, IP)).wrapping_add(1 << 20) < 1 << 21)
             .count();
         count > 0 && plausible && near * 2 + 1 >= count
+    }
+
+    /// What `bytes`, which do not look like records of `layout`, are instead, if that is clear.
+    pub(crate) fn mistaken(layout: Layout, bytes: &[u8]) -> Option<&'static str> {
+        if ChampSim::is(layout, bytes) {
+            return None;
+        }
+        if layout == CHAMPSIM && ChampSim::is(CLOUDSUITE, bytes) {
+            return Some(
+                "the records have 96 bytes, which are CloudSuite's; say so with --cloudsuite",
+            );
+        }
+        if layout == CLOUDSUITE && ChampSim::is(CHAMPSIM, bytes) {
+            return Some(
+                "the records have 64 bytes, which are ChampSim's own; leave --cloudsuite out",
+            );
+        }
+        let mut swapped = bytes[..bytes.len().min(SEEN_RECORDS * layout.bytes)].to_vec();
+        for record in swapped.chunks_exact_mut(layout.bytes) {
+            let (head, operands) = record.split_at_mut(layout.stores);
+            head[..8].reverse();
+            let words = layout.stores_count + LOADS_COUNT;
+            operands.chunks_exact_mut(8).take(words).for_each(<[u8]>::reverse);
+        }
+        ChampSim::is(layout, &swapped)
+            .then_some("the records are in big-endian byte order, which is not read")
     }
 
     /// Keeps the largest addresses of `record`.
@@ -167,6 +196,9 @@ impl Decode for ChampSim {
             if record[IS_BRANCH] > 1 || record[BRANCH_TAKEN] > 1 {
                 return Err(not_a_record(at, self.layout));
             }
+            if word(record, IP) == 0 && record.iter().all(|&byte| byte == 0) {
+                return Err(Fault::new(at, "a record of zeros: the file was cut or is damaged"));
+            }
             self.watch(record);
             if let Some(asid) = self.layout.asid {
                 let asid = u16::from_le_bytes([record[asid], record[asid + 1]]);
@@ -193,8 +225,8 @@ impl Decode for ChampSim {
         let mut warnings = Vec::from_iter(self.truncated());
         if self.ip_zero > 0 {
             warnings.push(format!(
-                "{} instructions have the address 0: the trace may be of another format",
-                self.ip_zero
+                "{}: the trace may be of another format",
+                counted(self.ip_zero, "instruction has", "instructions have", "the address 0")
             ));
         }
         warnings

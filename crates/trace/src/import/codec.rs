@@ -36,7 +36,7 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 impl Codec {
     /// The codec of a file that starts with `bytes`.
     pub(crate) fn sniff(bytes: &[u8]) -> Codec {
-        const MAGICS: [(&[u8], Codec); 7] = [
+        const MAGICS: [(&[u8], Codec); 8] = [
             (&[0x1f, 0x8b], Codec::Gzip),
             (&[0xfd, b'7', b'z', b'X', b'Z', 0], Codec::Xz),
             (b"BZh", Codec::Bzip2),
@@ -44,6 +44,8 @@ impl Codec {
             (&[0x04, 0x22, 0x4d, 0x18], Codec::Lz4),
             (&[0xff, 6, 0, 0, b's', b'N', b'a', b'P', b'p', b'Y'], Codec::Snappy),
             (b"PK\x03\x04", Codec::Zip),
+            // An archive without a member.
+            (b"PK\x05\x06", Codec::Zip),
         ];
         MAGICS
             .iter()
@@ -62,6 +64,31 @@ impl Codec {
             Codec::Lz4 => "lz4",
             Codec::Snappy => "snappy",
             Codec::Zip => "zip",
+        }
+    }
+
+    /// What `error`, which decoding gave, says about the file.
+    #[cold]
+    pub(crate) fn broken(self, error: &io::Error) -> String {
+        let text = error.to_string();
+        // The libraries' words for a file that asks for more memory than it may have.
+        if text.contains("memory limit") || text.contains("too much memory") {
+            return format!(
+                "unpacking it needs more memory than the {} MiB that are allowed; pack it again \
+                 with a smaller window",
+                match self {
+                    Codec::Xz => XZ_MEMORY_MAX_BYTES >> 20,
+                    _ => 1 << (ZSTD_WINDOW_LOG_MAX - 20),
+                }
+            );
+        }
+        let name = self.name();
+        match (self, error.kind()) {
+            (_, io::ErrorKind::UnexpectedEof) => {
+                format!("the {name} data is cut; get the file again")
+            }
+            (Codec::Zip, _) => format!("{text}; get the file again"),
+            _ => format!("the {name} data is damaged; get the file again"),
         }
     }
 

@@ -12,7 +12,7 @@
 use addr::Kind;
 use rustc_hash::FxHashMap;
 
-use super::rows::BATCH_ROWS;
+use super::rows::{BATCH_ROWS, THREADS_MAX, too_many_threads};
 use crate::{Arch, Batch, Error, Event, Filter, Header, Meta, Source};
 
 /// The names of the columns, in the order of [`Row`].
@@ -72,7 +72,7 @@ impl Table {
         }
         let thread = match row.thread {
             None => 0,
-            Some(tid) => self.thread(batch, tid),
+            Some(tid) => self.thread(batch, tid)?,
         };
         let mut instructions = row.instrs.unwrap_or(u64::from(kind == Kind::Fetch));
         if instructions > u64::from(Meta::INSTRUCTIONS_MAX) {
@@ -87,11 +87,14 @@ impl Table {
         Ok(())
     }
 
-    fn thread(&mut self, batch: &mut Batch, tid: u64) -> u32 {
+    fn thread(&mut self, batch: &mut Batch, tid: u64) -> Result<u32, String> {
         if let Some((last, thread)) = self.last
             && last == tid
         {
-            return thread;
+            return Ok(thread);
+        }
+        if self.threads.len() == THREADS_MAX && !self.threads.contains_key(&tid) {
+            return Err(too_many_threads());
         }
         let next = self.threads.len() as u32;
         let thread = *self.threads.entry(tid).or_insert_with(|| {
@@ -99,7 +102,7 @@ impl Table {
             next
         });
         self.last = Some((tid, thread));
-        thread
+        Ok(thread)
     }
 }
 
@@ -124,7 +127,10 @@ pub struct ColumnSource<F> {
     columns: Columns,
     at: usize,
     rows: u64,
+    total: Option<u64>,
+    keep_going: bool,
     done: bool,
+    warnings: Vec<String>,
 }
 
 impl<F> ColumnSource<F>
@@ -141,8 +147,52 @@ where
             columns: Columns::default(),
             at: 0,
             rows: 0,
+            total: None,
+            keep_going: false,
             done: false,
+            warnings: Vec::new(),
         }
+    }
+
+    /// The table has `rows`.
+    #[must_use]
+    pub fn with_total(self, rows: u64) -> ColumnSource<F> {
+        ColumnSource { total: Some(rows), ..self }
+    }
+
+    /// Whether damage ends the trace with a warning instead of an error.
+    #[must_use]
+    pub fn keep_going(self, keep_going: bool) -> ColumnSource<F> {
+        ColumnSource { keep_going, ..self }
+    }
+
+    /// Fills `batch` with the next rows.
+    fn fill(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        while batch.len() < BATCH_ROWS && !self.done {
+            if self.at == self.columns.addr.len() {
+                match (self.pull)()? {
+                    None => self.done = true,
+                    Some(columns) => {
+                        check_lengths(&columns)?;
+                        (self.columns, self.at) = (columns, 0);
+                    }
+                }
+                continue;
+            }
+            // A batch has physical addresses throughout or not at all.
+            if !batch.is_empty() && batch.paddr.is_empty() != self.columns.paddr.is_empty() {
+                break;
+            }
+            let row = self.row(self.at);
+            self.table.push(batch, row).map_err(|what| {
+                Error::Parameters(format!(
+                    "row {} of the table: {what}",
+                    self.rows + batch.len() as u64
+                ))
+            })?;
+            self.at += 1;
+        }
+        Ok(())
     }
 
     fn row(&self, at: usize) -> Row {
@@ -169,32 +219,23 @@ where
     fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         batch.clear();
         batch.first = self.rows;
-        while batch.len() < BATCH_ROWS && !self.done {
-            if self.at == self.columns.addr.len() {
-                match (self.pull)()? {
-                    None => self.done = true,
-                    Some(columns) => {
-                        check_lengths(&columns)?;
-                        (self.columns, self.at) = (columns, 0);
-                    }
-                }
-                continue;
+        if let Err(error) = self.fill(batch) {
+            self.done = true;
+            if !self.keep_going || matches!(error, Error::Interrupted) {
+                return Err(error);
             }
-            // A batch has physical addresses throughout or not at all.
-            if !batch.is_empty() && batch.paddr.is_empty() != self.columns.paddr.is_empty() {
-                break;
-            }
-            let row = self.row(self.at);
-            self.table.push(batch, row).map_err(|what| {
-                Error::Parameters(format!(
-                    "row {} of the table: {what}",
-                    self.rows + batch.len() as u64
-                ))
-            })?;
-            self.at += 1;
+            self.warnings.push(format!("{error}; kept what came before"));
         }
         self.rows += batch.len() as u64;
         Ok(!batch.is_empty())
+    }
+
+    fn total(&self) -> Option<u64> {
+        self.total
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 }
 

@@ -132,12 +132,9 @@ impl Input {
     /// That the window's byte `at` is wrong.
     #[cold]
     pub(crate) fn corrupt(&self, at: usize, what: impl Into<String>) -> Error {
-        let mut what = what.into();
-        if self.codec != Codec::Plain {
-            what.push_str(&format!("; counted in the {} data when unpacked", self.codec.name()));
-        }
+        let within = if self.codec == Codec::Plain { "" } else { " of what it unpacks to" };
         let offset = self.offset + (self.start + at) as u64;
-        Error::Corrupt { path: self.path.clone(), offset, what }
+        Error::Corrupt { path: self.path.clone(), offset, within, what: what.into() }
     }
 
     /// SHA-256 of the file's own bytes, as far as they have been read.
@@ -154,13 +151,7 @@ impl Input {
         if self.codec == Codec::Plain || error.raw_os_error().is_some() {
             return Error::Io { path: self.path.clone(), error };
         }
-        let what = match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                format!("the {} data is cut; get the file again", self.codec.name())
-            }
-            _ => format!("the {} data is damaged ({error}); get the file again", self.codec.name()),
-        };
-        self.corrupt(self.end - self.start, what)
+        self.corrupt(self.end - self.start, self.codec.broken(&error))
     }
 }
 

@@ -15,6 +15,7 @@ use addr::Kind;
 use super::digits::{decimal, hexadecimal};
 use super::rows::{BATCH_ROWS, Rows};
 use super::stream::{Decode, Fault};
+use crate::count::counted;
 use crate::{Arch, Batch, Filter, Header, Meta};
 
 /// A line is 30 bytes long; messages of Valgrind or of the program may be longer.
@@ -106,7 +107,7 @@ impl Decode for Lackey {
     fn warnings(&self) -> Vec<String> {
         match self.foreign {
             0 => Vec::new(),
-            lines => vec![format!("{lines} lines are none of lackey's and were left out")],
+            lines => vec![counted(lines, "line is", "lines are", "not lackey's: left out")],
         }
     }
 }

@@ -7,6 +7,7 @@
 //!                                    +--> Stream<ChampSim>  \
 //!                                    +--> Stream<Lackey>     > Input: decompressed bytes
 //!                                    +--> Stream<Csv>       /
+//!                                    +--> Error::Table       Parquet, read on the Python side
 //! ```
 //!
 //! Each format is a file here that opens with its layout. A decoder sees bytes and gives rows;
@@ -20,6 +21,7 @@ mod columns;
 mod csv;
 mod digits;
 mod drmemtrace;
+mod fit;
 mod input;
 mod lackey;
 mod rows;
@@ -36,7 +38,7 @@ use crate::{Error, Reader, Source, generate};
 use ahead::Ahead;
 use champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
 use csv::Csv;
-use drmemtrace::{DrMemTrace, Settings, Sniffed};
+use drmemtrace::{DrMemTrace, Settings};
 use input::Input;
 use lackey::Lackey;
 use rows::Rows;
@@ -62,17 +64,20 @@ pub enum Format {
     Lackey,
     /// A text table with names of columns.
     Csv,
+    /// A Parquet file, which [`open`] knows and gives back as [`Error::Table`].
+    Parquet,
 }
 
 impl Format {
     /// All formats with the names that commands use.
-    pub const ALL: [(Format, &'static str); 6] = [
+    pub const ALL: [(Format, &'static str); 7] = [
         (Format::Pagewalk, "pagewalk"),
         (Format::DrMemTrace, "drmemtrace"),
         (Format::ChampSim, "champsim"),
         (Format::CloudSuite, "cloudsuite"),
         (Format::Lackey, "lackey"),
         (Format::Csv, "csv"),
+        (Format::Parquet, "parquet"),
     ];
 
     /// Its name.
@@ -126,27 +131,28 @@ const GENERATE: &str = "generate:";
 /// `path_or_spec` is a file or folder of any [`Format`], `-` for standard input,
 /// `FORMAT:PATH` to name the format, or `generate:` and a generator's parameters.
 pub fn open(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>, Error> {
+    check_columns(options)?;
     if let Some(spec) = path_or_spec.strip_prefix(GENERATE) {
+        fit::check(path_or_spec, None, options)?;
         return generate::parse(spec);
     }
-    let (format, path) = split(path_or_spec, options)?;
-    check_columns(options)?;
-    if format == Some(Format::Pagewalk) {
-        return Ok(Box::new(Reader::open(path)?));
-    }
-    if path.is_dir() {
+    let (mut format, path) = split(path_or_spec, options)?;
+    if path.is_dir() && format != Some(Format::Pagewalk) {
         return folder(path, format, options);
     }
-    let mut input = Input::open(path, Input::WINDOW_BYTES)?;
-    begin(&mut input)?;
-    let format = match format {
-        Some(format) => format,
-        None => sniff(&input, options)?,
-    };
-    if format == Format::Pagewalk {
-        return Ok(Box::new(Reader::open(path)?));
+    let mut input = None;
+    if format != Some(Format::Pagewalk) {
+        let (of, opened) = begin(Input::open(path, Input::WINDOW_BYTES)?, format, options)?;
+        (format, input) = (Some(of), Some(opened));
     }
-    Ahead::start(decoder(format, input, options)?)
+    fit::check(path.display(), format, options)?;
+    match (format, input) {
+        (Some(Format::Parquet), _) if path != Path::new("-") => Err(Error::Table(path.to_owned())),
+        (Some(format), Some(input)) if format != Format::Pagewalk || path == Path::new("-") => {
+            Ahead::start(decoder(format, input, options)?)
+        }
+        _ => Ok(Box::new(Reader::open(path)?)),
+    }
 }
 
 /// Decodes `reader`, which messages call `name`, on the caller's thread. The format must be in
@@ -157,21 +163,24 @@ pub fn from_reader(
     options: &Options,
 ) -> Result<Box<dyn Source + Send>, Error> {
     check_columns(options)?;
-    let mut input = Input::from_reader(Path::new(name), reader, Input::WINDOW_BYTES)?;
-    begin(&mut input)?;
-    let format = match options.format {
-        Some(format) => format,
-        None => sniff(&input, options)?,
-    };
+    let input = Input::from_reader(Path::new(name), reader, Input::WINDOW_BYTES)?;
+    let (format, input) = begin(input, options.format, options)?;
+    fit::check(name, Some(format), options)?;
     decoder(format, input, options)
 }
 
-/// Fills the window; fails if there is nothing in it because the file is damaged.
-fn begin(input: &mut Input) -> Result<(), Error> {
-    if input.fill() {
-        return Ok(());
+/// Fills the window and finds the format, which may be `named`.
+fn begin(
+    mut input: Input,
+    named: Option<Format>,
+    options: &Options,
+) -> Result<(Format, Input), Error> {
+    if !input.fill()
+        && let Some(error) = input.failure()
+    {
+        return Err(error);
     }
-    input.failure().map_or(Ok(()), Err)
+    Ok((sniff(&input, named, options)?, input))
 }
 
 /// Takes the format off the front of `FORMAT:PATH`, unless a file has that whole name.
@@ -206,6 +215,7 @@ fn folder(
 ) -> Result<Box<dyn Source + Send>, Error> {
     match format {
         None | Some(Format::DrMemTrace) => {
+            fit::check(path.display(), Some(Format::DrMemTrace), options)?;
             Ahead::start(Box::new(DrMemTrace::folder(path, &settings(options))?))
         }
         Some(other) => Err(Error::Parameters(format!(
@@ -233,16 +243,20 @@ fn decoder(
     let rows = Rows::new(options.fetches);
     let fetches = rows.fetches();
     Ok(match format {
-        Format::Pagewalk => {
+        Format::Pagewalk | Format::Parquet => {
             return Err(Error::Parameters(format!(
-                "{}: a trace of this program's is read from a file, not from a pipe",
+                "{}: format {format} is read from a file, not from a pipe",
                 input.path().display()
             )));
         }
-        Format::DrMemTrace => match Sniffed::new(input.window()) {
-            Sniffed::Final => Box::new(DrMemTrace::file(input, &settings(options))?),
-            _ => return Err(input.corrupt(0, "no header of a DynamoRIO trace")),
-        },
+        Format::DrMemTrace if options.interleave == Interleave::Schedule => {
+            return Err(Error::Parameters(format!(
+                "{}: a schedule orders the files of a folder; give the folder, or leave \
+                 --interleave out",
+                input.path().display()
+            )));
+        }
+        Format::DrMemTrace => Box::new(DrMemTrace::file(input, &settings(options))?),
         Format::ChampSim | Format::CloudSuite => {
             let layout = if format == Format::ChampSim { CHAMPSIM } else { CLOUDSUITE };
             let header = ChampSim::header(layout, input.window(), fetches);

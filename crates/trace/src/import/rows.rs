@@ -27,6 +27,15 @@ pub enum Fetches {
     None,
 }
 
+/// The most threads of a trace: what is kept for each must stay small in all.
+pub(crate) const THREADS_MAX: usize = 1 << 20;
+
+/// That a trace has more than [`THREADS_MAX`] threads.
+#[cold]
+pub(crate) fn too_many_threads() -> String {
+    format!("more than {THREADS_MAX} threads: these are no threads' numbers")
+}
+
 /// Accesses after which a batch is handed over.
 pub(crate) const BATCH_ROWS: usize = 1 << 16;
 /// The most instructions, accesses and bytes of one block. A shape of the trace format holds

@@ -80,7 +80,7 @@ impl<R: BufRead> Read for ZipReader<R> {
                     read => return member.take(&out[..read]),
                 },
                 State::Deflated(data, member) => {
-                    match data.read(out).map_err(|e| broken(member, e))? {
+                    match data.read(out).map_err(|error| broken(member, data.get_mut(), error))? {
                         0 => {
                             member.packed = data.total_in();
                             self.end()?;
@@ -244,6 +244,9 @@ fn cut(member: &Member) -> io::Error {
     wrong(member, "is cut".to_owned())
 }
 
-fn broken(member: &Member, error: io::Error) -> io::Error {
+fn broken<R: BufRead>(member: &Member, rest: &mut R, error: io::Error) -> io::Error {
+    if error.kind() != io::ErrorKind::InvalidData && rest.fill_buf().is_ok_and(<[u8]>::is_empty) {
+        return cut(member);
+    }
     wrong(member, format!("does not decompress: {error}"))
 }

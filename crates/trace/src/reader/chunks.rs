@@ -127,6 +127,7 @@ impl Chunks {
         Error::Corrupt {
             path: self.path.clone(),
             offset,
+            within: "",
             what: format!("a chunk of the trace cannot be read: {what}; record or copy it again"),
         }
     }

@@ -79,7 +79,7 @@ struct Input<'a> {
 
 impl Input<'_> {
     fn corrupt(&self, offset: u64, what: &str) -> Error {
-        Error::Corrupt { path: self.path.to_owned(), offset, what: what.to_owned() }
+        Error::Corrupt { path: self.path.to_owned(), offset, within: "", what: what.to_owned() }
     }
 
     /// Reads `count` bytes at `offset`; the caller has made sure that the file has them.

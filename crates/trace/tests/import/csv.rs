@@ -130,3 +130,23 @@ fn columns_of_different_lengths_are_refused() {
     let error = drain(&mut source).unwrap_err().to_string();
     assert!(error.contains("`size` has 1 rows and `addr` has 2"), "{error}");
 }
+
+#[test]
+fn a_damaged_table_is_kept_as_far_as_it_goes_if_asked() {
+    for keep in [false, true] {
+        let mut given = vec![
+            Err(trace::Error::Parameters("the table is damaged".to_owned())),
+            Ok(Some(Columns { addr: vec![1, 2], ..Columns::default() })),
+        ];
+        let pull = || given.pop().unwrap_or(Ok(None));
+        let mut source = ColumnSource::new("parquet", false, pull).keep_going(keep);
+        match drain(&mut source) {
+            Ok(kept) => {
+                assert_eq!(kept.rows, [(0, L, 1, 1, 0), (0, L, 2, 1, 0)]);
+                assert_eq!(kept.warnings, ["the table is damaged; kept what came before"]);
+                assert!(keep);
+            }
+            Err(error) => assert!(!keep && error.to_string().contains("damaged")),
+        }
+    }
+}

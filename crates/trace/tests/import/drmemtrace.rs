@@ -126,7 +126,7 @@ fn no_fetch_is_counted_that_did_not_happen() {
     let single = Options { fetches: Fetches::Instructions, ..Options::default() };
     let given = import(&bytes, &single).unwrap();
     assert_eq!(given.rows, [(0, F, 0x1000, 2, 1), (0, F, 0x1002, 2, 1), (0, L, 0x10, 8, 0)]);
-    assert_eq!(given.warnings, ["5 prefetches are no accesses of the program and were left out"]);
+    assert_eq!(given.warnings, ["5 prefetches are no accesses of the program: left out"]);
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn memory_calls_become_events() {
             Event::ThreadEnd,
         ]
     );
-    assert_eq!(given.warnings, ["1 calls were recorded with too few arguments and were left out"]);
+    assert_eq!(given.warnings, ["1 call was recorded with too few arguments: left out"]);
 }
 
 #[test]
@@ -503,10 +503,15 @@ fn wrong_files_are_refused_with_their_place() {
         (good[..good.len() - 12].to_vec(), "no end: it was cut", 156),
         (good[..good.len() - 5].to_vec(), "7 of 12 bytes", 156),
         (file(&[record(50, 0, 0)]), "a record of type 50", 120),
+        (file(&[record(0, 0, 0)]), "a record of zeros", 120),
         (file(&[marker(18, 5000)]), "a page of 5000 bytes", 120),
     ] {
         assert_eq!(refused(&bytes, &no, part), Some(at), "{part}");
-        // What came before stays, in a trace that has a header.
+        // What came before stays, unless there is nothing.
+        if at == 0 {
+            refused(&bytes, &keep, part);
+            continue;
+        }
         let kept = import(&bytes, &keep).unwrap();
         assert_eq!(kept.warnings.len(), 1);
         assert!(
@@ -532,9 +537,22 @@ fn the_whole_files_are_kept_beside_a_damaged_one() {
         |options: &Options| open(&spec, options).and_then(|mut source| drain(source.as_mut()));
     let error = read(&Options::default()).unwrap_err().to_string();
     assert!(error.contains("a.6.trace"), "{error}");
-    let kept = read(&Options { keep_going: true, ..Options::default() }).unwrap();
+    let keep = Options { keep_going: true, ..Options::default() };
+    let kept = read(&keep).unwrap();
     assert_eq!(kept.count(F), 7);
     assert_eq!(kept.warnings.len(), 1);
+    // Neither does one that is of another kind from its first byte on.
+    for (bytes, part) in [
+        (&b""[..], "is empty"),
+        (&[0, 25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7], "big-endian"),
+        (&[0; 50], "no header"),
+    ] {
+        std::fs::write(&path, bytes).unwrap();
+        let error = read(&Options::default()).unwrap_err().to_string();
+        assert!(error.contains("a.6.trace") && error.contains(part), "{error}");
+        let kept = read(&keep).unwrap();
+        assert_eq!((kept.count(F), kept.warnings.len()), (5, 1), "{:?}", kept.warnings);
+    }
 }
 
 /// Random records of several threads over several batches, and an obviously correct reading.

@@ -71,7 +71,7 @@ fn foreign_lines_are_an_error_or_left_out() {
     assert_eq!(refused(text, &Options::default(), "`hello` is no line of lackey's"), Some(10));
     let given = import(text, &Options { keep_going: true, ..Options::default() }).unwrap();
     assert_eq!(given.rows, [(0, F, 0x1000, 4, 1), (0, L, 0x20, 8, 0)]);
-    assert_eq!(given.warnings, ["1 lines are none of lackey's and were left out"]);
+    assert_eq!(given.warnings, ["1 line is not lackey's: left out"]);
 }
 
 #[test]

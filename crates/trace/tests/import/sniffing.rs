@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use trace::import::{Format, Options, open};
+use trace::import::{Fetches, Format, Interleave, Options, open};
 use trace::{Error, Source};
 
 use crate::support::*;
@@ -40,7 +40,7 @@ fn what_is_no_trace_is_refused_with_what_to_do() {
     let raw = (6u64 << 61 | 6).to_le_bytes();
     for (bytes, part) in [
         (b"".as_slice(), "the file is empty"),
-        (b"PAR1\x15\x04\x15", "pagewalk import parquet"),
+        (b"PAR1\x15\x04\x15", "read from a file, not from a pipe"),
         (&big, "big-endian"),
         (&short, "32-bit"),
         (&[raw, raw].concat(), "raw2trace"),
@@ -115,4 +115,74 @@ fn stored_traces_and_generators_open_by_the_same_name() {
     }
     let error = open("generate:nothing", &no).err().unwrap().to_string();
     assert!(error.contains("nothing"), "{error}");
+}
+
+/// An option that nothing would come of is refused, whatever the file is.
+#[test]
+fn options_that_do_not_fit_the_format_are_refused() {
+    let folder = Folder::new("fit");
+    let header: Vec<u8> =
+        [25u8, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 26].iter().copied().chain([0; 11]).collect();
+    let champsim: Vec<u8> = (0..4u64)
+        .flat_map(|i| [0x40_0000 + 4 * i, 0, 0, 0, 0x7f00_0000_0000, 0, 0, 0])
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    let lackey = folder.write("lackey", b"I  1000,4\n");
+    let csv = folder.write("csv", b"addr\n1\n");
+    let champsim = folder.write("champsim", &champsim);
+    let drmemtrace = folder.write("trace/a.trace", &header);
+    let own =
+        store(&folder, open("generate:uniform,accesses=10", &Options::default()).unwrap().as_mut());
+    let given = "generate:uniform,accesses=10".to_owned();
+    let no = Options::default;
+    let fetches = Options { fetches: Fetches::None, ..no() };
+    let schedule = Options { interleave: Interleave::Schedule, ..no() };
+    let v2p = Options { v2p: Some("v2p".into()), ..no() };
+    let columns = Options { columns: vec![("addr".into(), "a".into())], ..no() };
+    let keep = Options { keep_going: true, ..no() };
+    for (options, flag, unfit) in [
+        (fetches, "--fetches", vec![&csv, &own, &given]),
+        (schedule, "--interleave", vec![&csv, &own, &given, &lackey, &champsim, &drmemtrace]),
+        (v2p, "--v2p", vec![&csv, &own, &given, &lackey, &champsim]),
+        (columns, "--column", vec![&own, &given, &lackey, &champsim, &drmemtrace]),
+        (keep, "--keep-going", vec![&own, &given]),
+    ] {
+        for spec in unfit {
+            let error = open(spec, &options).err().unwrap_or_else(|| panic!("{flag} {spec}"));
+            assert!(error.to_string().contains(flag), "{flag} {spec}: {error}");
+        }
+    }
+}
+
+/// A file is not read as another format than it clearly is.
+#[test]
+fn a_name_that_the_bytes_contradict_is_refused() {
+    let named = |format| Options { format: Some(format), ..Options::default() };
+    let words = |count: u64, big: bool| -> Vec<u8> {
+        let records = (0..40u64).map(move |i| {
+            let mut record = vec![0u64; count as usize];
+            (record[0], record[4], record[7]) = (0x40_1000 + 4 * i, 0x7f00_0000_1000 + 64 * i, 0);
+            record
+        });
+        let bytes = |word: u64| if big { word.to_be_bytes() } else { word.to_le_bytes() };
+        records.flatten().flat_map(bytes).collect()
+    };
+    let lackey = b"I  1000,4\n S 7000,8\n";
+    let header: Vec<u8> =
+        [25u8, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 26].iter().copied().chain([0; 11]).collect();
+    for (bytes, format, part) in [
+        (lackey.to_vec(), Format::ChampSim, "a file of format lackey, not champsim"),
+        (header, Format::Csv, "a file of format drmemtrace, not csv"),
+        (b"PAR1....".to_vec(), Format::Parquet, "read from a file"),
+        (b"PAR1....".to_vec(), Format::Lackey, "a file of format parquet, not lackey"),
+        (words(12, false), Format::ChampSim, "say so with --cloudsuite"),
+        (words(8, false), Format::CloudSuite, "leave --cloudsuite out"),
+        (words(8, true), Format::ChampSim, "big-endian"),
+        (words(12, true), Format::CloudSuite, "big-endian"),
+        (vec![1, 0, 7], Format::Csv, "no text"),
+        (Vec::new(), Format::Csv, "the file is empty"),
+        (b"PK\x05\x06".iter().copied().chain([0; 18]).collect(), Format::Csv, "the file is empty"),
+    ] {
+        refused(&bytes, &named(format), part);
+    }
 }

@@ -141,10 +141,16 @@ impl Decoder {
                     return Ok((at, Stop::Batch));
                 }
                 if self.moved {
-                    self.settle(shared, batch);
+                    self.settle(shared, batch).map_err(|what| Fault::new(at, what))?;
                 }
             }
             match record.kind {
+                kind::READ if record.size == 0 && record.addr == 0 => {
+                    return Err(Fault::new(
+                        at,
+                        "a record of zeros: the file was cut or is damaged",
+                    ));
+                }
                 kind::READ => self.access(batch, Kind::Load, record),
                 kind::WRITE => self.access(batch, Kind::Store, record),
                 kind::INSTR => self.instruction(batch, record, false),
@@ -170,10 +176,11 @@ impl Decoder {
 
     /// Finds out whose the next rows are.
     #[cold]
-    fn settle(&mut self, shared: &mut Shared, batch: &mut Batch) {
-        let thread = shared.thread(self.pid, self.tid, batch);
+    fn settle(&mut self, shared: &mut Shared, batch: &mut Batch) -> Result<(), String> {
+        let thread = shared.thread(self.pid, self.tid, batch)?;
         self.rows.thread(thread);
         (self.moved, self.footer) = (false, false);
+        Ok(())
     }
 
     /// Another file has written rows since: its process may have been another.
@@ -240,7 +247,7 @@ impl Decoder {
                 self.pid = record.addr;
             }
             kind::THREAD_EXIT => {
-                let thread = shared.thread(self.pid, record.addr, batch);
+                let thread = shared.thread(self.pid, record.addr, batch)?;
                 batch.push_event(thread, Event::ThreadEnd);
                 self.rows.cut();
             }
@@ -293,7 +300,7 @@ impl Decoder {
             marker::FUNC_ID => self.calls.id(value),
             marker::FUNC_ARG => {
                 if let Some(event) = self.calls.arg(value, self.filetype) {
-                    self.tell(event, shared, batch);
+                    self.tell(event, shared, batch)?;
                 }
             }
             marker::FUNC_RETVAL => {
@@ -301,7 +308,7 @@ impl Decoder {
                     .filter(|next| next.kind == kind::MARKER && next.size == marker::SYSCALL_FAILED)
                     .map(|next| next.addr);
                 if let Some(event) = self.calls.returned(value, errno, self.filetype) {
-                    self.tell(event, shared, batch);
+                    self.tell(event, shared, batch)?;
                 }
             }
             marker::SYSCALL_TRACE_START | marker::CONTEXT_SWITCH_START => shared.kernel = true,
@@ -311,11 +318,12 @@ impl Decoder {
         Ok(None)
     }
 
-    fn tell(&mut self, event: Event, shared: &mut Shared, batch: &mut Batch) {
+    fn tell(&mut self, event: Event, shared: &mut Shared, batch: &mut Batch) -> Result<(), String> {
         if self.moved {
-            self.settle(shared, batch);
+            self.settle(shared, batch)?;
         }
         self.rows.event(batch, event);
+        Ok(())
     }
 
     fn set_page(&mut self, virt: u64, phys: Option<u64>, shared: &mut Shared, batch: &mut Batch) {

@@ -26,6 +26,7 @@ use std::path::Path;
 
 use super::input::{Input, combined, hex};
 use super::rows::{BATCH_ROWS, Fetches};
+use crate::count::counted;
 use crate::{Arch, Batch, Error, Filter, Header, Source};
 use decode::Decoder;
 use folder::Folder;
@@ -120,16 +121,29 @@ impl DrMemTrace {
             warnings: Vec::new(),
         };
         let mut times = Vec::new();
+        let mut failed = None;
         // Before the first segment there are no rows; the header's events have no thread yet.
         let mut nothing = Batch::default();
-        for input in inputs {
+        for mut input in inputs {
+            let begun = begin(&mut input);
             let decoder = Decoder::new(settings.fetches, pages.clone());
-            trace.lanes.push(Lane { input, decoder });
-            let lane = trace.lanes.len() - 1;
-            times.push(match trace.run(lane, &mut nothing)? {
-                Turn::Segment(time) => Some(time),
-                _ => None,
+            let mut lane = Lane { input, decoder };
+            let turn = begun.and_then(|()| lane.run(&mut trace.shared, &mut nothing));
+            trace.lanes.push(lane);
+            times.push(match turn {
+                Ok(Turn::Segment(time)) => Some(time),
+                Ok(_) => None,
+                Err(error) if settings.keep_going => {
+                    trace.warnings.push(format!("{error}; left out"));
+                    failed.get_or_insert(error);
+                    None
+                }
+                Err(error) => return Err(error),
             });
+        }
+        // Where no file is whole up to its first row, there is nothing to keep.
+        if let Some(error) = failed.filter(|_| times.iter().all(Option::is_none)) {
+            return Err(error);
         }
         trace.describe();
         trace.order = match schedule {
@@ -201,13 +215,13 @@ impl DrMemTrace {
         self.done = true;
         let incomplete: u64 = self.lanes.iter().map(|lane| lane.decoder.calls_incomplete()).sum();
         let shared = &self.shared;
-        for (count, what) in [
-            (shared.prefetches, "prefetches are no accesses of the program and were left out"),
-            (incomplete, "calls were recorded with too few arguments and were left out"),
-        ] {
-            if count > 0 {
-                self.warnings.push(format!("{count} {what}"));
-            }
+        if shared.prefetches > 0 {
+            let rest = "no accesses of the program: left out";
+            self.warnings.push(counted(shared.prefetches, "prefetch is", "prefetches are", rest));
+        }
+        if incomplete > 0 {
+            let rest = "recorded with too few arguments: left out";
+            self.warnings.push(counted(incomplete, "call was", "calls were", rest));
         }
         if self.order.unscheduled() {
             self.warnings.push(
@@ -259,6 +273,17 @@ impl Source for DrMemTrace {
 
     fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+}
+
+/// Fills the window and sees to it that it starts a trace that is read.
+fn begin(input: &mut Input) -> Result<(), Error> {
+    if input.window().is_empty() && !input.fill() {
+        return Err(input.failure().unwrap_or_else(|| input.corrupt(0, "the file is empty")));
+    }
+    match Sniffed::new(input.window()) {
+        Sniffed::Final => Ok(()),
+        other => Err(input.corrupt(0, other.refusal().unwrap_or("no header of a DynamoRIO trace"))),
     }
 }
 

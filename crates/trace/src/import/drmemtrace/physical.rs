@@ -11,6 +11,7 @@
 //! Source: DynamoRIO, `clients/drcachesim/common/v2p.proto` and `reader/v2p_reader.cpp`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -21,27 +22,30 @@ use crate::Error;
 #[derive(Clone, Debug)]
 pub(crate) struct Pages {
     mask: u64,
-    frames: FxHashMap<u64, u64>,
+    /// Those of the list, which all files of the trace share.
+    listed: Arc<FxHashMap<u64, u64>>,
+    /// What the file's own markers said since; no frame where they said that none is known.
+    marked: FxHashMap<u64, Option<u64>>,
     last: (u64, u64),
 }
 
+/// The most pages of a list, 128 GiB of 4K pages: it is held in memory.
+const PAGES_MAX: usize = 1 << 25;
 /// No page starts here.
 const NO_PAGE: u64 = u64::MAX;
 
 impl Pages {
     /// No page is known; pages have `page_bytes`, a power of two.
     pub(crate) fn new(page_bytes: u64) -> Pages {
-        Pages { mask: page_bytes - 1, frames: FxHashMap::default(), last: (NO_PAGE, 0) }
+        let (listed, marked) = (Arc::default(), FxHashMap::default());
+        Pages { mask: page_bytes - 1, listed, marked, last: (NO_PAGE, 0) }
     }
 
     /// The page of `virt` is at that of `phys`, or nowhere.
     pub(crate) fn set(&mut self, virt: u64, phys: Option<u64>) {
         let page = virt & !self.mask;
         self.last = (NO_PAGE, 0);
-        match phys {
-            Some(phys) => self.frames.insert(page, phys & !self.mask),
-            None => self.frames.remove(&page),
-        };
+        self.marked.insert(page, phys.map(|phys| phys & !self.mask));
     }
 
     /// Where `virt` is; 0 if that is not known.
@@ -51,8 +55,9 @@ impl Pages {
         if self.last.0 == page {
             return self.last.1 | virt & self.mask;
         }
-        match self.frames.get(&page) {
-            Some(&frame) => {
+        let listed = || self.listed.get(&page).copied();
+        match self.marked.get(&page).copied().unwrap_or_else(listed) {
+            Some(frame) => {
                 self.last = (page, frame);
                 frame | virt & self.mask
             }
@@ -116,6 +121,9 @@ impl Parser {
                     // Protocol buffers leave a value of 0 out.
                     self.pairs.push((self.virt, self.phys.unwrap_or(0)));
                     self.within = false;
+                    if self.pairs.len() > PAGES_MAX {
+                        return Err(format!("more than {PAGES_MAX} pages"));
+                    }
                 }
                 key => {
                     let text = (words.next() == Some(":")).then(|| words.next()).flatten();
@@ -143,12 +151,9 @@ impl Parser {
             return Err("the file ends within an address_mapping: it was cut".to_owned());
         }
         let page_bytes = self.page_bytes.ok_or("no page_size in the file")?;
-        let mut pages = Pages::new(page_bytes);
-        pages.frames.reserve(self.pairs.len());
-        for (virt, phys) in self.pairs {
-            pages.set(virt, Some(phys));
-        }
-        Ok(pages)
+        let mask = page_bytes - 1;
+        let listed = self.pairs.iter().map(|(virt, phys)| (virt & !mask, phys & !mask)).collect();
+        Ok(Pages { listed: Arc::new(listed), ..Pages::new(page_bytes) })
     }
 }
 

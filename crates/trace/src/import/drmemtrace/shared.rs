@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::super::rows::{THREADS_MAX, too_many_threads};
 use crate::{Batch, Event};
 
 /// What all files of a trace have in common.
@@ -26,7 +27,10 @@ impl Shared {
     }
 
     /// The number of a thread; new ones are told to `batch`.
-    pub(crate) fn thread(&mut self, pid: u64, tid: u64, batch: &mut Batch) -> u32 {
+    pub(crate) fn thread(&mut self, pid: u64, tid: u64, batch: &mut Batch) -> Result<u32, String> {
+        if self.threads.len() == THREADS_MAX && !self.threads.contains_key(&(pid, tid)) {
+            return Err(too_many_threads());
+        }
         let next = self.threads.len() as u32;
         let thread = *self.threads.entry((pid, tid)).or_insert(next);
         let spaces = self.spaces.len() as u32;
@@ -38,7 +42,7 @@ impl Shared {
         if thread == next {
             batch.push_event(thread, Event::ThreadStart { tid: tid as i64 });
         }
-        thread
+        Ok(thread)
     }
 
     /// A window of tracing begins; whether it is another than before.

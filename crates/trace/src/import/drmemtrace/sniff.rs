@@ -21,6 +21,20 @@ pub(crate) enum Sniffed {
 }
 
 impl Sniffed {
+    /// Why such a file is not read, if that is clear.
+    pub(crate) fn refusal(self) -> Option<&'static str> {
+        match self {
+            Sniffed::Final | Sniffed::Other => None,
+            Sniffed::Final32 => {
+                Some("a trace of a 32-bit DynamoRIO; only those of 64-bit ones are read")
+            }
+            Sniffed::BigEndian => Some("a trace in big-endian byte order, which is not read"),
+            Sniffed::Raw => {
+                Some("a raw trace of DynamoRIO; its raw2trace makes the final one that is read")
+            }
+        }
+    }
+
     /// Looks at the first bytes of a file.
     pub(crate) fn new(bytes: &[u8]) -> Sniffed {
         let is_header = |record: Record| record.kind == kind::HEADER && record.addr < 256;

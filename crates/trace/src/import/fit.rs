@@ -1,0 +1,61 @@
+//! Whether what was asked of the reading fits what is read.
+//!
+//! ```text
+//!                  drmemtrace  champsim  cloudsuite  lackey  csv  parquet  pagewalk  generator
+//!   --fetches          x          x          x         x
+//!   --interleave     folder
+//!   --v2p              x
+//!   --column                                                  x      x
+//!   --keep-going       x          x          x         x      x      x
+//! ```
+//!
+//! An option that would change nothing is refused: whoever gave it takes the file for another.
+
+use std::fmt::Display;
+
+use super::{Fetches, Format, Interleave, Options};
+use crate::Error;
+
+/// An option: its name, whether it was given, and what takes it.
+type Rule = (&'static str, fn(&Options) -> bool, &'static [Format]);
+
+const RULES: [Rule; 5] = {
+    use Format::{ChampSim, CloudSuite, Csv, DrMemTrace, Lackey, Parquet};
+    [
+        (
+            "--fetches",
+            |options| options.fetches != Fetches::Blocks,
+            &[DrMemTrace, ChampSim, CloudSuite, Lackey],
+        ),
+        ("--interleave", |options| options.interleave != Interleave::Timestamps, &[DrMemTrace]),
+        ("--v2p", |options| options.v2p.is_some(), &[DrMemTrace]),
+        ("--column", |options| !options.columns.is_empty(), &[Csv, Parquet]),
+        (
+            "--keep-going",
+            |options| options.keep_going,
+            &[DrMemTrace, ChampSim, CloudSuite, Lackey, Csv, Parquet],
+        ),
+    ]
+};
+
+/// Refuses options that nothing comes of: `name` is of `format`, or a generator's.
+pub(crate) fn check(
+    name: impl Display,
+    format: Option<Format>,
+    options: &Options,
+) -> Result<(), Error> {
+    let unfit = RULES.iter().find(|(_, given, takers)| {
+        given(options) && !format.is_some_and(|format| takers.contains(&format))
+    });
+    let Some((option, _, takers)) = unfit else { return Ok(()) };
+    let takers: Vec<&str> = takers.iter().map(|taker| taker.name()).collect();
+    let is = match format {
+        None => "a generator".to_owned(),
+        Some(Format::Pagewalk) => "a trace of Pagewalk's own".to_owned(),
+        Some(format) => format!("a file of format {format}"),
+    };
+    Err(Error::Parameters(format!(
+        "{name}: {option} is for {}, and this is {is}: leave it out",
+        takers.join(", ")
+    )))
+}
