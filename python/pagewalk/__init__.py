@@ -16,6 +16,7 @@ from pagewalk._native import version as _version
 from pagewalk.curve import curve
 from pagewalk.machine import Builtin, Machine, Progress, machines
 from pagewalk.results import Results
+from pagewalk.sweep import sweep
 from pagewalk.trace import Trace
 from pagewalk.workbench import Work, Workbench
 
@@ -34,4 +35,5 @@ __all__ = [
     "__version__",
     "curve",
     "machines",
+    "sweep",
 ]

@@ -21,6 +21,7 @@ from pagewalk.commands import (
     record,
     reproduce,
     run,
+    sweep,
     version,
 )
 
@@ -46,6 +47,7 @@ class Command(Protocol):
 COMMANDS: tuple[Command, ...] = (
     record,
     run,
+    sweep,
     curve,
     info,
     importing,

@@ -77,6 +77,14 @@ class Machine:
         return self._native.digest
 
     @property
+    def front(self) -> str:
+        """SHA-256 of what decides what happens up to the TLBs' misses.
+
+        Machines that share it share that part of a sweep: they differ only in caches and walker.
+        """
+        return self._native.front
+
+    @property
     def description(self) -> dict[str, Any]:
         """All that it consists of, after the settings; the file's keys and units."""
         result: dict[str, Any] = json.loads(self._native.description())

@@ -35,6 +35,7 @@ class Trace:
 
     Attributes:
         source: As given.
+        options: How it is read: the other arguments.
         name: The file's name, or the generator's parameters.
         header: What the trace says about itself: `producer`, `command`, `arch`, `fetches`,
             `filter`, `page_bytes`, `notes`.
@@ -58,14 +59,16 @@ class Trace:
         v2p: str | os.PathLike[str] | None = None,
     ) -> None:
         self.source = os.fspath(source)
-        self.reading = _native.Reading(
-            format=format,
-            keep_going=keep_going,
-            fetches=fetches,
-            columns=list((columns or {}).items()),
-            interleave=interleave,
-            v2p=v2p,
-        )
+        self.options: dict[str, Any] = {
+            "format": format,
+            "keep_going": keep_going,
+            "fetches": fetches,
+            "columns": dict(columns or {}),
+            "interleave": interleave,
+            "v2p": None if v2p is None else os.fspath(v2p),
+        }
+        columns_ = list(self.options["columns"].items())
+        self.reading = _native.Reading(**{**self.options, "columns": columns_})
         self.header: dict[str, Any] = {}
         self.accesses: int | None = None
         self.digest: str | None = None
@@ -90,6 +93,10 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"Trace({self.source!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens it anew, by its name."""
+        return _opened, (self.source, self.options)
 
     def __len__(self) -> int:
         """Accesses.
@@ -164,6 +171,10 @@ class Trace:
         source = _native.trace_batches(self.source, self.reading)
         schema = _schema(source.has_paddr)
         return pa.RecordBatchReader.from_batches(schema, _record_batches(source, schema))
+
+
+def _opened(source: str, options: dict[str, Any]) -> Trace:
+    return Trace(source, **options)
 
 
 def _schema(has_paddr: bool) -> "pa.Schema":

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from pagewalk import Machine, Trace
+from pagewalk.cli import main
 from pagewalk.curve import count as count_curves
 from pagewalk.curve import document as curves_document
 from pagewalk.report import render
@@ -194,3 +195,16 @@ def test_curves_are_drawn_and_fit(browser: Browser, tmp_path: Path) -> None:
             assert page.locator(".chart canvas").count() == 2
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert json.loads(page.locator("#results").text_content() or "") == made
+
+
+def test_a_sweep_is_drawn_and_fits(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.html"
+    vary = "--vary=cache.l2.size=16K,64K,1M", "--vary=tlb.l2d.entries=2^5..2^8"
+    spec = "generate:join,table=64M,accesses=60k"
+    assert main(["sweep", spec, "-m", "opteron-2008", *vary, "--html", str(path)]) == 0
+    for width, shade in LOOKS:
+        with opened(browser, path, width, shade) as page:
+            assert page.locator(".chart canvas").count() >= 2
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            made = json.loads(page.locator("#results").text_content() or "")
+            assert len(made["designs"]) == 12

@@ -37,6 +37,7 @@ def test_the_version_comes_quickly(pagewalk) -> None:
     [
         "record",
         "run",
+        "sweep",
         "curve",
         "info",
         "import",

@@ -68,7 +68,7 @@ impl Machine {
         settings: &[String],
     ) -> Result<Machine, Error> {
         let description = settings::apply(text, origin, settings)?;
-        let digest = digest::of_description(&description);
+        let digest = digest::of(&description);
         // What cannot be built is refused here, not when a trace is waiting.
         let refused =
             |(key, what): (String, String)| settings::locate(text, origin, settings, &key, &what);

@@ -41,6 +41,11 @@ impl Machine {
         self.machine.digest()
     }
 
+    #[getter]
+    fn front(&self) -> String {
+        machine::sweep::front_digest(&self.machine)
+    }
+
     /// The description after the settings, as JSON.
     fn description(&self) -> PyResult<String> {
         serde_json::to_string(self.machine.description()).map_err(failed)

@@ -220,6 +220,38 @@ def curve(figure: Figure) -> Chart:
     )
 
 
+def sweep(figure: Figure, axis: str, logarithmic: bool) -> Chart:
+    """A measure of designs over the values of one parameter; a line for each of the others."""
+    series = list(dict.fromkeys(row["series"] for row in figure.rows))
+    numbers = all(isinstance(row["at"], int) for row in figure.rows)
+    across = alt.X("at:Q" if numbers else "at:O").title(axis)
+    if logarithmic:
+        across = across.scale(type="log", base=2, nice=False)
+    else:
+        across = across.scale(nice=False, zero=False)
+    encoding: dict[str, Any] = {
+        "x": across.axis(grid=False, labelOverlap=True),
+        "y": alt.Y("value:Q").title(figure.title).axis(labelOverlap=True, minExtent=44),
+        "tooltip": [
+            alt.Tooltip("series:N", title="design"),
+            alt.Tooltip("at:Q" if numbers else "at:O", title=axis),
+            alt.Tooltip("value:Q", title=figure.title, format=".4g"),
+        ],
+    }
+    if len(series) > 1:
+        encoding["color"] = (
+            alt.Color("series:N")
+            .scale(domain=series, scheme="tableau10" if len(series) <= 10 else "tableau20")
+            .title(None)
+            .legend(orient="top", direction="horizontal", columns=4, labelLimit=240)
+        )
+    few = len({row["at"] for row in figure.rows}) <= 24
+    return sized(
+        alt.Chart(_data(figure.rows)).mark_line(strokeWidth=1.75, point=few).encode(**encoding),
+        280,
+    )
+
+
 def _closed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows and, for steps that reach to its end, the last one again at its end."""
     return [*rows, {**rows[-1], "start": rows[-1]["end"]}]

@@ -142,7 +142,7 @@ impl Task for Work<'_> {
 }
 
 /// The description without what lies behind the TLBs.
-fn key(description: &Description) -> Value {
+pub(super) fn key(description: &Description) -> Value {
     let mut key = serde_json::to_value(description).unwrap_or_default();
     for path in BEHIND {
         let (Some(last), tables) = (path.last(), &path[..path.len() - 1]) else { continue };

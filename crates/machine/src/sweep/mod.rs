@@ -20,7 +20,7 @@ mod log;
 
 use trace::{Batch, Source};
 
-use crate::{Error, Machine, Progress, Results};
+use crate::{Error, Machine, Progress, Results, digest};
 use front::Front;
 
 /// How to sweep.
@@ -73,4 +73,10 @@ pub fn sweep(
         fronts.into_iter().flat_map(|front| front.finish(machines, source)).collect();
     outcomes.sort_by_key(|(index, _)| *index);
     Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
+}
+
+/// SHA-256 of all that a front consists of, as 64 hexadecimal digits: machines that share it
+/// share the front of a sweep.
+pub fn front_digest(machine: &Machine) -> String {
+    digest::of(&front::key(machine.description()))
 }

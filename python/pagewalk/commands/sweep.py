@@ -1,0 +1,156 @@
+"""`pagewalk sweep`: a trace through every combination of some parameters of a machine."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pagewalk._native import Error
+from pagewalk.commands import arguments
+from pagewalk.machine import DEFAULT, Machine
+from pagewalk.progress import ProgressLine
+from pagewalk.sweep.vary import values
+
+EPILOG = """\
+examples:
+  pagewalk sweep gzip.pwt --vary tlb.l2.entries=2^7..2^12
+  pagewalk sweep join.pwt -m opteron-2008 -o join.parquet --html join.html \\
+      --vary mmu_cache.design=utc,stc,tpc --vary mmu_cache.entries=1..64
+
+Values are those of --set, separated by commas. 1..64 are the whole numbers from 1 to 64, 1..64:3
+every third of them, 2^0..2^10 powers of two. Several --vary give every combination. A design that
+cannot be built is a row with its error. A sweep that is interrupted goes on where it stopped if it
+is started again with the same output.
+"""
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Adds the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "sweep",
+        help="run a trace through many designs at once",
+        description="Run a trace through every combination of some parameters of a machine; what "
+        "designs have in common is simulated once.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "trace", metavar="TRACE", help="a trace file, of another tool as well, or generate:KIND,..."
+    )
+    parser.add_argument(
+        "-m",
+        "--machine",
+        default=DEFAULT,
+        metavar="NAME|FILE",
+        help=f"a built-in machine or a TOML file (default: {DEFAULT})",
+    )
+    parser.add_argument(
+        "--vary",
+        action="append",
+        required=True,
+        metavar="KEY=VALUES",
+        help="a key of the machine's file and its values, as in tlb.l2.entries=512,1024",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change all designs, as in os.page_size=2M; may be given again",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the table, a row a design, as Parquet"
+    )
+    arguments.add_json(parser, "the table")
+    parser.add_argument("--html", metavar="FILE", help="write a page with the designs drawn")
+    parser.add_argument(
+        "--designs-per-pass",
+        type=_positive,
+        metavar="N",
+        help="designs that share a pass over the trace; what is interrupted is done anew by passes",
+    )
+    parser.add_argument(
+        "--threads", type=_positive, metavar="N", help="threads that work (default: all cores)"
+    )
+    arguments.add_force(parser)
+    arguments.add_reading(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Sweeps, and gives the text, the table, the JSON and the page that were asked for."""
+    from pagewalk.report.sweeps import document, render, summary
+    from pagewalk.sweep import sweep
+
+    arguments.no_program(options)
+    for path in (options.output, options.json, options.html):
+        arguments.check_output(path, options.force)
+    if "-" in (options.html, options.output):
+        raise Error(f"--{'html' if options.html == '-' else 'output'} needs the name of a file")
+    vary = _vary(options.vary)
+    base = Machine(options.machine, options.set)
+    trace = arguments.trace(options, options.trace)
+    try:
+        with ProgressLine(f"sweeping {trace.name}") as progress:
+            table = sweep(
+                trace,
+                options.machine,
+                vary=vary,
+                set=options.set,
+                output=options.output,
+                force=options.force,
+                designs_per_pass=options.designs_per_pass,
+                threads=options.threads,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        _say_what_is_kept(options.output)
+        raise
+    arguments.warn(trace.warnings)
+    about = {"name": trace.name, "digest": trace.digest, **trace.header}
+    machine = {"name": base.name, "title": base.description["title"], "settings": options.set}
+    spans = {key: list(dict.fromkeys(table.column(key).to_pylist())) for key in vary}
+    made = document(about, machine, spans, table.to_pylist())
+    if options.json is not None:
+        text = json.dumps(made, ensure_ascii=False) + "\n"
+        arguments.write_output(options.json, text, options.force)
+    if options.html is not None:
+        from pagewalk.output import write_text
+
+        write_text(options.html, render(made), options.force)
+    if options.json != "-":
+        print(summary(made))
+    return 0
+
+
+def _vary(given: list[str]) -> dict[str, list[str]]:
+    vary: dict[str, list[str]] = {}
+    for one in given:
+        key, equals, text = one.partition("=")
+        if not (key.strip() and equals):
+            raise Error(f"--vary {one}: write KEY=VALUES, as in tlb.l2.entries=512,1024")
+        if key.strip() in vary:
+            raise Error(f"--vary {key}: given twice; separate its values by commas")
+        try:
+            vary[key.strip()] = values(text)
+        except Error as error:
+            raise Error(f"--vary {key.strip()}: {error}") from error
+    return vary
+
+
+def _say_what_is_kept(output: str | None) -> None:
+    part = None if output is None else Path(f"{output}.part")
+    if part is not None and part.exists():
+        done = len(part.read_text(encoding="utf-8").splitlines())
+        print(
+            f"pagewalk: {done} designs are done and kept in {part}; the same command goes on there",
+            file=sys.stderr,
+        )
+
+
+def _positive(text: str) -> int:
+    number = arguments.number(text)
+    if number == 0:
+        raise argparse.ArgumentTypeError("0 is none: give 1 or more")
+    return number

@@ -1,0 +1,230 @@
+"""A sweep as text, as charts, and as a page."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pagewalk import text
+from pagewalk.report.model import Cell, Figure, Sheet, Table, Value
+
+ROWS_SHOWN = 40
+"""Designs in a table for people; all of them are in the Parquet file and the JSON document."""
+
+FAILED_SHOWN = 8
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that designs are compared by."""
+
+    name: str
+    """On an axis or over a column."""
+    what: str
+    """In a sentence."""
+    of: Callable[[Row], float | None]
+
+
+def _misses(row: Row) -> float | None:
+    accesses = _sum(row, "accesses.")
+    return 1000 * row["walks.walks"] / accesses if accesses else None
+
+
+def _references(row: Row) -> float | None:
+    mapped = row["walks.walks"] - row["walks.cold"]
+    if not mapped:
+        return _a_walk(row, row["walks.references"])
+    return float((row["walks.references"] - row["walks.cold_references"]) / mapped)
+
+
+def _memory(row: Row) -> float | None:
+    served = sum(_sum(row, f"walks.by_level.{level}.served.memory") for level in range(16))
+    return _a_walk(row, served)
+
+
+def _time(row: Row) -> float | None:
+    return row.get("time.share.hi")
+
+
+MEASURES = (
+    Measure("misses / 1000", "misses of every TLB in 1000 accesses", _misses),
+    Measure("references a walk", "references a walk, where the page is mapped", _references),
+    Measure("from memory a walk", "references a walk that memory serves", _memory),
+    Measure("time in translation", "share of the cycles, if nothing is hidden", _time),
+)
+
+
+def document(
+    trace: Mapping[str, Any], machine: Mapping[str, Any], vary: Mapping[str, Any], rows: Any
+) -> dict[str, Any]:
+    """The sweep as one JSON document."""
+    from pagewalk import _native
+
+    return {
+        "schema": 1,
+        "pagewalk": _native.version(),
+        "trace": dict(trace),
+        "machine": dict(machine),
+        "vary": dict(vary),
+        "designs": [
+            {key: value for key, value in row.items() if value is not None} for row in rows
+        ],
+    }
+
+
+def render(made: dict[str, Any]) -> str:
+    """The page of a sweep, as the text of an HTML file."""
+    from pagewalk.report import charts, page
+
+    whole = sheet(made)
+    logarithmic = _logarithmic(made)
+    drawn = [charts.sweep(figure, _axis(made) or "design", logarithmic) for figure in whole.figures]
+    return page.render_sheet(whole, drawn)
+
+
+def sheet(made: dict[str, Any]) -> Sheet:
+    """The page's data: a figure for each measure in which the designs differ."""
+    from pagewalk.report.data import trace_facts
+
+    trace, machine, vary = made["trace"], made["machine"], made["vary"]
+    failed = [row for row in made["designs"] if "error" in row]
+    settings = [("Changed in all", ", ".join(machine["settings"]))] if machine["settings"] else []
+    return Sheet(
+        title=f"{trace['name']}: {_designs(made)} of {machine['name']}",
+        subtitle="Varied: " + "; ".join(f"{key} over {_span(vary[key])}" for key in vary),
+        figures=[_figure(made, measure) for measure in compared(made["designs"])],
+        facts=[("Machine", machine["title"]), *settings, *trace_facts(trace)],
+        notes=[
+            *trace["notes"],
+            *(f"{_named(row, vary)}: {row['error']}" for row in failed[:FAILED_SHOWN]),
+            *([f"{len(failed)} designs in all have no counts"] if failed else []),
+        ],
+        version=made["pagewalk"],
+        document=made,
+    )
+
+
+def compared(rows: Sequence[Row]) -> list[Measure]:
+    """The measures in which the designs differ, or all that are known if they do in none."""
+    whole = [row for row in rows if "walks.walks" in row and row["walks.walks"] is not None]
+    known = [measure for measure in MEASURES if any(measure.of(row) is not None for row in whole)]
+    return [m for m in known if len({_shown(m, row) for row in whole}) > 1] or known
+
+
+def summary(made: dict[str, Any]) -> str:
+    """The sweep as text for a terminal."""
+    rows, vary = made["designs"], list(made["vary"])
+    measures = compared(rows)
+    counted = [row for row in rows if "error" not in row]
+    failed = [row for row in rows if "error" in row]
+    body = [
+        [*(str(row[key]) for key in vary), *(_shown(measure, row) for measure in measures)]
+        for row in counted[:ROWS_SHOWN]
+    ]
+    lines = [f"{made['trace']['name']} on {_designs(made)} of {made['machine']['name']}"]
+    if body:
+        lines.append(text.table([*vary, *(measure.name for measure in measures)], body))
+    if len(counted) > ROWS_SHOWN:
+        lines.append(f"  … and {text.plural(len(counted) - ROWS_SHOWN, 'design')} more")
+    if failed:
+        lines.append(f"{text.plural(len(failed), 'design')} without counts:")
+        lines += [f"  {_named(row, made['vary'])}: {row['error']}" for row in failed[:FAILED_SHOWN]]
+    if len(failed) > FAILED_SHOWN:
+        lines.append(f"  … and {len(failed) - FAILED_SHOWN} more")
+    return "\n".join(lines)
+
+
+def _designs(made: Mapping[str, Any]) -> str:
+    return text.plural(len(made["designs"]), "design")
+
+
+def _figure(made: dict[str, Any], measure: Measure) -> Figure:
+    vary, axis = made["vary"], _axis(made)
+    others = [key for key in vary if key != axis]
+    rows: list[dict[str, Any]] = []
+    for index, row in enumerate(made["designs"]):
+        value = None if "error" in row else measure.of(row)
+        if value is None:
+            continue
+        series = " ".join(_value(key, row) for key in others)
+        at = row[axis] if axis else index
+        rows.append({"at": at, "value": value, "series": series, "unit": measure.name})
+    best = min(rows, key=lambda row: row["value"])
+    worst = max(rows, key=lambda row: row["value"])
+    sentence = (
+        f"{measure.what[:1].upper()}{measure.what[1:]}: from {text.ratio(best['value'])} "
+        f"({_place(axis, best)}) to {text.ratio(worst['value'])} ({_place(axis, worst)})."
+    )
+    return Figure(measure.name, sentence, rows, _table(made, measure))
+
+
+def _table(made: dict[str, Any], measure: Measure) -> Table:
+    vary = list(made["vary"])
+    rows = made["designs"]
+    step = max(1, -(-len(rows) // ROWS_SHOWN))
+    cells: list[list[Cell]] = []
+    for row in rows[::step]:
+        value = None if "error" in row else measure.of(row)
+        shown: Cell = row.get("error", "-") if value is None else Value(text.ratio(value), value)
+        cells.append([*(str(row[key]) for key in vary), shown])
+    caption = measure.what[:1].upper() + measure.what[1:]
+    if step > 1:
+        caption += f", every {step}th design"
+    return Table(caption, [*vary, measure.name], cells, [False] * len(vary) + [True])
+
+
+def _axis(made: dict[str, Any]) -> str | None:
+    """The key that makes the x axis: the one with the most numbers as values."""
+    numbers = {
+        key: len(values)
+        for key, values in made["vary"].items()
+        if all(isinstance(value, int) for value in values)
+    }
+    return max(numbers, key=lambda key: numbers[key], default=None)
+
+
+def _logarithmic(made: dict[str, Any]) -> bool:
+    """Whether the values on the x axis lie as powers do: most of them near the low end."""
+    axis = _axis(made)
+    values = sorted(made["vary"][axis]) if axis else [0]
+    middle = values[len(values) // 2]
+    return bool(values[0] > 0 and values[-1] >= 8 * values[0] and middle < values[-1] / 3)
+
+
+def _shown(measure: Measure, row: Row) -> str:
+    value = measure.of(row)
+    return "-" if value is None else text.ratio(value)
+
+
+def _place(axis: str | None, row: Row) -> str:
+    at = f"{axis} {row['at']}" if axis else ""
+    return " ".join(part for part in (row["series"], at) if part) or "the only design"
+
+
+def _named(row: Row, vary: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={row[key]}" for key in vary)
+
+
+def _value(key: str, row: Row) -> str:
+    """A value that says by itself what it is, or with the last part of its key."""
+    value = row[key]
+    return f"{key.rsplit('.', 1)[-1]} {value}" if isinstance(value, int) else str(value)
+
+
+def _span(values: Sequence[Any]) -> str:
+    if len(values) <= 6:
+        return ", ".join(map(str, values))
+    return f"{values[0]} to {values[-1]}, {len(values)} values"
+
+
+def _a_walk(row: Row, count: float) -> float | None:
+    return count / row["walks.walks"] if row["walks.walks"] else None
+
+
+def _sum(row: Row, prefix: str) -> int:
+    return sum(
+        value
+        for key, value in row.items()
+        if key.startswith(prefix) and isinstance(value, int) and value is not None
+    )

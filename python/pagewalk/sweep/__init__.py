@@ -1,0 +1,14 @@
+r"""Sweeps: many designs over one trace, as a table with a row a design.
+
+```
+ vary ------> designs ------> passes ------> rows --> pyarrow.Table
+ (vary.py)    one a row       (passes.py)    (rows.py)
+                              in this process, or each in a worker of an executor;
+                              what is done is kept beside the output (part.py)
+```
+"""
+
+from pagewalk.sweep.passes import DESIGNS_PER_PASS, sweep
+from pagewalk.sweep.vary import combinations, values
+
+__all__ = ["DESIGNS_PER_PASS", "combinations", "sweep", "values"]
