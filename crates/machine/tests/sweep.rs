@@ -80,6 +80,27 @@ fn a_design_counts_what_it_counts_alone() {
 }
 
 #[test]
+fn mmu_caches_of_all_designs_share_a_front() {
+    let designs = [
+        all(&[
+            ("mmu_cache.design", &["uptc", "sptc", "utc", "stc", "tpc"]),
+            ("mmu_cache.entries", &["1", "3", "24"]),
+            ("mmu_cache.latency_cycles", &["2"]),
+        ]),
+        all(&[
+            ("mmu_cache.design", &["utc", "uptc"]),
+            ("mmu_cache.entries", &["4"]),
+            ("mmu_cache.replacement", &["vi-lru", "greedy-dual", "random", "srrip"]),
+            ("cache.l2.size", &["4K", "1M"]),
+        ]),
+        all(&[("mmu_cache.design", &["none"]), ("cache.l2.replacement", &["lru", "random"])]),
+    ];
+    for seed in 1..3 {
+        check("opteron-2008", &designs.concat(), &rows(seed));
+    }
+}
+
+#[test]
 fn machines_with_all_caches_and_with_none_share_a_front() {
     let designs = all(&[
         ("walker.enters", &["l1d", "l2", "l3", "memory"]),
