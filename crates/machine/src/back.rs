@@ -22,6 +22,8 @@ pub(crate) struct Walk {
     pub(crate) root: Node,
     /// Whether the way from there ends at a page.
     pub(crate) found: bool,
+    /// Misses of the TLB on the page table itself, on the way to `root`.
+    pub(crate) nested_misses: u8,
 }
 
 /// What the OS wants forgotten.

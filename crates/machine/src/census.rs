@@ -22,6 +22,9 @@ use crate::results::{HitsAndMisses, SizeCounts};
 /// The label of an entry whose page spans several regions.
 pub(crate) const SHARED: u32 = u32::MAX;
 
+/// The label of an entry for a page of the page table itself.
+pub(crate) const TABLES: u32 = u32::MAX - 1;
+
 /// Counts of one TLB.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TlbCensus {
@@ -30,6 +33,8 @@ pub(crate) struct TlbCensus {
     pub(crate) cold_misses: u64,
     pub(crate) evictions: u64,
     pub(crate) flushed: u64,
+    /// Hits on entries that bear the label [`TABLES`].
+    pub(crate) table_hits: u64,
     sizes: Vec<(PageSize, SizeCounts)>,
 }
 
@@ -89,6 +94,10 @@ impl Census {
     /// Adds up what an entry of the `tlb`th TLB saw.
     pub(crate) fn collect(&mut self, tlb: usize, first_level: bool, evicted: &Evicted) {
         let census = &mut self.tlbs[tlb];
+        if evicted.label == TABLES {
+            census.table_hits += evicted.hits.iter().sum::<u64>();
+            return;
+        }
         for (sum, hits) in census.hits.iter_mut().zip(evicted.hits) {
             *sum += hits;
         }

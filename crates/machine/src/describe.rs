@@ -229,8 +229,14 @@ pub struct Walker {
     /// The cache at which its references enter; the first data cache if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enters: Option<String>,
-    /// Cycles of one refill besides its references: a trap and its handler's instructions.
+    /// Hardware, or a handler in software.
+    pub kind: WalkerKind,
+    /// Cycles of one refill besides its references and a handler's instructions: a trap and
+    /// the return from it.
     pub refill_cycles: u32,
+    /// Cycles of a handler's miss on the page table itself, where that is `linear`; 400 if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nested_cycles: Option<u32>,
     /// Where the numbers come from.
     pub source: String,
 }
@@ -302,6 +308,17 @@ impl MmuCache {
         .into_iter()
         .filter_map(|(level, key, entries)| Some((level, key, entries?)))
     }
+}
+
+/// What a walker is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WalkerKind {
+    /// Hardware, whose walks set usage bits where the format has them.
+    #[default]
+    Hardware,
+    /// A refill handler, whose instructions count; the kernel sets usage bits elsewhere.
+    Software,
 }
 
 /// The data caches: fetches go through l1i, l2, l3; data through l1d, l2, l3.

@@ -74,6 +74,7 @@ pub(crate) struct Os {
     page_size: PageSize,
     frames: Buddy,
     uses_frames: bool,
+    is_linear: bool,
     table: Box<dyn Table>,
     spaces: BTreeMap<u32, AddressSpace>,
     current: u32,
@@ -88,9 +89,7 @@ pub(crate) struct Os {
 impl Os {
     /// An operating system with one empty space; an error comes with the key that is wrong.
     pub(crate) fn new(description: &Description) -> Result<Os, (String, String)> {
-        let memory_bytes = description.memory.size.0;
-        let memory = SparseMemory::new(memory_bytes);
-        let table = table::new(description.page_table.as_ref(), memory_bytes, memory)?;
+        let table = table::new(description, SparseMemory::new(description.memory.size.0))?;
         let page_size = description.os.page_size.0;
         if let Some(sizes) = table.page_sizes()
             && !sizes.contains(&page_size)
@@ -107,6 +106,7 @@ impl Os {
             page_size,
             frames,
             uses_frames: description.page_table.is_some(),
+            is_linear: description.page_table.as_ref().is_some_and(|t| t.format == "linear"),
             table,
             spaces: BTreeMap::new(),
             current: 0,
@@ -136,6 +136,11 @@ impl Os {
         references: &mut Vec<Reference>,
     ) -> Result<Translation, Fault> {
         self.table.walk(self.here, addr, kind, references)
+    }
+
+    /// Whether the page table is an array in virtual memory.
+    pub(crate) fn is_linear(&self) -> bool {
+        self.is_linear
     }
 
     /// Where walks in the current space start if nothing is remembered.

@@ -174,6 +174,8 @@ pub struct TlbCounts {
     pub evictions: u64,
     /// Entries that the operating system flushed.
     pub flushed: u64,
+    /// Lookups of the walker for the page table itself that hit, apart from all others.
+    pub table_hits: u64,
     /// The same by kind.
     pub by_kind: ByKind<HitsAndMisses>,
     /// Hits by the size of the translation found, misses by that of the one then filled in.
@@ -205,6 +207,10 @@ pub struct Walks {
     pub references_per_walk: Vec<(u64, u64)>,
     /// References by level of the table, root first, and by what served them.
     pub by_level: Vec<LevelCounts>,
+    /// Instructions of the refill handler; none if hardware walks.
+    pub handler_instructions: Option<u64>,
+    /// Misses of the TLB on the page table itself, by level of the table, where that is linear.
+    pub nested_misses: Vec<(u8, u64)>,
 }
 
 /// The walk references to one level of the page table.

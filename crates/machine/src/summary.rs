@@ -18,7 +18,7 @@ use crate::{
     },
     run::Run,
     translate::{Hardware, Unit},
-    walker::{UpperEntries, WalkCensus, Walker},
+    walker::{UpperEntries, Walker},
 };
 
 /// The results of a run that has come to its end.
@@ -60,7 +60,7 @@ pub(crate) fn summarize(
         threads: run.threads.iter().filter(|seen| **seen).count() as u64,
         page_crossings: run.page_crossings,
         tlbs: tlbs(&run.hardware, &run.census),
-        walks: walks(&walker.walks),
+        walks: walks(walker),
         mmu_cache: mmu_cache(machine.description(), walker),
         caches: caches(machine.description(), walker),
         faults: Faults { first_touch: run.os.first_touches, protection: run.os.protection_faults },
@@ -99,6 +99,7 @@ fn tlbs(hardware: &Hardware, census: &Census) -> Vec<TlbCounts> {
             cold_misses: counts.cold_misses,
             evictions: counts.evictions,
             flushed: counts.flushed,
+            table_hits: counts.table_hits,
             by_kind: by_kind.into(),
             by_page_size: counts.by_page_size(),
         }
@@ -106,7 +107,8 @@ fn tlbs(hardware: &Hardware, census: &Census) -> Vec<TlbCounts> {
     hardware.units.iter().enumerate().map(counts).collect()
 }
 
-fn walks(walks: &WalkCensus) -> Walks {
+fn walks(walker: &Walker) -> Walks {
+    let walks = &walker.walks;
     let levels = walks.served.iter().enumerate().rev();
     Walks {
         walks: walks.walks,
@@ -129,6 +131,12 @@ fn walks(walks: &WalkCensus) -> Walks {
                     .collect(),
             })
             .filter(|level| level.references > 0)
+            .collect(),
+        handler_instructions: walker.handler.is_some().then_some(walks.handler_instructions),
+        nested_misses: (0..)
+            .zip(&walks.nested_misses)
+            .filter(|(_, misses)| **misses > 0)
+            .map(|(level, misses)| (level, *misses))
             .collect(),
     }
 }
@@ -259,11 +267,15 @@ fn time(description: &Description, run: &Run, walker: &Walker) -> Option<Time> {
     let translation = run.tlb_cycles + walker.walks.cycles;
     let accesses: u64 = run.accesses.iter().sum();
     let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+    // Hardware may walk while the program goes on; a handler runs in the program's place.
+    let least = if walker.handler.is_some() { walker.walks.cycles } else { 0 };
+    let range =
+        |of: &dyn Fn(f64) -> f64| Range { lo: of(least as f64), hi: of(translation as f64) };
     Some(Time {
         program_cycles: program as u64,
-        translation_cycles: Range { lo: 0, hi: translation },
-        cycles_per_access: Range { lo: 0.0, hi: ratio(translation as f64, accesses as f64) },
-        share: Range { lo: 0.0, hi: ratio(translation as f64, program + translation as f64) },
+        translation_cycles: Range { lo: least, hi: translation },
+        cycles_per_access: range(&|cycles| ratio(cycles, accesses as f64)),
+        share: range(&|cycles| ratio(cycles, program + cycles)),
     })
 }
 
@@ -284,6 +296,9 @@ fn not_modelled(
         }
         say("the kernel's own accesses: what it reads and writes to answer a fault");
         say("a locked update of the dirty bit when a store hits a clean TLB entry");
+        if walker.handler.is_some() {
+            say("the refill handler's instructions in the instruction cache, and what it saves");
+        }
     } else {
         say("walks, data caches and time: the machine consists of TLBs alone");
     }

@@ -83,10 +83,9 @@ impl Workbench {
                 served_cycles: latencies.served_cycles,
             }));
             let memory = Metered { memory, meter: Arc::clone(&meter) };
-            let table = table::new(description.page_table.as_ref(), bytes, memory);
-            (table.map_err(text)?, Some(meter))
+            (table::new(description, memory).map_err(text)?, Some(meter))
         } else {
-            (table::new(description.page_table.as_ref(), bytes, memory).map_err(text)?, None)
+            (table::new(description, memory).map_err(text)?, None)
         };
         let base = page_size.min(PageSize::SIZE_4K);
         let frames = Buddy::new(PhysAddr::new(0), bytes, base).map_err(|e| e.to_string())?;

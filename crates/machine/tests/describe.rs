@@ -85,6 +85,17 @@ fn a_page_table_says_what_it_cannot_be() {
             &["page_table.format=clustered", "page_table.entry_pages=3"],
             "pages in an entry is 3, but must be a power of two",
         ),
+        (&["page_table.format=linear", "page_table.software_tlb=8K"], "has no software_tlb"),
+        (&["mmu_cache.design=utc", "mmu_cache.entries=8"], "software refills the TLB"),
+        (
+            &[
+                "page_table.format=linear",
+                "walker.kind=hardware",
+                "mmu_cache.design=utc",
+                "mmu_cache.entries=8",
+            ],
+            "the TLB itself holds the tables",
+        ),
         (&["page_table.format=mpt", "os.page_size=2M", sizes], "holds pages of 4K, not 2M"),
         (
             &["page_table.format=hashed", "os.page_size=8K", sizes],

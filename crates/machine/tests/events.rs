@@ -106,6 +106,10 @@ fn every_page_table_serves() {
         &["page_table.levels=5"][..],
         &["page_table.format=flattened"],
         &["page_table.format=mpt"],
+        &["page_table.format=linear"],
+        &["page_table.format=linear", "walker.kind=hardware", "tlb.l1.paired=false"],
+        &["tlb.l2.entries=64", "tlb.l1.entries=8"],
+        &["page_table.format=linear", "tlb.l2.entries=64", "tlb.l1.entries=8"],
         &["page_table.format=guarded", "page_table.nodes=4"],
         &["page_table.format=guarded"],
         &["page_table.format=guarded-adaptive"],
@@ -128,7 +132,7 @@ fn every_page_table_serves() {
 /// Tables come and go under every MMU cache; a run under check stops at a stale one.
 #[test]
 fn no_mmu_cache_remembers_a_table_that_has_gone() {
-    let small = ["page_table.format=x86-64", "tlb.l1.entries=4"];
+    let small = ["page_table.format=x86-64", "tlb.l1.entries=4", "walker.kind=hardware"];
     for (seed, design) in (1..).zip(["none", "uptc", "sptc", "utc", "stc", "tpc"]) {
         let (rows, first_touches) = life(seed, 6000);
         let design = format!("mmu_cache.design={design}");
@@ -165,7 +169,8 @@ fn spaces_do_not_see_each_other() {
     }
     for design in ["uptc", "utc", "tpc"] {
         let design = format!("mmu_cache.design={design}");
-        let settings = [&design, "mmu_cache.entries=8", "page_table.format=x86-64"];
+        let hardware = ["walker.kind=hardware", "page_table.format=x86-64"];
+        let settings = [&[&design, "mmu_cache.entries=8"], &hardware[..]].concat();
         run("r4700", &settings, &rows);
         run("r4700", &[&settings[..], &["core.asid_bits=1"]].concat(), &rows);
     }

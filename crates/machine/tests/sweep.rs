@@ -67,7 +67,10 @@ fn a_design_counts_what_it_counts_alone() {
         all(&[("tlb.l2d.entries", &["64", "512"]), ("walker.enters", &["l2", "memory"])]),
         all(&[("cache.l2.size", &["16K", "64K"]), ("cache.l2.replacement", &["lru", "tree-plru"])]),
         all(&[("os.page_size", &["4K", "2M"]), ("memory.latency_cycles", &["100", "300"])]),
-        all(&[("page_table.format", &["guarded", "hashed"]), ("core.fetches", &["true"])]),
+        all(&[
+            ("page_table.format", &["guarded", "hashed", "linear"]),
+            ("walker.kind", &["hardware", "software"]),
+        ]),
     ];
     // The Opteron has no TLB for fetches; another machine of the last kind has.
     for (name, designs) in

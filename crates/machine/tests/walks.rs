@@ -5,6 +5,7 @@ mod support;
 use addr::Kind;
 use machine::Results;
 use support::{Row, run};
+use trace::Event;
 
 const BASE: u64 = 0x7000_0000_0000;
 
@@ -98,6 +99,73 @@ fn time_is_counts_times_latencies() {
     assert!((time.share.hi - share).abs() < 1e-12);
     let regions: u64 = results.regions.iter().filter_map(|region| region.walk_cycles).sum();
     assert_eq!(regions, cycles);
+}
+
+/// The cycles of a handler: its instructions, the trap, and what its references wait beyond a
+/// hit in the nearest cache. None of it can be hidden.
+#[test]
+fn software_refills_take_a_handler_s_instructions() {
+    let pages = 3000;
+    let round = || (0..pages).map(|page| BASE + page * 4096);
+    let trace = loads(round().chain(round()));
+    for (settings, instructions_at_least) in [
+        // Out of the software TLB: nine, once for each pair; the other page comes along.
+        (&["page_table.software_tlb=128K"][..], 9),
+        (&["page_table.format=mpt"], 4 + 4 + 5 * 5 + 4),
+        (&["page_table.format=hashed"], 4 + 6 + 2 + 1),
+    ] {
+        let results = run("r4700", settings, &trace);
+        let (walks, time) = (&results.walks, results.time.unwrap());
+        let instructions = walks.handler_instructions.unwrap();
+        let waits: u64 = (0..=15).map(|level| 29 * served(&results, level, "memory")).sum();
+        assert_eq!(time.translation_cycles.hi, instructions + 8 * walks.walks + waits);
+        assert_eq!(time.translation_cycles.lo, time.translation_cycles.hi);
+        let warm = walks.walks - walks.cold;
+        assert!(instructions >= instructions_at_least * warm, "{settings:?}");
+    }
+    let hardware = run("r4700", &["walker.kind=hardware"], &trace);
+    assert_eq!(hardware.walks.handler_instructions, None);
+}
+
+/// A miss loads one entry where the TLB has the table that it lies in; the tables further up are
+/// asked for when it has not.
+#[test]
+fn a_linear_table_is_found_through_the_tlb() {
+    let settings = ["page_table.format=linear", "tlb.l1.replacement=lru", "tlb.l1.paired=false"];
+    // 48 entries: a table for each 512 pages stays in the TLB, for every miss touches it.
+    let pages = 1000;
+    let round = || (0..pages).map(|page| BASE + page * 4096);
+    let results = run("r4700", &settings, &loads(round().chain(round())));
+    let walks = &results.walks;
+    assert_eq!((walks.walks, walks.cold), (2 * pages, pages));
+    // The second round finds both tables but for once each.
+    let one = walks.references_per_walk.iter().find(|(references, _)| *references == 1);
+    assert!(one.is_some_and(|(_, walks)| *walks >= pages - 2), "{:?}", walks.references_per_walk);
+    assert!(results.tlbs[0].table_hits >= 2 * pages - 10);
+
+    // Pages that share no table at all: six references, five misses on the table for each.
+    let far = || (1..=60).map(|n: u64| n << 57);
+    let results = run("r4700", &settings, &loads(far().chain(far())));
+    let walks = &results.walks;
+    assert_eq!(walks.references_per_walk, vec![(6, 60)]);
+    for (level, misses) in &walks.nested_misses {
+        assert_eq!((*level, *misses >= 2 * 60), (*level, true), "{:?}", walks.nested_misses);
+    }
+    assert_eq!(walks.nested_misses.len(), 5);
+    // Each page took five entries besides its own.
+    assert!(results.tlbs[0].evictions >= 2 * 60 * 6 - 48);
+}
+
+/// Tables that go leave the TLB with the pages that they were for: their frames hold others' next.
+#[test]
+fn tables_of_an_array_are_flushed_when_they_go() {
+    let access = |page: u64| Row::Access(Kind::Load, page << 57, 8);
+    let gone = Event::Munmap { addr: 1 << 57, bytes: 4096, result: 0 };
+    let rows = [access(1), Row::Event(gone), access(2), access(3), access(1), access(2), access(3)];
+    let results = run("r4700", &["page_table.format=linear"], &rows);
+    assert_eq!(results.faults.first_touch, 4);
+    assert_eq!(results.faults.protection, 0);
+    assert!(results.tlbs[0].flushed >= 6, "{}", results.tlbs[0].flushed);
 }
 
 #[test]

@@ -88,12 +88,15 @@ impl Run {
         place: Place,
         back: &mut impl Back,
     ) -> Result<Result<Translation, Fault>, Error> {
+        if self.os.is_linear() {
+            return self.walk_array(place, back);
+        }
         let Place { addr, kind, access, .. } = place;
         let mut references = std::mem::take(&mut self.references);
         references.clear();
         let mut found = self.os.walk(addr, kind, &mut references);
         let (asid, root) = (self.asid, self.os.root());
-        let walk = Walk { va: addr, asid, root, found: found.is_ok() };
+        let walk = Walk { va: addr, asid, root, found: found.is_ok(), nested_misses: 0 };
         if let Err(stale) = back.walk(&walk, &references) {
             if self.check {
                 return Err(Error::Check(format!(
@@ -116,37 +119,45 @@ impl Run {
         if self.os.is_single(page) { region } else { SHARED }
     }
 
-    /// What a TLB holds after a refill. A paired one takes the neighbour too, if it is mapped.
-    fn entry(&mut self, translation: Translation) -> Entry {
+    /// What the TLBs are refilled with. Where one holds pairs, it takes the neighbour too, if
+    /// that is mapped.
+    fn entry(&self, translation: Translation) -> Refill {
         let page = translation.page;
-        let paired = self.hardware.units.iter().any(|unit| unit.params.paired);
         let neighbour = VirtAddr::new(page.start().get() ^ page.size().bytes());
-        let other = paired
+        let other = self
+            .has_pairs()
             .then(|| self.os.query(neighbour))
             .flatten()
             .filter(|other| other.page.size() == page.size())
             .map(|other| other.frame);
-        let mut entry = Entry::single(
-            page,
-            translation.frame,
-            self.asid,
-            translation.global,
-            translation.rights,
-        );
-        if paired {
-            let odd = page.number() & 1;
-            let both = [Some(translation.frame), other];
-            entry.frames = [both[odd as usize], both[1 - odd as usize]];
-        }
-        entry
+        Refill { translation, other }
     }
 
-    fn fill(&mut self, unit: usize, entry: &Entry, label: u32) {
-        let first_level = self.hardware.units[unit].level == 1;
-        let (census, tlb) = (&mut self.census, &mut self.hardware.units[unit].tlb);
-        tlb.fill(entry, label, &mut |evicted: Evicted| {
-            census.tlbs[unit].evictions += 1;
-            census.collect(unit, first_level, &evicted);
+    /// Whether some TLB holds two pages under one tag.
+    pub(super) fn has_pairs(&self) -> bool {
+        self.hardware.units.iter().any(|unit| unit.params.paired)
+    }
+
+    pub(super) fn fill(&mut self, unit: usize, refill: &Refill, label: u32) {
+        let Translation { page, frame, rights, global } = refill.translation;
+        let mut entry = Entry::single(page, frame, self.asid, global, rights);
+        let (census, unit_index) = (&mut self.census, unit);
+        let unit = &mut self.hardware.units[unit];
+        if unit.params.paired {
+            let odd = (page.number() & 1) as usize;
+            entry.frames[odd] = Some(frame);
+            entry.frames[1 - odd] = refill.other;
+        }
+        let first_level = unit.level == 1;
+        unit.tlb.fill(&entry, label, &mut |evicted: Evicted| {
+            census.tlbs[unit_index].evictions += 1;
+            census.collect(unit_index, first_level, &evicted);
         });
     }
+}
+
+/// A translation, with the frame of the other page of its pair if that is there.
+pub(super) struct Refill {
+    pub(super) translation: Translation,
+    pub(super) other: Option<PhysAddr>,
 }

@@ -20,6 +20,7 @@
 mod access;
 mod asids;
 mod miss;
+mod nested;
 
 use std::ops::Range;
 
@@ -236,6 +237,9 @@ impl Run {
     fn shoot_down(&mut self, shootdown: Shootdown, back: &mut impl Back) {
         let flush = &shootdown.flush;
         self.hardware.flush(flush, self.asid, &mut self.census);
+        if self.os.is_linear() && flush.tables() {
+            self.hardware.flush_tables(flush, self.asid, &mut self.census);
+        }
         match flush.scope() {
             // A page that goes from a table that stays leaves the way to the table true.
             Scope::Pages { range, .. } if flush.tables() => {

@@ -8,10 +8,13 @@ use crate::{Description, Error, Machine, check, run::Run, summary, walker::Walke
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
 /// between two designs, known here or not, gives them fronts of their own.
-const BEHIND: [&[&str]; 6] = [
+const BEHIND: [&[&str]; 9] = [
     &["mmu_cache"],
     &["cache"],
-    &["walker"],
+    &["walker", "enters"],
+    &["walker", "refill_cycles"],
+    &["walker", "nested_cycles"],
+    &["walker", "source"],
     &["memory", "latency_cycles"],
     &["memory", "source"],
     &["core", "cycles_per_instruction"],

@@ -6,7 +6,7 @@ use mmu::{
 };
 use pagetable::TreeShape;
 
-use super::{Latencies, RegionWalks, WalkCensus, Walker};
+use super::{Handler, Latencies, RegionWalks, WalkCensus, Walker};
 use crate::{
     Description, describe,
     units::{Bytes, Ways},
@@ -37,6 +37,7 @@ impl Walker {
             },
             mmu_cache_params,
             searches_timed: 0,
+            handler: Handler::new(description),
             caches: hierarchy(description)?,
             latencies: latencies(description),
             walks: WalkCensus::default(),
@@ -73,6 +74,16 @@ fn mmu_cache_params(
     let Some(table) = &description.page_table else {
         return refuse("design", "the machine has no page table, so there are no walks".to_owned());
     };
+    if description.walker.kind == describe::WalkerKind::Software {
+        let what = "software refills the TLB, so no walker has an MMU cache: \
+                    set walker.kind=hardware, or mmu_cache.design=none";
+        return refuse("design", what.to_owned());
+    }
+    if table.format == "linear" {
+        let what = "the TLB itself holds the tables of a linear page table: \
+                    set mmu_cache.design=none";
+        return refuse("design", what.to_owned());
+    }
     let Some(tree) = tree.filter(|tree| tree.levels > 1) else {
         let format = &table.format;
         return refuse(
@@ -145,6 +156,13 @@ pub(crate) fn latencies(description: &Description) -> Latencies {
             latencies.served_cycles[place as usize] = u64::from(cycles.unwrap_or(0));
         }
     }
+    let nearest = description.cache.present().find_map(|(_, cache)| cache.latency_cycles);
+    let in_instruction = match description.walker.kind {
+        describe::WalkerKind::Hardware => 0,
+        describe::WalkerKind::Software => nearest.map_or(0, u64::from),
+    };
+    latencies.reference_cycles =
+        latencies.served_cycles.map(|cycles| cycles.saturating_sub(in_instruction));
     latencies
 }
 

@@ -11,10 +11,15 @@
 //!
 //! The references come from the page table, all of them, from the root down. A cache that knows
 //! a node on this way lets the walk start there: the references before it are not made.
+//!
+//! Where software refills the TLB the same references are made by a [`Handler`], whose
+//! instructions are counted beside them.
 
 mod build;
+mod handler;
 
 pub(crate) use build::{hierarchy, latencies};
+pub(crate) use handler::Handler;
 
 use addr::{Kind, PhysAddr};
 use mmu::{AnyWalkCache, Held, Hierarchy, Requester, Served, WalkCache, WalkCacheParams};
@@ -31,6 +36,9 @@ pub(crate) struct Latencies {
     pub(crate) refill_cycles: u64,
     /// Of one search of the MMU cache.
     pub(crate) search_cycles: u64,
+    /// Cycles of a walk's reference by what serves it: of one by software only what it takes
+    /// beyond a hit in the nearest cache, which is part of the instruction.
+    pub(crate) reference_cycles: [u64; Served::COUNT],
 }
 
 /// Counts of the walks of a run.
@@ -49,6 +57,10 @@ pub(crate) struct WalkCensus {
     pub(crate) upper: Vec<UpperEntries>,
     /// By label of the region.
     pub(crate) regions: Vec<RegionWalks>,
+    /// Instructions of the refill handler.
+    pub(crate) handler_instructions: u64,
+    /// Misses on the page table itself, by the level of the table (index).
+    pub(crate) nested_misses: Vec<u64>,
     /// Cycles of all walks if nothing is hidden.
     pub(crate) cycles: u64,
 }
@@ -73,6 +85,7 @@ pub(crate) struct Walker {
     pub(crate) mmu_cache_params: Option<WalkCacheParams>,
     /// Searches of the MMU cache whose time is in the census.
     searches_timed: u64,
+    pub(crate) handler: Option<Handler>,
     pub(crate) caches: Option<Hierarchy>,
     pub(crate) latencies: Latencies,
     pub(crate) walks: WalkCensus,
@@ -96,6 +109,12 @@ impl Walker {
     /// Makes those of `references` that the MMU cache does not hold. The error is a node to
     /// which it leads instead.
     fn follow(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node> {
+        if walk.nested_misses > 0 {
+            self.nest(usize::from(walk.nested_misses));
+        }
+        if let Some(handler) = &self.handler {
+            self.execute(handler.instructions(references));
+        }
         for reference in references {
             if !reference.write {
                 match self.mmu_cache.read(walk.va, walk.asid, reference) {
@@ -122,6 +141,22 @@ impl Walker {
         &mut self.walks.upper[level]
     }
 
+    /// The handler's instructions, one a cycle: each waits for the one before it.
+    fn execute(&mut self, instructions: u64) {
+        self.walks.handler_instructions += instructions;
+        self.under_way.cycles += instructions;
+    }
+
+    /// Misses on the tables of so many levels, from the lowest on.
+    fn nest(&mut self, misses: usize) {
+        let by_level = &mut self.walks.nested_misses;
+        by_level.resize(by_level.len().max(misses + 1), 0);
+        by_level[1..=misses].iter_mut().for_each(|count| *count += 1);
+        if let Some(handler) = &self.handler {
+            self.under_way.cycles += misses as u64 * handler.nested_cycles();
+        }
+    }
+
     /// One reference, through the data caches.
     fn fetch(&mut self, reference: &Reference) {
         let served = match &mut self.caches {
@@ -137,7 +172,7 @@ impl Walker {
         }
         self.walks.served[level][served as usize] += 1;
         self.under_way.references += 1;
-        self.under_way.cycles += self.latencies.served_cycles[served as usize];
+        self.under_way.cycles += self.latencies.reference_cycles[served as usize];
     }
 }
 
@@ -175,6 +210,9 @@ impl Back for Walker {
     }
 
     fn refilled(&mut self, region: u32, cold: bool) {
+        if let Some(handler) = &self.handler {
+            self.execute(handler.always());
+        }
         let mut made = std::mem::take(&mut self.under_way);
         let searches = self.mmu_cache.searches();
         made.cycles += self.latencies.refill_cycles

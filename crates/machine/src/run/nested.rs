@@ -1,0 +1,122 @@
+//! A linear page table's walk, which asks the TLB for the table itself (E99 §2.1).
+//!
+//! ```text
+//!   miss at va --> entry of va, in a page of the array --- TLB has that page: load the entry
+//!                     | nested miss
+//!                     v
+//!                  entry of that page, in a page further on --- TLB has that one: load it, and
+//!                     | ... five times at most                    fill the TLB on the way back
+//!                     v
+//!                  root, in unmapped memory
+//! ```
+//!
+//! A page of the array in the TLB is a translation like any other and takes the place of one.
+//! Its entry bears the label [`TABLES`], so that what the walker hits there is counted apart
+//! from what the program does.
+
+use addr::{Asid, Kind, PhysAddr, VirtAddr};
+use mmu::Evicted;
+use pagetable::{Fault, Flush, LinearArray, Node, Reference, Scope, Translation};
+
+use super::{Run, access::Place, miss::Refill};
+use crate::{
+    Error,
+    back::{Back, Walk},
+    census::{Census, TABLES},
+    translate::{Hardware, NONE},
+};
+
+impl Run {
+    /// A walk of the array.
+    pub(super) fn walk_array(
+        &mut self,
+        place: Place,
+        back: &mut impl Back,
+    ) -> Result<Result<Translation, Fault>, Error> {
+        let Place { addr, kind, access, .. } = place;
+        let (start, nested_misses) = self.nearest_table(addr);
+        let mut references = std::mem::take(&mut self.references);
+        references.clear();
+        let found = self.os.walk_from(start, addr, kind, &mut references);
+        if self.check && found.ok() != self.os.query(addr).filter(|page| page.rights.allows(kind)) {
+            return Err(Error::Check(format!(
+                "access {access}: the TLB has a table of level {} for {addr} at {}, which the \
+                 page table does not have there",
+                start.level, start.table
+            )));
+        }
+        let (asid, found_page) = (self.asid, found.is_ok());
+        let walk = Walk { va: addr, asid, root: start, found: found_page, nested_misses };
+        let walked = back.walk(&walk, &references);
+        debug_assert!(walked.is_ok(), "no MMU cache stands in front of an array");
+        for table in references.iter().filter_map(|reference| reference.next) {
+            self.fill_table(addr, table);
+        }
+        self.references = references;
+        Ok(found)
+    }
+
+    /// The table nearest to the entry of `addr` that the TLB knows, or the root; and how many
+    /// pages of the array it was asked for in vain.
+    fn nearest_table(&mut self, addr: VirtAddr) -> (Node, u8) {
+        for level in 1..=LinearArray::LEVELS {
+            if let Some(frame) = self.table_frame(LinearArray.entry(addr, level)) {
+                return (LinearArray.node(level, frame), level - 1);
+            }
+        }
+        (self.os.root(), LinearArray::LEVELS)
+    }
+
+    /// The frame of the page of the array that holds `entry`, if a TLB has it.
+    fn table_frame(&mut self, entry: VirtAddr) -> Option<PhysAddr> {
+        let kind = Kind::Load;
+        let [first, second] =
+            [self.hardware.first, self.hardware.second].map(|of| of[kind as usize]);
+        if let Some(hit) = self.hardware.units[first].tlb.lookup(entry, self.asid, kind) {
+            return Some(hit.frame());
+        }
+        if second == NONE {
+            return None;
+        }
+        let hit = self.hardware.units[second].tlb.lookup(entry, self.asid, kind)?;
+        let (page, frame) = (entry.page(hit.size), hit.frame());
+        let (rights, global) = (hit.rights, hit.global);
+        let translation = Translation { page, frame, rights, global };
+        self.fill(first, &Refill { translation, other: None }, TABLES);
+        Some(frame)
+    }
+
+    /// Puts the page of the array that is `table`, on the way to `addr`, into the TLBs; with it,
+    /// where they hold pairs, the other page of its pair.
+    fn fill_table(&mut self, addr: VirtAddr, table: Node) {
+        let neighbour = VirtAddr::new(addr.get() ^ 1 << table.shift);
+        let mut references: Vec<Reference> = Vec::new();
+        if self.has_pairs() {
+            // What the array has there is read beside the entry itself, at no price.
+            let _ = self.os.walk(neighbour, Kind::Load, &mut references);
+        }
+        let mut nodes = references.iter().filter_map(|reference| reference.next);
+        let other = nodes.find(|node| node.level == table.level).map(|node| node.table);
+        let refill = Refill { translation: LinearArray.translation_of(addr, table), other };
+        for unit in [self.hardware.second, self.hardware.first].map(|of| of[Kind::Load as usize]) {
+            if unit != NONE {
+                self.fill(unit, &refill, TABLES);
+            }
+        }
+    }
+}
+
+impl Hardware {
+    /// Forgets the pages of the array that held the tables which went with `flush`.
+    pub(super) fn flush_tables(&mut self, flush: &Flush, asid: Asid, census: &mut Census) {
+        let Scope::Pages { range, .. } = flush.scope() else { return };
+        for level in 1..=LinearArray::LEVELS {
+            let pages = LinearArray.pages_for(range, level);
+            for (index, unit) in self.units.iter_mut().enumerate() {
+                let first_level = unit.level == 1;
+                let mut collect = |evicted: Evicted| census.collect(index, first_level, &evicted);
+                census.tlbs[index].flushed += unit.tlb.flush_range(pages, asid, &mut collect);
+            }
+        }
+    }
+}

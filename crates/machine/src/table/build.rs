@@ -1,0 +1,183 @@
+//! From the names and numbers of a machine file to a table.
+
+use addr::Memory;
+use pagetable::{
+    CacheShape, Cached, ElasticCuckoo, Geometry, Guarded, Hashed, HashedShape, Mpt, PageTable,
+    Split, Tree, X86_64,
+};
+
+use super::{Table, flat::Flat, hosted::Hosted};
+use crate::{
+    Description,
+    describe::{self, WalkerKind},
+    units::Bytes,
+};
+
+/// The names of the organisations, each with the keys that it takes.
+const FORMATS: [(&str, &[&str]); 12] = [
+    ("x86-64", &["software_tlb", "levels"]),
+    ("flattened", &["software_tlb"]),
+    ("mpt", &["software_tlb"]),
+    ("linear", &[]),
+    ("guarded", &["software_tlb", "nodes"]),
+    ("guarded-adaptive", &["software_tlb"]),
+    ("hashed", &["software_tlb", "table", "entry_pages"]),
+    ("clustered", &["software_tlb", "table", "entry_pages", "partial_subblocks"]),
+    ("inverted", &["software_tlb", "entry_pages"]),
+    ("tsb", &["table"]),
+    ("powerpc", &[]),
+    ("elastic-cuckoo", &["software_tlb"]),
+];
+
+/// A key of the machine file, and what is wrong with it.
+type Refusal = (String, String);
+
+/// The table that `description` names, in `memory`, which is its own; without one, a set of
+/// pages.
+pub(crate) fn new(
+    description: &Description,
+    memory: impl Memory + Send + 'static,
+) -> Result<Box<dyn Table>, Refusal> {
+    let Some(table) = &description.page_table else { return Ok(Box::new(Flat::default())) };
+    check_keys(table)?;
+    let marks = description.walker.kind == WalkerKind::Hardware;
+    let memory_bytes = description.memory.size.0;
+    let build = Build { table, memory, marks };
+    match table.format.as_str() {
+        "flattened" => {
+            let split = Split::flattened().map_err(refused("format"))?;
+            build.tree(if marks { split.with_usage() } else { split })
+        }
+        "mpt" => build.tree(if marks { Mpt::with_usage() } else { Mpt::new() }),
+        "linear" => {
+            let table = Split::linear().map_err(refused("format"))?;
+            Ok(Box::new(Hosted::tree(table, build.memory)))
+        }
+        "guarded" => {
+            let nodes = table.nodes.unwrap_or(16);
+            let guarded = Guarded::new(nodes).map_err(refused("nodes"))?;
+            build.tree(if marks { guarded.with_usage() } else { guarded })
+        }
+        "guarded-adaptive" => {
+            let guarded = Guarded::adaptive();
+            build.tree(if marks { guarded.with_usage() } else { guarded })
+        }
+        "hashed" => build.hashed(HashedShape::H128K),
+        "clustered" => build.hashed(HashedShape::C128K),
+        "inverted" => {
+            build.hashed(HashedShape::inverted(memory_bytes, table.entry_pages.unwrap_or(1)))
+        }
+        "tsb" => build.tsb(),
+        "powerpc" => build.powerpc(memory_bytes),
+        "elastic-cuckoo" => {
+            let cuckoo = ElasticCuckoo::new(3, 16 << 10).map_err(refused("format"))?;
+            build.any(if marks { cuckoo.with_usage() } else { cuckoo })
+        }
+        _ => {
+            let levels = table.levels.unwrap_or(4);
+            build.tree(x86_64(levels, marks)?)
+        }
+    }
+}
+
+/// That the format exists and has the keys that are given.
+fn check_keys(table: &describe::PageTable) -> Result<(), Refusal> {
+    let Some((_, own)) = FORMATS.iter().find(|(name, _)| *name == table.format) else {
+        let names: Vec<&str> = FORMATS.iter().map(|(name, _)| *name).collect();
+        let what =
+            format!("there is no page table `{}`: choose {}", table.format, names.join(", "));
+        return Err(("page_table.format".to_owned(), what));
+    };
+    let given = [
+        ("levels", table.levels.is_some()),
+        ("nodes", table.nodes.is_some()),
+        ("table", table.table.is_some()),
+        ("entry_pages", table.entry_pages.is_some()),
+        ("partial_subblocks", table.partial_subblocks.is_some()),
+        ("software_tlb", table.software_tlb.is_some()),
+    ];
+    match given.into_iter().find(|(key, given)| *given && !own.contains(key)) {
+        Some((key, _)) => {
+            let what = format!("a page table of format {} has no {key}", table.format);
+            Err((format!("page_table.{key}"), what))
+        }
+        None => Ok(()),
+    }
+}
+
+fn refused(key: &'static str) -> impl Fn(Geometry) -> Refusal {
+    move |error| (format!("page_table.{key}"), error.to_string())
+}
+
+fn x86_64(levels: u8, marks: bool) -> Result<X86_64, Refusal> {
+    let table = if marks { X86_64::new(levels) } else { X86_64::without_usage(levels) };
+    table.ok_or_else(|| {
+        ("page_table.levels".to_owned(), format!("x86-64 has 4 or 5 levels, not {levels}"))
+    })
+}
+
+/// What a table needs besides its organisation.
+struct Build<'a, M> {
+    table: &'a describe::PageTable,
+    memory: M,
+    /// Whether walks set usage bits.
+    marks: bool,
+}
+
+impl<M: Memory + Send + 'static> Build<'_, M> {
+    /// `table` in its memory, behind the software TLB if there is one.
+    fn any(self, table: impl PageTable + Send + 'static) -> Result<Box<dyn Table>, Refusal> {
+        match self.table.software_tlb {
+            None => Ok(Box::new(Hosted::new(table, self.memory))),
+            Some(Bytes(table_bytes)) => {
+                let shape = self.cache(CacheShape { table_bytes, ..CacheShape::S8K });
+                let table = Cached::new(shape, table).map_err(refused("software_tlb"))?;
+                Ok(Box::new(Hosted::new(table, self.memory)))
+            }
+        }
+    }
+
+    /// The same for a tree, whose walks can start below the root unless a software TLB comes
+    /// first.
+    fn tree(self, table: impl Tree + Send + 'static) -> Result<Box<dyn Table>, Refusal> {
+        if self.table.software_tlb.is_some() {
+            return self.any(table);
+        }
+        Ok(Box::new(Hosted::tree(table, self.memory)))
+    }
+
+    /// A hashed table of `shape`, as far as the description does not say otherwise.
+    fn hashed(self, shape: HashedShape) -> Result<Box<dyn Table>, Refusal> {
+        let key = if self.table.entry_pages.is_some() { "entry_pages" } else { "table" };
+        let shape = HashedShape {
+            table_bytes: self.table.table.map_or(shape.table_bytes, |bytes| bytes.0),
+            entry_pages: self.table.entry_pages.unwrap_or(shape.entry_pages),
+            partial_subblocks: self.table.partial_subblocks.unwrap_or(false),
+            walk_sets_usage: self.marks,
+            ..shape.with_large_pages()
+        };
+        let table = Hashed::new(shape).map_err(refused(key))?;
+        self.any(table)
+    }
+
+    /// A TSB in front of clustered hash chains, from which Solaris fills it.
+    fn tsb(self) -> Result<Box<dyn Table>, Refusal> {
+        let table_bytes = self.table.table.map_or(CacheShape::TSB_1M.table_bytes, |bytes| bytes.0);
+        let shape = self.cache(CacheShape { table_bytes, ..CacheShape::TSB_1M });
+        let behind = HashedShape { walk_sets_usage: self.marks, ..HashedShape::C128K };
+        let behind = Hashed::new(behind.with_large_pages()).map_err(refused("format"))?;
+        let table = Cached::new(shape, behind).map_err(refused("table"))?;
+        Ok(Box::new(Hosted::new(table, self.memory)))
+    }
+
+    /// The PowerPC's hashed table in front of a tree, from which Linux fills it.
+    fn powerpc(self, memory_bytes: u64) -> Result<Box<dyn Table>, Refusal> {
+        let shape = self.cache(CacheShape::powerpc(memory_bytes));
+        let table = Cached::new(shape, x86_64(4, self.marks)?).map_err(refused("format"))?;
+        Ok(Box::new(Hosted::new(table, self.memory)))
+    }
+
+    fn cache(&self, shape: CacheShape) -> CacheShape {
+        if self.marks { shape.keeping_usage() } else { shape }
+    }
+}
