@@ -33,10 +33,11 @@ def c_source(path: Path, functions: int, seed: int = 1) -> None:
 def xml(path: Path, records: int, seed: int = 1) -> None:
     """A document of records with attributes and nested elements."""
     rng = random.Random(seed)
+    vocabulary = _vocabulary(rng)
     with path.open("w", encoding="ascii") as file:
         file.write('<?xml version="1.0"?>\n<catalogue>\n')
         for index in range(records):
-            words = " ".join(_words(rng.randrange(20, 120), rng)).split()
+            words = rng.choices(vocabulary, k=rng.randrange(5, 30))
             file.write(f'<record id="r{index}" shelf="{rng.randrange(500)}">')
             file.write(f"<name>{' '.join(words[:3])}</name><note>{' '.join(words[3:])}</note>")
             refs = rng.randrange(4)
@@ -114,15 +115,19 @@ MAKERS: dict[str, Callable[..., None]] = {
 
 def _words(bytes_: int, rng: random.Random) -> Iterator[str]:
     """Words and line breaks, `bytes_` bytes of them or a few more."""
-    vocabulary = [
-        "".join(rng.choices(LETTERS, range(26, 0, -1), k=rng.randrange(1, 11))) for _ in range(4000)
-    ]
+    vocabulary = _vocabulary(rng)
     weights = [1 / (rank + 1) for rank in range(len(vocabulary))]
     made = 0
     while made < bytes_:
         line = " ".join(rng.choices(vocabulary, weights, k=12)) + "\n"
         made += len(line)
         yield line
+
+
+def _vocabulary(rng: random.Random) -> list[str]:
+    return [
+        "".join(rng.choices(LETTERS, range(26, 0, -1), k=rng.randrange(1, 11))) for _ in range(4000)
+    ]
 
 
 def _statement(rng: random.Random, index: int) -> str:

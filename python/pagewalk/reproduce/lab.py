@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk import _native
-from pagewalk._native import Error
+from pagewalk._native import Error, WorkError
 from pagewalk.machine import Machine
 from pagewalk.progress import ProgressLine
 from pagewalk.recording import Recording
@@ -28,7 +28,7 @@ from pagewalk.reproduce.experiment import read_toml
 from pagewalk.trace import Trace
 
 Results = dict[str, Any]
-"""A results document, as `Results.data` has it."""
+"""A results document as `Results.data` has it, without what is by region or over time."""
 
 
 class Lab:
@@ -45,6 +45,7 @@ class Lab:
         self.cache = (cache or home / "pagewalk").absolute()
         self.install = install
         self.used: dict[str, str] = {}
+        self._experiments = experiments
         self._sources = experiments.parent / "workloads"
         self._programs = programs.load(experiments / "programs.toml")
         self._designs: dict[str, dict[str, Any]] = read_toml(experiments / "designs.toml")
@@ -98,32 +99,41 @@ class Lab:
         return trace
 
     def runs(self, trace: Trace, machine: str, settings: Sequence[Sequence[str]]) -> list[Results]:
-        """The results of `trace` on `machine` after each of `settings`; errors as for `run`."""
-        return [self.run(trace, machine, changes) for changes in settings]
+        """The results of `trace` on `machine` after each of `settings`, in their order.
 
-    def run(self, trace: Trace, machine: str, settings: Sequence[str] = ()) -> Results:
-        """The results of `trace` on `machine` after `settings`, from the cache if there.
+        `machine` is a built-in one, or a file in the folder of the experiments.
 
-        What is by region, and over time, is left out of them.
+        Those that are not in the cache are made in one pass over the trace.
 
         Raises:
             Error: There is no such machine, or a setting is wrong.
-            WorkError: The run failed.
+            WorkError: The trace is damaged, or a run failed.
         """
-        device = Machine(machine, settings)
-        known = programs.digest(trace.digest or trace.source, device.digest, _build())
-        path = self.cache / "runs" / f"{known}.json"
-
-        def work(part: Path) -> None:
-            label = f"{trace.name.split('-')[0]} on {' '.join([machine, *settings])}"
+        path = self._experiments / machine
+        name = path if machine.endswith(".toml") else machine
+        devices = [Machine(name, changes) for changes in settings]
+        paths = [self._kept_at(trace, device) for device in devices]
+        missing = {
+            path: device for path, device in zip(paths, devices, strict=True) if not path.exists()
+        }
+        if missing:
+            label = f"{trace.name.split('-')[0]} on {len(missing)} designs of {machine}"
             with ProgressLine(label) as progress:
-                results = device.run(trace, progress=progress)
-            for key in ("regions", "timeline", "map"):
-                del results.data[key]
-            part.write_text(results.to_json(), encoding="utf-8")
+                natives = [device.native for device in missing.values()]
+                outcomes, _ = _native.sweep_trace(natives, trace.source, trace.reading, 0, progress)
+            for path, (document, error) in zip(missing, outcomes, strict=True):
+                if document is None:
+                    raise WorkError(f"{trace.name} on {machine}: {error}")
+                programs.kept(path, functools.partial(_write, document))
+        return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
-        results: Results = json.loads(programs.kept(path, work).read_text(encoding="utf-8"))
-        return results
+    def _kept_at(self, trace: Trace, device: Machine) -> Path:
+        known = programs.digest(trace.digest or trace.source, device.digest, _build())
+        return self.cache / "runs" / f"{known}.json"
+
+
+def _write(text: str, path: Path) -> None:
+    path.write_text(text, encoding="utf-8")
 
 
 @contextmanager

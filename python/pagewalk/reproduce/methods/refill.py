@@ -22,7 +22,8 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     table = Table(list(designs))
     for row, program in parameters["programs"].items():
         trace = lab.trace(program, parameters["accesses"])
-        runs = [lab.run(trace, parameters["machine"], lab.settings(name)) for name in designs]
+        settings = [lab.settings(name) for name in designs]
+        runs = lab.runs(trace, parameters["machine"], settings)
         table.rows[row] = [number(run, runs[0]) for run in runs]
     columns = [[table.value((row, name)) for row in list(table.rows)] for name in designs]
     if parameters["measure"] == "elapsed":

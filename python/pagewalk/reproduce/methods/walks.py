@@ -11,6 +11,8 @@ averages a walk:
 * `walk_l2`, `walk_dram`, `references`: references of the walk that the L2 served, that memory
   served, and all of them;
 * `upper`: references above the lowest level, which an MMU cache is there to save.
+
+The first three are over TLB misses; the others over walks, of which a first touch makes two.
 """
 
 from collections.abc import Callable
@@ -49,9 +51,13 @@ def upper(run: Results) -> int:
     return sum(level["references"] for level in levels if level["level"] > lowest)
 
 
+def _a_miss(count: Callable[[Results], int]) -> Callable[[Results], float | None]:
+    return lambda run: count(run) / run["walks"]["walks"] if run["walks"]["walks"] else None
+
+
 def _a_walk(count: Callable[[Results], int]) -> Callable[[Results], float | None]:
     def number(run: Results) -> float | None:
-        walks = run["walks"]["walks"]
+        walks = run["walks"]["walks"] + run["walks"]["cold"]
         return count(run) / walks if walks else None
 
     return number
@@ -67,10 +73,10 @@ def _dram(run: Results) -> int:
 
 
 NUMBERS: dict[str, Callable[[Results], float | None]] = {
-    "instructions": _a_walk(lambda run: int(run["instructions"])),
-    "accesses": _a_walk(_accesses),
-    "dram": _a_walk(_dram),
-    "lookups": _a_walk(lambda run: int(run["mmu_cache"]["lookups"])),
+    "instructions": _a_miss(lambda run: int(run["instructions"])),
+    "accesses": _a_miss(_accesses),
+    "dram": _a_miss(_dram),
+    "lookups": _a_walk(lambda run: int(run["mmu_cache"]["searches"])),
     "walk_l2": _a_walk(lambda run: served(run, "l2")),
     "walk_dram": _a_walk(lambda run: served(run, "memory")),
     "references": _a_walk(lambda run: int(run["walks"]["references"])),
