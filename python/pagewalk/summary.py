@@ -14,6 +14,8 @@ def summary(data: dict[str, Any]) -> str:
     parts = [_heading(data, accesses), _tlbs(data, accesses)]
     if data["walks"]["references"]:
         parts.append(_walks(data))
+    if data.get("mmu_cache"):
+        parts.append(_mmu_cache(data))
     parts += [_regions(data), _time(data)]
     if data["not_modelled"]:
         parts.append("\n".join(["Not modelled:", *(f"  {line}" for line in data["not_modelled"])]))
@@ -144,6 +146,27 @@ def _walks(data: dict[str, Any]) -> str:
     ]
     if rows:
         lines.append(text.table(("served by", "references", *places), rows))
+    return "\n".join(lines)
+
+
+def _mmu_cache(data: dict[str, Any]) -> str:
+    cache, walks = data["mmu_cache"], max(data["walks"]["walks"], 1)
+    sizes = " + ".join(text.count(array["entries"]) for array in cache["arrays"])
+    lines = [
+        f"MMU cache: {cache['design']}, {sizes} entries, {cache['replacement']}; "
+        f"{text.count(cache['searches'])} searches, {text.ratio(cache['searches'] / walks)} a walk"
+    ]
+    rows = [
+        (
+            f"level {level['level']}",
+            text.count(level["needed"]),
+            text.count(level["held"]),
+            text.percent(level["held"] / level["needed"]),
+        )
+        for level in cache["by_level"]
+    ]
+    if rows:
+        lines.append(text.table(("entries of", "needed", "held", "of needed"), rows))
     return "\n".join(lines)
 
 

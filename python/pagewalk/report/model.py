@@ -70,6 +70,7 @@ class Run:
     headline: str
     cards: list[Card]
     tlbs: Table
+    mmu_cache: Table | None
     caches: Table | None
     regions: Table
     regions_more: Table | None

@@ -38,6 +38,36 @@ def tlbs(document: Mapping[str, Any]) -> Table:
     return Table("Lookups and misses of each TLB", head, rows, numeric)
 
 
+def mmu_cache(document: Mapping[str, Any]) -> Table:
+    """A row a level: the entries that walks needed, and those that the MMU cache held."""
+    cache, walks = document["mmu_cache"], document["walks"]["walks"]
+    rows: list[list[Cell]] = []
+    for index, level in enumerate(cache["by_level"]):
+        at = f"/mmu_cache/by_level/{index}"
+        rows.append(
+            [
+                f"level {level['level']}",
+                values.count(document, f"{at}/needed"),
+                values.count(document, f"{at}/held"),
+                values.share(level["held"], level["needed"]),
+            ]
+        )
+    sizes = " + ".join(_array(array) for array in cache["arrays"])
+    searches = values.ratio(cache["searches"], walks).text
+    caption = f"{cache['design']}, {cache['replacement']}, {sizes}; {searches} searches a walk"
+    head = ["Entries that lead on", "Needed by walks", "Held or skipped", "Of those needed"]
+    return Table(caption, head, rows, [False] + [True] * 3)
+
+
+def _array(array: Mapping[str, Any]) -> str:
+    bits = (
+        f" of {array['tag_bits']} bits of tag and {array['data_bits']} of data"
+        if array["tag_bits"]
+        else ""
+    )
+    return f"{text.plural(array['entries'], 'entry', 'entries')}{bits}"
+
+
 def caches(document: Mapping[str, Any]) -> Table:
     """A row a data cache: what the program and the walker asked of it."""
     rows: list[list[Cell]] = []
