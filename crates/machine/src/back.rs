@@ -12,7 +12,7 @@
 //! All that it says is plain data.
 
 use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
-use pagetable::{Node, Reference};
+use pagetable::{Node, Reference, Translation};
 
 /// Who walks, for what, and where the walk starts if nothing is remembered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +24,31 @@ pub(crate) struct Walk {
     pub(crate) found: bool,
     /// Misses of the TLB on the page table itself, on the way to `root`.
     pub(crate) nested_misses: u8,
+}
+
+/// The whole way of a walk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way<'a> {
+    /// Its references, from the root down.
+    pub(crate) references: &'a [Reference],
+    /// In a virtual machine their addresses are the guest's: for each of them, and for the page
+    /// at the end if there is one, the walk that finds its place.
+    pub(crate) host: &'a [HostWalk],
+    /// The references of those walks, one walk after the other.
+    pub(crate) host_references: &'a [Reference],
+}
+
+/// A walk of the host's page table for one guest-physical address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct HostWalk {
+    /// Where it starts; its address is guest-physical.
+    pub(crate) walk: Walk,
+    /// The host's page there.
+    pub(crate) page: Translation,
+    /// How many of the host references are its own.
+    pub(crate) references: u16,
+    /// Whether the reference before had the same address, so that its place is known.
+    pub(crate) known: bool,
 }
 
 /// What the OS wants forgotten.
@@ -45,13 +70,12 @@ pub(crate) trait Back {
     /// An access of the program to memory.
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
-    /// A walk. `references` are those of the whole way from the root down, and it takes as many
-    /// of them as it needs. The error is a node that is not on this way, where a forgotten flush
-    /// leads it: the references of the way from there are to be given to [`Back::astray`].
-    fn walk(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node>;
+    /// A walk. It takes as many of the references of the whole way as it needs. The error is a node that is not on this way, where a forgotten flush
+    /// leads it: the way from there is to be given to [`Back::astray`].
+    fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node>;
 
-    /// The references of a walk that started at a node which the page table no longer knows.
-    fn astray(&mut self, walk: &Walk, references: &[Reference]);
+    /// The way of a walk from a node which the page table no longer knows.
+    fn astray(&mut self, walk: &Walk, way: Way<'_>);
 
     /// The TLB is refilled: the walks since the last refill were for one miss in the region
     /// labelled `region`, and it was a `cold` one if a page was touched for the first time.

@@ -52,7 +52,8 @@ pub(crate) fn identities(results: &Results) -> Result<(), Error> {
     check.equal("misses of the last level = walks", last_level_misses, results.walks.walks);
     check.equal(
         "references by level",
-        results.walks.by_level.iter().map(|level| level.references).sum(),
+        results.walks.by_level.iter().map(|level| level.references).sum::<u64>()
+            + results.nested.as_ref().map_or(0, |host| host.references),
         results.walks.references,
     );
     for level in &results.walks.by_level {

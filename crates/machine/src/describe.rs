@@ -7,6 +7,7 @@
 //! [page_table]  the format and its levels; absent: translation costs nothing, TLBs only
 //! [walker]      who refills a TLB, and the cache at which its references enter
 //! [mmu_cache]   what the walker remembers of earlier walks
+//! [nested]      a virtual machine: the host's page table, nested TLB, MMU cache
 //! [cache.NAME]  l1i, l1d, l2, l3: size, ways, line, latency
 //! [memory]      size and latency of what lies behind the caches
 //! [os]          the page size it maps
@@ -39,6 +40,9 @@ pub struct Description {
     /// What the walker remembers; absent: every walk starts at the root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mmu_cache: Option<MmuCache>,
+    /// The host, if all this runs in a virtual machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nested: Option<Nested>,
     /// The data caches by name.
     #[serde(default)]
     pub cache: Caches,
@@ -48,6 +52,15 @@ pub struct Description {
     /// The operating system.
     #[serde(default)]
     pub os: Os,
+}
+
+impl Description {
+    /// The smallest page that a TLB is given: in a virtual machine that of guest or host,
+    /// whichever is smaller.
+    pub fn tlb_page_size(&self) -> AddrPageSize {
+        let guest = self.os.page_size.0;
+        self.nested.as_ref().map_or(guest, |host| guest.min(host.page_size.0))
+    }
 }
 
 /// The processor core, as far as translation sees it.
@@ -319,6 +332,59 @@ pub enum WalkerKind {
     Hardware,
     /// A refill handler, whose instructions count; the kernel sets usage bits elsewhere.
     Software,
+}
+
+/// The host of a virtual machine: what translates guest-physical addresses.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nested {
+    /// The page size of every mapping of the host.
+    pub page_size: PageSize,
+    /// The organisation of the host's page table.
+    pub format: String,
+    /// Its levels, for `x86-64`; 4 if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub levels: Option<u8>,
+    /// What holds the host's translations of guest-physical addresses; none if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tlb: Option<Tlb>,
+    /// What a walk of the host's page table remembers; nothing if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mmu_cache: Option<MmuCache>,
+    /// Bytes of the host's frames; those of the guest are `memory.size`.
+    pub memory: Bytes,
+    /// Where the numbers come from.
+    pub source: String,
+}
+
+impl Nested {
+    /// The host's page table, as one that a machine file describes.
+    pub fn page_table(&self) -> PageTable {
+        PageTable {
+            format: self.format.clone(),
+            levels: self.levels,
+            nodes: None,
+            table: None,
+            entry_pages: None,
+            partial_subblocks: None,
+            software_tlb: None,
+            source: self.source.clone(),
+        }
+    }
+}
+
+impl Default for Nested {
+    fn default() -> Nested {
+        Nested {
+            page_size: PageSize(AddrPageSize::SIZE_4K),
+            format: "x86-64".to_owned(),
+            levels: None,
+            tlb: None,
+            mmu_cache: None,
+            memory: Bytes(1 << 40),
+            source: String::new(),
+        }
+    }
 }
 
 /// The data caches: fetches go through l1i, l2, l3; data through l1d, l2, l3.

@@ -22,6 +22,7 @@ mod check;
 pub mod curve;
 pub mod describe;
 mod digest;
+mod host;
 mod os;
 pub mod results;
 mod run;
@@ -48,6 +49,8 @@ pub struct Machine {
     description: Description,
     /// What its page table looks like, if walks descend from a root.
     tree: Option<pagetable::TreeShape>,
+    /// The same of the host's, in a virtual machine.
+    host_tree: Option<pagetable::TreeShape>,
     settings: Vec<String>,
     digest: String,
 }
@@ -73,10 +76,11 @@ impl Machine {
         let refused =
             |(key, what): (String, String)| settings::locate(text, origin, settings, &key, &what);
         translate::Hardware::new(&description).map_err(refused)?;
-        let tree = os::Os::new(&description).map_err(refused)?.tree_shape();
-        walker::Walker::new(&description, tree.clone()).map_err(refused)?;
+        let os = os::Os::new(&description).map_err(refused)?;
+        let (tree, host_tree) = (os.tree_shape(), os.host().and_then(|host| host.tree_shape()));
+        walker::Walker::new(&description, tree.clone(), host_tree.clone()).map_err(refused)?;
         let (name, settings) = (name.to_owned(), settings.to_vec());
-        Ok(Machine { name, description, tree, settings, digest })
+        Ok(Machine { name, description, tree, host_tree, settings, digest })
     }
 
     /// Its name.
@@ -101,7 +105,7 @@ impl Machine {
 
     /// Its walker, with its caches, before any access.
     pub(crate) fn walker(&self) -> Result<walker::Walker, Error> {
-        walker::Walker::new(&self.description, self.tree.clone())
+        walker::Walker::new(&self.description, self.tree.clone(), self.host_tree.clone())
             .map_err(|wrong| run::built(self, wrong))
     }
 
@@ -152,6 +156,14 @@ pub enum Error {
         access: u64,
         /// Size of the physical memory.
         frames_bytes: u64,
+    },
+    /// The memory of a virtual machine's host is full.
+    #[error(
+        "the host is out of memory at access {access}: give it more with --set nested.memory=..."
+    )]
+    OutOfHostFrames {
+        /// Index of the access that needed a frame.
+        access: u64,
     },
     /// An address that the page table's format cannot map.
     #[error("access {access}: {what}")]

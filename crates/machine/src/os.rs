@@ -18,7 +18,13 @@ use pagetable::{
 use physmem::Buddy;
 use trace::{Event, Region, RegionId, Regions};
 
-use crate::{Description, table, table::Table};
+use crate::{
+    Description,
+    back::Way,
+    host::{Host, splinter},
+    table,
+    table::Table,
+};
 
 /// `MADV_DONTNEED`: the pages go, their next touch finds zeros.
 const MADV_DONTNEED: u32 = 4;
@@ -31,6 +37,8 @@ const UNLABELED: u32 = u32::MAX;
 pub(crate) enum Failure {
     /// No frame is left.
     OutOfFrames,
+    /// No frame of the host is left.
+    OutOfHostFrames,
     /// The page table cannot do it; the text says what.
     Table(String),
 }
@@ -76,6 +84,10 @@ pub(crate) struct Os {
     uses_frames: bool,
     is_linear: bool,
     table: Box<dyn Table>,
+    /// What is below, if this is the system of a virtual machine.
+    host: Option<Host>,
+    /// Refills with a smaller page than the guest's, as the host's is smaller.
+    pub(crate) splintered: u64,
     spaces: BTreeMap<u32, AddressSpace>,
     current: u32,
     here: Space,
@@ -102,12 +114,15 @@ impl Os {
         let base = page_size.min(PageSize::SIZE_4K);
         let frames = Buddy::new(PhysAddr::new(0), description.memory.size.0, base)
             .map_err(|error| ("memory.size".to_owned(), error.to_string()))?;
+        let host = host(description)?;
         let mut os = Os {
             page_size,
             frames,
             uses_frames: description.page_table.is_some(),
             is_linear: description.page_table.as_ref().is_some_and(|t| t.format == "linear"),
             table,
+            host,
+            splintered: 0,
             spaces: BTreeMap::new(),
             current: 0,
             here: Space::new(0, PhysAddr::new(0)),
@@ -123,9 +138,39 @@ impl Os {
         Ok(os)
     }
 
-    /// The page size of every mapping.
+    /// The size of the smallest page that a TLB is given.
     pub(crate) fn page_size(&self) -> PageSize {
-        self.page_size
+        self.host.as_ref().map_or(self.page_size, |host| host.page_size().min(self.page_size))
+    }
+
+    /// The host, if this is the system of a virtual machine.
+    pub(crate) fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
+    }
+
+    /// What a TLB is given for `addr` after a walk that made `references` and `found` a page: in
+    /// a virtual machine, once the host has found the place of all of them.
+    pub(crate) fn place(
+        &mut self,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &[Reference],
+        found: Result<Translation, Fault>,
+    ) -> Result<Result<Translation, Fault>, Failure> {
+        let Some(host) = &mut self.host else { return Ok(found) };
+        let end = found.ok().map(|guest| (guest.apply(addr), kind));
+        let below = host.walk_way(references, end)?;
+        Ok(found.map(|guest| {
+            let Some(below) = below else { return guest };
+            self.splintered += u64::from(below.page.size() < guest.page.size());
+            splinter(addr, guest, below)
+        }))
+    }
+
+    /// The whole way of the walk that was placed last and made `references`.
+    pub(crate) fn way<'a>(&'a self, references: &'a [Reference]) -> Way<'a> {
+        let (host, host_references) = self.host.as_ref().map_or((&[][..], &[][..]), Host::way);
+        Way { references, host, host_references }
     }
 
     /// Walks for `addr` in the current space.
@@ -164,8 +209,15 @@ impl Os {
         self.table.walk_from(start, addr, kind, references)
     }
 
-    /// What the table says of `addr`, without a walk.
+    /// What a TLB should hold for `addr`, without a walk.
     pub(crate) fn query(&self, addr: VirtAddr) -> Option<Translation> {
+        let guest = self.known(addr)?;
+        let Some(host) = &self.host else { return Some(guest) };
+        Some(splinter(addr, guest, host.query(guest.apply(addr))?))
+    }
+
+    /// What the page table says of `addr`, without a walk.
+    fn known(&self, addr: VirtAddr) -> Option<Translation> {
         self.table.query(self.here, addr)
     }
 
@@ -190,7 +242,7 @@ impl Os {
             )));
         }
         // A page without any rights is absent to hardware and known to the table.
-        if let Some(known) = self.query(addr) {
+        if let Some(known) = self.known(addr) {
             self.protection_faults += 1;
             let range = VirtRange::of_page(known.page);
             let rights = expressible(known.rights | needed);
@@ -397,6 +449,20 @@ impl Os {
         }
         Ok(shootdowns)
     }
+}
+
+/// The host that `description` has, if any.
+fn host(description: &Description) -> Result<Option<Host>, (String, String)> {
+    let Some(nested) = &description.nested else { return Ok(None) };
+    let what = match &description.page_table {
+        None => "a machine of TLBs alone has no memory that a host could back",
+        Some(table) if table.format == "linear" => {
+            "a linear page table is found through the TLB, which a host is not part of yet: \
+             choose another page_table.format"
+        }
+        Some(_) => return Host::new(description, nested).map(Some),
+    };
+    Err(("nested".to_owned(), what.to_owned()))
 }
 
 /// The least that hardware can express and that allows `rights`: whoever may write or execute a

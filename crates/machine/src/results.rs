@@ -36,6 +36,8 @@ pub struct Results {
     pub walks: Walks,
     /// The walker's MMU cache, if it has one.
     pub mmu_cache: Option<MmuCacheCounts>,
+    /// The host's dimension of the walks, in a virtual machine.
+    pub nested: Option<NestedCounts>,
     /// The data caches, nearest first.
     pub caches: Vec<CacheCounts>,
     /// What the operating system was called for.
@@ -205,7 +207,8 @@ pub struct Walks {
     pub cold_references: u64,
     /// How many of the walks that were not cold took how many references.
     pub references_per_walk: Vec<(u64, u64)>,
-    /// References by level of the table, root first, and by what served them.
+    /// References by level of the table (in a virtual machine the guest's), root first, and by
+    /// what served them.
     pub by_level: Vec<LevelCounts>,
     /// Instructions of the refill handler; none if hardware walks.
     pub handler_instructions: Option<u64>,
@@ -265,6 +268,32 @@ pub struct MmuCacheLevel {
     pub needed: u64,
     /// Of these, how many were held, or skipped because a lower one was.
     pub held: u64,
+}
+
+/// The host of a virtual machine. References of [`Walks`] by level are the guest's; those of the
+/// host are here, and in the sums there.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NestedCounts {
+    /// The host's page size.
+    pub page_size: String,
+    /// Walks of the host's page table.
+    pub walks: u64,
+    /// Their references.
+    pub references: u64,
+    /// The same by level of the host's table, root first.
+    pub by_level: Vec<LevelCounts>,
+    /// The nested TLB, if there is one.
+    pub tlb: Option<HitsAndMisses>,
+    /// The MMU cache of the host's walks, if there is one.
+    pub mmu_cache: Option<MmuCacheCounts>,
+    /// Pages of the host that were first needed.
+    pub first_touches: u64,
+    /// Walks whose page is larger than the host's, so that the TLB was given a part of it.
+    pub splintered: u64,
+    /// Frames of the host in use, in bytes.
+    pub used_bytes: u64,
+    /// Frames that hold its page table, in bytes.
+    pub table_bytes: u64,
 }
 
 /// What one data cache counted.

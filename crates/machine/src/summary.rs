@@ -12,13 +12,13 @@ use crate::{
     describe,
     os::Os,
     results::{
-        ByKind, CacheCounts, CacheTraffic, Faults, HeaderSummary, LevelCounts, MachineSummary,
-        MemoryCounts, MmuCacheArray, MmuCacheCounts, MmuCacheLevel, Range, RegionCounts, SCHEMA,
-        Time, TlbCounts, TraceSummary, Walks,
+        ByKind, CacheCounts, CacheTraffic, Faults, HeaderSummary, HitsAndMisses, LevelCounts,
+        MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts, MmuCacheLevel, NestedCounts,
+        Range, RegionCounts, SCHEMA, Time, TlbCounts, TraceSummary, Walks,
     },
     run::Run,
     translate::{Hardware, Unit},
-    walker::{UpperEntries, Walker},
+    walker::{Dimension, UpperEntries, Walker},
 };
 
 /// The results of a run that has come to its end.
@@ -61,7 +61,8 @@ pub(crate) fn summarize(
         page_crossings: run.page_crossings,
         tlbs: tlbs(&run.hardware, &run.census),
         walks: walks(walker),
-        mmu_cache: mmu_cache(machine.description(), walker),
+        mmu_cache: mmu_cache(machine.description().mmu_cache.as_ref(), &walker.dimension),
+        nested: nested(machine.description(), &run.os, walker),
         caches: caches(machine.description(), walker),
         faults: Faults { first_touch: run.os.first_touches, protection: run.os.protection_faults },
         memory: memory(&run.os),
@@ -109,7 +110,6 @@ fn tlbs(hardware: &Hardware, census: &Census) -> Vec<TlbCounts> {
 
 fn walks(walker: &Walker) -> Walks {
     let walks = &walker.walks;
-    let levels = walks.served.iter().enumerate().rev();
     Walks {
         walks: walks.walks,
         cold: walks.cold,
@@ -120,18 +120,7 @@ fn walks(walker: &Walker) -> Walks {
             .filter(|(_, walks)| **walks > 0)
             .map(|(references, walks)| (references, *walks))
             .collect(),
-        by_level: levels
-            .map(|(level, served)| LevelCounts {
-                level: level as u8,
-                references: served.iter().sum(),
-                served: Served::ALL
-                    .into_iter()
-                    .map(|place| (place.name().to_owned(), served[place as usize]))
-                    .filter(|(_, count)| *count > 0)
-                    .collect(),
-            })
-            .filter(|level| level.references > 0)
-            .collect(),
+        by_level: levels(&walker.dimension),
         handler_instructions: walker.handler.is_some().then_some(walks.handler_instructions),
         nested_misses: (0..)
             .zip(&walks.nested_misses)
@@ -141,9 +130,26 @@ fn walks(walker: &Walker) -> Walks {
     }
 }
 
-fn mmu_cache(description: &Description, walker: &Walker) -> Option<MmuCacheCounts> {
-    let described = description.mmu_cache.as_ref()?;
-    let params = walker.mmu_cache_params.as_ref()?;
+/// The references of a dimension by level, root first.
+fn levels(dimension: &Dimension) -> Vec<LevelCounts> {
+    let level = |(level, served): (usize, &[u64; Served::COUNT])| LevelCounts {
+        level: level as u8,
+        references: served.iter().sum(),
+        served: Served::ALL
+            .into_iter()
+            .map(|place| (place.name().to_owned(), served[place as usize]))
+            .filter(|(_, count)| *count > 0)
+            .collect(),
+    };
+    let levels = dimension.served.iter().enumerate().rev().map(level);
+    levels.filter(|level| level.references > 0).collect()
+}
+
+fn mmu_cache(
+    described: Option<&describe::MmuCache>,
+    dimension: &Dimension,
+) -> Option<MmuCacheCounts> {
+    let (described, params) = (described?, dimension.params.as_ref()?);
     let bits = params.bits(described.physical_bits).unwrap_or_default();
     let array = |(index, array): (usize, &WalkArray)| MmuCacheArray {
         level: Some(array.level).filter(|level| *level > 0),
@@ -157,20 +163,42 @@ fn mmu_cache(description: &Description, walker: &Walker) -> Option<MmuCacheCount
         needed: upper.held + upper.fetched,
         held: upper.held,
     };
+    let levels = dimension.upper.iter().enumerate().rev().map(level);
     Some(MmuCacheCounts {
         design: params.design.name().to_owned(),
         replacement: params.replacement.to_string(),
         arrays: params.arrays.iter().enumerate().map(array).collect(),
         latency_cycles: described.latency_cycles.into(),
-        searches: walker.searches(),
-        by_level: (walker.walks.upper.iter().enumerate().map(level).rev())
-            .filter(|level| level.needed > 0)
-            .collect(),
+        searches: dimension.searches(),
+        by_level: levels.filter(|level| level.needed > 0).collect(),
+    })
+}
+
+fn nested(description: &Description, os: &Os, walker: &Walker) -> Option<NestedCounts> {
+    let (described, host, side) = (description.nested.as_ref()?, os.host()?, walker.host.as_ref()?);
+    let tlb = side.tlb.as_ref().map(|tlb| {
+        let counts = tlb.counts();
+        let (hits, misses) = (counts.hits.iter().sum(), counts.misses.iter().sum());
+        HitsAndMisses { lookups: hits + misses, hits, misses }
+    });
+    let by_level = levels(&side.dimension);
+    let (used_bytes, table_bytes) = host.used_bytes();
+    Some(NestedCounts {
+        page_size: host.page_size().to_string(),
+        walks: side.walks,
+        references: by_level.iter().map(|level| level.references).sum(),
+        by_level,
+        tlb,
+        mmu_cache: mmu_cache(described.mmu_cache.as_ref(), &side.dimension),
+        first_touches: host.first_touches,
+        splintered: os.splintered,
+        used_bytes,
+        table_bytes,
     })
 }
 
 fn caches(description: &Description, walker: &Walker) -> Vec<CacheCounts> {
-    let Some(hierarchy) = &walker.caches else { return Vec::new() };
+    let Some(hierarchy) = &walker.port.caches else { return Vec::new() };
     let traffic = |requests: &Requests| CacheTraffic {
         reads: requests.reads,
         read_misses: requests.read_misses,
@@ -254,13 +282,13 @@ fn regions(os: &Os, census: &mut Census, walker: &Walker, timed: bool) -> Vec<Re
 /// Counts times latencies; `None` if the description leaves a latency out.
 fn time(description: &Description, run: &Run, walker: &Walker) -> Option<Time> {
     let cycles_per_instruction = description.core.cycles_per_instruction?;
-    if !walker.latencies.known || description.page_table.is_none() {
+    if !walker.port.latencies.known || description.page_table.is_none() {
         return None;
     }
     // What a hit in the nearest cache costs is part of the instruction's own cycles.
     let nearest = description.cache.present().find_map(|(_, cache)| cache.latency_cycles);
     let hit_cycles = nearest.map_or(0, u64::from);
-    let stalls = walker.program_served.iter().zip(&walker.latencies.served_cycles);
+    let stalls = walker.program_served.iter().zip(&walker.port.latencies.served_cycles);
     let stall_cycles: u64 =
         stalls.map(|(count, cycles)| count * cycles.saturating_sub(hit_cycles)).sum();
     let program = run.instructions as f64 * cycles_per_instruction + stall_cycles as f64;
@@ -291,10 +319,17 @@ fn not_modelled(
     let mut say = |note: &str| notes.push(note.to_owned());
     if description.page_table.is_some() {
         say("several walks under way at once: each walk ends before the next access begins");
-        if walker.mmu_cache_params.is_none() {
+        if walker.dimension.params.is_none() {
             say("MMU caches: every walk starts at the root of the page table");
         }
         say("the kernel's own accesses: what it reads and writes to answer a fault");
+        if let Some(host) = &walker.host {
+            if host.dimension.params.is_none() {
+                say("MMU caches of the host: its walks start at the root of its page table");
+            }
+            say("exits to the hypervisor: a page of the host is there when it is first needed");
+            say("one MMU cache for both dimensions: guest and host have their own");
+        }
         say("a locked update of the dirty bit when a store hits a clean TLB entry");
         if walker.handler.is_some() {
             say("the refill handler's instructions in the instruction cache, and what it saves");
@@ -329,7 +364,7 @@ fn not_modelled(
     if run.gap_accesses > 0 {
         notes.push(format!("{} accesses that are not in the trace", run.gap_accesses));
     }
-    if !walker.latencies.known && description.page_table.is_some() {
+    if !walker.port.latencies.known && description.page_table.is_some() {
         notes.push("time: the machine file leaves a latency out".to_owned());
     }
     notes.extend(header.notes.iter().cloned());

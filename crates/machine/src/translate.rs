@@ -75,7 +75,7 @@ impl Hardware {
                 ));
             }
         }
-        let page_size = description.os.page_size.0;
+        let page_size = description.tlb_page_size();
         for unit in &units {
             let arrays = &unit.params.arrays;
             if unit.level == 1 && !arrays.iter().any(|array| array.page_sizes.contains(&page_size))
@@ -130,7 +130,7 @@ impl Hardware {
     }
 }
 
-fn tlb_params(
+pub(crate) fn tlb_params(
     name: &str,
     tlb: &describe::Tlb,
     default_sizes: &[PageSize],
@@ -161,7 +161,7 @@ fn tlb_params(
 }
 
 /// The key that a geometry error is about.
-fn geometry_key(name: &str, tlb: &describe::Tlb, error: &GeometryError) -> String {
+pub(crate) fn geometry_key(name: &str, tlb: &describe::Tlb, error: &GeometryError) -> String {
     let key = match error {
         _ if tlb.entries.is_none() => "array",
         GeometryError::Ways { .. } if tlb.ways != Ways::Full => "ways",

@@ -148,6 +148,23 @@ fn no_mmu_cache_remembers_a_table_that_has_gone() {
     }
 }
 
+/// The same in virtual machines, whose hosts have larger and smaller pages.
+#[test]
+fn a_virtual_machine_sees_the_same() {
+    for (seed, guest, host) in [(21, "4K", "4K"), (22, "4K", "2M"), (23, "2M", "4K")] {
+        let (rows, first_touches) = life(seed, 4000);
+        let sizes = [format!("os.page_size={guest}"), format!("nested.page_size={host}")];
+        let settings = ["memory.size=64G", "nested.tlb.entries=16", "nested.mmu_cache.entries=8"];
+        let settings = [&settings[..], &[&sizes[0], &sizes[1]]].concat();
+        for machine in ["epyc-9005", "xeon-6900p"] {
+            let results = run(machine, &settings, &rows);
+            if guest == "4K" {
+                assert_eq!(results.faults.first_touch, first_touches, "{machine}, seed {seed}");
+            }
+        }
+    }
+}
+
 /// Superpages that several regions share: every identity and every translation still holds.
 #[test]
 fn superpages_over_many_regions_stay_right() {

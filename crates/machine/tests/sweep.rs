@@ -70,11 +70,18 @@ fn a_design_counts_what_it_counts_alone() {
         all(&[
             ("page_table.format", &["guarded", "hashed", "linear"]),
             ("walker.kind", &["hardware", "software"]),
+            ("mmu_cache.design", &["none"]),
+        ]),
+        all(&[
+            ("nested.page_size", &["4K", "2M"]),
+            ("nested.tlb.entries", &["1", "16"]),
+            ("mmu_cache.entries", &["3"]),
+            ("nested.mmu_cache.entries", &["2", "8"]),
         ]),
     ];
     // The Opteron has no TLB for fetches; another machine of the last kind has.
     for (name, designs) in
-        [("opteron-2008", &designs[..3].concat()), ("epyc-9005", &designs[3].clone())]
+        [("opteron-2008", &designs[..3].concat()), ("epyc-9005", &designs[3..].concat())]
     {
         for seed in 1..3 {
             check(name, designs, &rows(seed));

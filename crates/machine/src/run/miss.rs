@@ -94,10 +94,15 @@ impl Run {
         let Place { addr, kind, access, .. } = place;
         let mut references = std::mem::take(&mut self.references);
         references.clear();
-        let mut found = self.os.walk(addr, kind, &mut references);
+        let failed = |run: &Run, failure| run.failed(failure, access);
+        let found = self.os.walk(addr, kind, &mut references);
+        let mut placed = self
+            .os
+            .place(addr, kind, &references, found)
+            .map_err(|failure| failed(self, failure))?;
         let (asid, root) = (self.asid, self.os.root());
         let walk = Walk { va: addr, asid, root, found: found.is_ok(), nested_misses: 0 };
-        if let Err(stale) = back.walk(&walk, &references) {
+        if let Err(stale) = back.walk(&walk, self.os.way(&references)) {
             if self.check {
                 return Err(Error::Check(format!(
                     "access {access}: the MMU cache leads the walk of {addr} to a table of level \
@@ -106,11 +111,15 @@ impl Run {
                 )));
             }
             references.clear();
-            found = self.os.walk_from(stale, addr, kind, &mut references);
-            back.astray(&Walk { found: found.is_ok(), ..walk }, &references);
+            let found = self.os.walk_from(stale, addr, kind, &mut references);
+            placed = self
+                .os
+                .place(addr, kind, &references, found)
+                .map_err(|failure| failed(self, failure))?;
+            back.astray(&Walk { found: found.is_ok(), ..walk }, self.os.way(&references));
         }
         self.references = references;
-        Ok(found)
+        Ok(placed)
     }
 
     /// The label of the entry for a page: its region, or [`SHARED`].

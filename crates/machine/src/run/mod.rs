@@ -256,6 +256,7 @@ impl Run {
             Failure::OutOfFrames => {
                 Error::OutOfFrames { access, frames_bytes: self.os.frame_bytes().0 }
             }
+            Failure::OutOfHostFrames => Error::OutOfHostFrames { access },
             Failure::Table(what) => Error::Access { access, what },
         }
     }

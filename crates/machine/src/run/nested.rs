@@ -47,7 +47,7 @@ impl Run {
         }
         let (asid, found_page) = (self.asid, found.is_ok());
         let walk = Walk { va: addr, asid, root: start, found: found_page, nested_misses };
-        let walked = back.walk(&walk, &references);
+        let walked = back.walk(&walk, self.os.way(&references));
         debug_assert!(walked.is_ok(), "no MMU cache stands in front of an array");
         for table in references.iter().filter_map(|reference| reference.next) {
             self.fill_table(addr, table);

@@ -11,7 +11,7 @@ fn forget_a_shootdown(design: &str, check: bool) -> Result<Walker, Error> {
     let settings = [format!("mmu_cache.design={design}"), "mmu_cache.entries=8".to_owned()];
     let machine = Machine::load("opteron-2008", &settings)?;
     let mut run = Run::new(&machine, check)?;
-    let mut walker = Walker::new(machine.description(), run.os.tree_shape()).unwrap();
+    let mut walker = machine.walker()?;
     let touch = |run: &mut Run, walker: &mut Walker, addr: u64| {
         let mut batch = Batch::default();
         batch.push(0, addr, Meta::new(Kind::Store, 8, 1));

@@ -8,8 +8,10 @@ use crate::{Description, Error, Machine, check, run::Run, summary, walker::Walke
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
 /// between two designs, known here or not, gives them fronts of their own.
-const BEHIND: [&[&str]; 9] = [
+const BEHIND: [&[&str]; 11] = [
     &["mmu_cache"],
+    &["nested", "mmu_cache"],
+    &["nested", "tlb"],
     &["cache"],
     &["walker", "enters"],
     &["walker", "refill_cycles"],
@@ -55,7 +57,7 @@ impl Front {
             };
             let front = &mut fronts[place].1;
             for log in [&mut front.saying, &mut front.said] {
-                log.caches |= walker.caches.is_some();
+                log.caches |= walker.port.caches.is_some();
             }
             front.backs.push(DesignBack { index, walker, failure: None });
         }

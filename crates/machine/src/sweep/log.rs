@@ -9,13 +9,13 @@
 use addr::{Kind, PhysAddr};
 use pagetable::{Node, Reference};
 
-use crate::back::{Back, Forget, Walk};
+use crate::back::{Back, Forget, HostWalk, Walk, Way};
 
 /// One thing that a front said. What is long or rare is in a list of its own.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Data { phys: PhysAddr, bytes: u16, kind: Kind },
-    Walk { references: u16 },
+    Walk { references: u16, host: u16, host_references: u16 },
     Refilled { region: u32, cold: bool },
     Forget,
 }
@@ -28,6 +28,8 @@ pub(super) struct Log {
     entries: Vec<Entry>,
     walks: Vec<Walk>,
     references: Vec<Reference>,
+    host: Vec<HostWalk>,
+    host_references: Vec<Reference>,
     forgets: Vec<Forget>,
 }
 
@@ -37,6 +39,8 @@ impl Log {
         self.entries.clear();
         self.walks.clear();
         self.references.clear();
+        self.host.clear();
+        self.host_references.clear();
         self.forgets.clear();
     }
 
@@ -45,14 +49,19 @@ impl Log {
         let mut walks = self.walks.iter();
         let mut forgets = self.forgets.iter();
         let mut references = self.references.as_slice();
+        let mut host = self.host.as_slice();
+        let mut host_references = self.host_references.as_slice();
         for entry in &self.entries {
             match *entry {
                 Entry::Data { phys, bytes, kind } => back.data(phys, u32::from(bytes), kind),
-                Entry::Walk { references: count } => {
+                Entry::Walk { references: own, host: walked, host_references: below } => {
                     let Some(walk) = walks.next() else { continue };
-                    let (own, rest) = references.split_at(usize::from(count));
-                    references = rest;
-                    back.walk(walk, own).map_err(|node| Astray { walk: *walk, node })?;
+                    let way = Way {
+                        references: take(&mut references, own),
+                        host: take(&mut host, walked),
+                        host_references: take(&mut host_references, below),
+                    };
+                    back.walk(walk, way).map_err(|node| Astray { walk: *walk, node })?;
                 }
                 Entry::Refilled { region, cold } => back.refilled(region, cold),
                 Entry::Forget => {
@@ -64,6 +73,13 @@ impl Log {
         }
         Ok(())
     }
+}
+
+/// The first `count` of `rest`, which then begins behind them.
+fn take<'a, T>(rest: &mut &'a [T], count: u16) -> &'a [T] {
+    let (taken, left) = rest.split_at(usize::from(count));
+    *rest = left;
+    taken
 }
 
 /// A walk that an MMU cache starts where the page table has no table any more.
@@ -97,15 +113,21 @@ impl Back for Log {
         self.entries.push(Entry::Data { phys, bytes, kind });
     }
 
-    fn walk(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node> {
-        self.entries.push(Entry::Walk { references: references.len() as u16 });
+    fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
+        self.entries.push(Entry::Walk {
+            references: way.references.len() as u16,
+            host: way.host.len() as u16,
+            host_references: way.host_references.len() as u16,
+        });
         self.walks.push(*walk);
-        self.references.extend_from_slice(references);
+        self.references.extend_from_slice(way.references);
+        self.host.extend_from_slice(way.host);
+        self.host_references.extend_from_slice(way.host_references);
         Ok(())
     }
 
     /// Never called: [`Log::walk`] takes every walk as it is.
-    fn astray(&mut self, _walk: &Walk, _references: &[Reference]) {}
+    fn astray(&mut self, _walk: &Walk, _way: Way<'_>) {}
 
     fn refilled(&mut self, region: u32, cold: bool) {
         self.entries.push(Entry::Refilled { region, cold });

@@ -2,13 +2,14 @@
 
 use mmu::{
     AnyWalkCache, CacheParams, Design, GeometryError, Hierarchy, HierarchyParams, Policy, Served,
-    WalkArray, WalkCacheParams,
+    Tlb, WalkArray, WalkCacheParams,
 };
 use pagetable::TreeShape;
 
-use super::{Handler, Latencies, RegionWalks, WalkCensus, Walker};
+use super::{Dimension, Handler, HostSide, Latencies, Port, RegionWalks, WalkCensus, Walker};
 use crate::{
     Description, describe,
+    translate::{geometry_key, tlb_params},
     units::{Bytes, Ways},
 };
 
@@ -20,65 +21,96 @@ impl Walker {
     pub(crate) fn new(
         description: &Description,
         tree: Option<TreeShape>,
+        host_tree: Option<TreeShape>,
     ) -> Result<Walker, Refusal> {
-        let mmu_cache_params = mmu_cache_params(description, tree)?;
+        let host = match &description.nested {
+            Some(nested) => Some(host_side(nested, host_tree)?),
+            None => None,
+        };
+        let cached = description.mmu_cache.as_ref().is_some_and(|cache| cache.design != "none");
+        if cached && description.walker.kind == describe::WalkerKind::Software {
+            let what = "software refills the TLB, so no walker has an MMU cache: \
+                        set walker.kind=hardware, or mmu_cache.design=none";
+            return Err(("mmu_cache.design".to_owned(), what.to_owned()));
+        }
+        let page_table = description.page_table.as_ref();
         Ok(Walker {
-            mmu_cache: match &mmu_cache_params {
-                Some(params) => AnyWalkCache::new(params).map_err(|(array, error)| {
-                    let wrong_ways = matches!(error, GeometryError::Ways { .. });
-                    let key = if wrong_ways && !is_full(description) {
-                        "ways".to_owned()
-                    } else {
-                        entries_key(description, array)
-                    };
-                    (format!("mmu_cache.{key}"), error.to_string())
-                })?,
-                None => AnyWalkCache::None,
+            dimension: dimension("mmu_cache", description.mmu_cache.as_ref(), page_table, tree)?,
+            host,
+            port: Port {
+                caches: hierarchy(description)?,
+                latencies: latencies(description),
+                under_way: RegionWalks::default(),
             },
-            mmu_cache_params,
-            searches_timed: 0,
             handler: Handler::new(description),
-            caches: hierarchy(description)?,
-            latencies: latencies(description),
             walks: WalkCensus::default(),
             program_served: [0; Served::COUNT],
-            under_way: RegionWalks::default(),
         })
     }
 }
 
-fn is_full(description: &Description) -> bool {
-    description.mmu_cache.as_ref().is_some_and(|cache| cache.ways == Ways::Full)
+fn host_side(nested: &describe::Nested, tree: Option<TreeShape>) -> Result<HostSide, Refusal> {
+    let sizes = vec![nested.page_size.0];
+    let (key, page_table) = ("nested.mmu_cache", nested.page_table());
+    Ok(HostSide {
+        tlb: match &nested.tlb {
+            Some(tlb) => {
+                let own = |(key, what): Refusal| (key.replacen("tlb.nested", "nested", 1), what);
+                let params = tlb_params("nested.tlb", tlb, &sizes).map_err(own)?;
+                let refuse = |error: GeometryError| {
+                    own((geometry_key("nested.tlb", tlb, &error), error.to_string()))
+                };
+                Some(Tlb::new(&params).map_err(refuse)?)
+            }
+            None => None,
+        },
+        lookup_cycles: nested.tlb.as_ref().map_or(0, |tlb| tlb.latency_cycles.into()),
+        dimension: dimension(key, nested.mmu_cache.as_ref(), Some(&page_table), tree)?,
+        walks: 0,
+    })
+}
+
+/// The dimension whose MMU cache, if any, `cache` describes under `key`.
+fn dimension(
+    key: &str,
+    cache: Option<&describe::MmuCache>,
+    page_table: Option<&describe::PageTable>,
+    tree: Option<TreeShape>,
+) -> Result<Dimension, Refusal> {
+    let none = Dimension::new(AnyWalkCache::None, None, 0);
+    let Some(described) = cache.filter(|cache| cache.design != "none") else { return Ok(none) };
+    let own = |(part, what): Refusal| (format!("{key}.{part}"), what);
+    let params = mmu_cache_params(described, page_table, tree).map_err(own)?;
+    let cache = AnyWalkCache::new(&params).map_err(|(array, error)| {
+        let part = match error {
+            GeometryError::Ways { .. } if described.ways != Ways::Full => "ways",
+            _ => entries_key(described, array),
+        };
+        own((part.to_owned(), error.to_string()))
+    })?;
+    Ok(Dimension::new(cache, Some(params), described.latency_cycles.into()))
 }
 
 /// The key that gave the entries of `array`.
-fn entries_key(description: &Description, array: WalkArray) -> String {
-    let by_level = description.mmu_cache.iter().flat_map(describe::MmuCache::by_level);
-    let own = by_level.filter(|(level, ..)| *level == array.level).map(|(_, key, _)| key).next();
-    own.unwrap_or("entries").to_owned()
+fn entries_key(cache: &describe::MmuCache, array: WalkArray) -> &'static str {
+    let own = cache.by_level().find(|(level, ..)| *level == array.level);
+    own.map_or("entries", |(_, key, _)| key)
 }
 
-/// The MMU cache that `description` has, if any, for walks of `tree`.
+/// The MMU cache that `cache` describes, for walks of `tree`.
 fn mmu_cache_params(
-    description: &Description,
+    cache: &describe::MmuCache,
+    page_table: Option<&describe::PageTable>,
     tree: Option<TreeShape>,
-) -> Result<Option<WalkCacheParams>, Refusal> {
-    let Some(cache) = description.mmu_cache.as_ref().filter(|cache| cache.design != "none") else {
-        return Ok(None);
-    };
-    let refuse = |key: &str, what: String| Err((format!("mmu_cache.{key}"), what));
+) -> Result<WalkCacheParams, Refusal> {
+    let refuse = |key: &str, what: String| Err((key.to_owned(), what));
     let design: Design = match cache.design.parse() {
         Ok(design) => design,
         Err(error) => return refuse("design", format!("{error}")),
     };
-    let Some(table) = &description.page_table else {
+    let Some(table) = page_table else {
         return refuse("design", "the machine has no page table, so there are no walks".to_owned());
     };
-    if description.walker.kind == describe::WalkerKind::Software {
-        let what = "software refills the TLB, so no walker has an MMU cache: \
-                    set walker.kind=hardware, or mmu_cache.design=none";
-        return refuse("design", what.to_owned());
-    }
     if table.format == "linear" {
         let what = "the TLB itself holds the tables of a linear page table: \
                     set mmu_cache.design=none";
@@ -138,7 +170,7 @@ fn mmu_cache_params(
     if !(32..=64).contains(&cache.physical_bits) {
         return refuse("physical_bits", "write 32 to 64".to_owned());
     }
-    Ok(Some(WalkCacheParams { design, arrays, replacement, seed: cache.seed, tree }))
+    Ok(WalkCacheParams { design, arrays, replacement, seed: cache.seed, tree })
 }
 
 /// Cycles by what serves a reference, as far as the description gives them.
@@ -146,7 +178,6 @@ pub(crate) fn latencies(description: &Description) -> Latencies {
     let mut latencies = Latencies {
         known: true,
         refill_cycles: u64::from(description.walker.refill_cycles),
-        search_cycles: description.mmu_cache.as_ref().map_or(0, |c| c.latency_cycles.into()),
         ..Latencies::default()
     };
     let caches = description.cache.present().map(|(name, cache)| (name, cache.latency_cycles));

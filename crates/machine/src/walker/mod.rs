@@ -10,22 +10,27 @@
 //! ```
 //!
 //! The references come from the page table, all of them, from the root down. A cache that knows
-//! a node on this way lets the walk start there: the references before it are not made.
+//! a node on this way lets the walk start there: the references before it are not made. In a
+//! virtual machine each of them is first placed by the host.
 //!
 //! Where software refills the TLB the same references are made by a [`Handler`], whose
 //! instructions are counted beside them.
 
 mod build;
+mod dimension;
 mod handler;
+mod host;
 
 pub(crate) use build::{hierarchy, latencies};
+pub(crate) use dimension::{Dimension, UpperEntries};
 pub(crate) use handler::Handler;
+pub(crate) use host::HostSide;
 
 use addr::{Kind, PhysAddr};
-use mmu::{AnyWalkCache, Held, Hierarchy, Requester, Served, WalkCache, WalkCacheParams};
+use mmu::{Hierarchy, Requester, Served};
 use pagetable::{Node, Reference};
 
-use crate::back::{Back, Forget, Walk};
+use crate::back::{Back, Forget, Walk, Way};
 
 /// Cycles by what serves a reference.
 #[derive(Clone, Debug, Default)]
@@ -34,8 +39,6 @@ pub(crate) struct Latencies {
     pub(crate) known: bool,
     pub(crate) served_cycles: [u64; Served::COUNT],
     pub(crate) refill_cycles: u64,
-    /// Of one search of the MMU cache.
-    pub(crate) search_cycles: u64,
     /// Cycles of a walk's reference by what serves it: of one by software only what it takes
     /// beyond a hit in the nearest cache, which is part of the instruction.
     pub(crate) reference_cycles: [u64; Served::COUNT],
@@ -50,11 +53,6 @@ pub(crate) struct WalkCensus {
     pub(crate) cold_references: u64,
     /// How many walks that were not cold took as many references as the index says.
     pub(crate) per_walk: Vec<u64>,
-    /// References by level (index) and by what served them.
-    pub(crate) served: Vec<[u64; Served::COUNT]>,
-    /// By level: entries that lead on and that the MMU cache held or let a walk skip, and those
-    /// that were fetched.
-    pub(crate) upper: Vec<UpperEntries>,
     /// By label of the region.
     pub(crate) regions: Vec<RegionWalks>,
     /// Instructions of the refill handler.
@@ -65,14 +63,7 @@ pub(crate) struct WalkCensus {
     pub(crate) cycles: u64,
 }
 
-/// The entries of one level that lead to tables, as walks needed them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct UpperEntries {
-    pub(crate) held: u64,
-    pub(crate) fetched: u64,
-}
-
-/// The walks for one region.
+/// References and their cycles: of the walks for one region, or since the last refill.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RegionWalks {
     pub(crate) references: u64,
@@ -81,16 +72,20 @@ pub(crate) struct RegionWalks {
 
 /// The walker of a machine with its caches.
 pub(crate) struct Walker {
-    mmu_cache: AnyWalkCache,
-    pub(crate) mmu_cache_params: Option<WalkCacheParams>,
-    /// Searches of the MMU cache whose time is in the census.
-    searches_timed: u64,
+    /// The only dimension, or in a virtual machine the guest's.
+    pub(crate) dimension: Dimension,
+    pub(crate) host: Option<HostSide>,
     pub(crate) handler: Option<Handler>,
-    pub(crate) caches: Option<Hierarchy>,
-    pub(crate) latencies: Latencies,
+    pub(crate) port: Port,
     pub(crate) walks: WalkCensus,
     /// Accesses of the program by what served them.
     pub(crate) program_served: [u64; Served::COUNT],
+}
+
+/// Where references leave the walker.
+pub(crate) struct Port {
+    pub(crate) caches: Option<Hierarchy>,
+    pub(crate) latencies: Latencies,
     /// References and cycles since the last refill.
     under_way: RegionWalks,
 }
@@ -101,50 +96,55 @@ impl Walker {
         self.walks.regions.get(label as usize).copied().unwrap_or_default()
     }
 
-    /// How often its MMU cache was searched.
-    pub(crate) fn searches(&self) -> u64 {
-        self.mmu_cache.searches()
-    }
-
-    /// Makes those of `references` that the MMU cache does not hold. The error is a node to
-    /// which it leads instead.
-    fn follow(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node> {
+    /// Makes the references of `way` from the `skipped`th on, but for those that the MMU cache
+    /// holds. The error is a node to which it leads instead.
+    #[inline]
+    fn follow(&mut self, walk: &Walk, way: Way<'_>, skipped: usize) -> Result<(), Node> {
         if walk.nested_misses > 0 {
             self.nest(usize::from(walk.nested_misses));
         }
         if let Some(handler) = &self.handler {
-            self.execute(handler.instructions(references));
+            self.execute(handler.instructions(&way.references[skipped..]));
         }
-        for reference in references {
-            if !reference.write {
-                match self.mmu_cache.read(walk.va, walk.asid, reference) {
-                    Held::Here => {
-                        self.upper(reference).held += 1;
-                        continue;
-                    }
-                    Held::Stale(node) => return Err(node),
-                    Held::Absent if reference.next.is_some() => self.upper(reference).fetched += 1,
-                    Held::Absent => {}
-                }
+        let Walker { dimension, host: Some(side), port, .. } = self else {
+            return self.follow_plain(walk, &way.references[skipped..]);
+        };
+        let mut below = way.host_references;
+        let mut hosts = way.host.iter();
+        for passed in hosts.by_ref().take(skipped) {
+            below = &below[usize::from(passed.references)..];
+        }
+        let mut references = way.references[skipped..].iter();
+        for host in hosts {
+            let own;
+            (own, below) = below.split_at(usize::from(host.references));
+            let place = side.place(host, own, port);
+            // The last address is that of the page that the walk has found.
+            let Some(reference) = references.next() else { break };
+            let placed = Reference { addr: place, ..*reference };
+            if dimension.needs(walk, &placed)? {
+                port.fetch(&placed, dimension);
             }
-            self.fetch(reference);
         }
-        self.mmu_cache.finish(walk.va, walk.asid, walk.found);
+        dimension.finish(walk);
         Ok(())
     }
 
-    fn upper(&mut self, reference: &Reference) -> &mut UpperEntries {
-        let level = usize::from(reference.level);
-        if self.walks.upper.len() <= level {
-            self.walks.upper.resize(level + 1, UpperEntries::default());
+    #[inline]
+    fn follow_plain(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node> {
+        for reference in references {
+            if self.dimension.needs(walk, reference)? {
+                self.port.fetch(reference, &mut self.dimension);
+            }
         }
-        &mut self.walks.upper[level]
+        self.dimension.finish(walk);
+        Ok(())
     }
 
     /// The handler's instructions, one a cycle: each waits for the one before it.
     fn execute(&mut self, instructions: u64) {
         self.walks.handler_instructions += instructions;
-        self.under_way.cycles += instructions;
+        self.port.under_way.cycles += instructions;
     }
 
     /// Misses on the tables of so many levels, from the lowest on.
@@ -153,12 +153,15 @@ impl Walker {
         by_level.resize(by_level.len().max(misses + 1), 0);
         by_level[1..=misses].iter_mut().for_each(|count| *count += 1);
         if let Some(handler) = &self.handler {
-            self.under_way.cycles += misses as u64 * handler.nested_cycles();
+            self.port.under_way.cycles += misses as u64 * handler.nested_cycles();
         }
     }
+}
 
+impl Port {
     /// One reference, through the data caches.
-    fn fetch(&mut self, reference: &Reference) {
+    #[inline]
+    fn fetch(&mut self, reference: &Reference, dimension: &mut Dimension) {
         let served = match &mut self.caches {
             Some(caches) => {
                 let bytes = u32::from(reference.bytes);
@@ -166,11 +169,7 @@ impl Walker {
             }
             None => Served::Memory,
         };
-        let level = usize::from(reference.level);
-        if self.walks.served.len() <= level {
-            self.walks.served.resize(level + 1, [0; Served::COUNT]);
-        }
-        self.walks.served[level][served as usize] += 1;
+        dimension.count(reference.level, served);
         self.under_way.references += 1;
         self.under_way.cycles += self.latencies.reference_cycles[served as usize];
     }
@@ -178,46 +177,36 @@ impl Walker {
 
 impl Back for Walker {
     fn has_caches(&self) -> bool {
-        self.caches.is_some()
+        self.port.caches.is_some()
     }
 
     #[inline(always)]
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
-        if let Some(caches) = &mut self.caches {
+        if let Some(caches) = &mut self.port.caches {
             let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
             self.program_served[served as usize] += 1;
         }
     }
 
-    fn walk(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node> {
-        let start = self.mmu_cache.start(walk.va, walk.asid, walk.root);
-        if start == walk.root {
-            return self.follow(walk, references);
-        }
-        let before = references.iter().position(|reference| reference.next == Some(start));
-        let (skipped, rest) = references.split_at(before.ok_or(start)? + 1);
-        for reference in skipped.iter().filter(|reference| !reference.write) {
-            self.upper(reference).held += 1;
-        }
-        // Setting a bit in the entry that leads to the start is part of reading it.
-        let marks = rest.iter().take_while(|reference| reference.level > start.level).count();
-        self.follow(walk, &rest[marks..])
+    fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
+        let skipped = self.dimension.start(walk, way.references)?;
+        self.follow(walk, way, skipped)
     }
 
-    fn astray(&mut self, walk: &Walk, references: &[Reference]) {
+    fn astray(&mut self, walk: &Walk, way: Way<'_>) {
         // A second stale entry further down stays unnoticed: the walk is wrong as it is.
-        let _ = self.follow(walk, references);
+        let _ = self.follow(walk, way, 0);
     }
 
     fn refilled(&mut self, region: u32, cold: bool) {
         if let Some(handler) = &self.handler {
             self.execute(handler.always());
         }
-        let mut made = std::mem::take(&mut self.under_way);
-        let searches = self.mmu_cache.searches();
-        made.cycles += self.latencies.refill_cycles
-            + self.latencies.search_cycles * (searches - self.searches_timed);
-        self.searches_timed = searches;
+        let mut made = std::mem::take(&mut self.port.under_way);
+        made.cycles += self.port.latencies.refill_cycles + self.dimension.take_search_cycles();
+        if let Some(host) = &mut self.host {
+            made.cycles += host.dimension.take_search_cycles();
+        }
         let walks = &mut self.walks;
         walks.walks += 1;
         walks.references += made.references;
@@ -241,10 +230,9 @@ impl Back for Walker {
     }
 
     fn forget(&mut self, forget: Forget) {
-        match forget {
-            Forget::Range(range, asid) => self.mmu_cache.flush_range(range, asid),
-            Forget::Space(asid) => self.mmu_cache.flush_asid(asid),
-            Forget::All => self.mmu_cache.flush_all(),
-        }
+        self.dimension.forget(forget);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! One dimension of a walk: what is remembered of it, and what it read.
+//!
+//! A walk has one dimension; in a virtual machine each reference of the guest's is the end of a
+//! walk in the host's (`host`).
+
+use mmu::{AnyWalkCache, Held, Served, WalkCache, WalkCacheParams};
+use pagetable::{Node, Reference};
+
+use crate::back::{Forget, Walk};
+
+/// The entries of one level that lead to tables, as walks needed them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UpperEntries {
+    pub(crate) held: u64,
+    pub(crate) fetched: u64,
+}
+
+/// An MMU cache and the counts of the walks that ask it.
+#[derive(Debug)]
+pub(crate) struct Dimension {
+    cache: AnyWalkCache,
+    pub(crate) params: Option<WalkCacheParams>,
+    /// Cycles of one search.
+    search_cycles: u64,
+    /// Searches whose time has been taken.
+    searches_timed: u64,
+    /// References by level (index) and by what served them.
+    pub(crate) served: Vec<[u64; Served::COUNT]>,
+    /// By level: entries that lead on and that the MMU cache held or let a walk skip, and those
+    /// that were fetched.
+    pub(crate) upper: Vec<UpperEntries>,
+}
+
+impl Dimension {
+    pub(super) fn new(
+        cache: AnyWalkCache,
+        params: Option<WalkCacheParams>,
+        search_cycles: u64,
+    ) -> Dimension {
+        let (served, upper) = (Vec::new(), Vec::new());
+        Dimension { cache, params, search_cycles, searches_timed: 0, served, upper }
+    }
+
+    /// How often its MMU cache was searched.
+    pub(crate) fn searches(&self) -> u64 {
+        self.cache.searches()
+    }
+
+    /// Cycles of the searches since it was asked last.
+    #[inline]
+    pub(super) fn take_search_cycles(&mut self) -> u64 {
+        let searches = self.cache.searches();
+        let new = searches - self.searches_timed;
+        self.searches_timed = searches;
+        new * self.search_cycles
+    }
+
+    /// How many of the references from the root down the walk skips. The error is a node that
+    /// is not on their way.
+    #[inline]
+    pub(super) fn start(&mut self, walk: &Walk, references: &[Reference]) -> Result<usize, Node> {
+        let start = self.cache.start(walk.va, walk.asid, walk.root);
+        if start == walk.root {
+            return Ok(0);
+        }
+        let before = references.iter().position(|reference| reference.next == Some(start));
+        let (skipped, rest) = references.split_at(before.ok_or(start)? + 1);
+        for reference in skipped.iter().filter(|reference| !reference.write) {
+            self.upper(reference.level).held += 1;
+        }
+        // Setting a bit in the entry that leads to the start is part of reading it.
+        let marks = rest.iter().take_while(|reference| reference.level > start.level).count();
+        Ok(skipped.len() + marks)
+    }
+
+    /// Whether `reference`, at its place in physical memory, is to be made: whether it writes,
+    /// or the MMU cache does not hold the entry. The error is a node to which it leads instead.
+    #[inline]
+    pub(super) fn needs(&mut self, walk: &Walk, reference: &Reference) -> Result<bool, Node> {
+        if reference.write {
+            return Ok(true);
+        }
+        match self.cache.read(walk.va, walk.asid, reference) {
+            Held::Here => {
+                self.upper(reference.level).held += 1;
+                Ok(false)
+            }
+            Held::Stale(node) => Err(node),
+            Held::Absent => {
+                if reference.next.is_some() {
+                    self.upper(reference.level).fetched += 1;
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// The walk is over.
+    #[inline]
+    pub(super) fn finish(&mut self, walk: &Walk) {
+        self.cache.finish(walk.va, walk.asid, walk.found);
+    }
+
+    /// A reference to `level` was served.
+    #[inline]
+    pub(super) fn count(&mut self, level: u8, served: Served) {
+        let level = usize::from(level);
+        if self.served.len() <= level {
+            self.served.resize(level + 1, [0; Served::COUNT]);
+        }
+        self.served[level][served as usize] += 1;
+    }
+
+    pub(super) fn forget(&mut self, forget: Forget) {
+        match forget {
+            Forget::Range(range, asid) => self.cache.flush_range(range, asid),
+            Forget::Space(asid) => self.cache.flush_asid(asid),
+            Forget::All => self.cache.flush_all(),
+        }
+    }
+
+    #[inline]
+    fn upper(&mut self, level: u8) -> &mut UpperEntries {
+        let level = usize::from(level);
+        if self.upper.len() <= level {
+            self.upper.resize(level + 1, UpperEntries::default());
+        }
+        &mut self.upper[level]
+    }
+}
