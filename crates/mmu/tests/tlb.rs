@@ -3,7 +3,7 @@
 mod model;
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use mmu::{ArrayParams, Entry, Evicted, Policy, Tlb, TlbParams};
+use mmu::{AnyTouch, ArrayParams, Entry, Evicted, Policy, Stamps, Tlb, TlbParams};
 use model::{Rng, tlb::ModelTlb};
 
 const SEEDS: u64 = 600;
@@ -56,7 +56,11 @@ fn random_entry(rng: &mut Rng, va: VirtAddr, params: &TlbParams, asid: Asid) -> 
 fn lookup(rng: &mut Rng, tlb: &mut Tlb, va: VirtAddr, asid: Asid, kind: Kind) -> Found {
     if rng.chance(50) {
         let time = tlb.now() + 1 + rng.below(3);
-        let found = tlb.stride(asid).lookup(va, kind, time);
+        let found = if tlb.is_lru() && rng.chance(50) {
+            tlb.stride::<Stamps<'_>>(asid).lookup(va, kind, time)
+        } else {
+            tlb.stride::<AnyTouch<'_>>(asid).lookup(va, kind, time)
+        };
         tlb.set_now(time);
         if found.is_some() {
             return found;

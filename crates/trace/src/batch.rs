@@ -66,11 +66,9 @@ impl Meta {
     /// Fetch, load or store.
     #[inline]
     pub const fn kind(self) -> Kind {
-        match self.0 & 3 {
-            0 => Kind::Fetch,
-            1 => Kind::Load,
-            _ => Kind::Store,
-        }
+        // A table, since a simulator does this for every access.
+        const KINDS: [Kind; 4] = [Kind::Fetch, Kind::Load, Kind::Store, Kind::Store];
+        KINDS[(self.0 & 3) as usize]
     }
 
     /// Bytes accessed.

@@ -3,14 +3,15 @@
 use std::ops::Range;
 
 use addr::{Kind, PhysAddr, VirtAddr, VirtRange};
-use mmu::{Hit, Stride};
+use mmu::{AnyTouch, Hit, Stamps, Stride, Touch};
 use trace::{Batch, Meta};
 
 use super::Run;
 use crate::{
     Error,
     back::Back,
-    census::SHARED,
+    census::{Census, SHARED},
+    os::Os,
     translate::{FIRST_LEVEL_MAX, Hardware, NONE},
 };
 
@@ -41,7 +42,13 @@ impl Run {
         let mut single = 0;
         while next < addrs.len() {
             if !CHECK && single == 0 {
-                let ran = self.hits::<CACHES>(&addrs[next..], &metas[next..], back);
+                let (addrs, metas) = (&addrs[next..], &metas[next..]);
+                let (ran, time) = if self.lru {
+                    self.hits::<CACHES, Stamps<'_>>(addrs, metas, back)
+                } else {
+                    self.hits::<CACHES, AnyTouch<'_>>(addrs, metas, back)
+                };
+                self.hardware.units.iter_mut().for_each(|unit| unit.tlb.set_now(time));
                 next += ran;
                 single = if ran < STRIDE_MIN { SINGLE } else { 1 };
             }
@@ -56,19 +63,20 @@ impl Run {
     }
 
     /// Runs accesses as long as each is found at once and lies in one page, and says how many
-    /// were. This is where a run spends its time: nothing here can fail, and what it borrows
-    /// stays in registers.
-    fn hits<const CACHES: bool>(
-        &mut self,
+    /// were, and the time of the last. This is where a run spends its time: nothing here can
+    /// fail, and what it borrows stays in registers.
+    fn hits<'a, const CACHES: bool, T: Touch<'a>>(
+        &'a mut self,
         addrs: &[u64],
         metas: &[Meta],
         back: &mut impl Back,
-    ) -> usize {
+    ) -> (usize, u64) {
         let Hardware { units, first, .. } = &mut self.hardware;
         let (first, page_size) = (*first, self.page_size);
         let mut time = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
-        let mut strides = [const { Stride::nothing() }; FIRST_LEVEL_MAX];
-        for (stride, unit) in strides.iter_mut().zip(units.iter_mut()) {
+        let mut strides: [Stride<'a, T>; FIRST_LEVEL_MAX] =
+            std::array::from_fn(|_| Stride::nothing());
+        for (stride, unit) in strides.iter_mut().zip(units) {
             *stride = unit.tlb.stride(self.asid);
         }
         let (mut ran, mut left_out) = (0, 0);
@@ -82,8 +90,7 @@ impl Run {
                 time += 1;
                 let Some((phys, label)) = stride.lookup(addr, kind, time) else { break };
                 if label == SHARED {
-                    let region = self.os.label_of(addr);
-                    self.census.region(region).hits[kind as usize] += 1;
+                    shared_hit(&mut self.os, &mut self.census, addr, kind);
                 }
                 if CACHES {
                     back.data(phys, bytes, kind);
@@ -93,11 +100,8 @@ impl Run {
             }
             ran += 1;
         }
-        for unit in units.iter_mut() {
-            unit.tlb.set_now(time);
-        }
         self.left_out += left_out;
-        ran
+        (ran, time)
     }
 
     /// One access, whatever becomes of it.
@@ -134,7 +138,7 @@ impl Run {
         match found {
             Some(hit) => {
                 if hit.label == SHARED {
-                    self.shared_hit(place);
+                    shared_hit(&mut self.os, &mut self.census, place.addr, place.kind);
                 }
                 if CHECK {
                     self.compare(place, &hit)?;
@@ -174,13 +178,6 @@ impl Run {
         Ok(())
     }
 
-    /// A hit on a page that several regions share is counted for its own region.
-    #[cold]
-    fn shared_hit(&mut self, place: Place) {
-        let region = self.os.label_of(place.addr);
-        self.census.region(region).hits[place.kind as usize] += 1;
-    }
-
     /// Stops at a translation that is not what the page table says now.
     #[cold]
     fn compare(&mut self, place: Place, hit: &Hit) -> Result<(), Error> {
@@ -194,4 +191,12 @@ impl Run {
             place.access, self.hardware.units[place.unit].name, place.addr, hit.phys
         )))
     }
+}
+
+/// A hit on a page that several regions share is counted for its own region.
+#[cold]
+#[inline(never)]
+fn shared_hit(os: &mut Os, census: &mut Census, addr: VirtAddr, kind: Kind) {
+    let region = os.label_of(addr);
+    census.region(region).hits[kind as usize] += 1;
 }

@@ -116,6 +116,8 @@ pub(crate) struct Run {
     pub(crate) left_out: u64,
     asids: Asids,
     asid: Asid,
+    /// Whether all TLBs replace by LRU.
+    lru: bool,
     page_size: PageSize,
     references: Vec<Reference>,
 }
@@ -141,6 +143,7 @@ impl Run {
             left_out: 0,
             asids: Asids::new(description.core.asid_bits),
             asid: Asid(0),
+            lru: hardware.units.iter().all(|unit| unit.tlb.is_lru()),
             page_size: os.page_size(),
             references: Vec::with_capacity(64),
             hardware,
@@ -191,17 +194,26 @@ impl Run {
 
     fn count(&mut self, batch: &Batch, span: Range<usize>) {
         let metas = &batch.meta[span];
-        let mut kinds = [0u64; Kind::COUNT];
-        for kind in Kind::ALL {
+        // One pass, with sums that fit into the lanes of a vector.
+        let [mut fetches, mut loads] = [0u32; 2];
+        let mut instructions = 0u64;
+        for some in metas.chunks(1 << 16) {
+            let mut began = 0;
+            for meta in some {
+                fetches += u32::from(meta.kind() == Kind::Fetch);
+                loads += u32::from(meta.kind() == Kind::Load);
+                began += meta.instructions();
+            }
+            instructions += u64::from(began);
+        }
+        let [fetches, loads] = [fetches, loads].map(u64::from);
+        let kinds = [fetches, loads, metas.len() as u64 - fetches - loads];
+        for (kind, count) in Kind::ALL.into_iter().zip(kinds) {
             if self.hardware.first[kind as usize] != NONE {
-                let of_kind = metas.iter().map(|meta| u32::from(meta.kind() == kind));
-                kinds[kind as usize] = u64::from(of_kind.sum::<u32>());
+                self.accesses[kind as usize] += count;
             }
         }
-        for (sum, count) in self.accesses.iter_mut().zip(kinds) {
-            *sum += count;
-        }
-        self.instructions += metas.iter().map(|meta| u64::from(meta.instructions())).sum::<u64>();
+        self.instructions += instructions;
     }
 
     #[cold]

@@ -26,7 +26,7 @@ use addr::{Asid, Kind, PageSize, VirtAddr, VirtRange};
 
 pub use entry::{Entry, Evicted, Hit};
 pub use params::{ArrayParams, TlbParams};
-pub use stride::Stride;
+pub use stride::{AnyTouch, Stamps, Stride, Touch};
 
 use crate::{AnyReplacement, GeometryError, Replacement, SetArray, hints::Hints};
 use entry::Slot;

@@ -14,47 +14,114 @@ use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr};
 use super::{HINTS, Slot, Tlb, TlbPolicy};
 use crate::{AnyReplacement, Replacement, hints::HintsView};
 
-/// A TLB borrowed for lookups in one space.
+/// A TLB borrowed for lookups in one space, whose policy learns of hits by `T`.
 #[derive(Debug)]
-pub struct Stride<'a> {
+pub struct Stride<'a, T> {
     hints: HintsView<'a, HINTS>,
     granule: PageSize,
     slots: &'a mut [Slot],
-    touch: Touch<'a>,
+    touch: T,
     paired: bool,
 }
 
-/// What a hit does to the policy.
+/// What a hit does to the policy, chosen once for many hits.
+pub trait Touch<'a>: Sized {
+    /// For a TLB without slots.
+    fn none() -> Self;
+
+    /// The way of `policy`, if it is this one.
+    #[doc(hidden)]
+    fn of(policy: Borrowed<'a>) -> Option<Self>;
+
+    /// The entry in `slot` was hit at `time`.
+    fn touch(&mut self, slot: usize, time: u64);
+}
+
+/// The policy of a TLB, borrowed.
 #[derive(Debug)]
-enum Touch<'a> {
-    /// LRU: the time of the hit, a slot.
-    Stamp(&'a mut [u64]),
-    /// FIFO and random: nothing.
+pub struct Borrowed<'a>(&'a mut TlbPolicy);
+
+/// LRU: the time of its last hit, a slot.
+#[derive(Debug)]
+pub struct Stamps<'a>(&'a mut [u64]);
+
+impl<'a> Touch<'a> for Stamps<'a> {
+    fn none() -> Stamps<'a> {
+        Stamps(&mut [])
+    }
+
+    fn of(policy: Borrowed<'a>) -> Option<Stamps<'a>> {
+        match policy.0 {
+            TlbPolicy::Same(AnyReplacement::Lru(lru)) => Some(Stamps(lru.stamps())),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, slot: usize, time: u64) {
+        if let Some(stamp) = self.0.get_mut(slot) {
+            *stamp = time;
+        }
+    }
+}
+
+/// Any policy, told apart at each hit.
+#[derive(Debug)]
+pub enum AnyTouch<'a> {
+    /// LRU.
+    Stamps(Stamps<'a>),
+    /// FIFO and random, which do not look at hits.
     Nothing,
-    /// Anything else.
-    Policy(&'a mut TlbPolicy),
+    /// Another.
+    Policy(Borrowed<'a>),
+}
+
+impl<'a> Touch<'a> for AnyTouch<'a> {
+    fn none() -> AnyTouch<'a> {
+        AnyTouch::Nothing
+    }
+
+    fn of(policy: Borrowed<'a>) -> Option<AnyTouch<'a>> {
+        Some(match policy.0 {
+            TlbPolicy::Same(AnyReplacement::Lru(lru)) => AnyTouch::Stamps(Stamps(lru.stamps())),
+            TlbPolicy::Same(AnyReplacement::Fifo(_) | AnyReplacement::Random(_)) => {
+                AnyTouch::Nothing
+            }
+            _ => AnyTouch::Policy(policy),
+        })
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, slot: usize, time: u64) {
+        match self {
+            AnyTouch::Stamps(stamps) => stamps.touch(slot, time),
+            AnyTouch::Nothing => {}
+            AnyTouch::Policy(policy) => policy.0.touched(slot),
+        }
+    }
 }
 
 impl Tlb {
     /// Borrows the TLB for lookups in `asid`, which find nothing as long as the hints are
-    /// another space's. The times given to [`Stride::lookup`] start above [`Tlb::now`].
+    /// another space's, or where the policy is none that `T` is for. The times given to
+    /// [`Stride::lookup`] start above [`Tlb::now`].
     #[inline]
-    pub fn stride(&mut self, asid: Asid) -> Stride<'_> {
-        if asid != self.space {
-            return Stride::nothing();
+    pub fn stride<'a, T: Touch<'a>>(&'a mut self, asid: Asid) -> Stride<'a, T> {
+        match T::of(Borrowed(&mut self.policy)) {
+            Some(touch) if asid == self.space => Stride {
+                hints: self.hints.view(),
+                granule: self.granule,
+                slots: &mut self.slots,
+                touch,
+                paired: self.paired,
+            },
+            _ => Stride::nothing(),
         }
-        let touch = match &mut self.policy {
-            TlbPolicy::Same(AnyReplacement::Lru(lru)) => Touch::Stamp(lru.stamps()),
-            TlbPolicy::Same(AnyReplacement::Fifo(_) | AnyReplacement::Random(_)) => Touch::Nothing,
-            policy => Touch::Policy(policy),
-        };
-        Stride {
-            hints: self.hints.view(),
-            granule: self.granule,
-            slots: &mut self.slots,
-            touch,
-            paired: self.paired,
-        }
+    }
+
+    /// Whether hits need no more than [`Stamps`].
+    pub fn is_lru(&self) -> bool {
+        matches!(self.policy, TlbPolicy::Same(AnyReplacement::Lru(_)))
     }
 
     /// The time of the last touch.
@@ -73,14 +140,14 @@ impl Tlb {
     }
 }
 
-impl Stride<'_> {
+impl<'a, T: Touch<'a>> Stride<'a, T> {
     /// A stride of nothing: no lookup finds anything.
-    pub const fn nothing() -> Stride<'static> {
+    pub fn nothing() -> Self {
         Stride {
             hints: HintsView::nothing(),
             granule: PageSize::SIZE_4K,
             slots: &mut [],
-            touch: Touch::Nothing,
+            touch: T::none(),
             paired: false,
         }
     }
@@ -95,15 +162,7 @@ impl Stride<'_> {
             return None;
         }
         slot.hits[kind as usize] += 1;
-        match &mut self.touch {
-            Touch::Stamp(stamps) => {
-                if let Some(stamp) = stamps.get_mut(index) {
-                    *stamp = time;
-                }
-            }
-            Touch::Nothing => {}
-            Touch::Policy(policy) => policy.touched(index),
-        }
+        self.touch.touch(index, time);
         Some((slot.phys(va, self.paired), slot.label()))
     }
 }

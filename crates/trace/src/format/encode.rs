@@ -26,13 +26,15 @@ use super::{
 use crate::batcher::{miscounted, unknown};
 use crate::carry::Carry;
 use crate::shape::Rows;
-use crate::{Error, Event, Run, Shape, ShapeId};
+use crate::{Error, Event, Meta, Run, Shape, ShapeId};
 
 const CONTEXTS: usize = 16;
 /// What no chunk has for a number, and neither has a shape that is not known yet, which has 0.
 const NO_CHUNK: u32 = u32::MAX;
 /// Operations whose predictors are listed at a time; nearly all blocks have no more.
 const PLANNED_AT_ONCE: usize = 2;
+/// The most instructions that a row counts.
+const COUNTED_MAX: u64 = Meta::INSTRUCTIONS_MAX as u64;
 
 /// What a context knows of a shape, good while the chunk is `chunk`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -229,32 +231,49 @@ impl Encoder {
             return (0, 0);
         }
         self.planned.resize(addrs.len() + PLANNED_AT_ONCE, 0);
+        let before = self.sequence.len();
+        self.sequence.resize(before + runs.len(), 0);
+        // Locals, so that what is written through them is not thought to change `self`.
+        let (known, open_chunk) = (self.known.as_slice(), self.open_chunk);
+        let (mut carry, mut room) = (self.carry.now, self.room);
+        let (mut instructions, mut accesses) = (0, 0);
         let (mut done, mut ops) = (0, 0);
-        for run in runs {
-            let Some(local) = self.known.get(run.shape.0 as usize) else { break };
-            let end = ops + local.ops as usize;
-            let ready = local.chunk == self.open_chunk && local.ops == run.ops && local.rows != 0;
-            if !ready || end > addrs.len() || self.carry.exceeds(local.first) || self.room <= 0 {
+        for (run, number) in runs.iter().zip(&mut self.sequence[before..]) {
+            let Some(local) = known.get(run.shape.0 as usize) else { break };
+            let strange = local.chunk ^ open_chunk | local.ops ^ run.ops;
+            let counted = carry + u64::from(local.first);
+            if strange != 0 || local.rows == 0 || counted > COUNTED_MAX || room <= 0 {
                 break;
             }
-            let (local, planned) = (*local, &mut self.planned);
-            for first in (ops..end.max(ops + 1)).step_by(PLANNED_AT_ONCE) {
-                let slot = local.slot + (first - ops) as u32;
-                let planned = planned[first..first + PLANNED_AT_ONCE].iter_mut();
-                planned.zip(slot..).for_each(|(planned, slot)| *planned = slot);
+            let end = ops + local.ops as usize;
+            let Some(planned) = self.planned.get_mut(ops..end + PLANNED_AT_ONCE) else { break };
+            (planned[0], planned[1]) = (local.slot, local.slot + 1);
+            if local.ops as usize > PLANNED_AT_ONCE {
+                planned.iter_mut().zip(local.slot..).for_each(|(planned, slot)| *planned = slot);
             }
-            self.append(&local);
+            *number = local.number as u16;
+            instructions += carry + u64::from(local.instructions);
+            carry = u64::from(local.trailing);
+            accesses += local.rows;
+            room -= i64::from(local.rows);
             ops = end;
             done += 1;
         }
+        self.sequence.truncate(before + done);
+        (self.carry.now, self.room) = (carry, room);
+        self.head.instructions += instructions;
+        self.head.accesses += accesses;
+
+        let Some(addrs) = addrs.get(..ops) else { return (0, 0) };
         let codes = &mut self.codes[self.head.ops as usize..][..ops];
+        let (slots, residual) = (self.slots.as_mut_slice(), self.residual.as_mut_slice());
         let mut at = self.residual_bytes;
         for ((&slot, code), &addr) in self.planned.iter().zip(codes).zip(addrs) {
-            at += self.slots[slot as usize].encode(addr, code, &mut self.residual[at..]);
+            at += slots[slot as usize].encode(addr, code, &mut residual[at..]);
         }
         self.residual_bytes = at;
         self.head.ops += ops as u32;
-        self.addr = addrs[..ops].last().copied().unwrap_or(self.addr);
+        self.addr = addrs.last().copied().unwrap_or(self.addr);
         (done, ops)
     }
 
