@@ -4,7 +4,7 @@ mod support;
 
 use addr::Kind;
 use machine::{
-    Machine, Results, RunOptions,
+    Error, Machine, Results, RunOptions,
     sweep::{SweepOptions, sweep},
 };
 use support::{Row, Rows, Stream};
@@ -29,11 +29,31 @@ fn rows(seed: u64) -> Vec<Row> {
     rows
 }
 
+/// Accesses to few lines of few sets, so that the order in which a set was used tells.
+fn crowded_rows(seed: u64) -> Vec<Row> {
+    let mut stream = Stream(seed | 1);
+    let mut access = |_| {
+        let kind = [Kind::Fetch, Kind::Load, Kind::Store][stream.below(3) as usize];
+        let addr = 0x1000_0000 + (stream.below(7) << 12) + (stream.below(2) << 6);
+        Row::Access(kind, addr + stream.below(80), 8)
+    };
+    (0..4000).map(&mut access).collect()
+}
+
 /// Sweeps `designs` of the machine `name` and compares each with a run of it alone.
 fn check(name: &str, designs: &[Vec<String>], rows: &[Row]) {
+    check_all(name, designs, rows, |settings| Machine::load(name, settings));
+}
+
+fn check_all(
+    name: &str,
+    designs: &[Vec<String>],
+    rows: &[Row],
+    machine: impl Fn(&[String]) -> Result<Machine, Error>,
+) {
     let machines: Vec<Machine> = designs
         .iter()
-        .map(|settings| Machine::load(name, settings).unwrap_or_else(|error| panic!("{error}")))
+        .map(|settings| machine(settings).unwrap_or_else(|error| panic!("{error}")))
         .collect();
     for threads in [1, 3] {
         let options = SweepOptions { threads, progress: &mut |_| true };
@@ -122,6 +142,48 @@ fn machines_with_all_caches_and_with_none_share_a_front() {
     ]);
     check("epyc-9005", &designs, &rows(5));
     check("tlb-only", &all(&[("tlb.l2.entries", &["4", "1024"])]), &rows(6));
+}
+
+/// Fetches come in at a cache of their own, data at the cache behind it, or the other way round.
+#[test]
+fn caches_that_others_misses_pass_through_are_told_everything() {
+    let designs = |policies| {
+        all(&[
+            ("cache.l2.replacement", policies),
+            ("cache.l2.size", &["4K", "12K"]),
+            ("walker.enters", &["l2", "memory"]),
+        ])
+    };
+    for first in ["l1i", "l1d"] {
+        let text = format!(
+            r#"
+            title = "one cache in front for a part of the accesses"
+            source = "the test"
+            [tlb.l1]
+            entries = 8
+            ways = "full"
+            [page_table]
+            format = "x86-64"
+            [cache.{first}]
+            size = "1K"
+            line = "64B"
+            ways = 2
+            [cache.l2]
+            size = "4K"
+            line = "64B"
+            ways = 4
+            "#
+        );
+        for seed in 1..4 {
+            for rows in [rows(seed), crowded_rows(seed)] {
+                for policies in [&["lru", "nru", "fifo"] as &[&str], &["lru", "srrip"]] {
+                    check_all(first, &designs(policies), &rows, |settings| {
+                        Machine::parse("test", &text, "test", settings)
+                    });
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -21,7 +21,8 @@ mod tlb;
 mod walk_cache;
 
 pub use cache::{
-    Cache, CacheCounts, CacheParams, Hierarchy, HierarchyParams, Requester, Requests, Served,
+    Cache, CacheCounts, CacheParams, Entrance, Hierarchy, HierarchyParams, Requester, Requests,
+    Served,
 };
 pub use geometry::GeometryError;
 pub use replacement::{

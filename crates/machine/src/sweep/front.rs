@@ -1,9 +1,10 @@
 //! A front with the backs that it serves.
 
+use addr::Kind;
 use serde_json::Value;
 use trace::{Batch, Source};
 
-use super::{Outcome, crew::Task, log::Log};
+use super::{Outcome, crew::Task, log::Log, repeats::Repeats};
 use crate::{Description, Error, Machine, check, run::Run, summary, walker::Walker};
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
@@ -55,13 +56,16 @@ impl Front {
                     fronts.len() - 1
                 }
             };
-            let front = &mut fronts[place].1;
-            for log in [&mut front.saying, &mut front.said] {
-                log.caches |= walker.port.caches.is_some();
-            }
-            front.backs.push(DesignBack { index, walker, failure: None });
+            fronts[place].1.backs.push(DesignBack { index, walker, failure: None });
         }
-        Ok(fronts.into_iter().map(|(_, front)| front).collect())
+        let mut fronts: Vec<Front> = fronts.into_iter().map(|(_, front)| front).collect();
+        for front in &mut fronts {
+            let walkers = front.backs.iter().map(|back| &back.walker);
+            let caches = walkers.clone().any(|walker| walker.port.caches.is_some());
+            front.saying.repeats = Repeats::new(walkers);
+            (front.saying.caches, front.said.caches) = (caches, caches);
+        }
+        Ok(fronts)
     }
 
     fn new(machine: &Machine) -> Result<Front, Error> {
@@ -77,6 +81,8 @@ impl Front {
     /// The end of a round: what it said is to be heard by the backs.
     pub(super) fn turn(&mut self) {
         std::mem::swap(&mut self.saying, &mut self.said);
+        // They see every access, whichever log takes it.
+        std::mem::swap(&mut self.saying.repeats, &mut self.said.repeats);
         self.saying.clear();
     }
 
@@ -87,7 +93,11 @@ impl Front {
         source: &dyn Source,
     ) -> Vec<(usize, Outcome)> {
         self.run.hardware.drain(&mut self.run.census);
-        let outcome = |back: DesignBack| {
+        let repeats = self.saying.repeats.counts;
+        let outcome = |mut back: DesignBack| {
+            for (kind, count) in Kind::ALL.into_iter().zip(repeats) {
+                back.walker.repeated(kind, count);
+            }
             if let Some(failure) = self.failure.clone().or(back.failure) {
                 return (back.index, Err(failure));
             }

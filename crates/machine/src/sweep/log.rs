@@ -9,6 +9,7 @@
 use addr::{Kind, PhysAddr};
 use pagetable::{Node, Reference};
 
+use super::repeats::Repeats;
 use crate::back::{Back, Forget, HostWalk, Walk, Way};
 
 /// One thing that a front said. What is long or rare is in a list of its own.
@@ -25,6 +26,7 @@ enum Entry {
 pub(super) struct Log {
     /// Whether any back wants to know of the program's own accesses.
     pub(super) caches: bool,
+    pub(super) repeats: Repeats,
     entries: Vec<Entry>,
     walks: Vec<Walk>,
     references: Vec<Reference>,
@@ -109,11 +111,15 @@ impl Back for Log {
     #[inline]
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         // An access is never as long as that: `trace::Meta` keeps its size in 14 bits.
+        if self.repeats.is_one(phys, bytes, kind) {
+            return;
+        }
         let bytes = bytes.min(u32::from(u16::MAX)) as u16;
         self.entries.push(Entry::Data { phys, bytes, kind });
     }
 
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
+        self.repeats.walk(way);
         self.entries.push(Entry::Walk {
             references: way.references.len() as u16,
             host: way.host.len() as u16,

@@ -11,12 +11,16 @@
 //! tells its back ([`Log`]), and each of them takes that from the log. The trace is decoded once
 //! for all. What a design counts is what a run of it alone counts.
 //!
+//! Accesses that leave the data caches as they are in all of these designs are counted and not
+//! written down.
+//!
 //! A round is one batch of the trace. While the fronts run it, the backs take the logs of the
 //! round before, on all cores, and the next batch is read.
 
 mod crew;
 mod front;
 mod log;
+mod repeats;
 
 use trace::{Batch, Source};
 

@@ -96,6 +96,13 @@ impl Walker {
         self.walks.regions.get(label as usize).copied().unwrap_or_default()
     }
 
+    /// Counts `hits` accesses of the program that changed nothing in the cache where they came in.
+    pub(crate) fn repeated(&mut self, kind: Kind, hits: u64) {
+        if let Some(caches) = &mut self.port.caches {
+            self.program_served[caches.repeated(kind, hits) as usize] += hits;
+        }
+    }
+
     /// Makes the references of `way` from the `skipped`th on, but for those that the MMU cache
     /// holds. The error is a node to which it leads instead.
     #[inline]

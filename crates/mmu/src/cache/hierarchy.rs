@@ -77,6 +77,21 @@ pub struct HierarchyParams {
     pub walker_enters: Option<Served>,
 }
 
+/// Where a requester's accesses come in, as far as it decides which of them change nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entrance {
+    /// The cache, or memory.
+    pub place: Served,
+    /// log2 of the bytes of its lines.
+    pub line_shift: u32,
+    /// Its sets.
+    pub sets: usize,
+    /// Whether an access to the line that its set used last leaves it as it was, but for the
+    /// counts and, for a store to a clean line, for the dirty bit. So it is where the policy
+    /// knows no more than the order of uses, and no cache in front sends it other lines.
+    pub repeats_change_nothing: bool,
+}
+
 /// The data caches of a machine.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
@@ -120,11 +135,7 @@ impl Hierarchy {
     // Inlined whatever its size: most accesses end at the hint of the first cache.
     #[inline(always)]
     pub fn access(&mut self, phys: PhysAddr, bytes: u32, write: bool, who: Requester) -> Served {
-        let entry = match who {
-            Requester::Program(Kind::Fetch) => self.fetch,
-            Requester::Program(_) => self.data,
-            Requester::Walker => self.walker,
-        };
+        let entry = self.entry(who);
         let Some(Some(cache)) = self.caches.get_mut(entry as usize) else {
             return Served::Memory;
         };
@@ -137,6 +148,33 @@ impl Hierarchy {
         self.complete(entry, first, last, write, who)
     }
 
+    /// Where accesses of `who` come in.
+    pub fn entrance(&self, who: Requester) -> Entrance {
+        let place = self.entry(who);
+        // The misses of a cache in front pass through the second and the third level.
+        let apart = place < Served::L2
+            || [self.fetch, self.data, self.walker].into_iter().all(|other| other >= place);
+        match self.cache(place) {
+            Some(cache) => Entrance {
+                place,
+                line_shift: cache.line_shift,
+                sets: cache.sets.sets(),
+                repeats_change_nothing: apart && cache.policy.repeats_change_nothing(),
+            },
+            None => Entrance { place, line_shift: 0, sets: 1, repeats_change_nothing: false },
+        }
+    }
+
+    /// Counts `hits` accesses of `kind` by the program that changed nothing where they came in,
+    /// and gives that place.
+    pub fn repeated(&mut self, kind: Kind, hits: u64) -> Served {
+        let place = self.entry(Requester::Program(kind));
+        if let Some(Some(cache)) = self.caches.get_mut(place as usize) {
+            cache.program.asked[usize::from(kind == Kind::Store)] += hits;
+        }
+        place
+    }
+
     /// The cache at `place`.
     pub fn cache(&self, place: Served) -> Option<&Cache> {
         self.caches.get(place as usize)?.as_ref()
@@ -145,6 +183,15 @@ impl Hierarchy {
     /// What the cache at `place` has counted.
     pub fn counts(&self, place: Served) -> Option<CacheCounts> {
         self.cache(place).map(Cache::counts)
+    }
+
+    #[inline(always)]
+    fn entry(&self, who: Requester) -> Served {
+        match who {
+            Requester::Program(Kind::Fetch) => self.fetch,
+            Requester::Program(_) => self.data,
+            Requester::Walker => self.walker,
+        }
     }
 
     /// What `access` leaves: the only line missed at `entry`, or several lines are to be asked

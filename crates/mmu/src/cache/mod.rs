@@ -11,7 +11,7 @@
 
 mod hierarchy;
 
-pub use hierarchy::{Hierarchy, HierarchyParams, Requester, Served};
+pub use hierarchy::{Entrance, Hierarchy, HierarchyParams, Requester, Served};
 
 use addr::PhysAddr;
 

@@ -184,6 +184,12 @@ pub enum AnyReplacement {
 }
 
 impl AnyReplacement {
+    /// Whether a use of the slot that its set used last, or filled last, changes nothing.
+    pub fn repeats_change_nothing(&self) -> bool {
+        use AnyReplacement::{Fifo, Lru, Nru, Random, TreePlru};
+        matches!(self, Lru(_) | Fifo(_) | Random(_) | TreePlru(_) | Nru(_))
+    }
+
     /// `policy` for sets whose ways are given in the order of their slots. `seed` starts the
     /// sequence of [`Policy::Random`].
     pub fn new(
