@@ -15,7 +15,9 @@ def summary(data: dict[str, Any]) -> str:
     if data["walks"]["references"]:
         parts.append(_walks(data))
     if data.get("mmu_cache"):
-        parts.append(_mmu_cache(data))
+        parts.append(_mmu_cache("MMU cache", data["mmu_cache"], data["walks"]["walks"]))
+    if data.get("nested"):
+        parts.append(_nested(data["nested"], data["walks"]["walks"]))
     parts += [_regions(data), _time(data)]
     if data["not_modelled"]:
         parts.append("\n".join(["Not modelled:", *(f"  {line}" for line in data["not_modelled"])]))
@@ -149,12 +151,33 @@ def _walks(data: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _mmu_cache(data: dict[str, Any]) -> str:
-    cache, walks = data["mmu_cache"], max(data["walks"]["walks"], 1)
+def _nested(host: dict[str, Any], guest_walks: int) -> str:
+    lines = [
+        f"Host: pages of {host['page_size']}, {text.count(host['first_touches'])} of them backed; "
+        f"{text.plural(host['walks'], 'walk')} with {text.plural(host['references'], 'reference')}"
+    ]
+    if host["tlb"]:
+        tlb = host["tlb"]
+        lines.append(
+            f"  nested TLB: {text.count(tlb['misses'])} of {text.count(tlb['lookups'])} lookups "
+            f"missed, {text.percent(tlb['misses'] / max(tlb['lookups'], 1))}"
+        )
+    if host["splintered"]:
+        lines.append(
+            f"  {text.plural(host['splintered'], 'walk')} of {text.count(guest_walks)} found a "
+            "page larger than the host's: the TLB was given a part of it"
+        )
+    if host["mmu_cache"]:
+        lines.append(_mmu_cache("MMU cache of the host", host["mmu_cache"], host["walks"]))
+    return "\n".join(lines)
+
+
+def _mmu_cache(name: str, cache: dict[str, Any], walks: int) -> str:
     sizes = " + ".join(text.count(array["entries"]) for array in cache["arrays"])
     lines = [
-        f"MMU cache: {cache['design']}, {sizes} entries, {cache['replacement']}; "
-        f"{text.count(cache['searches'])} searches, {text.ratio(cache['searches'] / walks)} a walk"
+        f"{name}: {cache['design']}, {sizes} entries, {cache['replacement']}; "
+        f"{text.plural(cache['searches'], 'search', 'searches')}, "
+        f"{text.ratio(cache['searches'] / max(walks, 1))} a walk"
     ]
     rows = [
         (

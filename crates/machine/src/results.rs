@@ -264,7 +264,8 @@ pub struct MmuCacheArray {
 pub struct MmuCacheLevel {
     /// The level.
     pub level: u8,
-    /// How many were on the way of a walk.
+    /// How many were on the way of a walk. One that is repeated after a fault counts once, as it
+    /// finds what it left there.
     pub needed: u64,
     /// Of these, how many were held, or skipped because a lower one was.
     pub held: u64,

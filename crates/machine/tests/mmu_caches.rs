@@ -74,17 +74,18 @@ fn a_split_cache_of_its_own_size_a_level() {
         *cache.by_level.iter().find(|counts| counts.level == level).unwrap()
     };
     let few = with("stc", &small, &far);
+    // The first round has no entries to find: 29 of the 30 count.
     assert_eq!(few.walks.walks, 1200);
     let missed = |results: &Results, of: u8| {
         let MmuCacheLevel { needed, held, .. } = level(results, of);
         needed - held
     };
-    assert_eq!(missed(&few, 3), 1200);
+    assert_eq!(missed(&few, 3), 1160);
     let many = with("stc", &[&small[..], &["mmu_cache.l3_entries=64"]].concat(), &far);
-    assert_eq!(missed(&many, 3), 40);
-    assert_eq!(missed(&many, 2), 1200);
+    assert_eq!(missed(&many, 3), 0);
+    assert_eq!(missed(&many, 2), 1160);
     let none = with("stc", &[&small[..], &["mmu_cache.l3_entries=0"]].concat(), &far);
-    assert_eq!(missed(&none, 3), 1200);
+    assert_eq!(missed(&none, 3), 1160);
 }
 
 /// A search costs its own latency, and what is held costs nothing else.

@@ -29,6 +29,9 @@ pub(crate) struct Dimension {
     /// By level: entries that lead on and that the MMU cache held or let a walk skip, and those
     /// that were fetched.
     pub(crate) upper: Vec<UpperEntries>,
+    /// Whether the walk repeats one that faulted, and so finds what that one has left: it does
+    /// not count among the entries needed.
+    pub(super) repeats: bool,
 }
 
 impl Dimension {
@@ -38,7 +41,8 @@ impl Dimension {
         search_cycles: u64,
     ) -> Dimension {
         let (served, upper) = (Vec::new(), Vec::new());
-        Dimension { cache, params, search_cycles, searches_timed: 0, served, upper }
+        let (searches_timed, repeats) = (0, false);
+        Dimension { cache, params, search_cycles, searches_timed, served, upper, repeats }
     }
 
     /// How often its MMU cache was searched.
@@ -66,7 +70,7 @@ impl Dimension {
         let before = references.iter().position(|reference| reference.next == Some(start));
         let (skipped, rest) = references.split_at(before.ok_or(start)? + 1);
         for reference in skipped.iter().filter(|reference| !reference.write) {
-            self.upper(reference.level).held += 1;
+            self.upper(reference.level, true);
         }
         // Setting a bit in the entry that leads to the start is part of reading it.
         let marks = rest.iter().take_while(|reference| reference.level > start.level).count();
@@ -82,13 +86,13 @@ impl Dimension {
         }
         match self.cache.read(walk.va, walk.asid, reference) {
             Held::Here => {
-                self.upper(reference.level).held += 1;
+                self.upper(reference.level, true);
                 Ok(false)
             }
             Held::Stale(node) => Err(node),
             Held::Absent => {
                 if reference.next.is_some() {
-                    self.upper(reference.level).fetched += 1;
+                    self.upper(reference.level, false);
                 }
                 Ok(true)
             }
@@ -120,11 +124,15 @@ impl Dimension {
     }
 
     #[inline]
-    fn upper(&mut self, level: u8) -> &mut UpperEntries {
+    fn upper(&mut self, level: u8, held: bool) {
+        if self.repeats {
+            return;
+        }
         let level = usize::from(level);
         if self.upper.len() <= level {
             self.upper.resize(level + 1, UpperEntries::default());
         }
-        &mut self.upper[level]
+        self.upper[level].held += u64::from(held);
+        self.upper[level].fetched += u64::from(!held);
     }
 }

@@ -197,7 +197,9 @@ impl Back for Walker {
 
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
         let skipped = self.dimension.start(walk, way.references)?;
-        self.follow(walk, way, skipped)
+        let followed = self.follow(walk, way, skipped);
+        self.dimension.repeats = !walk.found;
+        followed
     }
 
     fn astray(&mut self, walk: &Walk, way: Way<'_>) {
@@ -209,6 +211,7 @@ impl Back for Walker {
         if let Some(handler) = &self.handler {
             self.execute(handler.always());
         }
+        self.dimension.repeats = false;
         let mut made = std::mem::take(&mut self.port.under_way);
         made.cycles += self.port.latencies.refill_cycles + self.dimension.take_search_cycles();
         if let Some(host) = &mut self.host {
