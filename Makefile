@@ -14,7 +14,7 @@ PLUGIN_APIS := v1 v4
 BENCH := $(TARGET)/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
 
-.PHONY: help build demo test fuzz bench lint format clean tools
+.PHONY: help build demo test fuzz bench reproduce lint format clean tools
 
 help: ## say what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -59,6 +59,10 @@ $(BENCH)/text: | tools
 	mkdir -p $(@D)
 	find /usr/include -name '*.h' | LC_ALL=C sort | xargs cat >$@
 	truncate -s '<4M' $@
+
+reproduce: build ## run the papers' experiments anew, with the programs they need; it takes a while
+	.ci/needs qemu-x86_64=qemu-user gcc=gcc
+	$(BIN)/pagewalk reproduce --install
 
 lint: build ## formatting, lints and types, of Rust and Python
 	cargo fmt --all --check

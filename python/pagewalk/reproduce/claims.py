@@ -4,13 +4,15 @@ A claim is one number, or one order, that can be computed from a table:
 
 * `value = CELL`, `ratio = [CELL, CELL]`, `spread = [CELLS]` (largest over smallest), or
   `reaching = {row, level}` (the first size from which a row stays at or above a level), with
-  `within = [low, high]`, and `published`, the paper's own number, where it prints one;
+  `within = [low, high]` (`inf`: no bound), and `published`, the paper's own number, where it
+  prints one;
 * `ascending = [CELLS]`, each no larger than the next, but for a share `slack`;
 * `least = CELL` and `among = [CELLS]`: it is no larger than any of them, but for `slack`.
 
 A cell is `[row, column]`, or one name where the claim names the `row` or `column` of all.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -91,7 +93,7 @@ class Claim:
         number = self._number(table)
         low, high = self._stated["within"]
         published = self._stated.get("published")
-        band = f"{low:g} to {high:g}"
+        band = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
         paper = band if published is None else f"{published:g} (taken as reached: {band})"
         if number is None:
             return self._verdict(None, "not reached at any size" if self._kind == "reaching" else

@@ -1,7 +1,8 @@
 """Programs on a machine with one page table after another: what refills cost, what tables take.
 
 Parameters: `machine`, `programs` (rows: a name for each, and the program), `designs` (columns),
-`accesses`, and `measure`:
+`accesses`, `set` (changes for every run), `trap_cycles` (what a refill takes besides, where the
+runs leave that out), and `measure`:
 
 * `refill`: cycles a refill: translation cycles over walks, at their highest;
 * `space`: bytes of tables in use over pages mapped at the end;
@@ -18,13 +19,13 @@ from pagewalk.reproduce.table import Table, deviation, mean
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     """The table: a row a program, then their mean and spread."""
     designs: list[str] = parameters["designs"]
-    number = MEASURES[parameters["measure"]]
+    number, trap = MEASURES[parameters["measure"]], parameters.get("trap_cycles", 0)
     table = Table(list(designs))
     for row, program in parameters["programs"].items():
         trace = lab.trace(program, parameters["accesses"])
-        settings = [lab.settings(name) for name in designs]
+        settings = [[*parameters.get("set", []), *lab.settings(name)] for name in designs]
         runs = lab.runs(trace, parameters["machine"], settings)
-        table.rows[row] = [number(run, runs[0]) for run in runs]
+        table.rows[row] = [number(run, runs[0], trap) for run in runs]
     columns = [[table.value((row, name)) for row in list(table.rows)] for name in designs]
     if parameters["measure"] == "elapsed":
         table.rows["geometric mean"] = [_geometric(column) for column in columns]
@@ -38,22 +39,24 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     return table
 
 
-def _refill(run: Results, _first: Results) -> float | None:
+def _refill(run: Results, _first: Results, trap: int) -> float | None:
     walks = run["walks"]["walks"]
-    return run["time"]["translation_cycles"]["hi"] / walks if walks and run["time"] else None
+    return run["time"]["translation_cycles"]["hi"] / walks + trap if walks else None
 
 
-def _space(run: Results, _first: Results) -> float | None:
+def _space(run: Results, _first: Results, _trap: int) -> float | None:
     pages = sum(run["memory"]["pages_by_size"].values())
     return run["memory"]["table_used_bytes"] / pages if pages else None
 
 
-def _elapsed(run: Results, first: Results) -> float | None:
-    return _cycles(run) / _cycles(first)
+def _elapsed(run: Results, first: Results, trap: int) -> float | None:
+    return _cycles(run, trap) / _cycles(first, trap)
 
 
-def _cycles(run: Results) -> float:
-    return float(run["time"]["program_cycles"] + run["time"]["translation_cycles"]["hi"])
+def _cycles(run: Results, trap: int) -> float:
+    time = run["time"]
+    refills = time["translation_cycles"]["hi"] + trap * run["walks"]["walks"]
+    return float(time["program_cycles"] + refills)
 
 
 def _geometric(values: list[float | None]) -> float | None:
@@ -64,7 +67,7 @@ def _geometric(values: list[float | None]) -> float | None:
     return float(product ** (1 / len(known))) if known else None
 
 
-MEASURES: dict[str, Callable[[Results, Results], float | None]] = {
+MEASURES: dict[str, Callable[[Results, Results, int], float | None]] = {
     "refill": _refill,
     "space": _space,
     "elapsed": _elapsed,

@@ -1,11 +1,14 @@
 """MMU caches over their size: how often a walk need not read an entry of some level.
 
-Parameters: `machine`, `program` (or a generator), `accesses`, `level` (3: the entries that cover
+Parameters: `machine`, `program` (or a generator), `accesses`, `after` (the first so many accesses
+are run and not counted: by two runs, of which one ends there), `level` (3: the entries that cover
 a gigabyte each; 2: those of two megabytes), `sizes` (columns: entries; of a split design, of each
 level; of a path cache, paths), and `designs` (rows: a name, and settings besides the size).
 
 A hit is a walk that needs an entry of the level and does not read it: it is held, or skipped
-because one below it is.
+because one below it is. A page that is touched for the first time is walked for twice, and the
+second walk, which finds everything that the first one left, is not counted. (A path cache learns
+nothing from a walk that ends in a fault, so that both of its walks are the same.)
 """
 
 from typing import Any
@@ -18,20 +21,30 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     """Hit rates: a row a design, a column a size."""
     sizes: list[int] = parameters["sizes"]
     designs: dict[str, list[str]] = parameters["designs"]
-    trace = lab.trace(parameters["program"], parameters["accesses"], fetches=False)
     points = [
         [*changes, f"mmu_cache.entries={size}"] for changes in designs.values() for size in sizes
     ]
-    runs = iter(lab.runs(trace, parameters["machine"], points))
     level = parameters["level"]
-    rows: dict[str, list[float | None]] = {
-        design: [_hits(next(runs), level) for _ in sizes] for design in designs
-    }
+    counts = [(0, 0)] * len(points)
+    for sign, accesses in ((-1, parameters.get("after", 0)), (1, parameters["accesses"])):
+        if accesses:
+            trace = lab.trace(parameters["program"], accesses, fetches=False)
+            runs = lab.runs(trace, parameters["machine"], points)
+            counts = [
+                (before[0] + sign * held, before[1] + sign * needed)
+                for before, (held, needed) in zip(
+                    counts, (_counts(run, level) for run in runs), strict=True
+                )
+            ]
+    rates = iter([held / needed if needed else None for held, needed in counts])
+    rows = {design: [next(rates) for _ in sizes] for design in designs}
     return Table([str(size) for size in sizes], rows)
 
 
-def _hits(run: Results, level: int) -> float | None:
+def _counts(run: Results, level: int) -> tuple[int, int]:
+    """Walks that did not read an entry of the level, of those that needed one."""
+    cold = 0 if run["mmu_cache"]["design"] == "tpc" else run["walks"]["cold"]
     for one in run["mmu_cache"]["by_level"]:
-        if one["level"] == level and one["needed"]:
-            return float(one["held"] / one["needed"])
-    return None
+        if one["level"] == level:
+            return one["held"] - cold, one["needed"] - cold
+    return 0, 0

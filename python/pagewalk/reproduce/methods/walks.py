@@ -8,11 +8,11 @@ averages a walk:
 * `instructions`, `accesses`, `dram`: of the program, between two walks; dram: those of its
   accesses that no cache served;
 * `lookups`: of the MMU cache;
-* `walk_l2`, `walk_dram`, `references`: references of the walk that the L2 served, that memory
-  served, and all of them;
-* `upper`: references above the lowest level, which an MMU cache is there to save.
+* `walk_l2`, `walk_dram`: references of the walk that the L2 served, and that memory served;
+* `upper`: references above the lowest level, which an MMU cache is there to save;
+* `references`: all of them, of walks for pages that had been touched before.
 
-The first three are over TLB misses; the others over walks, of which a first touch makes two.
+The first three are over TLB misses; the next ones over walks, of which a first touch makes two.
 """
 
 from collections.abc import Callable
@@ -40,8 +40,9 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
 
 
 def served(run: Results, place: str) -> int:
-    """Walk references that `place` served."""
-    return sum(level["served"].get(place, 0) for level in run["walks"]["by_level"])
+    """Walk references that `place` served, of both dimensions in a virtual machine."""
+    levels = [*run["walks"]["by_level"], *(run.get("nested") or {"by_level": []})["by_level"]]
+    return sum(level["served"].get(place, 0) for level in levels)
 
 
 def upper(run: Results) -> int:
@@ -63,6 +64,12 @@ def _a_walk(count: Callable[[Results], int]) -> Callable[[Results], float | None
     return number
 
 
+def _references(run: Results) -> float | None:
+    walks = run["walks"]
+    warm = walks["walks"] - walks["cold"]
+    return (walks["references"] - walks["cold_references"]) / warm if warm else None
+
+
 def _accesses(run: Results) -> int:
     return sum(run["accesses"].values())
 
@@ -79,6 +86,6 @@ NUMBERS: dict[str, Callable[[Results], float | None]] = {
     "lookups": _a_walk(lambda run: int(run["mmu_cache"]["searches"])),
     "walk_l2": _a_walk(lambda run: served(run, "l2")),
     "walk_dram": _a_walk(lambda run: served(run, "memory")),
-    "references": _a_walk(lambda run: int(run["walks"]["references"])),
+    "references": _references,
     "upper": _a_walk(upper),
 }
