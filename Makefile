@@ -44,9 +44,10 @@ test: tools build ## run all tests: Rust, Python, and the report in a browser
 fuzz: ## feed damaged files to each decoder of other tools' traces, a minute each
 	PAGEWALK_FUZZ_SECONDS=60 cargo test -p trace --test import --quiet fuzz
 
-bench: $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt ## measure the speed of decoding and of runs, on programs recorded here
+bench: $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt ## measure the speed of decoding and of runs, on programs recorded here, and of page tables
 	cargo build --release -p bench
 	$(TARGET)/release/bench $^
+	cargo bench --quiet -p pagetable --bench native
 
 $(BENCH)/gzip.pwt: $(BENCH)/text | build
 	$(BIN)/pagewalk record --force -o $@ -- gzip -9 -c $< >/dev/null

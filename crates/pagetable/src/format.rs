@@ -26,6 +26,9 @@ pub enum Entry {
 /// * [`Format::decode`] of [`Format::table`] gives back the table, [`Format::population`] the
 ///   population; neither depends on the other, nor on the usage bits.
 pub trait Format {
+    /// The most levels that it can have.
+    const LEVELS_MAX: u8;
+
     /// Tables on the way from the root to a base page.
     fn levels(&self) -> u8;
 
@@ -94,8 +97,8 @@ pub trait Format {
     /// What the entry of the page at `level` that holds `addr` says.
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation;
 
-    /// The page's entry with other rights and the same frame and usage.
-    fn with_rights(&self, entry: u64, rights: Rights) -> u64;
+    /// Which bits of a page's entry say what is allowed, and what they are for `rights`.
+    fn rights_bits(&self, rights: Rights) -> (u64, u64);
 
     /// The usage bits of a page's entry.
     fn usage(&self, entry: u64) -> Usage;

@@ -23,7 +23,7 @@
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::pte::{Pte, Width, usage_bits};
+use crate::pte::{Pte, Width, rights_bits, usage_bits};
 use crate::{Entry, Format, Radix, Translation, Unfit, Usage};
 
 const LEVELS: u8 = 6;
@@ -72,6 +72,8 @@ impl Default for Mpt {
 }
 
 impl Format for MptEntries {
+    const LEVELS_MAX: u8 = 6;
+
     #[inline]
     fn levels(&self) -> u8 {
         LEVELS
@@ -182,8 +184,9 @@ impl Format for MptEntries {
         PTE.translation(Pte::from_bits(entry), addr.page(PageSize::SIZE_4K))
     }
 
-    fn with_rights(&self, entry: u64, rights: Rights) -> u64 {
-        Pte::from_bits(entry).with_rights(rights).bits()
+    #[inline]
+    fn rights_bits(&self, rights: Rights) -> (u64, u64) {
+        rights_bits(rights)
     }
 
     #[inline]

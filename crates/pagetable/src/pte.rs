@@ -204,6 +204,12 @@ impl Pte {
     }
 }
 
+/// Which bits of an entry say what is allowed, and what they are for `rights`.
+#[inline]
+pub(crate) const fn rights_bits(rights: Rights) -> (u64, u64) {
+    (RIGHTS, (rights.bits() as u64) << RIGHTS_SHIFT)
+}
+
 /// Which bits of an entry stand for `usage`.
 #[inline]
 pub(crate) const fn usage_bits(usage: Usage) -> u64 {

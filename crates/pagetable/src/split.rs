@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::pte::{Pte, Width, usage_bits};
+use crate::pte::{Pte, Width, rights_bits, usage_bits};
 use crate::{Entry, Format, Geometry, Radix, Translation, Unfit, Usage};
 
 const BASE: PageSize = PageSize::SIZE_4K;
@@ -125,6 +125,8 @@ fn canonical(bits: u32) -> Vec<VirtRange> {
 }
 
 impl Format for SplitEntries {
+    const LEVELS_MAX: u8 = LEVELS_MAX as u8;
+
     #[inline]
     fn levels(&self) -> u8 {
         self.levels
@@ -230,8 +232,9 @@ impl Format for SplitEntries {
         PTE.translation(Pte::from_bits(entry), addr.page(self.page_size(level)))
     }
 
-    fn with_rights(&self, entry: u64, rights: Rights) -> u64 {
-        Pte::from_bits(entry).with_rights(rights).bits()
+    #[inline]
+    fn rights_bits(&self, rights: Rights) -> (u64, u64) {
+        rights_bits(rights)
     }
 
     #[inline]

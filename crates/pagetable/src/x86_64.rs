@@ -84,6 +84,8 @@ impl X86Entries {
 }
 
 impl Format for X86Entries {
+    const LEVELS_MAX: u8 = 5;
+
     #[inline]
     fn levels(&self) -> u8 {
         self.levels
@@ -195,8 +197,9 @@ impl Format for X86Entries {
         }
     }
 
-    fn with_rights(&self, entry: u64, rights: Rights) -> u64 {
-        entry & !(PRESENT | WRITABLE | USER | NO_ACCESS | NO_EXECUTE) | rights_bits(rights)
+    #[inline]
+    fn rights_bits(&self, rights: Rights) -> (u64, u64) {
+        (PRESENT | WRITABLE | USER | NO_ACCESS | NO_EXECUTE, rights_bits(rights))
     }
 
     #[inline]

@@ -13,7 +13,24 @@ struct Edit<'a, C, R> {
 
 impl<F: Format> Radix<F> {
     /// Changes the entries of all pages in `range` and unlinks the tables that become empty.
+    #[inline]
     pub(super) fn edit(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        memory: &mut impl Memory,
+        change: &impl Fn(&F, u64) -> Option<u64>,
+        report: &mut impl FnMut(&mut Flush, Mapping),
+    ) -> Result<Flush, Error> {
+        let mut flush = Flush::nothing(space);
+        if self.edit_single(space, range, memory, change, report, &mut flush) {
+            return Ok(flush);
+        }
+        self.edit_range(space, range, memory, change, report)
+    }
+
+    #[inline(never)]
+    fn edit_range(
         &mut self,
         space: Space,
         range: VirtRange,
@@ -131,7 +148,7 @@ impl<F: Format> Radix<F> {
 
     /// Takes `gone` entries off the population of the table that `entry` leads to, and the
     /// entry away if none is left; whether it went.
-    fn shrink(
+    pub(super) fn shrink(
         &self,
         level: u8,
         at: PhysAddr,

@@ -16,6 +16,7 @@
 mod build;
 mod edit;
 mod search;
+mod single;
 
 use addr::{Frames, Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -169,6 +170,9 @@ impl<F: Format> PageTable for Radix<F> {
         frames: &mut impl Frames,
     ) -> Result<(), Error> {
         self.spaces.check(space)?;
+        if count == 1 && self.map_single(space, first, memory) {
+            return Ok(());
+        }
         self.build(space, first, count, memory, frames)
     }
 
@@ -194,10 +198,8 @@ impl<F: Format> PageTable for Radix<F> {
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
         self.format.check_rights(rights)?;
-        let change = |format: &F, entry| {
-            let new = format.with_rights(entry, rights);
-            (new != entry).then_some(new)
-        };
+        let (mask, bits) = self.format.rights_bits(rights);
+        let change = |_: &F, entry| Some(entry & !mask | bits).filter(|&new| new != entry);
         self.edit(space, range, memory, &change, &mut |flush, mapping| {
             let Translation { page, global, rights: before, .. } = mapping.translation;
             if !rights.contains(before) {

@@ -10,8 +10,20 @@ pub(super) struct Found {
     pub(super) entry: u64,
 }
 
+/// A walk under way.
+struct Walk {
+    start: Node,
+    table: PhysAddr,
+    /// What the entries on the way allow, as [`Format::pass`] has it.
+    passed: u64,
+    addr: VirtAddr,
+    kind: Kind,
+}
+
 impl<F: Format> Radix<F> {
     /// The walk of hardware, from a table whose span holds `addr`.
+    ///
+    /// Each step is written for its level, so that what the level means is a constant there.
     #[inline]
     pub(super) fn descend(
         &self,
@@ -21,45 +33,66 @@ impl<F: Format> Radix<F> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Reference),
     ) -> Result<Translation, Fault> {
-        let Node { mut table, mut level, .. } = start;
-        let sets_usage = self.format.walk_sets_usage();
-        let table_bits = if sets_usage { self.format.table_usage_bit() } else { 0 };
-        let mut passed = u64::MAX;
-        loop {
-            let at = self.entry_at(level, table, addr);
-            let entry = self.format.read(level, at, memory);
-            let bytes = self.format.entry_bytes(level);
-            let read = Reference { addr: at, bytes, write: false, level, next: None };
-            if !self.format.present(entry) {
-                each(read);
-                return Err(Fault::NotMapped { level });
-            }
-            let Entry::Table(next) = self.format.decode(entry, level) else {
-                each(read);
-                let above = both(start.rights, self.format.passed_rights(passed));
-                let mut translation = self.format.translation(entry, level, addr);
-                translation.rights = both(translation.rights, above);
-                if !translation.rights.allows(kind) {
-                    return Err(Fault::Denied { translation });
+        let mut walk = Walk { start, table: start.table, passed: u64::MAX, addr, kind };
+        macro_rules! through {
+            ($($level:literal)*) => {$(
+                if let Some(end) = self.pass::<$level>(&mut walk, memory, each) {
+                    return end;
                 }
-                let usage = Usage { referenced: true, dirty: kind == Kind::Store };
-                let bits = if sets_usage { self.format.usage_bits(usage) } else { 0 };
-                if bits & !entry != 0 {
-                    self.mark(level, at, entry, bits, memory, each);
-                }
-                return Ok(translation);
-            };
-            passed = self.format.pass(passed, entry);
-            let shift = self.format.entry_shift(level) as u8;
-            let rights = both(start.rights, self.format.passed_rights(passed));
-            let node = Node { table: next, level: level - 1, shift, rights };
-            each(Reference { next: Some(node), ..read });
-            if table_bits & !entry != 0 {
-                self.mark(level, at, entry, table_bits, memory, each);
-            }
-            table = next;
-            level -= 1;
+            )*};
         }
+        through!(8 7 6 5 4 3 2 1);
+        Err(Fault::NotMapped { level: 1 })
+    }
+
+    /// Reads the entry in the table of a level, unless the walk starts below it. Gives the end
+    /// of the walk if it is here.
+    #[inline(always)]
+    fn pass<const LEVEL: u8>(
+        &self,
+        walk: &mut Walk,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Option<Result<Translation, Fault>> {
+        if LEVEL > F::LEVELS_MAX || LEVEL > walk.start.level {
+            return None;
+        }
+        let Walk { start, table, addr, kind, .. } = *walk;
+        let sets_usage = self.format.walk_sets_usage();
+        let at = self.entry_at(LEVEL, table, addr);
+        let entry = self.format.read(LEVEL, at, memory);
+        let bytes = self.format.entry_bytes(LEVEL);
+        let read = Reference { addr: at, bytes, write: false, level: LEVEL, next: None };
+        if !self.format.present(entry) {
+            each(read);
+            return Some(Err(Fault::NotMapped { level: LEVEL }));
+        }
+        let Entry::Table(next) = self.format.decode(entry, LEVEL) else {
+            each(read);
+            let above = both(start.rights, self.format.passed_rights(walk.passed));
+            let mut translation = self.format.translation(entry, LEVEL, addr);
+            translation.rights = both(translation.rights, above);
+            if !translation.rights.allows(kind) {
+                return Some(Err(Fault::Denied { translation }));
+            }
+            let usage = Usage { referenced: true, dirty: kind == Kind::Store };
+            let bits = if sets_usage { self.format.usage_bits(usage) } else { 0 };
+            if bits & !entry != 0 {
+                self.mark(LEVEL, at, entry, bits, memory, each);
+            }
+            return Some(Ok(translation));
+        };
+        walk.passed = self.format.pass(walk.passed, entry);
+        walk.table = next;
+        let shift = self.format.entry_shift(LEVEL) as u8;
+        let rights = both(start.rights, self.format.passed_rights(walk.passed));
+        let node = Node { table: next, level: LEVEL - 1, shift, rights };
+        each(Reference { next: Some(node), ..read });
+        let table_bits = if sets_usage { self.format.table_usage_bit() } else { 0 };
+        if table_bits & !entry != 0 {
+            self.mark(LEVEL, at, entry, table_bits, memory, each);
+        }
+        None
     }
 
     /// Sets `bits` of an entry just read, as a reference of its own. Seldom: once for an entry,

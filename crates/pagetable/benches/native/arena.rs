@@ -1,0 +1,138 @@
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+
+use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr};
+
+/// Physical memory as a kernel has it: all of it mapped in one piece, so that a physical address
+/// is an offset. Reads and writes go there without a check, as those of a kernel do; the frames
+/// for tables come from stacks, one for each size.
+pub(crate) struct Arena {
+    start: *mut u8,
+    bytes: u64,
+    /// Never given out so far. The first frame never is: its address means nothing in an entry.
+    next: u64,
+    free: Vec<Vec<PhysAddr>>,
+}
+
+/// A kernel's direct map of an [`Arena`], beside whom it takes frames from.
+#[derive(Clone, Copy)]
+pub(crate) struct DirectMap(*mut u8);
+
+const ALIGN: usize = 2 << 20;
+const FIRST_FRAME: u64 = 4096;
+
+impl Arena {
+    /// Memory of `bytes` bytes.
+    pub(crate) fn new(bytes: u64) -> Arena {
+        let layout = Arena::layout(bytes);
+        // SAFETY: the layout is not empty.
+        let start = unsafe { alloc_zeroed(layout) };
+        if start.is_null() {
+            handle_alloc_error(layout);
+        }
+        // What is touched for the first time costs the host a fault, which is not to be timed.
+        for offset in (0..bytes as usize).step_by(4096) {
+            // SAFETY: the offset is inside the allocation.
+            unsafe { start.add(offset).write_volatile(0) };
+        }
+        Arena { start, bytes, next: FIRST_FRAME, free: vec![Vec::new(); 64] }
+    }
+
+    fn layout(bytes: u64) -> Layout {
+        Layout::from_size_align(bytes as usize, ALIGN).expect("a sensible size")
+    }
+
+    pub(crate) fn memory(&self) -> DirectMap {
+        DirectMap(self.start)
+    }
+
+    /// Takes all frames back.
+    pub(crate) fn reset(&mut self) {
+        self.next = FIRST_FRAME;
+        self.free.iter_mut().for_each(Vec::clear);
+    }
+
+    /// Where physical memory starts in the host's.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and nothing borrows from it.
+        unsafe { dealloc(self.start, Arena::layout(self.bytes)) };
+    }
+}
+
+impl Frames for Arena {
+    #[inline]
+    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
+        if let Some(frame) = self.free[size.shift() as usize].pop() {
+            return Ok(frame);
+        }
+        let start = self.next.next_multiple_of(size.bytes());
+        if start + size.bytes() > self.bytes {
+            return Err(OutOfFrames { size, free_bytes: self.bytes - self.next });
+        }
+        self.next = start + size.bytes();
+        Ok(PhysAddr::new(start))
+    }
+
+    #[inline]
+    fn free(&mut self, frame: PhysAddr, size: PageSize) {
+        self.free[size.shift() as usize].push(frame);
+    }
+}
+
+impl DirectMap {
+    #[inline]
+    fn at<T>(self, addr: PhysAddr) -> *mut T {
+        self.0.wrapping_add(addr.get() as usize).cast()
+    }
+}
+
+/// Page tables address nothing but the frames that they were given, all of which lie in the arena,
+/// and each access is aligned to its size.
+impl Memory for DirectMap {
+    #[inline]
+    fn read_u64(&self, addr: PhysAddr) -> u64 {
+        // SAFETY: as said above.
+        unsafe { self.at::<u64>(addr).read() }
+    }
+
+    #[inline]
+    fn read_u32(&self, addr: PhysAddr) -> u32 {
+        // SAFETY: as said above.
+        unsafe { self.at::<u32>(addr).read() }
+    }
+
+    #[inline]
+    fn read_u8(&self, addr: PhysAddr) -> u8 {
+        // SAFETY: as said above.
+        unsafe { self.at::<u8>(addr).read() }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, addr: PhysAddr, value: u64) {
+        // SAFETY: as said above.
+        unsafe { self.at::<u64>(addr).write(value) }
+    }
+
+    #[inline]
+    fn write_u32(&mut self, addr: PhysAddr, value: u32) {
+        // SAFETY: as said above.
+        unsafe { self.at::<u32>(addr).write(value) }
+    }
+
+    #[inline]
+    fn write_u8(&mut self, addr: PhysAddr, value: u8) {
+        // SAFETY: as said above.
+        unsafe { self.at::<u8>(addr).write(value) }
+    }
+
+    #[inline]
+    fn zero(&mut self, start: PhysAddr, bytes: u64) {
+        // SAFETY: as said above.
+        unsafe { self.at::<u8>(start).write_bytes(0, bytes as usize) }
+    }
+}

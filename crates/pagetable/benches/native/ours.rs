@@ -1,0 +1,81 @@
+use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use pagetable::{PageTable, Space, Translation};
+
+use crate::{
+    arena::{Arena, DirectMap},
+    work::{Contender, PAGE_BYTES},
+};
+
+/// A table of this crate.
+pub(crate) struct Ours<P> {
+    name: &'static str,
+    table: P,
+    arena: Arena,
+    memory: DirectMap,
+    space: Option<Space>,
+}
+
+impl<P: PageTable + 'static> Ours<P> {
+    pub(crate) fn boxed(name: &'static str, table: P, arena_bytes: u64) -> Box<dyn Contender> {
+        let arena = Arena::new(arena_bytes);
+        let memory = arena.memory();
+        Box::new(Ours { name, table, arena, memory, space: None })
+    }
+
+    fn space(&self) -> Space {
+        self.space.expect("a round begins with a space")
+    }
+}
+
+fn range(start: u64, pages: u64) -> VirtRange {
+    VirtRange::new(VirtAddr::new(start), pages * PAGE_BYTES).expect("a range of the work")
+}
+
+impl<P: PageTable> Contender for Ours<P>
+where
+    P: 'static,
+{
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn create(&mut self) {
+        let space = self.table.create(&mut self.memory, &mut self.arena);
+        self.space = Some(space.expect("the arena has room"));
+    }
+
+    fn destroy(&mut self) {
+        if let Some(space) = self.space.take() {
+            let flush = self.table.destroy(space, &mut self.memory).expect("it exists");
+            flush.done(&mut self.arena);
+        }
+    }
+
+    fn map(&mut self, start: u64, frame: u64, pages: u64) {
+        let page = VirtAddr::new(start).page(PageSize::SIZE_4K);
+        let rights = Rights::READ | Rights::WRITE | Rights::USER;
+        let first = Translation { page, frame: PhysAddr::new(frame), rights, global: false };
+        let space = self.space();
+        let mapped = self.table.map(space, first, pages, &mut self.memory, &mut self.arena);
+        mapped.expect("nothing is there yet");
+    }
+
+    fn walk(&mut self, addr: u64) -> u64 {
+        let (space, addr) = (self.space(), VirtAddr::new(addr));
+        let found = self.table.walk(space, addr, Kind::Load, &mut self.memory, &mut |_| {});
+        found.expect("it is mapped").apply(addr).get()
+    }
+
+    fn protect(&mut self, start: u64, pages: u64) {
+        let (space, range) = (self.space(), range(start, pages));
+        let rights = Rights::READ | Rights::USER;
+        let flush = self.table.protect(space, range, rights, &mut self.memory, &mut |_| {});
+        flush.expect("it can be protected").done(&mut self.arena);
+    }
+
+    fn unmap(&mut self, start: u64, pages: u64) {
+        let (space, range) = (self.space(), range(start, pages));
+        let flush = self.table.unmap(space, range, &mut self.memory, &mut |_| {});
+        flush.expect("it can be unmapped").done(&mut self.arena);
+    }
+}

@@ -1,0 +1,88 @@
+use std::time::{Duration, Instant};
+
+/// What is timed, a page each: one by one, then a region of pages at once.
+pub(crate) const OPERATIONS: [&str; 7] =
+    ["map", "walk", "protect", "unmap", "map 256", "protect 256", "unmap 256"];
+
+pub(crate) const PAGE_BYTES: u64 = 4096;
+/// Pages of a region; they lie in one table of the lowest level.
+pub(crate) const REGION_PAGES: u64 = 256;
+/// From the start of one region to that of the next.
+const STRIDE: u64 = 16 << 20;
+const FIRST: u64 = 0x10_0000_0000;
+/// The frames of pages: beyond all tables, and within what entries of four bytes can name.
+const FRAMES: u64 = 1 << 32;
+
+/// The pages that every contender maps, walks, protects and unmaps.
+pub(crate) struct Work {
+    regions: Vec<u64>,
+    /// All pages in the order in which they are walked.
+    walked: Vec<u64>,
+}
+
+/// A page table under the clock.
+pub(crate) trait Contender {
+    fn name(&self) -> String;
+    fn create(&mut self);
+    fn destroy(&mut self);
+    /// Maps `pages` pages from `start` on, as one operation if it has one.
+    fn map(&mut self, start: u64, frame: u64, pages: u64);
+    /// Where `addr` lies.
+    fn walk(&mut self, addr: u64) -> u64;
+    /// Makes them read-only.
+    fn protect(&mut self, start: u64, pages: u64);
+    fn unmap(&mut self, start: u64, pages: u64);
+}
+
+impl Work {
+    pub(crate) fn new(regions: u64) -> Work {
+        let regions: Vec<u64> = (0..regions).map(|n| FIRST + n * STRIDE).collect();
+        let mut walked: Vec<u64> = regions.iter().flat_map(|&region| pages(region)).collect();
+        // A fixed shuffle: each page goes where a hash of its number puts it.
+        walked.sort_unstable_by_key(|page| (page >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Work { regions, walked }
+    }
+
+    /// One round: what each operation took, and a sum of what the walks found.
+    pub(crate) fn round(&self, table: &mut dyn Contender) -> ([Duration; OPERATIONS.len()], u64) {
+        let mut sum = 0;
+        table.create();
+        let took = [
+            timed(|| self.each(|page| table.map(page, frame_of(page), 1))),
+            timed(|| {
+                for &page in &self.walked {
+                    sum = u64::rotate_left(sum, 1) ^ table.walk(page + 8);
+                }
+            }),
+            timed(|| self.each(|page| table.protect(page, 1))),
+            timed(|| self.each(|page| table.unmap(page, 1))),
+            timed(|| self.regions.iter().for_each(|&r| table.map(r, frame_of(r), REGION_PAGES))),
+            timed(|| self.regions.iter().for_each(|&r| table.protect(r, REGION_PAGES))),
+            timed(|| self.regions.iter().for_each(|&r| table.unmap(r, REGION_PAGES))),
+        ];
+        table.destroy();
+        (took, sum)
+    }
+
+    pub(crate) fn pages(&self) -> u64 {
+        self.regions.len() as u64 * REGION_PAGES
+    }
+
+    fn each(&self, mut operation: impl FnMut(u64)) {
+        self.regions.iter().flat_map(|&region| pages(region)).for_each(&mut operation);
+    }
+}
+
+fn pages(region: u64) -> impl Iterator<Item = u64> {
+    (0..REGION_PAGES).map(move |n| region + n * PAGE_BYTES)
+}
+
+fn frame_of(page: u64) -> u64 {
+    FRAMES + (page - FIRST)
+}
+
+fn timed(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}
