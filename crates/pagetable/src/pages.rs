@@ -164,15 +164,37 @@ fn sorted<P: Pages>(table: &P, space: Space, range: VirtRange, memory: &impl Mem
     found
 }
 
+/// The pages of a range. One base page, which is the usual range, takes no list.
+enum Gathered {
+    One(Option<Found>),
+    Many(Vec<Found>),
+}
+
+impl Gathered {
+    fn as_slice(&self) -> &[Found] {
+        match self {
+            Gathered::One(found) => found.as_slice(),
+            Gathered::Many(found) => found,
+        }
+    }
+}
+
 /// The pages in `range`, whose ends must lie between pages.
 fn whole<P: Pages>(
     table: &P,
     space: Space,
     range: VirtRange,
     memory: &impl Memory,
-) -> Result<Vec<Found>, Error> {
+) -> Result<Gathered, Error> {
     table.spaces().check(space)?;
     let base = table.sizes()[0];
+    if range.bytes() == base.bytes() && range.start().is_aligned(base) {
+        let found = table.find(space, range.start(), memory);
+        return match found.filter(|found| found.page.size() != base) {
+            Some(Found { page, .. }) => Err(Error::Splits { page }),
+            None => Ok(Gathered::One(found)),
+        };
+    }
     for boundary in [range.start(), range.last().wrapping_add(1)] {
         if !boundary.is_aligned(base) {
             return Err(Error::Misaligned { addr: boundary.get(), size: base });
@@ -184,7 +206,7 @@ fn whole<P: Pages>(
             return Err(Error::Splits { page: end.page });
         }
     }
-    Ok(found)
+    Ok(Gathered::Many(found))
 }
 
 /// Exchanges the entries of all pages in `range` that `new` wants to change.
@@ -198,7 +220,7 @@ fn edit<P: Pages>(
 ) -> Result<Flush, Error> {
     let width = table.width();
     let mut flush = Flush::nothing(space);
-    for found in whole(table, space, range, memory)? {
+    for &found in whole(table, space, range, memory)?.as_slice() {
         let changed = |pte: Pte| Some(new(pte)).filter(|&new| pte.is_mapped() && new != pte);
         if let Some(before) = exchange(width, found, memory, changed) {
             report(&mut flush, width.mapping(before, found.page));
@@ -293,7 +315,7 @@ impl<P: Pages> PageTable for P {
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
         let mut flush = Flush::nothing(space);
-        for Found { page, .. } in whole(self, space, range, memory)? {
+        for &Found { page, .. } in whole(self, space, range, memory)?.as_slice() {
             let pte = self.remove(space, page, memory, &mut flush);
             flush.add(page, pte.global());
             each(self.width().mapping(pte, page));
