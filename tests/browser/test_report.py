@@ -208,3 +208,17 @@ def test_a_sweep_is_drawn_and_fits(browser: Browser, tmp_path: Path) -> None:
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             made = json.loads(page.locator("#results").text_content() or "")
             assert len(made["designs"]) == 12
+
+
+def test_reproduced_experiments_are_drawn_and_fit(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "reproduced.html"
+    names = ["B10/table4.2", "E99/fig9"]
+    assert main(["reproduce", *names, "--cache", str(tmp_path), "--html", str(path)]) == 0
+    for width, shade in LOOKS:
+        with opened(browser, path, width, shade) as page:
+            assert page.locator(".chart canvas").count() == 2
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            documents = json.loads(page.locator("#results").text_content() or "")
+            assert [document["name"] for document in documents] == names
+            claims = sum(len(document["claims"]) for document in documents)
+            assert page.locator(".claims li").count() == claims

@@ -33,7 +33,9 @@ class Table:
         """The first column, as a number, from which on the row is never below `level`."""
         reached = None
         for column, value in zip(self.columns, self.rows.get(row, []), strict=False):
-            if value is None or value < level:
+            if value is None:
+                continue
+            if value < level:
                 reached = None
             elif reached is None:
                 reached = float(column)
