@@ -8,11 +8,12 @@ averages a walk:
 * `instructions`, `accesses`, `dram`: of the program, between two walks; dram: those of its
   accesses that no cache served;
 * `lookups`: of the MMU cache;
-* `walk_l2`, `walk_dram`: references of the walk that the L2 served, and that memory served;
-* `upper`: references above the lowest level, which an MMU cache is there to save;
-* `references`: all of them, of walks for pages that had been touched before.
+* `references`: of a walk for a page that had been touched before;
+* `walk_dram`: of these, what memory served; `walk_l2`: what a cache did;
+* `upper`: references above the lowest level, which an MMU cache is there to save.
 
-The first three are over TLB misses; the next ones over walks, of which a first touch makes two.
+All are over TLB misses. A page that is touched for the first time is walked for twice, and the
+second walk finds in the caches what the first one left: it adds nothing to what memory serves.
 """
 
 from collections.abc import Callable
@@ -56,18 +57,20 @@ def _a_miss(count: Callable[[Results], int]) -> Callable[[Results], float | None
     return lambda run: count(run) / run["walks"]["walks"] if run["walks"]["walks"] else None
 
 
-def _a_walk(count: Callable[[Results], int]) -> Callable[[Results], float | None]:
-    def number(run: Results) -> float | None:
-        walks = run["walks"]["walks"] + run["walks"]["cold"]
-        return count(run) / walks if walks else None
-
-    return number
-
-
 def _references(run: Results) -> float | None:
     walks = run["walks"]
     warm = walks["walks"] - walks["cold"]
     return (walks["references"] - walks["cold_references"]) / warm if warm else None
+
+
+def _l2(run: Results) -> float | None:
+    references, dram = _references(run), NUMBERS["walk_dram"](run)
+    return None if references is None or dram is None else references - dram
+
+
+def _lookups(run: Results) -> float | None:
+    walks = run["walks"]["walks"] + run["walks"]["cold"]
+    return run["mmu_cache"]["searches"] / walks if walks else None
 
 
 def _accesses(run: Results) -> int:
@@ -83,9 +86,9 @@ NUMBERS: dict[str, Callable[[Results], float | None]] = {
     "instructions": _a_miss(lambda run: int(run["instructions"])),
     "accesses": _a_miss(_accesses),
     "dram": _a_miss(_dram),
-    "lookups": _a_walk(lambda run: int(run["mmu_cache"]["searches"])),
-    "walk_l2": _a_walk(lambda run: served(run, "l2")),
-    "walk_dram": _a_walk(lambda run: served(run, "memory")),
+    "lookups": _lookups,
     "references": _references,
-    "upper": _a_walk(upper),
+    "walk_dram": _a_miss(lambda run: served(run, "memory")),
+    "walk_l2": _l2,
+    "upper": _a_miss(upper),
 }
