@@ -135,6 +135,12 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert not other.equals(whole)
 
 
+@pytest.mark.parametrize(("size", "designs"), [("1M", 512), ("64M", 85), ("1G", 5)])
+def test_a_pass_has_as_many_designs_as_fit(size: str, designs: int) -> None:
+    machine = pagewalk.Machine("opteron-2008", {"cache.l2.size": size})
+    assert passes._fitting(512, [passes.Design("", "", {}, machine)]) == designs
+
+
 def test_a_pool_of_processes_gives_the_same_table() -> None:
     whole = sweep(SPEC, "opteron-2008", vary=VARY)
     with ProcessPoolExecutor(2) as pool:

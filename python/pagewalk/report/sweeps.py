@@ -47,10 +47,17 @@ def _time(row: Row) -> float | None:
     return row.get("time.share.hi")
 
 
+def _held(row: Row) -> float | None:
+    """Entries of level 2 lead to the lowest tables: with one of them a walk is one reference."""
+    needed = row.get("mmu_cache.by_level.2.needed")
+    return row["mmu_cache.by_level.2.held"] / needed if needed else None
+
+
 MEASURES = (
     Measure("misses / 1000", "misses of every TLB in 1000 accesses", _misses),
     Measure("references a walk", "references a walk, where the page is mapped", _references),
     Measure("from memory a walk", "references a walk that memory serves", _memory),
+    Measure("level 2 held", "share of the entries of level 2 that the MMU cache holds", _held),
     Measure("time in translation", "share of the cycles, if nothing is hidden", _time),
 )
 

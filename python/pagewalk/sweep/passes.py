@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DESIGNS_PER_PASS = 512
-"""Designs that share one pass over the trace in this process."""
+"""Designs that share one pass over the trace in this process, if they are small enough."""
+
+PASS_BYTES = 2 << 30
+"""What the data caches of a pass may take, unless one is told how many designs it has."""
+
+BYTES_A_LINE = 24
+"""What a line of a simulated data cache takes: its tag, its age, a fingerprint, a hint."""
 
 DESIGNS_PER_TASK = 32
 """Designs that one task of an executor takes."""
@@ -71,8 +77,8 @@ def sweep(
         force: Whether `output` may replace a file.
         executor: Where passes run, as `dask.distributed.Client(...).get_executor()`; its workers
             must find the trace and the machine under the same names. This process if absent.
-        designs_per_pass: How many designs share a pass over the trace: one that is interrupted is
-            run anew.
+        designs_per_pass: How many designs share a pass over the trace, which is run anew if it is
+            interrupted. If absent, as many as fit into memory, up to 512, or 32 in a worker.
         threads: Threads of a pass; all cores here, one in an executor's worker, if absent.
         progress: Called with accesses done and in all; with an executor, with designs.
 
@@ -100,7 +106,9 @@ def sweep(
 
     done = part.Part(output)
     waiting = [one for one in designs.values() if done.get(one.key) is None]
-    size = designs_per_pass or (DESIGNS_PER_PASS if executor is None else DESIGNS_PER_TASK)
+    size = designs_per_pass or _fitting(
+        DESIGNS_PER_PASS if executor is None else DESIGNS_PER_TASK, designs.values()
+    )
     passes = list(_passes(waiting, size))
     if trace.is_stdin and (len(passes) > 1 or executor is not None):
         raise _native.Error("standard input is read once: `pagewalk import` it, then sweep")
@@ -147,6 +155,23 @@ def _row(settings: Mapping[str, str], digest: str, outcome: Outcome) -> rows.Row
     if document is None:
         return rows.failed(settings, digest, error or "")
     return rows.row(settings, digest, json.loads(document))
+
+
+def _fitting(most: int, designs: Iterable[Design]) -> int:
+    """How many of the designs, `most` at most, have data caches that fit into memory at once."""
+    largest = max(
+        sum(
+            size_bytes(cache["size"]) // size_bytes(cache["line"])
+            for cache in one.machine.description["cache"].values()
+        )
+        for one in designs
+    )
+    return max(1, min(most, PASS_BYTES // max(1, largest * BYTES_A_LINE)))
+
+
+def size_bytes(text: str) -> int:
+    """The bytes of a size as machines' files write them."""
+    return int(text[:-1]) << 10 * "BKMGT".index(text[-1])
 
 
 def _passes(designs: Sequence[Design], size: int) -> Iterator[list[Design]]:
