@@ -165,3 +165,15 @@ def test_the_page_has_every_number_and_claim_and_fetches_nothing(
         for claim in document["claims"]:
             assert claim["says"] in text and claim["ours"] in text
     assert "default-src 'none'" in text and "Scoreboard" in text
+
+
+def test_the_handbook_shows_what_our_last_numbers_say() -> None:
+    page = (FOLDER.parent / "docs" / "experiments.md").read_text()
+    for experiment in find(FOLDER):
+        last = experiment.last()
+        says = "not measured yet"
+        if last is not None:
+            reached = sum(claim["reached"] is True for claim in last["claims"])
+            says = f"{reached} of {len(last['claims'])}"
+        link = f"[{experiment.name}](../experiments/{experiment.name}/experiment.toml)"
+        assert f"| {link} | {experiment.title} | {says} |" in page
