@@ -3,23 +3,80 @@ use pagetable::{
     Error, Fault, Flush, Footprint, Mapping, Node, Reference, Space, Translation, TreeShape, Usage,
 };
 use physmem::Buddy;
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 use super::{Table, only_root};
 
 /// What a machine of TLBs alone has in place of a page table: the set of its mapped pages. A
 /// walk of it has no references, and the frame of a page is the page itself.
+///
+/// ```text
+///   page number   | chunk | 12 bits |      chunks --> a bit for each of 4096 adjacent pages
+/// ```
 #[derive(Default)]
 pub(super) struct Flat {
-    pages: FxHashSet<(u32, Page)>,
+    chunks: FxHashMap<Chunk, Box<[u64; WORDS]>>,
     sizes: Vec<PageSize>,
     spaces: u32,
 }
 
+/// Adjacent pages of one size in one space.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Chunk {
+    number: u64,
+    size: PageSize,
+    space: u32,
+}
+
+const CHUNK_SHIFT: u32 = 12;
+const WORDS: usize = (1 << CHUNK_SHIFT) / u64::BITS as usize;
+
+impl Chunk {
+    fn of(space: Space, page: Page) -> Chunk {
+        Chunk { number: page.number() >> CHUNK_SHIFT, size: page.size(), space: space.id() }
+    }
+
+    /// The pages whose bits are set in `words`.
+    fn pages(self, words: &[u64; WORDS]) -> impl Iterator<Item = Page> {
+        let is_set = |bit: &u64| words[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
+        let start = move |bit| (self.number << CHUNK_SHIFT | bit) << self.size.shift();
+        let bits = (0..1 << CHUNK_SHIFT).filter(is_set);
+        bits.map(move |bit| VirtAddr::new(start(bit)).page(self.size))
+    }
+}
+
+/// Where the bit of `page` is in its chunk: the word, and the bit alone.
+fn bit(page: Page) -> (usize, u64) {
+    let number = page.number() & ((1 << CHUNK_SHIFT) - 1);
+    ((number / 64) as usize, 1 << (number % 64))
+}
+
 impl Flat {
+    fn contains(&self, space: Space, page: Page) -> bool {
+        let (word, bit) = bit(page);
+        self.chunks.get(&Chunk::of(space, page)).is_some_and(|words| words[word] & bit != 0)
+    }
+
     fn find(&self, space: Space, addr: VirtAddr) -> Option<Page> {
-        let pages = self.sizes.iter().map(|&size| addr.page(size));
-        pages.into_iter().find(|&page| self.pages.contains(&(space.id(), page)))
+        let mut pages = self.sizes.iter().map(|&size| addr.page(size));
+        pages.find(|&page| self.contains(space, page))
+    }
+
+    /// The mapped pages that `range` covers whole, in ascending order.
+    fn covered(&self, space: Space, range: VirtRange) -> Vec<Page> {
+        let (first, last) = (range.start().get(), range.last().get());
+        let touches = |chunk: &Chunk| {
+            let shift = CHUNK_SHIFT + chunk.size.shift();
+            let chunks =
+                first.checked_shr(shift).unwrap_or(0)..=last.checked_shr(shift).unwrap_or(0);
+            chunk.space == space.id() && chunks.contains(&chunk.number)
+        };
+        let chunks = self.chunks.iter().filter(|(chunk, _)| touches(chunk));
+        let pages = chunks.flat_map(|(chunk, words)| chunk.pages(words));
+        let mut pages: Vec<Page> =
+            pages.filter(|&page| range.covers(VirtRange::of_page(page))).collect();
+        pages.sort_unstable();
+        pages
     }
 
     fn translation(page: Page) -> Translation {
@@ -39,7 +96,7 @@ impl Table for Flat {
     }
 
     fn destroy(&mut self, space: Space) -> Result<Flush, Error> {
-        self.pages.retain(|(id, _)| *id != space.id());
+        self.chunks.retain(|chunk, _| chunk.space != space.id());
         Ok(Flush::nothing(space))
     }
 
@@ -47,7 +104,9 @@ impl Table for Flat {
         if !self.sizes.contains(&page.page.size()) {
             self.sizes.push(page.page.size());
         }
-        self.pages.insert((space.id(), page.page));
+        let (word, bit) = bit(page.page);
+        let chunk = self.chunks.entry(Chunk::of(space, page.page));
+        chunk.or_insert_with(|| Box::new([0; WORDS]))[word] |= bit;
         Ok(())
     }
 
@@ -58,22 +117,11 @@ impl Table for Flat {
         each: &mut dyn FnMut(Mapping),
     ) -> Result<Flush, Error> {
         let mut flush = Flush::nothing(space);
-        let covered = |page: &Page| range.covers(VirtRange::of_page(*page));
-        // Whatever is less: the pages that the range could hold, or those that there are.
-        let possible: u64 = self.sizes.iter().map(|size| range.bytes() / size.bytes() + 2).sum();
-        let gone: Vec<Page> = if possible <= self.pages.len() as u64 {
-            let pages = self.sizes.iter().flat_map(|&size| range.pages(size));
-            pages
-                .filter(|page| covered(page) && self.pages.contains(&(space.id(), *page)))
-                .collect()
-        } else {
-            let pages = self.pages.iter().filter(|(id, _)| *id == space.id());
-            let mut pages: Vec<Page> = pages.map(|(_, page)| *page).filter(covered).collect();
-            pages.sort_unstable();
-            pages
-        };
-        for page in gone {
-            self.pages.remove(&(space.id(), page));
+        for page in self.covered(space, range) {
+            let (word, bit) = bit(page);
+            if let Some(words) = self.chunks.get_mut(&Chunk::of(space, page)) {
+                words[word] &= !bit;
+            }
             flush.add(page, false);
             each(Mapping { translation: Flat::translation(page), usage: Usage::default() });
         }
