@@ -58,6 +58,7 @@ def run(document: dict[str, Any], index: int = 0) -> Run:
         cards=_cards(document),
         tlbs=tables.tlbs(document),
         mmu_cache=tables.mmu_cache(document) if document.get("mmu_cache") else None,
+        nested=tables.nested(document) if document.get("nested") else None,
         caches=tables.caches(document) if document["caches"] else None,
         regions=regions[0],
         regions_more=regions[1],

@@ -71,6 +71,7 @@ class Run:
     cards: list[Card]
     tlbs: Table
     mmu_cache: Table | None
+    nested: Table | None
     caches: Table | None
     regions: Table
     regions_more: Table | None

@@ -68,6 +68,25 @@ def _array(array: Mapping[str, Any]) -> str:
     return f"{text.plural(array['entries'], 'entry', 'entries')}{bits}"
 
 
+def nested(document: Mapping[str, Any]) -> Table:
+    """A row a level of the host's table in a virtual machine: what served its references."""
+    host = document["nested"]
+    places = [cache["name"] for cache in document["caches"]] + ["memory"]
+    rows: list[list[Cell]] = []
+    for index, level in enumerate(host["by_level"]):
+        references = values.count(document, f"/nested/by_level/{index}/references")
+        served = (values.share(level["served"].get(p, 0), level["references"]) for p in places)
+        rows.append([f"level {level['level']}", references, *served])
+    parts = [f"Pages of {host['page_size']}", text.plural(host["walks"], "walk")]
+    if host["tlb"]:
+        missed = values.share(host["tlb"]["misses"], host["tlb"]["lookups"]).text
+        parts.append(f"{missed} of the lookups miss the nested TLB")
+    if host["splintered"]:
+        parts.append(f"{text.count(host['splintered'])} refills with a part of the guest's page")
+    head = ["Host's references", "All", *(f"Served by {place}" for place in places)]
+    return Table("; ".join(parts), head, rows, [False] + [True] * (1 + len(places)))
+
+
 def caches(document: Mapping[str, Any]) -> Table:
     """A row a data cache: what the program and the walker asked of it."""
     rows: list[list[Cell]] = []
