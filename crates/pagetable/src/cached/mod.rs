@@ -19,14 +19,15 @@
 //! Three structures of the literature are this one in different shapes: the *software TLB*
 //! (Bala, Kaashoek, Weihl 1994; E99 §2.4), direct-mapped with pairs; the *TSB* of SPARC,
 //! direct-mapped with single pages; and the *hashed table of the PowerPC*, two buckets of eight
-//! for each page, of which the kernel keeps the rest elsewhere. All spaces share the array; a
-//! tag has the space's number.
+//! for each page, of which the kernel keeps the rest elsewhere. All spaces share the array; an
+//! entry's tag has a number that stands for its space (`tags`).
 //!
 //! A superpage is entered once for each of the pages or pairs that is asked for; `size` is its
 //! place among the page sizes of the table behind. What the OS changes there is thrown out
 //! here: nothing stale is found.
 
 mod shape;
+mod tags;
 
 use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -38,6 +39,7 @@ use crate::{
 
 pub use shape::CacheShape;
 use shape::{ENTRY_BYTES, Layout, pte_at, ptes_of};
+use tags::Tags;
 
 /// References to the cache are of this level, below those of any table.
 const LEVEL: u8 = 0;
@@ -54,6 +56,7 @@ pub struct Cached<T> {
     layout: Layout,
     base: Option<PhysAddr>,
     spaces: u64,
+    tags: Tags,
 }
 
 /// What is looked up.
@@ -61,6 +64,8 @@ pub struct Cached<T> {
 struct Key {
     base: PhysAddr,
     space: Space,
+    /// The space's tag.
+    id: u64,
     addr: VirtAddr,
 }
 
@@ -74,7 +79,7 @@ impl<T: PageTable> Cached<T> {
     /// A cache of that shape in front of `behind`, which has no spaces yet.
     pub fn new(shape: CacheShape, behind: T) -> Result<Cached<T>, Geometry> {
         let layout = Layout::new(&shape, behind.page_sizes())?;
-        Ok(Cached { behind, shape, layout, base: None, spaces: 0 })
+        Ok(Cached { behind, shape, layout, base: None, spaces: 0, tags: Tags::default() })
     }
 
     /// The table behind the cache.
@@ -104,8 +109,7 @@ impl<T: PageTable> Cached<T> {
         memory: &impl Memory,
         each: &mut impl FnMut(Reference),
     ) -> Option<Hit> {
-        let Key { base, space, addr } = key;
-        let id = u64::from(space.id());
+        let Key { base, addr, id, .. } = key;
         let width = self.width();
         for bucket in self.layout.buckets(base, addr, id) {
             for place in self.layout.places(bucket) {
@@ -135,7 +139,7 @@ impl<T: PageTable> Cached<T> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Reference),
     ) {
-        let Key { space, addr, .. } = key;
+        let Key { space, addr, id, .. } = key;
         let width = self.width();
         let size = found.page.size();
         let code = self.behind.page_sizes().iter().position(|&other| other == size);
@@ -149,7 +153,7 @@ impl<T: PageTable> Cached<T> {
         let usage = Usage { referenced: true, dirty: kind == Kind::Store };
         let pte = width.pte(found.frame, found.rights, found.global).with_usage(usage);
         width.write(pte_at(place, width, size, self.layout.unit, addr), pte, memory);
-        memory.write_u64(place, self.layout.tag(addr, code as u64, u64::from(space.id())));
+        memory.write_u64(place, self.layout.tag(addr, code as u64, id));
         each(reference(ptes_of(place), 8, true));
         each(reference(place, 8, true));
     }
@@ -180,8 +184,7 @@ impl<T: PageTable> Cached<T> {
     /// The place for a new page: where its tag is already (and what else is there stays), else
     /// a free one, else somebody's.
     fn place(&self, key: Key, code: u64, memory: &impl Memory) -> (PhysAddr, bool) {
-        let Key { base, space, addr } = key;
-        let id = u64::from(space.id());
+        let Key { base, addr, id, .. } = key;
         let (mut free, mut first) = (None, base);
         for (n, bucket) in self.layout.buckets(base, addr, id).enumerate() {
             if n == 0 {
@@ -202,11 +205,11 @@ impl<T: PageTable> Cached<T> {
 
     /// Throws out what the cache holds of `range`.
     fn forget(&self, space: Space, range: VirtRange, memory: &mut impl Memory) {
-        let Some(base) = self.base else { return };
-        let (id, unit) = (u64::from(space.id()), self.layout.unit);
+        let (Some(base), Some(id)) = (self.base, self.tags.of(space)) else { return };
+        let unit = self.layout.unit;
         let units = (range.last().get() >> unit.shift()) - (range.start().get() >> unit.shift());
         if units >= self.layout.entries {
-            self.forget_all(base, id, memory);
+            forget_all(&self.layout, base, &|other| other == id, memory);
             return;
         }
         for addr in range.pages(unit).map(Page::start) {
@@ -236,14 +239,19 @@ impl<T: PageTable> Cached<T> {
         }
         memory.write_u64(place, INVALID);
     }
+}
 
-    /// Throws out all that the cache holds of the space numbered `id`.
-    fn forget_all(&self, base: PhysAddr, id: u64, memory: &mut impl Memory) {
-        for n in 0..self.layout.entries {
-            let place = base.wrapping_add(n * ENTRY_BYTES);
-            if self.layout.is_of(memory.read_u64(place), id) {
-                memory.write_u64(place, INVALID);
-            }
+/// Throws out all that the cache at `base` holds of the spaces with these tags.
+fn forget_all(
+    layout: &Layout,
+    base: PhysAddr,
+    gone: &dyn Fn(u64) -> bool,
+    memory: &mut impl Memory,
+) {
+    for n in 0..layout.entries {
+        let place = base.wrapping_add(n * ENTRY_BYTES);
+        if layout.id(memory.read_u64(place)).is_some_and(gone) {
+            memory.write_u64(place, INVALID);
         }
     }
 }
@@ -290,6 +298,8 @@ impl<T: PageTable> PageTable for Cached<T> {
                     self.base = Some(base);
                 }
                 self.spaces += 1;
+                let layout = &self.layout;
+                self.tags.assign(space, max, |gone| forget_all(layout, base, gone, memory));
                 Ok(space)
             }
             Err(error) => {
@@ -308,8 +318,9 @@ impl<T: PageTable> PageTable for Cached<T> {
             if self.spaces == 0 {
                 flush.add_table(base, self.frame_size());
                 self.base = None;
+                self.tags = Tags::default();
             } else {
-                self.forget_all(base, u64::from(space.id()), memory);
+                self.tags.retire(space);
             }
         }
         Ok(flush)
@@ -401,10 +412,10 @@ impl<T: PageTable> PageTable for Cached<T> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Reference),
     ) -> Result<Translation, Fault> {
-        let Some(base) = self.base else {
+        let (Some(base), Some(id)) = (self.base, self.tags.of(space)) else {
             return self.behind.walk(space, addr, kind, memory, each);
         };
-        let key = Key { base, space, addr };
+        let key = Key { base, space, id, addr };
         if let Some(Hit { pte, page }) = self.probe(key, memory, each) {
             let translation = self.width().translation(pte, page);
             if !translation.rights.allows(kind) {

@@ -158,10 +158,10 @@ impl Layout {
         tag == self.tag(addr, self.code(tag), id)
     }
 
-    /// Whether an entry with this tag is in use by the space numbered `id`.
-    pub(super) const fn is_of(&self, tag: u64, id: u64) -> bool {
+    /// The number of the space in the tag of an entry, if that is in use.
+    pub(super) fn id(&self, tag: u64) -> Option<u64> {
         let ids = (1 << self.id_bits) - 1;
-        tag & VALID != 0 && tag >> (CODE_SHIFT + self.code_bits) & ids == id
+        (tag & VALID != 0).then_some(tag >> (CODE_SHIFT + self.code_bits) & ids)
     }
 }
 

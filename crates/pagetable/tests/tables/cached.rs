@@ -128,6 +128,25 @@ fn a_hit_never_goes_to_the_table_behind() {
     }
 }
 
+/// Spaces come and go more often than there are tags; none finds what another has left.
+#[test]
+fn a_space_never_finds_the_entries_of_one_that_ended() {
+    let mut world = world(CacheShape::S8K, Guarded::new(16).unwrap());
+    world.apply(Op::Create);
+    let first = |frame| page(0x2000, K4, frame, Rights::ALL);
+    for n in 1..300u64 {
+        world.apply(Op::Create);
+        let walk = Op::Walk { space: 1, addr: VirtAddr::new(0x2000), kind: Kind::Load };
+        world.apply(walk);
+        world.apply(Op::Map { space: 1, first: first(n << 12), count: 1 });
+        world.apply(walk);
+        world.apply(walk);
+        world.apply(Op::Destroy { space: 1 });
+    }
+    world.check();
+    world.end();
+}
+
 #[test]
 fn shapes_and_spaces_that_cannot_be_are_refused() {
     let refused = |shape| Cached::new(shape, Mpt::new()).err();
