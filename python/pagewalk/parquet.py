@@ -15,7 +15,7 @@ COLUMNS = ("addr", "size", "kind", "thread", "paddr", "instrs")
 """What is read, in the native half's order; only the first must be there."""
 
 BATCH_ROWS = 1 << 16
-DIGEST_BYTES = 1 << 20
+READ_BYTES = 1 << 20
 
 _EXPORTED = {"instrs": "instructions"}
 """What `pagewalk export parquet` calls a column of another name."""
@@ -42,13 +42,18 @@ def open_table(
 
     name = os.fspath(path)
     try:
-        file = pq.ParquetFile(name, page_checksum_verification=True)
+        file = pq.ParquetFile(name, buffer_size=READ_BYTES, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise _native.Error(
             f"{name}: {_one_line(error).rstrip('.')}; get the file again"
         ) from error
     found = _found(name, file.schema_arrow, dict(columns))
-    batches = file.iter_batches(BATCH_ROWS, columns=list(found.values()))
+    # One iterator over all row groups would keep what it has read of each to the end.
+    batches = (
+        batch
+        for group in range(file.num_row_groups)
+        for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=list(found.values()))
+    )
     pulled = _pulled(name, batches, found)
     return (
         "kind" in found,
@@ -61,7 +66,7 @@ def open_table(
 def _sha256(name: str) -> str:
     digest = hashlib.sha256()
     with Path(name).open("rb", buffering=0) as file:
-        while piece := file.read(DIGEST_BYTES):
+        while piece := file.read(READ_BYTES):
             digest.update(piece)
     return digest.hexdigest()
 

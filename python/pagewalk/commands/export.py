@@ -82,7 +82,7 @@ def _parquet(options: argparse.Namespace) -> int:
         ProgressLine(f"exporting {trace.name}") as progress,
     ):
         rows = write_parquet(trace, str(temporary), progress)
-    print(f"{options.output}: {rows} rows")
+    print(f"{options.output}: {text.plural(rows, 'row')}")
     return 0
 
 
