@@ -50,6 +50,7 @@ pub struct Reader {
     header: Header,
     chunks: Vec<ChunkInfo>,
     bytes: u64,
+    cut_at: Option<u64>,
     digest: String,
     range: Range<u64>,
     decoding: Decoding,
@@ -109,6 +110,11 @@ impl Reader {
     /// The length of the file in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Where the last whole chunk ends, if the file was cut behind it.
+    pub fn cut_at(&self) -> Option<u64> {
+        self.cut_at
     }
 
     /// Decodes in the caller's thread even if there is a second processor.

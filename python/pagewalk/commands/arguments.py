@@ -185,7 +185,7 @@ def add_keep_going(parser: _Parser) -> None:
     parser.add_argument(
         "--keep-going",
         action="store_true",
-        help="end the trace with a warning where the file is damaged",
+        help="end the trace with a warning where it is damaged, Pagewalk's own as well",
     )
 
 

@@ -6,7 +6,7 @@
 //!   --interleave     folder
 //!   --v2p              x
 //!   --column                                                  x      x
-//!   --keep-going       x          x          x         x      x      x
+//!   --keep-going       x          x          x         x      x      x         x
 //! ```
 //!
 //! An option that would change nothing is refused: whoever gave it takes the file for another.
@@ -20,7 +20,7 @@ use crate::Error;
 type Rule = (&'static str, fn(&Options) -> bool, &'static [Format]);
 
 const RULES: [Rule; 5] = {
-    use Format::{ChampSim, CloudSuite, Csv, DrMemTrace, Lackey, Parquet};
+    use Format::{ChampSim, CloudSuite, Csv, DrMemTrace, Lackey, Pagewalk, Parquet};
     [
         (
             "--fetches",
@@ -33,7 +33,7 @@ const RULES: [Rule; 5] = {
         (
             "--keep-going",
             |options| options.keep_going,
-            &[DrMemTrace, ChampSim, CloudSuite, Lackey, Csv, Parquet],
+            &[DrMemTrace, ChampSim, CloudSuite, Lackey, Csv, Parquet, Pagewalk],
         ),
     ]
 };

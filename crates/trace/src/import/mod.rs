@@ -1,7 +1,7 @@
 //! Traces of other tools as sources: nothing is copied, and nothing in a file is trusted.
 //!
 //! ```text
-//!   path or spec --open()--> sniff --+--> Reader            a stored trace of ours
+//!   path or spec --open()--> sniff --+--> own::open         a stored trace of ours
 //!                                    +--> generate          "generate:uniform,..."
 //!                                    +--> DrMemTrace        a folder or a file of DynamoRIO's
 //!                                    +--> Stream<ChampSim>  \
@@ -24,6 +24,7 @@ mod drmemtrace;
 mod fit;
 mod input;
 mod lackey;
+mod own;
 mod rows;
 mod sniff;
 mod stream;
@@ -34,7 +35,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::{Error, Reader, Source, generate};
+use crate::{Error, Source, generate};
 use ahead::Ahead;
 use champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
 use csv::Csv;
@@ -151,7 +152,7 @@ pub fn open(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Se
         (Some(format), Some(input)) if format != Format::Pagewalk || path == Path::new("-") => {
             Ahead::start(decoder(format, input, options)?)
         }
-        _ => Ok(Box::new(Reader::open(path)?)),
+        _ => own::open(path, options.keep_going),
     }
 }
 

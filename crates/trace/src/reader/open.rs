@@ -32,8 +32,8 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
     })?;
 
     let start = before.len() as u64;
-    let entries = match input.tail() {
-        Some(index) => input.index(start, index)?,
+    let (entries, cut_at) = match input.tail() {
+        Some(index) => (input.index(start, index)?, None),
         None => {
             let (entries, end) = input.scan(start)?;
             header.notes.push(format!(
@@ -42,7 +42,7 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
                 entries.len(),
                 bytes - end
             ));
-            entries
+            (entries, Some(end))
         }
     };
     let chunks = locate(&entries, start)
@@ -52,6 +52,7 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
         header,
         digest: digest(&before, &entries),
         bytes,
+        cut_at,
         range: 0..accesses,
         decoding: Decoding::Waiting(Box::new(Chunks::new(path, file, &chunks)?)),
         chunks,

@@ -92,7 +92,8 @@ fn errors_and_warnings_come_from_the_thread_that_decodes() {
 /// Stores `source` as a trace of our own and gives its path.
 pub(crate) fn store(folder: &Folder, source: &mut dyn Source) -> String {
     let path = folder.0.join("stored.pwt");
-    let options = trace::Options { overwrite: true, ..trace::Options::default() };
+    let options =
+        trace::Options { overwrite: true, chunk_accesses: 1 << 16, ..trace::Options::default() };
     let mut writer = trace::Writer::create(&path, source.header().clone(), options).unwrap();
     trace::copy(source, &mut writer, &mut |_| true).unwrap();
     writer.finish().unwrap();
@@ -145,7 +146,7 @@ fn options_that_do_not_fit_the_format_are_refused() {
         (schedule, "--interleave", vec![&csv, &own, &given, &lackey, &champsim, &drmemtrace]),
         (v2p, "--v2p", vec![&csv, &own, &given, &lackey, &champsim]),
         (columns, "--column", vec![&own, &given, &lackey, &champsim, &drmemtrace]),
-        (keep, "--keep-going", vec![&own, &given]),
+        (keep, "--keep-going", vec![&given]),
     ] {
         for spec in unfit {
             let error = open(spec, &options).err().unwrap_or_else(|| panic!("{flag} {spec}"));
@@ -184,5 +185,30 @@ fn a_name_that_the_bytes_contradict_is_refused() {
         (b"PK\x05\x06".iter().copied().chain([0; 18]).collect(), Format::Csv, "the file is empty"),
     ] {
         refused(&bytes, &named(format), part);
+    }
+}
+
+/// Our own traces are no exception: damage is an error, or the end of what is kept.
+#[test]
+fn a_damaged_trace_of_our_own_is_refused_or_kept_as_far_as_it_goes() {
+    let folder = Folder::new("own");
+    let no = Options::default();
+    let spec = "generate:uniform,size=1M,accesses=300000,seed=3";
+    let path = store(&folder, open(spec, &no).unwrap().as_mut());
+    let whole = drain(open(&path, &no).unwrap().as_mut()).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() * 2 / 3] ^= 1;
+    for (bytes, part) in [(&bytes[..bytes.len() / 2], "was cut"), (&flipped, "checksum")] {
+        std::fs::write(&path, bytes).unwrap();
+        let read =
+            |options: &Options| open(&path, options).and_then(|mut source| drain(source.as_mut()));
+        let error = read(&no).unwrap_err().to_string();
+        assert!(error.contains(part) && error.contains("(at byte "), "{error}");
+        let kept = read(&Options { keep_going: true, ..no.clone() }).unwrap();
+        assert_eq!(kept.warnings.len(), 1);
+        assert!(kept.warnings[0].starts_with(&error), "{:?}", kept.warnings);
+        assert!(!kept.rows.is_empty() && kept.rows.len() < whole.rows.len());
+        same(&kept.rows, &whole.rows[..kept.rows.len()], part);
     }
 }
