@@ -41,8 +41,9 @@ test: tools build ## run all tests: Rust, Python, and the report in a browser
 	cargo build --release -p bench
 	BENCH=$(abspath $(TARGET))/release/bench $(BIN)/pytest
 
-fuzz: ## feed damaged files to each decoder of other tools' traces, a minute each
+fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
 	PAGEWALK_FUZZ_SECONDS=60 cargo test -p trace --test import --quiet fuzz
+	PAGEWALK_FUZZ_SECONDS=60 $(BIN)/pytest --quiet tests/python/test_fuzz.py
 
 bench: $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt ## measure the speed of decoding and of runs, on programs recorded here, and of page tables
 	cargo build --release -p bench

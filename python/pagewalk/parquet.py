@@ -43,11 +43,13 @@ def open_table(
     name = os.fspath(path)
     try:
         file = pq.ParquetFile(name, buffer_size=READ_BYTES, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+        schema = file.schema_arrow
+    except (pa.ArrowException, OSError, ValueError) as error:
+        # Names of columns that are no text are a ValueError.
         raise _native.Error(
             f"{name}: {_one_line(error).rstrip('.')}; get the file again"
         ) from error
-    found = _found(name, file.schema_arrow, dict(columns))
+    found = _found(name, schema, dict(columns))
     # One iterator over all row groups would keep what it has read of each to the end.
     batches = (
         batch
@@ -107,7 +109,7 @@ def _pulled(
     while True:
         try:
             batch = next(batches, None)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise _native.WorkError(
                 f"{name}: damaged after row {row}: {_one_line(error)}"
             ) from error

@@ -32,7 +32,7 @@ def trace_summary(name: str, info: dict[str, Any]) -> str:
     if regions:
         rows = [
             (
-                text.shorten(region["name"], 40),
+                text.shorten(values.region_name(region), 40),
                 text.address(region["start"]),
                 text.size(region["bytes"]),
                 text.count(sum(region["accesses"].values())),
@@ -201,7 +201,7 @@ def _regions(data: dict[str, Any]) -> str:
     total = max(sum(region["misses"] for region in regions), 1)
     rows = [
         (
-            text.shorten(region["name"], 40),
+            text.shorten(values.region_name(region), 40),
             text.size(region["bytes"]),
             text.count(region["lookups"]),
             text.count(region["misses"]),

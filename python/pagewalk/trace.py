@@ -27,7 +27,7 @@ class Trace:
             `generate:join,table=16G,accesses=50M,seed=1`.
         format: The format of another tool's file, where its first bytes do not tell:
             `drmemtrace`, `champsim`, `cloudsuite`, `lackey`, `csv`, `parquet`.
-        keep_going: Whether a damaged file of another tool is a trace that ends at the damage.
+        keep_going: Whether a damaged file is a trace that ends at the damage.
         fetches: Whether its instructions are rows by block, each one, or none.
         columns: What a table calls our columns, as in `{"addr": "vaddr"}`.
         interleave: What orders the threads of a drmemtrace.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use addr::Kind;
 use mmu::{Requests, Served, WalkArray};
-use trace::{Filter, Source};
+use trace::{Filter, Source, adjoin, joined_bytes};
 
 use crate::{
     Description, Machine, Results,
@@ -246,7 +246,7 @@ fn memory(os: &Os) -> MemoryCounts {
 
 fn regions(os: &Os, census: &mut Census, walker: &Walker, timed: bool) -> Vec<RegionCounts> {
     let spaces = os.spaces();
-    let mut regions: Vec<RegionCounts> = (0..)
+    let mut regions: Vec<(u32, RegionCounts)> = (0..)
         .zip(os.labeled())
         .map(|(label, (space, region))| {
             let counts = census.region(label);
@@ -258,7 +258,7 @@ fn regions(os: &Os, census: &mut Census, walker: &Walker, timed: bool) -> Vec<Re
             } else {
                 region.name.clone()
             };
-            RegionCounts {
+            let region = RegionCounts {
                 name,
                 start: region.start,
                 bytes: region.bytes,
@@ -272,11 +272,41 @@ fn regions(os: &Os, census: &mut Census, walker: &Walker, timed: bool) -> Vec<Re
                 cold_misses: counts.cold_misses,
                 walk_references: walks.references,
                 walk_cycles: timed.then_some(counts.tlb_cycles + walks.cycles),
-            }
+            };
+            (space, region)
         })
         .collect();
+    regions.sort_by(|(a_space, a), (b_space, b)| {
+        (a_space, a.start, &a.name).cmp(&(b_space, b.start, &b.name))
+    });
+    regions.dedup_by(|(next_space, next), (space, region)| {
+        let joins = space == next_space
+            && region.inferred
+            && next.inferred
+            && adjoin(region.start, region.bytes, next.start);
+        if joins {
+            absorb(region, next);
+        }
+        joins
+    });
+    let mut regions: Vec<RegionCounts> = regions.into_iter().map(|(_, region)| region).collect();
     regions.sort_by(|a, b| (a.start, &a.name).cmp(&(b.start, &b.name)));
     regions
+}
+
+/// Adds `next`, which is not lower, to the inferred `region` of its cluster.
+fn absorb(region: &mut RegionCounts, next: &RegionCounts) {
+    region.bytes = joined_bytes(region.start, region.bytes, next.start, next.bytes);
+    region.pages += next.pages;
+    region.lookups += next.lookups;
+    region.by_kind.fetch += next.by_kind.fetch;
+    region.by_kind.load += next.by_kind.load;
+    region.by_kind.store += next.by_kind.store;
+    region.l1_misses += next.l1_misses;
+    region.misses += next.misses;
+    region.cold_misses += next.cold_misses;
+    region.walk_references += next.walk_references;
+    region.walk_cycles = region.walk_cycles.zip(next.walk_cycles).map(|(a, b)| a + b);
 }
 
 /// Counts times latencies; `None` if the description leaves a latency out.

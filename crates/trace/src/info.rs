@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::{Batch, Error, Event, Header, Meta, Regions, Source};
+use crate::{Batch, Error, Event, Header, Meta, Regions, Source, adjoin, joined_bytes};
 use census::Census;
 
 /// A count for each kind of access.
@@ -176,7 +176,7 @@ impl Counting {
                 pages: counts.pages,
             }
         });
-        let regions: Vec<RegionInfo> = regions.collect();
+        let regions = clustered(regions.collect());
         let sum = |kind: fn(&ByKind) -> u64| regions.iter().map(|one| kind(&one.accesses)).sum();
         let accesses = ByKind {
             fetch: sum(|kinds| kinds.fetch),
@@ -204,4 +204,24 @@ impl Counting {
             digest: source.digest(),
         }
     }
+}
+
+/// The regions that events told of, in their order, and the clusters of the others by address.
+fn clustered(regions: Vec<RegionInfo>) -> Vec<RegionInfo> {
+    let (mut inferred, mut told): (Vec<_>, Vec<_>) =
+        regions.into_iter().partition(|region| region.inferred);
+    inferred.sort_by_key(|region| region.start);
+    inferred.dedup_by(|next, region| {
+        let joins = adjoin(region.start, region.bytes, next.start);
+        if joins {
+            region.bytes = joined_bytes(region.start, region.bytes, next.start, next.bytes);
+            region.accesses.fetch += next.accesses.fetch;
+            region.accesses.load += next.accesses.load;
+            region.accesses.store += next.accesses.store;
+            region.pages += next.pages;
+        }
+        joins
+    });
+    told.append(&mut inferred);
+    told
 }

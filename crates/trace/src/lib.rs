@@ -36,7 +36,7 @@ pub use event::{Event, Origin};
 pub use import::open;
 pub use info::{ByKind, Distinct, Info, Missing, RegionInfo, info};
 pub use reader::{ChunkInfo, Reader};
-pub use regions::{Region, RegionId, Regions};
+pub use regions::{Region, RegionId, Regions, adjoin, joined_bytes};
 pub use shape::{Op, Shape, ShapeId};
 pub use sink::{Run, Sink};
 pub use source::{Arch, Error, Filter, Header, Source, Stored};

@@ -12,8 +12,14 @@
 //! one of the same rights join it, as the system itself joins them.
 //!
 //! Accesses that no event explains (a trace of another tool, a vsyscall page) get a region that
-//! is inferred: one for each aligned GiB, as long as what was touched in it. The rule is fixed,
-//! so that a region's number never changes its meaning as more accesses come.
+//! is inferred: one for each aligned 2 MiB, as long as what was touched in it. The rule is fixed,
+//! so that a region's number never changes its meaning as more accesses come. Whoever shows them
+//! joins those that lie close together into clusters, once all has been counted:
+//!
+//! ```text
+//!   touched   ..xx|x..x|.x..|....|....|....|....|xxxx|xx..     blocks of 2 MiB
+//!   clusters    \_________/                      \____/        more than 4 MiB apart
+//! ```
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -55,8 +61,10 @@ struct Piece {
 pub struct Regions {
     all: Vec<Region>,
     pieces: BTreeMap<u64, Piece>,
-    /// The region inferred for an aligned GiB.
+    /// The region inferred for an aligned block.
     inferred: HashMap<u64, RegionId>,
+    /// The region inferred for an aligned GiB, where there are too many blocks to tell apart.
+    sparse: HashMap<u64, RegionId>,
     heap: Option<RegionId>,
     program_break: Option<u64>,
     anonymous: u32,
@@ -68,7 +76,12 @@ pub struct Regions {
 }
 
 const PAGE_MASK: u64 = 0xfff;
+const BLOCK_SHIFT: u32 = 21;
 const GIB_SHIFT: u32 = 30;
+/// Blocks that get a region of their own: 32 GiB if all of it is touched.
+const BLOCKS_MAX: usize = 1 << 14;
+/// Inferred regions that are no further apart are of one cluster.
+const CLUSTER_GAP_BYTES: u64 = 4 << 20;
 const MAP_STACK: u32 = 0x2_0000;
 /// Anonymous mappings that get a region of their own.
 const ANONYMOUS_MAX: u32 = 4096;
@@ -143,7 +156,7 @@ impl Regions {
         }
         match id {
             Some(_) => covered_to > last,
-            None => first >> GIB_SHIFT == last >> GIB_SHIFT,
+            None => first >> BLOCK_SHIFT == last >> BLOCK_SHIFT,
         }
     }
 
@@ -163,16 +176,19 @@ impl Regions {
     }
 
     fn infer(&mut self, addr: u64) -> RegionId {
-        let block = addr >> GIB_SHIFT;
+        let (block, gib) = (addr >> BLOCK_SHIFT, addr >> GIB_SHIFT);
         let page = addr & !PAGE_MASK;
-        if let Some(&id) = self.inferred.get(&block) {
+        if let Some(&id) = self.inferred.get(&block).or_else(|| self.sparse.get(&gib)) {
             self.extend(id, page, page | PAGE_MASK);
             return id;
         }
         let name = format!("around {page:#x}");
         let id = self.add(name, page, page | PAGE_MASK, Rights::NONE);
         self.all[id.0 as usize].inferred = true;
-        self.inferred.insert(block, id);
+        match self.inferred.len() {
+            BLOCKS_MAX => self.sparse.insert(gib, id),
+            _ => self.inferred.insert(block, id),
+        };
         id
     }
 
@@ -324,6 +340,17 @@ impl Regions {
         region.start = region.start.min(first);
         region.bytes = (end - region.start).saturating_add(1);
     }
+}
+
+/// Whether two inferred regions are of one cluster: `bytes` from `start` and one that begins at
+/// `next`, which is not lower.
+pub fn adjoin(start: u64, bytes: u64, next: u64) -> bool {
+    next.saturating_sub(start.saturating_add(bytes)) <= CLUSTER_GAP_BYTES
+}
+
+/// The length of `bytes` from `start` together with `next_bytes` from `next`, which is not lower.
+pub fn joined_bytes(start: u64, bytes: u64, next: u64, next_bytes: u64) -> u64 {
+    bytes.max((next - start).saturating_add(next_bytes))
 }
 
 /// First and last byte of the pages that `bytes` from `start` touch; `None` for nothing, or for
@@ -492,15 +519,46 @@ mod tests {
     }
 
     #[test]
-    fn what_no_event_explains_is_inferred_by_the_gib() {
+    fn what_no_event_explains_is_inferred_by_the_block() {
         let mut regions = Regions::new();
         let low = regions.region_of(0x4000_1234);
-        assert_eq!(regions.region_of(0x7fff_ffff), low);
-        assert_ne!(regions.region_of(0x8000_0000), low);
+        assert_eq!(regions.region_of(0x401f_ffff), low);
+        assert_ne!(regions.region_of(0x4020_0000), low);
+        assert!(regions.is_single(0x4000_0000, 0x401f_ffff));
+        assert!(!regions.is_single(0x4000_0000, 0x4020_0000));
         let region = regions.get(low);
         assert!(region.inferred);
-        assert_eq!((region.start, region.bytes), (0x4000_1000, 0x3fff_f000));
+        assert_eq!((region.start, region.bytes), (0x4000_1000, 0x1f_f000));
         regions.region_of(u64::MAX);
+    }
+
+    #[test]
+    fn far_too_many_blocks_are_inferred_by_the_gib() {
+        let mut regions = Regions::new();
+        for block in 0..BLOCKS_MAX as u64 {
+            regions.region_of(block << 22);
+        }
+        assert_eq!(regions.all().len(), BLOCKS_MAX);
+        let far = regions.region_of(1 << 40);
+        assert_eq!(regions.region_of((1 << 40) + (1 << 30) - 1), far);
+        assert_ne!(regions.region_of((1 << 40) + (1 << 30)), far);
+        assert_eq!(regions.region_of(0), regions.all()[0].id);
+    }
+
+    #[test]
+    fn clusters_end_where_more_than_4_mib_are_untouched() {
+        const MIB: u64 = 1 << 20;
+        for (start, bytes, next, expected) in [
+            (0, 4096, 4096, true),
+            (0, MIB, 5 * MIB, true),
+            (0, MIB, 5 * MIB + 1, false),
+            (MIB, 9 * MIB, 2 * MIB, true),
+            (u64::MAX - 4095, 4096, u64::MAX - 4095, true),
+        ] {
+            assert_eq!(adjoin(start, bytes, next), expected, "{start:#x} {bytes} {next:#x}");
+        }
+        assert_eq!(joined_bytes(MIB, MIB, 4 * MIB, 4096), 3 * MIB + 4096);
+        assert_eq!(joined_bytes(MIB, 9 * MIB, 2 * MIB, MIB), 9 * MIB);
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use addr::Kind;
 use common::{Call, Rows, Script, header, script};
 use proptest::prelude::*;
-use trace::{Batch, Batcher, Error, Event, Header, Info, Origin, Regions, Source, info};
+use trace::{
+    Batch, Batcher, Error, Event, Header, Info, Origin, Region, RegionInfo, Regions, Source, info,
+};
 
 /// A script as a source of one batch.
 struct Played(Option<Batch>, Header);
@@ -98,11 +100,32 @@ fn check(info: &Info, rows: &Rows) {
         let total: BTreeSet<u64> = set.iter().map(|(_, number)| *number).collect();
         assert_eq!(counts.total, total.len() as u64);
     }
-    for (number, region) in info.regions.iter().enumerate() {
-        let (accesses, pages) = in_region.remove(&(number as u32)).unwrap_or_default();
+    // What events told of stands alone; what was inferred is in the cluster around it.
+    let mut same = |region: &RegionInfo, members: &mut dyn Iterator<Item = &Region>| {
+        let (mut accesses, mut pages) = ([0; 3], 0);
+        for member in members {
+            let (counts, touched) = in_region.remove(&member.id.0).unwrap_or_default();
+            accesses.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            pages += touched.len() as u64;
+        }
         let counted = [region.accesses.fetch, region.accesses.load, region.accesses.store];
         assert_eq!(counted, accesses, "{}", region.name);
-        assert_eq!(region.pages, pages.len() as u64, "{}", region.name);
+        assert_eq!(region.pages, pages, "{}", region.name);
+    };
+    let (inferred, told): (Vec<&RegionInfo>, Vec<&RegionInfo>) =
+        info.regions.iter().partition(|region| region.inferred);
+    let known = regions.all().iter().filter(|region| !region.inferred);
+    for (region, known) in told.into_iter().zip(known) {
+        same(region, &mut std::iter::once(known));
+    }
+    for cluster in &inferred {
+        let within = |region: &&Region| {
+            region.inferred && region.start.wrapping_sub(cluster.start) < cluster.bytes
+        };
+        same(cluster, &mut regions.all().iter().filter(within));
+    }
+    for pair in inferred.windows(2) {
+        assert!(pair[1].start - pair[0].start - pair[0].bytes > 4 << 20);
     }
     assert!(in_region.is_empty());
     let gaps = rows.events.iter().any(|event| matches!(event.2, Event::Gap { accesses: 1.., .. }));

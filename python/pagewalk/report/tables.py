@@ -126,7 +126,7 @@ def regions(document: Mapping[str, Any]) -> tuple[Table, Table | None]:
         region, at = found[index], f"/regions/{index}"
         rows.append(
             [
-                region["name"] + (" (inferred)" if region["inferred"] else ""),
+                values.region_name(region),
                 text.address(region["start"]),
                 values.size(document, f"{at}/bytes"),
                 values.count(document, f"{at}/pages"),

@@ -15,6 +15,11 @@ def at(document: Mapping[str, Any], pointer: str, show: Callable[[Any], str]) ->
     return Value(show(found), found, pointer)
 
 
+def region_name(region: Mapping[str, Any]) -> str:
+    """A region's name, and whether no event of the trace told of it."""
+    return f"{region['name']} (inferred)" if region["inferred"] else str(region["name"])
+
+
 def count(document: Mapping[str, Any], pointer: str) -> Value:
     """The count at a JSON pointer."""
     return at(document, pointer, text.count)

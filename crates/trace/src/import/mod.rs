@@ -119,8 +119,8 @@ pub struct Options {
     pub columns: Vec<(String, String)>,
     /// The order of several threads' files.
     pub interleave: Interleave,
-    /// Where pages were in physical memory: DynamoRIO's `v2p.textproto`. One beside the trace
-    /// is found without being named.
+    /// Where pages were in physical memory: DynamoRIO's `v2p.textproto`. One in the trace's
+    /// folder is found without being named.
     pub v2p: Option<PathBuf>,
 }
 
