@@ -460,14 +460,23 @@ impl Default for Memory {
 pub struct Os {
     /// The page size of every mapping.
     pub page_size: PageSize,
+    /// Whether each page is mapped before it is first touched, so that no walk faults, as in a
+    /// program that has touched them all long ago.
+    #[serde(skip_serializing_if = "is_false")]
+    pub populated: bool,
     /// Why.
     pub source: String,
 }
 
 impl Default for Os {
     fn default() -> Os {
-        Os { page_size: PageSize(AddrPageSize::SIZE_4K), source: String::new() }
+        let page_size = PageSize(AddrPageSize::SIZE_4K);
+        Os { page_size, populated: false, source: String::new() }
     }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn lru() -> String {

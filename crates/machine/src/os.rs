@@ -83,6 +83,7 @@ pub(crate) struct Os {
     frames: Buddy,
     uses_frames: bool,
     is_linear: bool,
+    populated: bool,
     table: Box<dyn Table>,
     /// What is below, if this is the system of a virtual machine.
     host: Option<Host>,
@@ -119,6 +120,7 @@ impl Os {
             page_size,
             frames,
             uses_frames: description.page_table.is_some(),
+            populated: description.os.populated,
             is_linear: description.page_table.as_ref().is_some_and(|t| t.format == "linear"),
             table,
             host,
@@ -181,6 +183,19 @@ impl Os {
         references: &mut Vec<Reference>,
     ) -> Result<Translation, Fault> {
         self.table.walk(self.here, addr, kind, references)
+    }
+
+    /// Maps the page that holds `addr` if all are to be mapped before they are touched. Says
+    /// whether it did.
+    pub(crate) fn populate(&mut self, addr: VirtAddr, kind: Kind) -> Result<bool, Failure> {
+        if !self.populated || self.known(addr).is_some() {
+            return Ok(false);
+        }
+        // An address that no table can hold is told by the walk.
+        match self.fault(addr, kind, Fault::NotMapped { level: 1 })? {
+            Answer::FirstTouch => Ok(true),
+            Answer::Granted(_) => Ok(false),
+        }
     }
 
     /// Whether the page table is an array in virtual memory.

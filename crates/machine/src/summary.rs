@@ -375,6 +375,9 @@ fn not_modelled(
     if description.cache.present().next().is_some() {
         say("prefetching, and coherence with other processors' caches");
     }
+    if description.os.populated {
+        say("faults of first touches: each page is mapped before its first walk");
+    }
     say(
         "sharing, copy-on-write, file caching and replacement: each page is mapped at its first touch",
     );

@@ -39,6 +39,8 @@ impl Run {
             }
         }
 
+        let populated =
+            self.os.populate(addr, kind).map_err(|failure| self.failed(failure, access))?;
         let (translation, cold) = self.walk(place, region, back)?;
         let label = self.label(translation, region);
         let entry = self.entry(translation);
@@ -52,7 +54,7 @@ impl Run {
         let census = self.census.region(region);
         census.misses += 1;
         census.cold_misses += u64::from(cold);
-        census.pages += u64::from(cold);
+        census.pages += u64::from(cold || populated);
         Ok(translation.apply(addr))
     }
 
