@@ -26,6 +26,7 @@
 //! place among the page sizes of the table behind. What the OS changes there is thrown out
 //! here: nothing stale is found.
 
+mod array;
 mod shape;
 mod tags;
 
@@ -37,13 +38,10 @@ use crate::{
     Unfit, Usage,
 };
 
+use array::forget_all;
 pub use shape::CacheShape;
-use shape::{ENTRY_BYTES, Layout, pte_at, ptes_of};
+use shape::Layout;
 use tags::Tags;
-
-/// References to the cache are of this level, below those of any table.
-const LEVEL: u8 = 0;
-const INVALID: u64 = 0;
 
 /// A page table `T` behind a cache of its translations.
 ///
@@ -101,175 +99,25 @@ impl<T: PageTable> Cached<T> {
         sizes.get(code).copied().unwrap_or(sizes[0])
     }
 
-    /// Looks into the one or two buckets for `key`.
-    #[inline]
-    fn probe(
-        &self,
-        key: Key,
-        memory: &impl Memory,
-        each: &mut impl FnMut(Reference),
-    ) -> Option<Hit> {
-        let Key { base, addr, id, .. } = key;
-        let width = self.width();
-        for bucket in self.layout.buckets(base, addr, id) {
-            for place in self.layout.places(bucket) {
-                let tag = memory.read_u64(place);
-                each(reference(place, if self.shape.pairs { 8 } else { 16 }, false));
-                if !self.layout.matches(tag, addr, id) {
-                    continue;
-                }
-                let size = self.size(tag);
-                let at = pte_at(place, width, size, self.layout.unit, addr);
-                let pte = width.read(at, memory);
-                if self.shape.pairs {
-                    each(reference(at, width.bytes(), false));
-                }
-                return pte.is_mapped().then(|| Hit { pte, page: addr.page(size) });
-            }
-        }
-        None
-    }
-
-    /// Enters what a walk of the table behind has found.
-    fn fill(
-        &self,
-        key: Key,
-        found: Translation,
-        kind: Kind,
-        memory: &mut impl Memory,
-        each: &mut impl FnMut(Reference),
-    ) {
-        let Key { space, addr, id, .. } = key;
-        let width = self.width();
-        let size = found.page.size();
-        let code = self.behind.page_sizes().iter().position(|&other| other == size);
-        let end = found.frame.get().saturating_add(size.bytes());
-        let Some(code) = code.filter(|_| end <= width.physical_end()) else { return };
-        let (place, kept) = self.place(key, code as u64, memory);
-        if !kept {
-            memory.write_u64(ptes_of(place), 0);
-            self.fill_other(place, space, found, memory);
-        }
-        let usage = Usage { referenced: true, dirty: kind == Kind::Store };
-        let pte = width.pte(found.frame, found.rights, found.global).with_usage(usage);
-        width.write(pte_at(place, width, size, self.layout.unit, addr), pte, memory);
-        memory.write_u64(place, self.layout.tag(addr, code as u64, id));
-        each(reference(ptes_of(place), 8, true));
-        each(reference(place, 8, true));
-    }
-
-    /// Brings the other page of a pair along: the table behind has it in the same place.
-    fn fill_other(
-        &self,
-        place: PhysAddr,
+    /// Lets `change` change the table behind and throws out of the cache what it has changed.
+    fn changing<M: Memory>(
+        &mut self,
         space: Space,
-        found: Translation,
-        memory: &mut impl Memory,
-    ) {
-        let (size, unit, width) = (found.page.size(), self.layout.unit, self.width());
-        if self.shape.keeps_usage || size >= unit {
-            return;
+        memory: &mut M,
+        each: &mut impl FnMut(Mapping),
+        change: impl FnOnce(&mut T, &mut M, &mut dyn FnMut(Mapping)) -> Result<Flush, Error>,
+    ) -> Result<Flush, Error> {
+        let mut changed: Option<VirtRange> = None;
+        let flush = change(&mut self.behind, memory, &mut |mapping| {
+            let page = VirtRange::of_page(mapping.translation.page);
+            changed = Some(changed.map_or(page, |range| range.hull(page)));
+            each(mapping);
+        })?;
+        if let Some(range) = changed {
+            self.forget(space, range, memory);
         }
-        let other = VirtAddr::new(found.page.start().get() ^ size.bytes());
-        let mapping = self.behind.query(space, other, memory);
-        if let Some(Mapping { translation, .. }) = mapping
-            && translation.page == other.page(size)
-            && translation.frame.get() < width.physical_end()
-        {
-            let pte = width.pte(translation.frame, translation.rights, translation.global);
-            width.write(pte_at(place, width, size, unit, other), pte, memory);
-        }
+        Ok(flush)
     }
-
-    /// The place for a new page: where its tag is already (and what else is there stays), else
-    /// a free one, else somebody's.
-    fn place(&self, key: Key, code: u64, memory: &impl Memory) -> (PhysAddr, bool) {
-        let Key { base, addr, id, .. } = key;
-        let (mut free, mut first) = (None, base);
-        for (n, bucket) in self.layout.buckets(base, addr, id).enumerate() {
-            if n == 0 {
-                first = bucket;
-            }
-            for place in self.layout.places(bucket) {
-                let tag = memory.read_u64(place);
-                if self.layout.matches(tag, addr, id) {
-                    return (place, self.layout.code(tag) == code);
-                }
-                if tag == INVALID {
-                    free = free.or(Some(place));
-                }
-            }
-        }
-        (free.unwrap_or_else(|| self.layout.victim(first, addr)), false)
-    }
-
-    /// Throws out what the cache holds of `range`.
-    fn forget(&self, space: Space, range: VirtRange, memory: &mut impl Memory) {
-        let (Some(base), Some(id)) = (self.base, self.tags.of(space)) else { return };
-        let unit = self.layout.unit;
-        let units = (range.last().get() >> unit.shift()) - (range.start().get() >> unit.shift());
-        if units >= self.layout.entries {
-            forget_all(&self.layout, base, &|other| other == id, memory);
-            return;
-        }
-        for addr in range.pages(unit).map(Page::start) {
-            for bucket in self.layout.buckets(base, addr, id) {
-                for place in self.layout.places(bucket) {
-                    let tag = memory.read_u64(place);
-                    if self.layout.matches(tag, addr, id) {
-                        self.forget_entry(place, tag, range, memory);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Throws out the pages of an entry that lie in `range`.
-    fn forget_entry(&self, place: PhysAddr, tag: u64, range: VirtRange, memory: &mut impl Memory) {
-        let (unit, size) = (self.layout.unit, self.size(tag));
-        if size < unit {
-            let pair = VirtRange::of_page(VirtAddr::new(tag).page(unit));
-            for page in pair.intersection(range).into_iter().flat_map(|part| part.pages(size)) {
-                let at = pte_at(place, self.width(), size, unit, page.start());
-                self.width().write(at, Pte::EMPTY, memory);
-            }
-            if memory.read_u64(ptes_of(place)) != 0 {
-                return;
-            }
-        }
-        memory.write_u64(place, INVALID);
-    }
-}
-
-/// Throws out all that the cache at `base` holds of the spaces with these tags.
-fn forget_all(
-    layout: &Layout,
-    base: PhysAddr,
-    gone: &dyn Fn(u64) -> bool,
-    memory: &mut impl Memory,
-) {
-    for n in 0..layout.entries {
-        let place = base.wrapping_add(n * ENTRY_BYTES);
-        if layout.id(memory.read_u64(place)).is_some_and(gone) {
-            memory.write_u64(place, INVALID);
-        }
-    }
-}
-
-/// The smallest range with all pages that it was told of.
-#[derive(Default)]
-struct Changed(Option<VirtRange>);
-
-impl Changed {
-    fn add(&mut self, mapping: &Mapping) {
-        let page = VirtRange::of_page(mapping.translation.page);
-        self.0 = Some(self.0.map_or(page, |range| range.hull(page)));
-    }
-}
-
-#[inline]
-const fn reference(addr: PhysAddr, bytes: u8, write: bool) -> Reference {
-    Reference { addr, bytes, write, level: LEVEL, next: None }
 }
 
 impl<T: PageTable> PageTable for Cached<T> {
@@ -344,15 +192,9 @@ impl<T: PageTable> PageTable for Cached<T> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
-        let mut changed = Changed::default();
-        let flush = self.behind.unmap(space, range, memory, &mut |mapping| {
-            changed.add(&mapping);
-            each(mapping);
-        })?;
-        if let Some(range) = changed.0 {
-            self.forget(space, range, memory);
-        }
-        Ok(flush)
+        self.changing(space, memory, each, |behind, memory, mut each| {
+            behind.unmap(space, range, memory, &mut each)
+        })
     }
 
     fn protect(
@@ -363,15 +205,9 @@ impl<T: PageTable> PageTable for Cached<T> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
-        let mut changed = Changed::default();
-        let flush = self.behind.protect(space, range, rights, memory, &mut |mapping| {
-            changed.add(&mapping);
-            each(mapping);
-        })?;
-        if let Some(range) = changed.0 {
-            self.forget(space, range, memory);
-        }
-        Ok(flush)
+        self.changing(space, memory, each, |behind, memory, mut each| {
+            behind.protect(space, range, rights, memory, &mut each)
+        })
     }
 
     fn clear_usage(
@@ -382,15 +218,9 @@ impl<T: PageTable> PageTable for Cached<T> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
-        let mut changed = Changed::default();
-        let flush = self.behind.clear_usage(space, range, bits, memory, &mut |mapping| {
-            changed.add(&mapping);
-            each(mapping);
-        })?;
-        if let Some(range) = changed.0 {
-            self.forget(space, range, memory);
-        }
-        Ok(flush)
+        self.changing(space, memory, each, |behind, memory, mut each| {
+            behind.clear_usage(space, range, bits, memory, &mut each)
+        })
     }
 
     fn set_usage(

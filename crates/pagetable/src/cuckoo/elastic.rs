@@ -14,17 +14,12 @@ use alloc::vec::Vec;
 
 use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr, VirtAddr, VirtRange};
 
+use super::line::{LINE_BYTES, Line, PAGES, tag_part};
+use super::ways::{Ways, frame_size};
 use crate::Flush;
 use crate::pte::{Pte, Width};
 
-pub(super) const PAGES: u64 = 8;
-pub(super) const LINE_BYTES: u64 = 64;
 const PAGES_SHIFT: u32 = PAGES.trailing_zeros();
-
-const TAG_SHIFT: u32 = 52;
-/// Bits of the tag in each of the eight entries.
-const TAG_BITS: u32 = 7;
-const TAG: u64 = ((1 << TAG_BITS) - 1) << TAG_SHIFT;
 
 const KICKS_MAX: usize = 64;
 /// A table is too full when more than this many of ten places are taken (0.6 in the paper).
@@ -38,96 +33,6 @@ pub(super) struct Elastic {
     /// The ways that take over, and how many places of each way have been moved.
     next: Option<(Ways, u64)>,
     lines: u64,
-}
-
-/// Arrays of one length, one a way.
-#[derive(Debug)]
-struct Ways {
-    bases: Vec<PhysAddr>,
-    places: u64,
-}
-
-/// Eight adjacent pages' entries with the number of the cluster in their upper bits.
-#[derive(Clone, Copy)]
-struct Line([u64; PAGES as usize]);
-
-impl Line {
-    fn read(at: PhysAddr, memory: &impl Memory) -> Line {
-        Line(core::array::from_fn(|n| memory.read_u64(at.wrapping_add(n as u64 * 8))))
-    }
-
-    fn write(self, at: PhysAddr, memory: &mut impl Memory) {
-        for (n, word) in self.0.into_iter().enumerate() {
-            memory.write_u64(at.wrapping_add(n as u64 * 8), word);
-        }
-    }
-
-    /// The line of `cluster` without pages.
-    fn of(cluster: u64) -> Line {
-        Line(core::array::from_fn(|n| tag_part(cluster, n as u64)))
-    }
-
-    fn cluster(self) -> u64 {
-        let parts = self.0.iter().rev();
-        parts.fold(0, |cluster, word| cluster << TAG_BITS | (word & TAG) >> TAG_SHIFT)
-    }
-
-    fn is_used(self) -> bool {
-        self.0.iter().any(|&word| Pte::from_bits(word).is_mapped())
-    }
-}
-
-/// What the entry of the page numbered `n` in `cluster` has of its tag.
-const fn tag_part(cluster: u64, n: u64) -> u64 {
-    cluster >> (n as u32 * TAG_BITS) << TAG_SHIFT & TAG
-}
-
-/// What is left of an entry whose page goes: its part of the tag of a line that may stay.
-pub(super) const fn emptied(pte: Pte) -> Pte {
-    Pte::from_bits(pte.bits() & TAG)
-}
-
-impl Ways {
-    fn new(
-        ways: usize,
-        places: u64,
-        memory: &mut impl Memory,
-        frames: &mut impl Frames,
-    ) -> Result<Ways, OutOfFrames> {
-        let size = frame_size(places);
-        let mut bases = Vec::new();
-        for _ in 0..ways {
-            match frames.allocate(size) {
-                Ok(base) => bases.push(base),
-                Err(error) => {
-                    bases.into_iter().for_each(|base| frames.free(base, size));
-                    return Err(error);
-                }
-            }
-        }
-        for &base in &bases {
-            memory.zero(base, places * LINE_BYTES);
-        }
-        Ok(Ways { bases, places })
-    }
-
-    fn at(&self, way: usize, index: u64) -> PhysAddr {
-        self.bases[way].wrapping_add(index * LINE_BYTES)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bases.len() as u64 * self.places * LINE_BYTES
-    }
-
-    /// The places, from `first` on in each way.
-    fn lines(&self, first: u64) -> impl Iterator<Item = PhysAddr> + '_ {
-        let ways = 0..self.bases.len();
-        ways.flat_map(move |way| (first..self.places).map(move |index| self.at(way, index)))
-    }
-}
-
-fn frame_size(places: u64) -> PageSize {
-    PageSize::from_bytes(places * LINE_BYTES).unwrap_or(PageSize::SIZE_4K).max(PageSize::SIZE_4K)
 }
 
 impl Elastic {

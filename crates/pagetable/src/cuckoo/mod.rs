@@ -21,6 +21,8 @@
 //! tell most of these probes that they are in vain, are not part of this table.
 
 mod elastic;
+mod line;
+mod ways;
 
 use alloc::vec::Vec;
 
@@ -31,7 +33,8 @@ use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
 use crate::{Error, Fault, Flush, Footprint, Geometry, Reference, Space, Translation};
 
-use elastic::{Elastic, LINE_BYTES, emptied};
+use elastic::Elastic;
+use line::{LINE_BYTES, emptied};
 
 const PTE: Width = Width::Wide;
 const SIZES: [PageSize; 3] = [PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G];

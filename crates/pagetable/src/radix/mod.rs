@@ -199,7 +199,7 @@ impl<F: Format> PageTable for Radix<F> {
     ) -> Result<Flush, Error> {
         self.format.check_rights(rights)?;
         let (mask, bits) = self.format.rights_bits(rights);
-        let change = |_: &F, entry| Some(entry & !mask | bits).filter(|&new| new != entry);
+        let change = move |_: &F, entry| Some(entry & !mask | bits).filter(|&new| new != entry);
         self.edit(space, range, memory, &change, &mut |flush, mapping| {
             let Translation { page, global, rights: before, .. } = mapping.translation;
             if !rights.contains(before) {

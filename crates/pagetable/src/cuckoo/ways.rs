@@ -1,0 +1,55 @@
+use alloc::vec::Vec;
+
+use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr};
+
+use super::line::LINE_BYTES;
+
+/// Arrays of one length, one a way.
+#[derive(Debug)]
+pub(super) struct Ways {
+    pub(super) bases: Vec<PhysAddr>,
+    pub(super) places: u64,
+}
+
+impl Ways {
+    pub(super) fn new(
+        ways: usize,
+        places: u64,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Ways, OutOfFrames> {
+        let size = frame_size(places);
+        let mut bases = Vec::new();
+        for _ in 0..ways {
+            match frames.allocate(size) {
+                Ok(base) => bases.push(base),
+                Err(error) => {
+                    bases.into_iter().for_each(|base| frames.free(base, size));
+                    return Err(error);
+                }
+            }
+        }
+        for &base in &bases {
+            memory.zero(base, places * LINE_BYTES);
+        }
+        Ok(Ways { bases, places })
+    }
+
+    pub(super) fn at(&self, way: usize, index: u64) -> PhysAddr {
+        self.bases[way].wrapping_add(index * LINE_BYTES)
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bases.len() as u64 * self.places * LINE_BYTES
+    }
+
+    /// The places, from `first` on in each way.
+    pub(super) fn lines(&self, first: u64) -> impl Iterator<Item = PhysAddr> + '_ {
+        let ways = 0..self.bases.len();
+        ways.flat_map(move |way| (first..self.places).map(move |index| self.at(way, index)))
+    }
+}
+
+pub(super) fn frame_size(places: u64) -> PageSize {
+    PageSize::from_bytes(places * LINE_BYTES).unwrap_or(PageSize::SIZE_4K).max(PageSize::SIZE_4K)
+}
