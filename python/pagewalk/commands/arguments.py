@@ -50,6 +50,14 @@ def check_output(path: str | None, force: bool) -> None:
         refuse_existing(path, force)
 
 
+def check_documents(options: argparse.Namespace) -> None:
+    """Refuses what `--json` or `--html` names if it cannot be written, before the work begins."""
+    for path in (options.json, options.html):
+        check_output(path, options.force)
+    if options.html == "-":
+        raise Error("--html needs the name of a file")
+
+
 def write_output(path: str, text: str, force: bool) -> None:
     """Writes `text` to a file, or to standard output if it is called `-`."""
     if path == "-":

@@ -4,7 +4,6 @@ import argparse
 import json
 from typing import Any
 
-from pagewalk._native import Error
 from pagewalk.commands import arguments
 from pagewalk.curve import ENTRIES_MAX, LOOKUPS, PAGE_SIZES, count, document
 from pagewalk.progress import ProgressLine
@@ -62,10 +61,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(options: argparse.Namespace) -> int:
     """Counts, and gives the text, the JSON and the page that were asked for."""
     arguments.no_program(options)
-    for path in (options.json, options.html):
-        arguments.check_output(path, options.force)
-    if options.html == "-":
-        raise Error("--html needs the name of a file")
+    arguments.check_documents(options)
     trace = arguments.trace(options, options.trace)
     with ProgressLine(f"reading {trace.name}") as progress:
         curves = count(trace, options.page_sizes, options.lookups, options.entries, progress)

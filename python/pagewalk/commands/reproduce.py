@@ -67,10 +67,7 @@ def run(options: argparse.Namespace) -> int:
     from pagewalk.reproduce import Lab, find, root, scoreboard
 
     arguments.no_program(options)
-    for path in (options.json, options.html):
-        arguments.check_output(path, options.force)
-    if options.html == "-":
-        raise Error("--html needs the name of a file")
+    arguments.check_documents(options)
     if options.smoke and options.save:
         raise Error("--smoke measures nothing worth keeping: leave out --save")
     folder = root(options.experiments)

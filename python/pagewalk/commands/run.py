@@ -73,10 +73,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs, and gives the summary, the JSON and the report that were asked for."""
     names = options.machine or [DEFAULT]
     machines = [Machine(name, options.set) for name in names]
-    for path in (options.json, options.html):
-        arguments.check_output(path, options.force)
-    if options.html == "-":
-        raise Error("--html needs the name of a file")
+    arguments.check_documents(options)
     if options.program is None:
         results, status = _stored(machines, options), 0
     else:

@@ -14,7 +14,7 @@ from pagewalk.sweep.vary import values
 
 EPILOG = """\
 examples:
-  pagewalk sweep gzip.pwt --vary tlb.l2.entries=2^7..2^12
+  pagewalk sweep gzip.pwt --vary tlb.l2d.entries=2^9..2^12
   pagewalk sweep join.pwt -m opteron-2008 -o join.parquet --html join.html \\
       --vary mmu_cache.design=utc,stc,tpc --vary mmu_cache.entries=1..64
 
@@ -50,7 +50,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         action="append",
         required=True,
         metavar="KEY=VALUES",
-        help="a key of the machine's file and its values, as in tlb.l2.entries=512,1024",
+        help="a key of the machine's file and its values, as in tlb.l2d.entries=512,1024",
     )
     parser.add_argument(
         "--set",
@@ -84,10 +84,10 @@ def run(options: argparse.Namespace) -> int:
     from pagewalk.sweep import sweep
 
     arguments.no_program(options)
-    for path in (options.output, options.json, options.html):
-        arguments.check_output(path, options.force)
-    if "-" in (options.html, options.output):
-        raise Error(f"--{'html' if options.html == '-' else 'output'} needs the name of a file")
+    arguments.check_documents(options)
+    arguments.check_output(options.output, options.force)
+    if options.output == "-":
+        raise Error("--output needs the name of a file")
     vary = _vary(options.vary)
     base = Machine(options.machine, options.set)
     trace = arguments.trace(options, options.trace)
@@ -129,7 +129,7 @@ def _vary(given: list[str]) -> dict[str, list[str]]:
     for one in given:
         key, equals, text = one.partition("=")
         if not (key.strip() and equals):
-            raise Error(f"--vary {one}: write KEY=VALUES, as in tlb.l2.entries=512,1024")
+            raise Error(f"--vary {one}: write KEY=VALUES, as in tlb.l2d.entries=512,1024")
         if key.strip() in vary:
             raise Error(f"--vary {key}: given twice; separate its values by commas")
         try:

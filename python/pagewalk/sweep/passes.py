@@ -104,7 +104,8 @@ def sweep(
     if not designs:
         raise _native.Error(next(one for one in built if isinstance(one, str)))
 
-    done = part.Part(output)
+    # Nothing tells what comes through standard input from what came the last time.
+    done = part.Part(None if trace.is_stdin else output)
     waiting = [one for one in designs.values() if done.get(one.key) is None]
     size = designs_per_pass or _fitting(
         DESIGNS_PER_PASS if executor is None else DESIGNS_PER_TASK, designs.values()
