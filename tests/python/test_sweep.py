@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -183,7 +184,14 @@ def test_a_cluster_gives_the_same_table() -> None:
     ):
         executor = client.get_executor()
         spread = sweep(SPEC, "opteron-2008", vary=VARY, executor=executor, designs_per_pass=2)
+        # A worker that is killed in the middle of its work.
+        worker = min(client.run(os.getpid).values())
+        killer = threading.Timer(0.2, os.kill, (worker, signal.SIGKILL))
+        killer.start()
+        survived = sweep(SPEC, "opteron-2008", vary=VARY, executor=executor, designs_per_pass=1)
+        killer.join()
     assert spread.equals(whole)
+    assert survived.equals(whole)
 
 
 def test_the_command_prints_and_writes(pagewalk, tmp_path: Path) -> None:
