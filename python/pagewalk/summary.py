@@ -133,6 +133,16 @@ def _walks(data: dict[str, Any]) -> str:
         f"touch of a page; {text.plural(walks['references'], 'reference')}, "
         f"{values.per_walk(data).text} each where the page is mapped"
     ]
+    if walks.get("handler_instructions") is not None:
+        lines.append(
+            f"  by software: {text.ratio(walks['handler_instructions'] / max(walks['walks'], 1))} "
+            "instructions of the handler a refill"
+        )
+    if walks.get("nested_misses"):
+        levels = ", ".join(
+            f"{text.count(n)} at level {level}" for level, n in walks["nested_misses"]
+        )
+        lines.append(f"  misses on the page table itself: {levels}")
     places = [cache["name"] for cache in data["caches"]] + ["memory"]
     places = [p for p in places if any(level["served"].get(p) for level in walks["by_level"])]
     rows = [
@@ -223,6 +233,11 @@ def _time(data: dict[str, Any]) -> str:
     if time is None:
         return "Time: not known, for the machine's file gives no latencies for all of it"
     share, cycles = time["share"], time["cycles_per_access"]
+    if share["lo"] == share["hi"] > 0:
+        return (
+            f"Time in translation: {text.percent(share['hi'])} of the cycles, none of which can be "
+            f"hidden, {text.ratio(cycles['hi'])} cycles an access"
+        )
     return (
         f"Time in translation: {text.percent(share['lo'])} (all of it hidden) to "
         f"{text.percent(share['hi'])} (none hidden) of the cycles, "

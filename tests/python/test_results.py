@@ -67,3 +67,17 @@ def test_the_summary_says_what_matters() -> None:
     for part in ("gzip.pwt on sample-server", "134 M accesses", "l2", "bss of gzip", "25.2 %"):
         assert part in shown
     assert "Time: not known" in summary(sample.document(walks=False))
+
+
+def test_the_summary_tells_of_software_refills_and_of_a_linear_table() -> None:
+    document = sample.document()
+    walks, time = document["walks"], document["time"]
+    assert "by software" not in summary(document)
+    walks |= {"handler_instructions": 9 * walks["walks"], "nested_misses": [[1, 30], [2, 4]]}
+    time["share"]["lo"] = time["share"]["hi"]
+    shown = summary(document)
+    assert "9.00 instructions of the handler a refill" in shown
+        "9.0", "9"
+    )
+    assert "misses on the page table itself: 30 at level 1, 4 at level 2" in shown
+    assert "none of which can be hidden" in shown

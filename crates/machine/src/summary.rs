@@ -349,7 +349,7 @@ fn not_modelled(
     let mut say = |note: &str| notes.push(note.to_owned());
     if description.page_table.is_some() {
         say("several walks under way at once: each walk ends before the next access begins");
-        if walker.dimension.params.is_none() {
+        if walker.dimension.params.is_none() && walker.handler.is_none() {
             say("MMU caches: every walk starts at the root of the page table");
         }
         say("the kernel's own accesses: what it reads and writes to answer a fault");
