@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 import pagewalk
+from pagewalk.summary import summary
 
 UNIFORM = "generate:uniform,size=64M,accesses=300k,seed=3"
 
@@ -143,3 +144,23 @@ def test_a_run_holds_no_lock() -> None:
         counted += 1
         running.join(0.002)
     assert counted > 10
+
+
+def test_mmu_caches_and_hosts_are_shown(tmp_path: Path) -> None:
+    set_ = {
+        "mmu_cache.design": "stc",
+        "mmu_cache.entries": 4,
+        "nested.page_size": "4K",
+        "nested.tlb.entries": 8,
+        "nested.mmu_cache.entries": 8,
+        "os.page_size": "2M",
+    }
+    results = pagewalk.Machine("opteron-2008", set=set_).run(UNIFORM)
+    shown = summary(results.data)
+    for line in ("MMU cache: stc, 4 + 4 + 4 entries", "Host: pages of 4K", "nested TLB: "):
+        assert line in shown
+    assert "MMU cache of the host: utc, 8 entries" in shown and "a part of it" in shown
+    results.html(tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "entries of 27 bits of tag and 40 of data" in page
+    assert "Host of the virtual machine" in page
