@@ -137,6 +137,11 @@ impl Facts {
         let text = lossy(&std::mem::take(&mut self.maps));
         let lines: Vec<Line> = text.lines().filter_map(Line::parse).collect();
         let regions = std::mem::take(&mut self.regions);
+        if regions.is_empty() {
+            let note = "this QEMU does not tell what it mapped before the program began: the \
+                        program's segments, its loader and the stack have no names";
+            self.notes.push(note.to_owned());
+        }
         if self.stack.is_none() {
             // QEMU puts a page without rights below the stack that it makes.
             let is_file = |at: u64| {

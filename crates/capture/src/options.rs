@@ -24,9 +24,10 @@ pub struct Options {
     pub follow: bool,
     /// The QEMU to use; by default `qemu-ARCH` from `PATH`.
     pub qemu: Option<PathBuf>,
-    /// The plugin to load into it; by default the file that the environment variable
-    /// `PAGEWALK_PLUGIN` names, then `librecorder.so` beside the running program.
-    pub plugin: Option<PathBuf>,
+    /// The builds of the plugin, that for the oldest QEMUs first; by default those beside the
+    /// running program. The file that the environment variable `PAGEWALK_PLUGIN` names takes
+    /// their place.
+    pub plugins: Vec<PathBuf>,
 }
 
 impl Options {
@@ -41,7 +42,7 @@ impl Options {
             accesses_max: None,
             follow: true,
             qemu: None,
-            plugin: None,
+            plugins: Vec::new(),
         }
     }
 }

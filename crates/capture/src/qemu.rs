@@ -36,15 +36,17 @@ impl Qemu {
             Some(path) => return Err(Error::NoQemu(path.display().to_string())),
             None => in_path(&name).ok_or(Error::NoQemu(name))?,
         };
-        let help = Command::new(&path).arg("-h").output().map_err(|error| Error::System {
-            what: format!("cannot run {}", path.display()),
-            error,
-        })?;
-        let help = String::from_utf8_lossy(&help.stdout).into_owned();
-        if !help.contains("-plugin") {
+        let said = |option: &str| {
+            let output = Command::new(&path).arg(option).output().map_err(|error| {
+                Error::System { what: format!("cannot run {}", path.display()), error }
+            })?;
+            Ok::<_, Error>(String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        if !said("-h")?.contains("-plugin") {
             return Err(Error::NoPlugins(path));
         }
-        let plugin = find_plugin(options, version(&help).is_some_and(|major| major >= NEWER))?;
+        let newer = version(&said("-version")?).is_some_and(|major| major >= NEWER);
+        let plugin = find_plugin(options, newer)?;
         Ok(Qemu { path, plugin, prefix: library_prefix(program)? })
     }
 
@@ -91,8 +93,9 @@ impl Qemu {
 }
 
 fn find_plugin(options: &Options, newer: bool) -> Result<PathBuf, Error> {
-    let named = options.plugin.clone().or_else(|| env::var_os(PLUGIN_VARIABLE).map(Into::into));
-    if let Some(path) = named {
+    let given = if newer { options.plugins.last() } else { options.plugins.first() };
+    let named = env::var_os(PLUGIN_VARIABLE).map(PathBuf::from);
+    if let Some(path) = named.or_else(|| given.cloned()) {
         // QEMU takes a name without a slash for one in the system's library directories.
         let whole = std::path::absolute(&path).unwrap_or(path);
         return if whole.is_file() { Ok(whole) } else { Err(Error::NoPlugin(whole)) };
@@ -130,9 +133,9 @@ fn library_prefix(program: &Program) -> Result<Option<PathBuf>, Error> {
     })
 }
 
-/// The major version in QEMU's help: `qemu-x86_64 version 7.2.22 (...)`.
-fn version(help: &str) -> Option<u32> {
-    let (_, rest) = help.split_once(" version ")?;
+/// The major version in what QEMU says of it: `qemu-x86_64 version 7.2.22 (...)`.
+fn version(said: &str) -> Option<u32> {
+    let (_, rest) = said.split_once(" version ")?;
     rest.split('.').next()?.parse().ok()
 }
 

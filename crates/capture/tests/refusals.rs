@@ -11,7 +11,7 @@ use common::{directory, plugin};
 
 fn refusal(directory: &Path, program: &str, change: impl Fn(&mut Options)) -> Error {
     let mut options = Options::new(vec![program.into()]);
-    options.plugin = Some(plugin());
+    options.plugins = vec![plugin()];
     change(&mut options);
     let output = directory.join("out.pwt");
     let outcome = capture::record(&options, &output, &trace::Options::default(), &mut |_| {});
@@ -107,7 +107,7 @@ fn headers_of_any_bytes_are_refused_or_read() {
             let mut options = Options::new(vec![path.clone().into()]);
             // No QEMU: what is tested ends before one is started.
             options.qemu = Some("/no/qemu/here".into());
-            options.plugin = Some("/no/plugin".into());
+            options.plugins = vec!["/no/plugin".into()];
             let output = directory.join("out.pwt");
             let writer = trace::Options::default();
             capture::record(&options, &output, &writer, &mut |_| {}).expect_err("refused");
@@ -120,7 +120,7 @@ fn tools_that_are_missing_or_unfit() {
     let directory = directory("tools");
     let error = refusal(&directory, "/bin/true", |options| options.qemu = Some("/no/qemu".into()));
     assert!(error.to_string().contains("apt-get install qemu-user"), "{error}");
-    let error = refusal(&directory, "/bin/true", |options| options.plugin = Some("/no.so".into()));
+    let error = refusal(&directory, "/bin/true", |options| options.plugins = vec!["/no.so".into()]);
     assert!(matches!(error, Error::NoPlugin(_)), "{error}");
     // A QEMU without plugins, as Debian 13's is.
     let unfit = file(&directory, "qemu-x86_64", b"#!/bin/sh\necho usage: qemu\n", 0o755);
@@ -146,7 +146,7 @@ fn an_output_that_exists_is_kept_and_nothing_runs() {
     fs::write(&output, "precious").unwrap();
     let mark = directory.join("mark");
     let mut options = Options::new(vec!["touch".into(), mark.clone().into()]);
-    options.plugin = Some(plugin());
+    options.plugins = vec![plugin()];
     let error = capture::record(&options, &output, &trace::Options::default(), &mut |_| {})
         .expect_err("refused");
     assert!(matches!(error, Error::Output { .. }), "{error}");

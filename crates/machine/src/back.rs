@@ -70,8 +70,9 @@ pub(crate) trait Back {
     /// An access of the program to memory.
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
-    /// A walk. It takes as many of the references of the whole way as it needs. The error is a node that is not on this way, where a forgotten flush
-    /// leads it: the way from there is to be given to [`Back::astray`].
+    /// A walk. It takes as many of the references of the whole way as it needs. The error is a
+    /// node that is not on this way, where a forgotten flush leads it: the way from there is to
+    /// be given to [`Back::astray`].
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node>;
 
     /// The way of a walk from a node which the page table no longer knows.

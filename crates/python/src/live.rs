@@ -15,11 +15,10 @@ use crate::{
     progress::Progress,
 };
 
-/// What to record of which program, and the plugins to try, the likeliest first.
+/// What to record of which program.
 #[pyclass(frozen, module = "pagewalk._native")]
 pub(crate) struct Recording {
-    options: Options,
-    plugins: Vec<PathBuf>,
+    pub(crate) options: Options,
 }
 
 #[pymethods]
@@ -48,36 +47,10 @@ impl Recording {
             accesses_max: max_accesses,
             fetches,
             filter,
+            plugins,
             ..Options::new(command)
         };
-        Ok(Recording { options, plugins })
-    }
-}
-
-impl Recording {
-    /// Does `start` with one plugin after the other until QEMU takes it.
-    ///
-    /// A QEMU refuses a plugin for another version of its interface before it runs anything.
-    pub(crate) fn start<T>(
-        &self,
-        mut start: impl FnMut(&Options) -> Result<T, capture::Error>,
-    ) -> Result<T, capture::Error> {
-        let mut options = self.options.clone();
-        if std::env::var_os("PAGEWALK_PLUGIN").is_some() {
-            return start(&options);
-        }
-        let mut last = None;
-        for plugin in &self.plugins {
-            options.plugin = Some(plugin.clone());
-            match start(&options) {
-                Err(error @ capture::Error::PluginRefused { .. }) => last = Some(error),
-                other => return other,
-            }
-        }
-        match last {
-            Some(error) => Err(error),
-            None => start(&options),
-        }
+        Ok(Recording { options })
     }
 }
 
@@ -94,10 +67,9 @@ pub(crate) fn record(
     let writer = trace::Options { overwrite: force, ..trace::Options::default() };
     py.detach(|| {
         let mut progress = Progress::new(progress);
-        let outcome = recording.start(|options| {
-            capture::record(options, Path::new(output), &writer, &mut |at| {
-                progress.report(at.accesses, None);
-            })
+        let options = &recording.options;
+        let outcome = capture::record(options, Path::new(output), &writer, &mut |at| {
+            progress.report(at.accesses, None);
         });
         outcome.map(|outcome| describe(&outcome).to_string()).map_err(sorted)
     })

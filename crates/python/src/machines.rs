@@ -80,7 +80,7 @@ impl Machine {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(String, i32, Vec<String>)> {
         py.detach(|| {
-            let mut live = recording.start(capture::Live::start).map_err(sorted)?;
+            let mut live = capture::Live::start(&recording.options).map_err(sorted)?;
             let results = self.run_source(&mut live, check, progress)?;
             let notes = live.notes().to_vec();
             Ok((results, live.finish(), notes))

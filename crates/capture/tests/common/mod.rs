@@ -120,7 +120,7 @@ pub fn options(program: &Path, arguments: &[&str]) -> Options {
     let mut command: Vec<OsString> = vec![program.into()];
     command.extend(arguments.iter().map(OsString::from));
     let mut options = Options::new(command);
-    options.plugin = Some(plugin());
+    options.plugins = vec![plugin()];
     options
 }
 
