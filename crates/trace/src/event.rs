@@ -61,6 +61,9 @@ pub enum Event {
     ThreadEnd,
     /// From here on the accesses are of another address space.
     Switch { space: u32 },
+    /// The kernel's code of a context switch was traced and follows: to a thread of another
+    /// process, or of the same.
+    ContextSwitch { process: bool },
     /// Accesses and instructions that are not in the trace: skipped, filtered or lost.
     Gap { accesses: u64, instructions: u64 },
 }
@@ -83,6 +86,7 @@ impl Event {
             Event::ThreadStart { .. } => "thread-start",
             Event::ThreadEnd => "thread-end",
             Event::Switch { .. } => "switch",
+            Event::ContextSwitch { .. } => "context-switch",
             Event::Gap { .. } => "gap",
         }
     }
@@ -123,6 +127,7 @@ mod tests {
             Event::ThreadStart { tid: i64::MAX },
             Event::ThreadEnd,
             Event::Switch { space: 1 },
+            Event::ContextSwitch { process: true },
             Event::Gap { accesses: u64::MAX, instructions: 0 },
         ];
         for event in events {

@@ -454,6 +454,22 @@ fn windows_are_gaps() {
 }
 
 #[test]
+fn switches_that_the_kernel_traced_are_events() {
+    let given = read(&file(&[
+        instr(0x1000, 4),
+        marker(34, 1),
+        instr(0x9000, 4),
+        marker(35, 1),
+        marker(34, 2),
+        marker(35, 2),
+        instr(0x1004, 4),
+    ]));
+    assert_eq!(given.events[1], (1, 0, Event::ContextSwitch { process: false }));
+    assert_eq!(given.events[2], (2, 0, Event::ContextSwitch { process: true }));
+    assert_eq!(given.count(F), 3);
+}
+
+#[test]
 fn a_file_without_times_is_one_segment() {
     let given = read(&[header(5, 5), instr(0x1000, 4), record(49, 2, 0x1004), end(5)].concat());
     assert_eq!(given.rows, [(0, F, 0x1000, 6, 1)]);

@@ -311,7 +311,12 @@ impl Decoder {
                     self.tell(event, shared, batch)?;
                 }
             }
-            marker::SYSCALL_TRACE_START | marker::CONTEXT_SWITCH_START => shared.kernel = true,
+            marker::SYSCALL_TRACE_START => shared.kernel = true,
+            marker::CONTEXT_SWITCH_START => {
+                shared.kernel = true;
+                let process = value == marker::CONTEXT_SWITCH_OF_PROCESS;
+                self.tell(Event::ContextSwitch { process }, shared, batch)?;
+            }
             // Processors, ordinals, branch targets and the like do not concern memory.
             _ => {}
         }

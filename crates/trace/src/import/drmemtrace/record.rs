@@ -81,6 +81,8 @@ pub(crate) mod marker {
     pub(crate) const SYSCALL_TRACE_START: u16 = 27;
     pub(crate) const SYSCALL_FAILED: u16 = 30;
     pub(crate) const CONTEXT_SWITCH_START: u16 = 34;
+    /// The value of that marker where another process goes on.
+    pub(crate) const CONTEXT_SWITCH_OF_PROCESS: u64 = 2;
 }
 
 /// Function numbers from here on are system calls.
