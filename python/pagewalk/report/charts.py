@@ -230,7 +230,7 @@ def sweep(figure: Figure, axis: str, logarithmic: bool) -> Chart:
     else:
         across = across.scale(nice=False, zero=False)
     encoding: dict[str, Any] = {
-        "x": across.axis(grid=False, labelOverlap=True),
+        "x": across.axis(format="d" if numbers else alt.Undefined, grid=False, labelOverlap=True),
         "y": alt.Y("value:Q").title(figure.title).axis(labelOverlap=True, minExtent=44),
         "tooltip": [
             alt.Tooltip("series:N", title="design"),
