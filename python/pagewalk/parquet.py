@@ -49,6 +49,9 @@ def open_table(
         raise _native.Error(
             f"{name}: {_one_line(error).rstrip('.')}; get the file again"
         ) from error
+    rows = file.metadata.num_rows
+    if rows < 0:
+        raise _native.Error(f"{name}: it counts {rows} rows; get the file again")
     found = _found(name, schema, dict(columns))
     # One iterator over all row groups would keep what it has read of each to the end.
     batches = (
@@ -59,7 +62,7 @@ def open_table(
     pulled = _pulled(name, batches, found)
     return (
         "kind" in found,
-        file.metadata.num_rows,
+        rows,
         lambda: next(pulled, None),
         lambda: _sha256(name),
     )
