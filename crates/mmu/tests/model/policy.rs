@@ -78,7 +78,9 @@ impl ModelPolicy {
             Policy::GreedyDual => {
                 let least = self.credits.iter().copied().min().unwrap();
                 self.credits.iter_mut().for_each(|credit| *credit -= least);
-                *self.order.iter().find(|way| self.credits[**way] == 0).unwrap()
+                let spent = self.order.iter().copied().filter(|way| self.credits[*way] == 0);
+                // `min_by_key` keeps the first, which is the oldest.
+                spent.min_by_key(|way| self.costs[*way]).unwrap()
             }
             Policy::Srrip => loop {
                 if let Some(way) = self.predictions.iter().position(|bits| *bits == 3) {
