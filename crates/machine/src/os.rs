@@ -95,6 +95,7 @@ pub(crate) struct Os {
     /// Whose region a label is: the space's number and the region's.
     labels: Vec<(u32, RegionId)>,
     mapped: BTreeMap<PageSize, u64>,
+    peak_bytes: u64,
     pub(crate) first_touches: u64,
     pub(crate) protection_faults: u64,
 }
@@ -130,6 +131,7 @@ impl Os {
             here: Space::new(0, PhysAddr::new(0)),
             labels: Vec::new(),
             mapped: BTreeMap::new(),
+            peak_bytes: 0,
             first_touches: 0,
             protection_faults: 0,
         };
@@ -281,6 +283,7 @@ impl Os {
         }
         self.first_touches += 1;
         *self.mapped.entry(self.page_size).or_insert(0) += 1;
+        self.peak_bytes = self.peak_bytes.max(self.frames.used_bytes());
         Ok(Answer::FirstTouch)
     }
 
@@ -364,6 +367,12 @@ impl Os {
     /// Bytes of all frames, and of frames in use.
     pub(crate) fn frame_bytes(&self) -> (u64, u64) {
         if self.uses_frames { (self.frames.bytes(), self.frames.used_bytes()) } else { (0, 0) }
+    }
+
+    /// Bytes of frames in use when most were.
+    pub(crate) fn peak_bytes(&self) -> u64 {
+        // A page that moves may take a table, and so more frames than at the last fault.
+        if self.uses_frames { self.peak_bytes.max(self.frames.used_bytes()) } else { 0 }
     }
 
     /// What the page tables take.

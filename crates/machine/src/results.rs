@@ -340,13 +340,15 @@ pub struct Faults {
     pub protection: u64,
 }
 
-/// Physical memory at the end of the run.
+/// Physical memory at the end of the run, but for its peak.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryCounts {
     /// All frames, in bytes.
     pub frames_total_bytes: u64,
     /// Frames in use, in bytes.
     pub frames_used_bytes: u64,
+    /// The same when most were in use.
+    pub frames_peak_bytes: u64,
     /// Frames behind pages, in bytes.
     pub mapped_bytes: u64,
     /// Frames that hold page tables, in bytes.

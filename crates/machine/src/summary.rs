@@ -233,6 +233,7 @@ fn memory(os: &Os) -> MemoryCounts {
     MemoryCounts {
         frames_total_bytes,
         frames_used_bytes,
+        frames_peak_bytes: os.peak_bytes(),
         mapped_bytes,
         table_bytes: tables.frame_bytes,
         table_used_bytes: tables.table_bytes,

@@ -168,6 +168,21 @@ fn tables_of_an_array_are_flushed_when_they_go() {
     assert!(results.tlbs[0].flushed >= 6, "{}", results.tlbs[0].flushed);
 }
 
+/// What a program gave back was in use once.
+#[test]
+fn memory_knows_its_peak() {
+    let touch = |pages: std::ops::Range<u64>| {
+        pages.map(|page| Row::Access(Kind::Store, BASE + page * 4096, 8))
+    };
+    let gone = Event::Munmap { addr: BASE, bytes: 300 * 4096, result: 0 };
+    let rows: Vec<Row> = touch(0..300).chain([Row::Event(gone)]).chain(touch(0..100)).collect();
+    let memory = run("opteron-2008", &[], &rows).memory;
+    assert_eq!(memory.mapped_bytes, 100 * 4096);
+    // A root and three tables below it lead to 300 adjacent pages.
+    assert_eq!(memory.frames_peak_bytes, 304 * 4096);
+    assert_eq!(run("tlb-only", &[], &rows).memory.frames_peak_bytes, 0);
+}
+
 #[test]
 fn a_result_says_what_was_left_out() {
     let results = run("tlb-only", &[], &loads([BASE]));

@@ -46,8 +46,8 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
 
 
 def _memory(run: Results) -> int:
-    """The least power of two of bytes that holds the program's pages and an inverted table."""
-    needed = run["memory"]["mapped_bytes"] * (1 + TABLE_SHARE)
+    """The least power of two of bytes that always holds the program and an inverted table."""
+    needed = run["memory"]["frames_peak_bytes"] * (1 + TABLE_SHARE)
     bytes_ = 1 << 20
     while bytes_ < needed:
         bytes_ *= 2
@@ -55,6 +55,7 @@ def _memory(run: Results) -> int:
 
 
 def _fill(run: Results) -> float:
-    """The share of places that are taken, of twice as many as there are frames."""
+    """The largest share of places that are taken, of twice as many as there are frames."""
     memory = run["memory"]
-    return float(memory["mapped_bytes"] / memory["frames_total_bytes"] / 2)
+    pages_bytes = memory["frames_peak_bytes"] - memory["table_bytes"]
+    return float(pages_bytes / memory["frames_total_bytes"] / 2)
