@@ -40,8 +40,9 @@ impl Hardware {
         let mut units = Vec::new();
         for (name, level, tlb) in description.tlb.present() {
             let params = tlb_params(name, tlb, &default_sizes)?;
-            let built = Tlb::new(&params)
+            let mut built = Tlb::new(&params)
                 .map_err(|error| (geometry_key(name, tlb, &error), error.to_string()))?;
+            built.favour(description.tlb_page_size());
             let latency_cycles = u64::from(tlb.latency_cycles);
             units.push(Unit { name, level, latency_cycles, params, tlb: built });
         }

@@ -55,14 +55,21 @@ fn random_entry(rng: &mut Rng, va: VirtAddr, params: &TlbParams, asid: Asid) -> 
 /// A lookup by itself, or first in a stride.
 fn lookup(rng: &mut Rng, tlb: &mut Tlb, va: VirtAddr, asid: Asid, kind: Kind) -> Found {
     if rng.chance(50) {
-        let time = tlb.now() + 1 + rng.below(3);
+        let (time, granule) = (tlb.now() + 1 + rng.below(3), rng.pick(&sizes()));
+        // A page is found whole or not at all, and one that is not must be looked up.
+        let bytes = 1 + rng.below(granule.bytes() - va.offset_in(granule)) as u32;
+        let bytes = if rng.chance(90) { bytes } else { granule.bytes() as u32 };
+        let in_page = va.offset_in(granule) + u64::from(bytes) <= granule.bytes();
         let found = if tlb.is_lru() && rng.chance(50) {
-            tlb.stride::<Stamps<'_>>(asid).lookup(va, kind, time)
+            let mut stride = tlb.stride::<Stamps<'_>>(asid, granule);
+            stride.lookup(va, bytes, kind as usize, time, granule)
         } else {
-            tlb.stride::<AnyTouch<'_>>(asid).lookup(va, kind, time)
+            let mut stride = tlb.stride::<AnyTouch<'_>>(asid, granule);
+            stride.lookup(va, bytes, kind as usize, time, granule)
         };
         tlb.set_now(time);
         if found.is_some() {
+            assert!(in_page, "{bytes} bytes at {va} are not in one page of {granule}");
             return found;
         }
     }
@@ -78,6 +85,9 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
         let mut rng = Rng(seed);
         let params = random_params(&mut rng);
         let (mut tlb, mut model) = (Tlb::new(&params).unwrap(), ModelTlb::new(&params));
+        if rng.chance(50) {
+            tlb.favour(rng.pick(&sizes()));
+        }
         let pages = rng.pick(&[8, 40, 200, 2000]);
         let asids = rng.pick(&[1, 3]);
         let mut asid = Asid(0);

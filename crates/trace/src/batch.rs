@@ -71,6 +71,12 @@ impl Meta {
         KINDS[(self.0 & 3) as usize]
     }
 
+    /// `self.kind() as usize`.
+    #[inline]
+    pub const fn kind_index(self) -> usize {
+        (self.0 & 3) as usize
+    }
+
     /// Bytes accessed.
     #[inline]
     pub const fn size(self) -> u32 {

@@ -72,28 +72,28 @@ impl Run {
         back: &mut impl Back,
     ) -> (usize, u64) {
         let Hardware { units, first, .. } = &mut self.hardware;
-        let (first, page_size) = (*first, self.page_size);
+        // With room for all that two bits can say.
+        let [fetch, load, store] = *first;
+        let (first, page_size) = ([fetch, load, store, NONE], self.page_size);
         let mut time = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
         let mut strides: [Stride<'a, T>; FIRST_LEVEL_MAX] =
             std::array::from_fn(|_| Stride::nothing());
         for (stride, unit) in strides.iter_mut().zip(units) {
-            *stride = unit.tlb.stride(self.asid);
+            *stride = unit.tlb.stride(self.asid, page_size);
         }
         let (mut ran, mut left_out) = (0, 0);
         for (&addr, &meta) in addrs.iter().zip(metas) {
-            let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind(), meta.size());
+            let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind_index(), meta.size());
             // Kinds that the machine leaves out have a unit beyond the last.
-            if let Some(stride) = strides.get_mut(first[kind as usize]) {
-                if addr.offset_in(page_size) + u64::from(bytes) > page_size.bytes() {
-                    break;
-                }
+            if let Some(stride) = strides.get_mut(first[kind]) {
                 time += 1;
-                let Some((phys, label)) = stride.lookup(addr, kind, time) else { break };
+                let found = stride.lookup(addr, bytes, kind, time, page_size);
+                let Some((phys, label)) = found else { break };
                 if label == SHARED {
-                    shared_hit(&mut self.os, &mut self.census, addr, kind);
+                    shared_hit(&mut self.os, &mut self.census, addr, meta.kind());
                 }
                 if CACHES {
-                    back.data(phys, bytes, kind);
+                    back.data(phys, bytes, meta.kind());
                 }
             } else {
                 left_out += 1;

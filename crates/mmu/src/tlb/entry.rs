@@ -217,6 +217,13 @@ impl Slot {
         even.start() <= range.last() && range.start().get() <= last
     }
 
+    #[inline]
+    pub(super) fn add_hits(&mut self, more: [u64; Kind::COUNT]) {
+        for (hits, more) in self.hits.iter_mut().zip(more) {
+            *hits += more;
+        }
+    }
+
     pub(super) fn label(&self) -> u32 {
         self.label
     }

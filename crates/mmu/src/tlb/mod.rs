@@ -1,25 +1,26 @@
 //! The TLB: translations of recently used pages, tagged by page, page size and ASID.
 //!
 //! ```text
-//!            +-- hints: page -> slot --- covers va? --- yes: hit, counted in the slot
-//!   va ------+                              | no
+//!            +-- shortcut of its page? ----------- yes: hit, counted there
+//!   va ------+                     | no
 //!            +-- for each page size that lives here, smallest first:
 //!                   array -> set -> fingerprints -> slots: size, page and ASID equal? hit
 //! ```
 //!
-//! The hint table is no hardware: it remembers in which slot a page was found last, so that the
-//! usual hit neither selects a set nor compares tags, however associative the TLB is. A hint is
-//! always checked against the slot itself, and hints are dropped when another ASID comes, so a
-//! lookup gives what a search would give.
+//! The shortcuts are no hardware: they remember where pages were found last, so that the usual
+//! hit neither selects a set nor compares tags, however associative the TLB is. They go with
+//! their entries, and all of them when another ASID comes, so a lookup gives what a search
+//! would give.
 //!
 //! A TLB never consults the page table. An entry stays, right or wrong, until it is replaced or
 //! flushed. If entries of several sizes cover an address, the smallest page wins.
 //!
-//! Hits are counted in the slot that served them and handed out when its entry goes: what an
-//! access costs does not depend on how finely hits are told apart later.
+//! Hits are counted in the shortcut or the slot that served them and handed out when the entry
+//! goes: what an access costs does not depend on how finely hits are told apart later.
 
 mod entry;
 mod params;
+mod shortcuts;
 mod stride;
 
 use addr::{Asid, Kind, PageSize, VirtAddr, VirtRange};
@@ -28,11 +29,9 @@ pub use entry::{Entry, Evicted, Hit};
 pub use params::{ArrayParams, TlbParams};
 pub use stride::{AnyTouch, Stamps, Stride, Touch};
 
-use crate::{AnyReplacement, GeometryError, Replacement, SetArray, hints::Hints};
+use crate::{AnyReplacement, GeometryError, Replacement, SetArray};
 use entry::Slot;
-
-/// How many hints a TLB keeps: enough for first-level TLBs to have few collisions.
-const HINTS: usize = 1024;
+use shortcuts::{Shortcuts, Target};
 
 /// Of a range of at most so many of the smallest pages, each is searched for; for a longer one
 /// all slots are looked at.
@@ -56,11 +55,10 @@ pub struct TlbCounts {
 /// A TLB.
 #[derive(Clone, Debug)]
 pub struct Tlb {
-    /// Whose entries the hints lead to.
+    /// Whose entries the shortcuts lead to.
     space: Asid,
-    hints: Hints<HINTS>,
-    /// The smallest page size: a page of it has one hint.
-    granule: PageSize,
+    shortcuts: Shortcuts,
+    smallest: PageSize,
     slots: Box<[Slot]>,
     policy: TlbPolicy,
     paired: bool,
@@ -99,10 +97,11 @@ impl Tlb {
                 array_of[size.shift() as usize] = Some(number as u8);
             }
         }
+        let smallest = params.smallest_page_size()?;
         Ok(Tlb {
             space: Asid(0),
-            hints: Hints::new(),
-            granule: params.smallest_page_size()?,
+            shortcuts: Shortcuts::new(smallest, first),
+            smallest,
             slots: vec![Slot::EMPTY; first].into_boxed_slice(),
             policy: TlbPolicy::new(params, &arrays),
             paired: params.paired,
@@ -126,21 +125,26 @@ impl Tlb {
         self.paired
     }
 
+    /// Keeps shortcuts for pages of `granule` instead of the smallest size: what most entries
+    /// are to be for. It changes how fast lookups are, and nothing else.
+    pub fn favour(&mut self, granule: PageSize) {
+        self.forget_shortcuts();
+        self.shortcuts = Shortcuts::new(granule, self.slots.len());
+    }
+
     /// Looks `va` up for an access of `kind` in the space `asid`, and counts it.
     // Inlined whatever its size: handing a hit over in memory would cost more than finding it.
     #[inline(always)]
     pub fn lookup(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Option<Hit> {
-        let index = self.hints.get(self.hint_key(va));
-        if asid == self.space
-            && let Some(slot) = self.slots.get_mut(index)
-            && slot.covers(va)
+        let slot = if asid == self.space
+            && let Some(slot) = self.shortcuts.hit(va, kind)
         {
-            slot.hits[kind as usize] += 1;
-            self.policy.touched(index);
-            return Some(slot.hit(va, self.paired));
-        }
-        let index = self.lookup_unhinted(va, asid, kind)?;
-        Some(self.slots[index].hit(va, self.paired))
+            self.policy.touched(slot);
+            slot
+        } else {
+            self.search_and_count(va, asid, kind)?
+        };
+        Some(self.slots[slot].hit(va, self.paired))
     }
 
     /// Makes `entry` part of the TLB, with `label` on it, and hands out what had to go: the
@@ -163,7 +167,7 @@ impl Tlb {
         self.policy.inserted(slot);
         self.note_live(size);
         self.retired.fills += 1;
-        self.update_hints(entry, slot);
+        self.update_shortcuts(entry, slot);
         true
     }
 
@@ -197,7 +201,7 @@ impl Tlb {
         asid: Asid,
         evicted: &mut impl FnMut(Evicted),
     ) -> u64 {
-        let pages = range.pages(self.granule);
+        let pages = range.pages(self.smallest);
         if pages.clone().nth(FLUSH_PAGES_MAX).is_none() {
             return pages.map(|page| self.flush_page(page.start(), asid, evicted)).sum();
         }
@@ -223,7 +227,11 @@ impl Tlb {
     /// Hands out the hits of the entries that have some, and keeps the entries: at the end of a
     /// run, or before labels change their meaning.
     pub fn drain(&mut self, evicted: &mut impl FnMut(Evicted)) {
-        for slot in self.slots.iter_mut().filter(|slot| !slot.is_empty()) {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if slot.is_empty() {
+                continue;
+            }
+            slot.add_hits(self.shortcuts.take_hits(index));
             if slot.hits.iter().any(|&hits| hits != 0) {
                 retire(&mut self.retired, slot, self.paired, evicted);
             }
@@ -247,8 +255,8 @@ impl Tlb {
     /// What has been counted so far.
     pub fn counts(&self) -> TlbCounts {
         let mut counts = TlbCounts { misses: self.misses, ..self.retired };
-        for slot in &self.slots {
-            for (sum, hits) in counts.hits.iter_mut().zip(slot.hits) {
+        for hits in self.slots.iter().map(|slot| slot.hits).chain([self.shortcuts.hits()]) {
+            for (sum, hits) in counts.hits.iter_mut().zip(hits) {
                 *sum += hits;
             }
         }
@@ -266,29 +274,24 @@ impl Tlb {
         size.shift() + u32::from(self.paired)
     }
 
-    #[inline(always)]
-    fn hint_key(&self, va: VirtAddr) -> u64 {
-        va.page(self.granule).number()
-    }
-
-    /// What `lookup` does when a hint does not lead to a hit. Gives the slot of a hit.
+    /// What `lookup` does where no shortcut leads to a hit. Gives the slot of a hit.
     #[inline(never)]
-    fn lookup_unhinted(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Option<usize> {
+    fn search_and_count(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Option<usize> {
         if asid != self.space {
+            self.forget_shortcuts();
             self.space = asid;
-            self.hints.clear();
         }
-        let Some(index) = self.search(va, asid) else {
+        let Some(slot) = self.search(va, asid) else {
             self.misses[kind as usize] += 1;
             return None;
         };
-        self.hints.set(self.hint_key(va), index);
-        self.slots[index].hits[kind as usize] += 1;
-        self.policy.touched(index);
-        Some(index)
+        self.slots[slot].hits[kind as usize] += 1;
+        self.policy.touched(slot);
+        self.link(va, slot);
+        Some(slot)
     }
 
-    /// The slot that translates `va` in `asid`, found without hints.
+    /// The slot that translates `va` in `asid`, found without shortcuts.
     #[inline]
     fn search(&self, va: VirtAddr, asid: Asid) -> Option<usize> {
         sizes(self.live_sizes).find_map(|size| {
@@ -353,22 +356,50 @@ impl Tlb {
         victim
     }
 
-    /// Keeps the hints true after `slot` was filled with `entry`.
+    /// Keeps the shortcuts true after `slot` was filled with `entry`: smaller pages win.
     #[inline]
-    fn update_hints(&mut self, entry: &Entry, slot: usize) {
-        // A hint for this slot may still lead here from when it held an entry of the space that
-        // the hints are for.
-        if entry.asid != self.space && !entry.global {
-            self.hints.clear();
-            return;
+    fn update_shortcuts(&mut self, entry: &Entry, slot: usize) {
+        let (start, size) = (entry.page.start(), entry.page.size());
+        if self.live_sizes >> size.shift() > 1 {
+            // A shortcut may lead to a larger page.
+            if self.paired || size > self.shortcuts.granule() {
+                self.forget_shortcuts();
+            } else {
+                let forgotten = self.shortcuts.forget_granule(start);
+                self.add_hits(forgotten);
+            }
         }
-        // Smaller pages win. A hint may lead to a larger page than the new one, and an old hint
-        // to this slot may now be true of it although there is a smaller page. For a page of the
-        // smallest size its own hint settles both.
-        if entry.page.size() == self.granule && !self.paired {
-            self.hints.set(self.hint_key(entry.page.start()), slot);
-        } else if !self.live_sizes.is_power_of_two() {
-            self.hints.clear();
+        if size == self.shortcuts.granule() && entry.asid == self.space && !self.paired {
+            self.link(start, slot);
+        }
+    }
+
+    /// Makes `slot`, in which a search for `va` ends, what the whole granule is found by.
+    #[inline]
+    fn link(&mut self, va: VirtAddr, slot: usize) {
+        let (entry, granule) = (&self.slots[slot], self.shortcuts.granule());
+        // Otherwise some of it may be in a smaller page.
+        let smaller_sizes = self.live_sizes & ((1 << granule.shift()) - 1);
+        if smaller_sizes == 0 {
+            let phys = entry.phys(va, self.paired).get();
+            let to_phys = phys.wrapping_sub(va.get());
+            let target = Target { slot, label: entry.label(), to_phys };
+            let displaced = self.shortcuts.link(va, target);
+            self.add_hits(displaced);
+        }
+    }
+
+    /// Forgets all shortcuts; what they have counted is not lost.
+    fn forget_shortcuts(&mut self) {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            slot.add_hits(self.shortcuts.forget(index));
+        }
+    }
+
+    #[inline]
+    fn add_hits(&mut self, forgotten: Option<(usize, [u64; Kind::COUNT])>) {
+        if let Some((slot, hits)) = forgotten {
+            self.slots[slot].add_hits(hits);
         }
     }
 
@@ -407,6 +438,8 @@ impl Tlb {
     #[inline]
     fn retire(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
         let size = self.slots[slot].size();
+        let hits = self.shortcuts.forget(slot);
+        self.slots[slot].add_hits(hits);
         retire(&mut self.retired, &mut self.slots[slot], self.paired, evicted);
         let live = &mut self.live[size.shift() as usize];
         *live -= 1;

@@ -1,27 +1,28 @@
 //! Lookups that hit, many in a row: the loop in which a simulation spends its time.
 //!
 //! ```text
-//!   per access:  hint -> slot covers va? -> hits[kind] += 1, stamp[slot] = now
+//!   per access:  shortcut covers va? -> hits[kind] += 1, stamp[slot] = now
 //! ```
 //!
 //! A [`Tlb`] behind a `&mut` is loaded anew from memory on every access, since any store might
 //! have changed it. A [`Stride`] borrows its parts once for many accesses, and takes the time
-//! from its caller, who has it in a register, instead of a clock in memory. It finds only what a
-//! hint leads to; for all else, end the stride and call [`Tlb::lookup`].
+//! and the page size from its caller, who has them in registers. It finds only what a shortcut
+//! leads to; for all else, end the stride and call [`Tlb::lookup`].
 
-use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr};
+use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 
-use super::{HINTS, Slot, Tlb, TlbPolicy};
-use crate::{AnyReplacement, Replacement, hints::HintsView};
+use super::{
+    Tlb, TlbPolicy,
+    shortcuts::{self, Table, Target},
+};
+use crate::{AnyReplacement, Replacement};
 
 /// A TLB borrowed for lookups in one space, whose policy learns of hits by `T`.
 #[derive(Debug)]
 pub struct Stride<'a, T> {
-    hints: HintsView<'a, HINTS>,
-    granule: PageSize,
-    slots: &'a mut [Slot],
+    /// Without one no lookup finds anything.
+    table: Option<&'a mut Table>,
     touch: T,
-    paired: bool,
 }
 
 /// What a hit does to the policy, chosen once for many hits.
@@ -102,19 +103,15 @@ impl<'a> Touch<'a> for AnyTouch<'a> {
 }
 
 impl Tlb {
-    /// Borrows the TLB for lookups in `asid`, which find nothing as long as the hints are
-    /// another space's, or where the policy is none that `T` is for. The times given to
-    /// [`Stride::lookup`] start above [`Tlb::now`].
+    /// Borrows the TLB for lookups in `asid`, which find nothing as long as the shortcuts are
+    /// another space's or not for pages of `granule`, or where the policy is none that `T` is
+    /// for. The times given to [`Stride::lookup`] start above [`Tlb::now`].
     #[inline]
-    pub fn stride<'a, T: Touch<'a>>(&'a mut self, asid: Asid) -> Stride<'a, T> {
+    pub fn stride<'a, T: Touch<'a>>(&'a mut self, asid: Asid, granule: PageSize) -> Stride<'a, T> {
         match T::of(Borrowed(&mut self.policy)) {
-            Some(touch) if asid == self.space => Stride {
-                hints: self.hints.view(),
-                granule: self.granule,
-                slots: &mut self.slots,
-                touch,
-                paired: self.paired,
-            },
+            Some(touch) if asid == self.space && granule == self.shortcuts.granule() => {
+                Stride { table: Some(self.shortcuts.table()), touch }
+            }
             _ => Stride::nothing(),
         }
     }
@@ -143,26 +140,24 @@ impl Tlb {
 impl<'a, T: Touch<'a>> Stride<'a, T> {
     /// A stride of nothing: no lookup finds anything.
     pub fn nothing() -> Self {
-        Stride {
-            hints: HintsView::nothing(),
-            granule: PageSize::SIZE_4K,
-            slots: &mut [],
-            touch: T::none(),
-            paired: false,
-        }
+        Stride { table: None, touch: T::none() }
     }
 
-    /// Looks `va` up for an access of `kind` at `time`, and counts it if a hint leads to it.
-    /// Gives the physical address and the entry's label.
+    /// Looks the `bytes` at `va` up for an access of the kind with the number `kind` at `time`,
+    /// and counts it if a shortcut leads to all of them. Gives the physical address and the
+    /// entry's label. `granule` is the one that the stride was made with.
     #[inline(always)]
-    pub fn lookup(&mut self, va: VirtAddr, kind: Kind, time: u64) -> Option<(PhysAddr, u32)> {
-        let index = self.hints.get(va.get() >> self.granule.shift());
-        let slot = self.slots.get_mut(index)?;
-        if !slot.covers(va) {
-            return None;
-        }
-        slot.hits[kind as usize] += 1;
-        self.touch.touch(index, time);
-        Some((slot.phys(va, self.paired), slot.label()))
+    pub fn lookup(
+        &mut self,
+        va: VirtAddr,
+        bytes: u32,
+        kind: usize,
+        time: u64,
+        granule: PageSize,
+    ) -> Option<(PhysAddr, u32)> {
+        let table = self.table.as_deref_mut()?;
+        let Target { slot, label, to_phys } = shortcuts::lookup(table, granule, va, bytes, kind)?;
+        self.touch.touch(slot, time);
+        Some((PhysAddr::new(va.get().wrapping_add(to_phys)), label))
     }
 }
