@@ -67,7 +67,7 @@ pub(crate) fn new(
         "inverted" => {
             build.hashed(HashedShape::inverted(memory_bytes, table.entry_pages.unwrap_or(1)))
         }
-        "tsb" => build.tsb(),
+        "tsb" => build.tsb(memory_bytes),
         "powerpc" => build.powerpc(memory_bytes),
         "elastic-cuckoo" => {
             let cuckoo = ElasticCuckoo::new(3, 16 << 10).map_err(refused("format"))?;
@@ -161,10 +161,11 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     }
 
     /// A TSB in front of clustered hash chains, from which Solaris fills it.
-    fn tsb(self) -> Result<Box<dyn Table>, Refusal> {
+    fn tsb(self, memory_bytes: u64) -> Result<Box<dyn Table>, Refusal> {
         let table_bytes = self.table.table.map_or(CacheShape::TSB_1M.table_bytes, |bytes| bytes.0);
         let shape = self.cache(CacheShape { table_bytes, ..CacheShape::TSB_1M });
-        let behind = HashedShape { walk_sets_usage: self.marks, ..HashedShape::C128K };
+        let behind = HashedShape::behind_tsb(memory_bytes);
+        let behind = HashedShape { walk_sets_usage: self.marks, ..behind };
         let behind = Hashed::new(behind.with_large_pages()).map_err(refused("format"))?;
         let table = Cached::new(shape, behind).map_err(refused("table"))?;
         Ok(Box::new(Hosted::new(table, self.memory)))

@@ -72,6 +72,20 @@ impl HashedShape {
         ..HashedShape::H8K
     };
 
+    /// The chains from which Solaris fills a TSB: clusters of eight pages, shared by all spaces,
+    /// in so many buckets that a chain has four entries when `memory_bytes` are all mapped (its
+    /// `HMENT_HASHAVELEN`), but 128 KiB of them at least.
+    pub const fn behind_tsb(memory_bytes: u64) -> HashedShape {
+        let clusters = memory_bytes / PageSize::SIZE_4K.bytes() / HashedShape::C128K.entry_pages;
+        let bytes = (clusters / 4).saturating_mul(bucket_bytes(HashedShape::C128K.entry_pages));
+        let table_bytes = match bytes.checked_next_power_of_two() {
+            Some(bytes) if bytes < HashedShape::C128K.table_bytes => HashedShape::C128K.table_bytes,
+            Some(bytes) => bytes,
+            None => 1 << 63,
+        };
+        HashedShape { table_bytes, shared: true, ..HashedShape::C128K }
+    }
+
     /// The inverted table of B10 §5.1: shared by all spaces, with twice as many places as
     /// `memory_bytes` has frames of 4 KiB, so half full at most, and 1, 2 or 16 translations
     /// under one tag.
