@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pagewalk import Error
-from pagewalk.reproduce import Table, find, root
+from pagewalk import Error, WorkError
+from pagewalk.reproduce import Lab, Table, find, root
 from pagewalk.reproduce.claims import Claim
 from pagewalk.reproduce.programs import load
 
@@ -14,7 +14,12 @@ FOLDER = Path(__file__).parents[2] / "experiments"
 NAMES = [experiment.name for experiment in find(FOLDER)]
 NUMBERS = Table(
     ["1", "2", "4", "8"],
-    {"a": [0.1, 0.6, 0.4, 0.9], "b": [0.2, 0.5, 0.6, 1.0], "c": [None, 0.5, 0.5, 0.5]},
+    {
+        "a": [0.1, 0.6, 0.4, 0.9],
+        "b": [0.2, 0.5, 0.6, 1.0],
+        "c": [None, 0.5, 0.5, 0.5],
+        "large": [0, 1200, 13e3, 2.5e6],
+    },
 )
 
 
@@ -37,6 +42,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"row": "a", "ascending": ["1", "2", "4"]}, False, "4 0.4"),
         ({"row": "a", "ascending": ["1", "2", "4"], "slack": 0.5}, True, "4 0.4"),
         ({"column": "8", "least": "c", "among": ["a", "b"]}, True, "c 0.5"),
+        ({"row": "large", "ascending": ["1", "2", "4", "8"]}, True, "2 1200, 4 13.0 k, 8 2.50 M"),
         ({"value": ["c", "1"], "within": [0, 1]}, None, "not measured"),
         ({"row": "z", "ascending": ["1", "2"]}, None, "not measured"),
     ],
@@ -111,6 +117,21 @@ def test_every_program_that_is_named_is_described() -> None:
         named = experiment.parameters.get("programs", {})
         stored = [p for p in named.values() if not p.startswith("generate:")]
         assert set(stored) <= set(known), experiment.name
+
+
+def test_a_recording_that_a_signal_cut_short_is_not_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    (folder / "designs.toml").write_text("")
+    (folder / "programs.toml").write_text(
+        "[cut]\ncommand = ['sh', '-c', 'kill -TERM $$']\n"
+        "[killed]\ncommand = ['sh', '-c', 'kill -KILL $$']"
+    )
+    lab = Lab(folder, tmp_path / "cache")
+    for name, complaint in (("cut", "interrupted"), ("killed", "killed: signal 9 ended")):
+        with pytest.raises(WorkError, match=complaint):
+            lab.trace(name, 10**9)
+    assert not list((tmp_path / "cache" / "traces").iterdir())
 
 
 @pytest.mark.parametrize("name", NAMES)

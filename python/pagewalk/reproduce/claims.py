@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from pagewalk import text
 from pagewalk._native import Error
 from pagewalk.reproduce.table import Cell, Table
 
@@ -26,6 +27,13 @@ KEYS = {
     "among", "within", "published", "slack", "reason",
 }  # fmt: skip
 KINDS = ("value", "ratio", "spread", "reaching", "ascending", "least")
+
+
+def shown(value: float) -> str:
+    """A number with three digits, as people read it: no exponents."""
+    return (
+        f"{value:.3g}" if 1e-4 <= abs(value) < 1000 or value == 0 else text.count(round(value, 9))
+    )
 
 
 @dataclass(frozen=True)
@@ -95,10 +103,12 @@ class Claim:
         published = self._stated.get("published")
         band = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
         paper = band if published is None else f"{published:g} (taken as reached: {band})"
+        if published == low == high:
+            paper = f"{published:g}"
         if number is None:
             return self._verdict(None, "not reached at any size" if self._kind == "reaching" else
                                  "not measured", paper)  # fmt: skip
-        return self._verdict(low <= number <= high, f"{number:.3g}", paper)
+        return self._verdict(low <= number <= high, shown(number), paper)
 
     def _number(self, table: Table) -> float | None:
         if self._kind == "reaching":
@@ -132,7 +142,7 @@ class Claim:
             else ((known[0], other) for other in known[1:])
         )
         holds = all(one <= other * slack for one, other in pairs)
-        ours = ", ".join(f"{n} {v:.3g}" for n, v in zip(names, known, strict=True))
+        ours = ", ".join(f"{n} {shown(v)}" for n, v in zip(names, known, strict=True))
         return self._verdict(holds, ours, paper)
 
     def _short(self, cell: Cell) -> Sequence[str]:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from signal import SIGINT, SIGTERM
 from typing import Any
 
 from pagewalk import _native
@@ -26,6 +27,9 @@ from pagewalk.recording import Recording
 from pagewalk.reproduce import programs
 from pagewalk.reproduce.experiment import read_toml
 from pagewalk.trace import Trace
+
+SMALL = 10_000_000
+"""Accesses of a recording that is made for a quick look."""
 
 Results = dict[str, Any]
 """A results document as `Results.data` has it, without what is by region or over time."""
@@ -85,14 +89,14 @@ class Lab:
         program = self.program(name)
         command, stdin, version = program.ready(self.cache, self._sources, self.install)
         # A small recording does not wait for what it would skip.
-        skip = min(program.skip, accesses)
+        skip = program.skip if accesses >= SMALL else min(program.skip, accesses)
         known = programs.digest(version, program, accesses, skip, fetches)
         path = self.cache / "traces" / f"{name}-{known}.pwt"
 
         def record(part: Path) -> None:
             recording = Recording(command, skip=skip, max_accesses=accesses, fetches=fetches)
             with _streams(stdin), ProgressLine(f"recording {name}") as progress:
-                recording.record(part, True, progress)
+                _check_whole(recording.record(part, True, progress), name, accesses)
 
         trace = Trace(programs.kept(path, record))
         self.used[name] = f"{version}, {trace.accesses} accesses, skipped {skip}"
@@ -130,6 +134,16 @@ class Lab:
     def _kept_at(self, trace: Trace, device: Machine) -> Path:
         known = programs.digest(trace.digest or trace.source, device.digest, _build())
         return self.cache / "runs" / f"{known}.json"
+
+
+def _check_whole(recorded: dict[str, Any], name: str, accesses: int) -> None:
+    """That no signal ended the program before its recording was as long as it should be."""
+    signal = recorded["exit_status"] - 128
+    if signal <= 0 or recorded["traces"][0]["accesses"] >= accesses:
+        return
+    if signal in (SIGINT, SIGTERM):
+        raise WorkError("interrupted")
+    raise WorkError(f"recording {name}: signal {signal} ended the program")
 
 
 def _write(text: str, path: Path) -> None:

@@ -12,7 +12,7 @@ from pagewalk.report.model import Cell, Figure, Table, Value
 from pagewalk.report.page import poured
 from pagewalk.reproduce.claims import Verdict
 from pagewalk.reproduce.outcome import Outcome
-from pagewalk.reproduce.scoreboard import number
+from pagewalk.reproduce.scoreboard import merged, number
 from pagewalk.reproduce.table import Table as Numbers
 
 
@@ -178,14 +178,10 @@ def _points(table: Numbers, plot: dict[str, Any], whose: str) -> list[dict[str, 
 
 
 def _numbers(paper: Numbers | None, ours: Numbers) -> Table:
-    columns = list(dict.fromkeys([*(paper.columns if paper else []), *ours.columns]))
-    rows: list[list[Cell]] = []
-    for name in dict.fromkeys([*(paper.rows if paper else []), *ours.rows]):
-        for table, whose in ((paper, "paper"), (ours, "ours")):
-            if table is not None and name in table.rows:
-                values = [table.value((name, column)) for column in columns]
-                cells = [Value(number(value), value) for value in values]
-                rows.append([f"{name}, {whose}" if paper else name, *cells])
+    columns, named = merged(paper, ours)
+    rows: list[list[Cell]] = [
+        [name, *(Value(number(value), value) for value in values)] for name, values in named
+    ]
     unit = f", {ours.unit}" if ours.unit else ""
     return Table(f"All numbers{unit}", ["", *columns], rows, [False] + [True] * len(columns))
 

@@ -29,16 +29,28 @@ def outcome(made: Outcome) -> str:
 
 def side_by_side(paper: Table | None, ours: Table) -> str:
     """Both tables in one: under each name the paper's row, then ours."""
-    columns = list(dict.fromkeys([*(paper.columns if paper else []), *ours.columns]))
+    columns, rows = merged(paper, ours)
     shown = _thinned(columns)
-    names = list(dict.fromkeys([*(paper.rows if paper else []), *ours.rows]))
+    whole = all(value is None or value == int(value) for _, cells in rows for value in cells)
+    form = _whole if whole else number
+    lines = [
+        [name, *(form(cells[columns.index(column)]) for column in shown)] for name, cells in rows
+    ]
+    return text.table(["", *shown], lines)
+
+
+def merged(
+    paper: Table | None, ours: Table
+) -> tuple[list[str], list[tuple[str, list[float | None]]]]:
+    """The columns of both tables, and their rows: under each name the paper's, then ours."""
+    columns = list(dict.fromkeys([*ours.columns, *(paper.columns if paper else [])]))
     rows = []
-    for name in names:
+    for name in dict.fromkeys([*(paper.rows if paper else []), *ours.rows]):
         for table, whose in ((paper, "paper"), (ours, "ours")):
             if table is not None and name in table.rows:
-                cells = [number(table.value((name, column))) for column in shown]
-                rows.append([f"{name}, {whose}" if paper else name, *cells])
-    return text.table(["", *shown], rows)
+                cells = [table.value((name, column)) for column in columns]
+                rows.append((f"{name}, {whose}" if paper else name, cells))
+    return columns, rows
 
 
 def listing(experiments: Sequence[tuple[str, str, Mapping[str, Any] | None]]) -> str:
@@ -83,6 +95,10 @@ def number(value: float | None) -> str:
     if abs(value) >= 10_000:
         return text.count(value)
     return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
+
+
+def _whole(value: float | None) -> str:
+    return "-" if value is None else text.count(value)
 
 
 def _verdict(verdict: Verdict) -> str:
