@@ -19,23 +19,22 @@
 //! goes: what an access costs does not depend on how finely hits are told apart later.
 
 mod entry;
+mod flush;
 mod params;
+mod policy;
 mod shortcuts;
 mod stride;
 
-use addr::{Asid, Kind, PageSize, VirtAddr, VirtRange};
+use addr::{Asid, Kind, PageSize, VirtAddr};
 
 pub use entry::{Entry, Evicted, Hit};
 pub use params::{ArrayParams, TlbParams};
 pub use stride::{AnyTouch, Stamps, Stride, Touch};
 
-use crate::{AnyReplacement, GeometryError, Replacement, SetArray};
+use crate::{GeometryError, Replacement, SetArray};
 use entry::Slot;
+use policy::TlbPolicy;
 use shortcuts::{Shortcuts, Target};
-
-/// Of a range of at most so many of the smallest pages, each is searched for; for a longer one
-/// all slots are looked at.
-const FLUSH_PAGES_MAX: usize = 8;
 
 /// What a TLB has counted. Lookups are hits and misses together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -169,59 +168,6 @@ impl Tlb {
         self.retired.fills += 1;
         self.update_shortcuts(entry, slot);
         true
-    }
-
-    /// Forgets what translates `va` in `asid`, whatever its page size; global entries too, and
-    /// of a pair both pages. Gives the number of entries.
-    pub fn flush_page(
-        &mut self,
-        va: VirtAddr,
-        asid: Asid,
-        evicted: &mut impl FnMut(Evicted),
-    ) -> u64 {
-        let mut flushed = 0;
-        for size in sizes(self.live_sizes) {
-            let number = self.number(va, size);
-            let Some(array) = self.array_of[size.shift() as usize] else { continue };
-            let set = self.arrays[array as usize].sets.set_of(number);
-            while let Some(slot) =
-                self.find_tagged(array as usize, set, size, number, |slot| slot.serves(asid))
-            {
-                self.flush_slot(slot, evicted);
-                flushed += 1;
-            }
-        }
-        flushed
-    }
-
-    /// Forgets what translates any address of `range` in `asid`, as [`Tlb::flush_page`] does.
-    pub fn flush_range(
-        &mut self,
-        range: VirtRange,
-        asid: Asid,
-        evicted: &mut impl FnMut(Evicted),
-    ) -> u64 {
-        let pages = range.pages(self.smallest);
-        if pages.clone().nth(FLUSH_PAGES_MAX).is_none() {
-            return pages.map(|page| self.flush_page(page.start(), asid, evicted)).sum();
-        }
-        let paired = self.paired;
-        self.flush_where(|slot| slot.serves(asid) && slot.touches(range, paired), evicted)
-    }
-
-    /// Forgets every entry of `asid` that is not global. Gives their number.
-    pub fn flush_asid(&mut self, asid: Asid, evicted: &mut impl FnMut(Evicted)) -> u64 {
-        self.flush_where(|slot| !slot.is_global() && slot.asid() == asid, evicted)
-    }
-
-    /// Forgets every entry that is not global. Gives their number.
-    pub fn flush_non_global(&mut self, evicted: &mut impl FnMut(Evicted)) -> u64 {
-        self.flush_where(|slot| !slot.is_global(), evicted)
-    }
-
-    /// Forgets everything. Gives the number of entries.
-    pub fn flush_all(&mut self, evicted: &mut impl FnMut(Evicted)) -> u64 {
-        self.flush_where(|_| true, evicted)
     }
 
     /// Hands out the hits of the entries that have some, and keeps the entries: at the end of a
@@ -403,26 +349,6 @@ impl Tlb {
         }
     }
 
-    fn flush_where(
-        &mut self,
-        mut goes: impl FnMut(&Slot) -> bool,
-        evicted: &mut impl FnMut(Evicted),
-    ) -> u64 {
-        let mut flushed = 0;
-        for slot in 0..self.slots.len() {
-            if !self.slots[slot].is_empty() && goes(&self.slots[slot]) {
-                self.flush_slot(slot, evicted);
-                flushed += 1;
-            }
-        }
-        flushed
-    }
-
-    fn flush_slot(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
-        self.remove(slot, evicted);
-        self.retired.flushed += 1;
-    }
-
     /// Empties `slot`.
     fn remove(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
         let size = self.slots[slot].size();
@@ -476,72 +402,4 @@ fn sizes(shifts: u64) -> impl Iterator<Item = PageSize> {
         left &= left.wrapping_sub(1);
         PageSize::from_shift(shift)
     })
-}
-
-/// The policy of a TLB: one for all slots, or one an array where they differ.
-#[derive(Clone, Debug)]
-enum TlbPolicy {
-    Same(AnyReplacement),
-    PerArray { array_of_slot: Box<[u8]>, policies: Box<[AnyReplacement]> },
-}
-
-impl TlbPolicy {
-    fn new(params: &TlbParams, arrays: &[Array]) -> TlbPolicy {
-        let ways_of_sets = arrays
-            .iter()
-            .flat_map(|array| core::iter::repeat_n(array.sets.ways(), array.sets.sets()));
-        let mut policies = params
-            .arrays
-            .iter()
-            .map(|array| AnyReplacement::new(array.replacement, ways_of_sets.clone(), array.seed));
-        if params.arrays.iter().all(|array| array.replacement == params.arrays[0].replacement)
-            && let Some(policy) = policies.next()
-        {
-            return TlbPolicy::Same(policy);
-        }
-        TlbPolicy::PerArray {
-            array_of_slot: (0u8..)
-                .zip(arrays)
-                .flat_map(|(number, array)| core::iter::repeat_n(number, array.sets.entries()))
-                .collect(),
-            policies: policies.collect(),
-        }
-    }
-
-    #[inline]
-    fn of(&mut self, slot: usize) -> &mut AnyReplacement {
-        match self {
-            TlbPolicy::Same(policy) => policy,
-            TlbPolicy::PerArray { array_of_slot, policies } => {
-                &mut policies[array_of_slot[slot] as usize]
-            }
-        }
-    }
-
-    #[inline(never)]
-    fn touched_of_array(&mut self, slot: usize) {
-        self.of(slot).touched(slot);
-    }
-}
-
-impl Replacement for TlbPolicy {
-    #[inline(always)]
-    fn touched(&mut self, slot: usize) {
-        // The usual policy first, so that it is told by one comparison.
-        match self {
-            TlbPolicy::Same(AnyReplacement::Lru(policy)) => policy.touched(slot),
-            TlbPolicy::Same(policy) => policy.touched(slot),
-            TlbPolicy::PerArray { .. } => self.touched_of_array(slot),
-        }
-    }
-
-    #[inline]
-    fn inserted(&mut self, slot: usize) {
-        self.of(slot).inserted(slot);
-    }
-
-    #[inline]
-    fn victim(&mut self, set: core::ops::Range<usize>) -> usize {
-        self.of(set.start).victim(set)
-    }
 }

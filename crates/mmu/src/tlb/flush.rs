@@ -1,0 +1,84 @@
+//! What a TLB is told to forget: by page, range, space, or all of it.
+
+use addr::{Asid, VirtAddr, VirtRange};
+
+use super::{Evicted, Tlb, entry::Slot, sizes};
+
+/// Of a range of at most so many of the smallest pages, each is searched for; for a longer one
+/// all slots are looked at.
+const FLUSH_PAGES_MAX: usize = 8;
+
+impl Tlb {
+    /// Forgets what translates `va` in `asid`, whatever its page size; global entries too, and
+    /// of a pair both pages. Gives the number of entries.
+    pub fn flush_page(
+        &mut self,
+        va: VirtAddr,
+        asid: Asid,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> u64 {
+        let mut flushed = 0;
+        for size in sizes(self.live_sizes) {
+            let number = self.number(va, size);
+            let Some(array) = self.array_of[size.shift() as usize] else { continue };
+            let set = self.arrays[array as usize].sets.set_of(number);
+            while let Some(slot) =
+                self.find_tagged(array as usize, set, size, number, |slot| slot.serves(asid))
+            {
+                self.flush_slot(slot, evicted);
+                flushed += 1;
+            }
+        }
+        flushed
+    }
+
+    /// Forgets what translates any address of `range` in `asid`, as [`Tlb::flush_page`] does.
+    pub fn flush_range(
+        &mut self,
+        range: VirtRange,
+        asid: Asid,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> u64 {
+        let pages = range.pages(self.smallest);
+        if pages.clone().nth(FLUSH_PAGES_MAX).is_none() {
+            return pages.map(|page| self.flush_page(page.start(), asid, evicted)).sum();
+        }
+        let paired = self.paired;
+        self.flush_where(|slot| slot.serves(asid) && slot.touches(range, paired), evicted)
+    }
+
+    /// Forgets every entry of `asid` that is not global. Gives their number.
+    pub fn flush_asid(&mut self, asid: Asid, evicted: &mut impl FnMut(Evicted)) -> u64 {
+        self.flush_where(|slot| !slot.is_global() && slot.asid() == asid, evicted)
+    }
+
+    /// Forgets every entry that is not global. Gives their number.
+    pub fn flush_non_global(&mut self, evicted: &mut impl FnMut(Evicted)) -> u64 {
+        self.flush_where(|slot| !slot.is_global(), evicted)
+    }
+
+    /// Forgets everything. Gives the number of entries.
+    pub fn flush_all(&mut self, evicted: &mut impl FnMut(Evicted)) -> u64 {
+        self.flush_where(|_| true, evicted)
+    }
+
+    fn flush_where(
+        &mut self,
+        mut goes: impl FnMut(&Slot) -> bool,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> u64 {
+        let mut flushed = 0;
+        for slot in 0..self.slots.len() {
+            if !self.slots[slot].is_empty() && goes(&self.slots[slot]) {
+                self.flush_slot(slot, evicted);
+                flushed += 1;
+            }
+        }
+        flushed
+    }
+
+    fn flush_slot(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
+        self.remove(slot, evicted);
+        self.retired.flushed += 1;
+    }
+}

@@ -1,0 +1,70 @@
+use super::{Array, TlbParams};
+use crate::{AnyReplacement, Replacement};
+
+/// The policy of a TLB: one for all slots, or one an array where they differ.
+#[derive(Clone, Debug)]
+pub(super) enum TlbPolicy {
+    Same(AnyReplacement),
+    PerArray { array_of_slot: Box<[u8]>, policies: Box<[AnyReplacement]> },
+}
+
+impl TlbPolicy {
+    pub(super) fn new(params: &TlbParams, arrays: &[Array]) -> TlbPolicy {
+        let ways_of_sets = arrays
+            .iter()
+            .flat_map(|array| core::iter::repeat_n(array.sets.ways(), array.sets.sets()));
+        let mut policies = params
+            .arrays
+            .iter()
+            .map(|array| AnyReplacement::new(array.replacement, ways_of_sets.clone(), array.seed));
+        if params.arrays.iter().all(|array| array.replacement == params.arrays[0].replacement)
+            && let Some(policy) = policies.next()
+        {
+            return TlbPolicy::Same(policy);
+        }
+        TlbPolicy::PerArray {
+            array_of_slot: (0u8..)
+                .zip(arrays)
+                .flat_map(|(number, array)| core::iter::repeat_n(number, array.sets.entries()))
+                .collect(),
+            policies: policies.collect(),
+        }
+    }
+
+    #[inline]
+    fn of(&mut self, slot: usize) -> &mut AnyReplacement {
+        match self {
+            TlbPolicy::Same(policy) => policy,
+            TlbPolicy::PerArray { array_of_slot, policies } => {
+                &mut policies[array_of_slot[slot] as usize]
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn touched_of_array(&mut self, slot: usize) {
+        self.of(slot).touched(slot);
+    }
+}
+
+impl Replacement for TlbPolicy {
+    #[inline(always)]
+    fn touched(&mut self, slot: usize) {
+        // The usual policy first, so that it is told by one comparison.
+        match self {
+            TlbPolicy::Same(AnyReplacement::Lru(policy)) => policy.touched(slot),
+            TlbPolicy::Same(policy) => policy.touched(slot),
+            TlbPolicy::PerArray { .. } => self.touched_of_array(slot),
+        }
+    }
+
+    #[inline]
+    fn inserted(&mut self, slot: usize) {
+        self.of(slot).inserted(slot);
+    }
+
+    #[inline]
+    fn victim(&mut self, set: core::ops::Range<usize>) -> usize {
+        self.of(set.start).victim(set)
+    }
+}
