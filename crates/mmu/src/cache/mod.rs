@@ -8,6 +8,9 @@
 //!
 //! It knows which lines it holds and which of them are dirty; data it has none. Misses are
 //! completed by a [`Hierarchy`], which fetches the line from below and takes the dirty victim.
+//!
+//! Most requests are for the line that their set used last. Under most policies they leave the
+//! set as it is, and are only counted.
 
 mod hierarchy;
 
@@ -72,6 +75,8 @@ pub struct Cache {
     sets: SetArray,
     tags: Box<[u64]>,
     hints: Hints<HINTS>,
+    /// By set: the tag of the line that it used last, if to use it again changes nothing.
+    last: Box<[u64]>,
     policy: AnyReplacement,
     program: Traffic,
     walker: Traffic,
@@ -101,6 +106,7 @@ impl Cache {
             line_shift: line_bytes.trailing_zeros(),
             tags: vec![EMPTY; sets.entries()].into_boxed_slice(),
             policy: AnyReplacement::new(replacement, ways_of_sets, seed),
+            last: vec![EMPTY; sets.sets()].into_boxed_slice(),
             sets,
             hints: Hints::new(),
             program: Traffic::default(),
@@ -140,21 +146,15 @@ impl Cache {
     #[inline(always)]
     fn request(&mut self, line: u64, write: bool, who: Requester) -> bool {
         self.traffic(who).asked[usize::from(write)] += 1;
-        let slot = self.hints.get(line);
-        if let Some(tag) = self.tags.get_mut(slot)
-            && *tag >> 1 == line
-        {
-            *tag |= u64::from(write);
-            self.policy.touched(slot);
+        let last = self.last[self.sets.set_of(line)];
+        // A write makes a clean line dirty, which changes something.
+        if last >> 1 == line && last & 1 >= u64::from(write) {
             return true;
         }
-        self.request_unhinted(line, write, who)
-    }
-
-    #[inline(never)]
-    fn request_unhinted(&mut self, line: u64, write: bool, who: Requester) -> bool {
         let hit = self.touch(line, write);
-        self.traffic(who).missed[usize::from(write)] += u64::from(!hit);
+        if !hit {
+            self.traffic(who).missed[usize::from(write)] += 1;
+        }
         hit
     }
 
@@ -167,13 +167,29 @@ impl Cache {
     }
 
     /// Uses `line` if it is there.
-    #[inline]
+    #[inline(never)]
     fn touch(&mut self, line: u64, write: bool) -> bool {
-        let Some(slot) = self.find(line) else { return false };
-        self.hints.set(line, slot);
+        let hinted = self.hints.get(line);
+        let slot = match self.tags.get(hinted) {
+            Some(tag) if tag >> 1 == line => hinted,
+            _ => match self.find(line) {
+                Some(slot) => slot,
+                None => return false,
+            },
+        };
         self.tags[slot] |= u64::from(write);
         self.policy.touched(slot);
+        self.used(line, slot);
         true
+    }
+
+    /// Remembers where `line`, used right now, is.
+    #[inline]
+    fn used(&mut self, line: u64, slot: usize) {
+        self.hints.set(line, slot);
+        if self.policy.repeats_change_nothing() {
+            self.last[self.sets.set_of(line)] = self.tags[slot];
+        }
     }
 
     #[inline]
@@ -192,7 +208,7 @@ impl Cache {
         let old = core::mem::replace(&mut self.tags[slot], line << 1 | u64::from(dirty));
         self.sets.occupy(set, slot, line);
         self.policy.inserted(slot);
-        self.hints.set(line, slot);
+        self.used(line, slot);
         (old != EMPTY && old & 1 != 0).then_some(old >> 1)
     }
 }

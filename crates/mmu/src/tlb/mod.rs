@@ -25,7 +25,7 @@ mod policy;
 mod shortcuts;
 mod stride;
 
-use addr::{Asid, Kind, PageSize, VirtAddr};
+use addr::{Asid, Kind, Page, PageSize, VirtAddr};
 
 pub use entry::{Entry, Evicted, Hit};
 pub use params::{ArrayParams, TlbParams};
@@ -166,7 +166,7 @@ impl Tlb {
         self.policy.inserted(slot);
         self.note_live(size);
         self.retired.fills += 1;
-        self.update_shortcuts(entry, slot);
+        self.distrust_shortcuts(entry.page);
         true
     }
 
@@ -302,21 +302,18 @@ impl Tlb {
         victim
     }
 
-    /// Keeps the shortcuts true after `slot` was filled with `entry`: smaller pages win.
+    /// Forgets shortcuts to larger pages that cover `page`, which was filled in: smaller ones
+    /// win. It has no shortcut itself before it is used again, which may never be.
     #[inline]
-    fn update_shortcuts(&mut self, entry: &Entry, slot: usize) {
-        let (start, size) = (entry.page.start(), entry.page.size());
+    fn distrust_shortcuts(&mut self, page: Page) {
+        let (start, size) = (page.start(), page.size());
         if self.live_sizes >> size.shift() > 1 {
-            // A shortcut may lead to a larger page.
             if self.paired || size > self.shortcuts.granule() {
                 self.forget_shortcuts();
             } else {
                 let forgotten = self.shortcuts.forget_granule(start);
                 self.add_hits(forgotten);
             }
-        }
-        if size == self.shortcuts.granule() && entry.asid == self.space && !self.paired {
-            self.link(start, slot);
         }
     }
 
