@@ -14,6 +14,10 @@ use ring::{Block, Control, EventCode, Record, Tag, event_parts};
 use rustc_hash::FxHashMap;
 use trace::{Op, Run, Shape, ShapeId, Sink};
 
+use usual::{Known, usual};
+
+mod usual;
+
 /// Where the descriptors of blocks come from, and where events go.
 pub(crate) trait Context {
     /// The block of that number, if the process has translated it.
@@ -37,32 +41,8 @@ impl From<trace::Error> for Fault {
     }
 }
 
-/// Operations that are compared and copied whether the block has them or not. Nearly all
-/// blocks have no more.
-const LANES: usize = 2;
-/// What of their tags is compared, by how many of them the block has.
-const MASKS: [u32; LANES + 1] = [0, 0xffff, 0xffff_ffff];
-
-/// Records to fetch ahead: they lie in the cache of the core that wrote them.
-const AHEAD: usize = 128;
-
 /// The fewest accesses with which QEMU saves the registers of a signal's frame.
 const STRAYS_MIN: usize = 24;
-
-/// What is known of a block from its last run.
-#[derive(Clone, Copy)]
-struct Known {
-    shape: ShapeId,
-    /// The tags of its first [`LANES`] operations.
-    first_tags: u32,
-    /// Index of its first tag in [`Decoder::tags`].
-    tags: u32,
-    /// Its operations; [`UNKNOWN`] if it has not run.
-    ops: u16,
-}
-
-/// No block is said to have as many operations.
-const UNKNOWN: u16 = u16::MAX;
 
 /// One way in which a block ran.
 #[derive(Clone, Copy)]
@@ -82,12 +62,9 @@ pub(crate) struct Decoder {
     variants: FxHashMap<Box<[u16]>, Variant>,
     /// Blocks are translated again and again; their shapes are told once.
     shapes: FxHashMap<Shape, ShapeId>,
-    /// Blocks that did what they did last time, and their addresses in a row.
+    /// Blocks that did what they did last time.
     runs: Vec<Run>,
-    run_addrs: Vec<u64>,
-    /// How many these are.
-    run_ops: usize,
-    /// Addresses of the block at hand otherwise, and what it is looked up by.
+    /// Addresses of an unusual block, and what it is looked up by.
     addrs: Vec<u64>,
     key: Vec<u16>,
 }
@@ -102,8 +79,6 @@ impl Decoder {
             variants: FxHashMap::default(),
             shapes: FxHashMap::default(),
             runs: Vec::new(),
-            run_addrs: Vec::new(),
-            run_ops: 0,
             addrs: Vec::new(),
             key: Vec::new(),
         }
@@ -120,12 +95,9 @@ impl Decoder {
     ) -> Result<usize, Fault> {
         let mut at = 0;
         while at < records.len() {
-            at += self.usual(&records[at..]);
-            if !self.runs.is_empty() {
-                let done = sink.execute_all(&self.runs, &self.run_addrs[..self.run_ops]);
-                self.runs.clear();
-                done?;
-            }
+            let used = usual(&records[at..], &self.known, &self.tags, &mut self.runs);
+            sink.execute_all(&self.runs, &records[at..][..used])?;
+            at += used;
             if at == records.len() {
                 break;
             }
@@ -136,59 +108,6 @@ impl Decoder {
             }
         }
         Ok(at)
-    }
-
-    /// Lists the blocks from the first record on that did what they did last time, and says how
-    /// many records they have.
-    ///
-    /// Where blocks begin is found by their records' control bits, many at a time: it would
-    /// take longer to find one after the other by how long each is known to be. Nothing turns
-    /// on how many operations a block has, as long as they are few: that is unpredictable.
-    fn usual(&mut self, records: &[u64]) -> usize {
-        const BLOCK: u16 = Tag::CONTROL | Control::Block as u16;
-        if self.run_addrs.len() < records.len() + LANES {
-            self.run_addrs.resize(records.len() + LANES, 0);
-        }
-        let mut controls = Controls::new(records);
-        let Some(mut at) = controls.next().filter(|&at| at == 0) else { return 0 };
-        // Locals, so that what is written through them is not thought to change `self`.
-        let (known, tags) = (&self.known[..], &self.tags[..]);
-        let room = self.run_addrs.len();
-        let mut addrs = &mut self.run_addrs[..];
-        for next in controls {
-            prefetch(records, at + AHEAD);
-            let record = records[at];
-            let Some(known) = known.get((record >> 16) as usize) else { break };
-            let ops = next - at - 1;
-            if record as u16 != BLOCK || usize::from(known.ops) != ops {
-                break;
-            }
-            let Some(&[first, second]) = records[at + 1..].first_chunk() else { break };
-            let Some([to_first, to_second, ..]) = addrs.first_chunk_mut::<LANES>() else { break };
-            (*to_first, *to_second) = (first >> 16, second >> 16);
-            let mut different =
-                (u32::from(first as u16) | (second as u32) << 16) ^ known.first_tags;
-            different &= MASKS[ops.min(LANES)];
-            if ops > LANES {
-                let Some(tags) = tags.get(known.tags as usize..known.tags as usize + ops) else {
-                    break;
-                };
-                let Some(addrs) = addrs.get_mut(..ops) else { break };
-                let run = records[at + 1..next].iter().zip(tags).zip(addrs);
-                for ((record, tag), addr) in run.skip(LANES) {
-                    different |= u32::from(*record as u16 ^ tag);
-                    *addr = record >> 16;
-                }
-            }
-            if different != 0 {
-                break;
-            }
-            self.runs.push(Run { shape: known.shape, ops: ops as u32 });
-            addrs = &mut std::mem::take(&mut addrs)[ops..];
-            at = next;
-        }
-        self.run_ops = room - addrs.len();
-        at
     }
 
     /// One block or control record, whatever it is; 0 if it may go on in the next segment.
@@ -274,14 +193,12 @@ impl Decoder {
             instruction < before || u32::from(instruction) >= block.instructions
         };
         let mut keep = tags.iter().position(is_out_of_place).unwrap_or(tags.len());
-        if let Some(&Known { tags: first, ops, .. }) = self.known.get(number as usize)
-            && ops != UNKNOWN
-        {
-            let usual = &self.tags[first as usize..][..ops.into()];
-            let rest = tags.get(ops.into()..).unwrap_or_default();
+        let known = self.known.get(number as usize);
+        if let Some(usual) = known.and_then(|known| known.tags(&self.tags)) {
+            let rest = tags.get(usual.len()..).unwrap_or_default();
             let one = |pair: &[u16]| Tag(pair[0]).instruction() == Tag(pair[1]).instruction();
             if rest.len() >= STRAYS_MIN && tags.starts_with(usual) && rest.windows(2).all(one) {
-                keep = keep.min(ops.into());
+                keep = keep.min(usual.len());
             }
         }
         self.key.truncate(4 + keep);
@@ -305,20 +222,12 @@ impl Decoder {
             Some(&variant) => variant,
             None => self.learn(number, control, context, sink)?,
         };
-        let ops = self.addrs.len();
-        if control == Control::Block && !variant.doubled && ops < usize::from(UNKNOWN) {
+        if control == Control::Block && !variant.doubled {
             let index = number as usize;
             if self.known.len() <= index {
-                let unknown = Known { shape: variant.shape, first_tags: 0, tags: 0, ops: UNKNOWN };
-                self.known.resize(index + 1, unknown);
+                self.known.resize(index + 1, Known::nothing(variant.shape));
             }
-            let first_tags = self.key[4..].iter().take(LANES).rev();
-            self.known[index] = Known {
-                shape: variant.shape,
-                first_tags: first_tags.fold(0, |tags, &tag| tags << 16 | u32::from(tag)),
-                tags: variant.tags,
-                ops: ops as u16,
-            };
+            self.known[index] = Known::new(variant.shape, variant.tags, &self.key[4..]);
         }
         if variant.doubled {
             let tags = &self.key[4..];
@@ -375,80 +284,6 @@ impl Decoder {
         self.variants.insert(self.key.clone().into(), variant);
         Ok(variant)
     }
-}
-
-/// The indices of control records, in order.
-struct Controls<'a> {
-    records: &'a [u64],
-    /// Index of the first record that `bits` stands for, and the control records among 64.
-    base: usize,
-    bits: u64,
-}
-
-impl<'a> Controls<'a> {
-    fn new(records: &'a [u64]) -> Controls<'a> {
-        Controls { records, base: 0, bits: control_bits(records) }
-    }
-}
-
-impl Iterator for Controls<'_> {
-    type Item = usize;
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<usize> {
-        while self.bits == 0 {
-            self.base += 64;
-            self.bits = control_bits(self.records.get(self.base..)?);
-        }
-        let at = self.base + self.bits.trailing_zeros() as usize;
-        self.bits &= self.bits - 1;
-        Some(at)
-    }
-}
-
-/// The control records among the first 64: bit 0 is the first.
-#[inline]
-fn control_bits(records: &[u64]) -> u64 {
-    let is_control = |record: u64| record >> 15 & 1;
-    let mut bits = 0;
-    if let Some(records) = records.first_chunk::<64>() {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: every x86-64 has SSE2; both loads of a turn are inside the 64 records.
-        unsafe {
-            use std::arch::x86_64::*;
-            for group in 0..16 {
-                let at = records.as_ptr().add(4 * group).cast::<f32>();
-                // The low halves of four records, their bit 15 made the sign.
-                let low = _mm_loadu_ps(at);
-                let high = _mm_loadu_ps(at.add(4));
-                let halves = _mm_castps_si128(_mm_shuffle_ps::<0b10_00_10_00>(low, high));
-                let signs = _mm_castsi128_ps(_mm_slli_epi32::<16>(halves));
-                bits |= (_mm_movemask_ps(signs) as u64) << (4 * group);
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        for (index, &record) in records.iter().enumerate() {
-            bits |= is_control(record) << index;
-        }
-    } else {
-        for (index, &record) in records.iter().enumerate() {
-            bits |= is_control(record) << index;
-        }
-    }
-    bits
-}
-
-/// Begins to fetch a record that another core has written.
-#[inline(always)]
-fn prefetch(records: &[u64], at: usize) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; nothing is read, and no address is wrong.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(records.as_ptr().wrapping_add(at).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (records, at);
 }
 
 /// How many records a killed thread has left in the rest of its span.

@@ -70,35 +70,30 @@ impl Batcher {
         }
     }
 
-    /// Appends the first of `runs`, and says how many and how many addresses they have: up to
-    /// one that needs more than this.
-    ///
-    /// Blocks come in an order that is hard to predict, so nothing here turns on how many
-    /// operations a block has, as long as they are few.
-    fn append_all(&mut self, runs: &[Run], addrs: &[u64]) -> (usize, usize) {
+    /// Appends the first of `runs`, and says how many and how many words they have: up to one
+    /// that needs more than this.
+    fn append_all(&mut self, runs: &[Run], words: &[u64]) -> (usize, usize) {
         if self.refused.is_some() || !self.batch.paddr.is_empty() {
             return (0, 0);
         }
         let (batch, carry) = (&mut self.batch, &mut self.carry);
-        let mut out = batch.len();
-        let start = out;
-        let most = out + runs.len() + addrs.len() + 2 * LANES;
+        let start = batch.len();
+        let most = start + words.len() + LANES;
         batch.addr.resize(most, 0);
         batch.meta.resize(most, Meta::default());
-        let (mut done, mut ops) = (0, 0);
+        let (mut rest, mut out) = (words, start);
+        let mut done = 0;
         for run in runs {
             let Some(flat) = self.flat.get(run.shape.0 as usize) else { break };
-            let (count, rows) = (flat.ops as usize, flat.rows as usize);
-            if flat.ops != run.ops || rows == 0 || carry.exceeds(flat.first) {
+            if flat.ops != run.ops || flat.rows == 0 || carry.exceeds(flat.first) {
                 break;
             }
-            let Some(own) = addrs.get(ops..ops + count) else { break };
-            let fetches = rows - count;
+            let (rows, ops) = (flat.rows as usize, flat.ops as usize);
+            let Some(own) = rest.get(1..ops + 1) else { break };
             batch.addr[out] = flat.pc;
-            let to = &mut batch.addr[out + fetches..];
-            match (addrs[ops..].first_chunk::<LANES>(), count <= LANES) {
-                (Some(lanes), true) => to[..LANES].copy_from_slice(lanes),
-                _ => to[..count].copy_from_slice(own),
+            let to = &mut batch.addr[out + rows - ops..][..ops];
+            for op in 0..ops {
+                to[op] = own[op] >> Run::ADDR_SHIFT;
             }
             let mut row = 0;
             while row < rows {
@@ -110,7 +105,7 @@ impl Batcher {
             batch.meta[out] = batch.meta[out].plus_instructions(carry.now as u32);
             carry.now = u64::from(flat.trailing);
             out += rows;
-            ops += count;
+            rest = &rest[ops + 1..];
             done += 1;
         }
         batch.addr.truncate(out);
@@ -119,7 +114,7 @@ impl Batcher {
         if out > start && batch.segments.last().is_none_or(|segment| segment.thread != thread) {
             batch.segments.push(Segment { start: start as u32, thread });
         }
-        (done, ops)
+        (done, words.len() - rest.len())
     }
 
     fn append(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<usize, Error> {
@@ -190,14 +185,16 @@ impl Sink for Batcher {
         Ok(())
     }
 
-    fn execute_all(&mut self, mut runs: &[Run], mut addrs: &[u64]) -> Result<(), Error> {
+    fn execute_all(&mut self, mut runs: &[Run], mut words: &[u64]) -> Result<(), Error> {
         while let [next, rest @ ..] = runs {
-            let (done, ops) = self.append_all(runs, addrs);
-            (runs, addrs) = (&runs[done..], &addrs[ops..]);
+            let (done, used) = self.append_all(runs, words);
+            (runs, words) = (&runs[done..], &words[used..]);
             if done == 0 {
-                let own = addrs.get(..next.ops as usize).ok_or_else(too_few)?;
-                self.execute(next.shape, own)?;
-                (runs, addrs) = (rest, &addrs[own.len()..]);
+                let own;
+                (own, words) = next.split(words)?;
+                let addrs: Vec<u64> = own.iter().map(|word| word >> Run::ADDR_SHIFT).collect();
+                self.execute(next.shape, &addrs)?;
+                runs = rest;
             }
         }
         Ok(())

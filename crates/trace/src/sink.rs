@@ -5,8 +5,19 @@ use crate::{Error, Event, Shape, ShapeId};
 pub struct Run {
     /// What it does.
     pub shape: ShapeId,
-    /// How many operations it has, and so how many of the addresses are its own.
+    /// How many operations it has.
     pub ops: u32,
+}
+
+impl Run {
+    /// Bits of a word below the address.
+    pub const ADDR_SHIFT: u32 = 16;
+
+    /// The words of its operations, and those after them.
+    pub(crate) fn split<'a>(&self, words: &'a [u64]) -> Result<(&'a [u64], &'a [u64]), Error> {
+        let rest = words.get(1..).unwrap_or_default();
+        rest.split_at_checked(self.ops as usize).ok_or_else(crate::batcher::too_few)
+    }
 }
 
 /// Takes what a recorder sees: blocks that run, threads that change, events.
@@ -28,14 +39,18 @@ pub trait Sink {
     /// fails.
     fn execute(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error>;
 
-    /// As [`Sink::execute`] for each of `runs` in order, whose addresses are `addrs` in a row.
-    /// Faster for small blocks, which most are.
-    fn execute_all(&mut self, runs: &[Run], mut addrs: &[u64]) -> Result<(), Error> {
+    /// As [`Sink::execute`] for each of `runs` in order. Faster for small blocks, which most are.
+    ///
+    /// `words` are a recorder's: one for each run, which means nothing here, and after it one for
+    /// each of its operations, the address shifted up by [`Run::ADDR_SHIFT`].
+    fn execute_all(&mut self, runs: &[Run], mut words: &[u64]) -> Result<(), Error> {
+        let mut addrs = Vec::new();
         for run in runs {
-            let (own, rest) =
-                addrs.split_at_checked(run.ops as usize).ok_or_else(crate::batcher::too_few)?;
-            self.execute(run.shape, own)?;
-            addrs = rest;
+            let own;
+            (own, words) = run.split(words)?;
+            addrs.clear();
+            addrs.extend(own.iter().map(|word| word >> Run::ADDR_SHIFT));
+            self.execute(run.shape, &addrs)?;
         }
         Ok(())
     }

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 
 use zstd::bulk::Compressor;
 
-use crate::batcher::too_few;
 use crate::format::{
     Encoder, Entry, FRAME_BYTES, FrameKind, HEAD_BYTES_MAX, MAGIC, PREAMBLE_BYTES, VERSION, digest,
     frame, index_body,
@@ -227,18 +226,16 @@ impl Sink for Writer {
         if self.encoder.is_full() { self.close_chunk() } else { Ok(()) }
     }
 
-    fn execute_all(&mut self, mut runs: &[Run], mut addrs: &[u64]) -> Result<(), Error> {
+    fn execute_all(&mut self, mut runs: &[Run], mut words: &[u64]) -> Result<(), Error> {
         while let [next, rest @ ..] = runs {
-            let (done, ops) = self.encoder.execute_all(runs, addrs);
+            let (done, used) = self.encoder.execute_all(runs, words);
+            (runs, words) = (&runs[done..], &words[used..]);
             if done == 0 {
-                let own = addrs.get(..next.ops as usize).ok_or_else(too_few)?;
-                self.execute(next.shape, own)?;
-                (runs, addrs) = (rest, &addrs[own.len()..]);
-                continue;
-            }
-            (runs, addrs) = (&runs[done..], &addrs[ops..]);
-            if self.encoder.is_full() {
-                self.close_chunk()?;
+                let own;
+                (own, words) = next.split(words)?;
+                let addrs: Vec<u64> = own.iter().map(|word| word >> Run::ADDR_SHIFT).collect();
+                self.execute(next.shape, &addrs)?;
+                runs = rest;
             }
         }
         Ok(())

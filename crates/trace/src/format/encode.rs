@@ -31,25 +31,47 @@ use crate::{Error, Event, Meta, Run, Shape, ShapeId};
 const CONTEXTS: usize = 16;
 /// What no chunk has for a number, and neither has a shape that is not known yet, which has 0.
 const NO_CHUNK: u32 = u32::MAX;
-/// Operations whose predictors are listed at a time; nearly all blocks have no more.
-const PLANNED_AT_ONCE: usize = 2;
-/// The most instructions that a row counts.
-const COUNTED_MAX: u64 = Meta::INSTRUCTIONS_MAX as u64;
+
+/// The most instructions that a plain shape counts in its first row, or leaves: two of them
+/// after each other never exceed what a row counts.
+const PLAIN_INSTRUCTIONS_MAX: u64 = Meta::INSTRUCTIONS_MAX as u64 / 2;
+/// No shape has as many operations.
+const NOT_PLAIN: u32 = u32::MAX;
 
 /// What a context knows of a shape, good while the chunk is `chunk`.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(align(32))]
 struct Local {
     chunk: u32,
-    number: u32,
+    /// How many operations it has, if it has rows and few instructions; else [`NOT_PLAIN`].
+    plain_ops: u32,
+    /// What an execution takes and gives.
+    tally: Tally,
     /// Index of its first slot.
     slot: u32,
-    ops: u32,
-    rows: u32,
-    /// Instructions that the first row counts itself.
-    first: u32,
-    /// Instructions of all rows.
-    instructions: u32,
+    number: u16,
     trailing: u32,
+}
+
+/// Rows that still fit and instructions that were counted, added up at once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally(i64);
+
+impl Tally {
+    /// Bits of the instructions: a chunk's are fewer.
+    const INSTRUCTION_BITS: u32 = 40;
+
+    fn new(rows_left: i64, instructions: u64) -> Tally {
+        Tally((rows_left << Tally::INSTRUCTION_BITS) + instructions as i64)
+    }
+
+    fn rows_left(self) -> i64 {
+        self.0 >> Tally::INSTRUCTION_BITS
+    }
+
+    fn instructions(self) -> u64 {
+        self.0 as u64 & (u64::MAX >> (64 - Tally::INSTRUCTION_BITS))
+    }
 }
 
 #[derive(Serialize)]
@@ -83,21 +105,20 @@ pub(crate) struct Encoder {
     slots: Vec<Slot>,
     segments: Vec<Segment>,
     /// Where the open segment begins in the sequence, if one is open.
-    segment: Option<usize>,
+    segment: Option<u32>,
+    /// The first `head.executions` are in use. Here as in the two below there is room for all
+    /// that a chunk can need; what is never touched costs no memory.
     sequence: Vec<u16>,
     /// One code a byte, packed when the chunk is closed; `head.ops` of them are in use, and
     /// the others are 0.
     codes: Vec<u8>,
-    /// The first `residual_bytes` are in use. There is room for all that a chunk can need;
-    /// what is never touched costs no memory.
+    /// The first `residual_bytes` are in use.
     residual: Vec<u8>,
-    residual_bytes: usize,
+    residual_bytes: u32,
     /// The address of the last operation.
     addr: u64,
     events: Vec<u8>,
     physical: Option<PhysicalEncoder>,
-    /// The predictor of each operation of the runs at hand.
-    planned: Vec<u32>,
     /// Sequence and codes as they are stored; kept for its memory.
     packed: Vec<u8>,
 }
@@ -129,7 +150,6 @@ impl Encoder {
             addr: 0,
             events: Vec::new(),
             physical: None,
-            planned: Vec::new(),
             packed: Vec::new(),
         }
     }
@@ -181,7 +201,7 @@ impl Encoder {
 
     /// Whether the chunk holds nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.sequence.is_empty() && self.head.events == 0
+        self.head.executions == 0 && self.head.events == 0
     }
 
     /// Encodes an execution. The chunk must not be full.
@@ -191,13 +211,11 @@ impl Encoder {
             Some(local) if local.chunk == self.open_chunk => *local,
             _ => return self.execute_unprepared(shape, addrs),
         };
-        if addrs.len() != local.ops as usize {
-            return Err(miscounted(&self.shapes[shape.0 as usize], addrs.len()));
+        let rows = &self.shapes[shape.0 as usize];
+        if addrs.len() != rows.ops() {
+            return Err(miscounted(rows, addrs.len()));
         }
-        if self.carry.exceeds(local.first) && local.rows != 0 {
-            self.leave_gap()?;
-        }
-        self.append(&local);
+        self.append(shape, &local)?;
 
         let Some(last) = addrs.last() else { return Ok(()) };
         self.addr = *last;
@@ -206,7 +224,7 @@ impl Encoder {
             surprise | (addr.wrapping_sub(slot.last) ^ slot.distance)
         });
         let codes = &mut self.codes[self.head.ops as usize..][..addrs.len()];
-        self.head.ops += local.ops;
+        self.head.ops += addrs.len() as u32;
         if surprise == 0 {
             // The codes are 0 already.
             slots.iter_mut().zip(addrs).for_each(|(slot, &addr)| slot.last = addr);
@@ -214,67 +232,57 @@ impl Encoder {
         }
         let mut at = self.residual_bytes;
         for ((slot, code), &addr) in slots.iter_mut().zip(codes).zip(addrs) {
-            at += slot.encode(addr, code, &mut self.residual[at..]);
+            at += slot.encode(addr, code, &mut self.residual[at as usize..]);
         }
         self.residual_bytes = at;
         Ok(())
     }
 
-    /// Encodes the first of `runs`, and says how many and how many addresses they have: up to
-    /// one that needs more than this, or that fills the chunk.
-    ///
-    /// Small blocks come in an order that is hard to predict, so nothing here turns on how many
-    /// operations a block has: first the predictors of all operations are listed, then all
-    /// operations are encoded in one loop.
-    pub(crate) fn execute_all(&mut self, runs: &[Run], addrs: &[u64]) -> (usize, usize) {
-        if self.physical.is_some() {
+    /// Encodes the first of `runs`, and says how many and how many words they have: up to one
+    /// that needs more than this; none if `words` could fill the chunk.
+    pub(crate) fn execute_all(&mut self, runs: &[Run], words: &[u64]) -> (usize, usize) {
+        // A plain shape has no more rows than words.
+        let might_fill = words.len() as i64 >= self.room;
+        if self.physical.is_some() || might_fill || self.carry.now > PLAIN_INSTRUCTIONS_MAX {
             return (0, 0);
         }
-        self.planned.resize(addrs.len() + PLANNED_AT_ONCE, 0);
-        let before = self.sequence.len();
-        self.sequence.resize(before + runs.len(), 0);
         // Locals, so that what is written through them is not thought to change `self`.
         let (known, open_chunk) = (self.known.as_slice(), self.open_chunk);
-        let (mut carry, mut room) = (self.carry.now, self.room);
-        let (mut instructions, mut accesses) = (0, 0);
-        let (mut done, mut ops) = (0, 0);
-        for (run, number) in runs.iter().zip(&mut self.sequence[before..]) {
+        let (slots, residual) = (self.slots.as_mut_slice(), self.residual.as_mut_slice());
+        let sequence = &mut self.sequence[self.head.executions as usize..];
+        let mut codes = &mut self.codes[self.head.ops as usize..];
+        let ops_before = codes.len();
+        let (mut at, mut addr) = (self.residual_bytes, self.addr);
+        let mut tally = Tally::new(self.room, self.carry.now);
+        let (mut rest, mut done) = (words, 0usize);
+        for (run, number) in runs.iter().zip(sequence) {
             let Some(local) = known.get(run.shape.0 as usize) else { break };
-            let strange = local.chunk ^ open_chunk | local.ops ^ run.ops;
-            let counted = carry + u64::from(local.first);
-            if strange != 0 || local.rows == 0 || counted > COUNTED_MAX || room <= 0 {
+            if local.chunk != open_chunk || local.plain_ops != run.ops {
                 break;
             }
-            let end = ops + local.ops as usize;
-            let Some(planned) = self.planned.get_mut(ops..end + PLANNED_AT_ONCE) else { break };
-            (planned[0], planned[1]) = (local.slot, local.slot + 1);
-            if local.ops as usize > PLANNED_AT_ONCE {
-                planned.iter_mut().zip(local.slot..).for_each(|(planned, slot)| *planned = slot);
+            let count = local.plain_ops as usize;
+            let Some((own, later)) = rest.split_at_checked(count + 1) else { break };
+            let (now, free) = std::mem::take(&mut codes).split_at_mut(count);
+            let slots = &mut slots[local.slot as usize..local.slot as usize + count];
+            (rest, codes) = (later, free);
+            *number = local.number;
+            tally.0 += local.tally.0;
+            for op in 0..count {
+                addr = own[op + 1] >> Run::ADDR_SHIFT;
+                let residual = &mut residual[at as usize..at as usize + 8];
+                at += slots[op].encode(addr, &mut now[op], residual);
             }
-            *number = local.number as u16;
-            instructions += carry + u64::from(local.instructions);
-            carry = u64::from(local.trailing);
-            accesses += local.rows;
-            room -= i64::from(local.rows);
-            ops = end;
             done += 1;
         }
-        self.sequence.truncate(before + done);
-        (self.carry.now, self.room) = (carry, room);
-        self.head.instructions += instructions;
-        self.head.accesses += accesses;
-
-        let Some(addrs) = addrs.get(..ops) else { return (0, 0) };
-        let codes = &mut self.codes[self.head.ops as usize..][..ops];
-        let (slots, residual) = (self.slots.as_mut_slice(), self.residual.as_mut_slice());
-        let mut at = self.residual_bytes;
-        for ((&slot, code), &addr) in self.planned.iter().zip(codes).zip(addrs) {
-            at += slots[slot as usize].encode(addr, code, &mut residual[at..]);
-        }
-        self.residual_bytes = at;
-        self.head.ops += ops as u32;
-        self.addr = addrs.last().copied().unwrap_or(self.addr);
-        (done, ops)
+        let Some(last) = done.checked_sub(1) else { return (0, 0) };
+        let carry = u64::from(known[runs[last].shape.0 as usize].trailing);
+        self.head.executions += done as u32;
+        self.head.ops += (ops_before - codes.len()) as u32;
+        self.head.accesses += (self.room - tally.rows_left()) as u32;
+        self.head.instructions += tally.instructions() - carry;
+        (self.carry.now, self.room) = (carry, tally.rows_left());
+        (self.residual_bytes, self.addr) = (at, addr);
+        (done, words.len() - rest.len())
     }
 
     /// Encodes an execution that begins a segment or is the first of its shape.
@@ -294,14 +302,17 @@ impl Encoder {
             return self.execute(shape, addrs);
         }
         let rows = &self.shapes[shape.0 as usize];
+        let first = rows.metas.first().map_or(0, |meta| meta.instructions());
+        let is_plain =
+            !rows.metas.is_empty() && u64::from(first.max(rows.trailing)) <= PLAIN_INSTRUCTIONS_MAX;
+        let instructions: u64 = rows.metas.iter().map(|meta| u64::from(meta.instructions())).sum();
+        let instructions = instructions + u64::from(rows.trailing);
         let local = Local {
             chunk: self.chunk,
-            number: self.locals.len() as u32,
+            plain_ops: if is_plain { rows.ops() as u32 } else { NOT_PLAIN },
+            tally: Tally::new(-(rows.metas.len() as i64), instructions),
             slot: self.slots.len() as u32,
-            ops: rows.ops() as u32,
-            rows: rows.metas.len() as u32,
-            first: rows.metas.first().map_or(0, |meta| meta.instructions()),
-            instructions: rows.metas.iter().map(|meta| meta.instructions()).sum(),
+            number: self.locals.len() as u16,
             trailing: rows.trailing,
         };
         self.known[shape.0 as usize] = local;
@@ -309,15 +320,12 @@ impl Encoder {
         if self.locals.len() == LOCAL_SHAPES_MAX {
             self.room = 0;
         }
-        if self.carry.exceeds(local.first) && local.rows != 0 {
-            self.leave_gap()?;
-        }
-        self.append(&local);
+        self.append(shape, &local)?;
         for &addr in addrs {
             let mut slot = Slot { last: self.addr, distance: 0 };
             let code = &mut self.codes[self.head.ops as usize];
-            self.residual_bytes +=
-                slot.encode(addr, code, &mut self.residual[self.residual_bytes..]);
+            let residual = &mut self.residual[self.residual_bytes as usize..];
+            self.residual_bytes += slot.encode(addr, code, residual);
             self.head.ops += 1;
             self.slots.push(Slot { last: addr, distance: 0 });
             self.addr = addr;
@@ -325,22 +333,30 @@ impl Encoder {
         Ok(())
     }
 
-    /// Counts an execution of `local` and puts it into the sequence.
+    /// Counts an execution of `shape` and puts it into the sequence.
     #[inline]
-    fn append(&mut self, local: &Local) {
-        self.sequence.push(local.number as u16);
-        if local.rows == 0 {
+    fn append(&mut self, shape: ShapeId, local: &Local) -> Result<(), Error> {
+        let Some(first) = self.shapes[shape.0 as usize].metas.first() else {
+            self.sequence[self.head.executions as usize] = local.number;
+            self.head.executions += 1;
             self.carry.now = self.carry.now.saturating_add(u64::from(local.trailing));
             self.room -= 1;
-            return;
+            return Ok(());
+        };
+        if self.carry.exceeds(first.instructions()) {
+            self.leave_gap()?;
         }
-        self.head.instructions += self.carry.now + u64::from(local.instructions);
-        self.carry.now = u64::from(local.trailing);
-        self.head.accesses += local.rows;
-        self.room -= i64::from(local.rows);
+        self.sequence[self.head.executions as usize] = local.number;
+        self.head.executions += 1;
+        let trailing = u64::from(local.trailing);
+        self.head.instructions += self.carry.now + local.tally.instructions() - trailing;
+        self.carry.now = trailing;
+        self.head.accesses += -local.tally.rows_left() as u32;
+        self.room += local.tally.rows_left();
         if self.physical.is_some() {
             self.pad_physical();
         }
+        Ok(())
     }
 
     /// Encodes an execution whose rows have the physical addresses `paddrs`.
@@ -429,18 +445,19 @@ impl Encoder {
         self.context = context;
         if self.residual.is_empty() {
             let ops_max = self.chunk_accesses as usize + Shape::OPS_MAX;
+            self.sequence = vec![0; ops_max];
             self.codes = vec![0; ops_max];
             self.residual = vec![0; 8 * ops_max + 8];
         }
         self.segments.push(Segment { thread, executions: 0, carry: self.carry.now });
-        self.segment = Some(self.sequence.len());
+        self.segment = Some(self.head.executions);
         self.open_chunk = self.chunk;
     }
 
     fn end_segment(&mut self) {
         let Some(start) = self.segment.take() else { return };
         self.open_chunk = NO_CHUNK;
-        let executions = (self.sequence.len() - start) as u32;
+        let executions = self.head.executions - start;
         if executions == 0 {
             self.segments.pop();
         } else if let Some(segment) = self.segments.last_mut() {
@@ -458,7 +475,6 @@ impl Encoder {
     ) -> std::io::Result<Head> {
         self.end_segment();
         self.head.first = first;
-        self.head.executions = self.sequence.len() as u32;
         self.head.shapes = self.locals.len() as u32;
         self.head.segments = self.segments.len() as u32;
         self.head.physical = self.physical.is_some();
@@ -470,17 +486,18 @@ impl Encoder {
         let mut segments = Vec::new();
         self.segments.iter().for_each(|&segment| segments::put(&mut segments, segment));
         let (packed, ops) = (&mut self.packed, self.head.ops as usize);
+        let sequence = &self.sequence[..self.head.executions as usize];
         packed.clear();
         match sequence_bytes(self.head.shapes) {
-            1 => packed.extend(self.sequence.iter().map(|&local| local as u8)),
-            _ => packed.extend(self.sequence.iter().flat_map(|local| local.to_le_bytes())),
+            1 => packed.extend(sequence.iter().map(|&local| local as u8)),
+            _ => packed.extend(sequence.iter().flat_map(|local| local.to_le_bytes())),
         }
         let sequence_end = packed.len();
         codes::pack(&self.codes[..ops], packed);
         let (sequence, codes) = packed.split_at(sequence_end);
         let events = [b"[", self.events.as_slice(), b"]"].concat();
         let physical = self.physical.take().map(PhysicalEncoder::finish).unwrap_or_default();
-        let residual = &self.residual[..self.residual_bytes];
+        let residual = &self.residual[..self.residual_bytes as usize];
         let streams =
             [&dictionary, &segments, sequence, codes, residual, &events, physical.as_slice()];
         self.head.write(streams, compressor, out)?;
@@ -496,7 +513,6 @@ impl Encoder {
         self.locals.clear();
         self.slots.clear();
         self.segments.clear();
-        self.sequence.clear();
         self.residual_bytes = 0;
         self.addr = 0;
         self.events.clear();

@@ -57,7 +57,8 @@ impl Script {
         Ok(())
     }
 
-    /// As [`Script::play`], with executions in a row told at once.
+    /// As [`Script::play`], with executions in a row told at once where words hold their
+    /// addresses.
     pub(crate) fn play_at_once(&self, sink: &mut dyn Sink) -> Result<(), Error> {
         let ids: Vec<_> = self.shapes.iter().map(|shape| sink.shape(shape)).collect();
         let mut rest = self.calls.as_slice();
@@ -66,8 +67,12 @@ impl Script {
             while let [Call::Execute(shape, addrs), after @ ..] = rest {
                 let shape = shape % ids.len();
                 let addrs = self.addrs(shape, addrs);
+                if addrs.iter().any(|addr| addr >> (64 - Run::ADDR_SHIFT) != 0) {
+                    break;
+                }
                 runs.push(Run { shape: ids[shape], ops: addrs.len() as u32 });
-                all.extend(addrs);
+                all.push(!0);
+                all.extend(addrs.iter().map(|addr| addr << Run::ADDR_SHIFT | 0xabcd));
                 rest = after;
             }
             sink.execute_all(&runs, &all)?;
