@@ -35,6 +35,7 @@ impl VirtRange {
     pub const ALL: VirtRange = VirtRange { start: 0, last: u64::MAX };
 
     /// The `bytes` bytes from `start`.
+    #[inline]
     pub const fn new(start: VirtAddr, bytes: u64) -> Result<VirtRange, RangeError> {
         if bytes == 0 {
             return Err(RangeError::Empty);
@@ -46,21 +47,25 @@ impl VirtRange {
     }
 
     /// All bytes of `page`.
+    #[inline]
     pub const fn of_page(page: Page) -> VirtRange {
         VirtRange { start: page.start().get(), last: page.start().get() + page.size().mask() }
     }
 
     /// Its first byte.
+    #[inline]
     pub const fn start(self) -> VirtAddr {
         VirtAddr::new(self.start)
     }
 
     /// Its last byte.
+    #[inline]
     pub const fn last(self) -> VirtAddr {
         VirtAddr::new(self.last)
     }
 
     /// Its length in bytes; saturates for the whole 64-bit space.
+    #[inline]
     pub const fn bytes(self) -> u64 {
         (self.last - self.start).saturating_add(1)
     }
@@ -72,11 +77,13 @@ impl VirtRange {
     }
 
     /// Whether all of `other` lies in it.
+    #[inline]
     pub const fn covers(self, other: VirtRange) -> bool {
         self.start <= other.start && other.last <= self.last
     }
 
     /// What it has in common with `other`.
+    #[inline]
     pub fn intersection(self, other: VirtRange) -> Option<VirtRange> {
         let start = self.start.max(other.start);
         let last = self.last.min(other.last);
@@ -84,11 +91,13 @@ impl VirtRange {
     }
 
     /// The smallest range that holds both.
+    #[inline]
     pub fn hull(self, other: VirtRange) -> VirtRange {
         VirtRange { start: self.start.min(other.start), last: self.last.max(other.last) }
     }
 
     /// Whether both ends lie on boundaries of `size`.
+    #[inline]
     pub const fn is_aligned(self, size: PageSize) -> bool {
         self.start & size.mask() == 0 && self.last & size.mask() == size.mask()
     }

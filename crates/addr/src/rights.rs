@@ -21,11 +21,13 @@ impl Rights {
     pub const ALL: Rights = Rights(15);
 
     /// The rights whose bits are set in `bits`; unknown bits are dropped.
+    #[inline]
     pub const fn from_bits(bits: u8) -> Rights {
         Rights(bits & Rights::ALL.0)
     }
 
     /// The bits: read 1, write 2, execute 4, user 8.
+    #[inline]
     pub const fn bits(self) -> u8 {
         self.0
     }
@@ -50,6 +52,7 @@ impl Rights {
 impl BitOr for Rights {
     type Output = Rights;
 
+    #[inline]
     fn bitor(self, other: Rights) -> Rights {
         Rights(self.0 | other.0)
     }

@@ -17,12 +17,14 @@ pub struct Space {
 
 impl Space {
     /// The space numbered `id` whose table starts at `root`.
+    #[inline]
     pub const fn new(id: u32, root: PhysAddr) -> Space {
         Space { id, root }
     }
 
     /// Its number: unique among the spaces that a table holds, and small. Shared tables tag
     /// their entries with it.
+    #[inline]
     pub const fn id(self) -> u32 {
         self.id
     }

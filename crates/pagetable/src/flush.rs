@@ -23,7 +23,11 @@ use crate::Space;
 #[derive(Debug)]
 pub struct Flush {
     space: Space,
-    scope: Scope,
+    /// All of the space, whatever the pages are.
+    whole: bool,
+    pages: u64,
+    /// Where they lie, if there are any.
+    range: VirtRange,
     sizes: u64,
     global: bool,
     tables: Vec<(PhysAddr, PageSize)>,
@@ -47,13 +51,25 @@ pub enum Scope {
 
 impl Flush {
     /// A token of `space` that asks for nothing yet.
+    #[inline]
     pub const fn nothing(space: Space) -> Flush {
-        Flush { space, scope: Scope::Nothing, sizes: 0, global: false, tables: Vec::new() }
+        Flush {
+            space,
+            whole: false,
+            pages: 0,
+            range: VirtRange::ALL,
+            sizes: 0,
+            global: false,
+            tables: Vec::new(),
+        }
     }
 
     /// A token that asks for all of `space` to be forgotten, with global pages or without.
     pub const fn whole(space: Space, global: bool) -> Flush {
-        Flush { space, scope: Scope::Space, sizes: 0, global, tables: Vec::new() }
+        let mut flush = Flush::nothing(space);
+        flush.whole = true;
+        flush.global = global;
+        flush
     }
 
     /// The space whose translations they are.
@@ -63,12 +79,16 @@ impl Flush {
 
     /// Which pages.
     pub const fn scope(&self) -> Scope {
-        self.scope
+        match (self.whole, self.pages) {
+            (true, _) => Scope::Space,
+            (false, 0) => Scope::Nothing,
+            (false, pages) => Scope::Pages { range: self.range, pages },
+        }
     }
 
     /// Whether there is nothing to forget.
     pub fn is_empty(&self) -> bool {
-        self.scope == Scope::Nothing && self.tables.is_empty()
+        self.scope() == Scope::Nothing && self.tables.is_empty()
     }
 
     /// The sizes of the pages in a [`Scope::Pages`], ascending.
@@ -88,17 +108,19 @@ impl Flush {
     }
 
     /// Adds `page` to what must be flushed.
+    #[inline]
     pub fn add(&mut self, page: Page, global: bool) {
-        let range = VirtRange::of_page(page);
-        self.scope = match self.scope {
-            Scope::Nothing => Scope::Pages { range, pages: 1 },
-            Scope::Pages { range: before, pages } => {
-                Scope::Pages { range: before.hull(range), pages: pages + 1 }
-            }
-            Scope::Space => Scope::Space,
-        };
-        self.sizes |= 1 << page.size().shift();
-        self.global |= global;
+        self.add_pages(page, page, 1, global);
+    }
+
+    /// Adds `pages` pages of one size, if not 0, from `first` to `last`.
+    #[inline]
+    pub(crate) fn add_pages(&mut self, first: Page, last: Page, pages: u64, global: bool) {
+        if pages > 0 {
+            self.add_range(VirtRange::of_page(first).hull(VirtRange::of_page(last)), pages);
+            self.sizes |= 1 << first.size().shift();
+            self.global |= global;
+        }
     }
 
     /// Adds a frame that held a table, to be freed after the flush.
@@ -112,22 +134,35 @@ impl Flush {
     /// If the tokens are of two spaces.
     pub fn merge(&mut self, mut other: Flush) {
         assert_eq!(self.space, other.space, "tokens of two spaces cannot be merged");
-        self.scope = match (self.scope, other.scope) {
-            (scope, Scope::Nothing) | (Scope::Nothing, scope) => scope,
-            (Scope::Space, _) | (_, Scope::Space) => Scope::Space,
-            (Scope::Pages { range: a, pages: n }, Scope::Pages { range: b, pages: m }) => {
-                Scope::Pages { range: a.hull(b), pages: n + m }
-            }
-        };
+        self.whole |= other.whole;
+        if other.pages > 0 {
+            self.add_range(other.range, other.pages);
+        }
         self.sizes |= other.sizes;
         self.global |= other.global;
         self.tables.append(&mut other.tables);
     }
 
     /// Frees the table frames: hardware has forgotten all that this token named.
+    #[inline]
     pub fn done(self, frames: &mut impl Frames) {
-        for (frame, size) in self.tables {
-            frames.free(frame, size);
+        if !self.tables.is_empty() {
+            free(&self.tables, frames);
         }
+    }
+
+    #[inline]
+    fn add_range(&mut self, range: VirtRange, pages: u64) {
+        self.range = if self.pages == 0 { range } else { self.range.hull(range) };
+        self.pages += pages;
+    }
+}
+
+/// Seldom: most changes leave all tables.
+#[cold]
+#[inline(never)]
+fn free(tables: &[(PhysAddr, PageSize)], frames: &mut impl Frames) {
+    for &(frame, size) in tables {
+        frames.free(frame, size);
     }
 }

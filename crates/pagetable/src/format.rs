@@ -71,6 +71,15 @@ pub trait Format {
     /// What the entry is to the OS.
     fn decode(&self, entry: u64, level: u8) -> Entry;
 
+    /// The table that the entry of a level above 1 leads to, if it leads to one.
+    #[inline]
+    fn next_table(&self, entry: u64, level: u8) -> Option<PhysAddr> {
+        match self.decode(entry, level) {
+            Entry::Table(table) => Some(table),
+            Entry::Empty | Entry::Page => None,
+        }
+    }
+
     /// Whether hardware takes the entry as valid.
     fn present(&self, entry: u64) -> bool;
 
@@ -90,6 +99,12 @@ pub trait Format {
 
     /// The entry with another population.
     fn with_population(&self, entry: u64, population: u64) -> u64;
+
+    /// The entry with a population that is higher by so much, and in the bounds.
+    #[inline]
+    fn recount(&self, entry: u64, by: i64) -> u64 {
+        self.with_population(entry, self.population(entry).wrapping_add_signed(by))
+    }
 
     /// The entry for a page at `level`, never referenced.
     fn page(&self, level: u8, frame: PhysAddr, rights: Rights, global: bool) -> u64;

@@ -28,7 +28,7 @@
 //!
 //! let mut memory = SparseMemory::new(64 << 20);
 //! let mut frames = Buddy::new(PhysAddr::new(0), 64 << 20, PageSize::SIZE_4K)?;
-//! let mut table = X86_64::new(4).ok_or("x86-64 has 4 or 5 levels")?;
+//! let mut table = X86_64::<4>::new();
 //!
 //! let space = table.create(&mut memory, &mut frames)?;
 //! let page = VirtAddr::new(0x1000).page(PageSize::SIZE_4K);

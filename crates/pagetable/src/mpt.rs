@@ -124,6 +124,7 @@ impl Format for MptEntries {
         PageSize::SIZE_4K
     }
 
+    #[inline]
     fn holds_frame(&self, start: PhysAddr, bytes: u64) -> bool {
         start.get().checked_add(bytes).is_some_and(|end| end <= PTE.physical_end())
     }
@@ -132,6 +133,7 @@ impl Format for MptEntries {
         start.get().checked_add(bytes).is_some_and(|end| end <= TABLES_END)
     }
 
+    #[inline]
     fn check_rights(&self, _rights: Rights) -> Result<(), Unfit> {
         Ok(())
     }

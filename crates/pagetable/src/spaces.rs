@@ -48,6 +48,7 @@ impl Spaces {
     }
 
     /// That `space` exists.
+    #[inline]
     pub(crate) fn check(&self, space: Space) -> Result<(), Error> {
         self.get(space).map(|_| ()).ok_or(Error::NoSpace(space))
     }
@@ -85,6 +86,7 @@ impl Spaces {
         self.get(space).map(|state| state.footprint).unwrap_or_default()
     }
 
+    #[inline]
     fn get(&self, space: Space) -> Option<&State> {
         let state = self.slots.get(space.id() as usize)?.as_ref()?;
         (state.root == space.root()).then_some(state)

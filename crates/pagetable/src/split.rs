@@ -171,10 +171,12 @@ impl Format for SplitEntries {
         PageSize::from_shift(self.entry_shift(level) as u8).unwrap_or(BASE)
     }
 
+    #[inline]
     fn holds_frame(&self, start: PhysAddr, bytes: u64) -> bool {
         start.get().checked_add(bytes).is_some_and(|end| end <= PTE.physical_end())
     }
 
+    #[inline]
     fn check_rights(&self, _rights: Rights) -> Result<(), Unfit> {
         Ok(())
     }

@@ -47,48 +47,46 @@ const INDEX_BITS: u32 = 9;
 const ENTRY_SHIFT: u32 = 3;
 const SIZES: [PageSize; 3] = [PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G];
 
-/// The radix tree of x86-64, with 4 or 5 levels and pages of 4K, 2M and 1G.
-pub type X86_64 = Radix<X86Entries>;
+/// The radix tree of x86-64, with 4 or 5 levels and pages of 4K, 2M and 1G, under walkers that
+/// set the accessed and dirty bits or that do not.
+pub type X86_64<const LEVELS: u8 = 4, const MARKS: bool = true> = Radix<X86Entries<LEVELS, MARKS>>;
 
 /// The entry layout of x86-64.
 #[derive(Clone, Debug)]
-pub struct X86Entries {
-    levels: u8,
-    walk_sets_usage: bool,
+pub struct X86Entries<const LEVELS: u8, const MARKS: bool> {
     spans: [VirtRange; 2],
 }
 
-impl X86_64 {
-    /// A page table of 4 or 5 `levels`; `None` for any other number.
-    pub fn new(levels: u8) -> Option<X86_64> {
-        X86Entries::new(levels).map(Radix::with_format)
-    }
-
-    /// The same table under walkers that leave accessed and dirty bits alone.
-    pub fn without_usage(levels: u8) -> Option<X86_64> {
-        X86Entries::new(levels)
-            .map(|entries| Radix::with_format(X86Entries { walk_sets_usage: false, ..entries }))
+impl<const LEVELS: u8, const MARKS: bool> X86_64<LEVELS, MARKS> {
+    /// A table without spaces.
+    pub fn new() -> X86_64<LEVELS, MARKS> {
+        let half_bytes = 1u64 << (X86Entries::<LEVELS, MARKS>::ADDRESS_BITS - 1);
+        let half = |start| VirtRange::new(VirtAddr::new(start), half_bytes);
+        let spans = [half(0), half(half_bytes.wrapping_neg())];
+        let spans = spans.map(|half| half.expect("each half ends at a power of two"));
+        Radix::with_format(X86Entries { spans })
     }
 }
 
-impl X86Entries {
-    fn new(levels: u8) -> Option<X86Entries> {
-        if levels != 4 && levels != 5 {
-            return None;
-        }
-        let half_bytes = 1u64 << (FRAME_SHIFT + INDEX_BITS * u32::from(levels) - 1);
-        let low = VirtRange::new(VirtAddr::new(0), half_bytes).ok()?;
-        let high = VirtRange::new(VirtAddr::new(half_bytes.wrapping_neg()), half_bytes).ok()?;
-        Some(X86Entries { levels, walk_sets_usage: true, spans: [low, high] })
+impl<const LEVELS: u8, const MARKS: bool> Default for X86_64<LEVELS, MARKS> {
+    fn default() -> X86_64<LEVELS, MARKS> {
+        X86_64::new()
     }
 }
 
-impl Format for X86Entries {
-    const LEVELS_MAX: u8 = 5;
+impl<const LEVELS: u8, const MARKS: bool> X86Entries<LEVELS, MARKS> {
+    const ADDRESS_BITS: u32 = {
+        assert!(LEVELS == 4 || LEVELS == 5, "x86-64 has 4 or 5 levels");
+        FRAME_SHIFT + INDEX_BITS * LEVELS as u32
+    };
+}
+
+impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
+    const LEVELS_MAX: u8 = LEVELS;
 
     #[inline]
     fn levels(&self) -> u8 {
-        self.levels
+        LEVELS
     }
 
     fn page_sizes(&self) -> &[PageSize] {
@@ -101,9 +99,9 @@ impl Format for X86Entries {
 
     #[inline]
     fn holds(&self, addr: VirtAddr) -> bool {
-        // Canonical: all bits from the sign bit up are equal.
-        let sign = addr.get() as i64 >> (self.entry_shift(self.levels) + INDEX_BITS - 1);
-        sign == 0 || sign == -1
+        // Canonical: all bits from the sign bit up are equal, or else they carry on.
+        let half = 1u64 << (Self::ADDRESS_BITS - 1);
+        addr.get().wrapping_add(half) >> Self::ADDRESS_BITS == 0
     }
 
     #[inline]
@@ -130,10 +128,12 @@ impl Format for X86Entries {
         SIZES[usize::from(level) - 1]
     }
 
+    #[inline]
     fn holds_frame(&self, start: PhysAddr, bytes: u64) -> bool {
         start.get().checked_add(bytes).is_some_and(|end| end <= 1 << PHYSICAL_BITS)
     }
 
+    #[inline]
     fn check_rights(&self, rights: Rights) -> Result<(), Unfit> {
         let fits = rights.contains(Rights::READ) || Rights::USER.contains(rights);
         if fits { Ok(()) } else { Err(Unfit::Rights(rights)) }
@@ -150,6 +150,13 @@ impl Format for X86Entries {
     }
 
     #[inline]
+    fn next_table(&self, entry: u64, level: u8) -> Option<PhysAddr> {
+        // What leads to a table is always present.
+        let size = if level <= 3 { PAGE_SIZE } else { 0 };
+        (entry & (PRESENT | size) == PRESENT).then_some(PhysAddr::new(entry & FRAME))
+    }
+
+    #[inline]
     fn present(&self, entry: u64) -> bool {
         entry & PRESENT != 0
     }
@@ -162,7 +169,8 @@ impl Format for X86Entries {
 
     #[inline]
     fn passed_rights(&self, passed: u64) -> Rights {
-        rights(passed ^ NO_EXECUTE)
+        // What has been passed was present.
+        rights((passed ^ NO_EXECUTE) | PRESENT)
     }
 
     fn table(&self, table: PhysAddr, population: u64) -> u64 {
@@ -177,6 +185,11 @@ impl Format for X86Entries {
     #[inline]
     fn with_population(&self, entry: u64, population: u64) -> u64 {
         entry & !POPULATION | population << POPULATION_SHIFT
+    }
+
+    #[inline]
+    fn recount(&self, entry: u64, by: i64) -> u64 {
+        entry.wrapping_add_signed(by << POPULATION_SHIFT)
     }
 
     #[inline]
@@ -221,19 +234,20 @@ impl Format for X86Entries {
 
     #[inline]
     fn walk_sets_usage(&self) -> bool {
-        self.walk_sets_usage
+        MARKS
     }
 }
 
+/// What an entry allows. One that is not present is that of a page without rights but for the
+/// user bit: it has RW clear and NX set.
 #[inline]
 fn rights(entry: u64) -> Rights {
-    let user = if entry & USER != 0 { Rights::USER } else { Rights::NONE };
-    if entry & PRESENT == 0 {
-        return user;
-    }
-    let write = if entry & WRITABLE != 0 { Rights::WRITE } else { Rights::NONE };
+    let right = |bit, right| if entry & bit != 0 { right } else { Rights::NONE };
     let execute = if entry & NO_EXECUTE == 0 { Rights::EXECUTE } else { Rights::NONE };
-    Rights::READ | write | execute | user
+    right(PRESENT, Rights::READ)
+        | right(WRITABLE, Rights::WRITE)
+        | right(USER, Rights::USER)
+        | execute
 }
 
 #[inline]

@@ -73,10 +73,14 @@ pub(crate) fn new(
             let cuckoo = ElasticCuckoo::new(3, 16 << 10).map_err(refused("format"))?;
             build.any(if marks { cuckoo.with_usage() } else { cuckoo })
         }
-        _ => {
-            let levels = table.levels.unwrap_or(4);
-            build.tree(x86_64(levels, marks)?)
-        }
+        _ => match table.levels.unwrap_or(4) {
+            4 => build.x86_64::<4>(),
+            5 => build.x86_64::<5>(),
+            levels => {
+                let what = format!("x86-64 has 4 or 5 levels, not {levels}");
+                Err(("page_table.levels".to_owned(), what))
+            }
+        },
     }
 }
 
@@ -109,13 +113,6 @@ fn refused(key: &'static str) -> impl Fn(Geometry) -> Refusal {
     move |error| (format!("page_table.{key}"), error.to_string())
 }
 
-fn x86_64(levels: u8, marks: bool) -> Result<X86_64, Refusal> {
-    let table = if marks { X86_64::new(levels) } else { X86_64::without_usage(levels) };
-    table.ok_or_else(|| {
-        ("page_table.levels".to_owned(), format!("x86-64 has 4 or 5 levels, not {levels}"))
-    })
-}
-
 /// What a table needs besides its organisation.
 struct Build<'a, M> {
     table: &'a describe::PageTable,
@@ -146,6 +143,14 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
         Ok(Box::new(Hosted::tree(table, self.memory)))
     }
 
+    fn x86_64<const LEVELS: u8>(self) -> Result<Box<dyn Table>, Refusal> {
+        if self.marks {
+            self.tree(X86_64::<LEVELS, true>::new())
+        } else {
+            self.tree(X86_64::<LEVELS, false>::new())
+        }
+    }
+
     /// A hashed table of `shape`, as far as the description does not say otherwise.
     fn hashed(self, shape: HashedShape) -> Result<Box<dyn Table>, Refusal> {
         let key = if self.table.entry_pages.is_some() { "entry_pages" } else { "table" };
@@ -174,7 +179,20 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     /// The PowerPC's hashed table in front of a tree, from which Linux fills it.
     fn powerpc(self, memory_bytes: u64) -> Result<Box<dyn Table>, Refusal> {
         let shape = self.cache(CacheShape::powerpc(memory_bytes));
-        let table = Cached::new(shape, x86_64(4, self.marks)?).map_err(refused("format"))?;
+        if self.marks {
+            self.cached(shape, X86_64::<4, true>::new())
+        } else {
+            self.cached(shape, X86_64::<4, false>::new())
+        }
+    }
+
+    /// `table` behind a cache of this shape.
+    fn cached(
+        self,
+        shape: CacheShape,
+        table: impl PageTable + Send + 'static,
+    ) -> Result<Box<dyn Table>, Refusal> {
+        let table = Cached::new(shape, table).map_err(refused("format"))?;
         Ok(Box::new(Hosted::new(table, self.memory)))
     }
 

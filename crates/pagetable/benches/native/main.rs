@@ -1,14 +1,15 @@
 //! How fast page tables are on this host, in nanoseconds a page of 4 KiB.
 //!
 //! ```text
-//!   cargo bench -p pagetable [-- --smoke]
+//!   cargo bench -p pagetable [-- [--smoke] [NAME]]
 //! ```
 //!
 //! Every contender does the same work in the same run: regions of 256 pages are mapped page by
 //! page, walked in a shuffled order, made read-only and unmapped, and then once more a region at
 //! a time. All have their tables in memory that is mapped in one piece, as in a kernel. A line
 //! shows the least that an operation took in any round, for what else runs here only adds to it.
-//! The last column is a sum of what the walks found: the same for all.
+//! The last column is a sum of what the walks found: the same for all. With NAME, the tables run
+//! whose name begins so.
 //!
 //! The two tables of the registry are of x86-64's format too. They keep tables that have become
 //! empty and look for no page in the way beyond the one that they map.
@@ -36,22 +37,30 @@ fn main() {
         arguments.iter().any(|a| a == "--smoke") || !arguments.iter().any(|a| a == "--bench");
     let (regions, rounds) = if smoke { (2, 1) } else { (32, 20) };
     let work = Work::new(regions);
+    let name = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
 
     print!("{:<28}", "ns a page");
     OPERATIONS.iter().for_each(|operation| print!("{operation:>12}"));
     println!("  found");
-    let rivals = run(&work, rounds, x86_64());
-    for (name, least) in &rivals[1..] {
-        print!("{:<28}", format!("times {}", rivals[0].0));
-        for (theirs, ours) in least.iter().zip(&rivals[0].1) {
+    if "x86-64".starts_with(name) {
+        compare(&run(&work, rounds, x86_64()));
+    }
+    for contender in others().filter(|contender| contender.name().starts_with(name)) {
+        run(&work, rounds, vec![contender]);
+    }
+}
+
+/// Prints how many times as long as the first the others took.
+fn compare(least: &[(String, Least)]) {
+    let (ours, rivals) = least.split_first().expect("ours is among them");
+    for (name, theirs) in rivals {
+        print!("{:<28}", format!("times {}", ours.0));
+        for (theirs, ours) in theirs.iter().zip(&ours.1) {
             print!("{:>12.2}", theirs.as_secs_f64() / ours.as_secs_f64());
         }
         println!("  {name}");
     }
     println!();
-    for contender in others() {
-        run(&work, rounds, vec![contender]);
-    }
 }
 
 type Least = [Duration; OPERATIONS.len()];
@@ -83,7 +92,7 @@ fn run(work: &Work, rounds: u32, contenders: Vec<Box<dyn Contender>>) -> Vec<(St
 
 /// Ours first.
 fn x86_64() -> Vec<Box<dyn Contender>> {
-    let ours = X86_64::without_usage(4).expect("four levels can be");
+    let ours = X86_64::<4, false>::new();
     vec![
         Ours::boxed("x86-64", ours, ARENA_BYTES),
         Offset::boxed(ARENA_BYTES),
@@ -106,7 +115,7 @@ fn others() -> impl Iterator<Item = Box<dyn Contender>> {
         Hashed::new(shape).expect("such a table can be")
     }
     let makers: [fn() -> Box<dyn Contender>; 13] = [
-        || table("x86-64, 5 levels", X86_64::without_usage(5).expect("five levels can be")),
+        || table("x86-64, 5 levels", X86_64::<5, false>::new()),
         || table("flattened", Split::flattened().expect("two levels can be")),
         || table("linear", Split::linear().expect("six levels can be")),
         || table("mpt", Mpt::new()),

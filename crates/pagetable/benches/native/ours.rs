@@ -3,7 +3,7 @@ use pagetable::{PageTable, Space, Translation};
 
 use crate::{
     arena::{Arena, DirectMap},
-    work::{Contender, PAGE_BYTES},
+    work::{Contender, PAGE_BYTES, unmapped},
 };
 
 /// A table of this crate.
@@ -25,9 +25,26 @@ impl<P: PageTable + 'static> Ours<P> {
     fn space(&self) -> Space {
         self.space.expect("a round begins with a space")
     }
+
+    #[inline(always)]
+    fn protect_range(&mut self, range: VirtRange) {
+        let (space, rights) = (self.space(), Rights::READ | Rights::USER);
+        let flush = self.table.protect(space, range, rights, &mut self.memory, &mut |_| {});
+        flush.expect("it can be protected").done(&mut self.arena);
+    }
+
+    #[inline(always)]
+    fn unmap_range(&mut self, range: VirtRange) {
+        let flush = self.table.unmap(self.space(), range, &mut self.memory, &mut |_| {});
+        flush.expect("it can be unmapped").done(&mut self.arena);
+    }
 }
 
-fn range(start: u64, pages: u64) -> VirtRange {
+fn page(start: u64) -> VirtRange {
+    VirtRange::of_page(VirtAddr::new(start).page(PageSize::SIZE_4K))
+}
+
+fn region(start: u64, pages: u64) -> VirtRange {
     VirtRange::new(VirtAddr::new(start), pages * PAGE_BYTES).expect("a range of the work")
 }
 
@@ -63,19 +80,20 @@ where
     fn walk(&mut self, addr: u64) -> u64 {
         let (space, addr) = (self.space(), VirtAddr::new(addr));
         let found = self.table.walk(space, addr, Kind::Load, &mut self.memory, &mut |_| {});
-        found.expect("it is mapped").apply(addr).get()
+        found.unwrap_or_else(|_| unmapped()).apply(addr).get()
     }
 
     fn protect(&mut self, start: u64, pages: u64) {
-        let (space, range) = (self.space(), range(start, pages));
-        let rights = Rights::READ | Rights::USER;
-        let flush = self.table.protect(space, range, rights, &mut self.memory, &mut |_| {});
-        flush.expect("it can be protected").done(&mut self.arena);
+        match pages {
+            1 => self.protect_range(page(start)),
+            _ => self.protect_range(region(start, pages)),
+        }
     }
 
     fn unmap(&mut self, start: u64, pages: u64) {
-        let (space, range) = (self.space(), range(start, pages));
-        let flush = self.table.unmap(space, range, &mut self.memory, &mut |_| {});
-        flush.expect("it can be unmapped").done(&mut self.arena);
+        match pages {
+            1 => self.unmap_range(page(start)),
+            _ => self.unmap_range(region(start, pages)),
+        }
     }
 }

@@ -15,7 +15,7 @@ use x86_64::structures::paging::{
 
 use crate::{
     arena::Arena,
-    work::{Contender, PAGE_BYTES},
+    work::{Contender, PAGE_BYTES, unmapped},
 };
 
 /// `x86_64`'s, which has no ranges and leaves empty tables where they are.
@@ -97,7 +97,7 @@ impl Contender for Offset {
 
     fn walk(&mut self, addr: u64) -> u64 {
         let found = self.table().0.translate_addr(x86_64::VirtAddr::new(addr));
-        found.expect("it is mapped").as_u64()
+        found.unwrap_or_else(|| unmapped()).as_u64()
     }
 
     fn protect(&mut self, start: u64, pages: u64) {
@@ -204,7 +204,7 @@ impl Contender for Multiarch {
     }
 
     fn walk(&mut self, addr: u64) -> u64 {
-        let (frame, ..) = self.table().query(virt(addr)).expect("it is mapped");
+        let (frame, ..) = self.table().query(virt(addr)).unwrap_or_else(|_| unmapped());
         frame.as_usize() as u64
     }
 

@@ -73,6 +73,12 @@ impl Work {
     }
 }
 
+/// Where a walk ends that found nothing.
+#[cold]
+pub(crate) fn unmapped() -> ! {
+    panic!("a page of the work is not mapped")
+}
+
 fn pages(region: u64) -> impl Iterator<Item = u64> {
     (0..REGION_PAGES).map(move |n| region + n * PAGE_BYTES)
 }

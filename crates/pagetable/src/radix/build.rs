@@ -40,7 +40,9 @@ struct Fill<'a, M> {
 }
 
 impl<F: Format> Radix<F> {
-    /// Maps `count` pages from `first` on in `space`, which exists.
+    /// Maps `count` pages from `first` on.
+    #[cold]
+    #[inline(never)]
     pub(super) fn build(
         &mut self,
         space: Space,
@@ -49,6 +51,7 @@ impl<F: Format> Radix<F> {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<(), Error> {
+        self.spaces.check(space)?;
         let run = &self.check_run(first, count)?;
         let root = self.root_table(space);
         let mut survey = Survey { run, memory: &*memory, frames, stock: Vec::new() };

@@ -1,48 +1,49 @@
 use addr::{Memory, PhysAddr, VirtAddr, VirtRange};
 
-use super::{Part, Radix, Table};
-use crate::{Entry, Error, Flush, Format, Mapping, Space};
+use super::{Part, Radix, Table, change::Change, single::Leaf};
+use crate::{Entry, Error, Flush, Format, Mapping, Space, Translation};
 
-/// An edit under way: the change of a page's entry (`None` keeps it, 0 removes it), the report
-/// of each change made, and the token it fills.
-struct Edit<'a, C, R> {
-    change: &'a C,
-    report: &'a mut R,
+/// An edit under way: what is done, who is told of each page as it was, and the token.
+struct Edit<'a, C, E> {
+    change: C,
+    each: &'a mut E,
     flush: Flush,
 }
 
 impl<F: Format> Radix<F> {
     /// Changes the entries of all pages in `range` and unlinks the tables that become empty.
-    #[inline]
-    pub(super) fn edit(
+    #[inline(always)]
+    pub(super) fn edit<C: Change<F>>(
         &mut self,
         space: Space,
         range: VirtRange,
+        change: C,
         memory: &mut impl Memory,
-        change: &impl Fn(&F, u64) -> Option<u64>,
-        report: &mut impl FnMut(&mut Flush, Mapping),
+        each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
-        let mut flush = Flush::nothing(space);
-        if self.edit_single(space, range, memory, change, report, &mut flush) {
+        if let Some(flush) = self.edit_single(space, range, change, memory, each) {
             return Ok(flush);
         }
-        self.edit_range(space, range, memory, change, report)
+        // Taken apart and put together, so that the token of a single page need not be in memory.
+        let flush = self.edit_range(space, range, change, memory, each)?;
+        Ok(flush)
     }
 
+    #[cold]
     #[inline(never)]
-    fn edit_range(
+    fn edit_range<C: Change<F>>(
         &mut self,
         space: Space,
         range: VirtRange,
+        change: C,
         memory: &mut impl Memory,
-        change: &impl Fn(&F, u64) -> Option<u64>,
-        report: &mut impl FnMut(&mut Flush, Mapping),
+        each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
         self.spaces.check(space)?;
         self.check_end(space, range, range.start(), range.start(), memory)?;
         let end = range.last().wrapping_add(1);
         self.check_end(space, range, range.last(), end, memory)?;
-        let mut edit = Edit { change, report, flush: Flush::nothing(space) };
+        let mut edit = Edit { change, each, flush: Flush::nothing(space) };
         for span in 0..self.format.spans().len() {
             if let Some(part) = self.format.spans()[span].intersection(range) {
                 self.edit_table(self.root_table(space), part.into(), memory, &mut edit);
@@ -74,18 +75,17 @@ impl<F: Format> Radix<F> {
     }
 
     /// Edits the pages of `part` below `table`; how many of its entries it removed.
-    fn edit_table<C, R>(
+    fn edit_table<C: Change<F>, E: FnMut(Mapping)>(
         &mut self,
         table: Table,
         part: Part,
         memory: &mut impl Memory,
-        edit: &mut Edit<'_, C, R>,
-    ) -> u64
-    where
-        C: Fn(&F, u64) -> Option<u64>,
-        R: FnMut(&mut Flush, Mapping),
-    {
+        edit: &mut Edit<'_, C, E>,
+    ) -> u64 {
         let level = table.level;
+        if level == 1 {
+            return self.edit_leaf(table, part, memory, edit);
+        }
         let (mut seen, mut removed) = (0, 0);
         let mut start = part.start;
         loop {
@@ -96,7 +96,12 @@ impl<F: Format> Radix<F> {
                 Entry::Empty => {}
                 Entry::Page => {
                     seen += 1;
-                    removed += u64::from(self.edit_page(level, at, entry, start, memory, edit));
+                    if let Some(entry) = self.edit_page(level, at, entry, edit.change, memory) {
+                        let before = self.mapping(entry, level, start);
+                        note(edit.change, before, &mut edit.flush);
+                        (edit.each)(before);
+                        removed += u64::from(C::REMOVES);
+                    }
                 }
                 Entry::Table(next) => {
                     seen += 1;
@@ -107,6 +112,7 @@ impl<F: Format> Radix<F> {
                         removed += u64::from(self.shrink(level, at, entry, gone, memory));
                     }
                     if gone > 0 && entries == Some(gone) {
+                        self.recent = Leaf::NONE;
                         self.spaces.remove(edit.flush.space(), self.table_footprint(next.level));
                         edit.flush.add_table(next.start, self.frame_size(next.level));
                     }
@@ -119,35 +125,69 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// Edits one page's entry; whether it was removed.
-    fn edit_page<C, R>(
+    /// The same for a table of level 1, which has nothing below it.
+    fn edit_leaf<C: Change<F>, E: FnMut(Mapping)>(
+        &self,
+        table: Table,
+        part: Part,
+        memory: &mut impl Memory,
+        edit: &mut Edit<'_, C, E>,
+    ) -> u64 {
+        let base = self.format.page_size(1);
+        let (mut seen, mut changed) = (0, 0);
+        // What must be flushed, in registers.
+        let (mut first, mut last, mut pages, mut global) = (part.start, part.start, 0, false);
+        let mut addr = part.start;
+        loop {
+            let at = self.entry_at(1, table.start, addr);
+            let entry = self.format.read(1, at, memory);
+            if self.format.decode(entry, 1) == Entry::Page {
+                seen += 1;
+                if let Some(entry) = self.edit_page(1, at, entry, edit.change, memory) {
+                    let before = self.mapping(entry, 1, addr);
+                    if edit.change.must_flush(&before.translation) {
+                        first = if pages == 0 { addr } else { first };
+                        last = addr;
+                        pages += 1;
+                        global |= before.translation.global;
+                    }
+                    (edit.each)(before);
+                    changed += 1;
+                }
+            }
+            let next = addr.wrapping_add(base.bytes());
+            if table.entries == Some(seen) || next.get().wrapping_sub(1) == part.last.get() {
+                break;
+            }
+            addr = next;
+        }
+        edit.flush.add_pages(first.page(base), last.page(base), pages, global);
+        if C::REMOVES { changed } else { 0 }
+    }
+
+    /// Edits one page's entry; what it was if it changed.
+    #[inline(always)]
+    pub(super) fn edit_page(
         &self,
         level: u8,
         at: PhysAddr,
         mut entry: u64,
-        addr: VirtAddr,
+        change: impl Change<F>,
         memory: &mut impl Memory,
-        edit: &mut Edit<'_, C, R>,
-    ) -> bool
-    where
-        C: Fn(&F, u64) -> Option<u64>,
-        R: FnMut(&mut Flush, Mapping),
-    {
-        while let Some(new) = (edit.change)(&self.format, entry) {
+    ) -> Option<u64> {
+        loop {
+            let new = change.apply(&self.format, entry)?;
             match self.format.exchange(level, at, entry, new, memory) {
-                Ok(()) => {
-                    (edit.report)(&mut edit.flush, self.mapping(entry, level, addr));
-                    return new == 0;
-                }
+                Ok(()) => return Some(entry),
                 // A walker has set a bit since the entry was read.
                 Err(found) => entry = found,
             }
         }
-        false
     }
 
     /// Takes `gone` entries off the population of the table that `entry` leads to, and the
     /// entry away if none is left; whether it went.
+    #[inline]
     pub(super) fn shrink(
         &self,
         level: u8,
@@ -197,5 +237,14 @@ impl<F: Format> Radix<F> {
             }
             start = slot.last.wrapping_add(1);
         }
+    }
+}
+
+/// Adds a page that was changed to the token, if hardware may hold what is no longer so.
+#[inline]
+pub(super) fn note<F>(change: impl Change<F>, before: Mapping, flush: &mut Flush) {
+    let Translation { page, global, .. } = before.translation;
+    if change.must_flush(&before.translation) {
+        flush.add(page, global);
     }
 }

@@ -14,6 +14,7 @@
 //! What an entry looks like is a [`Format`]; the algorithms stand in the files beside this one.
 
 mod build;
+mod change;
 mod edit;
 mod search;
 mod single;
@@ -26,17 +27,22 @@ use crate::{
     Translation, Tree, TreeShape, Unfit, Usage,
 };
 
+use change::{Clear, Protect, Remove};
+use single::Leaf;
+
 /// The page table whose entries `F` lays out, with all of its spaces.
 #[derive(Debug)]
 pub struct Radix<F> {
     format: F,
     spaces: Spaces,
+    /// The table of level 1 that an operation on a single page used last.
+    recent: Leaf,
 }
 
 impl<F: Format> Radix<F> {
     /// A table in this format, without spaces.
     pub fn with_format(format: F) -> Radix<F> {
-        Radix { format, spaces: Spaces::default() }
+        Radix { format, spaces: Spaces::default(), recent: Leaf::NONE }
     }
 
     /// The format of a table without spaces.
@@ -74,6 +80,7 @@ impl<F: Format> Radix<F> {
 
     /// Replaces the entry at `at`, just read as `entry`, by what `new` makes of it, however
     /// often a walker sets bits meanwhile; what it was replaced by.
+    #[inline]
     fn update(
         &self,
         level: u8,
@@ -91,6 +98,7 @@ impl<F: Format> Radix<F> {
         }
     }
 
+    #[inline]
     fn mapping(&self, entry: u64, level: u8, addr: VirtAddr) -> Mapping {
         Mapping {
             translation: self.format.translation(entry, level, addr),
@@ -152,6 +160,7 @@ impl<F: Format> PageTable for Radix<F> {
 
     fn destroy(&mut self, space: Space, memory: &mut impl Memory) -> Result<Flush, Error> {
         let global = self.spaces.destroy(space)?;
+        self.recent = Leaf::NONE;
         let mut flush = Flush::whole(space, global);
         let root = self.root_table(space);
         flush.add_table(root.start, self.frame_size(root.level));
@@ -161,6 +170,7 @@ impl<F: Format> PageTable for Radix<F> {
         Ok(flush)
     }
 
+    #[inline(always)]
     fn map(
         &mut self,
         space: Space,
@@ -169,13 +179,13 @@ impl<F: Format> PageTable for Radix<F> {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<(), Error> {
-        self.spaces.check(space)?;
         if count == 1 && self.map_single(space, first, memory) {
             return Ok(());
         }
         self.build(space, first, count, memory, frames)
     }
 
+    #[inline(always)]
     fn unmap(
         &mut self,
         space: Space,
@@ -183,12 +193,10 @@ impl<F: Format> PageTable for Radix<F> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
-        self.edit(space, range, memory, &|_: &F, _| Some(0), &mut |flush, mapping| {
-            flush.add(mapping.translation.page, mapping.translation.global);
-            each(mapping);
-        })
+        self.edit(space, range, Remove, memory, each)
     }
 
+    #[inline(always)]
     fn protect(
         &mut self,
         space: Space,
@@ -198,17 +206,10 @@ impl<F: Format> PageTable for Radix<F> {
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
         self.format.check_rights(rights)?;
-        let (mask, bits) = self.format.rights_bits(rights);
-        let change = move |_: &F, entry| Some(entry & !mask | bits).filter(|&new| new != entry);
-        self.edit(space, range, memory, &change, &mut |flush, mapping| {
-            let Translation { page, global, rights: before, .. } = mapping.translation;
-            if !rights.contains(before) {
-                flush.add(page, global);
-            }
-            each(mapping);
-        })
+        self.edit(space, range, Protect(rights), memory, each)
     }
 
+    #[inline]
     fn clear_usage(
         &mut self,
         space: Space,
@@ -217,12 +218,7 @@ impl<F: Format> PageTable for Radix<F> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
-        let bits = self.format.usage_bits(bits);
-        let change = |_: &F, entry| (entry & bits != 0).then_some(entry & !bits);
-        self.edit(space, range, memory, &change, &mut |flush, mapping| {
-            flush.add(mapping.translation.page, mapping.translation.global);
-            each(mapping);
-        })
+        self.edit(space, range, Clear(bits), memory, each)
     }
 
     fn set_usage(

@@ -22,10 +22,27 @@ struct Walk {
 
 impl<F: Format> Radix<F> {
     /// The walk of hardware, from a table whose span holds `addr`.
-    ///
-    /// Each step is written for its level, so that what the level means is a constant there.
     #[inline]
     pub(super) fn descend(
+        &self,
+        start: Node,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault> {
+        if self.format.walk_sets_usage() {
+            self.through::<true>(start, addr, kind, memory, each)
+        } else {
+            self.through::<false>(start, addr, kind, memory, each)
+        }
+    }
+
+    /// Goes through all levels, setting usage bits or not.
+    ///
+    /// Each step is written for its level, so that what the level means is a constant there.
+    #[inline(always)]
+    fn through<const USAGE: bool>(
         &self,
         start: Node,
         addr: VirtAddr,
@@ -36,7 +53,7 @@ impl<F: Format> Radix<F> {
         let mut walk = Walk { start, table: start.table, passed: u64::MAX, addr, kind };
         macro_rules! through {
             ($($level:literal)*) => {$(
-                if let Some(end) = self.pass::<$level>(&mut walk, memory, each) {
+                if let Some(end) = self.pass::<$level, USAGE>(&mut walk, memory, each) {
                     return end;
                 }
             )*};
@@ -48,7 +65,7 @@ impl<F: Format> Radix<F> {
     /// Reads the entry in the table of a level, unless the walk starts below it. Gives the end
     /// of the walk if it is here.
     #[inline(always)]
-    fn pass<const LEVEL: u8>(
+    fn pass<const LEVEL: u8, const USAGE: bool>(
         &self,
         walk: &mut Walk,
         memory: &mut impl Memory,
@@ -58,7 +75,6 @@ impl<F: Format> Radix<F> {
             return None;
         }
         let Walk { start, table, addr, kind, .. } = *walk;
-        let sets_usage = self.format.walk_sets_usage();
         let at = self.entry_at(LEVEL, table, addr);
         let entry = self.format.read(LEVEL, at, memory);
         let bytes = self.format.entry_bytes(LEVEL);
@@ -76,7 +92,7 @@ impl<F: Format> Radix<F> {
                 return Some(Err(Fault::Denied { translation }));
             }
             let usage = Usage { referenced: true, dirty: kind == Kind::Store };
-            let bits = if sets_usage { self.format.usage_bits(usage) } else { 0 };
+            let bits = if USAGE { self.format.usage_bits(usage) } else { 0 };
             if bits & !entry != 0 {
                 self.mark(LEVEL, at, entry, bits, memory, each);
             }
@@ -88,7 +104,7 @@ impl<F: Format> Radix<F> {
         let rights = both(start.rights, self.format.passed_rights(walk.passed));
         let node = Node { table: next, level: LEVEL - 1, shift, rights };
         each(Reference { next: Some(node), ..read });
-        let table_bits = if sets_usage { self.format.table_usage_bit() } else { 0 };
+        let table_bits = if USAGE { self.format.table_usage_bit() } else { 0 };
         if table_bits & !entry != 0 {
             self.mark(LEVEL, at, entry, table_bits, memory, each);
         }

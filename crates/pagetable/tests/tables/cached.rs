@@ -52,8 +52,8 @@ fn streams_of_operations_do_what_the_model_does() {
         let guarded = || Guarded::new(16).unwrap();
         stream(&[12, 13, 16], seed + 2).run(world(shape, guarded()));
         stream(&[12, 13, 16], seed + 3).run(world(usage, guarded().with_usage()));
-        stream(&[12, 21], seed + 4).run(world(shape, X86_64::without_usage(4).unwrap()));
-        stream(&[12, 21], seed + 5).run(world(usage, X86_64::new(4).unwrap()));
+        stream(&[12, 21], seed + 4).run(world(shape, X86_64::<4, false>::new()));
+        stream(&[12, 21], seed + 5).run(world(usage, X86_64::<4>::new()));
         let hashed = Hashed::new(HashedShape { shared: true, ..HashedShape::H8K }).unwrap();
         stream(&[12], seed + 6).run(world(shape, hashed));
     }
