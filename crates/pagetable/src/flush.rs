@@ -30,6 +30,8 @@ pub struct Flush {
     range: VirtRange,
     sizes: u64,
     global: bool,
+    /// Whether a table was removed, even if its frame holds others and stays.
+    unlinked: bool,
     tables: Vec<(PhysAddr, PageSize)>,
 }
 
@@ -60,6 +62,7 @@ impl Flush {
             range: VirtRange::ALL,
             sizes: 0,
             global: false,
+            unlinked: false,
             tables: Vec::new(),
         }
     }
@@ -103,8 +106,8 @@ impl Flush {
     }
 
     /// Whether tables were removed, so that MMU caches must forget the scope too.
-    pub fn tables(&self) -> bool {
-        !self.tables.is_empty()
+    pub const fn tables(&self) -> bool {
+        self.unlinked
     }
 
     /// Adds `page` to what must be flushed.
@@ -123,8 +126,14 @@ impl Flush {
         }
     }
 
+    /// Notes that a table was removed from a frame that stays.
+    pub fn unlink(&mut self) {
+        self.unlinked = true;
+    }
+
     /// Adds a frame that held a table, to be freed after the flush.
     pub fn add_table(&mut self, frame: PhysAddr, size: PageSize) {
+        self.unlinked = true;
         self.tables.push((frame, size));
     }
 
@@ -140,6 +149,7 @@ impl Flush {
         }
         self.sizes |= other.sizes;
         self.global |= other.global;
+        self.unlinked |= other.unlinked;
         self.tables.append(&mut other.tables);
     }
 

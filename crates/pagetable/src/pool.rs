@@ -100,6 +100,7 @@ impl Pool {
             self.partial.remove(&frame);
             flush.add_table(frame, FRAME);
         } else {
+            flush.unlink();
             self.partial.insert(frame);
         }
     }
