@@ -3,85 +3,17 @@
 
 mod model;
 
-use addr::{Asid, PhysAddr, Rights, VirtAddr, VirtRange};
-use mmu::{
-    AnyWalkCache, Design, GeometryError, Held, Policy, WalkArray, WalkCache, WalkCacheParams,
+use addr::{Asid, VirtAddr, VirtRange};
+use mmu::{AnyWalkCache, Design, GeometryError, Held, Policy, WalkCache, WalkCacheParams};
+use model::{
+    Rng,
+    trees::{arrays, guarded, random_address, root, walk, x86},
+    walk_cache::ModelWalkCache,
 };
-use model::{Rng, walk_cache::ModelWalkCache};
 use pagetable::{Node, Reference, TreeShape};
 
 const SEEDS: u64 = 400;
 const STEPS: u64 = 600;
-
-fn x86(levels: u8) -> TreeShape {
-    TreeShape {
-        levels,
-        address_bits: 12 + 9 * levels,
-        entry_shift: 3,
-        table_shift: 12,
-        spans: Some((1..levels).map(|level| 12 + 9 * level).collect()),
-    }
-}
-
-/// A tree whose levels cover as much as they like, as a guarded table's.
-fn guarded() -> TreeShape {
-    TreeShape { levels: 6, address_bits: 64, entry_shift: 4, table_shift: 5, spans: None }
-}
-
-fn arrays(design: Design, tree: &TreeShape, entries: u32, ways: u32) -> Vec<WalkArray> {
-    let levels = if design.is_split() { 2..=tree.levels } else { 0..=0 };
-    levels.map(|level| WalkArray { level, entries, ways }).collect()
-}
-
-fn root(tree: &TreeShape) -> Node {
-    Node { table: PhysAddr::new(1 << 40), level: tree.levels, shift: 64, rights: Rights::ALL }
-}
-
-/// Numbers that stand for the bits of an address down to `shift` in a space and a generation of
-/// its tables: one table for each.
-fn table_of(va: u64, shift: u8, asid: Asid, generation: u64) -> PhysAddr {
-    let word = (va >> shift).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        ^ u64::from(shift).wrapping_mul(0xbf58_476d_1ce4_e5b9)
-        ^ u64::from(asid.0).wrapping_mul(0x94d0_49bb_1331_11eb)
-        ^ generation.wrapping_mul(0xd6e8_feb8_6659_fd93);
-    PhysAddr::new(word >> 24 << 12)
-}
-
-/// The references of a walk from the root to a leaf in a table of level `leaf`.
-fn walk(tree: &TreeShape, va: u64, asid: Asid, leaf: u8, generation: u64) -> Vec<Reference> {
-    let mut references = Vec::new();
-    let (mut table, mut level, mut shift) = (root(tree).table, tree.levels, 64);
-    loop {
-        // Where levels cover as much as they like, some are left out and some cover less.
-        let next = match &tree.spans {
-            Some(spans) => (level > leaf).then(|| (level - 1, spans[usize::from(level) - 2])),
-            None => {
-                let skip = 1 + (va >> 50 & 1) as u8;
-                let next = level.saturating_sub(skip).max(leaf);
-                let less = (va >> 55 & 1) as u8;
-                let span = (13 + 6 * (next + 1)).saturating_sub(less).min(shift - 1);
-                (level > leaf).then_some((next, span))
-            }
-        };
-        let covered = next.map_or(12, |(_, shift)| shift);
-        let at = table.get() + (va >> covered & 0xff) * 16;
-        let node = next.map(|(level, shift)| Node {
-            table: table_of(va, shift, asid, generation),
-            level,
-            shift,
-            rights: Rights::ALL,
-        });
-        references.push(Reference {
-            addr: PhysAddr::new(at),
-            bytes: 8,
-            write: false,
-            level,
-            next: node,
-        });
-        let Some(node) = node else { return references };
-        (table, level, shift) = (node.table, node.level, node.shift);
-    }
-}
 
 /// Runs one walk as a walker does. Gives what the cache answered.
 fn run(
@@ -175,14 +107,6 @@ fn random_params(rng: &mut Rng) -> WalkCacheParams {
     }
     let replacement = rng.pick(&Policy::ALL);
     WalkCacheParams { design, arrays, replacement, seed: rng.next(), tree }
-}
-
-/// Addresses that share some upper bits and not others.
-fn random_address(rng: &mut Rng, bits: u32) -> u64 {
-    let shift = rng.pick(&[12, 21, 30, 39, 48]);
-    let upper = rng.below(3) << 50 | rng.below(2) << 55 | rng.below(4) << 40;
-    let va = upper | rng.below(40) << shift | rng.below(4) << 21 | rng.below(4) << 13;
-    if bits < 64 { va & ((1 << bits) - 1) } else { va }
 }
 
 #[test]

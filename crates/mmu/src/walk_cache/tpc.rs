@@ -7,9 +7,10 @@
 //!
 //! A walk looks for its whole path, then for shorter and shorter parts of it. Only a walk that
 //! learnt nothing uses the path that served it; any other leaves a path of its own, so that `n`
-//! entries are the last `n` paths walked (B10 lemma A.1.1). A path that ends in a large page is
-//! shorter, and part of a longer one if that is here. All parts of a path lie in the set of its
-//! last but one table, so that one set is searched.
+//! entries are the last `n` paths walked (B10 lemma A.1.1). A walk that finds no page has no path:
+//! it uses none and leaves none. A path that ends in a large page is shorter, and part of a longer
+//! one if that is here. All parts of a path lie in the set of its last but one table, so that one
+//! set is searched. An entry goes as a whole where a flush concerns any part of it.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::{Node, Reference};
@@ -87,19 +88,14 @@ impl Tpc {
         self.sets.set_of(va.get() >> self.set_shift)
     }
 
-    /// Takes what `goes` likes out of the paths, and paths without nodes out of the cache.
+    /// Takes the paths out of which any node `goes`.
     fn flush_where(&mut self, goes: impl Fn(&Path, &Node) -> bool) {
-        for slot in 0..self.slots.len() {
-            if self.slots[slot].nodes.is_empty() {
-                continue;
-            }
-            let mut nodes = core::mem::take(&mut self.slots[slot].nodes);
-            nodes.retain(|node| !goes(&self.slots[slot], node));
-            if nodes.is_empty() {
+        for (slot, path) in self.slots.iter_mut().enumerate() {
+            if path.nodes.iter().any(|node| goes(path, node)) {
+                path.nodes.clear();
                 self.sets.vacate(slot);
                 self.policy.removed(slot);
             }
-            self.slots[slot].nodes = nodes;
         }
     }
 }
@@ -125,14 +121,14 @@ impl WalkCache for Tpc {
     }
 
     fn finish(&mut self, va: VirtAddr, asid: Asid, found: bool) {
+        if !found {
+            return;
+        }
         let learnt = self.way.len() - self.served.map_or(0, |(_, length)| length);
         if learnt == 0 {
             if let Some((slot, _)) = self.served {
                 self.policy.touched(slot);
             }
-            return;
-        }
-        if !found {
             return;
         }
         let set = self.set(va);
@@ -149,7 +145,6 @@ impl WalkCache for Tpc {
 
     fn flush_range(&mut self, range: VirtRange, asid: Asid) {
         let (first, last) = (range.start().get(), range.last().get());
-        // The tables further down on a path may still be right, and then stay.
         self.flush_where(|path, node| {
             let prefix = path.va.get() >> node.shift;
             path.asid == asid && first >> node.shift <= prefix && prefix <= last >> node.shift

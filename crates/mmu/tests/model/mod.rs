@@ -4,6 +4,7 @@
 pub(crate) mod cache;
 pub(crate) mod policy;
 pub(crate) mod tlb;
+pub(crate) mod trees;
 pub(crate) mod walk_cache;
 
 /// A splitmix64 sequence.

@@ -161,14 +161,14 @@ impl ModelWalkCache {
     }
 
     pub(crate) fn finish(&mut self, va: VirtAddr, asid: Asid, found: bool) {
-        if self.design != Design::Tpc {
+        if self.design != Design::Tpc || !found {
             return;
         }
         match self.served {
             Some((set, way, length)) if self.way.len() == length => {
                 self.arrays[0].sets[set].policy.touched(way);
             }
-            _ if found && !self.way.is_empty() => {
+            _ if !self.way.is_empty() => {
                 let set = self.path_set(va.get());
                 let new = Entry { entry: 0, va: va.get(), asid, nodes: self.way.clone() };
                 self.insert(0, set, new, 2);
@@ -220,13 +220,10 @@ impl ModelWalkCache {
     fn flush(&mut self, goes: impl Fn(&Entry, &Node) -> bool) {
         for set in self.arrays.iter_mut().flat_map(|array| &mut array.sets) {
             for (way, held) in set.ways.iter_mut().enumerate() {
-                if let Some(entry) = held {
-                    let nodes = entry.nodes.clone();
-                    entry.nodes = nodes.into_iter().filter(|node| !goes(entry, node)).collect();
-                    if entry.nodes.is_empty() {
-                        *held = None;
-                        set.policy.removed(way);
-                    }
+                let concerns = |entry: &Entry| entry.nodes.iter().any(|node| goes(entry, node));
+                if held.as_ref().is_some_and(concerns) {
+                    *held = None;
+                    set.policy.removed(way);
                 }
             }
         }
