@@ -169,7 +169,7 @@ fn mmu_cache(
         replacement: params.replacement.to_string(),
         arrays: params.arrays.iter().enumerate().map(array).collect(),
         latency_cycles: described.latency_cycles.into(),
-        searches: dimension.searches(),
+        searches: dimension.searches,
         by_level: levels.filter(|level| level.needed > 0).collect(),
     })
 }

@@ -186,6 +186,77 @@ fn caches_that_others_misses_pass_through_are_told_everything() {
     }
 }
 
+/// A machine with nothing behind its TLBs but an MMU cache.
+const WALKS_ONLY: &str = r#"
+    title = "walks and nothing else"
+    source = "the test"
+    [core]
+    cycles_per_instruction = 1.0
+    source = "the test"
+    [tlb.l1]
+    entries = 4
+    ways = "full"
+    [page_table]
+    format = "x86-64"
+    [walker]
+    refill_cycles = 3
+    source = "the test"
+    [memory]
+    latency_cycles = 100
+    source = "the test"
+"#;
+
+/// Families of all designs, of random sizes, over tables, page sizes and ASIDs of all kinds.
+#[test]
+fn designs_taken_together_count_what_they_count_alone() {
+    for seed in 1..=8u64 {
+        let mut stream = Stream(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let guarded = seed % 4 == 0;
+        let mut one_of =
+            |choices: &[&str]| choices[stream.below(choices.len() as u64) as usize].to_owned();
+        let front = [
+            format!("core.asid_bits={}", one_of(&["0", "1", "8"])),
+            format!("os.populated={}", one_of(&["true", "false"])),
+            format!("os.page_size={}", one_of(&["4K", "2M"])),
+            if guarded {
+                "page_table.format=guarded".to_owned()
+            } else {
+                format!("page_table.levels={}", one_of(&["4", "5"]))
+            },
+        ];
+        let mut designs = Vec::new();
+        for _ in 0..24 {
+            let design = if guarded {
+                one_of(&["utc", "utc", "tpc"])
+            } else {
+                one_of(&["uptc", "sptc", "utc", "stc", "tpc"])
+            };
+            let entries = one_of(&["1", "2", "3", "5", "7", "9", "24", "256", "257"]);
+            let mut settings = front.to_vec();
+            settings.extend([
+                format!("mmu_cache.design={design}"),
+                format!("mmu_cache.entries={entries}"),
+                format!("mmu_cache.latency_cycles={}", one_of(&["0", "2"])),
+            ]);
+            let split = matches!(design.as_str(), "sptc" | "stc");
+            if split && one_of(&["yes", "no"]) == "yes" {
+                let level = one_of(&["l2", "l3"]);
+                settings.push(format!("mmu_cache.{level}_entries={}", one_of(&["0", "4", "6"])));
+            }
+            designs.push(settings);
+        }
+        // A few that no family takes.
+        for other in ["mmu_cache.replacement=random", "mmu_cache.ways=1"] {
+            let own = ["mmu_cache.design=utc", "mmu_cache.entries=4", other].map(str::to_owned);
+            designs.push([&front[..], &own].concat());
+        }
+        designs.push([&front[..], &["mmu_cache.design=none".to_owned()]].concat());
+        check_all(&format!("seed {seed}"), &designs, &rows(seed), |settings| {
+            Machine::parse("test", WALKS_ONLY, "test", settings)
+        });
+    }
+}
+
 #[test]
 fn a_design_that_fails_leaves_the_others_alone() {
     let machine =

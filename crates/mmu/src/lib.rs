@@ -4,6 +4,7 @@
 //!   SetArray ----+---> Tlb                  sets, ways, which slot may hold a key
 //!   Replacement -+---> Cache ---> Hierarchy
 //!                 \--> MMU caches           behind WalkCache, asked by the walker
+//!                      families of them     all sizes in one pass
 //! ```
 //!
 //! Every structure has a set-associative array and a replacement policy, and none is another
@@ -19,6 +20,7 @@ mod set_array;
 mod stack_distance;
 mod tlb;
 mod walk_cache;
+mod walk_family;
 
 pub use cache::{
     Cache, CacheCounts, CacheParams, Entrance, Hierarchy, HierarchyParams, Requester, Requests,
@@ -38,3 +40,4 @@ pub use walk_cache::{
     AnyWalkCache, ArrayBits, Design, Held, ParseDesignError, Sptc, Stc, Tpc, Uptc, Utc, WalkArray,
     WalkCache, WalkCacheParams,
 };
+pub use walk_family::{Step, WalkCacheFamily};

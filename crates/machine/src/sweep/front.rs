@@ -4,7 +4,9 @@ use addr::Kind;
 use serde_json::Value;
 use trace::{Batch, Source};
 
-use super::{Outcome, crew::Task, log::Log, repeats::Repeats};
+use mmu::{Design, WalkCacheFamily};
+
+use super::{Outcome, crew::Task, family::Family, log::Log, repeats::Repeats};
 use crate::{Description, Error, Machine, check, run::Run, summary, walker::Walker};
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
@@ -32,6 +34,7 @@ pub(super) struct Front {
     saying: Log,
     said: Log,
     backs: Vec<DesignBack>,
+    families: Vec<(Family, Vec<DesignBack>)>,
 }
 
 /// What lies behind the TLBs in one design.
@@ -63,7 +66,11 @@ impl Front {
             let walkers = front.backs.iter().map(|back| &back.walker);
             let caches = walkers.clone().any(|walker| walker.port.caches.is_some());
             front.saying.repeats = Repeats::new(walkers);
-            (front.saying.caches, front.said.caches) = (caches, caches);
+            front.make_families();
+            let (whole, in_brief) = (!front.backs.is_empty(), !front.families.is_empty());
+            for log in [&mut front.saying, &mut front.said] {
+                (log.caches, log.whole, log.in_brief) = (caches, whole, in_brief);
+            }
         }
         Ok(fronts)
     }
@@ -75,14 +82,35 @@ impl Front {
             saying: Log::default(),
             said: Log::default(),
             backs: Vec::new(),
+            families: Vec::new(),
         })
+    }
+
+    /// Puts together the backs that can be taken together.
+    fn make_families(&mut self) {
+        for design in Design::ALL {
+            let belongs = |back: &mut DesignBack| {
+                Family::takes(&back.walker).is_some_and(|params| params.design == design)
+            };
+            let mut alike = self.backs.extract_if(.., belongs).collect::<Vec<_>>();
+            while !alike.is_empty() {
+                let rest = alike.split_off(alike.len().min(WalkCacheFamily::MEMBERS_MAX));
+                let params = alike.iter().filter_map(|back| Family::takes(&back.walker));
+                match Family::new(&params.collect::<Vec<_>>()) {
+                    Some(family) => self.families.push((family, alike)),
+                    None => self.backs.append(&mut alike),
+                }
+                alike = rest;
+            }
+        }
     }
 
     /// The end of a round: what it said is to be heard by the backs.
     pub(super) fn turn(&mut self) {
         std::mem::swap(&mut self.saying, &mut self.said);
-        // They see every access, whichever log takes it.
+        // They see every access and walk, whichever log takes it.
         std::mem::swap(&mut self.saying.repeats, &mut self.said.repeats);
+        std::mem::swap(&mut self.saying.known, &mut self.said.known);
         self.saying.clear();
     }
 
@@ -93,6 +121,12 @@ impl Front {
         source: &dyn Source,
     ) -> Vec<(usize, Outcome)> {
         self.run.hardware.drain(&mut self.run.census);
+        for (mut family, mut members) in self.families {
+            let walkers = members.iter_mut().map(|back| &mut back.walker);
+            family.settle(&self.saying.known.misses, walkers);
+            members.iter_mut().for_each(|back| back.failure.clone_from(&family.failure));
+            self.backs.extend(members);
+        }
         let repeats = self.saying.repeats.counts;
         let outcome = |mut back: DesignBack| {
             for (kind, count) in Kind::ALL.into_iter().zip(repeats) {
@@ -118,7 +152,8 @@ pub(super) fn tasks<'a>(
 ) -> impl Iterator<Item = Work<'a>> + Send {
     let (mut run, mut hear) = (Vec::new(), Vec::new());
     for front in fronts {
-        let Front { run: course, failure, saying, said, backs } = front;
+        let Front { run: course, failure, saying, said, backs, families } = front;
+        hear.extend(families.iter_mut().map(|(family, _)| Work::HearBrief { family, said }));
         hear.extend(backs.iter_mut().map(|back| Work::Hear { back, said }));
         run.push(Work::Run { course, failure, saying, batch });
     }
@@ -137,6 +172,10 @@ pub(super) enum Work<'a> {
         back: &'a mut DesignBack,
         said: &'a Log,
     },
+    HearBrief {
+        family: &'a mut Family,
+        said: &'a Log,
+    },
 }
 
 impl Task for Work<'_> {
@@ -145,6 +184,11 @@ impl Task for Work<'_> {
             Work::Run { course, failure, saying, batch } => {
                 if failure.is_none() {
                     *failure = course.batch::<false>(batch, saying).err().map(|e| e.to_string());
+                }
+            }
+            Work::HearBrief { family, said } => {
+                if family.failure.is_none() {
+                    family.hear(&said.brief);
                 }
             }
             Work::Hear { back, said } => {

@@ -9,7 +9,10 @@
 use addr::{Kind, PhysAddr};
 use pagetable::{Node, Reference};
 
-use super::repeats::Repeats;
+use super::{
+    brief::{Brief, Known},
+    repeats::Repeats,
+};
 use crate::back::{Back, Forget, HostWalk, Walk, Way};
 
 /// One thing that a front said. What is long or rare is in a list of its own.
@@ -27,6 +30,11 @@ pub(super) struct Log {
     /// Whether any back wants to know of the program's own accesses.
     pub(super) caches: bool,
     pub(super) repeats: Repeats,
+    /// Whether any back wants to know all of it, and any family the brief.
+    pub(super) whole: bool,
+    pub(super) in_brief: bool,
+    pub(super) brief: Brief,
+    pub(super) known: Known,
     entries: Vec<Entry>,
     walks: Vec<Walk>,
     references: Vec<Reference>,
@@ -38,6 +46,7 @@ pub(super) struct Log {
 impl Log {
     /// Forgets what it holds and keeps the memory.
     pub(super) fn clear(&mut self) {
+        self.brief.clear();
         self.entries.clear();
         self.walks.clear();
         self.references.clear();
@@ -87,8 +96,8 @@ fn take<'a, T>(rest: &mut &'a [T], count: u16) -> &'a [T] {
 /// A walk that an MMU cache starts where the page table has no table any more.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Astray {
-    walk: Walk,
-    node: Node,
+    pub(super) walk: Walk,
+    pub(super) node: Node,
 }
 
 impl std::fmt::Display for Astray {
@@ -119,6 +128,12 @@ impl Back for Log {
     }
 
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
+        if self.in_brief {
+            self.brief.walk(&mut self.known, walk, way.references);
+        }
+        if !self.whole {
+            return Ok(());
+        }
         self.repeats.walk(way);
         self.entries.push(Entry::Walk {
             references: way.references.len() as u16,
@@ -136,11 +151,21 @@ impl Back for Log {
     fn astray(&mut self, _walk: &Walk, _way: Way<'_>) {}
 
     fn refilled(&mut self, region: u32, cold: bool) {
-        self.entries.push(Entry::Refilled { region, cold });
+        if self.in_brief {
+            self.brief.refilled(&mut self.known, region, cold);
+        }
+        if self.whole {
+            self.entries.push(Entry::Refilled { region, cold });
+        }
     }
 
     fn forget(&mut self, forget: Forget) {
-        self.entries.push(Entry::Forget);
-        self.forgets.push(forget);
+        if self.in_brief {
+            self.brief.forget(&mut self.known, forget);
+        }
+        if self.whole {
+            self.entries.push(Entry::Forget);
+            self.forgets.push(forget);
+        }
     }
 }

@@ -14,17 +14,26 @@
 //! Accesses that leave the data caches as they are in all of these designs are counted and not
 //! written down.
 //!
+//! Designs whose MMU cache is all that lies behind their TLBs, and which differ in its size, are a
+//! [`Family`](family::Family): they are told in [`Brief`](brief::Brief) and take each walk
+//! together.
+//!
 //! A round is one batch of the trace. While the fronts run it, the backs take the logs of the
 //! round before, on all cores, and the next batch is read.
 
+mod brief;
 mod crew;
+mod family;
 mod front;
 mod log;
+mod numbers;
 mod repeats;
+mod tally;
 
 use trace::{Batch, Source};
 
 use crate::{Error, Machine, Progress, Results, digest};
+pub(crate) use brief::Miss;
 use front::Front;
 
 /// How to sweep.

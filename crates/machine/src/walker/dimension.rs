@@ -18,12 +18,16 @@ pub(crate) struct UpperEntries {
 /// An MMU cache and the counts of the walks that ask it.
 #[derive(Debug)]
 pub(crate) struct Dimension {
-    cache: AnyWalkCache,
+    pub(super) cache: AnyWalkCache,
     pub(crate) params: Option<WalkCacheParams>,
     /// Cycles of one search.
     search_cycles: u64,
-    /// Searches whose time has been taken.
-    searches_timed: u64,
+    /// Searches of the cache whose time has been taken.
+    pub(super) searches_timed: u64,
+    /// How often its MMU cache was searched in walks that are over.
+    pub(crate) searches: u64,
+    /// How many walks each of its walks stands for.
+    pub(super) times: u64,
     /// References by level (index) and by what served them.
     pub(crate) served: Vec<[u64; Served::COUNT]>,
     /// By level: entries that lead on and that the MMU cache held or let a walk skip, and those
@@ -41,13 +45,17 @@ impl Dimension {
         search_cycles: u64,
     ) -> Dimension {
         let (served, upper) = (Vec::new(), Vec::new());
-        let (searches_timed, repeats) = (0, false);
-        Dimension { cache, params, search_cycles, searches_timed, served, upper, repeats }
-    }
-
-    /// How often its MMU cache was searched.
-    pub(crate) fn searches(&self) -> u64 {
-        self.cache.searches()
+        Dimension {
+            cache,
+            params,
+            search_cycles,
+            searches_timed: 0,
+            searches: 0,
+            times: 1,
+            served,
+            upper,
+            repeats: false,
+        }
     }
 
     /// Cycles of the searches since it was asked last.
@@ -56,6 +64,7 @@ impl Dimension {
         let searches = self.cache.searches();
         let new = searches - self.searches_timed;
         self.searches_timed = searches;
+        self.searches += new * self.times;
         new * self.search_cycles
     }
 
@@ -112,7 +121,7 @@ impl Dimension {
         if self.served.len() <= level {
             self.served.resize(level + 1, [0; Served::COUNT]);
         }
-        self.served[level][served as usize] += 1;
+        self.served[level][served as usize] += self.times;
     }
 
     pub(super) fn forget(&mut self, forget: Forget) {
@@ -132,7 +141,7 @@ impl Dimension {
         if self.upper.len() <= level {
             self.upper.resize(level + 1, UpperEntries::default());
         }
-        self.upper[level].held += u64::from(held);
-        self.upper[level].fetched += u64::from(!held);
+        self.upper[level].held += u64::from(held) * self.times;
+        self.upper[level].fetched += u64::from(!held) * self.times;
     }
 }

@@ -20,6 +20,7 @@ mod build;
 mod dimension;
 mod handler;
 mod host;
+mod replay;
 
 pub(crate) use build::{hierarchy, latencies};
 pub(crate) use dimension::{Dimension, UpperEntries};
@@ -217,26 +218,27 @@ impl Back for Walker {
         if let Some(host) = &mut self.host {
             made.cycles += host.dimension.take_search_cycles();
         }
-        let walks = &mut self.walks;
-        walks.walks += 1;
-        walks.references += made.references;
-        walks.cycles += made.cycles;
+        let (walks, times) = (&mut self.walks, self.dimension.times);
+        let all = RegionWalks { references: made.references * times, cycles: made.cycles * times };
+        walks.walks += times;
+        walks.references += all.references;
+        walks.cycles += all.cycles;
         if cold {
-            walks.cold += 1;
-            walks.cold_references += made.references;
+            walks.cold += times;
+            walks.cold_references += all.references;
         } else {
             let count = made.references as usize;
             if walks.per_walk.len() <= count {
                 walks.per_walk.resize(count + 1, 0);
             }
-            walks.per_walk[count] += 1;
+            walks.per_walk[count] += times;
         }
         let index = region as usize;
         if walks.regions.len() <= index {
             walks.regions.resize(index + 1, RegionWalks::default());
         }
-        walks.regions[index].references += made.references;
-        walks.regions[index].cycles += made.cycles;
+        walks.regions[index].references += all.references;
+        walks.regions[index].cycles += all.cycles;
     }
 
     fn forget(&mut self, forget: Forget) {

@@ -1,0 +1,144 @@
+//! What a front says to its families of backs, in brief.
+//!
+//! ```text
+//!   entries   walk of 3 | refilled, class 5 | walk of 3 | refilled, class 2 | forget 1 | ...
+//!   steps     n0 n1 n2                        n0 n1 n7
+//!
+//!   class 5   a miss in region 4, not cold: one walk of entries of levels 4, 3, 2, 1; a page
+//! ```
+//!
+//! Without data caches a walk is counted by its shape and by which of its entries the MMU cache
+//! spares it; where they lie in memory makes no difference. So misses that look alike are one
+//! class, of which one is kept whole: it stands for all when they are counted ([`Miss`]).
+
+use mmu::Step;
+use pagetable::{Node, Reference};
+use rustc_hash::FxHashMap;
+
+use super::{log::Astray, numbers::Numbers};
+use crate::back::{Forget, Walk};
+
+/// One thing that a front said.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Entry {
+    /// A walk of so many steps.
+    Walk { steps: u8, found: bool },
+    /// The miss of the walks since the last refill.
+    Refilled { class: u32 },
+    /// So many nodes are to be forgotten.
+    Forget { nodes: u32 },
+    /// A node that is not on the way to its addresses any more, although it was not forgotten.
+    Stale { node: u32 },
+}
+
+/// What a front said in one round, in order.
+#[derive(Debug, Default)]
+pub(super) struct Brief {
+    pub(super) entries: Vec<Entry>,
+    pub(super) steps: Vec<Step>,
+    pub(super) forgotten: Vec<u32>,
+    /// By entry that is stale: the walk that shows it.
+    pub(super) astray: Vec<Astray>,
+}
+
+/// What a front has said so far that it may refer to.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    numbers: Numbers,
+    classes: FxHashMap<Box<[u32]>, u32>,
+    /// By class, one of its misses.
+    pub(super) misses: Vec<Miss>,
+    /// The walks since the last refill, and what tells their class.
+    under_way: Vec<WalkMade>,
+    references: Vec<Reference>,
+    key: Vec<u32>,
+}
+
+/// A miss, whole.
+#[derive(Debug)]
+pub(crate) struct Miss {
+    pub(crate) walks: Vec<WalkMade>,
+    /// The references of all its walks.
+    pub(crate) references: Vec<Reference>,
+    pub(crate) region: u32,
+    pub(crate) cold: bool,
+}
+
+/// A walk and how many references there are on its whole way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WalkMade {
+    pub(crate) walk: Walk,
+    pub(crate) references: usize,
+}
+
+impl Brief {
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        self.steps.clear();
+        self.forgotten.clear();
+        self.astray.clear();
+    }
+
+    #[inline]
+    pub(super) fn walk(&mut self, known: &mut Known, walk: &Walk, references: &[Reference]) {
+        let before = self.steps.len();
+        for reference in references {
+            known.key.push(shape(reference));
+            if let Some(next) = reference.next {
+                let number = known.numbers.number(walk.va, walk.asid, next);
+                if let Some(stale) = number.stale {
+                    self.stale(walk, next, stale);
+                }
+                self.steps.push(Step { node: number.node, from: reference.level, to: next.level });
+            }
+        }
+        let steps = (self.steps.len() - before) as u8;
+        self.entries.push(Entry::Walk { steps, found: walk.found });
+        known.key.push(u32::from(walk.found) | 2);
+        known.under_way.push(WalkMade { walk: *walk, references: references.len() });
+        known.references.extend_from_slice(references);
+    }
+
+    #[inline]
+    pub(super) fn refilled(&mut self, known: &mut Known, region: u32, cold: bool) {
+        known.key.extend([region, u32::from(cold)]);
+        let class = match known.classes.get(known.key.as_slice()) {
+            Some(class) => *class,
+            None => known.add_class(region, cold),
+        };
+        self.entries.push(Entry::Refilled { class });
+        known.under_way.clear();
+        known.references.clear();
+        known.key.clear();
+    }
+
+    pub(super) fn forget(&mut self, known: &mut Known, forget: Forget) {
+        let gone = known.numbers.forget(forget);
+        self.entries.push(Entry::Forget { nodes: gone.len() as u32 });
+        self.forgotten.extend(gone);
+    }
+
+    #[cold]
+    fn stale(&mut self, walk: &Walk, node: Node, stale: u32) {
+        self.entries.push(Entry::Stale { node: stale });
+        self.astray.push(Astray { walk: *walk, node });
+    }
+}
+
+impl Known {
+    #[cold]
+    fn add_class(&mut self, region: u32, cold: bool) -> u32 {
+        let class = self.misses.len() as u32;
+        self.classes.insert(self.key.as_slice().into(), class);
+        let (walks, references) = (self.under_way.clone(), self.references.clone());
+        self.misses.push(Miss { walks, references, region, cold });
+        class
+    }
+}
+
+/// All of a reference that tells how it is counted. Above what [`Brief::walk`] ends a walk with.
+#[inline]
+fn shape(reference: &Reference) -> u32 {
+    let next = reference.next.map_or(0, |node| u32::from(node.level) + 1);
+    u32::from(reference.level) << 16 | next << 4 | u32::from(reference.write) << 2 | 8
+}

@@ -1,0 +1,147 @@
+//! Designs that are alike but for the size of their MMU cache, taken together.
+//!
+//! ```text
+//!   walk       steps n0 n1 n2    members  1111   a miss is counted by class and by the steps
+//!   held by          11 10 00    n0 n1:   1000   that it was spared: one tally each, of words
+//!                                n0:      0100   of members
+//!                                none:    0011
+//! ```
+//!
+//! In the end each member's walker counts one miss of each class for each set of steps, as often
+//! as the tally says ([`Walker::replay`]).
+
+use mmu::{Step, WalkCacheFamily, WalkCacheParams};
+
+use super::{
+    brief::{Brief, Entry, Miss},
+    tally::Tally,
+};
+use crate::walker::Walker;
+
+/// Members of one design that hear the same misses.
+pub(super) struct Family {
+    caches: WalkCacheFamily,
+    members: u64,
+    /// The steps of the walks since the last refill: how many, and which of them whose MMU cache
+    /// spared, as bits.
+    steps: usize,
+    spared: Vec<(u64, u64)>,
+    held: Vec<u64>,
+    /// By class: the steps that were spared, and how often.
+    tallies: Vec<Vec<(u64, Tally)>>,
+    pub(super) failure: Option<String>,
+}
+
+impl Family {
+    /// Whether what lies behind the TLBs is an MMU cache alone, such as families have; then its
+    /// parameters.
+    pub(super) fn takes(walker: &Walker) -> Option<&WalkCacheParams> {
+        let alone =
+            walker.port.caches.is_none() && walker.host.is_none() && walker.handler.is_none();
+        walker.dimension.params.as_ref().filter(|params| alone && WalkCacheFamily::takes(params))
+    }
+
+    /// A family of caches with these parameters; `None` if they cannot be one.
+    pub(super) fn new(members: &[&WalkCacheParams]) -> Option<Family> {
+        let caches = WalkCacheFamily::new(members)?;
+        let members = u64::MAX >> (WalkCacheFamily::MEMBERS_MAX - members.len());
+        Some(Family {
+            caches,
+            members,
+            steps: 0,
+            spared: vec![(0, members)],
+            held: Vec::new(),
+            tallies: Vec::new(),
+            failure: None,
+        })
+    }
+
+    /// Hears what the front said in a round.
+    pub(super) fn hear(&mut self, brief: &Brief) {
+        let (mut steps, mut forgotten) = (brief.steps.as_slice(), brief.forgotten.as_slice());
+        let mut astray = brief.astray.iter();
+        for entry in &brief.entries {
+            match *entry {
+                Entry::Walk { steps: own, found } => {
+                    let way;
+                    (way, steps) = steps.split_at(usize::from(own));
+                    self.walk(way, found);
+                }
+                Entry::Refilled { class } => self.refilled(class as usize),
+                Entry::Forget { nodes } => {
+                    let gone;
+                    (gone, forgotten) = forgotten.split_at(nodes as usize);
+                    self.caches.forget(gone);
+                }
+                Entry::Stale { node } => {
+                    let astray = astray.next().filter(|_| self.caches.holds(node));
+                    self.failure = self.failure.take().or(astray.map(|astray| astray.to_string()));
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn walk(&mut self, way: &[Step], found: bool) {
+        self.held.clear();
+        self.held.resize(way.len(), 0);
+        self.caches.walk(way, found, &mut self.held);
+        // No walk of 64 bits of address has so many steps that those of the few walks of a miss
+        // would not fit into a word.
+        for (step, &held) in (self.steps..).zip(&self.held) {
+            for group in 0..self.spared.len() {
+                let (steps, members) = self.spared[group];
+                let both = members & held;
+                if both == members {
+                    self.spared[group].0 |= 1 << step;
+                } else if both != 0 {
+                    self.spared[group].1 &= !held;
+                    self.spared.push((steps | 1 << step, both));
+                }
+            }
+        }
+        self.steps += way.len();
+    }
+
+    #[inline]
+    fn refilled(&mut self, class: usize) {
+        if self.tallies.len() <= class {
+            self.tallies.resize(class + 1, Vec::new());
+        }
+        let tallies = &mut self.tallies[class];
+        for &(steps, members) in &self.spared {
+            let tally = match tallies.iter().position(|(known, _)| *known == steps) {
+                Some(place) => &mut tallies[place].1,
+                None => {
+                    tallies.push((steps, Tally::new()));
+                    &mut tallies.last_mut().expect("it was pushed").1
+                }
+            };
+            tally.add(members);
+        }
+        self.steps = 0;
+        self.spared.clear();
+        self.spared.push((0, self.members));
+    }
+
+    /// Has the walkers of its members, in their order, count what they would have counted.
+    /// `misses` are those of the classes.
+    pub(super) fn settle<'a>(
+        &mut self,
+        misses: &[Miss],
+        walkers: impl Iterator<Item = &'a mut Walker>,
+    ) {
+        let tallies = std::mem::take(&mut self.tallies).into_iter().zip(misses);
+        let mut counts = Vec::new();
+        for (tallies, miss) in tallies {
+            counts.extend(tallies.into_iter().map(|(steps, tally)| (miss, steps, tally.counts())));
+        }
+        for (member, walker) in walkers.enumerate() {
+            for (miss, steps, counts) in &counts {
+                if counts[member] > 0 {
+                    walker.replay(miss, *steps, counts[member]);
+                }
+            }
+        }
+    }
+}

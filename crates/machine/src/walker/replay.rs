@@ -1,0 +1,50 @@
+//! Misses whose outcome is known, counted many at once.
+
+use mmu::WalkCache;
+use pagetable::Reference;
+
+use super::{Dimension, Walker};
+use crate::{
+    back::{Back, Walk, Way},
+    sweep::Miss,
+};
+
+impl Walker {
+    /// Counts so many `times` a miss like this one, of whose steps (entries that lead on, of all
+    /// its walks from the root down) the MMU cache held or let it skip those `spared`.
+    ///
+    /// The walker has neither data caches nor a host, so that nothing else tells misses apart.
+    pub(crate) fn replay(&mut self, miss: &Miss, spared: u64, times: u64) {
+        self.dimension.times = times;
+        let (mut references, mut spared) = (miss.references.as_slice(), spared);
+        for made in &miss.walks {
+            let own;
+            (own, references) = references.split_at(made.references);
+            spared = self.dimension.learn(&made.walk, own, spared);
+            let walked =
+                self.walk(&made.walk, Way { references: own, host: &[], host_references: &[] });
+            debug_assert!(walked.is_ok(), "it was given nodes of this way");
+        }
+        self.refilled(miss.region, miss.cold);
+    }
+}
+
+impl Dimension {
+    /// Has the MMU cache hold those of the steps of `walk` that are `spared` and nothing else.
+    /// Gives the bits of the steps that follow.
+    fn learn(&mut self, walk: &Walk, references: &[Reference], mut spared: u64) -> u64 {
+        let searches = self.cache.searches();
+        self.cache.flush_all();
+        self.cache.start(walk.va, walk.asid, walk.root);
+        for reference in references.iter().filter(|reference| reference.next.is_some()) {
+            if spared & 1 == 1 {
+                self.cache.read(walk.va, walk.asid, reference);
+            }
+            spared >>= 1;
+        }
+        self.cache.finish(walk.va, walk.asid, true);
+        // Nobody has searched for this.
+        self.searches_timed += self.cache.searches() - searches;
+        spared
+    }
+}

@@ -1,0 +1,149 @@
+//! MMU caches that are alike but for their size, as one structure over one stream of walks.
+//!
+//! ```text
+//!   member         2  1  0        entries 4, 2, 1: a bit a member
+//!   walk: L4 node  1  1  0        who need not fetch the entry that leads to the node
+//!         L3 node  1  1  0
+//!         L2 node  0  1  1        (of translation caches: all above where they start)
+//! ```
+//!
+//! Each member does exactly what an [`AnyWalkCache`](crate::AnyWalkCache) of its parameters does.
+//! What a cache of LRU holds follows from the order of uses:
+//!
+//! * Where a walk uses the same entries whatever the size is, one stack serves all (`stack`): the
+//!   page-table caches, the paths, the lowest level of split translation caches.
+//! * A translation cache does not use what it skips, and how much it skips depends on its size:
+//!   members have lists of their own, over nodes that know all who hold them (`lists`).
+//!
+//! Nodes come as small numbers, the same one for a table on the way to the same addresses until
+//! it is forgotten.
+
+mod lists;
+mod page_table;
+mod path;
+mod stack;
+mod translation;
+
+use crate::{Design, Policy, WalkCacheParams};
+use page_table::PageTableCaches;
+use path::PathCaches;
+use translation::TranslationCaches;
+
+/// An entry on the way of a walk that leads to a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// The number of the table's node.
+    pub node: u32,
+    /// The level of the table that holds the entry.
+    pub from: u8,
+    /// The level of the table that it leads to.
+    pub to: u8,
+}
+
+/// Members of one design, as the bits of words.
+#[derive(Clone, Debug)]
+pub struct WalkCacheFamily {
+    caches: Caches,
+}
+
+#[derive(Clone, Debug)]
+enum Caches {
+    PageTable(PageTableCaches),
+    Translation(TranslationCaches),
+    Path(PathCaches),
+}
+
+impl WalkCacheFamily {
+    /// A member is a bit of a word.
+    pub const MEMBERS_MAX: usize = u64::BITS as usize;
+    /// A slot of an array is a byte.
+    pub const ENTRIES_MAX: u32 = 1 << u8::BITS;
+
+    /// Whether a cache of these parameters can be a member.
+    pub fn takes(params: &WalkCacheParams) -> bool {
+        let small = |entries: u32| (1..=Self::ENTRIES_MAX).contains(&entries);
+        // Where tables are valid for any length of prefix they may change places under one, and
+        // paths may be parts of others: neither is what a stack keeps account of.
+        (params.tree.spans.is_some() || params.design == Design::Utc)
+            && params.replacement == Policy::Lru
+            && (params.design.is_split() || params.arrays.len() == 1)
+            && params.arrays.iter().all(|array| small(array.entries) && array.ways == array.entries)
+    }
+
+    /// Empty caches of `members`, the first in the lowest bit. `None` if they are none or too
+    /// many, not of one design, or such as no family takes.
+    pub fn new(members: &[&WalkCacheParams]) -> Option<WalkCacheFamily> {
+        let first = members.first()?;
+        let alike = |one: &&WalkCacheParams| {
+            one.design == first.design && one.tree == first.tree && Self::takes(one)
+        };
+        if members.len() > Self::MEMBERS_MAX || !members.iter().all(alike) {
+            return None;
+        }
+        let caches = match first.design {
+            Design::Uptc | Design::Sptc => Caches::PageTable(PageTableCaches::new(members)),
+            Design::Utc | Design::Stc => Caches::Translation(TranslationCaches::new(members)),
+            Design::Tpc => Caches::Path(PathCaches::new(members)),
+        };
+        Some(WalkCacheFamily { caches })
+    }
+
+    /// A walk along `way`, from the root down, that has `found` a page or not. `held` is given,
+    /// by step, the members that need not fetch the entry.
+    #[inline]
+    pub fn walk(&mut self, way: &[Step], found: bool, held: &mut [u64]) {
+        match &mut self.caches {
+            Caches::PageTable(caches) => caches.walk(way, held),
+            Caches::Translation(caches) => caches.walk(way, held),
+            Caches::Path(caches) => caches.walk(way, found, held),
+        }
+    }
+
+    /// What leads to `nodes` goes. They are all the nodes of a range of addresses, of a space or
+    /// at all, with those above them. Page-table caches, whose tags do not say which addresses an
+    /// entry is for, forget everything.
+    pub fn forget(&mut self, nodes: &[u32]) {
+        match &mut self.caches {
+            Caches::PageTable(caches) => caches.clear(),
+            Caches::Translation(caches) => caches.forget(nodes),
+            Caches::Path(caches) => caches.forget(nodes),
+        }
+    }
+
+    /// Whether some member holds `node`.
+    pub fn holds(&self, node: u32) -> bool {
+        match &self.caches {
+            Caches::PageTable(caches) => caches.holds(node),
+            Caches::Translation(caches) => caches.holds(node),
+            Caches::Path(caches) => caches.holds(node),
+        }
+    }
+}
+
+/// By level, what `build` makes of the entries that each member has for it; 0 is no array. Only
+/// unified arrays are at level 0.
+fn by_level<T>(
+    members: &[&WalkCacheParams],
+    build: impl Fn(usize, &[u32]) -> T,
+) -> Box<[Option<T>]> {
+    let of_level = |level: usize| {
+        let entries = |member: &&WalkCacheParams| {
+            let own = member.arrays.iter().find(|array| usize::from(array.level) == level);
+            own.map_or(0, |array| array.entries)
+        };
+        let entries: Vec<u32> = members.iter().map(entries).collect();
+        entries.iter().any(|entries| *entries > 0).then(|| build(level, &entries))
+    };
+    let levels = members.iter().map(|member| usize::from(member.tree.levels)).max().unwrap_or(0);
+    (0..=levels).map(of_level).collect()
+}
+
+/// The element of `node` in `table`, which grows to have it.
+#[inline]
+fn entry_of<T: Clone>(table: &mut Vec<T>, node: u32, new: T) -> &mut T {
+    let index = node as usize;
+    if table.len() <= index {
+        table.resize((index + 1).next_power_of_two(), new);
+    }
+    &mut table[index]
+}

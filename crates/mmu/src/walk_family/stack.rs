@@ -1,0 +1,120 @@
+//! Arrays of several sizes that see the same uses: one LRU stack.
+//!
+//! ```text
+//!   depth     0   1   2   3   4         an array of n entries holds the first n
+//!   nodes     e   a   -   f   c
+//!                     ^ a hole: `b` was forgotten
+//!   use f     f   e   a   -   c         arrays of 3 had room where `b` was, and take f there;
+//!                                       those of 4 and 5 had f, and keep the room
+//!   use d     d   f   e   a   c         the hole is filled: nobody loses c
+//! ```
+//!
+//! LRU has the inclusion property (Mattson, Gecsei, Slutz and Traiger 1970): who holds a node are
+//! the arrays with more entries than it lies deep. An entry that is forgotten leaves a hole, as
+//! deep as it lay: the arrays that held it have room for one more, and no others.
+
+use super::entry_of;
+
+/// No node has this number.
+const HOLE: u32 = u32::MAX;
+
+/// The nodes that arrays hold, the last used first.
+#[derive(Clone, Debug)]
+pub(super) struct Stack {
+    nodes: Vec<u32>,
+    holes: usize,
+    /// By node: whether it is here.
+    present: Vec<bool>,
+    /// By depth: the arrays with more entries.
+    larger: Box<[u64]>,
+}
+
+impl Stack {
+    /// For arrays of so many `entries`.
+    pub(super) fn new(entries: &[u32]) -> Stack {
+        let depths = 0..entries.iter().copied().max().unwrap_or(0);
+        let larger = |depth| {
+            let bits = entries.iter().enumerate().filter(|(_, entries)| **entries > depth);
+            bits.fold(0, |bits, (member, _)| bits | 1 << member)
+        };
+        Stack {
+            nodes: Vec::with_capacity(depths.len()),
+            holes: 0,
+            present: Vec::new(),
+            larger: depths.map(larger).collect(),
+        }
+    }
+
+    /// Uses `node`: who does not hold it takes it in. Gives the arrays that held it.
+    #[inline]
+    pub(super) fn touch(&mut self, node: u32) -> u64 {
+        let present = std::mem::replace(entry_of(&mut self.present, node, false), true);
+        let depth = if present { self.depth(node) } else { None };
+        let hole = if self.holes > 0 { self.depth(HOLE) } else { None };
+        let end = match (depth, hole) {
+            (Some(depth), Some(hole)) if hole < depth => {
+                self.nodes[depth] = HOLE;
+                hole
+            }
+            (Some(depth), _) => depth,
+            (None, Some(hole)) => {
+                self.holes -= 1;
+                hole
+            }
+            (None, None) => self.make_room(),
+        };
+        self.nodes.copy_within(..end, 1);
+        self.nodes[0] = node;
+        depth.map_or(0, |depth| self.larger[depth])
+    }
+
+    /// The arrays that hold `node`.
+    #[inline]
+    pub(super) fn holding(&self, node: u32) -> u64 {
+        if !self.present.get(node as usize).is_some_and(|present| *present) {
+            return 0;
+        }
+        self.depth(node).map_or(0, |depth| self.larger[depth])
+    }
+
+    /// `node` is forgotten.
+    pub(super) fn remove(&mut self, node: u32) {
+        if self.holding(node) == 0 {
+            return;
+        }
+        if let Some(depth) = self.depth(node) {
+            self.nodes[depth] = HOLE;
+            self.holes += 1;
+            self.present[node as usize] = false;
+        }
+    }
+
+    /// The nodes that are here.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = u32> {
+        self.nodes.iter().copied().filter(|node| *node != HOLE)
+    }
+
+    /// Everything is forgotten.
+    pub(super) fn clear(&mut self) {
+        for node in self.nodes.drain(..).filter(|node| *node != HOLE) {
+            self.present[node as usize] = false;
+        }
+        self.holes = 0;
+    }
+
+    #[inline]
+    fn depth(&self, node: u32) -> Option<usize> {
+        self.nodes.iter().position(|held| *held == node)
+    }
+
+    /// The depth down to which all nodes move for a new one; the last one goes if all is taken.
+    #[inline]
+    fn make_room(&mut self) -> usize {
+        if self.nodes.len() < self.larger.len() {
+            self.nodes.push(HOLE);
+        } else if let Some(last) = self.nodes.last() {
+            self.present[*last as usize] = false;
+        }
+        self.nodes.len() - 1
+    }
+}
