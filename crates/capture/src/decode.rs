@@ -285,23 +285,3 @@ impl Decoder {
         Ok(variant)
     }
 }
-
-/// How many records a killed thread has left in the rest of its span.
-pub(crate) fn left_behind(records: &[u64]) -> usize {
-    let mut at = 0;
-    while let Some(&word) = records.get(at) {
-        let record = Record(word);
-        let length = match record.as_control() {
-            _ if word == 0 => break,
-            Some(Control::Event) => 1 + event_parts(record.value()).1,
-            Some(Control::Wide) => 2,
-            Some(Control::Pad) => 1 + record.value() as usize,
-            _ => 1,
-        };
-        if at + length > records.len() {
-            break;
-        }
-        at += length;
-    }
-    at
-}

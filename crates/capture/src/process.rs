@@ -17,11 +17,10 @@ use std::sync::atomic::Ordering;
 
 use ring::{
     BLOCKS_PER_CHUNK, Block, ChunkState, EventCode, Mark, ProcessState, RING_RECORDS, Ring,
-    SPAN_RECORDS,
 };
 use trace::{Event, Sink};
 
-use crate::decode::{Context, Decoder, Fault, left_behind};
+use crate::decode::{Context, Decoder, Fault};
 use crate::facts::Facts;
 use crate::session::{Session, wake_writer};
 use crate::window::Window;
@@ -191,7 +190,7 @@ impl<S: Sink> Process<S> {
         }
         while let Some(ring) = self.rings.len().checked_sub(1) {
             let attached = &self.rings[ring];
-            let end = self.rest(attached);
+            let end = self.rest(attached, session);
             self.segment(session, ring, end, true)?;
             let attached = self.rings.remove(ring);
             self.filtered += attached.ring.filtered.load(Ordering::Relaxed);
@@ -317,23 +316,20 @@ impl<S: Sink> Process<S> {
     }
 
     /// How far a dead thread's records go.
-    fn rest(&self, attached: &Attached) -> u64 {
+    fn rest(&self, attached: &Attached, session: &Session) -> u64 {
         // The last mark taken is the last there is: the process is dead and was drained.
         let published = match attached.marks {
             0 => 0,
             marks => attached.ring.mark(marks - 1).position,
         };
-        let opened = attached.ring.opened.load(Ordering::Acquire);
-        if published >= opened + SPAN_RECORDS as u64 {
-            // It died before the next span was cleared.
+        if attached.ring.state.load(Ordering::Acquire) == ChunkState::Closed as u32 {
+            // Its cursor may be another thread's by now.
             return published;
         }
-        let begin = published.max(opened);
-        let length = SPAN_RECORDS - (begin - opened) as usize;
-        let at = (begin % RING_RECORDS as u64) as usize;
-        // SAFETY: a span lies inside the view.
-        let records = unsafe { slice::from_raw_parts(attached.records.as_ptr().add(at), length) };
-        begin + left_behind(records) as u64
+        let opened = attached.ring.opened.load(Ordering::Acquire);
+        let vcpu = attached.ring.vcpu.load(Ordering::Relaxed);
+        let position = session.next(self.slot_index, vcpu).position(opened);
+        position.map_or(published, |position| position.max(published))
     }
 }
 

@@ -16,8 +16,9 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
 use ring::{
-    Block, CHUNK_BYTES, CHUNKS_MAX, ChunkState, MAGIC, Process, RING_RECORDS, Ring, SESSION_BYTES,
-    Session as Head, VERSION, chunk_offset, process_offset, ring_offset,
+    Block, CHUNK_BYTES, CHUNKS_MAX, ChunkState, MAGIC, Next, Process, RING_RECORDS, Ring,
+    SESSION_BYTES, Session as Head, VCPUS_MAX, VERSION, chunk_offset, next_offset, process_offset,
+    ring_offset,
 };
 
 use crate::Error;
@@ -131,6 +132,13 @@ impl Session {
     pub(crate) fn ring(&self, chunk: usize) -> &'static Ring {
         // SAFETY: as above.
         unsafe { self.base.add(ring_offset(chunk)).cast().as_ref() }
+    }
+
+    /// Where virtual CPU `vcpu` of the process in `slot` writes next.
+    pub(crate) fn next(&self, slot: usize, vcpu: u32) -> &'static Next {
+        let index = vcpu as usize % VCPUS_MAX;
+        // SAFETY: as above.
+        unsafe { self.base.add(next_offset(slot)).cast::<Next>().add(index).as_ref() }
     }
 
     /// Descriptor `index` of a chunk of a block log. It must have been published.

@@ -39,14 +39,26 @@ fn state() -> &'static State {
 }
 
 /// Begins to record in `place`. The process must have one thread.
-pub(crate) fn start(shared: Shared, place: Place, guest: Guest, internals: Internals) {
+pub(crate) fn start(
+    shared: Shared,
+    place: Place,
+    guest: Guest,
+    internals: Internals,
+) -> Result<(), &'static str> {
+    vcpu::share(shared.nexts(place.slot))?;
     // SAFETY: nobody else runs.
     unsafe { STATE.0.get().write(State { shared, place, guest, internals }) };
     STOPPED.store(false, Ordering::Release);
+    Ok(())
 }
 
 /// A fork's child begins to record in its own place, or not at all.
 pub(crate) fn start_child(place: Option<Place>) {
+    // Until here the cursors are the parent's.
+    let place = place.filter(|place| vcpu::share(shared().nexts(place.slot)).is_ok());
+    if place.is_none() {
+        vcpu::keep_apart();
+    }
     vcpu::begin_all();
     match place {
         // SAFETY: a child has one thread.

@@ -90,7 +90,7 @@ fn install<'a>(
         .ok_or("the filter page16 does not know this version of QEMU")?;
     let place = shared.enter(machine, None).ok_or("too many processes are recorded at one time")?;
     translate::set(callbacks);
-    global::start(shared, place, guest, Internals::find());
+    global::start(shared, place, guest, Internals::find())?;
     // SAFETY: the functions have the types that QEMU asks for and live as long as it does.
     unsafe {
         libc::pthread_atfork(None, None, Some(on_fork));
@@ -114,7 +114,7 @@ unsafe extern "C" fn on_thread(_: u64, vcpu: c_uint) {
 unsafe extern "C" fn on_fork() {
     if global::is_stopped() {
         // The code it has inherited is not instrumented.
-        return;
+        return vcpu::keep_apart();
     }
     let session = global::shared().session();
     if session.follow == 0 || session.over.load(Ordering::Relaxed) != 0 {

@@ -6,7 +6,8 @@ use core::sync::atomic::Ordering;
 
 use ring::{
     Block, CHUNK_BYTES, CHUNKS_MAX, ChunkState, MAGIC, Origin, PROCESSES_MAX, Process,
-    ProcessState, Ring, SESSION_BYTES, Session, VERSION, chunk_offset, process_offset, ring_offset,
+    ProcessState, Ring, SESSION_BYTES, Session, VERSION, chunk_offset, next_offset, process_offset,
+    ring_offset,
 };
 
 use crate::wait;
@@ -86,6 +87,12 @@ impl Shared {
     pub(crate) fn ring(&self, index: usize) -> &'static Ring {
         // SAFETY: as above.
         unsafe { &*self.base.add(ring_offset(index)).cast() }
+    }
+
+    /// The cursors of the process slot of that number.
+    pub(crate) fn nexts(&self, index: usize) -> *mut u8 {
+        // SAFETY: the offset is inside the mapping.
+        unsafe { self.base.add(next_offset(index)) }
     }
 
     /// The records of the chunk of that number.

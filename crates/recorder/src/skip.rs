@@ -1,7 +1,7 @@
 //! `--skip`: dropping whole spans before recording begins.
 //!
 //! ```text
-//!   | counted and cleared | counted and cleared | ... | less than two spans to go: kept |
+//!   | counted and dropped | counted and dropped | ... | less than two spans to go: kept |
 //!                                                      the host drops the rest exactly
 //! ```
 //!
@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 use ring::{BLOCKS_PER_CHUNK, Control, Record, SPAN_RECORDS};
 
 use crate::global;
-use crate::vcpu::{Phase, cursor, next};
+use crate::vcpu::{Phase, advance, cursor, next};
 
 /// Whether there are still accesses to skip, more than the host is left to drop.
 pub(crate) fn is_on() -> bool {
@@ -56,7 +56,7 @@ pub(crate) fn before_event(vcpu: u32) {
     }
 }
 
-/// Counts and clears the accesses from `uncounted` on, and goes back there.
+/// Counts and drops the accesses from `uncounted` on, and goes back there.
 ///
 /// The last block stays, with the accesses it has made so far: more of them may come, and the
 /// host could not tell whose they are. It drops them as it drops the rest.
@@ -69,11 +69,10 @@ unsafe fn drop_uncounted(vcpu: u32) {
         let kept = last.len();
         let (accesses, instructions) = count(&records[..last.start]);
         records.copy_within(last, 0);
-        records[kept..].fill(0);
         let process = global::process();
         process.skipped_accesses.fetch_add(accesses, Ordering::Relaxed);
         process.skipped_instructions.fetch_add(instructions, Ordering::Relaxed);
-        *next(vcpu) = (*cursor(vcpu)).uncounted.add(kept);
+        advance(vcpu, (*cursor(vcpu)).uncounted.add(kept));
     }
 }
 

@@ -1,32 +1,32 @@
 //! The callbacks that run for every block and every access, and the cursor they move.
 //!
 //! ```text
-//!   NEXT[vcpu] ----------+
-//!                        v
-//!   ring   | block 17 | load a | store b | block 18 |  0  |  0  |  0 ...      span's end
+//!   NEXT[vcpu] -------------------------------------+
+//!                                                   v
+//!   ring   | block 17 | load a | store b | block 18 |     |     |     ...     span's end
 //!                                                                                  ^
 //!                                        low bits of `next` all zero: the slow path|
 //! ```
 //!
-//! A callback is a load, a store and an addition. The slow path ends the span, waits for the
-//! host and clears the next one, so that the zeros show where a killed thread had come to. A
-//! cursor that has no ring, or is not to record, is null: that too has low bits of zero.
+//! A callback is a load, a store and an addition. The slow path ends the span and waits for the
+//! host. A cursor that has no ring, or is not to record, is null: that too has low bits of zero.
+//!
+//! The table of cursors is a variable of the plugin, so that its address is known to the
+//! callbacks, and part of the session is mapped over it, so that the host sees how far a thread
+//! came that was killed.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_uint, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-use ring::{Control, Record, Ring, SPAN_RECORDS, Tag};
+use ring::{Control, NEXT_BYTES, Record, Ring, SPAN_RECORDS, Tag, VCPUS_MAX};
 
 use crate::ffi::MemInfo;
 use crate::filter::Filter;
 use crate::{ffi, span};
 
-/// Virtual CPUs that can be recorded at one time: more threads than Linux lets a user have by
-/// default. A power of two, so that an index is kept inside by masking.
-pub(crate) const VCPUS_MAX: usize = 1 << 15;
 const SPAN_MASK: usize = SPAN_RECORDS * 8 - 1;
 
 /// What a cursor is doing.
@@ -39,10 +39,6 @@ pub(crate) enum Phase {
     /// Its thread records nothing more.
     Off,
 }
-
-/// Where a thread writes next, on a cache line of its own.
-#[repr(C, align(64))]
-struct Next(*mut u64);
 
 /// What else is known of a thread.
 pub(crate) struct Cursor {
@@ -75,6 +71,7 @@ impl Cursor {
     };
 }
 
+#[repr(C, align(4096))]
 struct Table<T>(UnsafeCell<[MaybeUninit<T>; VCPUS_MAX]>);
 
 // SAFETY: an entry is used by the thread of its virtual CPU only.
@@ -93,7 +90,7 @@ impl<T> Table<T> {
     }
 }
 
-static NEXT: Table<Next> = Table::new();
+static NEXT: Table<ring::Next> = Table::new();
 static CURSORS: Table<Cursor> = Table::new();
 static HIGH: AtomicU32 = AtomicU32::new(0);
 
@@ -128,6 +125,42 @@ pub(crate) fn begin(vcpu: u32) -> bool {
     true
 }
 
+/// Lets the host see the cursors, at `session`. The process must have one thread.
+pub(crate) fn share(session: *mut u8) -> Result<(), &'static str> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    // SAFETY: an old size of 0 maps shared pages once more. The table is as long and as aligned,
+    // and nothing is in it that is needed.
+    let mapped = unsafe { libc::mremap(session.cast(), 0, NEXT_BYTES, flags, table()) };
+    if mapped == libc::MAP_FAILED { Err("cannot map the cursors of its threads") } else { Ok(()) }
+}
+
+/// Lets nobody see them any more: they are a parent's, and this is a child that has no place.
+pub(crate) fn keep_apart() {
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: as above.
+    unsafe {
+        if libc::mmap(table(), NEXT_BYTES, libc::PROT_READ | libc::PROT_WRITE, kind, -1, 0)
+            == libc::MAP_FAILED
+        {
+            // It must not write where its parent writes.
+            libc::abort();
+        }
+    }
+}
+
+fn table() -> *mut c_void {
+    NEXT.0.get().cast()
+}
+
+/// Moves the cursor of `vcpu` on to `at`, behind what has been written.
+#[inline(always)]
+pub(crate) unsafe fn advance(vcpu: u32, at: *mut u64) {
+    // A kill between the two must not leave a cursor behind what was not written.
+    compiler_fence(Ordering::Release);
+    // SAFETY: the caller is the thread of `vcpu`.
+    unsafe { *next(vcpu) = at };
+}
+
 /// All threads but the caller's are gone, and its ring is the parent's: a fork's child.
 pub(crate) fn begin_all() {
     for vcpu in 0..vcpus_high() {
@@ -137,16 +170,15 @@ pub(crate) fn begin_all() {
 
 /// A block begins; `record` is its whole record.
 pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
-    // SAFETY: QEMU calls this on the thread of `vcpu`; `next` is inside its span, or its low
+    // SAFETY: QEMU calls this on the thread of `vcpu`; `at` is inside its span, or its low
     // bits are zero.
     unsafe {
-        let next = next(vcpu);
-        let at = *next;
+        let at = *next(vcpu);
         if at as usize & SPAN_MASK == 0 {
             return span::put_slow(vcpu, record as u64);
         }
         *at = record as u64;
-        *next = at.add(1);
+        advance(vcpu, at.add(1));
     }
 }
 
@@ -163,13 +195,12 @@ pub(crate) unsafe extern "C" fn on_access<const SIZE_SHIFT: u32>(
     let tag = tag::<SIZE_SHIFT>(info, instruction as u64);
     // SAFETY: as for `on_block`.
     unsafe {
-        let next = next(vcpu);
-        let at = *next;
+        let at = *next(vcpu);
         if at as usize & SPAN_MASK == 0 || address > Record::VALUE_MAX {
             return span::access_slow(vcpu, address, tag);
         }
         *at = address << 16 | tag;
-        *next = at.add(1);
+        advance(vcpu, at.add(1));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where everything lies in the shared file, and how large it is.
 
-use crate::{Block, Process, Ring, Session};
+use crate::{Block, Next, Process, Ring, Session};
 
 /// Bytes of a chunk: a ring of one thread or a piece of a process's block log.
 pub const CHUNK_BYTES: usize = 512 << 10;
@@ -8,6 +8,11 @@ pub const CHUNK_BYTES: usize = 512 << 10;
 pub const CHUNKS_MAX: usize = 16 << 10;
 /// How many processes can be recorded at one time.
 pub const PROCESSES_MAX: usize = 1024;
+/// Virtual CPUs that a process can have at one time: more threads than Linux lets a user have
+/// by default. A power of two, so that an index is kept inside by masking.
+pub const VCPUS_MAX: usize = 1 << 15;
+/// Bytes of a process's cursors.
+pub const NEXT_BYTES: usize = VCPUS_MAX * size_of::<Next>();
 /// Records of a ring.
 pub const RING_RECORDS: usize = CHUNK_BYTES / 8;
 /// Records after which the plugin ends a segment and looks for space.
@@ -21,7 +26,8 @@ pub const BLOCKS_PER_CHUNK: usize = CHUNK_BYTES / size_of::<Block>();
 
 const RINGS: usize = PROCESSES + PROCESSES_MAX * size_of::<Process>();
 const PROCESSES: usize = size_of::<Session>();
-const CHUNKS: usize = (RINGS + CHUNKS_MAX * size_of::<Ring>()).next_multiple_of(CHUNK_BYTES);
+const NEXTS: usize = RINGS + CHUNKS_MAX * size_of::<Ring>();
+const CHUNKS: usize = (NEXTS + PROCESSES_MAX * NEXT_BYTES).next_multiple_of(CHUNK_BYTES);
 
 /// Length of the file. It is sparse: only what is touched exists.
 pub const SESSION_BYTES: usize = CHUNKS + CHUNKS_MAX * CHUNK_BYTES;
@@ -38,6 +44,12 @@ pub const fn ring_offset(index: usize) -> usize {
     RINGS + index * size_of::<Ring>()
 }
 
+/// Byte offset of the cursors of process `index`: a [`Next`] for each of its virtual CPUs.
+pub const fn next_offset(index: usize) -> usize {
+    assert!(index < PROCESSES_MAX);
+    NEXTS + index * NEXT_BYTES
+}
+
 /// Byte offset of chunk `index`.
 pub const fn chunk_offset(index: usize) -> usize {
     assert!(index < CHUNKS_MAX);
@@ -50,5 +62,5 @@ const _: () = {
     assert!(size_of::<Session>().is_multiple_of(4096));
     assert!(size_of::<Process>().is_multiple_of(4096));
     assert!(size_of::<Ring>().is_multiple_of(4096));
-    assert!(CHUNKS.is_multiple_of(4096));
+    assert!(NEXTS.is_multiple_of(4096) && NEXT_BYTES.is_multiple_of(4096));
 };

@@ -6,12 +6,13 @@
 //!
 //! ```text
 //!   0              HEADER_BYTES
-//!   +---------+---------------+----------------------+--------------------------------------+
-//!   | Session | Process slots | Ring headers         | Chunks, 512 KiB each                 |
-//!   +---------+---------------+----------------------+--------------------------------------+
-//!                 |                |                        |
-//!                 one a process    one a chunk:             a ring: what one thread did,
-//!                 that lives       marks, positions         or 32 Ki block descriptors
+//!   +---------+---------------+----------------+----------+---------------------------------+
+//!   | Session | Process slots | Ring headers   | Cursors  | Chunks, 512 KiB each            |
+//!   +---------+---------------+----------------+----------+---------------------------------+
+//!                 |                |                |           |
+//!                 one a process    one a chunk:     |           a ring: what one thread did,
+//!                 that lives       marks,           |           or 32 Ki block descriptors
+//!                                  positions        where each thread of a process writes next
 //! ```
 //!
 //! A process that forks takes another [`Process`] slot in the same mapping; one that executes
@@ -34,10 +35,10 @@ mod session;
 mod thread;
 
 pub use layout::{
-    BLOCKS_PER_CHUNK, CHUNK_BYTES, CHUNKS_MAX, MARKS_MAX, PROCESSES_MAX, RING_RECORDS,
-    SESSION_BYTES, SPAN_RECORDS, chunk_offset, process_offset, ring_offset,
+    BLOCKS_PER_CHUNK, CHUNK_BYTES, CHUNKS_MAX, MARKS_MAX, NEXT_BYTES, PROCESSES_MAX, RING_RECORDS,
+    SESSION_BYTES, SPAN_RECORDS, VCPUS_MAX, chunk_offset, next_offset, process_offset, ring_offset,
 };
 pub use process::{Block, LOG_CHUNKS_MAX, Origin, Process, ProcessState};
 pub use record::{Call, Control, EventCode, Record, Tag, event_header, event_parts};
 pub use session::{MAGIC, PATH_BYTES_MAX, Session, VERSION};
-pub use thread::{ChunkState, Mark, Ring};
+pub use thread::{ChunkState, Mark, Next, Ring};

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! `size` is the logarithm of the bytes. An access is a load or a store or, for one atomic
-//! operation, both; so no record is zero, and a ring's unwritten rest can be told.
+//! operation, both.
 
 /// The low half of an access's record: all but its address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,6 +1,6 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::MARKS_MAX;
+use crate::{MARKS_MAX, RING_RECORDS, SPAN_RECORDS};
 
 /// What a chunk is used for, as [`Ring::state`] holds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +43,27 @@ pub struct Mark {
     pub sequence: u64,
 }
 
+/// Where a thread writes its next record: an address in its process, or 0 without a ring.
+///
+/// It is moved on after what is before it was written, and it is in shared memory. So it tells
+/// how far a thread came that was killed, and no record needs to show that it was written.
+#[repr(C, align(64))]
+pub struct Next(AtomicU64);
+
+impl Next {
+    /// Position in the thread's ring, whose present span begins at the position `opened`; `None`
+    /// without a ring.
+    pub fn position(&self, opened: u64) -> Option<u64> {
+        // Chunks are as aligned in a process's memory as in the file.
+        let index = match self.0.load(Ordering::Acquire) {
+            0 => return None,
+            address => address / size_of::<u64>() as u64 % RING_RECORDS as u64,
+        };
+        let written = index.wrapping_sub(opened) % RING_RECORDS as u64;
+        Some(opened.wrapping_add(written.min(SPAN_RECORDS as u64)))
+    }
+}
+
 /// The header of a thread's ring: positions and marks; the records are in the chunk.
 #[repr(C, align(4096))]
 pub struct Ring {
@@ -60,9 +81,11 @@ pub struct Ring {
     pub marks_head: AtomicU64,
     /// Accesses that the filter dropped.
     pub filtered: AtomicU64,
-    /// Position of the span that the thread writes; what it has not written of it is zero.
+    /// Position of the span that the thread writes.
     pub opened: AtomicU64,
-    pad: [u64; 2],
+    /// The virtual CPU that the thread runs on, and so which [`Next`] is its own.
+    pub vcpu: AtomicU32,
+    pad: [u32; 3],
     /// Records that the host is done with.
     pub tail: AtomicU64,
     /// Marks that the host is done with.
@@ -77,10 +100,11 @@ pub struct Ring {
 
 impl Ring {
     /// Makes the header a new thread's. Only who has claimed the chunk may call it.
-    pub fn reset(&self, process: u32, generation: u32, thread: u32) {
+    pub fn reset(&self, process: u32, generation: u32, thread: u32, vcpu: u32) {
         self.process.store(process, Ordering::Relaxed);
         self.generation.store(generation, Ordering::Relaxed);
         self.thread.store(thread, Ordering::Relaxed);
+        self.vcpu.store(vcpu, Ordering::Relaxed);
         for word in [
             &self.numbering,
             &self.marks_head,
