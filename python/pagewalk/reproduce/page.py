@@ -12,7 +12,7 @@ from pagewalk.report.model import Cell, Figure, Table, Value
 from pagewalk.report.page import poured
 from pagewalk.reproduce.claims import Verdict
 from pagewalk.reproduce.outcome import Outcome
-from pagewalk.reproduce.scoreboard import merged, number
+from pagewalk.reproduce.scoreboard import formatter, merged
 from pagewalk.reproduce.table import Table as Numbers
 
 
@@ -48,6 +48,7 @@ def render(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> str:
     charts = {
         f"chart-{part.anchor}": chart(made, part.figure).to_dict()
         for made, part in zip(outcomes, whole.parts, strict=True)
+        if part.figure.rows
     }
     return poured("outcomes.html", whole, charts, [made.document() for made in outcomes])
 
@@ -163,7 +164,9 @@ def _figure(made: Outcome) -> Figure:
 
 
 def _points(table: Numbers, plot: dict[str, Any], whose: str) -> list[dict[str, Any]]:
-    """What is drawn of a table, a row a point."""
+    """What is drawn of a table, a row a point; nothing where no plot is asked for."""
+    if not plot:
+        return []
     wanted = plot.get("rows") or list(table.rows)
     lines = plot.get("kind") == "lines"
     points = []
@@ -179,8 +182,9 @@ def _points(table: Numbers, plot: dict[str, Any], whose: str) -> list[dict[str, 
 
 def _numbers(paper: Numbers | None, ours: Numbers) -> Table:
     columns, named = merged(paper, ours)
+    form = formatter(named)
     rows: list[list[Cell]] = [
-        [name, *(Value(number(value), value) for value in values)] for name, values in named
+        [name, *(Value(form(value), value) for value in values)] for name, values in named
     ]
     unit = f", {ours.unit}" if ours.unit else ""
     return Table(f"All numbers{unit}", ["", *columns], rows, [False] + [True] * len(columns))

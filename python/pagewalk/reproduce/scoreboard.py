@@ -1,7 +1,7 @@
 """Outcomes as text: one experiment, a list of them, the scoreboard of all."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pagewalk import text
@@ -31,8 +31,7 @@ def side_by_side(paper: Table | None, ours: Table) -> str:
     """Both tables in one: under each name the paper's row, then ours."""
     columns, rows = merged(paper, ours)
     shown = _thinned(columns)
-    whole = all(value is None or value == int(value) for _, cells in rows for value in cells)
-    form = _whole if whole else number
+    form = formatter(rows)
     lines = [
         [name, *(form(cells[columns.index(column)]) for column in shown)] for name, cells in rows
     ]
@@ -86,8 +85,17 @@ def summary(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> str:
     return "\n".join(parts)
 
 
-def number(value: float | None) -> str:
-    """A number as tables of experiments show it."""
+def formatter(rows: Sequence[tuple[str, list[float | None]]]) -> Callable[[float | None], str]:
+    """How the numbers of a table are shown: without decimals if none has any."""
+    known = [value for _, values in rows for value in values if value is not None]
+    return _whole if all(value == int(value) for value in known) else _number
+
+
+def _whole(value: float | None) -> str:
+    return "-" if value is None else text.count(value)
+
+
+def _number(value: float | None) -> str:
     if value is None:
         return "-"
     if value == 0:
@@ -95,10 +103,6 @@ def number(value: float | None) -> str:
     if abs(value) >= 10_000:
         return text.count(value)
     return f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
-
-
-def _whole(value: float | None) -> str:
-    return "-" if value is None else text.count(value)
 
 
 def _verdict(verdict: Verdict) -> str:

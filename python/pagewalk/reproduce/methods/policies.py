@@ -1,8 +1,12 @@
 """MMU caches under two replacement policies: references to upper levels a walk (B10 table 4.5).
 
-Parameters: `machine`, `programs`, `accesses`, `designs` (a name for each, and its settings
-besides the policy), `policies` (two; the second is the worse) and `base`: the design under the
-second policy to whose number all are normalised. Numbers are averages over the programs.
+Parameters: `machine`, `set` (changes for every run), `programs`, `accesses`, `designs` (a name for
+each, and its settings besides the policy), `policies` (two; the second is the worse) and `base`:
+the design under the second policy to whose number all are normalised.
+
+A row is a design: the averages over the programs under both policies, by how much the second is
+worse, and by how much it is with each program. The last row has the misses a walk of `base` as
+they are: under both policies, and with each program under the first.
 """
 
 from typing import Any
@@ -13,21 +17,36 @@ from pagewalk.reproduce.table import Table, mean
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """The table: a row a design, columns the policies, then by how much the second is worse."""
+    """The table: a row a design, columns the policies, the increase, and it by program."""
     designs: dict[str, list[str]] = parameters["designs"]
-    policies: list[str] = parameters["policies"]
-    points = [(design, policy) for design in designs for policy in policies]
-    settings = [[*designs[design], f"mmu_cache.replacement={policy}"] for design, policy in points]
+    programs: dict[str, str] = parameters["programs"]
+    first, second = parameters["policies"]
+    points = [(design, policy) for design in designs for policy in (first, second)]
+    settings = [
+        [*parameters.get("set", []), *designs[design], f"mmu_cache.replacement={policy}"]
+        for design, policy in points
+    ]
     misses: dict[tuple[str, str], list[float | None]] = {point: [] for point in points}
-    for program in parameters["programs"].values():
+    for program in programs.values():
         trace = lab.trace(program, parameters["accesses"], fetches=False)
-        for point, run in zip(
-            points, lab.runs(trace, parameters["machine"], settings), strict=True
-        ):
+        runs = lab.runs(trace, parameters["machine"], settings)
+        for point, run in zip(points, runs, strict=True):
             misses[point].append(NUMBERS["upper"](run))
-    base = mean(misses[parameters["base"], policies[1]]) or 1.0
-    table = Table([*policies, "increase"])
+    base = parameters["base"]
+    unit = mean(misses[base, second]) or 1.0
+    table = Table([first, second, "increase", *programs])
     for design in designs:
-        first, second = ((mean(misses[design, policy]) or 0.0) / base for policy in policies)
-        table.rows[design] = [first, second, second / first - 1 if first else None]
+        one, other = misses[design, first], misses[design, second]
+        means = mean(one) or 0.0, mean(other) or 0.0
+        table.rows[design] = [
+            *(number / unit for number in means),
+            *map(_increase, [means[0], *one], [means[1], *other]),
+        ]
+    table.rows[f"{base}, misses a walk"] = [
+        mean(misses[base, first]), mean(misses[base, second]), None, *misses[base, first],
+    ]  # fmt: skip
     return table
+
+
+def _increase(first: float | None, second: float | None) -> float | None:
+    return second / first - 1 if first and second is not None else None
