@@ -143,6 +143,7 @@ class Recording:
         plugins: Sequence[str | PathLike[str]],
         skip: int,
         max_accesses: int | None,
+        ends: bool,
         fetches: bool,
         filter: str,  # noqa: A002
     ) -> None: ...

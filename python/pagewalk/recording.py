@@ -22,6 +22,7 @@ class Recording:
         command: The program and its arguments; found as a shell finds it.
         skip: Accesses to pass over before recording begins.
         max_accesses: Accesses after which recording stops; the program runs on.
+        ends: Whether it is killed then instead, as nothing but its trace is wanted.
         fetches: Whether to record the executed blocks.
         filter: `none`, or `page16` for a 16-entry direct-mapped filter of pages.
     """
@@ -30,6 +31,7 @@ class Recording:
     _: KW_ONLY
     skip: int = 0
     max_accesses: int | None = None
+    ends: bool = False
     fetches: bool = True
     filter: str = "none"
 
@@ -49,6 +51,7 @@ class Recording:
             plugins=sorted(PLUGINS.glob("*.so")),
             skip=self.skip,
             max_accesses=self.max_accesses,
+            ends=self.ends,
             fetches=self.fetches,
             filter=self.filter,
         )

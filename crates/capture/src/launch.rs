@@ -88,6 +88,12 @@ impl Launch {
         self.status
     }
 
+    /// Ends the program, if it runs.
+    pub(crate) fn end(&mut self) {
+        // It may have ended by itself just now, which is as good.
+        let _ = self.child.kill();
+    }
+
     fn ended(&mut self, status: ExitStatus) {
         self.signals.program_ended();
         let by_signal = || 128 + status.signal().unwrap_or(0);

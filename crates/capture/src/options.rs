@@ -19,6 +19,8 @@ pub struct Options {
     /// Accesses of each process to record; after them it runs on unrecorded, and so do the
     /// programs that it starts from then on.
     pub accesses_max: Option<u64>,
+    /// Whether the program is killed once `accesses_max` are recorded, of all processes, instead.
+    pub ends: bool,
     /// Whether children, forked or executed, are recorded into traces of their own. A
     /// [`crate::Live`] run never follows them.
     pub follow: bool,
@@ -40,6 +42,7 @@ impl Options {
             filter: Filter::None,
             skip_accesses: 0,
             accesses_max: None,
+            ends: false,
             follow: true,
             qemu: None,
             plugins: Vec::new(),

@@ -43,6 +43,11 @@ pub fn record(
             told = Instant::now();
             progress(&supervisor.progress());
         }
+        if options.ends
+            && options.accesses_max.is_some_and(|max| supervisor.progress().accesses >= max)
+        {
+            launch.end();
+        }
         if any {
             continue;
         }

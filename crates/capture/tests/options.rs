@@ -98,6 +98,20 @@ fn skip_and_max_give_exactly_that_part() {
 }
 
 #[test]
+fn a_program_that_is_not_wanted_any_more_is_ended() {
+    let directory = directory("ends");
+    let forever = "int main(void) { static volatile int x; for (;;) x++; }";
+    let program = compile(&directory, "forever", "gcc", forever);
+    let mut options = options(&program, &[]);
+    options.accesses_max = Some(300_000);
+    options.ends = true;
+    let outcome = record(&directory, &options);
+    assert_eq!(outcome.status, 128 + 9);
+    assert_eq!(outcome.traces[0].summary.accesses, 300_000);
+    assert_eq!(Whole::read(&outcome.traces[0].summary.path).rows.len(), 300_000);
+}
+
+#[test]
 fn without_fetches_the_rest_is_the_same() {
     let (directory, mut options) = steady("no_fetch");
     let whole = recorded(&directory, &options);

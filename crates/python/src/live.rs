@@ -24,12 +24,13 @@ pub(crate) struct Recording {
 #[pymethods]
 impl Recording {
     #[new]
-    #[pyo3(signature = (command, *, plugins, skip, max_accesses, fetches, filter))]
+    #[pyo3(signature = (command, *, plugins, skip, max_accesses, ends, fetches, filter))]
     fn new(
         command: Vec<OsString>,
         plugins: Vec<PathBuf>,
         skip: u64,
         max_accesses: Option<u64>,
+        ends: bool,
         fetches: bool,
         filter: &str,
     ) -> PyResult<Recording> {
@@ -45,6 +46,7 @@ impl Recording {
         let options = Options {
             skip_accesses: skip,
             accesses_max: max_accesses,
+            ends,
             fetches,
             filter,
             plugins,

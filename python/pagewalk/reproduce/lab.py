@@ -94,7 +94,9 @@ class Lab:
         path = self.cache / "traces" / f"{name}-{known}.pwt"
 
         def record(part: Path) -> None:
-            recording = Recording(command, skip=skip, max_accesses=accesses, fetches=fetches)
+            recording = Recording(
+                command, skip=skip, max_accesses=accesses, ends=True, fetches=fetches
+            )
             with _streams(stdin), ProgressLine(f"recording {name}") as progress:
                 _check_whole(recording.record(part, True, progress), name, accesses)
 
