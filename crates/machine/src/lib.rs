@@ -6,7 +6,7 @@
 //!                                        |
 //!          +-----------------------------+------------------------------+
 //!          |  Source -> TLBs -> page table -> walker -> data caches     |   run, walker
-//!          |               \-> fault -> Os: frames, mappings, flushes   |   os.rs
+//!          |               \-> fault -> Os: frames, mappings, flushes   |   os/
 //!          +------------------------------------------------------------+
 //! ```
 //!
