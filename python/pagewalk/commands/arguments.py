@@ -28,6 +28,13 @@ def number(text: str) -> int:
     return int(digits) * int(base**power)
 
 
+def add_trace(parser: argparse.ArgumentParser) -> None:
+    """`TRACE`."""
+    parser.add_argument(
+        "trace", metavar="TRACE", help="a trace file, of another tool as well, or generate:KIND,..."
+    )
+
+
 def add_force(parser: argparse.ArgumentParser) -> None:
     """`--force`."""
     parser.add_argument("--force", action="store_true", help="replace output files that exist")

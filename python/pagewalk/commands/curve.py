@@ -26,9 +26,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "trace", metavar="TRACE", help="a trace file, of another tool as well, or generate:KIND,..."
-    )
+    arguments.add_trace(parser)
     parser.add_argument(
         "--page-sizes",
         type=_list,

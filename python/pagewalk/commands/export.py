@@ -41,9 +41,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         choices=["parquet", "champsim", "csv"],
         help="parquet, champsim or csv",
     )
-    parser.add_argument(
-        "trace", metavar="TRACE", help="a trace file, of another tool as well, or generate:KIND,..."
-    )
+    arguments.add_trace(parser)
     parser.add_argument(
         "-o",
         "--output",

@@ -18,9 +18,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog="example:\n  pagewalk info gzip.pwt\n  pagewalk info gzip.pwt --json",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "trace", metavar="TRACE", help="a trace file, of another tool as well, or generate:KIND,..."
-    )
+    arguments.add_trace(parser)
     arguments.add_json(parser, "the counts")
     arguments.add_force(parser)
     arguments.add_reading(parser)
