@@ -47,17 +47,23 @@ def _time(row: Row) -> float | None:
     return row.get("time.share.hi")
 
 
-def _held(row: Row) -> float | None:
+def _held(level: int) -> Measure:
     """Entries of level 2 lead to the lowest tables: with one of them a walk is one reference."""
-    needed = row.get("mmu_cache.by_level.2.needed")
-    return row["mmu_cache.by_level.2.held"] / needed if needed else None
+
+    def share(row: Row) -> float | None:
+        needed = row.get(f"mmu_cache.by_level.{level}.needed")
+        return row[f"mmu_cache.by_level.{level}.held"] / needed if needed else None
+
+    what = f"share of the entries of level {level} that the MMU cache holds"
+    return Measure(f"level {level} held", what, share)
 
 
 MEASURES = (
     Measure("misses / 1000", "misses of every TLB in 1000 accesses", _misses),
     Measure("references a walk", "references a walk, where the page is mapped", _references),
     Measure("from memory a walk", "references a walk that memory serves", _memory),
-    Measure("level 2 held", "share of the entries of level 2 that the MMU cache holds", _held),
+    _held(3),
+    _held(2),
     Measure("time in translation", "share of the cycles, if nothing is hidden", _time),
 )
 
@@ -113,10 +119,15 @@ def sheet(made: dict[str, Any]) -> Sheet:
 
 
 def compared(rows: Sequence[Row]) -> list[Measure]:
-    """The measures in which the designs differ, or all that are known if they do in none."""
+    """The measures in which the designs differ, or all that are known if they do in none.
+
+    Of measures that say the same of every design (all references from memory) the first is left.
+    """
     whole = [row for row in rows if "walks.walks" in row and row["walks.walks"] is not None]
     known = [measure for measure in MEASURES if any(measure.of(row) is not None for row in whole)]
-    return [m for m in known if len({_shown(m, row) for row in whole}) > 1] or known
+    differing = {tuple(_shown(m, row) for row in whole): m for m in reversed(known)}
+    told = [m for shown, m in reversed(differing.items()) if len(set(shown)) > 1]
+    return sorted(told, key=known.index) or known
 
 
 def summary(made: dict[str, Any]) -> str:
