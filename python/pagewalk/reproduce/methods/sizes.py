@@ -14,11 +14,13 @@ from typing import Any
 
 from pagewalk.reproduce.lab import Lab, Results
 from pagewalk.reproduce.table import Table
+from pagewalk.sweep import values
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     """Hit rates: a row a design, a column a size."""
-    sizes: list[int] = parameters["sizes"]
+    given: list[int] | str = parameters["sizes"]
+    sizes = [int(size) for size in values(given)] if isinstance(given, str) else given
     designs: dict[str, list[str]] = parameters["designs"]
     last: dict[str, int] = parameters.get("last", {})
     points = [
