@@ -104,6 +104,9 @@ class Machine:
     def description(self) -> str:
         """The description after the settings, as JSON."""
 
+    def mmu_cache_arrays(self) -> str:
+        """The arrays of its MMU cache with the bits they take, as JSON."""
+
     def run(
         self, trace: str, reading: Reading, check: bool, progress: Progress | None
     ) -> tuple[str, list[str]]:

@@ -27,14 +27,17 @@ class Builtin(NamedTuple):
     source: str
     text: str
     """Its TOML file."""
+    mmu_cache: list[dict[str, Any]]
+    """The arrays of its MMU cache, as `Machine.mmu_cache_arrays`."""
 
 
 def machines() -> list[Builtin]:
     """The machines that come with Pagewalk, the papers' first."""
     found = []
     for name, text in _native.builtin_machines():
-        description = json.loads(_native.Machine(name, []).description())
-        found.append(Builtin(name, description["title"], description["source"], text))
+        machine = Machine(name)
+        title, source = machine.description["title"], machine.description["source"]
+        found.append(Builtin(name, title, source, text, machine.mmu_cache_arrays))
     return found
 
 
@@ -89,6 +92,16 @@ class Machine:
         """All that it consists of, after the settings; the file's keys and units."""
         result: dict[str, Any] = json.loads(self._native.description())
         return result
+
+    @property
+    def mmu_cache_arrays(self) -> list[dict[str, Any]]:
+        """The arrays of its MMU cache, none if it has none.
+
+        Each with `level`, whose entries it holds (of all if absent), `entries`, `ways`, and
+        `tag_bits` and `data_bits` of an entry, where these are fixed (B10 table 4.1).
+        """
+        arrays: list[dict[str, Any]] = json.loads(self._native.mmu_cache_arrays())
+        return arrays
 
     def run(
         self,

@@ -220,6 +220,19 @@ def test_machines_are_listed_and_their_files_printed(pagewalk, tmp_path: Path) -
     assert one["tlbs"] == other["tlbs"]
 
 
+def test_a_machine_is_printed_with_the_bits_of_its_mmu_cache(pagewalk, tmp_path: Path) -> None:
+    file = pagewalk("machines", "epyc-9005").stdout
+    # 52 bits of physical address: tag 52 - 3, data 52 - 12.
+    assert "# The MMU cache takes 2136 bits" in file
+    assert "#   24 entries: 49 bits of tag and 40 of data each" in file
+    mine = tmp_path / "mine.toml"
+    mine.write_text(file)
+    assert pagewalk("run", SPEC, "-m", mine).returncode == 0
+    [machine] = json.loads(pagewalk("machines", "xeon-6900p", "--json").stdout)
+    assert [array["level"] for array in machine["mmu_cache"]][:2] == [2, 3]
+    assert "MMU cache takes" not in pagewalk("machines", "tlb-only").stdout
+
+
 def test_generate_writes_a_trace_that_runs_as_if_it_were_not_stored(
     pagewalk, tmp_path: Path
 ) -> None:

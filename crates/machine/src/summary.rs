@@ -145,7 +145,8 @@ fn levels(dimension: &Dimension) -> Vec<LevelCounts> {
     levels.filter(|level| level.references > 0).collect()
 }
 
-fn mmu_cache(
+/// The MMU cache of a dimension: what it is, and what it did so far.
+pub(crate) fn mmu_cache(
     described: Option<&describe::MmuCache>,
     dimension: &Dimension,
 ) -> Option<MmuCacheCounts> {

@@ -51,6 +51,11 @@ impl Machine {
         serde_json::to_string(self.machine.description()).map_err(failed)
     }
 
+    /// The arrays of its MMU cache with the bits they take, as JSON.
+    fn mmu_cache_arrays(&self) -> PyResult<String> {
+        serde_json::to_string(&self.machine.mmu_cache_arrays()).map_err(failed)
+    }
+
     /// Runs a trace; the results as JSON, and what must be known of the trace besides.
     #[pyo3(signature = (trace, reading, check, progress))]
     fn run(

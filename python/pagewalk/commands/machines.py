@@ -42,10 +42,26 @@ def run(options: argparse.Namespace) -> int:
         document = json.dumps([machine._asdict() for machine in found], indent=1) + "\n"
         arguments.write_output(options.json, document, options.force)
     elif options.name is not None:
-        sys.stdout.write(found[0].text)
+        sys.stdout.write(found[0].text + bits(found[0]))
     else:
         print(listing(found))
     return 0
+
+
+def bits(machine: Builtin) -> str:
+    """What its MMU cache takes, as comments at the end of its file."""
+    known = [array for array in machine.mmu_cache if array["tag_bits"] is not None]
+    lines = []
+    total = 0
+    for array in known:
+        tag, data = array["tag_bits"], array["data_bits"]
+        total += array["entries"] * (tag + data)
+        level = "" if array["level"] is None else f" for level {array['level']}"
+        entries = text.plural(array["entries"], "entry", "entries")
+        lines.append(f"#   {entries}{level}: {tag} bits of tag and {data} of data each")
+    if not known:
+        return ""
+    return "\n".join(["", f"# The MMU cache takes {total} bits (B10 table 4.1):", *lines, ""])
 
 
 def listing(found: list[Builtin]) -> str:
