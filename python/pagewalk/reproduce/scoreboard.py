@@ -1,7 +1,7 @@
 """Outcomes as text: one experiment, a list of them, the scoreboard of all."""
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pagewalk import text
@@ -55,11 +55,12 @@ def merged(
 def listing(experiments: Sequence[tuple[str, str, Mapping[str, Any] | None]]) -> str:
     """Names, titles, and what the last numbers said."""
     rows = []
+    width = _width(name for name, _, _ in experiments)
     for name, title, last in experiments:
         claims = last["claims"] if last else []
         reached = sum(claim["reached"] is True for claim in claims)
         state = f"{reached} of {len(claims)}" if last else "-"
-        rows.append([f"{name:12}  {text.shorten(title, 84)}", state])
+        rows.append([f"{name:{width}}  {text.shorten(title, 84)}", state])
     return text.table(["", "claims reached"], rows, indent="")
 
 
@@ -67,13 +68,15 @@ def summary(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> str:
     """The scoreboard."""
     rows = []
     missed = []
+    width = _width([*(made.experiment.name for made in outcomes), *failures])
     for made in outcomes:
         name = made.experiment.name
         count = f"{made.reached} of {len(made.verdicts)}" if not made.smoke else "small sizes"
-        rows.append([f"{name:12}  {text.shorten(made.experiment.title, 84)}", count])
+        rows.append([f"{name:{width}}  {text.shorten(made.experiment.title, 84)}", count])
         missed += [(name, verdict) for verdict in made.verdicts if verdict.reached is not True]
     rows += [
-        [f"{name:12}  not measured: {text.shorten(why, 76)}", "-"] for name, why in failures.items()
+        [f"{name:{width}}  not measured: {text.shorten(why, 76)}", "-"]
+        for name, why in failures.items()
     ]
     parts = ["Scoreboard", text.table(["", "claims reached"], rows)]
     if missed:
@@ -111,6 +114,10 @@ def _verdict(verdict: Verdict) -> str:
     if verdict.reason:
         lines.append(_paragraph(f"why: {verdict.reason}", " " * 13))
     return "\n".join(lines)
+
+
+def _width(names: Iterable[str]) -> int:
+    return max(map(len, names), default=0)
 
 
 def _paragraph(words: str, indent: str = "  ") -> str:
