@@ -66,7 +66,7 @@ class Experiment:
         smoke: What takes the place of some of them for a quick look.
         published: What the paper printed, if it printed numbers.
         plot: How it is drawn: `kind` (`lines` over the columns, or `bars`), `x`, `y`, `log`,
-            `rows`; if empty, only its table is shown.
+            `rows`, `columns`; if empty, only its table is shown.
         claims: What the paper claims.
     """
 

@@ -15,6 +15,9 @@ from pagewalk.reproduce.outcome import Outcome
 from pagewalk.reproduce.scoreboard import formatter, merged
 from pagewalk.reproduce.table import Table as Numbers
 
+COLOURS = 4
+"""How many the pages' own palette has."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -109,6 +112,20 @@ def chart(made: Outcome, figure: Figure) -> Chart:
     bars = alt.Chart(alt.InlineData(values=figure.rows))
     # A bar has no foot on a logarithmic scale.
     bars = bars.mark_point(filled=True, size=70) if plot.get("log") else bars.mark_bar()
+    names = list(dict.fromkeys(row["name"] for row in figure.rows))
+    if len(names) > 1 and len(whose) > len(names):
+        # A row has one colour, pale where the number is the paper's.
+        bars = bars.encode(
+            opacity=alt.Opacity("whose:N")
+            .scale(domain=["paper", "ours"], range=[0.45, 1])
+            .title(None)
+            .legend(orient="top", symbolType="square")
+        )
+    else:
+        names = whose
+    colours = alt.Scale(domain=names)
+    if len(names) > COLOURS:
+        colours = alt.Scale(domain=names, scheme="tableau10")
     return sized(
         bars.encode(
             x=alt.X("column:N")
@@ -117,8 +134,8 @@ def chart(made: Outcome, figure: Figure) -> Chart:
             .axis(labelAngle=-40, labelOverlap=False),
             xOffset=alt.XOffset("row:N").sort(whose),
             y=y,
-            color=alt.Color("row:N")
-            .scale(domain=whose)
+            color=alt.Color("row:N" if names is whose else "name:N")
+            .scale(colours)
             .title(None)
             .legend(orient="top", direction="horizontal"),
             tooltip=tooltip,
@@ -168,14 +185,16 @@ def _points(table: Numbers, plot: dict[str, Any], whose: str) -> list[dict[str, 
     if not plot:
         return []
     wanted = plot.get("rows") or list(table.rows)
+    columns = plot.get("columns") or table.columns
     lines = plot.get("kind") == "lines"
     points = []
     for name in wanted:
         for column, value in zip(table.columns, table.rows.get(name, []), strict=False):
-            if value is None or (plot.get("log") and value <= 0):
+            if value is None or column not in columns or (plot.get("log") and value <= 0):
                 continue
             label = ", ".join(part for part in (name if len(wanted) > 1 else "", whose) if part)
             point: dict[str, Any] = {"row": label or name, "column": column, "value": value}
+            point |= {"name": name, "whose": whose}
             points.append({**point, "x": float(column)} if lines else point)
     return points
 
