@@ -68,7 +68,7 @@ impl Translation {
     /// The physical address of `addr`, which lies in the page.
     #[inline]
     pub const fn apply(&self, addr: VirtAddr) -> PhysAddr {
-        self.frame.wrapping_add(addr.get().wrapping_sub(self.page.start().get()))
+        PhysAddr::new(self.frame.get() | addr.offset_in(self.page.size()))
     }
 }
 

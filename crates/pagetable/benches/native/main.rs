@@ -1,7 +1,7 @@
 //! How fast page tables are on this host, in nanoseconds a page of 4 KiB.
 //!
 //! ```text
-//!   cargo bench -p pagetable [-- [--smoke] [NAME]]
+//!   cargo bench -p pagetable [-- [--smoke] [--shuffled] [NAME]]
 //! ```
 //!
 //! Every contender does the same work in the same run: regions of 256 pages are mapped page by
@@ -9,7 +9,8 @@
 //! a time. All have their tables in memory that is mapped in one piece, as in a kernel. A line
 //! shows the least that an operation took in any round, for what else runs here only adds to it.
 //! The last column is a sum of what the walks found: the same for all. With NAME, the tables run
-//! whose name begins so.
+//! whose name begins so; with `--shuffled`, single pages are mapped, protected and unmapped in the
+//! order of the walks too, so that no page is a neighbour of the one before.
 //!
 //! The two tables of the registry are of x86-64's format too. They keep tables that have become
 //! empty and look for no page in the way beyond the one that they map.
@@ -36,7 +37,7 @@ fn main() {
     let smoke =
         arguments.iter().any(|a| a == "--smoke") || !arguments.iter().any(|a| a == "--bench");
     let (regions, rounds) = if smoke { (2, 1) } else { (32, 20) };
-    let work = Work::new(regions);
+    let work = Work::new(regions, arguments.iter().any(|a| a == "--shuffled"));
     let name = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
 
     print!("{:<28}", "ns a page");

@@ -16,6 +16,8 @@ const FRAMES: u64 = 1 << 32;
 /// The pages that every contender maps, walks, protects and unmaps.
 pub(crate) struct Work {
     regions: Vec<u64>,
+    /// All pages in the order in which they are worked on one by one.
+    pages: Vec<u64>,
     /// All pages in the order in which they are walked.
     walked: Vec<u64>,
 }
@@ -35,12 +37,15 @@ pub(crate) trait Contender {
 }
 
 impl Work {
-    pub(crate) fn new(regions: u64) -> Work {
+    /// Work on so many regions; page by page in order, or in the order of the walks.
+    pub(crate) fn new(regions: u64, shuffled: bool) -> Work {
         let regions: Vec<u64> = (0..regions).map(|n| FIRST + n * STRIDE).collect();
-        let mut walked: Vec<u64> = regions.iter().flat_map(|&region| pages(region)).collect();
+        let in_order: Vec<u64> = regions.iter().flat_map(|&region| pages(region)).collect();
+        let mut walked = in_order.clone();
         // A fixed shuffle: each page goes where a hash of its number puts it.
         walked.sort_unstable_by_key(|page| (page >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        Work { regions, walked }
+        let pages = if shuffled { walked.clone() } else { in_order };
+        Work { regions, pages, walked }
     }
 
     /// One round: what each operation took, and a sum of what the walks found.
@@ -48,14 +53,14 @@ impl Work {
         let mut sum = 0;
         table.create();
         let took = [
-            timed(|| self.each(|page| table.map(page, frame_of(page), 1))),
+            timed(|| self.pages.iter().for_each(|&page| table.map(page, frame_of(page), 1))),
             timed(|| {
                 for &page in &self.walked {
                     sum = u64::rotate_left(sum, 1) ^ table.walk(page + 8);
                 }
             }),
-            timed(|| self.each(|page| table.protect(page, 1))),
-            timed(|| self.each(|page| table.unmap(page, 1))),
+            timed(|| self.pages.iter().for_each(|&page| table.protect(page, 1))),
+            timed(|| self.pages.iter().for_each(|&page| table.unmap(page, 1))),
             timed(|| self.regions.iter().for_each(|&r| table.map(r, frame_of(r), REGION_PAGES))),
             timed(|| self.regions.iter().for_each(|&r| table.protect(r, REGION_PAGES))),
             timed(|| self.regions.iter().for_each(|&r| table.unmap(r, REGION_PAGES))),
@@ -65,11 +70,7 @@ impl Work {
     }
 
     pub(crate) fn pages(&self) -> u64 {
-        self.regions.len() as u64 * REGION_PAGES
-    }
-
-    fn each(&self, mut operation: impl FnMut(u64)) {
-        self.regions.iter().flat_map(|&region| pages(region)).for_each(&mut operation);
+        self.pages.len() as u64
     }
 }
 

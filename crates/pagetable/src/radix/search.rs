@@ -74,29 +74,15 @@ impl<F: Format> Radix<F> {
         if LEVEL > F::LEVELS_MAX || LEVEL > walk.start.level {
             return None;
         }
-        let Walk { start, table, addr, kind, .. } = *walk;
+        let Walk { start, table, addr, .. } = *walk;
         let at = self.entry_at(LEVEL, table, addr);
         let entry = self.format.read(LEVEL, at, memory);
         let bytes = self.format.entry_bytes(LEVEL);
         let read = Reference { addr: at, bytes, write: false, level: LEVEL, next: None };
-        if !self.format.present(entry) {
+        let next = if LEVEL > 1 { self.format.next_table(entry, LEVEL) } else { None };
+        let Some(next) = next else {
             each(read);
-            return Some(Err(Fault::NotMapped { level: LEVEL }));
-        }
-        let Entry::Table(next) = self.format.decode(entry, LEVEL) else {
-            each(read);
-            let above = both(start.rights, self.format.passed_rights(walk.passed));
-            let mut translation = self.format.translation(entry, LEVEL, addr);
-            translation.rights = both(translation.rights, above);
-            if !translation.rights.allows(kind) {
-                return Some(Err(Fault::Denied { translation }));
-            }
-            let usage = Usage { referenced: true, dirty: kind == Kind::Store };
-            let bits = if USAGE { self.format.usage_bits(usage) } else { 0 };
-            if bits & !entry != 0 {
-                self.mark(LEVEL, at, entry, bits, memory, each);
-            }
-            return Some(Ok(translation));
+            return Some(self.arrive::<LEVEL, USAGE>(walk, at, entry, memory, each));
         };
         walk.passed = self.format.pass(walk.passed, entry);
         walk.table = next;
@@ -109,6 +95,34 @@ impl<F: Format> Radix<F> {
             self.mark(LEVEL, at, entry, table_bits, memory, each);
         }
         None
+    }
+
+    /// The end of a walk at an entry that does not lead on.
+    #[inline(always)]
+    fn arrive<const LEVEL: u8, const USAGE: bool>(
+        &self,
+        walk: &Walk,
+        at: PhysAddr,
+        entry: u64,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault> {
+        if !self.format.present(entry) {
+            return Err(Fault::NotMapped { level: LEVEL });
+        }
+        let Walk { start, addr, kind, .. } = *walk;
+        let above = both(start.rights, self.format.passed_rights(walk.passed));
+        let mut translation = self.format.translation(entry, LEVEL, addr);
+        translation.rights = both(translation.rights, above);
+        if !translation.rights.allows(kind) {
+            return Err(Fault::Denied { translation });
+        }
+        let usage = Usage { referenced: true, dirty: kind == Kind::Store };
+        let bits = if USAGE { self.format.usage_bits(usage) } else { 0 };
+        if bits & !entry != 0 {
+            self.mark(LEVEL, at, entry, bits, memory, each);
+        }
+        Ok(translation)
     }
 
     /// Sets `bits` of an entry just read, as a reference of its own. Seldom: once for an entry,
