@@ -131,16 +131,12 @@ impl Family {
         misses: &[Miss],
         walkers: impl Iterator<Item = &'a mut Walker>,
     ) {
-        let tallies = std::mem::take(&mut self.tallies).into_iter().zip(misses);
-        let mut counts = Vec::new();
-        for (tallies, miss) in tallies {
-            counts.extend(tallies.into_iter().map(|(steps, tally)| (miss, steps, tally.counts())));
-        }
-        for (member, walker) in walkers.enumerate() {
-            for (miss, steps, counts) in &counts {
-                if counts[member] > 0 {
-                    walker.replay(miss, *steps, counts[member]);
-                }
+        let mut walkers: Vec<&mut Walker> = walkers.collect();
+        for (tallies, miss) in std::mem::take(&mut self.tallies).into_iter().zip(misses) {
+            for (steps, tally) in tallies {
+                let counts = tally.counts();
+                let counted = walkers.iter_mut().zip(counts).filter(|(_, count)| *count > 0);
+                counted.for_each(|(walker, count)| walker.replay(miss, steps, count));
             }
         }
     }

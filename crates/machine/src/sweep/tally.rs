@@ -6,17 +6,21 @@
 //!   bit 0                 1 1 0 1        and so on upwards: as many counts as the word has bits
 //! ```
 
-/// Counts below 256 in planes of bits; they are moved to `sums` before they overflow.
+/// Counts below 256 in planes of bits. They are moved to `sums` before they overflow, which most
+/// tallies of a trace with many regions never do.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     planes: [u64; u8::BITS as usize],
     added: u8,
-    sums: [u64; u64::BITS as usize],
+    sums: Option<Box<Counts>>,
 }
+
+/// A count a member.
+pub(super) type Counts = [u64; u64::BITS as usize];
 
 impl Tally {
     pub(super) fn new() -> Tally {
-        Tally { planes: [0; 8], added: 0, sums: [0; 64] }
+        Tally { planes: [0; 8], added: 0, sums: None }
     }
 
     /// Counts one for each of `members`.
@@ -38,18 +42,24 @@ impl Tally {
     }
 
     /// The counts by member.
-    pub(super) fn counts(mut self) -> [u64; u64::BITS as usize] {
-        self.spill();
-        self.sums
+    pub(super) fn counts(self) -> Counts {
+        let mut counts = self.sums.map_or([0; 64], |sums| *sums);
+        add_planes(&self.planes, &mut counts);
+        counts
     }
 
     #[cold]
     fn spill(&mut self) {
-        for (member, sum) in self.sums.iter_mut().enumerate() {
-            let bits = self.planes.iter().enumerate();
-            *sum += bits.map(|(weight, plane)| (plane >> member & 1) << weight).sum::<u64>();
-        }
+        let sums = self.sums.get_or_insert_with(|| Box::new([0; 64]));
+        add_planes(&self.planes, sums);
         (self.planes, self.added) = ([0; 8], 0);
+    }
+}
+
+fn add_planes(planes: &[u64], counts: &mut Counts) {
+    for (member, count) in counts.iter_mut().enumerate() {
+        let bits = planes.iter().enumerate();
+        *count += bits.map(|(weight, plane)| (plane >> member & 1) << weight).sum::<u64>();
     }
 }
 
