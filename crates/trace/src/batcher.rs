@@ -91,9 +91,12 @@ impl Batcher {
             let (rows, ops) = (flat.rows as usize, flat.ops as usize);
             let Some(own) = rest.get(1..ops + 1) else { break };
             batch.addr[out] = flat.pc;
-            let to = &mut batch.addr[out + rows - ops..][..ops];
-            for op in 0..ops {
-                to[op] = own[op] >> Run::ADDR_SHIFT;
+            let to = &mut batch.addr[out + rows - ops..];
+            // How many operations a block has cannot be predicted, that they are few can.
+            if let (Some(lanes), true) = (rest[1..].first_chunk::<LANES>(), ops <= LANES) {
+                to[..LANES].copy_from_slice(&lanes.map(|word| word >> Run::ADDR_SHIFT));
+            } else {
+                to.iter_mut().zip(own).for_each(|(to, word)| *to = word >> Run::ADDR_SHIFT);
             }
             let mut row = 0;
             while row < rows {
