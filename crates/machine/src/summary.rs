@@ -362,8 +362,12 @@ fn not_modelled(
             say("exits to the hypervisor: a page of the host is there when it is first needed");
             say("one MMU cache for both dimensions: guest and host have their own");
         }
-        say("a locked update of the dirty bit when a store hits a clean TLB entry");
-        if walker.handler.is_some() {
+        if walker.handler.is_none() {
+            say("a locked update of the dirty bit when a store hits a clean TLB entry");
+        } else {
+            say(
+                "the trap of a first store to a clean page: what is refilled can be stored to at once",
+            );
             say("the refill handler's instructions in the instruction cache, and what it saves");
         }
     } else {

@@ -48,6 +48,13 @@ pub enum Unfit {
     Virtual(VirtAddr),
     /// A frame outside the physical memory it can name.
     Physical(PhysAddr),
+    /// A table of its own in a frame beyond what its pointers can name.
+    Table {
+        /// The frame that there was for it.
+        frame: PhysAddr,
+        /// Where tables must end.
+        end: PhysAddr,
+    },
     /// A combination of rights that it cannot express.
     Rights(Rights),
     /// One space more than this many, which are all that its tags can tell apart.
@@ -162,6 +169,11 @@ impl fmt::Display for Unfit {
             Unfit::PageSize(size) => write!(f, "pages of {size}"),
             Unfit::Virtual(addr) => write!(f, "the virtual address {addr}"),
             Unfit::Physical(addr) => write!(f, "the frame at {addr}"),
+            Unfit::Table { frame, end } => write!(
+                f,
+                "a table of its own in the frame at {frame}: its pointers end at {end}, so that its \
+                 tables need free memory below"
+            ),
             Unfit::Rights(rights) => write!(f, "the rights {rights}"),
             Unfit::Spaces(max) => write!(f, "more than {max} spaces"),
         }

@@ -60,10 +60,8 @@ pub trait Format {
     /// Whether entries can name the `bytes` bytes of physical memory from `start`.
     fn holds_frame(&self, start: PhysAddr, bytes: u64) -> bool;
 
-    /// Whether entries can name a table in the `bytes` bytes of physical memory from `start`.
-    fn holds_table(&self, start: PhysAddr, bytes: u64) -> bool {
-        self.holds_frame(start, bytes)
-    }
+    /// Below which physical address a table must end for entries to name it.
+    fn tables_end(&self) -> PhysAddr;
 
     /// Whether page entries can express `rights`.
     fn check_rights(&self, rights: Rights) -> Result<(), Unfit>;

@@ -129,8 +129,8 @@ impl Format for MptEntries {
         start.get().checked_add(bytes).is_some_and(|end| end <= PTE.physical_end())
     }
 
-    fn holds_table(&self, start: PhysAddr, bytes: u64) -> bool {
-        start.get().checked_add(bytes).is_some_and(|end| end <= TABLES_END)
+    fn tables_end(&self) -> PhysAddr {
+        PhysAddr::new(TABLES_END)
     }
 
     #[inline]

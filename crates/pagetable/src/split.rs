@@ -176,6 +176,10 @@ impl Format for SplitEntries {
         start.get().checked_add(bytes).is_some_and(|end| end <= PTE.physical_end())
     }
 
+    fn tables_end(&self) -> PhysAddr {
+        PhysAddr::new(PTE.physical_end())
+    }
+
     #[inline]
     fn check_rights(&self, _rights: Rights) -> Result<(), Unfit> {
         Ok(())

@@ -133,6 +133,10 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
         start.get().checked_add(bytes).is_some_and(|end| end <= 1 << PHYSICAL_BITS)
     }
 
+    fn tables_end(&self) -> PhysAddr {
+        PhysAddr::new(1 << PHYSICAL_BITS)
+    }
+
     #[inline]
     fn check_rights(&self, rights: Rights) -> Result<(), Unfit> {
         let fits = rights.contains(Rights::READ) || Rights::USER.contains(rights);

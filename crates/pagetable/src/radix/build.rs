@@ -148,11 +148,7 @@ impl<F: Format> Radix<F> {
         let size = self.frame_size(level);
         let frame = survey.frames.allocate(size)?;
         survey.stock.push((frame, size));
-        if self.format.holds_table(frame, size.bytes()) {
-            Ok(())
-        } else {
-            Err(Unfit::Physical(frame).into())
-        }
+        Ok(self.check_table(frame, size)?)
     }
 
     /// The first page that `entry` of `level` stands for or leads to.

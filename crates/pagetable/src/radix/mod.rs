@@ -59,6 +59,15 @@ impl<F: Format> Radix<F> {
         self.format.table_size(level).max(self.format.page_size(1))
     }
 
+    /// That entries can name a table in `frame`.
+    fn check_table(&self, frame: PhysAddr, size: PageSize) -> Result<(), Unfit> {
+        let end = self.format.tables_end();
+        match frame.checked_add(size.bytes()) {
+            Some(last) if last <= end => Ok(()),
+            _ => Err(Unfit::Table { frame, end }),
+        }
+    }
+
     fn table_footprint(&self, level: u8) -> Footprint {
         Footprint {
             table_bytes: self.format.table_size(level).bytes(),
@@ -148,9 +157,9 @@ impl<F: Format> PageTable for Radix<F> {
         let level = self.format.levels();
         let size = self.frame_size(level);
         let root = frames.allocate(size)?;
-        if !self.format.holds_table(root, size.bytes()) {
+        if let Err(unfit) = self.check_table(root, size) {
             frames.free(root, size);
-            return Err(Unfit::Physical(root).into());
+            return Err(unfit.into());
         }
         memory.zero(root, self.format.table_size(level).bytes());
         let space = self.spaces.create(root);

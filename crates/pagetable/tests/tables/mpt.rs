@@ -121,7 +121,8 @@ fn tables_lie_below_4_gib() {
     world.apply(Op::Create);
     world.physical.start_at(1 << 32);
     let (memory, frames) = (&mut world.physical.clone(), &mut world.physical.clone());
-    let too_high = |n: u64| Unfit::Physical(PhysAddr::new((1 << 32) + n * 0x1000)).into();
+    let end = PhysAddr::new(1 << 32);
+    let too_high = |n: u64| Unfit::Table { frame: end.wrapping_add(n * 0x1000), end }.into();
     assert_eq!(world.table.create(memory, frames), Err(too_high(0)));
     let first = page(0, K4, 0, Rights::ALL);
     let space = world.spaces[0].0;
