@@ -3,7 +3,10 @@
 
 use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::{Translation, Unfit, Usage};
+use crate::{
+    Translation, Unfit, Usage,
+    pte::{self, Pte},
+};
 
 /// An entry, decoded for the OS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +28,9 @@ pub enum Entry {
 /// * [`Format::translation`] of [`Format::page`] gives back frame, rights and global bit;
 /// * [`Format::decode`] of [`Format::table`] gives back the table, [`Format::population`] the
 ///   population; neither depends on the other, nor on the usage bits.
+///
+/// The provided methods are those of formats that software defines: entries of pages that allow
+/// any rights, and tables that restrict nothing and are never marked.
 pub trait Format {
     /// The most levels that it can have.
     const LEVELS_MAX: u8;
@@ -64,7 +70,10 @@ pub trait Format {
     fn tables_end(&self) -> PhysAddr;
 
     /// Whether page entries can express `rights`.
-    fn check_rights(&self, rights: Rights) -> Result<(), Unfit>;
+    #[inline]
+    fn check_rights(&self, _rights: Rights) -> Result<(), Unfit> {
+        Ok(())
+    }
 
     /// What the entry is to the OS.
     fn decode(&self, entry: u64, level: u8) -> Entry;
@@ -83,10 +92,16 @@ pub trait Format {
 
     /// What the entries passed on the way allow, after one more that leads to a table: all ones
     /// before the first, and else the format's own affair, for as cheap a step as can be.
-    fn pass(&self, passed: u64, entry: u64) -> u64;
+    #[inline]
+    fn pass(&self, passed: u64, _entry: u64) -> u64 {
+        passed
+    }
 
     /// The rights that [`Format::pass`] stands for.
-    fn passed_rights(&self, passed: u64) -> Rights;
+    #[inline]
+    fn passed_rights(&self, _passed: u64) -> Rights {
+        Rights::ALL
+    }
 
     /// The entry for a table that holds `population` entries.
     fn table(&self, table: PhysAddr, population: u64) -> u64;
@@ -111,16 +126,28 @@ pub trait Format {
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation;
 
     /// Which bits of a page's entry say what is allowed, and what they are for `rights`.
-    fn rights_bits(&self, rights: Rights) -> (u64, u64);
+    #[inline]
+    fn rights_bits(&self, rights: Rights) -> (u64, u64) {
+        pte::rights_bits(rights)
+    }
 
     /// The usage bits of a page's entry.
-    fn usage(&self, entry: u64) -> Usage;
+    #[inline]
+    fn usage(&self, entry: u64) -> Usage {
+        Pte::from_bits(entry).usage()
+    }
 
     /// Which bits of a page's entry stand for `usage`.
-    fn usage_bits(&self, usage: Usage) -> u64;
+    #[inline]
+    fn usage_bits(&self, usage: Usage) -> u64 {
+        pte::usage_bits(usage)
+    }
 
     /// The bit of a table's entry that a walk through it sets, or 0.
-    fn table_usage_bit(&self) -> u64;
+    #[inline]
+    fn table_usage_bit(&self) -> u64 {
+        0
+    }
 
     /// Whether hardware sets usage bits during a walk.
     fn walk_sets_usage(&self) -> bool;

@@ -23,8 +23,8 @@
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::pte::{Pte, Width, rights_bits, usage_bits};
-use crate::{Entry, Format, Radix, Translation, Unfit, Usage};
+use crate::pte::{Pte, Width};
+use crate::{Entry, Format, Radix, Translation};
 
 const LEVELS: u8 = 6;
 const PAIR_SHIFT: u32 = 13;
@@ -134,11 +134,6 @@ impl Format for MptEntries {
     }
 
     #[inline]
-    fn check_rights(&self, _rights: Rights) -> Result<(), Unfit> {
-        Ok(())
-    }
-
-    #[inline]
     fn decode(&self, entry: u64, level: u8) -> Entry {
         match (entry, level) {
             (0, _) => Entry::Empty,
@@ -150,16 +145,6 @@ impl Format for MptEntries {
     #[inline]
     fn present(&self, entry: u64) -> bool {
         entry != 0
-    }
-
-    #[inline]
-    fn pass(&self, passed: u64, _entry: u64) -> u64 {
-        passed
-    }
-
-    #[inline]
-    fn passed_rights(&self, _passed: u64) -> Rights {
-        Rights::ALL
     }
 
     fn table(&self, table: PhysAddr, population: u64) -> u64 {
@@ -184,26 +169,6 @@ impl Format for MptEntries {
     #[inline]
     fn translation(&self, entry: u64, _level: u8, addr: VirtAddr) -> Translation {
         PTE.translation(Pte::from_bits(entry), addr.page(PageSize::SIZE_4K))
-    }
-
-    #[inline]
-    fn rights_bits(&self, rights: Rights) -> (u64, u64) {
-        rights_bits(rights)
-    }
-
-    #[inline]
-    fn usage(&self, entry: u64) -> Usage {
-        Pte::from_bits(entry).usage()
-    }
-
-    #[inline]
-    fn usage_bits(&self, usage: Usage) -> u64 {
-        usage_bits(usage)
-    }
-
-    #[inline]
-    fn table_usage_bit(&self) -> u64 {
-        0
     }
 
     #[inline]

@@ -21,8 +21,8 @@ use alloc::vec::Vec;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::pte::{Pte, Width, rights_bits, usage_bits};
-use crate::{Entry, Format, Geometry, Radix, Translation, Unfit, Usage};
+use crate::pte::{Pte, Width};
+use crate::{Entry, Format, Geometry, Radix, Translation};
 
 const BASE: PageSize = PageSize::SIZE_4K;
 const ENTRY_SHIFT: u32 = 3;
@@ -181,11 +181,6 @@ impl Format for SplitEntries {
     }
 
     #[inline]
-    fn check_rights(&self, _rights: Rights) -> Result<(), Unfit> {
-        Ok(())
-    }
-
-    #[inline]
     fn decode(&self, entry: u64, _level: u8) -> Entry {
         if entry & MAPPED == 0 {
             Entry::Empty
@@ -199,16 +194,6 @@ impl Format for SplitEntries {
     #[inline]
     fn present(&self, entry: u64) -> bool {
         entry & MAPPED != 0
-    }
-
-    #[inline]
-    fn pass(&self, passed: u64, _entry: u64) -> u64 {
-        passed
-    }
-
-    #[inline]
-    fn passed_rights(&self, _passed: u64) -> Rights {
-        Rights::ALL
     }
 
     fn table(&self, table: PhysAddr, population: u64) -> u64 {
@@ -236,26 +221,6 @@ impl Format for SplitEntries {
     #[inline]
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation {
         PTE.translation(Pte::from_bits(entry), addr.page(self.page_size(level)))
-    }
-
-    #[inline]
-    fn rights_bits(&self, rights: Rights) -> (u64, u64) {
-        rights_bits(rights)
-    }
-
-    #[inline]
-    fn usage(&self, entry: u64) -> Usage {
-        Pte::from_bits(entry).usage()
-    }
-
-    #[inline]
-    fn usage_bits(&self, usage: Usage) -> u64 {
-        usage_bits(usage)
-    }
-
-    #[inline]
-    fn table_usage_bit(&self) -> u64 {
-        0
     }
 
     #[inline]
