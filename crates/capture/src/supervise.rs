@@ -186,6 +186,8 @@ impl<O: Outputs> Supervisor<O> {
         fresh.sort_by_key(generation);
         for slot in fresh {
             self.welcome(slot);
+            // Before the next: it may be what this one has executed, as its ring tells.
+            self.attach();
         }
         self.attach();
     }
