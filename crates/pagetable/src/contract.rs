@@ -1,5 +1,8 @@
 use alloc::vec::Vec;
-use core::ops::{AddAssign, SubAssign};
+use core::{
+    iter::Sum,
+    ops::{AddAssign, SubAssign},
+};
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -67,6 +70,15 @@ impl AddAssign for Footprint {
     fn add_assign(&mut self, other: Footprint) {
         self.table_bytes += other.table_bytes;
         self.frame_bytes += other.frame_bytes;
+    }
+}
+
+impl Sum for Footprint {
+    fn sum<I: Iterator<Item = Footprint>>(each: I) -> Footprint {
+        each.fold(Footprint::default(), |mut sum, footprint| {
+            sum += footprint;
+            sum
+        })
     }
 }
 

@@ -208,10 +208,7 @@ impl Pages for ElasticCuckoo {
     }
 
     fn taken(&self) -> Footprint {
-        self.tables.iter().flatten().fold(Footprint::default(), |mut sum, tables| {
-            sum += footprint(tables);
-            sum
-        })
+        self.tables.iter().flatten().map(|tables| footprint(tables)).sum()
     }
 
     fn taken_by(&self, space: Space) -> Footprint {

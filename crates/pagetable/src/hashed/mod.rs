@@ -296,10 +296,7 @@ impl Pages for Hashed {
     }
 
     fn taken(&self) -> Footprint {
-        self.stores.iter().flatten().fold(Footprint::default(), |mut sum, store| {
-            sum += self.store_footprint(store);
-            sum
-        })
+        self.stores.iter().flatten().map(|store| self.store_footprint(store)).sum()
     }
 
     fn taken_by(&self, space: Space) -> Footprint {

@@ -1,0 +1,155 @@
+//! The contract over single pages: what tables have in common that reach any page directly.
+//!
+//! ```text
+//!   map     = nothing there (gather), then insert one by one; on an error, remove those again
+//!   unmap   = gather, then remove one by one
+//!   protect = gather, then exchange entries
+//!                |
+//!   Pages: find, gather, insert, remove, look_up         a hashed, an inverted, a guarded table
+//! ```
+//!
+//! An organisation says where the entry of a page is, makes room for one and takes it away;
+//! ranges, errors and tokens are dealt with in `ranges`.
+
+mod ranges;
+
+use alloc::vec::Vec;
+
+use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
+
+use crate::pte::{Pte, Width};
+use crate::spaces::Spaces;
+use crate::{Error, Fault, Flush, Footprint, Reference, Space, Translation, Usage};
+
+/// A page's entry: where it is, and what it was when it was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) page: Page,
+    pub(crate) at: PhysAddr,
+    pub(crate) pte: Pte,
+    /// Whether only the flags lie there, in one byte: pages that share the frame's entry.
+    pub(crate) flags_only: bool,
+}
+
+impl Found {
+    /// The entry of `page`, which lies at `at` whole.
+    #[inline]
+    pub(crate) const fn new(page: Page, at: PhysAddr, pte: Pte) -> Found {
+        Found { page, at, pte, flags_only: false }
+    }
+}
+
+/// A page table as single pages. Every operation is about a space that exists.
+pub(crate) trait Pages {
+    /// The page sizes that it holds, ascending.
+    fn sizes(&self) -> &[PageSize];
+
+    /// How wide the entries of pages are.
+    fn width(&self) -> Width;
+
+    fn spaces(&self) -> &Spaces;
+
+    fn spaces_mut(&mut self) -> &mut Spaces;
+
+    /// A new, empty space.
+    fn open(&mut self, memory: &mut impl Memory, frames: &mut impl Frames) -> Result<Space, Error>;
+
+    /// Gives up what a space takes that has just ended.
+    fn close(&mut self, space: Space, memory: &mut impl Memory, flush: &mut Flush);
+
+    /// The entry of the page that holds `addr`.
+    fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found>;
+
+    /// Every page that lies in `range`, whole or in part, in any order.
+    fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>);
+
+    /// Maps one page, of a size and with a frame that fit, where none is. An error leaves the
+    /// table as it was.
+    fn insert(
+        &mut self,
+        space: Space,
+        translation: Translation,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error>;
+
+    /// Removes one page, which is there, and returns its last entry. No other page's entry
+    /// moves.
+    fn remove(
+        &mut self,
+        space: Space,
+        page: Page,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) -> Pte;
+
+    /// [`PageTable::walk`].
+    fn look_up(
+        &self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault>;
+
+    /// [`PageTable::footprint`].
+    fn taken(&self) -> Footprint;
+
+    /// [`PageTable::footprint_of`].
+    fn taken_by(&self, space: Space) -> Footprint;
+}
+
+/// What a walk does with the entry that it has found and read: checks the rights and sets the
+/// usage bits where the walk does that, as a reference of its own.
+#[inline]
+pub(crate) fn conclude(
+    width: Width,
+    found: Found,
+    kind: Kind,
+    sets_usage: bool,
+    memory: &mut impl Memory,
+    each: &mut impl FnMut(Reference),
+) -> Result<Translation, Fault> {
+    let Found { page, at, pte, flags_only } = found;
+    let translation = width.translation(pte, page);
+    if !translation.rights.allows(kind) {
+        return Err(Fault::Denied { translation });
+    }
+    let bits = Usage { referenced: true, dirty: kind == Kind::Store };
+    if sets_usage && pte.with_usage(bits) != pte {
+        exchange(width, found, memory, |pte| pte.is_mapped().then(|| pte.with_usage(bits)));
+        let bytes = if flags_only { 1 } else { width.bytes() };
+        each(Reference { addr: at, bytes, write: true, level: 1, next: None });
+    }
+    Ok(translation)
+}
+
+/// The reference of a walk that reads `bytes` at `addr` of a table without levels.
+#[inline]
+pub(crate) const fn read_of(addr: PhysAddr, bytes: u8) -> Reference {
+    Reference { addr, bytes, write: false, level: 1, next: None }
+}
+
+/// Replaces an entry by what `new` makes of it, however often a walker sets bits meanwhile;
+/// what it was, unless `new` let it be.
+pub(crate) fn exchange(
+    width: Width,
+    found: Found,
+    memory: &mut impl Memory,
+    new: impl Fn(Pte) -> Option<Pte>,
+) -> Option<Pte> {
+    let mut pte = found.pte;
+    loop {
+        let new = new(pte)?;
+        let exchanged = if found.flags_only {
+            Width::exchange_flags(found.at, pte, new, memory)
+        } else {
+            width.exchange(found.at, pte, new, memory)
+        };
+        match exchanged {
+            Ok(()) => return Some(pte),
+            Err(now) => pte = now,
+        }
+    }
+}
