@@ -185,9 +185,9 @@ impl<O: Outputs> Supervisor<O> {
             |slot: &usize| self.session.process(*slot).generation.load(Ordering::Relaxed);
         fresh.sort_by_key(generation);
         for slot in fresh {
-            self.welcome(slot);
-            // Before the next: it may be what this one has executed, as its ring tells.
+            // It may be what a process has executed, as that one's ring tells.
             self.attach();
+            self.welcome(slot);
         }
         self.attach();
     }
