@@ -4,7 +4,7 @@ mod support;
 
 use addr::Kind;
 use machine::{Machine, Results, results::MmuCacheLevel};
-use support::{Row, run};
+use support::{Row, Stream, run};
 use trace::Event;
 
 const BASE: u64 = 0x7000_0000_0000;
@@ -190,5 +190,20 @@ fn nodes_that_go_without_their_frame_are_forgotten() {
         let rows = [touches(1 << 20), vec![Row::Event(gone)], touches(1 << 19)].concat();
         // It runs with checks too, which stop at a walk that is led astray.
         with("utc", &["page_table.format=guarded", nodes], &rows);
+    }
+}
+
+/// A page that is added to a guarded table may put a node between two others, or exchange one:
+/// what leads past it is forgotten.
+#[test]
+fn nodes_that_are_put_between_others_are_walked() {
+    let mut stream = Stream(7);
+    let rows = loads((0..400).map(|_| BASE + (stream.below(1 << 16) << 12)));
+    for format in ["page_table.format=guarded", "page_table.format=guarded-adaptive"] {
+        for populated in ["os.populated=false", "os.populated=true"] {
+            for design in ["uptc", "utc", "tpc"] {
+                with(design, &[format, populated], &rows);
+            }
+        }
     }
 }

@@ -227,7 +227,7 @@ fn designs_taken_together_count_what_they_count_alone() {
         let mut designs = Vec::new();
         for _ in 0..24 {
             let design = if guarded {
-                one_of(&["utc", "utc", "tpc"])
+                one_of(&["utc", "uptc", "tpc"])
             } else {
                 one_of(&["uptc", "sptc", "utc", "stc", "tpc"])
             };

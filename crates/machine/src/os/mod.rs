@@ -67,12 +67,25 @@ struct AddressSpace {
     program_break: u64,
 }
 
+/// The tables that are not where they were once a page is added: those of a guarded table stand
+/// where pages part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MovedTables {
+    /// None: a table stays while there are pages in it.
+    None,
+    /// Some that lead to the page.
+    OnTheWay,
+    /// Some that a larger one has taken in.
+    Anywhere,
+}
+
 /// The operating system of one run.
 pub(crate) struct Os {
     page_size: PageSize,
     frames: Buddy,
     uses_frames: bool,
     is_linear: bool,
+    moved_tables: MovedTables,
     populated: bool,
     table: Box<dyn Table>,
     /// What is below, if this is the system of a virtual machine.
@@ -113,6 +126,11 @@ impl Os {
             uses_frames: description.page_table.is_some(),
             populated: description.os.populated,
             is_linear: description.page_table.as_ref().is_some_and(|t| t.format == "linear"),
+            moved_tables: match description.page_table.as_ref().map(|t| t.format.as_str()) {
+                Some("guarded") => MovedTables::OnTheWay,
+                Some("guarded-adaptive") => MovedTables::Anywhere,
+                _ => MovedTables::None,
+            },
             table,
             host,
             splintered: 0,
@@ -193,6 +211,11 @@ impl Os {
     /// Whether the page table is an array in virtual memory.
     pub(crate) fn is_linear(&self) -> bool {
         self.is_linear
+    }
+
+    /// Which tables a page that is added may put between others, or exchange.
+    pub(crate) fn moved_tables(&self) -> MovedTables {
+        self.moved_tables
     }
 
     /// Where walks in the current space start if nothing is remembered.

@@ -7,9 +7,9 @@ use pagetable::{Fault, Translation};
 use super::{Run, access::Place};
 use crate::{
     Error,
-    back::{Back, Walk},
+    back::{Back, Forget, Walk},
     census::SHARED,
-    os::Answer,
+    os::{Answer, MovedTables},
     translate::NONE,
 };
 
@@ -41,6 +41,9 @@ impl Run {
 
         let populated =
             self.os.populate(addr, kind).map_err(|failure| self.failed(failure, access))?;
+        if populated {
+            self.page_added(addr, back);
+        }
         let (translation, cold) = self.walk(place, region, back)?;
         let label = self.label(translation, region);
         let entry = self.entry(translation);
@@ -74,7 +77,10 @@ impl Run {
                 Err(fault) => {
                     let answer = self.os.fault(addr, kind, fault);
                     match answer.map_err(|failure| self.failed(failure, access))? {
-                        Answer::FirstTouch => cold = true,
+                        Answer::FirstTouch => {
+                            cold = true;
+                            self.page_added(addr, back);
+                        }
                         Answer::Granted(shootdown) => self.shoot_down(shootdown, back),
                     }
                 }
@@ -82,6 +88,19 @@ impl Run {
         };
         back.refilled(region, cold);
         Ok((translation, cold))
+    }
+
+    /// The OS has mapped the page that holds `addr`: MMU caches must not lead past what that has
+    /// put on the way to it.
+    fn page_added(&self, addr: VirtAddr, back: &mut impl Back) {
+        match self.os.moved_tables() {
+            MovedTables::None => {}
+            MovedTables::OnTheWay => {
+                let page = VirtRange::of_page(addr.page(self.page_size));
+                back.forget(Forget::Range(page, self.asid));
+            }
+            MovedTables::Anywhere => back.forget(Forget::Space(self.asid)),
+        }
     }
 
     /// One walk, as the table is now; or, where a flush was forgotten, as hardware remembers it.
