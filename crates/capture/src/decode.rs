@@ -56,6 +56,7 @@ struct Variant {
 /// The decoder of one process.
 pub(crate) struct Decoder {
     fetches: bool,
+    strays: bool,
     known: Vec<Known>,
     tags: Vec<u16>,
     /// By block number, kind of fetch, and tags.
@@ -70,10 +71,12 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that knows no block; `fetches` false leaves out fetch rows.
-    pub(crate) fn new(fetches: bool) -> Decoder {
+    /// A decoder that knows no block; `fetches` false leaves out fetch rows. Where `strays` may
+    /// be, it tells them from what the program did.
+    pub(crate) fn new(fetches: bool, strays: bool) -> Decoder {
         Decoder {
             fetches,
+            strays,
             known: Vec::new(),
             tags: Vec::new(),
             variants: FxHashMap::default(),
@@ -193,7 +196,7 @@ impl Decoder {
             instruction < before || u32::from(instruction) >= block.instructions
         };
         let mut keep = tags.iter().position(is_out_of_place).unwrap_or(tags.len());
-        let known = self.known.get(number as usize);
+        let known = self.known.get(number as usize).filter(|_| self.strays);
         if let Some(usual) = known.and_then(|known| known.tags(&self.tags)) {
             let rest = tags.get(usual.len()..).unwrap_or_default();
             let one = |pair: &[u16]| Tag(pair[0]).instruction() == Tag(pair[1]).instruction();
@@ -285,3 +288,6 @@ impl Decoder {
         Ok(variant)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,6 +32,7 @@ impl Prepared {
             follow,
             fetches: options.fetches,
             skip_accesses: options.skip_accesses,
+            strays: qemu.strays,
             qemu_prefix: &qemu.stem(&program),
         })?;
         let plugin = qemu.plugin_argument(&session.path());

@@ -114,7 +114,7 @@ impl<S: Sink> Process<S> {
         command: Vec<String>,
         facts: Facts,
         blocks: Blocks,
-        fetches: bool,
+        decoder: Decoder,
         output: Option<Window<S>>,
     ) -> Process<S> {
         Process {
@@ -126,7 +126,7 @@ impl<S: Sink> Process<S> {
             world: World { facts, blocks, thread: 0 },
             output,
             rings: Vec::new(),
-            decoder: Decoder::new(fetches),
+            decoder,
             queue: Vec::new(),
             skip_told: 0,
             skip_instructions_told: 0,

@@ -17,6 +17,9 @@ const PLUGIN_VARIABLE: &str = "PAGEWALK_PLUGIN";
 const PLUGINS: [&str; 2] = ["librecorder.so", "librecorder_api4.so"];
 /// The first QEMU that refuses the first of them.
 const NEWER: u32 = 9;
+/// The first QEMU in which all elements of a `rep` instruction are one run of their block, which
+/// then looks as if it had strays.
+const REPEATS: u32 = 10;
 
 /// A QEMU for a program.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub(crate) struct Qemu {
     pub(crate) plugin: PathBuf,
     /// Where the loader and libraries of a program for another processor are.
     pub(crate) prefix: Option<PathBuf>,
+    /// Whether its saving of a signal's frame may look like accesses of the program.
+    pub(crate) strays: bool,
 }
 
 impl Qemu {
@@ -45,9 +50,10 @@ impl Qemu {
         if !said("-h")?.contains("-plugin") {
             return Err(Error::NoPlugins(path));
         }
-        let newer = version(&said("-version")?).is_some_and(|major| major >= NEWER);
-        let plugin = find_plugin(options, newer)?;
-        Ok(Qemu { path, plugin, prefix: library_prefix(program)? })
+        let version = version(&said("-version")?);
+        let plugin = find_plugin(options, version.is_some_and(|major| major >= NEWER))?;
+        let strays = version.is_none_or(|major| major < REPEATS);
+        Ok(Qemu { path, plugin, prefix: library_prefix(program)?, strays })
     }
 
     /// The path without the processor, for programs that are executed later. Empty if the

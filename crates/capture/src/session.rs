@@ -29,6 +29,8 @@ pub(crate) struct Session {
     file: File,
     base: NonNull<u8>,
     views: Vec<Option<NonNull<u64>>>,
+    /// Whether QEMU's own accesses may follow a block's.
+    pub(crate) strays: bool,
 }
 
 // SAFETY: the mappings are plain shared memory, reached through atomics or handed-over records.
@@ -40,6 +42,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) follow: bool,
     pub(crate) fetches: bool,
     pub(crate) skip_accesses: u64,
+    /// Whether QEMU's own accesses may follow a block's; the plugin needs not know.
+    pub(crate) strays: bool,
     /// QEMU's path without the processor's name.
     pub(crate) qemu_prefix: &'a [u8],
 }
@@ -84,7 +88,8 @@ impl Session {
         };
         // SAFETY: the mapping is large and aligned enough, and nobody else has it yet.
         unsafe { base.cast::<Head>().write(head) };
-        let mut session = Session { file, base, views: vec![None; CHUNKS_MAX] };
+        let views = vec![None; CHUNKS_MAX];
+        let mut session = Session { file, base, views, strays: settings.strays };
         session.tell(settings.qemu_prefix, |head| &mut head.qemu)?;
         Ok(session)
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ring::{ChunkState, Origin, ProcessState};
 use trace::{Arch, Sink};
 
-use crate::decode::Fault;
+use crate::decode::{Decoder, Fault};
 use crate::facts::Facts;
 use crate::process::{Blocks, Ended, Process};
 use crate::session::Session;
@@ -276,7 +276,8 @@ impl<O: Outputs> Supervisor<O> {
             slot.stop.store(1, Ordering::Release);
         }
         let command = arrival.command.clone();
-        let process = Process::new(slot, slot_index, command, facts, blocks, self.fetches, output);
+        let decoder = Decoder::new(self.fetches, self.session.strays);
+        let process = Process::new(slot, slot_index, command, facts, blocks, decoder, output);
         self.processes.push(Watched { process, arrival, life: open_life(pid), dead: false });
     }
 
