@@ -219,9 +219,7 @@ impl Slot {
 
     #[inline]
     pub(super) fn add_hits(&mut self, more: [u64; Kind::COUNT]) {
-        for (hits, more) in self.hits.iter_mut().zip(more) {
-            *hits += more;
-        }
+        add(&mut self.hits, more);
     }
 
     pub(super) fn label(&self) -> u32 {
@@ -236,6 +234,14 @@ impl Slot {
             label: self.label,
             hits: core::mem::take(&mut self.hits),
         }
+    }
+}
+
+/// Adds up hits, kind by kind.
+#[inline]
+pub(super) fn add(sum: &mut [u64; Kind::COUNT], hits: [u64; Kind::COUNT]) {
+    for (sum, hits) in sum.iter_mut().zip(hits) {
+        *sum += hits;
     }
 }
 

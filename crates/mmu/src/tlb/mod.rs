@@ -32,7 +32,7 @@ pub use params::{ArrayParams, TlbParams};
 pub use stride::{AnyTouch, Stamps, Stride, Touch};
 
 use crate::{GeometryError, Replacement, SetArray};
-use entry::Slot;
+use entry::{Slot, add};
 use policy::TlbPolicy;
 use shortcuts::{Shortcuts, Target};
 
@@ -202,9 +202,7 @@ impl Tlb {
     pub fn counts(&self) -> TlbCounts {
         let mut counts = TlbCounts { misses: self.misses, ..self.retired };
         for hits in self.slots.iter().map(|slot| slot.hits).chain([self.shortcuts.hits()]) {
-            for (sum, hits) in counts.hits.iter_mut().zip(hits) {
-                *sum += hits;
-            }
+            add(&mut counts.hits, hits);
         }
         counts
     }
@@ -384,9 +382,7 @@ fn retire(
     evicted: &mut impl FnMut(Evicted),
 ) {
     let gone = slot.take_hits(paired);
-    for (sum, hits) in retired.hits.iter_mut().zip(gone.hits) {
-        *sum += hits;
-    }
+    add(&mut retired.hits, gone.hits);
     evicted(gone);
 }
 

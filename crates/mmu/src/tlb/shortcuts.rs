@@ -16,6 +16,8 @@
 
 use addr::{Kind, PageSize, VirtAddr};
 
+use super::entry::add;
+
 /// How many there are: enough for first-level TLBs to have few collisions. A power of two.
 const SHORTCUTS: usize = 1024;
 /// No shortcut has this number.
@@ -214,11 +216,4 @@ fn index(va: VirtAddr, granule: PageSize) -> usize {
 #[inline]
 fn elsewhere(index: usize, granule: PageSize) -> u64 {
     if index == 0 { granule.bytes() } else { 0 }
-}
-
-#[inline]
-fn add(sum: &mut [u64; Kind::COUNT], hits: [u64; Kind::COUNT]) {
-    for (sum, hits) in sum.iter_mut().zip(hits) {
-        *sum += hits;
-    }
 }
