@@ -149,6 +149,7 @@ class Recording:
         ends: bool,
         fetches: bool,
         filter: str,  # noqa: A002
+        callbacks: bool,
     ) -> None: ...
 
 def record(recording: Recording, output: str, force: bool, progress: Progress | None) -> str:

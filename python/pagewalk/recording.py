@@ -25,6 +25,8 @@ class Recording:
         ends: Whether it is killed then instead, as nothing but its trace is wanted.
         fetches: Whether to record the executed blocks.
         filter: `none`, or `page16` for a 16-entry direct-mapped filter of pages.
+        callbacks: Whether the recorder keeps to QEMU's plugin interface where it could do
+            without: the same trace, more slowly.
     """
 
     command: Sequence[str]
@@ -34,6 +36,7 @@ class Recording:
     ends: bool = False
     fetches: bool = True
     filter: str = "none"
+    callbacks: bool = False
 
     @property
     def name(self) -> str:
@@ -54,6 +57,7 @@ class Recording:
             ends=self.ends,
             fetches=self.fetches,
             filter=self.filter,
+            callbacks=self.callbacks,
         )
 
     def record(

@@ -33,6 +33,7 @@ impl Prepared {
             fetches: options.fetches,
             skip_accesses: options.skip_accesses,
             strays: qemu.strays,
+            inline_code: qemu.inline_code,
             qemu_prefix: &qemu.stem(&program),
         })?;
         let plugin = qemu.plugin_argument(&session.path());

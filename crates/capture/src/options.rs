@@ -24,6 +24,9 @@ pub struct Options {
     /// Whether children, forked or executed, are recorded into traces of their own. A
     /// [`crate::Live`] run never follows them.
     pub follow: bool,
+    /// Whether the recorder uses nothing but the callbacks of QEMU's plugin interface, even where
+    /// it could do without them.
+    pub callbacks: bool,
     /// The QEMU to use; by default `qemu-ARCH` from `PATH`.
     pub qemu: Option<PathBuf>,
     /// The builds of the plugin, that for the oldest QEMUs first; by default those beside the
@@ -44,6 +47,7 @@ impl Options {
             accesses_max: None,
             ends: false,
             follow: true,
+            callbacks: false,
             qemu: None,
             plugins: Vec::new(),
         }

@@ -17,6 +17,8 @@ const PLUGIN_VARIABLE: &str = "PAGEWALK_PLUGIN";
 const PLUGINS: [&str; 2] = ["librecorder.so", "librecorder_api4.so"];
 /// The first QEMU that refuses the first of them.
 const NEWER: u32 = 9;
+/// The QEMU whose intermediate code the plugin knows.
+const KNOWN: (u32, u32) = (7, 2);
 /// The first QEMU in which all elements of a `rep` instruction are one run of their block, which
 /// then looks as if it had strays.
 const REPEATS: u32 = 10;
@@ -30,6 +32,8 @@ pub(crate) struct Qemu {
     pub(crate) prefix: Option<PathBuf>,
     /// Whether its saving of a signal's frame may look like accesses of the program.
     pub(crate) strays: bool,
+    /// Whether the plugin may write into its intermediate code.
+    pub(crate) inline_code: bool,
 }
 
 impl Qemu {
@@ -51,9 +55,10 @@ impl Qemu {
             return Err(Error::NoPlugins(path));
         }
         let version = version(&said("-version")?);
-        let plugin = find_plugin(options, version.is_some_and(|major| major >= NEWER))?;
-        let strays = version.is_none_or(|major| major < REPEATS);
-        Ok(Qemu { path, plugin, prefix: library_prefix(program)?, strays })
+        let plugin = find_plugin(options, version.is_some_and(|(major, _)| major >= NEWER))?;
+        let strays = version.is_none_or(|(major, _)| major < REPEATS);
+        let inline_code = version == Some(KNOWN) && !options.callbacks;
+        Ok(Qemu { path, plugin, prefix: library_prefix(program)?, strays, inline_code })
     }
 
     /// The path without the processor, for programs that are executed later. Empty if the
@@ -139,10 +144,11 @@ fn library_prefix(program: &Program) -> Result<Option<PathBuf>, Error> {
     })
 }
 
-/// The major version in what QEMU says of it: `qemu-x86_64 version 7.2.22 (...)`.
-fn version(said: &str) -> Option<u32> {
+/// Major and minor version in what QEMU says of them: `qemu-x86_64 version 7.2.22 (...)`.
+fn version(said: &str) -> Option<(u32, u32)> {
     let (_, rest) = said.split_once(" version ")?;
-    rest.split('.').next()?.parse().ok()
+    let mut parts = rest.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??))
 }
 
 fn in_path(name: &str) -> Option<PathBuf> {
@@ -158,8 +164,8 @@ mod tests {
 
     #[test]
     fn versions() {
-        assert_eq!(version("qemu-x86_64 version 7.2.22 (Debian 1:7.2)\n"), Some(7));
-        assert_eq!(version("qemu-aarch64 version 10.0.2\n"), Some(10));
+        assert_eq!(version("qemu-x86_64 version 7.2.22 (Debian 1:7.2)\n"), Some((7, 2)));
+        assert_eq!(version("qemu-aarch64 version 10.0.2\n"), Some((10, 0)));
         assert_eq!(version("usage: qemu"), None);
     }
 }

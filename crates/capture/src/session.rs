@@ -39,6 +39,8 @@ unsafe impl Send for Session {}
 /// What is told to the plugin at the start.
 pub(crate) struct Settings<'a> {
     pub(crate) filter_page16: bool,
+    /// Whether the plugin may write into QEMU's intermediate code.
+    pub(crate) inline_code: bool,
     pub(crate) follow: bool,
     pub(crate) fetches: bool,
     pub(crate) skip_accesses: u64,
@@ -73,6 +75,7 @@ impl Session {
             version: VERSION,
             host_pid: std::process::id(),
             filter_page16: settings.filter_page16.into(),
+            inline_code: settings.inline_code.into(),
             follow: settings.follow.into(),
             fetches: settings.fetches.into(),
             skip_accesses: settings.skip_accesses,

@@ -24,7 +24,7 @@ pub(crate) struct Recording {
 #[pymethods]
 impl Recording {
     #[new]
-    #[pyo3(signature = (command, *, plugins, skip, max_accesses, ends, fetches, filter))]
+    #[pyo3(signature = (command, *, plugins, skip, max_accesses, ends, fetches, filter, callbacks))]
     fn new(
         command: Vec<OsString>,
         plugins: Vec<PathBuf>,
@@ -33,6 +33,7 @@ impl Recording {
         ends: bool,
         fetches: bool,
         filter: &str,
+        callbacks: bool,
     ) -> PyResult<Recording> {
         let filter = match filter {
             "none" => Filter::None,
@@ -49,6 +50,7 @@ impl Recording {
             ends,
             fetches,
             filter,
+            callbacks,
             plugins,
             ..Options::new(command)
         };

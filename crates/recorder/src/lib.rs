@@ -3,12 +3,15 @@
 //! ```text
 //!   QEMU (user mode)                                   pagewalk (crate `capture`)
 //!   +--------------------------------------+           +--------------------------+
-//!   | translated block --> on_block        |   rings   |                          |
-//!   |   its accesses   --> on_access  -----+---------->| merges threads, encodes, |
-//!   |   system calls   --> calls     ------+---------->| writes the trace         |
-//!   | translation      --> translate ------+--> log -->|                          |
+//!   | block, accesses --> code of their own|   rings   |                          |
+//!   |          or on_block, on_access -----+---------->| merges threads, encodes, |
+//!   | system calls    --> calls -----------+---------->| writes the trace         |
+//!   | translation     --> translate -------+--> log -->|                          |
 //!   +--------------------------------------+           +--------------------------+
 //! ```
+//!
+//! In QEMU 7.2 the recorder writes code into the translation ([`inline`]); in others, and for
+//! what QEMU does in functions of its own, it has callbacks ([`vcpu`]).
 //!
 //! There is no thread, no lock and no allocation for an access here, and no file is written:
 //! the host does that, so a program may be killed, fork or close all of its descriptors at any
@@ -27,11 +30,13 @@ mod ffi;
 mod filter;
 mod global;
 mod guest;
+mod inline;
 mod internals;
 mod maps;
 mod shared;
 mod skip;
 mod span;
+mod tcg;
 mod translate;
 mod vcpu;
 mod wait;
@@ -86,7 +91,8 @@ fn install<'a>(
         .and_then(|path| CStr::from_bytes_with_nul(path).ok())
         .ok_or("it is started by `pagewalk record`, with session=PATH")?;
     let shared = Shared::open(path)?;
-    let callbacks = Callbacks::choose(shared.session().filter_page16 != 0)
+    let session = shared.session();
+    let callbacks = Callbacks::choose(session.filter_page16 != 0, session.inline_code != 0)
         .ok_or("the filter page16 does not know this version of QEMU")?;
     let place = shared.enter(machine, None).ok_or("too many processes are recorded at one time")?;
     translate::set(callbacks);

@@ -3,9 +3,11 @@
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use ring::{ChunkState, Control, EventCode, RING_RECORDS, Record, SPAN_RECORDS, Session};
+use ring::{
+    ChunkState, Control, EventCode, RING_RECORDS, Record, SPAN_RECORDS, SPAN_ROOM, Session,
+};
 
-use crate::vcpu::{Cursor, Phase, advance, cursor, next};
+use crate::vcpu::{Cursor, Phase, advance, cursor, idle, next};
 use crate::{events, global, maps, skip, wait};
 
 /// Records of a cache line.
@@ -23,6 +25,12 @@ pub(crate) extern "C" fn put_slow(vcpu: u32, record: u64) {
 #[inline(never)]
 pub(crate) extern "C" fn access_slow(vcpu: u32, address: u64, tag: u64) {
     access(vcpu, address, tag);
+}
+
+/// Makes room for a block that records itself.
+#[cold]
+pub(crate) fn make_room(vcpu: u32) {
+    room(vcpu, 1);
 }
 
 /// Appends a record.
@@ -95,16 +103,21 @@ unsafe fn position(vcpu: u32) -> u64 {
     }
 }
 
-/// Room for `count` records in a row, where the cursor is; none if the thread does not record.
+/// Room for `count` records in a row, where the cursor is, and for a block behind the first of
+/// them; none if the thread does not record.
 fn room(vcpu: u32, count: usize) -> Option<*mut u64> {
     let cursor = cursor(vcpu);
     // SAFETY: only this thread uses the cursor; its pointers stay inside one span.
     unsafe {
-        if (*next(vcpu)).is_null() && !attach(vcpu, cursor) {
+        if (*cursor).phase == Phase::Fresh {
+            attach(vcpu, cursor);
+        }
+        if (*cursor).phase == Phase::Off {
+            idle(vcpu);
             return None;
         }
         let used = (*next(vcpu)).offset_from((*cursor).span) as usize;
-        if used + count > SPAN_RECORDS {
+        if used + count.max(SPAN_ROOM) > SPAN_RECORDS {
             if used < SPAN_RECORDS {
                 let rest = (SPAN_RECORDS - used - 1) as u64;
                 (*next(vcpu)).write(Record::control(Control::Pad, rest).0);
@@ -119,21 +132,14 @@ fn room(vcpu: u32, count: usize) -> Option<*mut u64> {
 }
 
 /// Gives a thread its ring, unless it is not to record.
-unsafe fn attach(vcpu: u32, to: *mut Cursor) -> bool {
+unsafe fn attach(vcpu: u32, to: *mut Cursor) {
     // SAFETY: only this thread uses the cursor, and nobody else the chunk that it claims.
     unsafe {
-        if (*to).phase != Phase::Fresh {
-            return false;
-        }
         if global::is_stopped() || is_over(global::shared().session()) {
-            (*to).phase = Phase::Off;
-            return false;
+            return off(vcpu);
         }
         let shared = global::shared();
-        let Some(chunk) = shared.claim_chunk() else {
-            (*to).phase = Phase::Off;
-            return false;
-        };
+        let Some(chunk) = shared.claim_chunk() else { return off(vcpu) };
         let place = global::place();
         let thread = global::process().threads.fetch_add(1, Ordering::Relaxed);
         let ring = shared.ring(chunk);
@@ -152,7 +158,6 @@ unsafe fn attach(vcpu: u32, to: *mut Cursor) -> bool {
             maps::tell(vcpu);
         }
         events::thread_start(vcpu);
-        !(*next(vcpu)).is_null()
     }
 }
 
@@ -219,8 +224,7 @@ pub(crate) fn close(vcpu: u32) {
     // SAFETY: only this thread uses the cursor.
     unsafe {
         if (*cursor).phase != Phase::Attached {
-            (*cursor).phase = Phase::Off;
-            return;
+            return off(vcpu);
         }
         let ring = &*(*cursor).ring;
         let session = global::shared().session();
@@ -248,6 +252,6 @@ unsafe fn off(vcpu: u32) {
     // SAFETY: only this thread uses the cursor.
     unsafe {
         (*cursor(vcpu)).phase = Phase::Off;
-        *next(vcpu) = ptr::null_mut();
+        idle(vcpu);
     }
 }

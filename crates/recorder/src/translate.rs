@@ -4,6 +4,7 @@
 //! finds it there whenever it meets the block's number in a ring.
 
 use core::ffi::c_void;
+use core::ptr;
 use core::sync::atomic::Ordering;
 use std::cell::UnsafeCell;
 
@@ -11,30 +12,35 @@ use ring::{BLOCKS_PER_CHUNK, Block, ChunkState, Control, LOG_CHUNKS_MAX, Record}
 
 use crate::ffi::{self, ExecCb, Id, MemCb, Tb};
 use crate::filter::{self, Watched};
-use crate::{global, vcpu};
+use crate::tcg::Tcg;
+use crate::{global, inline, vcpu};
 
 /// The callbacks for this process: with or without filter, for this QEMU's memory info.
 #[derive(Clone, Copy)]
 pub(crate) struct Callbacks {
     filters: bool,
+    /// To write code in their place.
+    inline: Option<Tcg>,
     block: ExecCb,
     access: MemCb,
 }
 
 impl Callbacks {
-    /// Chooses them; `None` if the filter does not know this QEMU's memory info.
-    pub(crate) fn choose(filters: bool) -> Option<Callbacks> {
+    /// Chooses them; `None` if the filter does not know this QEMU's memory info. In a QEMU that
+    /// allows `inline_code` they are left out where that does as well.
+    pub(crate) fn choose(filters: bool, inline_code: bool) -> Option<Callbacks> {
         // Where QEMU 6 to 9 and QEMU 10 keep the size.
-        let (four, five) = (vcpu::keeps_size_at(4), vcpu::keeps_size_at(5));
+        let (four, five) = (vcpu::keeps_size_at(vcpu::SIZE_SHIFT), vcpu::keeps_size_at(5));
         let (block, access): (ExecCb, MemCb) = match (filters, four, five) {
-            (false, true, _) => (vcpu::on_block, vcpu::on_access::<4>),
+            (false, true, _) => (vcpu::on_block, vcpu::on_access::<{ vcpu::SIZE_SHIFT }>),
             (false, _, true) => (vcpu::on_block, vcpu::on_access::<5>),
             (false, ..) => (vcpu::on_block, vcpu::on_access_any),
-            (true, true, _) => (filter::on_block, filter::on_access::<4>),
+            (true, true, _) => (filter::on_block, filter::on_access::<{ vcpu::SIZE_SHIFT }>),
             (true, _, true) => (filter::on_block, filter::on_access::<5>),
             (true, ..) => return None,
         };
-        Some(Callbacks { filters, block, access })
+        let inline = if inline_code && four && !filters { Tcg::find() } else { None };
+        Some(Callbacks { filters, inline, block, access })
     }
 }
 
@@ -69,14 +75,18 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
         let end = ffi::qemu_plugin_insn_vaddr(last) + ffi::qemu_plugin_insn_size(last) as u64;
         let block = Block { pc, bytes: end.wrapping_sub(pc) as u32, instructions: count as u32 };
         let Some(number) = log(block) else { return };
-        let userdata = if callbacks.filters {
+        let record = Record::control(Control::Block, number).0;
+        let kept = callbacks.inline.as_ref().and_then(|tcg| inline::instrument(tcg, record));
+        let (on_block, userdata) = if kept.is_some() {
+            (vcpu::on_room as ExecCb, ptr::null_mut())
+        } else if callbacks.filters {
             // Never freed: QEMU may keep the block's code as long as it likes.
-            Box::into_raw(Box::new(Watched::new(number, block))).cast::<c_void>()
+            (callbacks.block, Box::into_raw(Box::new(Watched::new(number, block))).cast())
         } else {
-            Record::control(Control::Block, number).0 as *mut c_void
+            (callbacks.block, record as *mut c_void)
         };
-        ffi::qemu_plugin_register_vcpu_tb_exec_cb(tb, callbacks.block, ffi::CB_NO_REGS, userdata);
-        for index in 0..count {
+        ffi::qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, ffi::CB_NO_REGS, userdata);
+        for index in (0..count).filter(|&index| kept.as_ref().is_none_or(|kept| kept.has(index))) {
             ffi::qemu_plugin_register_vcpu_mem_cb(
                 ffi::qemu_plugin_tb_get_insn(tb, index),
                 callbacks.access,

@@ -3,13 +3,15 @@
 //! ```text
 //!   NEXT[vcpu] -------------------------------------+
 //!                                                   v
-//!   ring   | block 17 | load a | store b | block 18 |     |     |     ...     span's end
-//!                                                                                  ^
-//!                                        low bits of `next` all zero: the slow path|
+//!   ring   | block 17 | load a | store b | block 18 |     |     |     ...     |    | span's end
+//!                                                                             ^
+//!                                                    from here on the slow path
 //! ```
 //!
 //! A callback is a load, a store and an addition. The slow path ends the span and waits for the
-//! host. A cursor that has no ring, or is not to record, is null: that too has low bits of zero.
+//! host: it is taken while [`SPAN_ROOM`] records are left, so that a block's own code need not
+//! look ([`crate::inline`]). A cursor that has no ring yet is null, and looks like a span's end.
+//! The cursor of a thread that is not to record goes round in memory that nobody reads.
 //!
 //! The table of cursors is a variable of the plugin, so that its address is known to the
 //! callbacks, and part of the session is mapped over it, so that the host sees how far a thread
@@ -21,13 +23,19 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-use ring::{Control, NEXT_BYTES, Record, Ring, SPAN_RECORDS, Tag, VCPUS_MAX};
+use ring::{Control, NEXT_BYTES, Record, Ring, SPAN_RECORDS, SPAN_ROOM, Tag, VCPUS_MAX};
 
 use crate::ffi::MemInfo;
 use crate::filter::Filter;
 use crate::{ffi, span};
 
-const SPAN_MASK: usize = SPAN_RECORDS * 8 - 1;
+const RECORD_BYTES: usize = size_of::<u64>();
+/// The bits of a cursor that say where in its span it is.
+pub(crate) const SPAN_MASK: usize = SPAN_RECORDS * RECORD_BYTES - 1;
+/// The most that they are, less one record, while there is room for a block.
+pub(crate) const ROOMY_BYTES: usize = (SPAN_RECORDS - SPAN_ROOM - 1) * RECORD_BYTES;
+/// Where QEMU 6 to 9 have the size's logarithm in what they tell of an access.
+pub(crate) const SIZE_SHIFT: u32 = 4;
 
 /// What a cursor is doing.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,14 +98,40 @@ impl<T> Table<T> {
     }
 }
 
+/// A span for all threads that record nothing.
+#[repr(C, align(16384))]
+struct Scratch(UnsafeCell<[u64; SPAN_RECORDS]>);
+
+// SAFETY: it is written through raw pointers and never read.
+unsafe impl Sync for Scratch {}
+
+static SCRATCH: Scratch = Scratch(UnsafeCell::new([0; SPAN_RECORDS]));
+const _: () = assert!(align_of::<Scratch>() > SPAN_MASK);
+
 static NEXT: Table<ring::Next> = Table::new();
 static CURSORS: Table<Cursor> = Table::new();
 static HIGH: AtomicU32 = AtomicU32::new(0);
 
-/// The next record of `vcpu`: null without a ring, at a span's boundary when a span is needed.
+/// The next record of `vcpu`: null without a ring.
 #[inline(always)]
 pub(crate) fn next(vcpu: u32) -> *mut *mut u64 {
     NEXT.at(vcpu).cast()
+}
+
+/// Whether the rest of the span may be too short for a block, or there is no span.
+#[inline(always)]
+fn is_tight(at: *mut u64) -> bool {
+    (at as usize).wrapping_sub(RECORD_BYTES) & SPAN_MASK > ROOMY_BYTES
+}
+
+/// Lets `vcpu` write where nobody reads.
+pub(crate) unsafe fn idle(vcpu: u32) {
+    // SAFETY: the caller is the thread of `vcpu`; the scratch span's second record is in it, and
+    // its room is as much as any span's.
+    unsafe {
+        (*NEXT.at(vcpu)).idle.store(1, Ordering::Release);
+        *next(vcpu) = SCRATCH.0.get().cast::<u64>().add(1);
+    }
 }
 
 /// The cursor of `vcpu`.
@@ -120,6 +154,7 @@ pub(crate) fn begin(vcpu: u32) -> bool {
     // SAFETY: the thread of this virtual CPU does not run yet.
     unsafe {
         next(vcpu).write(ptr::null_mut());
+        (*NEXT.at(vcpu)).idle.store(0, Ordering::Release);
         cursor(vcpu).write(Cursor::FRESH);
     }
     true
@@ -170,16 +205,20 @@ pub(crate) fn begin_all() {
 
 /// A block begins; `record` is its whole record.
 pub(crate) unsafe extern "C" fn on_block(vcpu: c_uint, record: *mut c_void) {
-    // SAFETY: QEMU calls this on the thread of `vcpu`; `at` is inside its span, or its low
-    // bits are zero.
+    // SAFETY: QEMU calls this on the thread of `vcpu`; `at` is inside its span, or it is tight.
     unsafe {
         let at = *next(vcpu);
-        if at as usize & SPAN_MASK == 0 {
+        if is_tight(at) {
             return span::put_slow(vcpu, record as u64);
         }
         *at = record as u64;
         advance(vcpu, at.add(1));
     }
+}
+
+/// A block begins that records itself, and its span is nearly full.
+pub(crate) unsafe extern "C" fn on_room(vcpu: c_uint, _: *mut c_void) {
+    span::make_room(vcpu);
 }
 
 /// An access of the instruction whose index is `instruction`.
@@ -196,7 +235,7 @@ pub(crate) unsafe extern "C" fn on_access<const SIZE_SHIFT: u32>(
     // SAFETY: as for `on_block`.
     unsafe {
         let at = *next(vcpu);
-        if at as usize & SPAN_MASK == 0 || address > Record::VALUE_MAX {
+        if is_tight(at) || address > Record::VALUE_MAX {
             return span::access_slow(vcpu, address, tag);
         }
         *at = address << 16 | tag;

@@ -19,6 +19,8 @@ pub const RING_RECORDS: usize = CHUNK_BYTES / 8;
 ///
 /// A power of two: the plugin sees the end of a span by the low bits of its pointer.
 pub const SPAN_RECORDS: usize = 2048;
+/// Records that are free in a span when a block begins: its own and its accesses'.
+pub const SPAN_ROOM: usize = 128;
 /// Segments of one ring that can wait for the host.
 pub const MARKS_MAX: usize = 512;
 /// Block descriptors of one chunk.

@@ -36,7 +36,8 @@ mod thread;
 
 pub use layout::{
     BLOCKS_PER_CHUNK, CHUNK_BYTES, CHUNKS_MAX, MARKS_MAX, NEXT_BYTES, PROCESSES_MAX, RING_RECORDS,
-    SESSION_BYTES, SPAN_RECORDS, VCPUS_MAX, chunk_offset, next_offset, process_offset, ring_offset,
+    SESSION_BYTES, SPAN_RECORDS, SPAN_ROOM, VCPUS_MAX, chunk_offset, next_offset, process_offset,
+    ring_offset,
 };
 pub use process::{Block, LOG_CHUNKS_MAX, Origin, Process, ProcessState};
 pub use record::{Call, Control, EventCode, Record, Tag, event_header, event_parts};

@@ -86,19 +86,21 @@ impl Control {
 pub struct Record(pub u64);
 
 impl Record {
+    /// Position of the address or value.
+    pub const VALUE_SHIFT: u32 = 16;
     /// The largest address or value.
     pub const VALUE_MAX: u64 = (1 << 48) - 1;
 
     /// An access; `address` must not exceed [`Record::VALUE_MAX`].
     #[inline]
     pub const fn access(address: u64, tag: u16) -> Record {
-        Record(address << 16 | tag as u64)
+        Record(address << Record::VALUE_SHIFT | tag as u64)
     }
 
     /// Anything else; `value` must not exceed [`Record::VALUE_MAX`].
     #[inline]
     pub const fn control(control: Control, value: u64) -> Record {
-        Record(value << 16 | (Tag::CONTROL | control as u16) as u64)
+        Record(value << Record::VALUE_SHIFT | (Tag::CONTROL | control as u16) as u64)
     }
 
     /// The low half.
@@ -110,7 +112,7 @@ impl Record {
     /// The address or value.
     #[inline]
     pub const fn value(self) -> u64 {
-        self.0 >> 16
+        self.0 >> Record::VALUE_SHIFT
     }
 
     /// Whether it is no access.

@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The layout that this crate describes; plugin and host must agree on it.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of a path in the session, its final zero included.
 pub const PATH_BYTES_MAX: usize = 4096;
 
@@ -18,6 +18,8 @@ pub struct Session {
     pub host_pid: u32,
     /// 1 to drop accesses by the filter `page16`.
     pub filter_page16: u32,
+    /// 1 if the plugin may write into QEMU's translation what its callbacks do otherwise.
+    pub inline_code: u32,
     /// 1 to follow `execve` into traces of their own.
     pub follow: u32,
     /// 1 if a block's fetch counts as an access.

@@ -48,15 +48,20 @@ pub struct Mark {
 /// It is moved on after what is before it was written, and it is in shared memory. So it tells
 /// how far a thread came that was killed, and no record needs to show that it was written.
 #[repr(C, align(64))]
-pub struct Next(AtomicU64);
+pub struct Next {
+    address: AtomicU64,
+    /// 1 if the thread records nothing: what is written at the address belongs to no ring.
+    pub idle: AtomicU32,
+}
 
 impl Next {
     /// Position in the thread's ring, whose present span begins at the position `opened`; `None`
     /// without a ring.
     pub fn position(&self, opened: u64) -> Option<u64> {
         // Chunks are as aligned in a process's memory as in the file.
-        let index = match self.0.load(Ordering::Acquire) {
+        let index = match self.address.load(Ordering::Acquire) {
             0 => return None,
+            _ if self.idle.load(Ordering::Acquire) != 0 => return None,
             address => address / size_of::<u64>() as u64 % RING_RECORDS as u64,
         };
         let written = index.wrapping_sub(opened) % RING_RECORDS as u64;

@@ -115,6 +115,11 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         help="page16: leave out accesses to a page that a 16-entry direct-mapped filter holds; "
         "exact for set-associative LRU TLBs of 16 sets and more",
     )
+    group.add_argument(
+        "--callbacks",
+        action="store_true",
+        help="keep to QEMU's plugin interface: the same trace, more slowly",
+    )
 
 
 def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
@@ -125,6 +130,7 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
         max_accesses=options.max_accesses,
         fetches=not options.no_fetch,
         filter=options.user_filter,
+        callbacks=options.callbacks,
     )
 
 

@@ -100,8 +100,12 @@ def run(options: argparse.Namespace) -> int:
 def _stored(machines: list[Machine], options: argparse.Namespace) -> list[Results]:
     if options.trace is None:
         raise Error("no trace to run: give a file, generate:KIND, or a program after `--`")
-    if options.max_accesses or options.skip or options.no_fetch or options.user_filter != "none":
-        raise Error("--max-accesses, --skip, --no-fetch and --user-filter are for a live program")
+    limits = options.max_accesses or options.skip or options.no_fetch or options.callbacks
+    if limits or options.user_filter != "none":
+        raise Error(
+            "--max-accesses, --skip, --no-fetch, --user-filter and --callbacks are for a live "
+            "program"
+        )
     trace = arguments.trace(options, options.trace)
     if trace.is_stdin and len(machines) > 1:
         raise Error("standard input is read once: `pagewalk import` it, then compare machines")

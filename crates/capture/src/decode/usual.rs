@@ -35,6 +35,8 @@ const LANES: usize = 2;
 const UNKNOWN: u32 = u32::MAX;
 /// The low half of the record of a block.
 const BLOCK: u16 = Tag::CONTROL | Control::Block as u16;
+/// The low half of the record that fills a span.
+const PAD: u16 = Tag::CONTROL | Control::Pad as u16;
 /// Records to fetch ahead: they lie in the cache of the core that wrote them.
 const AHEAD: usize = 128;
 
@@ -76,7 +78,7 @@ pub(super) fn usual(records: &[u64], known: &[Known], tags: &[u16], runs: &mut V
     }
     runs.reserve(records.len());
     let room = runs.spare_capacity_mut();
-    let (mut at, mut count) = (0, 0);
+    let (mut at, mut last, mut count) = (0, 0, 0);
     for (next, to) in controls.zip(room) {
         let ops = (next - at - 1) as u32;
         // SAFETY: `at` and `next` are indices of records, `at` the lower, and behind `next`
@@ -101,7 +103,11 @@ pub(super) fn usual(records: &[u64], known: &[Known], tags: &[u16], runs: &mut V
         }
         to.write(Run { shape: known.shape, ops });
         count += 1;
-        at = next;
+        (last, at) = (at, next);
+    }
+    // What follows a span's end may be the block's too.
+    if count > 0 && records[at] as u16 == PAD {
+        (at, count) = (last, count - 1);
     }
     // SAFETY: so many have been written.
     unsafe { runs.set_len(count) };

@@ -1,0 +1,391 @@
+//! QEMU 7.2's intermediate code, as far as the recorder reads and writes it.
+//!
+//! ```text
+//!   tcg_init_ctx.ops   <-> op <-> op <-> op <-> ...          a doubly linked list
+//!                          |
+//!                          +-- opcode, call's arguments, link, args[16]
+//!                                                              |
+//!                          temporaries, constants, labels  <---+
+//! ```
+//!
+//! QEMU translates a block of the guest into a list of operations (TCG ops), lets plugins look
+//! at it, and compiles the list. The plugin interface can have callbacks put into the list, and
+//! nothing else. But the functions that make the list are exported by Debian's QEMU 7.2, and
+//! with them code can be put there that needs no call.
+//!
+//! The shapes are those of `include/tcg/tcg.h` of QEMU 7.2. The host allows their use for that
+//! version only; opcodes are looked up by name in QEMU's own table all the same.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::mem::transmute;
+
+/// `TCGOp`.
+#[repr(C)]
+pub(crate) struct Op {
+    /// The opcode, and of a call how many arguments it takes and gives.
+    opcode: u8,
+    call: u8,
+    life: u16,
+    link: Link,
+    pub(crate) args: [usize; ARGS],
+    output_pref: [u32; 2],
+}
+
+/// `MAX_OPC_PARAM` of a 64-bit host.
+const ARGS: usize = 12;
+
+/// `QTAILQ_ENTRY`; its second pointer is to the link of the operation before, or the list's head.
+#[repr(C)]
+struct Link {
+    next: *mut Op,
+    previous: *mut Link,
+}
+
+/// `TCGTemp`, of which the value of a constant is read.
+#[repr(C)]
+pub(crate) struct Temp {
+    kind: [u32; 2],
+    pub(crate) value: i64,
+    rest: [usize; 5],
+}
+
+/// `TCGLabel`: its first word counts the branches to it in the upper half.
+#[repr(C)]
+pub(crate) struct Label {
+    references: u32,
+}
+
+/// `TCGHelperInfo`.
+#[repr(C)]
+struct Helper {
+    function: *const c_void,
+    name: *const c_char,
+    flags: u32,
+    types: u32,
+}
+
+/// `TCG_CALL_NO_SIDE_EFFECTS`.
+const NO_SIDE_EFFECTS: u32 = 4;
+
+/// `TCGOpDef`.
+#[repr(C)]
+struct Definition {
+    name: *const c_char,
+    counts: [u8; 4],
+    flags: u8,
+    constraints: *const c_void,
+}
+
+type Emit = unsafe extern "C" fn(c_int) -> *mut Op;
+type InsertBefore = unsafe extern "C" fn(*mut c_void, *mut Op, c_int) -> *mut Op;
+type Remove = unsafe extern "C" fn(*mut c_void, *mut Op);
+type Constant = unsafe extern "C" fn(c_int, i64) -> *mut Temp;
+type NewTemp = unsafe extern "C" fn(c_int, bool) -> *mut Temp;
+type NewLabel = unsafe extern "C" fn() -> *mut Label;
+
+/// `TCG_OPF_BB_END`.
+const ENDS_BASIC_BLOCK: u8 = 2;
+/// `TCG_TYPE_I64`.
+const I64: c_int = 1;
+/// `TCG_COND_LEU`.
+const UNSIGNED_LESS_OR_EQUAL: usize = 12;
+/// `TCG_MAX_TEMPS`.
+const TEMPS_MAX: usize = 512;
+
+/// The opcodes that are read or written.
+#[derive(Clone, Copy)]
+#[allow(missing_docs)]
+pub(crate) struct Opcodes {
+    pub(crate) add_i64: u8,
+    pub(crate) and_i64: u8,
+    pub(crate) br: u8,
+    pub(crate) brcond_i32: u8,
+    pub(crate) brcond_i64: u8,
+    pub(crate) call: u8,
+    pub(crate) discard: u8,
+    pub(crate) extu_i32_i64: u8,
+    pub(crate) insn_start: u8,
+    pub(crate) ld_i32: u8,
+    pub(crate) ld_i64: u8,
+    pub(crate) mov_i32: u8,
+    pub(crate) mov_i64: u8,
+    pub(crate) or_i64: u8,
+    pub(crate) plugin_cb_end: u8,
+    pub(crate) plugin_cb_start: u8,
+    pub(crate) set_label: u8,
+    pub(crate) shl_i64: u8,
+    pub(crate) st_i64: u8,
+}
+
+/// QEMU's functions and tables.
+#[derive(Clone, Copy)]
+pub(crate) struct Tcg {
+    pub(crate) opcodes: Opcodes,
+    definitions: *const Definition,
+    context: *mut c_void,
+    emit: Emit,
+    insert_before: InsertBefore,
+    remove: Remove,
+    constant: Constant,
+    new_temp: NewTemp,
+    new_label: NewLabel,
+}
+
+impl Tcg {
+    /// Finds them, in a QEMU that is known to be 7.2.
+    pub(crate) fn find() -> Option<Tcg> {
+        let symbol = |name: &CStr| {
+            // SAFETY: a lookup by a terminated name in the program's own symbols.
+            let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+            (!found.is_null()).then_some(found)
+        };
+        let definitions = symbol(c"tcg_op_defs")?.cast::<Definition>().cast_const();
+        // SAFETY: the types are those of QEMU 7.2's definitions.
+        unsafe {
+            let count = *symbol(c"tcg_op_defs_max")?.cast::<usize>();
+            let code = |name: &CStr| {
+                let named = |&code: &usize| CStr::from_ptr((*definitions.add(code)).name) == name;
+                (0..count).find(named).and_then(|code| u8::try_from(code).ok())
+            };
+            Some(Tcg {
+                opcodes: Opcodes {
+                    add_i64: code(c"add_i64")?,
+                    and_i64: code(c"and_i64")?,
+                    br: code(c"br")?,
+                    brcond_i32: code(c"brcond_i32")?,
+                    brcond_i64: code(c"brcond_i64")?,
+                    call: code(c"call")?,
+                    discard: code(c"discard")?,
+                    extu_i32_i64: code(c"extu_i32_i64")?,
+                    insn_start: code(c"insn_start")?,
+                    ld_i32: code(c"ld_i32")?,
+                    ld_i64: code(c"ld_i64")?,
+                    mov_i32: code(c"mov_i32")?,
+                    mov_i64: code(c"mov_i64")?,
+                    or_i64: code(c"or_i64")?,
+                    plugin_cb_end: code(c"plugin_cb_end")?,
+                    plugin_cb_start: code(c"plugin_cb_start")?,
+                    set_label: code(c"set_label")?,
+                    shl_i64: code(c"shl_i64")?,
+                    st_i64: code(c"st_i64")?,
+                },
+                definitions,
+                context: symbol(c"tcg_init_ctx")?,
+                emit: transmute::<*mut c_void, Emit>(symbol(c"tcg_emit_op")?),
+                insert_before: transmute::<*mut c_void, InsertBefore>(symbol(
+                    c"tcg_op_insert_before",
+                )?),
+                remove: transmute::<*mut c_void, Remove>(symbol(c"tcg_op_remove")?),
+                constant: transmute::<*mut c_void, Constant>(symbol(c"tcg_constant_internal")?),
+                new_temp: transmute::<*mut c_void, NewTemp>(symbol(c"tcg_temp_new_internal")?),
+                new_label: transmute::<*mut c_void, NewLabel>(symbol(c"gen_new_label")?),
+            })
+        }
+    }
+
+    /// The operations of the block that is being translated.
+    ///
+    /// # Safety
+    ///
+    /// In QEMU's callback for a translated block; the operations live as long.
+    pub(crate) unsafe fn ops(&self) -> Ops {
+        // SAFETY: an operation that is appended is the last; going back from it ends at the
+        // head of the list, whose own pointer is to the last link, which nothing follows.
+        unsafe {
+            let last = (self.emit)(self.opcodes.discard.into());
+            let mut first = &raw mut (*last).link;
+            while !(*(*(*first).previous).previous).next.is_null() {
+                first = (*first).previous;
+            }
+            let head = (*first).previous;
+            (self.remove)(self.context, last);
+            Ops((*head).next)
+        }
+    }
+
+    /// Whether a basic block of the intermediate code ends with `op`: temporaries end there.
+    pub(crate) unsafe fn ends_basic_block(&self, op: *const Op) -> bool {
+        // SAFETY: the table has an entry for each opcode.
+        unsafe { (*self.definitions.add((*op).opcode.into())).flags & ENDS_BASIC_BLOCK != 0 }
+    }
+
+    /// Whether `op`, a call, may access the guest's memory. What has no effect cannot fault.
+    pub(crate) unsafe fn may_access(op: *const Op) -> bool {
+        // SAFETY: a call's arguments are followed by its function and its description.
+        unsafe {
+            let count = usize::from((*op).call & 15) + usize::from((*op).call >> 4);
+            let Some(&helper) = (*op).args.get(count + 1) else { return true };
+            (*(helper as *const Helper)).flags & NO_SIDE_EFFECTS == 0
+        }
+    }
+
+    /// The label that `op` branches to, if it is a branch.
+    pub(crate) unsafe fn branch_target(&self, op: *const Op) -> Option<usize> {
+        let codes = &self.opcodes;
+        // SAFETY: branches have their label where QEMU's own passes look for it.
+        unsafe {
+            match (*op).opcode {
+                code if code == codes.br => Some((*op).args[0]),
+                code if code == codes.brcond_i32 || code == codes.brcond_i64 => Some((*op).args[3]),
+                _ => None,
+            }
+        }
+    }
+
+    /// A 64-bit constant.
+    pub(crate) unsafe fn constant(&self, value: u64) -> usize {
+        // SAFETY: QEMU makes it or finds it; the caller has looked whether there is room.
+        unsafe { (self.constant)(I64, value as i64) as usize }
+    }
+
+    /// A 64-bit temporary that the block does not use anywhere, which QEMU's own way of making
+    /// one does not promise; `None` if `more` further ones might be too many. `environment` is
+    /// the first of all temporaries.
+    pub(crate) unsafe fn fresh_temp(&self, environment: usize, more: usize) -> Option<usize> {
+        // SAFETY: a constant that nobody needs is put behind all that are in use; what comes
+        // after it is new. Each turn takes one that was free.
+        unsafe {
+            let top = self.constant(UNUSUAL);
+            let used = top.checked_sub(environment)? / size_of::<Temp>();
+            if used + more >= TEMPS_MAX {
+                return None;
+            }
+            loop {
+                let temp = (self.new_temp)(I64, false) as usize;
+                if temp > top {
+                    return Some(temp);
+                }
+            }
+        }
+    }
+
+    /// A label that nothing branches to yet.
+    pub(crate) unsafe fn new_label(&self) -> *mut Label {
+        // SAFETY: QEMU makes it.
+        unsafe { (self.new_label)() }
+    }
+
+    /// Writes operations before `op`.
+    pub(crate) fn before(&self, op: *mut Op) -> Writer<'_> {
+        Writer { tcg: self, before: op }
+    }
+}
+
+/// A constant that no program has.
+const UNUSUAL: u64 = 0x7061_6765_7761_6c6b;
+
+/// The operations of a block, from one on.
+pub(crate) struct Ops(*mut Op);
+
+impl From<*mut Op> for Ops {
+    fn from(first: *mut Op) -> Ops {
+        Ops(first)
+    }
+}
+
+impl Iterator for Ops {
+    type Item = *mut Op;
+
+    fn next(&mut self) -> Option<*mut Op> {
+        let op = self.0;
+        if op.is_null() {
+            return None;
+        }
+        // SAFETY: the list's operations live while the block is translated.
+        self.0 = unsafe { (*op).link.next };
+        Some(op)
+    }
+}
+
+impl Op {
+    /// Its opcode, as in [`Opcodes`].
+    pub(crate) fn opcode(&self) -> u8 {
+        self.opcode
+    }
+}
+
+/// Inserts operations before another, one after the other.
+///
+/// Arguments are temporaries and constants; offsets are in bytes.
+pub(crate) struct Writer<'a> {
+    tcg: &'a Tcg,
+    before: *mut Op,
+}
+
+impl Writer<'_> {
+    /// `to = from` of 32 bits, without a sign.
+    pub(crate) unsafe fn extend(&self, to: usize, from: usize) {
+        // SAFETY: as for all of these, the arguments are of the kinds that the opcode takes.
+        unsafe { self.put(self.tcg.opcodes.extu_i32_i64, &[to, from]) };
+    }
+
+    /// `to = 32 bits at base + offset`.
+    pub(crate) unsafe fn load_32(&self, to: usize, base: usize, offset: usize) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.ld_i32, &[to, base, offset]) };
+    }
+
+    /// `to = 64 bits at base`.
+    pub(crate) unsafe fn load(&self, to: usize, base: usize) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.ld_i64, &[to, base, 0]) };
+    }
+
+    /// `64 bits at base + offset = value`.
+    pub(crate) unsafe fn store(&self, value: usize, base: usize, offset: usize) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.st_i64, &[value, base, offset]) };
+    }
+
+    /// `to = from + constant`.
+    pub(crate) unsafe fn add(&self, to: usize, from: usize, constant: u64) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.add_i64, &[to, from, self.tcg.constant(constant)]) };
+    }
+
+    /// `to = from & constant`.
+    pub(crate) unsafe fn and(&self, to: usize, from: usize, constant: u64) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.and_i64, &[to, from, self.tcg.constant(constant)]) };
+    }
+
+    /// `to = from | constant`.
+    pub(crate) unsafe fn or(&self, to: usize, from: usize, constant: u64) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.or_i64, &[to, from, self.tcg.constant(constant)]) };
+    }
+
+    /// `to = from << bits`.
+    pub(crate) unsafe fn shift_left(&self, to: usize, from: usize, bits: u64) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.shl_i64, &[to, from, self.tcg.constant(bits)]) };
+    }
+
+    /// Goes on at `label` if `temp <= constant`, both without a sign.
+    pub(crate) unsafe fn branch_if_at_most(&self, temp: usize, constant: u64, label: *mut Label) {
+        // SAFETY: see `extend`; the label is QEMU's.
+        unsafe {
+            (*label).references += 1 << 16;
+            let constant = self.tcg.constant(constant);
+            let args = [temp, constant, UNSIGNED_LESS_OR_EQUAL, label as usize];
+            self.put(self.tcg.opcodes.brcond_i64, &args);
+        }
+    }
+
+    /// `label` is here.
+    pub(crate) unsafe fn label(&self, label: *mut Label) {
+        // SAFETY: see `extend`. The lowest bit says that the label has a place.
+        unsafe {
+            (*label).references |= 1;
+            self.put(self.tcg.opcodes.set_label, &[label as usize]);
+        }
+    }
+
+    unsafe fn put(&self, opcode: u8, args: &[usize]) {
+        // SAFETY: QEMU makes the operation; no opcode has more arguments than it has room for.
+        unsafe {
+            let op = (self.tcg.insert_before)(self.tcg.context, self.before, opcode.into());
+            (&mut (*op).args)[..args.len()].copy_from_slice(args);
+        }
+    }
+}
