@@ -2,21 +2,20 @@
 //!
 //! ```text
 //!   records   block 17 | load a | store b | load c | block 18 | ...
-//!   known 17           |  tag   |   tag   |  tag   |             as it ran last time
-//!                          ^ all equal: execute(shape, [a, b, c])
+//!   usual 17           |  tag   |   tag   |  tag   |             as it ran last time
+//!                          ^ all equal: the sink takes it as it is
 //! ```
 //!
-//! A block nearly always does the same operations, so what it did last time is compared first.
-//! A block may have several shapes: one that faults stops early, a masked load may not load.
+//! A block nearly always does the same operations. So the sink is told what it did last time, and
+//! takes it from the records by itself; what is left for here is the unusual. A block may have
+//! several shapes: one that faults stops early, a masked load may not load.
+
+use std::ops::Range;
 
 use addr::Kind;
 use ring::{Block, Control, EventCode, Record, Tag, event_parts};
 use rustc_hash::FxHashMap;
-use trace::{Op, Run, Shape, ShapeId, Sink};
-
-use usual::{Known, usual};
-
-mod usual;
+use trace::{Op, Shape, ShapeId, Sink};
 
 /// Where the descriptors of blocks come from, and where events go.
 pub(crate) trait Context {
@@ -57,14 +56,13 @@ struct Variant {
 pub(crate) struct Decoder {
     fetches: bool,
     strays: bool,
-    known: Vec<Known>,
+    /// By block number, where the tags of its last run are.
+    usual: Vec<Option<Range<usize>>>,
     tags: Vec<u16>,
     /// By block number, kind of fetch, and tags.
     variants: FxHashMap<Box<[u16]>, Variant>,
     /// Blocks are translated again and again; their shapes are told once.
     shapes: FxHashMap<Shape, ShapeId>,
-    /// Blocks that did what they did last time.
-    runs: Vec<Run>,
     /// Addresses of an unusual block, and what it is looked up by.
     addrs: Vec<u64>,
     key: Vec<u16>,
@@ -77,11 +75,10 @@ impl Decoder {
         Decoder {
             fetches,
             strays,
-            known: Vec::new(),
+            usual: Vec::new(),
             tags: Vec::new(),
             variants: FxHashMap::default(),
             shapes: FxHashMap::default(),
-            runs: Vec::new(),
             addrs: Vec::new(),
             key: Vec::new(),
         }
@@ -98,9 +95,7 @@ impl Decoder {
     ) -> Result<usize, Fault> {
         let mut at = 0;
         while at < records.len() {
-            let used = usual(&records[at..], &self.known, &self.tags, &mut self.runs);
-            sink.execute_all(&self.runs, &records[at..][..used])?;
-            at += used;
+            at += sink.execute_words(&records[at..])?.words;
             if at == records.len() {
                 break;
             }
@@ -196,8 +191,10 @@ impl Decoder {
             instruction < before || u32::from(instruction) >= block.instructions
         };
         let mut keep = tags.iter().position(is_out_of_place).unwrap_or(tags.len());
-        let known = self.known.get(number as usize).filter(|_| self.strays);
-        if let Some(usual) = known.and_then(|known| known.tags(&self.tags)) {
+        if self.strays
+            && let Some(Some(usual)) = self.usual.get(number as usize)
+        {
+            let usual = &self.tags[usual.clone()];
             let rest = tags.get(usual.len()..).unwrap_or_default();
             let one = |pair: &[u16]| Tag(pair[0]).instruction() == Tag(pair[1]).instruction();
             if rest.len() >= STRAYS_MIN && tags.starts_with(usual) && rest.windows(2).all(one) {
@@ -227,10 +224,12 @@ impl Decoder {
         };
         if control == Control::Block && !variant.doubled {
             let index = number as usize;
-            if self.known.len() <= index {
-                self.known.resize(index + 1, Known::nothing(variant.shape));
+            if self.usual.len() <= index {
+                self.usual.resize(index + 1, None);
             }
-            self.known[index] = Known::new(variant.shape, variant.tags, &self.key[4..]);
+            let from = variant.tags as usize;
+            self.usual[index] = Some(from..from + self.key.len() - 4);
+            sink.usual(index, variant.shape, &self.key[4..]);
         }
         if variant.doubled {
             let tags = &self.key[4..];

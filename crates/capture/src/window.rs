@@ -1,7 +1,7 @@
 //! `--skip` and `--max-accesses`: a window of the accesses that come by.
 
 use rustc_hash::FxHashMap;
-use trace::{Error, Event, Shape, ShapeId, Sink};
+use trace::{Error, Event, Shape, ShapeId, Sink, Taken};
 
 /// A [`Sink`] that passes on the accesses from one index to another, exactly.
 ///
@@ -137,6 +137,22 @@ impl<S: Sink> Sink for Window<S> {
         } else {
             self.part(shape, addrs)
         }
+    }
+
+    fn usual(&mut self, number: usize, shape: ShapeId, tags: &[u16]) {
+        self.sink.usual(number, shape, tags);
+    }
+
+    fn execute_words(&mut self, words: &[u64]) -> Result<Taken, Error> {
+        let is_inside = self.entered && (self.from..self.to).contains(&self.at);
+        if !is_inside {
+            return Ok(Taken::default());
+        }
+        // A block has no more accesses than words.
+        let left = usize::try_from(self.to - self.at).unwrap_or(usize::MAX);
+        let taken = self.sink.execute_words(&words[..words.len().min(left)])?;
+        self.at += taken.accesses;
+        Ok(taken)
     }
 
     fn execute_physical(

@@ -6,15 +6,17 @@
 
 use crate::carry::Carry;
 use crate::shape::Rows;
-use crate::{Batch, Error, Event, Meta, Run, Segment, Shape, ShapeId, Sink};
+use crate::words::{Ready, Take, Usual, WORD_SHIFT, block_number};
+use crate::{Batch, Error, Event, Meta, Segment, Shape, ShapeId, Sink, Taken};
 
 /// A [`Sink`] that expands blocks into a [`Batch`].
 #[derive(Debug, Default)]
 pub struct Batcher {
     shapes: Vec<Rows>,
-    /// The same, as [`Batcher::append_all`] wants it.
-    flat: Vec<Flat>,
-    /// The rows of all shapes, each shape's up to a multiple of [`LANES`].
+    /// What a recorder's words stand for.
+    usual: Usual,
+    ready: Ready<Own>,
+    /// The rows of blocks that are ready and have more than [`LANES`].
     metas: Vec<Meta>,
     batch: Batch,
     carry: Carry,
@@ -22,20 +24,71 @@ pub struct Batcher {
     given: u64,
 }
 
-/// Rows that are copied at a time; nearly all blocks have no more.
+/// Rows that are copied whether a block has them or not; nearly all have no more.
 const LANES: usize = 4;
+/// What is ready stays so.
+const GENERATION: u32 = 1;
 
-/// A shape, without what has to be looked for elsewhere.
-#[derive(Clone, Copy, Debug)]
-struct Flat {
+/// What is needed of a shape for each execution of a block.
+#[derive(Clone, Copy, Debug, Default)]
+struct Own {
     pc: u64,
-    /// Index of its first row in [`Batcher::metas`].
+    /// Its first rows.
+    first: [Meta; LANES],
+    /// Index of all of its rows in [`Batcher::metas`], if they are more.
     metas: u32,
-    rows: u32,
-    ops: u32,
-    /// Instructions that the first row counts itself, and those after the last.
-    first: u32,
-    trailing: u32,
+    rows: u16,
+    /// At most [`Rows::PLAIN_INSTRUCTIONS_MAX`].
+    trailing: u16,
+}
+
+impl Own {
+    /// What is needed of `rows`; more of them than [`LANES`] are appended to `metas`.
+    fn new(rows: &Rows, metas: &mut Vec<Meta>) -> Own {
+        let mut first = [Meta::default(); LANES];
+        first.iter_mut().zip(&rows.metas).for_each(|(first, &meta)| *first = meta);
+        let from = metas.len() as u32;
+        if rows.metas.len() > LANES {
+            metas.extend_from_slice(&rows.metas);
+        }
+        Own {
+            pc: rows.pc,
+            first,
+            metas: from,
+            rows: rows.metas.len() as u16,
+            trailing: rows.trailing as u16,
+        }
+    }
+}
+
+/// Where the rows go.
+struct Columns<'a> {
+    addr: &'a mut [u64],
+    meta: &'a mut [Meta],
+    metas: &'a [Meta],
+    /// How many there are.
+    rows: usize,
+    /// Instructions that wait for a row.
+    carry: u32,
+}
+
+impl Take<Own> for Columns<'_> {
+    #[inline(always)]
+    fn take(&mut self, own: &Own, words: &[u64]) {
+        let rows = usize::from(own.rows);
+        let meta = &mut self.meta[self.rows..];
+        meta[..LANES].copy_from_slice(&own.first);
+        meta[0] = own.first[0].plus_instructions(self.carry);
+        if rows > LANES {
+            let rest = &self.metas[own.metas as usize..][LANES..rows];
+            meta[LANES..rows].copy_from_slice(rest);
+        }
+        self.addr[self.rows] = own.pc;
+        self.rows += rows;
+        let addr = &mut self.addr[self.rows - words.len()..self.rows];
+        addr.iter_mut().zip(words).for_each(|(addr, word)| *addr = word >> WORD_SHIFT);
+        self.carry = u32::from(own.trailing);
+    }
 }
 
 impl Batcher {
@@ -70,54 +123,36 @@ impl Batcher {
         }
     }
 
-    /// Appends the first of `runs`, and says how many and how many words they have: up to one
-    /// that needs more than this.
-    fn append_all(&mut self, runs: &[Run], words: &[u64]) -> (usize, usize) {
-        if self.refused.is_some() || !self.batch.paddr.is_empty() {
-            return (0, 0);
+    /// Appends the blocks at the beginning of `words` that did what is usual and are ready; how
+    /// many words they have.
+    fn append_words(&mut self, words: &[u64]) -> usize {
+        let carry_max = u64::from(Rows::PLAIN_INSTRUCTIONS_MAX);
+        if self.refused.is_some() || !self.batch.paddr.is_empty() || self.carry.now > carry_max {
+            return 0;
         }
-        let (batch, carry) = (&mut self.batch, &mut self.carry);
+        let batch = &mut self.batch;
         let start = batch.len();
-        let most = start + words.len() + LANES;
-        batch.addr.resize(most, 0);
-        batch.meta.resize(most, Meta::default());
-        let (mut rest, mut out) = (words, start);
-        let mut done = 0;
-        for run in runs {
-            let Some(flat) = self.flat.get(run.shape.0 as usize) else { break };
-            if flat.ops != run.ops || flat.rows == 0 || carry.exceeds(flat.first) {
-                break;
-            }
-            let (rows, ops) = (flat.rows as usize, flat.ops as usize);
-            let Some(own) = rest.get(1..ops + 1) else { break };
-            batch.addr[out] = flat.pc;
-            let to = &mut batch.addr[out + rows - ops..];
-            // How many operations a block has cannot be predicted, that they are few can.
-            if let (Some(lanes), true) = (rest[1..].first_chunk::<LANES>(), ops <= LANES) {
-                to[..LANES].copy_from_slice(&lanes.map(|word| word >> Run::ADDR_SHIFT));
-            } else {
-                to.iter_mut().zip(own).for_each(|(to, word)| *to = word >> Run::ADDR_SHIFT);
-            }
-            let mut row = 0;
-            while row < rows {
-                let from = flat.metas as usize + row;
-                let lanes = &self.metas[from..from + LANES];
-                batch.meta[out + row..out + row + LANES].copy_from_slice(lanes);
-                row += LANES;
-            }
-            batch.meta[out] = batch.meta[out].plus_instructions(carry.now as u32);
-            carry.now = u64::from(flat.trailing);
-            out += rows;
-            rest = &rest[ops + 1..];
-            done += 1;
-        }
-        batch.addr.truncate(out);
-        batch.meta.truncate(out);
-        let thread = carry.thread();
-        if out > start && batch.segments.last().is_none_or(|segment| segment.thread != thread) {
+        // A block has no more rows than words.
+        let room = start + words.len() + LANES;
+        batch.addr.resize(room, 0);
+        batch.meta.resize(room, Meta::default());
+        let mut columns = Columns {
+            addr: &mut batch.addr,
+            meta: &mut batch.meta,
+            metas: &self.metas,
+            rows: start,
+            carry: self.carry.now as u32,
+        };
+        let taken = self.usual.follow(words, &self.ready, GENERATION, &mut columns);
+        let rows = columns.rows;
+        self.carry.now = u64::from(columns.carry);
+        batch.addr.truncate(rows);
+        batch.meta.truncate(rows);
+        let thread = self.carry.thread();
+        if rows > start && batch.segments.last().is_none_or(|segment| segment.thread != thread) {
             batch.segments.push(Segment { start: start as u32, thread });
         }
-        (done, words.len() - rest.len())
+        taken
     }
 
     fn append(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<usize, Error> {
@@ -160,16 +195,6 @@ impl Sink for Batcher {
             return ShapeId(u32::MAX);
         }
         let rows = Rows::from(shape);
-        self.flat.push(Flat {
-            pc: rows.pc,
-            metas: self.metas.len() as u32,
-            rows: rows.metas.len() as u32,
-            ops: rows.ops() as u32,
-            first: rows.metas.first().map_or(0, |meta| meta.instructions()),
-            trailing: rows.trailing,
-        });
-        self.metas.extend_from_slice(&rows.metas);
-        self.metas.resize(self.metas.len().next_multiple_of(LANES), Meta::default());
         self.shapes.push(rows);
         ShapeId(self.shapes.len() as u32 - 1)
     }
@@ -188,19 +213,28 @@ impl Sink for Batcher {
         Ok(())
     }
 
-    fn execute_all(&mut self, mut runs: &[Run], mut words: &[u64]) -> Result<(), Error> {
-        while let [next, rest @ ..] = runs {
-            let (done, used) = self.append_all(runs, words);
-            (runs, words) = (&runs[done..], &words[used..]);
-            if done == 0 {
-                let own;
-                (own, words) = next.split(words)?;
-                let addrs: Vec<u64> = own.iter().map(|word| word >> Run::ADDR_SHIFT).collect();
-                self.execute(next.shape, &addrs)?;
-                runs = rest;
+    fn usual(&mut self, number: usize, shape: ShapeId, tags: &[u16]) {
+        self.usual.set(number, shape, tags);
+        self.ready.forget(number);
+    }
+
+    fn execute_words(&mut self, words: &[u64]) -> Result<Taken, Error> {
+        let before = self.batch.len();
+        let mut taken = 0;
+        loop {
+            taken += self.append_words(&words[taken..]);
+            let Some((known, own)) = self.usual.first(&words[taken..]) else { break };
+            let addrs: Vec<u64> = own.iter().map(|word| word >> WORD_SHIFT).collect();
+            self.execute(known.shape, &addrs)?;
+            let rows = &self.shapes[known.shape.0 as usize];
+            if rows.is_plain() {
+                let own = Own::new(rows, &mut self.metas);
+                let number = block_number(words[taken]);
+                self.ready.set(number, GENERATION, &self.usual, known, own);
             }
+            taken += 1 + addrs.len();
         }
-        Ok(())
+        Ok(Taken { words: taken, accesses: (self.batch.len() - before) as u64 })
     }
 
     fn execute_physical(
@@ -232,12 +266,6 @@ impl Sink for Batcher {
 #[cold]
 pub(crate) fn unknown(shape: ShapeId) -> Error {
     Error::Recorder(format!("block {} ran before its shape was known", shape.0))
-}
-
-/// The error for blocks that need more addresses than came with them.
-#[cold]
-pub(crate) fn too_few() -> Error {
-    Error::Recorder("blocks ran with fewer addresses than they have memory operations".to_owned())
 }
 
 /// The error for an execution with too many or too few addresses.

@@ -27,6 +27,7 @@ mod regions;
 mod shape;
 mod sink;
 mod source;
+mod words;
 mod writer;
 
 pub use batch::{Batch, Meta, Placed, Segment};
@@ -38,6 +39,7 @@ pub use info::{ByKind, Distinct, Info, Missing, RegionInfo, info};
 pub use reader::{ChunkInfo, Reader};
 pub use regions::{Region, RegionId, Regions, adjoin, joined_bytes};
 pub use shape::{Op, Shape, ShapeId};
-pub use sink::{Run, Sink};
+pub use sink::Sink;
 pub use source::{Arch, Error, Filter, Header, Source, Stored};
+pub use words::{Taken, WORD_AMID, WORD_BLOCK, WORD_SHIFT};
 pub use writer::{Options, Summary, Writer};

@@ -97,6 +97,16 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
+    /// The most instructions that a plain shape counts in its first row, or leaves.
+    pub(crate) const PLAIN_INSTRUCTIONS_MAX: u32 = Meta::INSTRUCTIONS_MAX / 2;
+
+    /// Whether it has rows, and few enough instructions that executions of such shapes after each
+    /// other never leave more than a row counts.
+    pub(crate) fn is_plain(&self) -> bool {
+        let first = self.metas.first().map(|meta| meta.instructions());
+        first.is_some_and(|first| first.max(self.trailing) <= Rows::PLAIN_INSTRUCTIONS_MAX)
+    }
+
     /// How many addresses an execution needs.
     pub(crate) fn ops(&self) -> usize {
         self.metas.len() - usize::from(self.fetch)

@@ -1,24 +1,4 @@
-use crate::{Error, Event, Shape, ShapeId};
-
-/// A block that ran, among others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
-    /// What it does.
-    pub shape: ShapeId,
-    /// How many operations it has.
-    pub ops: u32,
-}
-
-impl Run {
-    /// Bits of a word below the address.
-    pub const ADDR_SHIFT: u32 = 16;
-
-    /// The words of its operations, and those after them.
-    pub(crate) fn split<'a>(&self, words: &'a [u64]) -> Result<(&'a [u64], &'a [u64]), Error> {
-        let rest = words.get(1..).unwrap_or_default();
-        rest.split_at_checked(self.ops as usize).ok_or_else(crate::batcher::too_few)
-    }
-}
+use crate::{Error, Event, Shape, ShapeId, Taken};
 
 /// Takes what a recorder sees: blocks that run, threads that change, events.
 ///
@@ -39,21 +19,14 @@ pub trait Sink {
     /// fails.
     fn execute(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error>;
 
-    /// As [`Sink::execute`] for each of `runs` in order. Faster for small blocks, which most are.
-    ///
-    /// `words` are a recorder's: one for each run, which means nothing here, and after it one for
-    /// each of its operations, the address shifted up by [`Run::ADDR_SHIFT`].
-    fn execute_all(&mut self, runs: &[Run], mut words: &[u64]) -> Result<(), Error> {
-        let mut addrs = Vec::new();
-        for run in runs {
-            let own;
-            (own, words) = run.split(words)?;
-            addrs.clear();
-            addrs.extend(own.iter().map(|word| word >> Run::ADDR_SHIFT));
-            self.execute(run.shape, &addrs)?;
-        }
-        Ok(())
-    }
+    /// From now on, block `number` of the recorder's words is usually `shape`, and the words of its
+    /// operations have `tags`.
+    fn usual(&mut self, number: usize, shape: ShapeId, tags: &[u16]);
+
+    /// As [`Sink::execute`] for the blocks at the beginning of a recorder's `words`; see
+    /// [`crate::WORD_SHIFT`] for what words are. It ends before a block that did not do what is
+    /// usual, before one whose end is not seen, before what is no block, or earlier.
+    fn execute_words(&mut self, words: &[u64]) -> Result<Taken, Error>;
 
     /// As [`Sink::execute`], with the physical address of every row: the fetch's first if the
     /// shape has one, then those of the operations. 0 stands for "not known".

@@ -17,7 +17,7 @@ use crate::format::{
 };
 use crate::part::PartFile;
 use crate::shape::Rows;
-use crate::{Error, Event, Header, Run, Shape, ShapeId, Sink};
+use crate::{Error, Event, Header, Shape, ShapeId, Sink, Taken};
 
 /// How a trace is written.
 #[derive(Clone, Debug)]
@@ -227,19 +227,24 @@ impl Sink for Writer {
         if self.encoder.is_full() { self.close_chunk() } else { Ok(()) }
     }
 
-    fn execute_all(&mut self, mut runs: &[Run], mut words: &[u64]) -> Result<(), Error> {
-        while let [next, rest @ ..] = runs {
-            let (done, used) = self.encoder.execute_all(runs, words);
-            (runs, words) = (&runs[done..], &words[used..]);
-            if done == 0 {
-                let own;
-                (own, words) = next.split(words)?;
-                let addrs: Vec<u64> = own.iter().map(|word| word >> Run::ADDR_SHIFT).collect();
-                self.execute(next.shape, &addrs)?;
-                runs = rest;
+    fn usual(&mut self, number: usize, shape: ShapeId, tags: &[u16]) {
+        self.encoder.usual(number, shape, tags);
+    }
+
+    fn execute_words(&mut self, words: &[u64]) -> Result<Taken, Error> {
+        let before = self.accesses();
+        let mut taken = 0;
+        loop {
+            taken += self.encoder.execute_words(&words[taken..]);
+            match self.encoder.execute_first(&words[taken..])? {
+                0 => break,
+                more => taken += more,
+            }
+            if self.encoder.is_full() {
+                self.close_chunk()?;
             }
         }
-        Ok(())
+        Ok(Taken { words: taken, accesses: self.accesses() - before })
     }
 
     fn execute_physical(

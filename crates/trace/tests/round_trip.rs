@@ -72,7 +72,7 @@ proptest! {
     ) {
         let expected = batched(&script);
         let (mut batcher, mut all, mut batch) = (Batcher::new(), Rows::default(), Batch::default());
-        script.play_at_once(&mut batcher).unwrap();
+        script.play_as_words(&mut batcher).unwrap();
         batcher.finish();
         batcher.take(&mut batch);
         all.extend(&batch, 0);
@@ -81,7 +81,7 @@ proptest! {
         let scratch = Scratch::new("at-once");
         let options = Options { overwrite: true, chunk_accesses: chunk, ..Options::default() };
         let mut writer = Writer::create(&scratch.0, header(), options).unwrap();
-        script.play_at_once(&mut writer).unwrap();
+        script.play_as_words(&mut writer).unwrap();
         writer.finish().unwrap();
         let rows = Rows::of(&mut Reader::open(&scratch.0).unwrap().in_place(), 0).unwrap();
         prop_assert_eq!(rows.with_known_paddrs(), expected.with_known_paddrs());

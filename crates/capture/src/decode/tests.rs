@@ -1,8 +1,9 @@
-//! Blocks whose last instruction does more than the last time.
+//! Blocks that do more than the last time, and windows over blocks.
 
-use trace::{Batch, Batcher};
+use trace::{Batch, Batcher, WORD_AMID, WORD_BLOCK, WORD_SHIFT};
 
 use super::*;
+use crate::window::Window;
 
 /// One block of one instruction.
 struct One;
@@ -43,4 +44,45 @@ fn what_follows_the_usual_operations_is_a_signals_frame_where_qemu_shows_them() 
 #[test]
 fn a_repeated_instruction_is_kept_where_it_is_one_run_of_its_block() {
     assert_eq!(rows(false, &[4, 4, 1000, 4]), 3 * 5 + 1001);
+}
+
+/// A window of the addresses that runs of the block with so many stores each give.
+fn window(stores: &[u64], from: u64, max: u64) -> Vec<u64> {
+    let store = Tag::STORE | 3 << Tag::SIZE_SHIFT;
+    let mut records = Vec::new();
+    for (run, &count) in stores.iter().enumerate() {
+        records.push(Record::control(Control::Block, 0).0);
+        let addr = |store| 0x1000 * (1 + run as u64) + 8 * store;
+        records.extend((0..count).map(|store_number| Record::access(addr(store_number), store).0));
+    }
+    let mut window = Window::new(Batcher::new(), from, Some(max));
+    let used = Decoder::new(true, false).segment(&records, true, &mut One, &mut window).unwrap();
+    assert_eq!(used, records.len());
+    let mut batch = Batch::default();
+    window.close().unwrap().take(&mut batch);
+    batch.addr
+}
+
+#[test]
+fn a_window_cuts_blocks_wherever_it_begins_and_ends() {
+    let stores = [2, 2, 2, 0, 2, 2, 3, 2, 2, 2];
+    let all = window(&stores, 0, u64::MAX);
+    assert_eq!(all.len() as u64, stores.iter().map(|stores| 1 + stores).sum::<u64>());
+    for from in 0..=all.len() {
+        for max in 0..=all.len() - from {
+            let cut = window(&stores, from as u64, max as u64);
+            assert_eq!(cut, all[from..from + max], "{max} accesses after {from}");
+        }
+    }
+}
+
+/// Sinks and rings say the same of a record.
+#[test]
+fn records_are_the_words_of_sinks() {
+    let amid = |control| Record::control(control, 0).tag().0 >= WORD_AMID;
+    assert!(amid(Control::Wide) && amid(Control::Pad));
+    assert!(!amid(Control::Block) && !amid(Control::Context) && !amid(Control::Advance));
+    assert_eq!(WORD_BLOCK, Tag::CONTROL);
+    assert_eq!(Record::control(Control::Block, 5).0, 5 << WORD_SHIFT | u64::from(WORD_BLOCK));
+    assert_eq!(Record::access(5, 7).0, 5 << WORD_SHIFT | 7);
 }

@@ -5,7 +5,8 @@
 use addr::Kind;
 use proptest::prelude::*;
 use trace::{
-    Arch, Batch, Error, Event, Filter, Header, Meta, Op, Origin, Run, Shape, ShapeId, Sink, Source,
+    Arch, Batch, Error, Event, Filter, Header, Meta, Op, Origin, Shape, ShapeId, Sink, Source,
+    WORD_BLOCK, WORD_SHIFT,
 };
 
 /// One call of a sink.
@@ -57,25 +58,37 @@ impl Script {
         Ok(())
     }
 
-    /// As [`Script::play`], with executions in a row told at once where words hold their
-    /// addresses.
-    pub(crate) fn play_at_once(&self, sink: &mut dyn Sink) -> Result<(), Error> {
+    /// As [`Script::play`], with executions in a row told as a recorder's words where words hold
+    /// their addresses. Each shape is a block, and some of its runs are not usual.
+    pub(crate) fn play_as_words(&self, sink: &mut dyn Sink) -> Result<(), Error> {
         let ids: Vec<_> = self.shapes.iter().map(|shape| sink.shape(shape)).collect();
         let mut rest = self.calls.as_slice();
         while !rest.is_empty() {
-            let (mut runs, mut all) = (Vec::new(), Vec::new());
+            let (mut words, mut runs) = (Vec::new(), Vec::new());
             while let [Call::Execute(shape, addrs), after @ ..] = rest {
                 let shape = shape % ids.len();
                 let addrs = self.addrs(shape, addrs);
-                if addrs.iter().any(|addr| addr >> (64 - Run::ADDR_SHIFT) != 0) {
+                if addrs.iter().any(|addr| addr >> (64 - WORD_SHIFT) != 0) {
                     break;
                 }
-                runs.push(Run { shape: ids[shape], ops: addrs.len() as u32 });
-                all.push(!0);
-                all.extend(addrs.iter().map(|addr| addr << Run::ADDR_SHIFT | 0xabcd));
+                // Now and then other operations than the time before.
+                let tag = u16::from(addrs.last().is_some_and(|addr| addr % 5 == 0));
+                runs.push((words.len(), shape, tag, addrs.clone()));
+                words.push((shape as u64) << WORD_SHIFT | u64::from(WORD_BLOCK));
+                words.extend(addrs.iter().map(|addr| addr << WORD_SHIFT | u64::from(tag)));
                 rest = after;
             }
-            sink.execute_all(&runs, &all)?;
+            // The last run ends where something else begins.
+            words.push(u64::from(WORD_BLOCK + 1));
+            let mut at = 0;
+            while at + 1 < words.len() {
+                at += sink.execute_words(&words[at..])?.words;
+                if let Some((_, shape, tag, addrs)) = runs.iter().find(|run| run.0 == at) {
+                    sink.execute(ids[*shape], addrs)?;
+                    sink.usual(*shape, ids[*shape], &vec![*tag; addrs.len()]);
+                    at += 1 + addrs.len();
+                }
+            }
             if let [other, after @ ..] = rest {
                 let (shapes, calls) = (self.shapes.clone(), vec![other.clone()]);
                 Script { shapes, calls }.play_known(&ids, sink)?;

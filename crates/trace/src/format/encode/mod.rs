@@ -12,10 +12,13 @@
 //! A *context* is the threads that share local shapes. Threads get the contexts of a chunk in
 //! the order in which they appear; from the seventeenth on they share.
 
+mod words;
+
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use zstd::bulk::Compressor;
 
+use self::words::Own;
 use super::chunk::{Head, sequence_bytes};
 use super::codes::{self, Slot};
 use super::physical::PhysicalEncoder;
@@ -26,25 +29,27 @@ use super::{
 use crate::batcher::{miscounted, unknown};
 use crate::carry::Carry;
 use crate::shape::Rows;
-use crate::{Error, Event, Meta, Run, Shape, ShapeId};
+use crate::words::{Ready, Usual};
+use crate::{Error, Event, Shape, ShapeId};
 
 const CONTEXTS: usize = 16;
 /// What no chunk has for a number, and neither has a shape that is not known yet, which has 0.
 const NO_CHUNK: u32 = u32::MAX;
 
-/// The most instructions that a plain shape counts in its first row, or leaves: two of them
-/// after each other never exceed what a row counts.
-const PLAIN_INSTRUCTIONS_MAX: u64 = Meta::INSTRUCTIONS_MAX as u64 / 2;
-/// No shape has as many operations.
-const NOT_PLAIN: u32 = u32::MAX;
+/// What the threads of a context share.
+#[derive(Clone, Debug, Default)]
+struct Context {
+    /// What is known of each shape.
+    known: Vec<Local>,
+    /// The blocks of a recorder's words whose local shapes are known.
+    ready: Ready<Own>,
+}
 
 /// What a context knows of a shape, good while the chunk is `chunk`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(32))]
 struct Local {
     chunk: u32,
-    /// How many operations it has, if it has rows and few instructions; else [`NOT_PLAIN`].
-    plain_ops: u32,
     /// What an execution takes and gives.
     tally: Tally,
     /// Index of its first slot.
@@ -87,10 +92,12 @@ pub(crate) struct Encoder {
     chunk_accesses: u32,
     shapes: Vec<Rows>,
     carry: Carry,
-    /// By context, what is known of each shape. That of the present context is in `known`.
-    contexts: Vec<Vec<Local>>,
-    known: Vec<Local>,
+    /// All contexts but the present one, in whose place an empty one stands.
+    contexts: Vec<Context>,
+    present: Context,
     context: usize,
+    /// What a recorder's words stand for.
+    usual: Usual,
 
     /// The number of the present chunk, from 1.
     chunk: u32,
@@ -132,8 +139,9 @@ impl Encoder {
             shapes: Vec::new(),
             carry: Carry::default(),
             contexts: Vec::new(),
-            known: Vec::new(),
+            present: Context::default(),
             context: 0,
+            usual: Usual::default(),
             chunk: 1,
             open_chunk: NO_CHUNK,
             room: i64::from(chunk_accesses),
@@ -170,7 +178,8 @@ impl Encoder {
         debug_assert!(self.is_empty());
         self.shapes.clear();
         self.contexts.clear();
-        self.known.clear();
+        self.present = Context::default();
+        self.usual = Usual::default();
         self.context = 0;
     }
 
@@ -207,7 +216,7 @@ impl Encoder {
     /// Encodes an execution. The chunk must not be full.
     #[inline]
     pub(crate) fn execute(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
-        let local = match self.known.get(shape.0 as usize) {
+        let local = match self.present.known.get(shape.0 as usize) {
             Some(local) if local.chunk == self.open_chunk => *local,
             _ => return self.execute_unprepared(shape, addrs),
         };
@@ -238,53 +247,6 @@ impl Encoder {
         Ok(())
     }
 
-    /// Encodes the first of `runs`, and says how many and how many words they have: up to one
-    /// that needs more than this; none if `words` could fill the chunk.
-    pub(crate) fn execute_all(&mut self, runs: &[Run], words: &[u64]) -> (usize, usize) {
-        // A plain shape has no more rows than words.
-        let might_fill = words.len() as i64 >= self.room;
-        if self.physical.is_some() || might_fill || self.carry.now > PLAIN_INSTRUCTIONS_MAX {
-            return (0, 0);
-        }
-        // Locals, so that what is written through them is not thought to change `self`.
-        let (known, open_chunk) = (self.known.as_slice(), self.open_chunk);
-        let (slots, residual) = (self.slots.as_mut_slice(), self.residual.as_mut_slice());
-        let sequence = &mut self.sequence[self.head.executions as usize..];
-        let mut codes = &mut self.codes[self.head.ops as usize..];
-        let ops_before = codes.len();
-        let (mut at, mut addr) = (self.residual_bytes, self.addr);
-        let mut tally = Tally::new(self.room, self.carry.now);
-        let (mut rest, mut done) = (words, 0usize);
-        for (run, number) in runs.iter().zip(sequence) {
-            let Some(local) = known.get(run.shape.0 as usize) else { break };
-            if local.chunk != open_chunk || local.plain_ops != run.ops {
-                break;
-            }
-            let count = local.plain_ops as usize;
-            let Some((own, later)) = rest.split_at_checked(count + 1) else { break };
-            let (now, free) = std::mem::take(&mut codes).split_at_mut(count);
-            let slots = &mut slots[local.slot as usize..local.slot as usize + count];
-            (rest, codes) = (later, free);
-            *number = local.number;
-            tally.0 += local.tally.0;
-            for op in 0..count {
-                addr = own[op + 1] >> Run::ADDR_SHIFT;
-                let residual = &mut residual[at as usize..at as usize + 8];
-                at += slots[op].encode(addr, &mut now[op], residual);
-            }
-            done += 1;
-        }
-        let Some(last) = done.checked_sub(1) else { return (0, 0) };
-        let carry = u64::from(known[runs[last].shape.0 as usize].trailing);
-        self.head.executions += done as u32;
-        self.head.ops += (ops_before - codes.len()) as u32;
-        self.head.accesses += (self.room - tally.rows_left()) as u32;
-        self.head.instructions += tally.instructions() - carry;
-        (self.carry.now, self.room) = (carry, tally.rows_left());
-        (self.residual_bytes, self.addr) = (at, addr);
-        (done, words.len() - rest.len())
-    }
-
     /// Encodes an execution that begins a segment or is the first of its shape.
     #[cold]
     fn execute_unprepared(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
@@ -295,27 +257,23 @@ impl Encoder {
         if self.segment.is_none() {
             self.begin_segment();
         }
-        if self.known.len() < self.shapes.len() {
-            self.known.resize(self.shapes.len(), Local::default());
+        if self.present.known.len() < self.shapes.len() {
+            self.present.known.resize(self.shapes.len(), Local::default());
         }
-        if self.known[shape.0 as usize].chunk == self.chunk {
+        if self.present.known[shape.0 as usize].chunk == self.chunk {
             return self.execute(shape, addrs);
         }
         let rows = &self.shapes[shape.0 as usize];
-        let first = rows.metas.first().map_or(0, |meta| meta.instructions());
-        let is_plain =
-            !rows.metas.is_empty() && u64::from(first.max(rows.trailing)) <= PLAIN_INSTRUCTIONS_MAX;
         let instructions: u64 = rows.metas.iter().map(|meta| u64::from(meta.instructions())).sum();
         let instructions = instructions + u64::from(rows.trailing);
         let local = Local {
             chunk: self.chunk,
-            plain_ops: if is_plain { rows.ops() as u32 } else { NOT_PLAIN },
             tally: Tally::new(-(rows.metas.len() as i64), instructions),
             slot: self.slots.len() as u32,
             number: self.locals.len() as u16,
             trailing: rows.trailing,
         };
-        self.known[shape.0 as usize] = local;
+        self.present.known[shape.0 as usize] = local;
         self.locals.push(shape);
         if self.locals.len() == LOCAL_SHAPES_MAX {
             self.room = 0;
@@ -437,11 +395,10 @@ impl Encoder {
         let next = self.context_of.len() % CONTEXTS;
         let context = *self.context_of.entry(thread).or_insert(next);
         if self.contexts.len() <= context.max(self.context) {
-            self.contexts.resize(context.max(self.context) + 1, Vec::new());
+            self.contexts.resize(context.max(self.context) + 1, Context::default());
         }
-        self.contexts.swap(context, self.context);
-        std::mem::swap(&mut self.known, &mut self.contexts[self.context]);
-        self.contexts.swap(context, self.context);
+        std::mem::swap(&mut self.present, &mut self.contexts[self.context]);
+        std::mem::swap(&mut self.present, &mut self.contexts[context]);
         self.context = context;
         if self.residual.is_empty() {
             let ops_max = self.chunk_accesses as usize + Shape::OPS_MAX;
