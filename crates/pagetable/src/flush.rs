@@ -67,6 +67,17 @@ impl Flush {
         }
     }
 
+    /// A token of `space` that asks for `page` to be forgotten, if that is `needed`.
+    #[inline]
+    pub(crate) const fn of_page(space: Space, page: Page, global: bool, needed: bool) -> Flush {
+        let mut flush = Flush::nothing(space);
+        flush.pages = needed as u64;
+        flush.range = VirtRange::of_page(page);
+        flush.sizes = (needed as u64) << page.size().shift();
+        flush.global = needed & global;
+        flush
+    }
+
     /// A token that asks for all of `space` to be forgotten, with global pages or without.
     pub const fn whole(space: Space, global: bool) -> Flush {
         let mut flush = Flush::nothing(space);

@@ -68,7 +68,8 @@ impl Translation {
     /// The physical address of `addr`, which lies in the page.
     #[inline]
     pub const fn apply(&self, addr: VirtAddr) -> PhysAddr {
-        PhysAddr::new(self.frame.get() | addr.offset_in(self.page.size()))
+        // No mask is made of the page's size, which is known later than where the page starts.
+        PhysAddr::new(self.frame.get() | addr.get() ^ self.page.start().get())
     }
 }
 

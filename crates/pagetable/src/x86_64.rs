@@ -55,6 +55,9 @@ pub type X86_64<const LEVELS: u8 = 4, const MARKS: bool = true> = Radix<X86Entri
 #[derive(Clone, Debug)]
 pub struct X86Entries<const LEVELS: u8, const MARKS: bool> {
     spans: [VirtRange; 2],
+    /// The bits of an entry that say whether it leads to a table, and to which: a value, since
+    /// from a constant the compiler makes two masks, and the second is a tenth of a walk.
+    next_bits: u64,
 }
 
 impl<const LEVELS: u8, const MARKS: bool> X86_64<LEVELS, MARKS> {
@@ -64,7 +67,7 @@ impl<const LEVELS: u8, const MARKS: bool> X86_64<LEVELS, MARKS> {
         let half = |start| VirtRange::new(VirtAddr::new(start), half_bytes);
         let spans = [half(0), half(half_bytes.wrapping_neg())];
         let spans = spans.map(|half| half.expect("each half ends at a power of two"));
-        Radix::with_format(X86Entries { spans })
+        Radix::with_format(X86Entries { spans, next_bits: FRAME | PRESENT | PAGE_SIZE })
     }
 }
 
@@ -156,8 +159,9 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
     #[inline]
     fn next_table(&self, entry: u64, level: u8) -> Option<PhysAddr> {
         // What leads to a table is always present.
-        let size = if level <= 3 { PAGE_SIZE } else { 0 };
-        (entry & (PRESENT | size) == PRESENT).then_some(PhysAddr::new(entry & FRAME))
+        // What leads to a table is always present.
+        let kept = entry & if level <= 3 { self.next_bits } else { FRAME | PRESENT };
+        (kept as u8 == PRESENT as u8).then_some(PhysAddr::new(kept.wrapping_sub(PRESENT)))
     }
 
     #[inline]

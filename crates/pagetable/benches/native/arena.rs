@@ -1,4 +1,5 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::with_exposed_provenance_mut;
 
 use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr};
 
@@ -13,9 +14,10 @@ pub(crate) struct Arena {
     free: Vec<Vec<PhysAddr>>,
 }
 
-/// A kernel's direct map of an [`Arena`], beside whom it takes frames from.
+/// A kernel's direct map of an [`Arena`], beside whom it takes frames from: what is added to a
+/// physical address. The sum is one of numbers, as in the tables that ours are compared with.
 #[derive(Clone, Copy)]
-pub(crate) struct DirectMap(*mut u8);
+pub(crate) struct DirectMap(usize);
 
 const ALIGN: usize = 2 << 20;
 const FIRST_FRAME: u64 = 4096;
@@ -42,7 +44,7 @@ impl Arena {
     }
 
     pub(crate) fn memory(&self) -> DirectMap {
-        DirectMap(self.start)
+        DirectMap(self.start.expose_provenance())
     }
 
     /// Takes all frames back.
@@ -87,7 +89,7 @@ impl Frames for Arena {
 impl DirectMap {
     #[inline]
     fn at<T>(self, addr: PhysAddr) -> *mut T {
-        self.0.wrapping_add(addr.get() as usize).cast()
+        with_exposed_provenance_mut(self.0.wrapping_add(addr.get() as usize))
     }
 }
 

@@ -6,14 +6,17 @@
 //!
 //! Every contender does the same work in the same run: regions of 256 pages are mapped page by
 //! page, walked in a shuffled order, made read-only and unmapped, and then once more a region at
-//! a time. All have their tables in memory that is mapped in one piece, as in a kernel. A line
-//! shows the least that an operation took in any round, for what else runs here only adds to it.
-//! The last column is a sum of what the walks found: the same for all. With NAME, the tables run
-//! whose name begins so; with `--shuffled`, single pages are mapped, protected and unmapped in the
-//! order of the walks too, so that no page is a neighbour of the one before.
+//! a time. All have their tables in memory that is mapped in one piece, as in a kernel; loops are
+//! compiled for each table, as its users would be, and what must be flushed goes into a black box.
+//!
+//! A line shows the least that an operation took in any round, for what else runs here only adds
+//! to it. The last column is a sum of what the walks found: the same for all. With NAME, the tables
+//! run whose name begins so; with `--shuffled`, single pages are mapped, protected and unmapped in
+//! the order of the walks too, so that no page is a neighbour of the one before.
 //!
 //! The two tables of the registry are of x86-64's format too. They keep tables that have become
-//! empty and look for no page in the way beyond the one that they map.
+//! empty and look for no page in the way beyond the one that they map. For a walk they look a page
+//! up: they give no references, and `page_table_multiarch` takes any address for a canonical one.
 
 mod arena;
 mod ours;
@@ -27,7 +30,7 @@ use pagetable::{
     CacheShape, Cached, ElasticCuckoo, Guarded, Hashed, HashedShape, Mpt, Split, X86_64,
 };
 use peers::{Multiarch, Offset};
-use work::{Contender, OPERATIONS, Work};
+use work::{Contender, OPERATIONS, Took, Work};
 
 const ARENA_BYTES: u64 = 48 << 20;
 
@@ -52,7 +55,7 @@ fn main() {
 }
 
 /// Prints how many times as long as the first the others took.
-fn compare(least: &[(String, Least)]) {
+fn compare(least: &[(String, Took)]) {
     let (ours, rivals) = least.split_first().expect("ours is among them");
     for (name, theirs) in rivals {
         print!("{:<28}", format!("times {}", ours.0));
@@ -64,26 +67,24 @@ fn compare(least: &[(String, Least)]) {
     println!();
 }
 
-type Least = [Duration; OPERATIONS.len()];
-
 /// Runs the contenders in turn, prints a line for each, and gives what each operation took.
-fn run(work: &Work, rounds: u32, contenders: Vec<Box<dyn Contender>>) -> Vec<(String, Least)> {
+fn run(work: &Work, rounds: u32, contenders: Vec<Box<dyn Contender>>) -> Vec<(String, Took)> {
     let mut contenders: Vec<_> =
         contenders.into_iter().map(|contender| (contender, [Duration::MAX; 7], 0)).collect();
     for _ in 0..rounds {
         for (contender, least, sum) in &mut contenders {
-            let (took, found) = work.round(contender.as_mut());
+            let (took, found) = contender.round(work);
             least.iter_mut().zip(took).for_each(|(least, took)| *least = took.min(*least));
             *sum = found;
         }
     }
     let found = contenders[0].2;
     assert!(contenders.iter().all(|(.., sum)| *sum == found), "two tables found different frames");
-    let line = |(contender, least, sum): (Box<dyn Contender>, Least, u64)| {
+    let line = |(contender, least, sum): (Box<dyn Contender>, Took, u64)| {
         let name = contender.name();
         print!("{name:<28}");
         for took in least {
-            print!("{:>12.1}", took.as_secs_f64() * 1e9 / work.pages() as f64);
+            print!("{:>12.2}", took.as_secs_f64() * 1e9 / work.pages() as f64);
         }
         println!("  {sum:016x}");
         (name, least)

@@ -1,9 +1,11 @@
+use std::hint::black_box;
+
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{PageTable, Space, Translation};
+use pagetable::{Flush, PageTable, Scope, Space, Translation};
 
 use crate::{
     arena::{Arena, DirectMap},
-    work::{Contender, PAGE_BYTES, unmapped},
+    work::{Contender, PAGE_BYTES, Table, unmapped},
 };
 
 /// A table of this crate.
@@ -30,13 +32,24 @@ impl<P: PageTable + 'static> Ours<P> {
     fn protect_range(&mut self, range: VirtRange) {
         let (space, rights) = (self.space(), Rights::READ | Rights::USER);
         let flush = self.table.protect(space, range, rights, &mut self.memory, &mut |_| {});
-        flush.expect("it can be protected").done(&mut self.arena);
+        self.flush(flush.expect("it can be protected"));
     }
 
     #[inline(always)]
     fn unmap_range(&mut self, range: VirtRange) {
         let flush = self.table.unmap(self.space(), range, &mut self.memory, &mut |_| {});
-        flush.expect("it can be unmapped").done(&mut self.arena);
+        self.flush(flush.expect("it can be unmapped"));
+    }
+
+    /// Hands what must be flushed to a black box.
+    #[inline(always)]
+    fn flush(&mut self, flush: Flush) {
+        match flush.scope() {
+            Scope::Nothing => {}
+            Scope::Pages { range, pages: 1 } => _ = black_box(range.start()),
+            scope => _ = black_box(scope),
+        }
+        flush.done(&mut self.arena);
     }
 }
 
@@ -48,10 +61,7 @@ fn region(start: u64, pages: u64) -> VirtRange {
     VirtRange::new(VirtAddr::new(start), pages * PAGE_BYTES).expect("a range of the work")
 }
 
-impl<P: PageTable> Contender for Ours<P>
-where
-    P: 'static,
-{
+impl<P: PageTable + 'static> Table for Ours<P> {
     fn name(&self) -> String {
         self.name.to_owned()
     }
@@ -68,6 +78,7 @@ where
         }
     }
 
+    #[inline(always)]
     fn map(&mut self, start: u64, frame: u64, pages: u64) {
         let page = VirtAddr::new(start).page(PageSize::SIZE_4K);
         let rights = Rights::READ | Rights::WRITE | Rights::USER;
@@ -77,12 +88,14 @@ where
         mapped.expect("nothing is there yet");
     }
 
+    #[inline(always)]
     fn walk(&mut self, addr: u64) -> u64 {
         let (space, addr) = (self.space(), VirtAddr::new(addr));
         let found = self.table.walk(space, addr, Kind::Load, &mut self.memory, &mut |_| {});
         found.unwrap_or_else(|_| unmapped()).apply(addr).get()
     }
 
+    #[inline(always)]
     fn protect(&mut self, start: u64, pages: u64) {
         match pages {
             1 => self.protect_range(page(start)),
@@ -90,6 +103,7 @@ where
         }
     }
 
+    #[inline(always)]
     fn unmap(&mut self, start: u64, pages: u64) {
         match pages {
             1 => self.unmap_range(page(start)),

@@ -1,7 +1,7 @@
 //! The page tables of the Rust registry: `x86_64`'s `OffsetPageTable`, and that of
 //! `page_table_multiarch`. Both work in an [`Arena`] of their own, as ours do.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, hint::black_box};
 
 use addr::{Frames, PageSize};
 use memory_addr::{MemoryAddr, PhysAddr as MultiarchPhys, VirtAddr as MultiarchVirt};
@@ -15,7 +15,7 @@ use x86_64::structures::paging::{
 
 use crate::{
     arena::Arena,
-    work::{Contender, PAGE_BYTES, unmapped},
+    work::{Contender, PAGE_BYTES, Table, unmapped},
 };
 
 /// `x86_64`'s, which has no ranges and leaves empty tables where they are.
@@ -64,7 +64,7 @@ fn each(start: u64, pages: u64) -> impl Iterator<Item = u64> {
     (0..pages).map(move |n| start + n * PAGE_BYTES)
 }
 
-impl Contender for Offset {
+impl Table for Offset {
     fn name(&self) -> String {
         "crate x86_64".to_owned()
     }
@@ -80,6 +80,7 @@ impl Contender for Offset {
         self.arena.reset();
     }
 
+    #[inline(always)]
     fn map(&mut self, start: u64, frame: u64, pages: u64) {
         let flags = PageTableFlags::PRESENT
             | PageTableFlags::WRITABLE
@@ -95,30 +96,35 @@ impl Contender for Offset {
         }
     }
 
+    #[inline(always)]
     fn walk(&mut self, addr: u64) -> u64 {
         let found = self.table().0.translate_addr(x86_64::VirtAddr::new(addr));
         found.unwrap_or_else(|| unmapped()).as_u64()
     }
 
+    #[inline(always)]
     fn protect(&mut self, start: u64, pages: u64) {
         let flags =
             PageTableFlags::PRESENT | PageTableFlags::USER_ACCESSIBLE | PageTableFlags::NO_EXECUTE;
         let (mut table, _) = self.table();
         for addr in each(start, pages) {
             // SAFETY: nobody ever uses the pages that are mapped.
-            unsafe { table.update_flags(page(addr), flags) }.expect("it is mapped").ignore();
+            let flush = unsafe { table.update_flags(page(addr), flags) };
+            black_box(flush.expect("it is mapped")).ignore();
         }
     }
 
+    #[inline(always)]
     fn unmap(&mut self, start: u64, pages: u64) {
         let (mut table, _) = self.table();
         for addr in each(start, pages) {
-            table.unmap(page(addr)).expect("it is mapped").1.ignore();
+            black_box(table.unmap(page(addr)).expect("it is mapped").1).ignore();
         }
     }
 }
 
-/// `page_table_multiarch`'s, with its operations on regions.
+/// `page_table_multiarch`'s, with its operations on regions. Its cursors note which pages must be
+/// flushed and flush them in the end, but only in a kernel: a black box takes them instead.
 pub(crate) struct Multiarch {
     table: Option<X64PageTable<Handler>>,
 }
@@ -177,7 +183,7 @@ fn virt(addr: u64) -> MultiarchVirt {
     MultiarchVirt::from(addr as usize)
 }
 
-impl Contender for Multiarch {
+impl Table for Multiarch {
     fn name(&self) -> String {
         "crate page_table_multiarch".to_owned()
     }
@@ -190,6 +196,7 @@ impl Contender for Multiarch {
         self.table = None;
     }
 
+    #[inline(always)]
     fn map(&mut self, start: u64, frame: u64, pages: u64) {
         let flags = MappingFlags::READ | MappingFlags::WRITE | MappingFlags::USER;
         let frame = MultiarchPhys::from(frame as usize);
@@ -203,11 +210,13 @@ impl Contender for Multiarch {
         mapped.expect("nothing is there yet");
     }
 
+    #[inline(always)]
     fn walk(&mut self, addr: u64) -> u64 {
         let (frame, ..) = self.table().query(virt(addr)).unwrap_or_else(|_| unmapped());
         frame.as_usize() as u64
     }
 
+    #[inline(always)]
     fn protect(&mut self, start: u64, pages: u64) {
         let flags = MappingFlags::READ | MappingFlags::USER;
         let mut cursor = self.table().cursor();
@@ -217,8 +226,10 @@ impl Contender for Multiarch {
             cursor.protect_region(virt(start), (pages * PAGE_BYTES) as usize, flags)
         };
         done.expect("it is mapped");
+        black_box(&mut cursor);
     }
 
+    #[inline(always)]
     fn unmap(&mut self, start: u64, pages: u64) {
         let mut cursor = self.table().cursor();
         let done = if pages == 1 {
@@ -227,5 +238,6 @@ impl Contender for Multiarch {
             cursor.unmap_region(virt(start), (pages * PAGE_BYTES) as usize)
         };
         done.expect("it is mapped");
+        black_box(&mut cursor);
     }
 }

@@ -242,7 +242,7 @@ impl<F: Format> Radix<F> {
 
 /// Adds a page that was changed to the token, if hardware may hold what is no longer so.
 #[inline]
-pub(super) fn note<F>(change: impl Change<F>, before: Mapping, flush: &mut Flush) {
+fn note<F>(change: impl Change<F>, before: Mapping, flush: &mut Flush) {
     let Translation { page, global, .. } = before.translation;
     if change.must_flush(&before.translation) {
         flush.add(page, global);

@@ -108,7 +108,7 @@ impl<F: Format> Radix<F> {
         each: &mut impl FnMut(Reference),
     ) -> Result<Translation, Fault> {
         if !self.format.present(entry) {
-            return Err(Fault::NotMapped { level: LEVEL });
+            return Err(not_mapped(LEVEL));
         }
         let Walk { start, addr, kind, .. } = *walk;
         let above = both(start.rights, self.format.passed_rights(walk.passed));
@@ -221,6 +221,13 @@ impl<F: Format> Radix<F> {
             start = slot.last.wrapping_add(1);
         }
     }
+}
+
+/// A call, so that no walk that finds a page computes what one gives that does not.
+#[cold]
+#[inline(never)]
+fn not_mapped(level: u8) -> Fault {
+    Fault::NotMapped { level }
 }
 
 /// What both allow.

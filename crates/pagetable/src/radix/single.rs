@@ -13,7 +13,7 @@
 
 use addr::{Memory, PhysAddr, VirtAddr, VirtRange};
 
-use super::{Radix, change::Change, edit::note};
+use super::{Radix, change::Change};
 use crate::{Entry, Flush, Format, Mapping, Space, Translation};
 
 /// A table of level 1 of a space that exists, and the entry that leads to it.
@@ -44,11 +44,22 @@ impl<F: Format> Radix<F> {
             return None;
         }
         let region = addr.get() >> self.format.entry_shift(2);
-        if self.recent.region == region && self.recent.space == space {
-            return Some(self.recent);
-        }
+        let is_recent = self.recent.region == region && self.recent.space == space;
+        (is_recent || self.find_leaf(space, addr, region, memory)).then_some(self.recent)
+    }
+
+    /// Descends to the table of level 1 for `addr` and remembers it; whether it is there. A call,
+    /// so that pages beside the one before keep their registers.
+    #[inline(never)]
+    fn find_leaf(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        region: u64,
+        memory: &impl Memory,
+    ) -> bool {
         if !self.format.holds(addr) || self.spaces.check(space).is_err() {
-            return None;
+            return false;
         }
         let mut leaf = Leaf { space, region, table: space.root(), above: space.root() };
         let found = self.step::<8>(addr, memory, &mut leaf)
@@ -61,7 +72,7 @@ impl<F: Format> Radix<F> {
         if found {
             self.recent = leaf;
         }
-        found.then_some(leaf)
+        found
     }
 
     /// The step through the table of a level, if there is such a level; whether it leads to a
@@ -126,22 +137,23 @@ impl<F: Format> Radix<F> {
         let leaf = self.leaf(space, addr, memory)?;
         let at = self.entry_at(1, leaf.table, addr);
         let entry = self.format.read(1, at, memory);
-        let mut flush = Flush::nothing(space);
         if self.format.decode(entry, 1) != Entry::Page {
-            return Some(flush);
+            return Some(Flush::nothing(space));
         }
         if C::REMOVES && self.format.population(self.format.read(2, leaf.above, memory)) == 1 {
             return None;
         }
-        if let Some(entry) = self.edit_page(1, at, entry, change, memory) {
-            if C::REMOVES {
-                self.recount(leaf, -1, memory);
-            }
-            let before = self.mapping(entry, 1, addr);
-            note(change, before, &mut flush);
-            each(before);
+        let Some(entry) = self.edit_page(1, at, entry, change, memory) else {
+            return Some(Flush::nothing(space));
+        };
+        if C::REMOVES {
+            self.recount(leaf, -1, memory);
         }
-        Some(flush)
+        let before = self.mapping(entry, 1, addr);
+        each(before);
+        let Translation { page, global, .. } = before.translation;
+        let must_flush = change.must_flush(&before.translation);
+        Some(Flush::of_page(space, page, global, must_flush))
     }
 
     /// Adds to the population of a table that keeps at least one entry.
