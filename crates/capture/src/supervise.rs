@@ -23,6 +23,9 @@ const ENDED_MAX: usize = 64;
 const LOOK: Duration = Duration::from_millis(20);
 /// Milliseconds to sleep at most when nothing comes.
 const SLEEP_MS: i64 = 5;
+/// Time to wait for more before a program has to wake this process for it: a busy one does not
+/// fill its ring meanwhile, and to be woken for each span costs both more than the span does.
+const NAP: Duration = Duration::from_micros(50);
 
 /// A process that begins to be recorded.
 pub(crate) struct Arrival {
@@ -55,6 +58,8 @@ pub(crate) struct Supervisor<O: Outputs> {
     pub(crate) notes: Vec<String>,
     ended: VecDeque<Ended>,
     arrivals: u32,
+    /// Whether nothing has come since the last nap.
+    idle: bool,
     looked: Instant,
     first: Vec<String>,
     skip: u64,
@@ -93,6 +98,7 @@ impl<O: Outputs> Supervisor<O> {
             notes: Vec::new(),
             ended: VecDeque::new(),
             arrivals: 0,
+            idle: false,
             looked: Instant::now(),
             first,
             skip: options.skip_accesses,
@@ -117,12 +123,17 @@ impl<O: Outputs> Supervisor<O> {
             self.look();
             any |= self.bury(enough);
         }
+        self.idle &= !any;
         any
     }
 
-    /// Sleeps until there may be something to do.
-    pub(crate) fn sleep(&self) {
-        self.session.sleep(SLEEP_MS, self.arrivals);
+    /// Sleeps until there may be something to do: call it after a step without anything.
+    pub(crate) fn sleep(&mut self) {
+        if std::mem::replace(&mut self.idle, true) {
+            self.session.sleep(SLEEP_MS, self.arrivals);
+        } else {
+            std::thread::sleep(NAP);
+        }
     }
 
     /// Ends all traces with what has come so far.
