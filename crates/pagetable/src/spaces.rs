@@ -2,44 +2,46 @@ use alloc::vec::Vec;
 
 use addr::PhysAddr;
 
-use crate::{Error, Footprint, Space};
+use crate::{Error, Space};
 
-/// The spaces of a page table: which exist, and what each takes.
+/// The spaces of a page table: which exist, and what the table keeps for each, a `T`.
 ///
 /// Numbers of ended spaces are given out again, the lowest first.
-#[derive(Debug, Default)]
-pub(crate) struct Spaces {
-    slots: Vec<Option<State>>,
-    total: Footprint,
+#[derive(Debug)]
+pub(crate) struct Spaces<T> {
+    slots: Vec<Option<State<T>>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct State<T> {
     root: PhysAddr,
-    footprint: Footprint,
     /// Whether a global page was ever mapped in it.
     global: bool,
+    own: T,
 }
 
-impl Spaces {
-    /// A new space whose table starts at `root`.
-    pub(crate) fn create(&mut self, root: PhysAddr) -> Space {
+impl<T> Spaces<T> {
+    /// No spaces.
+    pub(crate) const fn new() -> Spaces<T> {
+        Spaces { slots: Vec::new() }
+    }
+
+    /// A new space whose table starts at `root`, and for which `own` is kept.
+    pub(crate) fn create(&mut self, root: PhysAddr, own: T) -> Space {
         let free = self.slots.iter().position(Option::is_none);
         let id = free.unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        self.slots[id] = Some(State { root, footprint: Footprint::default(), global: false });
+        self.slots[id] = Some(State { root, global: false, own });
         Space::new(id as u32, root)
     }
 
-    /// Ends `space` and says whether it may have held global pages.
-    pub(crate) fn destroy(&mut self, space: Space) -> Result<bool, Error> {
-        let state = self.state(space)?;
-        let (global, footprint) = (state.global, state.footprint);
-        self.total -= footprint;
-        self.slots[space.id() as usize] = None;
-        Ok(global)
+    /// Ends `space`. Says whether it may have held global pages, and gives back what was kept.
+    pub(crate) fn destroy(&mut self, space: Space) -> Result<(bool, T), Error> {
+        self.check(space)?;
+        let state = self.slots[space.id() as usize].take();
+        state.map(|state| (state.global, state.own)).ok_or(Error::NoSpace(space))
     }
 
     /// How many there are.
@@ -50,50 +52,33 @@ impl Spaces {
     /// That `space` exists.
     #[inline]
     pub(crate) fn check(&self, space: Space) -> Result<(), Error> {
-        self.get(space).map(|_| ()).ok_or(Error::NoSpace(space))
+        self.own(space).map(|_| ()).ok_or(Error::NoSpace(space))
     }
 
-    /// Notes that `space` holds a global page.
+    /// Notes that `space`, which exists, holds a global page.
     pub(crate) fn set_global(&mut self, space: Space) {
-        if let Ok(state) = self.state(space) {
-            state.global = true;
-        }
+        self.state(space).global = true;
     }
 
-    /// Counts a table of `space` in.
-    pub(crate) fn add(&mut self, space: Space, table: Footprint) {
-        if let Ok(state) = self.state(space) {
-            state.footprint += table;
-            self.total += table;
-        }
-    }
-
-    /// Counts a table of `space` out.
-    pub(crate) fn remove(&mut self, space: Space, table: Footprint) {
-        if let Ok(state) = self.state(space) {
-            state.footprint -= table;
-            self.total -= table;
-        }
-    }
-
-    /// What all spaces take.
-    pub(crate) fn footprint(&self) -> Footprint {
-        self.total
-    }
-
-    /// What `space` takes.
-    pub(crate) fn footprint_of(&self, space: Space) -> Footprint {
-        self.get(space).map(|state| state.footprint).unwrap_or_default()
-    }
-
+    /// What is kept for `space`, if it exists.
     #[inline]
-    fn get(&self, space: Space) -> Option<&State> {
+    pub(crate) fn own(&self, space: Space) -> Option<&T> {
         let state = self.slots.get(space.id() as usize)?.as_ref()?;
-        (state.root == space.root()).then_some(state)
+        (state.root == space.root()).then_some(&state.own)
     }
 
-    fn state(&mut self, space: Space) -> Result<&mut State, Error> {
+    /// What is kept for `space`, which exists.
+    pub(crate) fn own_mut(&mut self, space: Space) -> &mut T {
+        &mut self.state(space).own
+    }
+
+    /// What is kept for each.
+    pub(crate) fn owns(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().flatten().map(|state| &state.own)
+    }
+
+    fn state(&mut self, space: Space) -> &mut State<T> {
         let state = self.slots.get_mut(space.id() as usize).and_then(Option::as_mut);
-        state.filter(|state| state.root == space.root()).ok_or(Error::NoSpace(space))
+        state.expect("operations on a space check that it exists")
     }
 }

@@ -27,7 +27,7 @@ const FULL_TENTHS: u64 = 6;
 
 /// The table of one page size.
 #[derive(Debug)]
-pub(super) struct Elastic {
+pub(crate) struct Elastic {
     size: PageSize,
     now: Ways,
     /// The ways that take over, and how many places of each way have been moved.

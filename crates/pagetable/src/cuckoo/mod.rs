@@ -26,7 +26,7 @@ mod ways;
 
 use alloc::vec::Vec;
 
-use addr::{Frames, Kind, Memory, Page, PageSize, VirtAddr, VirtRange};
+use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use crate::pages::{Found, Pages, conclude, exchange, read_of};
 use crate::pte::{Pte, Width};
@@ -47,11 +47,11 @@ pub struct ElasticCuckoo {
     /// Lines in each way of a new table.
     places: u64,
     walk_sets_usage: bool,
-    spaces: Spaces,
-    /// The tables of each space by its number; that of base pages comes first and is always
-    /// there.
-    tables: Vec<Option<Vec<Elastic>>>,
+    spaces: Spaces<Tables>,
 }
+
+/// The tables of a space; that of base pages comes first and is always there.
+type Tables = Vec<Elastic>;
 
 impl ElasticCuckoo {
     /// Tables of `ways` ways, 2 to 8 (3 in the paper), each of `way_bytes` at first.
@@ -63,8 +63,7 @@ impl ElasticCuckoo {
             ways: ways as usize,
             places: way_bytes / LINE_BYTES,
             walk_sets_usage: false,
-            spaces: Spaces::default(),
-            tables: Vec::new(),
+            spaces: Spaces::new(),
         })
     }
 
@@ -74,21 +73,17 @@ impl ElasticCuckoo {
     }
 
     fn tables(&self, space: Space) -> &[Elastic] {
-        self.tables.get(space.id() as usize).and_then(Option::as_deref).unwrap_or_default()
+        self.spaces.own(space).map(Vec::as_slice).unwrap_or_default()
     }
 
-    fn tables_mut(&mut self, space: Space) -> &mut Vec<Elastic> {
-        let tables = self.tables.get_mut(space.id() as usize).and_then(Option::as_mut);
-        tables.expect("a space that exists has tables")
+    fn tables_mut(&mut self, space: Space) -> &mut Tables {
+        self.spaces.own_mut(space)
     }
-}
-
-fn footprint(tables: &[Elastic]) -> Footprint {
-    let bytes = tables.iter().map(Elastic::bytes).sum();
-    Footprint { table_bytes: bytes, frame_bytes: bytes }
 }
 
 impl Pages for ElasticCuckoo {
+    type Own = Tables;
+
     fn sizes(&self) -> &[PageSize] {
         &SIZES
     }
@@ -97,28 +92,25 @@ impl Pages for ElasticCuckoo {
         PTE
     }
 
-    fn spaces(&self) -> &Spaces {
+    fn spaces(&self) -> &Spaces<Tables> {
         &self.spaces
     }
 
-    fn spaces_mut(&mut self) -> &mut Spaces {
+    fn spaces_mut(&mut self) -> &mut Spaces<Tables> {
         &mut self.spaces
     }
 
-    fn open(&mut self, memory: &mut impl Memory, frames: &mut impl Frames) -> Result<Space, Error> {
+    fn open(
+        &mut self,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(PhysAddr, Tables), Error> {
         let table = Elastic::new(SIZES[0], self.ways, self.places, memory, frames)?;
-        let space = self.spaces.create(table.root());
-        let index = space.id() as usize;
-        if index >= self.tables.len() {
-            self.tables.resize_with(index + 1, || None);
-        }
-        self.tables[index] = Some(Vec::from([table]));
-        Ok(space)
+        Ok((table.root(), Vec::from([table])))
     }
 
-    fn close(&mut self, space: Space, _memory: &mut impl Memory, flush: &mut Flush) {
-        let tables = self.tables.get_mut(space.id() as usize).and_then(Option::take);
-        for table in tables.into_iter().flatten() {
+    fn close(&mut self, _space: Space, own: Tables, _memory: &mut impl Memory, flush: &mut Flush) {
+        for table in own {
             table.put_all(flush);
         }
     }
@@ -207,11 +199,8 @@ impl Pages for ElasticCuckoo {
         conclude(PTE, found, kind, self.walk_sets_usage, memory, each)
     }
 
-    fn taken(&self) -> Footprint {
-        self.tables.iter().flatten().map(|tables| footprint(tables)).sum()
-    }
-
-    fn taken_by(&self, space: Space) -> Footprint {
-        footprint(self.tables(space))
+    fn taken_by(&self, own: &Tables) -> Footprint {
+        let bytes = own.iter().map(Elastic::bytes).sum();
+        Footprint { table_bytes: bytes, frame_bytes: bytes }
     }
 }

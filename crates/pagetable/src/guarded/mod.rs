@@ -39,7 +39,7 @@ mod walk;
 
 use alloc::vec::Vec;
 
-use addr::{Frames, Kind, Memory, Page, PageSize, VirtAddr, VirtRange};
+use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use crate::pages::{Found, Pages};
 use crate::pool::Pool;
@@ -64,12 +64,11 @@ pub struct Guarded {
     adaptive: bool,
     walk_sets_usage: bool,
     sizes: Vec<PageSize>,
-    spaces: Spaces,
-    /// The nodes of each space, by its number and by the index bits of the nodes. Those of 0
-    /// bits are external nodes and the root entry.
-    pools: Vec<Option<Pools>>,
+    spaces: Spaces<Pools>,
 }
 
+/// The nodes of a space, by their index bits. Those of 0 bits are external nodes and the root
+/// entry.
 type Pools = [Pool; INDEX_BITS_MAX + 1];
 
 impl Guarded {
@@ -86,8 +85,7 @@ impl Guarded {
             adaptive: false,
             walk_sets_usage: false,
             sizes: PAGE_SHIFTS.filter_map(PageSize::from_shift).collect(),
-            spaces: Spaces::default(),
-            pools: Vec::new(),
+            spaces: Spaces::new(),
         })
     }
 
@@ -104,8 +102,7 @@ impl Guarded {
     }
 
     fn pools(&mut self, space: Space) -> &mut Pools {
-        let pools = self.pools.get_mut(space.id() as usize).and_then(Option::as_mut);
-        pools.expect("a space that exists has nodes")
+        self.spaces.own_mut(space)
     }
 
     /// The root entry, as a node of one entry.
@@ -165,6 +162,8 @@ fn gather_external(entry: Entry, range: VirtRange, memory: &impl Memory, found: 
 }
 
 impl Pages for Guarded {
+    type Own = Pools;
+
     fn sizes(&self) -> &[PageSize] {
         &self.sizes
     }
@@ -173,32 +172,28 @@ impl Pages for Guarded {
         PTE
     }
 
-    fn spaces(&self) -> &Spaces {
+    fn spaces(&self) -> &Spaces<Pools> {
         &self.spaces
     }
 
-    fn spaces_mut(&mut self) -> &mut Spaces {
+    fn spaces_mut(&mut self) -> &mut Spaces<Pools> {
         &mut self.spaces
     }
 
-    fn open(&mut self, memory: &mut impl Memory, frames: &mut impl Frames) -> Result<Space, Error> {
+    fn open(
+        &mut self,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(PhysAddr, Pools), Error> {
         let mut pools: Pools = core::array::from_fn(|bits| Pool::new(ENTRY_BYTES << bits));
         let root = pools[0].take(frames)?;
         Entry::write(None, root, memory);
-        let space = self.spaces.create(root);
-        let index = space.id() as usize;
-        if index >= self.pools.len() {
-            self.pools.resize_with(index + 1, || None);
-        }
-        self.pools[index] = Some(pools);
-        Ok(space)
+        Ok((root, pools))
     }
 
-    fn close(&mut self, space: Space, _memory: &mut impl Memory, flush: &mut Flush) {
-        if let Some(pools) = self.pools.get_mut(space.id() as usize).and_then(Option::take) {
-            for pool in pools {
-                pool.put_all(flush);
-            }
+    fn close(&mut self, _space: Space, own: Pools, _memory: &mut impl Memory, flush: &mut Flush) {
+        for pool in own {
+            pool.put_all(flush);
         }
     }
 
@@ -256,12 +251,7 @@ impl Pages for Guarded {
         self.walk_from(self.root(space), addr, kind, memory, each)
     }
 
-    fn taken(&self) -> Footprint {
-        self.pools.iter().flatten().flatten().map(Pool::footprint).sum()
-    }
-
-    fn taken_by(&self, space: Space) -> Footprint {
-        let pools = self.pools.get(space.id() as usize).and_then(Option::as_ref);
-        pools.into_iter().flatten().map(Pool::footprint).sum()
+    fn taken_by(&self, own: &Pools) -> Footprint {
+        own.iter().map(Pool::footprint).sum()
     }
 }

@@ -46,21 +46,19 @@
 
 mod chain;
 mod layout;
+mod pages;
 mod search;
 mod shape;
 mod store;
 
 use alloc::vec::Vec;
 
-use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
+use addr::{PageSize, PhysAddr, VirtAddr};
 
-use crate::pages::{Found, Pages, conclude, exchange, read_of};
-use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
-use crate::{Error, Fault, Flush, Footprint, Geometry, Reference, Space, Translation, Unfit};
+use crate::{Footprint, Geometry, Space};
 
-use chain::{NEXT, NONE, move_to_front};
-use layout::{Form, HEADER_BYTES, Layout, is_valid};
+use layout::Layout;
 pub use shape::{HashedShape, Walker};
 use store::Store;
 
@@ -70,9 +68,9 @@ pub struct Hashed {
     shape: HashedShape,
     layout: Layout,
     sizes: Vec<PageSize>,
-    spaces: Spaces,
-    /// By the number of the space; the first is everybody's in a shared table.
-    stores: Vec<Option<Store>>,
+    spaces: Spaces<Option<Store>>,
+    /// Of all spaces, if they share one.
+    shared: Option<Store>,
 }
 
 impl Hashed {
@@ -80,28 +78,24 @@ impl Hashed {
     pub fn new(shape: HashedShape) -> Result<Hashed, Geometry> {
         let layout = Layout::new(&shape)?;
         let sizes = layout.sizes();
-        Ok(Hashed { shape, layout, sizes, spaces: Spaces::default(), stores: Vec::new() })
+        Ok(Hashed { shape, layout, sizes, spaces: Spaces::new(), shared: None })
     }
 
     fn id(&self, space: Space) -> u64 {
         if self.shape.shared { u64::from(space.id()) } else { 0 }
     }
 
-    fn store_index(&self, space: Space) -> usize {
-        if self.shape.shared { 0 } else { space.id() as usize }
-    }
-
+    /// The store of a space that exists.
     fn store(&mut self, space: Space) -> &mut Store {
-        let index = self.store_index(space);
-        let store = self.stores.get_mut(index).and_then(Option::as_mut);
-        store.expect("a space that exists has a store")
+        let store = self.shared.as_mut().or_else(|| self.spaces.own_mut(space).as_mut());
+        store.expect("a space has a store of its own or shares one")
     }
 
     /// The ways to hash an address by which the table has entries, in the order in which a walk
     /// tries them.
     #[inline]
     fn probes(&self, space: Space) -> impl Iterator<Item = usize> + use<> {
-        let store = self.stores.get(self.store_index(space)).and_then(Option::as_ref);
+        let store = self.shared.as_ref().or_else(|| self.spaces.own(space)?.as_ref());
         let used = store.map_or([false; _], Store::probes);
         (0..used.len()).filter(move |&probe| used[probe])
     }
@@ -122,187 +116,5 @@ impl Hashed {
         };
         taken += store.footprint();
         taken
-    }
-}
-
-impl Pages for Hashed {
-    fn sizes(&self) -> &[PageSize] {
-        &self.sizes
-    }
-
-    fn width(&self) -> Width {
-        self.layout.width()
-    }
-
-    fn spaces(&self) -> &Spaces {
-        &self.spaces
-    }
-
-    fn spaces_mut(&mut self) -> &mut Spaces {
-        &mut self.spaces
-    }
-
-    fn open(&mut self, memory: &mut impl Memory, frames: &mut impl Frames) -> Result<Space, Error> {
-        if self.shape.shared {
-            let max = self.layout.spaces_max();
-            if self.spaces.count() >= max {
-                return Err(Unfit::Spaces(max).into());
-            }
-            if let Some(Some(store)) = self.stores.first() {
-                return Ok(self.spaces.create(store.base));
-            }
-        }
-        let base = frames.allocate(self.frame_size())?;
-        memory.zero(base, self.layout.table.bytes());
-        let space = self.spaces.create(base);
-        let index = space.id() as usize;
-        if index >= self.stores.len() {
-            self.stores.resize_with(index + 1, || None);
-        }
-        self.stores[index] = Some(Store::new(base, &self.layout));
-        Ok(space)
-    }
-
-    fn close(&mut self, space: Space, memory: &mut impl Memory, flush: &mut Flush) {
-        if self.shape.shared && self.spaces.count() > 0 {
-            let mut of_space = Vec::new();
-            self.links(space, VirtRange::ALL, memory, &mut |link| of_space.push(link));
-            // From the end, so that what comes before an entry is still there.
-            for link in of_space.into_iter().rev() {
-                self.release(space, link, memory, flush);
-            }
-            return;
-        }
-        let index = self.store_index(space);
-        if let Some(store) = self.stores.get_mut(index).and_then(Option::take) {
-            flush.add_table(store.base, self.frame_size());
-            store.put_all(flush);
-        }
-    }
-
-    fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found> {
-        self.locate(space, addr, memory).map(|(_, found)| found)
-    }
-
-    fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
-        self.links(space, range, memory, &mut |link| {
-            found.extend(self.layout.pages_in(link, range, memory));
-        });
-    }
-
-    fn insert(
-        &mut self,
-        space: Space,
-        translation: Translation,
-        memory: &mut impl Memory,
-        frames: &mut impl Frames,
-    ) -> Result<(), Error> {
-        let Translation { page, frame, rights, global } = translation;
-        let addr = page.start();
-        let pte = self.layout.width().pte(frame, rights, global);
-        let (code, node) = self.room(space, page, frame, memory);
-        if let Some(node) = node {
-            self.layout.set_page(node, code, addr, pte, memory);
-            return Ok(());
-        }
-        let held = self.layout.held(code);
-        let bucket = self.bucket(space, addr, held.probe);
-        let is_inline = !is_valid(memory.read_u64(bucket));
-        let (node, bytes) = if is_inline {
-            (bucket, self.layout.bytes(Form::Full))
-        } else {
-            let pool = self.store(space).pool(held.form);
-            (pool.take(frames)?, pool.node_bytes())
-        };
-        memory.zero(node.wrapping_add(HEADER_BYTES), bytes - HEADER_BYTES);
-        if let (Form::Partial, Some(block)) = (held.form, self.layout.block_of(addr, frame)) {
-            self.layout.set_block(node, block, memory);
-        }
-        self.layout.set_page(node, code, addr, pte, memory);
-        memory.write_u64(node, self.layout.tag(addr, code, self.id(space)));
-        if !is_inline {
-            let first = memory.read_u64(bucket.wrapping_add(NEXT));
-            memory.write_u64(node.wrapping_add(NEXT), first);
-            memory.write_u64(bucket.wrapping_add(NEXT), node.get());
-        }
-        self.store(space).count_in(held.probe);
-        Ok(())
-    }
-
-    fn remove(
-        &mut self,
-        space: Space,
-        page: Page,
-        memory: &mut impl Memory,
-        flush: &mut Flush,
-    ) -> Pte {
-        let (link, found) =
-            self.locate(space, page.start(), memory).expect("the page has an entry");
-        let last =
-            exchange(self.layout.width(), found, memory, |_| Some(Pte::EMPTY)).unwrap_or(found.pte);
-        if self.layout.pages_in(link, VirtRange::ALL, memory).next().is_none() {
-            self.release(space, link, memory, flush);
-        }
-        last
-    }
-
-    #[inline]
-    fn look_up(
-        &self,
-        space: Space,
-        addr: VirtAddr,
-        kind: Kind,
-        memory: &mut impl Memory,
-        each: &mut impl FnMut(Reference),
-    ) -> Result<Translation, Fault> {
-        let (id, width) = (self.id(space), self.layout.width());
-        let (header_bytes, with_pte) = self.layout.header_read();
-        for probe in self.probes(space) {
-            let bucket = self.bucket(space, addr, probe);
-            let (mut node, mut before) = (bucket, bucket);
-            loop {
-                let tag = memory.read_u64(node);
-                each(read_of(node, header_bytes));
-                if self.layout.covers(tag, addr, id) {
-                    let code = self.layout.code(tag);
-                    let found = self.layout.page_in(node, code, addr, memory);
-                    if found.flags_only {
-                        each(read_of(node.wrapping_add(HEADER_BYTES), width.bytes()));
-                        each(read_of(found.at, 1));
-                    } else if !with_pte {
-                        each(read_of(found.at, width.bytes()));
-                    }
-                    if found.pte.is_mapped() {
-                        if self.shape.move_to_front && before != bucket {
-                            move_to_front(&self.layout, bucket, before, node, memory, each);
-                        }
-                        let sets_usage = self.shape.walk_sets_usage;
-                        return conclude(width, found, kind, sets_usage, memory, each);
-                    }
-                }
-                let next = node.wrapping_add(NEXT);
-                let following = memory.read_u64(next);
-                if header_bytes <= 8 {
-                    each(read_of(next, 8));
-                }
-                if following == NONE {
-                    break;
-                }
-                before = node;
-                node = PhysAddr::new(following);
-            }
-        }
-        Err(Fault::NotMapped { level: 1 })
-    }
-
-    fn taken(&self) -> Footprint {
-        self.stores.iter().flatten().map(|store| self.store_footprint(store)).sum()
-    }
-
-    fn taken_by(&self, space: Space) -> Footprint {
-        match self.stores.get(space.id() as usize) {
-            Some(Some(store)) if !self.shape.shared => self.store_footprint(store),
-            _ => Footprint::default(),
-        }
     }
 }

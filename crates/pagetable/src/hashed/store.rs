@@ -6,7 +6,7 @@ use crate::{Flush, Footprint};
 
 /// An array of buckets with the nodes of its chains.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(crate) struct Store {
     pub(super) base: PhysAddr,
     /// By form.
     pools: [Pool; Form::ALL.len()],

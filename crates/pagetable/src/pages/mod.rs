@@ -41,21 +41,28 @@ impl Found {
 
 /// A page table as single pages. Every operation is about a space that exists.
 pub(crate) trait Pages {
+    /// What is kept for each space.
+    type Own;
+
     /// The page sizes that it holds, ascending.
     fn sizes(&self) -> &[PageSize];
 
     /// How wide the entries of pages are.
     fn width(&self) -> Width;
 
-    fn spaces(&self) -> &Spaces;
+    fn spaces(&self) -> &Spaces<Self::Own>;
 
-    fn spaces_mut(&mut self) -> &mut Spaces;
+    fn spaces_mut(&mut self) -> &mut Spaces<Self::Own>;
 
-    /// A new, empty space.
-    fn open(&mut self, memory: &mut impl Memory, frames: &mut impl Frames) -> Result<Space, Error>;
+    /// What an empty space starts with: its root, and what is kept for it.
+    fn open(
+        &mut self,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(PhysAddr, Self::Own), Error>;
 
-    /// Gives up what a space takes that has just ended.
-    fn close(&mut self, space: Space, memory: &mut impl Memory, flush: &mut Flush);
+    /// Gives up what was kept for a space that has just ended.
+    fn close(&mut self, space: Space, own: Self::Own, memory: &mut impl Memory, flush: &mut Flush);
 
     /// The entry of the page that holds `addr`.
     fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found>;
@@ -93,11 +100,13 @@ pub(crate) trait Pages {
         each: &mut impl FnMut(Reference),
     ) -> Result<Translation, Fault>;
 
-    /// [`PageTable::footprint`].
-    fn taken(&self) -> Footprint;
+    /// What is taken for a space alone.
+    fn taken_by(&self, own: &Self::Own) -> Footprint;
 
-    /// [`PageTable::footprint_of`].
-    fn taken_by(&self, space: Space) -> Footprint;
+    /// What is taken for all spaces together.
+    fn taken_by_all(&self) -> Footprint {
+        Footprint::default()
+    }
 }
 
 /// What a walk does with the entry that it has found and read: checks the rights and sets the

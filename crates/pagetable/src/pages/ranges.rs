@@ -111,13 +111,14 @@ impl<P: Pages> PageTable for P {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<Space, Error> {
-        self.open(memory, frames)
+        let (root, own) = self.open(memory, frames)?;
+        Ok(self.spaces_mut().create(root, own))
     }
 
     fn destroy(&mut self, space: Space, memory: &mut impl Memory) -> Result<Flush, Error> {
-        let global = self.spaces_mut().destroy(space)?;
+        let (global, own) = self.spaces_mut().destroy(space)?;
         let mut flush = Flush::whole(space, global);
-        self.close(space, memory, &mut flush);
+        self.close(space, own, memory, &mut flush);
         Ok(flush)
     }
 
@@ -256,13 +257,12 @@ impl<P: Pages> PageTable for P {
     }
 
     fn footprint(&self) -> Footprint {
-        self.taken()
+        let mut taken = self.taken_by_all();
+        taken += self.spaces().owns().map(|own| self.taken_by(own)).sum();
+        taken
     }
 
     fn footprint_of(&self, space: Space) -> Footprint {
-        match self.spaces().check(space) {
-            Ok(()) => self.taken_by(space),
-            Err(_) => Footprint::default(),
-        }
+        self.spaces().own(space).map(|own| self.taken_by(own)).unwrap_or_default()
     }
 }

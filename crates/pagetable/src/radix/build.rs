@@ -212,7 +212,7 @@ impl<F: Format> Radix<F> {
         let (next, _) = fill.stock.next().expect("the survey stocked every missing table");
         let footprint = self.table_footprint(level - 1);
         fill.memory.zero(next, footprint.table_bytes);
-        self.spaces.add(fill.space, footprint);
+        *self.spaces.own_mut(fill.space) += footprint;
         let population = self.fill(level - 1, next, slot, fill);
         self.format.write(level, at, self.format.table(next, population), fill.memory);
         true

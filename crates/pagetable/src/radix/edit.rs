@@ -113,7 +113,8 @@ impl<F: Format> Radix<F> {
                     }
                     if gone > 0 && entries == Some(gone) {
                         self.recent = Leaf::NONE;
-                        self.spaces.remove(edit.flush.space(), self.table_footprint(next.level));
+                        let footprint = self.table_footprint(next.level);
+                        *self.spaces.own_mut(edit.flush.space()) -= footprint;
                         edit.flush.add_table(next.start, self.frame_size(next.level));
                     }
                 }

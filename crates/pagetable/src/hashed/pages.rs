@@ -1,0 +1,200 @@
+//! Pages in the table: how they are entered, found and taken out.
+
+use alloc::vec::Vec;
+
+use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
+
+use super::Hashed;
+use super::chain::{NEXT, NONE, move_to_front};
+use super::layout::{Form, HEADER_BYTES, is_valid};
+use super::store::Store;
+use crate::pages::{Found, Pages, conclude, exchange, read_of};
+use crate::pte::{Pte, Width};
+use crate::spaces::Spaces;
+use crate::{Error, Fault, Flush, Footprint, Reference, Space, Translation, Unfit};
+
+impl Pages for Hashed {
+    /// The space's store, unless all share one.
+    type Own = Option<Store>;
+
+    fn sizes(&self) -> &[PageSize] {
+        &self.sizes
+    }
+
+    fn width(&self) -> Width {
+        self.layout.width()
+    }
+
+    fn spaces(&self) -> &Spaces<Option<Store>> {
+        &self.spaces
+    }
+
+    fn spaces_mut(&mut self) -> &mut Spaces<Option<Store>> {
+        &mut self.spaces
+    }
+
+    fn open(
+        &mut self,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(PhysAddr, Option<Store>), Error> {
+        let max = self.layout.spaces_max();
+        if self.shape.shared && self.spaces.count() >= max {
+            return Err(Unfit::Spaces(max).into());
+        }
+        if let Some(store) = &self.shared {
+            return Ok((store.base, None));
+        }
+        let base = frames.allocate(self.frame_size())?;
+        memory.zero(base, self.layout.table.bytes());
+        let store = Some(Store::new(base, &self.layout));
+        if !self.shape.shared {
+            return Ok((base, store));
+        }
+        self.shared = store;
+        Ok((base, None))
+    }
+
+    fn close(
+        &mut self,
+        space: Space,
+        own: Option<Store>,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) {
+        if self.shape.shared && self.spaces.count() > 0 {
+            let mut of_space = Vec::new();
+            self.links(space, VirtRange::ALL, memory, &mut |link| of_space.push(link));
+            // From the end, so that what comes before an entry is still there.
+            for link in of_space.into_iter().rev() {
+                self.release(space, link, memory, flush);
+            }
+        } else if let Some(store) = own.or_else(|| self.shared.take()) {
+            flush.add_table(store.base, self.frame_size());
+            store.put_all(flush);
+        }
+    }
+
+    fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found> {
+        self.locate(space, addr, memory).map(|(_, found)| found)
+    }
+
+    fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
+        self.links(space, range, memory, &mut |link| {
+            found.extend(self.layout.pages_in(link, range, memory));
+        });
+    }
+
+    fn insert(
+        &mut self,
+        space: Space,
+        translation: Translation,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error> {
+        let Translation { page, frame, rights, global } = translation;
+        let addr = page.start();
+        let pte = self.layout.width().pte(frame, rights, global);
+        let (code, node) = self.room(space, page, frame, memory);
+        if let Some(node) = node {
+            self.layout.set_page(node, code, addr, pte, memory);
+            return Ok(());
+        }
+        let held = self.layout.held(code);
+        let bucket = self.bucket(space, addr, held.probe);
+        let is_inline = !is_valid(memory.read_u64(bucket));
+        let (node, bytes) = if is_inline {
+            (bucket, self.layout.bytes(Form::Full))
+        } else {
+            let pool = self.store(space).pool(held.form);
+            (pool.take(frames)?, pool.node_bytes())
+        };
+        memory.zero(node.wrapping_add(HEADER_BYTES), bytes - HEADER_BYTES);
+        if let (Form::Partial, Some(block)) = (held.form, self.layout.block_of(addr, frame)) {
+            self.layout.set_block(node, block, memory);
+        }
+        self.layout.set_page(node, code, addr, pte, memory);
+        memory.write_u64(node, self.layout.tag(addr, code, self.id(space)));
+        if !is_inline {
+            let first = memory.read_u64(bucket.wrapping_add(NEXT));
+            memory.write_u64(node.wrapping_add(NEXT), first);
+            memory.write_u64(bucket.wrapping_add(NEXT), node.get());
+        }
+        self.store(space).count_in(held.probe);
+        Ok(())
+    }
+
+    fn remove(
+        &mut self,
+        space: Space,
+        page: Page,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) -> Pte {
+        let (link, found) =
+            self.locate(space, page.start(), memory).expect("the page has an entry");
+        let last =
+            exchange(self.layout.width(), found, memory, |_| Some(Pte::EMPTY)).unwrap_or(found.pte);
+        if self.layout.pages_in(link, VirtRange::ALL, memory).next().is_none() {
+            self.release(space, link, memory, flush);
+        }
+        last
+    }
+
+    #[inline]
+    fn look_up(
+        &self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault> {
+        let (id, width) = (self.id(space), self.layout.width());
+        let (header_bytes, with_pte) = self.layout.header_read();
+        for probe in self.probes(space) {
+            let bucket = self.bucket(space, addr, probe);
+            let (mut node, mut before) = (bucket, bucket);
+            loop {
+                let tag = memory.read_u64(node);
+                each(read_of(node, header_bytes));
+                if self.layout.covers(tag, addr, id) {
+                    let code = self.layout.code(tag);
+                    let found = self.layout.page_in(node, code, addr, memory);
+                    if found.flags_only {
+                        each(read_of(node.wrapping_add(HEADER_BYTES), width.bytes()));
+                        each(read_of(found.at, 1));
+                    } else if !with_pte {
+                        each(read_of(found.at, width.bytes()));
+                    }
+                    if found.pte.is_mapped() {
+                        if self.shape.move_to_front && before != bucket {
+                            move_to_front(&self.layout, bucket, before, node, memory, each);
+                        }
+                        let sets_usage = self.shape.walk_sets_usage;
+                        return conclude(width, found, kind, sets_usage, memory, each);
+                    }
+                }
+                let next = node.wrapping_add(NEXT);
+                let following = memory.read_u64(next);
+                if header_bytes <= 8 {
+                    each(read_of(next, 8));
+                }
+                if following == NONE {
+                    break;
+                }
+                before = node;
+                node = PhysAddr::new(following);
+            }
+        }
+        Err(Fault::NotMapped { level: 1 })
+    }
+
+    fn taken_by(&self, own: &Option<Store>) -> Footprint {
+        own.as_ref().map(|store| self.store_footprint(store)).unwrap_or_default()
+    }
+
+    fn taken_by_all(&self) -> Footprint {
+        self.taken_by(&self.shared)
+    }
+}

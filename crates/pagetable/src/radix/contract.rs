@@ -1,0 +1,191 @@
+//! The contracts of a page table and of a tree: which algorithm does what.
+
+use addr::{Frames, Kind, Memory, PageSize, Rights, VirtAddr, VirtRange};
+
+use super::Radix;
+use super::change::{Clear, Protect, Remove};
+use super::single::Leaf;
+use crate::{
+    Error, Fault, Flush, Footprint, Format, Mapping, Node, PageTable, Reference, Space,
+    Translation, Tree, TreeShape, Usage,
+};
+
+impl<F: Format> PageTable for Radix<F> {
+    fn page_sizes(&self) -> &[PageSize] {
+        self.format.page_sizes()
+    }
+
+    fn create(
+        &mut self,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Space, Error> {
+        let level = self.format.levels();
+        let size = self.frame_size(level);
+        let root = frames.allocate(size)?;
+        if let Err(unfit) = self.check_table(root, size) {
+            frames.free(root, size);
+            return Err(unfit.into());
+        }
+        memory.zero(root, self.format.table_size(level).bytes());
+        Ok(self.spaces.create(root, self.table_footprint(level)))
+    }
+
+    fn destroy(&mut self, space: Space, memory: &mut impl Memory) -> Result<Flush, Error> {
+        let (global, _) = self.spaces.destroy(space)?;
+        self.recent = Leaf::NONE;
+        let mut flush = Flush::whole(space, global);
+        let root = self.root_table(space);
+        flush.add_table(root.start, self.frame_size(root.level));
+        for part in self.spanned(VirtRange::ALL) {
+            self.collect_tables(root, part, memory, &mut flush);
+        }
+        Ok(flush)
+    }
+
+    #[inline(always)]
+    fn map(
+        &mut self,
+        space: Space,
+        first: Translation,
+        count: u64,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error> {
+        if count == 1 && self.map_single(space, first, memory) {
+            return Ok(());
+        }
+        self.build(space, first, count, memory, frames)
+    }
+
+    #[inline(always)]
+    fn unmap(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        self.edit(space, range, Remove, memory, each)
+    }
+
+    #[inline(always)]
+    fn protect(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        rights: Rights,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        self.format.check_rights(rights)?;
+        self.edit(space, range, Protect(rights), memory, each)
+    }
+
+    #[inline]
+    fn clear_usage(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        bits: Usage,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        self.edit(space, range, Clear(bits), memory, each)
+    }
+
+    fn set_usage(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        bits: Usage,
+        memory: &mut impl Memory,
+    ) -> Result<(), Error> {
+        self.spaces.check(space)?;
+        let found = self.find(space, addr, memory).ok_or(Error::NotMapped { addr })?;
+        let bits = self.format.usage_bits(bits);
+        self.set_bits(found.level, found.at, found.entry, bits, memory);
+        Ok(())
+    }
+
+    #[inline]
+    fn walk(
+        &self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault> {
+        self.walk_from(self.root(space), addr, kind, memory, each)
+    }
+
+    fn query(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Mapping> {
+        self.spaces.check(space).ok()?;
+        let found = self.find(space, addr, memory)?;
+        Some(self.mapping(found.entry, found.level, addr))
+    }
+
+    fn visit(
+        &self,
+        space: Space,
+        range: VirtRange,
+        memory: &impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) {
+        if self.spaces.check(space).is_ok() {
+            for part in self.spanned(range) {
+                self.visit_table(self.format.levels(), space.root(), part, memory, each);
+            }
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        self.spaces.owns().copied().sum()
+    }
+
+    fn footprint_of(&self, space: Space) -> Footprint {
+        self.spaces.own(space).copied().unwrap_or_default()
+    }
+}
+
+impl<F: Format> Tree for Radix<F> {
+    fn shape(&self) -> TreeShape {
+        let levels = self.format.levels();
+        let entry_shift = self.format.entry_bytes(levels).trailing_zeros();
+        let table_shift = |level| self.format.table_size(level).shift();
+        let index_bits = table_shift(levels) - entry_shift;
+        TreeShape {
+            levels,
+            address_bits: (self.format.entry_shift(levels) + index_bits) as u8,
+            entry_shift: entry_shift as u8,
+            table_shift: (1..levels).map(table_shift).min().unwrap_or_default() as u8,
+            spans: Some((2..=levels).map(|level| self.format.entry_shift(level) as u8).collect()),
+        }
+    }
+
+    #[inline]
+    fn levels(&self) -> u8 {
+        self.format.levels()
+    }
+
+    #[inline]
+    fn root(&self, space: Space) -> Node {
+        Node { table: space.root(), level: self.format.levels(), shift: 64, rights: Rights::ALL }
+    }
+
+    #[inline]
+    fn walk_from(
+        &self,
+        start: Node,
+        addr: VirtAddr,
+        kind: Kind,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Reference),
+    ) -> Result<Translation, Fault> {
+        if !self.format.holds(addr) {
+            return Err(Fault::Unfit);
+        }
+        self.descend(start, addr, kind, memory, each)
+    }
+}
