@@ -3,7 +3,10 @@
 use crate::{Block, Next, Process, Ring, Session};
 
 /// Bytes of a chunk: a ring of one thread or a piece of a process's block log.
-pub const CHUNK_BYTES: usize = 512 << 10;
+///
+/// More than a core's own cache has: lines that the host has read come back faster from the cache
+/// that the cores share than from the other core's.
+pub const CHUNK_BYTES: usize = 2 << 20;
 /// How many chunks there can be: threads that live at one time, and their blocks.
 pub const CHUNKS_MAX: usize = 16 << 10;
 /// How many processes can be recorded at one time.

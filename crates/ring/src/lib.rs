@@ -7,11 +7,11 @@
 //! ```text
 //!   0              HEADER_BYTES
 //!   +---------+---------------+----------------+----------+---------------------------------+
-//!   | Session | Process slots | Ring headers   | Cursors  | Chunks, 512 KiB each            |
+//!   | Session | Process slots | Ring headers   | Cursors  | Chunks, 2 MiB each              |
 //!   +---------+---------------+----------------+----------+---------------------------------+
 //!                 |                |                |           |
 //!                 one a process    one a chunk:     |           a ring: what one thread did,
-//!                 that lives       marks,           |           or 32 Ki block descriptors
+//!                 that lives       marks,           |           or 128 Ki block descriptors
 //!                                  positions        where each thread of a process writes next
 //! ```
 //!
