@@ -227,6 +227,10 @@ pub struct PageTable {
     /// Whether a `clustered` table has partial-subblock entries; not if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partial_subblocks: Option<bool>,
+    /// Whether a `hashed`, `clustered` or `inverted` table enters a page of 2M or 1G once for each
+    /// of its base pages; not if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicated: Option<bool>,
     /// Bytes of a software TLB in front of the table; none if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub software_tlb: Option<Bytes>,
@@ -367,6 +371,7 @@ impl Nested {
             table: None,
             entry_pages: None,
             partial_subblocks: None,
+            replicated: None,
             software_tlb: None,
             source: self.source.clone(),
         }

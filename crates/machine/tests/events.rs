@@ -119,6 +119,7 @@ fn every_page_table_serves() {
         &["page_table.format=clustered", "page_table.partial_subblocks=true"],
         &["page_table.format=inverted"],
         &["page_table.format=inverted", "page_table.entry_pages=16"],
+        &["page_table.format=inverted", "page_table.replicated=true"],
         &["page_table.format=tsb", "page_table.table=8K"],
         &["page_table.format=powerpc"],
         &["page_table.format=powerpc", "memory.size=16M"],

@@ -21,9 +21,9 @@ const FORMATS: [(&str, &[&str]); 12] = [
     ("linear", &[]),
     ("guarded", &["software_tlb", "nodes"]),
     ("guarded-adaptive", &["software_tlb"]),
-    ("hashed", &["software_tlb", "table", "entry_pages"]),
-    ("clustered", &["software_tlb", "table", "entry_pages", "partial_subblocks"]),
-    ("inverted", &["software_tlb", "entry_pages"]),
+    ("hashed", &["software_tlb", "table", "entry_pages", "replicated"]),
+    ("clustered", &["software_tlb", "table", "entry_pages", "partial_subblocks", "replicated"]),
+    ("inverted", &["software_tlb", "entry_pages", "replicated"]),
     ("tsb", &["table"]),
     ("powerpc", &[]),
     ("elastic-cuckoo", &["software_tlb"]),
@@ -98,6 +98,7 @@ fn check_keys(table: &describe::PageTable) -> Result<(), Refusal> {
         ("table", table.table.is_some()),
         ("entry_pages", table.entry_pages.is_some()),
         ("partial_subblocks", table.partial_subblocks.is_some()),
+        ("replicated", table.replicated.is_some()),
         ("software_tlb", table.software_tlb.is_some()),
     ];
     match given.into_iter().find(|(key, given)| *given && !own.contains(key)) {
@@ -158,6 +159,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
             table_bytes: self.table.table.map_or(shape.table_bytes, |bytes| bytes.0),
             entry_pages: self.table.entry_pages.unwrap_or(shape.entry_pages),
             partial_subblocks: self.table.partial_subblocks.unwrap_or(false),
+            replicated: self.table.replicated.unwrap_or(false),
             walk_sets_usage: self.marks,
             ..shape.with_large_pages()
         };

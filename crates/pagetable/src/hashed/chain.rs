@@ -93,7 +93,8 @@ impl Layout {
         }
     }
 
-    /// The mapped pages of the entry at `link` that lie in `range`, whole or in part.
+    /// The mapped pages of the entry at `link` that lie in `range`, whole or in part. A replicated
+    /// page is given once, with the first of its copies there.
     pub(super) fn pages_in<'a, M: Memory>(
         &'a self,
         link: Link,

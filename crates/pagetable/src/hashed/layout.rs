@@ -18,13 +18,14 @@ pub(super) struct Layout {
     codes: usize,
     code_bits: u32,
     id_bits: u32,
+    replicated: bool,
     walker: Walker,
 }
 
 /// What the entries of one code hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
-    /// The size of each page.
+    /// The size of each page; of a replicated one larger than `span`.
     pub(super) page: PageSize,
     /// What the entry covers, as its tag says.
     pub(super) span: PageSize,
@@ -55,7 +56,7 @@ pub(super) const PROBES_MAX: usize = 1 + LARGER_MAX;
 /// The code of entries for base pages, one after the other.
 pub(super) const FULL: usize = 0;
 
-const BASE: PageSize = PageSize::SIZE_4K;
+pub(super) const BASE: PageSize = PageSize::SIZE_4K;
 const VALID: u64 = 1;
 const CODE_SHIFT: u32 = 1;
 pub(super) const HEADER_BYTES: u64 = 16;
@@ -92,6 +93,7 @@ impl Layout {
             codes: all.len(),
             code_bits,
             id_bits: free_bits - CODE_SHIFT - code_bits,
+            replicated: shape.replicated,
             walker: shape.walker,
         })
     }
@@ -121,6 +123,12 @@ impl Layout {
     /// [`Layout::partial`] as well.
     pub(super) fn code_of(&self, size: PageSize) -> usize {
         self.codes().iter().position(|held| held.page == size).unwrap_or(FULL)
+    }
+
+    /// Whether pages of `size` are replicated.
+    #[inline]
+    pub(super) fn is_replicated(&self, size: PageSize) -> bool {
+        self.replicated && size > self.held[FULL].span
     }
 
     /// The code of partial-subblock entries, if there are such.
@@ -255,7 +263,11 @@ fn held(shape: &HashedShape) -> Result<Vec<Held>, Geometry> {
     for (n, page) in shape.larger_sizes.into_iter().flatten().enumerate() {
         let shift = u64::from(page.shift());
         Geometry::in_range("bits in a larger page's offset", shift, least, PAGE_SHIFT_MAX)?;
-        held.push(Held { page, span: page, form: Form::Single, probe: 1 + n });
+        held.push(if shape.replicated {
+            Held { page, span: cluster, form: Form::Full, probe: 0 }
+        } else {
+            Held { page, span: page, form: Form::Single, probe: 1 + n }
+        });
         least = shift + 1;
     }
     if shape.partial_subblocks {

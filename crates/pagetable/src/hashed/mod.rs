@@ -47,6 +47,7 @@
 mod chain;
 mod layout;
 mod pages;
+mod replicated;
 mod search;
 mod shape;
 mod store;

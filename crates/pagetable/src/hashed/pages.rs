@@ -13,6 +13,64 @@ use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
 use crate::{Error, Fault, Flush, Footprint, Reference, Space, Translation, Unfit};
 
+impl Hashed {
+    /// Enters a page, or its copy for `addr`.
+    pub(super) fn enter(
+        &mut self,
+        space: Space,
+        translation: Translation,
+        addr: VirtAddr,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error> {
+        let Translation { page, frame, rights, global } = translation;
+        let pte = self.layout.width().pte(frame, rights, global);
+        let (code, node) = self.room(space, page.size(), addr, frame, memory);
+        if let Some(node) = node {
+            self.layout.set_page(node, code, addr, pte, memory);
+            return Ok(());
+        }
+        let held = self.layout.held(code);
+        let bucket = self.bucket(space, addr, held.probe);
+        let is_inline = !is_valid(memory.read_u64(bucket));
+        let (node, bytes) = if is_inline {
+            (bucket, self.layout.bytes(Form::Full))
+        } else {
+            let pool = self.store(space).pool(held.form);
+            (pool.take(frames)?, pool.node_bytes())
+        };
+        memory.zero(node.wrapping_add(HEADER_BYTES), bytes - HEADER_BYTES);
+        if let (Form::Partial, Some(block)) = (held.form, self.layout.block_of(addr, frame)) {
+            self.layout.set_block(node, block, memory);
+        }
+        self.layout.set_page(node, code, addr, pte, memory);
+        memory.write_u64(node, self.layout.tag(addr, code, self.id(space)));
+        if !is_inline {
+            let first = memory.read_u64(bucket.wrapping_add(NEXT));
+            memory.write_u64(node.wrapping_add(NEXT), first);
+            memory.write_u64(bucket.wrapping_add(NEXT), node.get());
+        }
+        self.store(space).count_in(held.probe);
+        Ok(())
+    }
+
+    /// Takes out the page that holds `addr`, or its copy for `addr`, if it is there; what it was.
+    pub(super) fn take_out(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) -> Option<Pte> {
+        let (link, found) = self.locate(space, addr, memory)?;
+        let last = exchange(self.layout.width(), found, memory, |_| Some(Pte::EMPTY));
+        if self.layout.pages_in(link, VirtRange::ALL, memory).next().is_none() {
+            self.release(space, link, memory, flush);
+        }
+        Some(last.unwrap_or(found.pte))
+    }
+}
+
 impl Pages for Hashed {
     /// The space's store, unless all share one.
     type Own = Option<Store>;
@@ -76,13 +134,18 @@ impl Pages for Hashed {
     }
 
     fn find(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Found> {
-        self.locate(space, addr, memory).map(|(_, found)| found)
+        self.locate(space, addr, memory).map(|(_, found)| self.with_usage(space, found, memory))
     }
 
     fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
         self.links(space, range, memory, &mut |link| {
             found.extend(self.layout.pages_in(link, range, memory));
         });
+        if self.shape.replicated {
+            found.sort_unstable_by_key(|found| found.page);
+            found.dedup_by_key(|found| found.page);
+            found.iter_mut().for_each(|found| *found = self.with_usage(space, *found, memory));
+        }
     }
 
     fn insert(
@@ -92,36 +155,10 @@ impl Pages for Hashed {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<(), Error> {
-        let Translation { page, frame, rights, global } = translation;
-        let addr = page.start();
-        let pte = self.layout.width().pte(frame, rights, global);
-        let (code, node) = self.room(space, page, frame, memory);
-        if let Some(node) = node {
-            self.layout.set_page(node, code, addr, pte, memory);
-            return Ok(());
+        if self.layout.is_replicated(translation.page.size()) {
+            return self.enter_copies(space, translation, memory, frames);
         }
-        let held = self.layout.held(code);
-        let bucket = self.bucket(space, addr, held.probe);
-        let is_inline = !is_valid(memory.read_u64(bucket));
-        let (node, bytes) = if is_inline {
-            (bucket, self.layout.bytes(Form::Full))
-        } else {
-            let pool = self.store(space).pool(held.form);
-            (pool.take(frames)?, pool.node_bytes())
-        };
-        memory.zero(node.wrapping_add(HEADER_BYTES), bytes - HEADER_BYTES);
-        if let (Form::Partial, Some(block)) = (held.form, self.layout.block_of(addr, frame)) {
-            self.layout.set_block(node, block, memory);
-        }
-        self.layout.set_page(node, code, addr, pte, memory);
-        memory.write_u64(node, self.layout.tag(addr, code, self.id(space)));
-        if !is_inline {
-            let first = memory.read_u64(bucket.wrapping_add(NEXT));
-            memory.write_u64(node.wrapping_add(NEXT), first);
-            memory.write_u64(bucket.wrapping_add(NEXT), node.get());
-        }
-        self.store(space).count_in(held.probe);
-        Ok(())
+        self.enter(space, translation, translation.page.start(), memory, frames)
     }
 
     fn remove(
@@ -131,14 +168,25 @@ impl Pages for Hashed {
         memory: &mut impl Memory,
         flush: &mut Flush,
     ) -> Pte {
-        let (link, found) =
-            self.locate(space, page.start(), memory).expect("the page has an entry");
-        let last =
-            exchange(self.layout.width(), found, memory, |_| Some(Pte::EMPTY)).unwrap_or(found.pte);
-        if self.layout.pages_in(link, VirtRange::ALL, memory).next().is_none() {
-            self.release(space, link, memory, flush);
+        let last = if self.layout.is_replicated(page.size()) {
+            self.take_out_copies(space, page, memory, flush)
+        } else {
+            self.take_out(space, page.start(), memory, flush)
+        };
+        last.expect("the page has an entry")
+    }
+
+    fn exchange(
+        &self,
+        space: Space,
+        found: Found,
+        memory: &mut impl Memory,
+        new: impl Fn(Pte) -> Option<Pte>,
+    ) -> Option<Pte> {
+        if !self.layout.is_replicated(found.page.size()) {
+            return exchange(self.layout.width(), found, memory, new);
         }
-        last
+        self.exchange_copies(space, found, memory, new)
     }
 
     #[inline]

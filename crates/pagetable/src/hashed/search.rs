@@ -1,6 +1,6 @@
 //! Where in the table pages and entries are.
 
-use addr::{Memory, Page, PhysAddr, VirtAddr, VirtRange};
+use addr::{Memory, PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use super::Hashed;
 use super::chain::{Link, NEXT, NONE, chain};
@@ -9,7 +9,8 @@ use crate::pages::Found;
 use crate::{Flush, Space};
 
 impl Hashed {
-    /// The page that holds `addr`, and the entry that it is in.
+    /// The page that holds `addr`, and the entry that it is in; of a replicated one the copy for
+    /// `addr`.
     pub(super) fn locate(
         &self,
         space: Space,
@@ -40,16 +41,17 @@ impl Hashed {
         chain(bucket, memory).find(|link| link.tag == tag).map(|link| link.node)
     }
 
-    /// Which entry a page that is nowhere is to be in: the code, and where it is if it exists.
+    /// Which entry a page that is nowhere is to be in, or its copy for `addr`: the code, and where
+    /// it is if it exists.
     pub(super) fn room(
         &self,
         space: Space,
-        page: Page,
+        size: PageSize,
+        addr: VirtAddr,
         frame: PhysAddr,
         memory: &impl Memory,
     ) -> (usize, Option<PhysAddr>) {
-        let addr = page.start();
-        let code = self.layout.code_of(page.size());
+        let code = self.layout.code_of(size);
         let node = self.entry(space, addr, code, memory);
         let block = self.layout.block_of(addr, frame);
         if node.is_none()

@@ -34,6 +34,9 @@ pub struct HashedShape {
     /// Pages larger than an entry's, ascending. Each size that is in use has chains of its own
     /// in the same array, by the number of its pages, and costs a walk a further probe.
     pub larger_sizes: [Option<PageSize>; LARGER_MAX],
+    /// Whether those pages are entered once for each of their base pages instead: *replicated*.
+    /// A walk then finds every page in the chain of its cluster.
+    pub replicated: bool,
     /// Whether pages of an entry that are placed in their frames as in the entry share one
     /// frame's number: a partial-subblock entry.
     pub partial_subblocks: bool,
@@ -54,6 +57,7 @@ impl HashedShape {
         entry_pages: 2,
         superpages: false,
         larger_sizes: [None; LARGER_MAX],
+        replicated: false,
         partial_subblocks: false,
         shared: false,
         move_to_front: true,
@@ -103,6 +107,7 @@ impl HashedShape {
             entry_pages,
             superpages: false,
             larger_sizes: [None; LARGER_MAX],
+            replicated: false,
             partial_subblocks: false,
             shared: true,
             move_to_front: false,

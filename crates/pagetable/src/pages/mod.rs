@@ -90,6 +90,17 @@ pub(crate) trait Pages {
         flush: &mut Flush,
     ) -> Pte;
 
+    /// Replaces the entry of a page, in all places where it has one, as [`exchange`] does.
+    fn exchange(
+        &self,
+        _space: Space,
+        found: Found,
+        memory: &mut impl Memory,
+        new: impl Fn(Pte) -> Option<Pte>,
+    ) -> Option<Pte> {
+        exchange(self.width(), found, memory, new)
+    }
+
     /// [`PageTable::walk`].
     fn look_up(
         &self,

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use addr::{Frames, Kind, Memory, PageSize, RangeError, Rights, VirtAddr, VirtRange};
 
-use super::{Found, Pages, exchange};
+use super::{Found, Pages};
 use crate::pte::Pte;
 use crate::{
     Error, Fault, Flush, Footprint, Mapping, PageTable, Reference, Space, Translation, Unfit, Usage,
@@ -76,7 +76,7 @@ fn edit<P: Pages>(
     let mut flush = Flush::nothing(space);
     for &found in whole(table, space, range, memory)?.as_slice() {
         let changed = |pte: Pte| Some(new(pte)).filter(|&new| pte.is_mapped() && new != pte);
-        if let Some(before) = exchange(width, found, memory, changed) {
+        if let Some(before) = table.exchange(space, found, memory, changed) {
             report(&mut flush, width.mapping(before, found.page));
         }
     }
@@ -220,7 +220,7 @@ impl<P: Pages> PageTable for P {
     ) -> Result<(), Error> {
         self.spaces().check(space)?;
         let found = self.find(space, addr, memory).ok_or(Error::NotMapped { addr })?;
-        exchange(self.width(), found, memory, |pte| pte.is_mapped().then(|| pte.with_usage(bits)));
+        self.exchange(space, found, memory, |pte| pte.is_mapped().then(|| pte.with_usage(bits)));
         Ok(())
     }
 

@@ -38,6 +38,15 @@ fn shapes() -> Vec<HashedShape> {
         HashedShape { larger_sizes: [size(16), size(20)], ..tiny },
         HashedShape { larger_sizes: [size(16), size(20)], shared: true, ..clustered }
             .with_partial_subblocks(),
+        HashedShape { larger_sizes: [size(16), size(20)], replicated: true, ..tiny },
+        HashedShape { larger_sizes: [size(16), None], replicated: true, shared: true, ..clustered }
+            .with_partial_subblocks(),
+        HashedShape {
+            larger_sizes: [size(17), size(20)],
+            replicated: true,
+            walk_sets_usage: true,
+            ..HashedShape::inverted(1 << 20, 16)
+        },
         HashedShape { larger_sizes: [size(13), None], ..HashedShape::inverted(1 << 20, 1) },
         HashedShape { larger_sizes: [size(18), None], ..HashedShape::inverted(1 << 20, 16) }
             .with_partial_subblocks(),
@@ -133,8 +142,8 @@ fn small_worlds_with_subblocks_and_large_pages() {
         },
         Op::Walk { space: 0, addr: VirtAddr::new(0x1fff), kind: Kind::Store },
     ];
-    for walk_sets_usage in [false, true] {
-        let shape = HashedShape { walk_sets_usage, ..shape };
+    for (walk_sets_usage, replicated) in [(false, false), (true, false), (true, true)] {
+        let shape = HashedShape { walk_sets_usage, replicated, ..shape };
         small_worlds(&|| world(shape), &ops, &[(2, 4), (8, 4)]);
     }
 }
@@ -168,6 +177,51 @@ fn each_size_in_use_is_a_probe() {
     assert_eq!(references(&mut world, 1 << 30), (true, 6));
     world.apply(Op::Unmap { space: 0, range: VirtRange::ALL });
     assert_eq!(references(&mut world, 1 << 30), (false, 2));
+    world.end();
+}
+
+/// A replicated page is found at once wherever it is asked for, and takes an entry for each
+/// cluster: a table of the Itanium's kind is read and filled as by base pages (B10 §5.1).
+#[test]
+fn a_replicated_page_is_found_as_its_base_pages_are() {
+    for entry_pages in [1, 2, 16] {
+        let shape = HashedShape::inverted(16 << 20, entry_pages).with_large_pages();
+        let shape = HashedShape { replicated: true, ..shape };
+        let mut world = world(shape);
+        world.apply(Op::Create);
+        let large = page(4 << 20, PageSize::SIZE_2M, 2 << 20, Rights::ALL);
+        world.apply(Op::Map { space: 0, first: large, count: 2 });
+        let (space, mut references) = (world.spaces[0].0, 0);
+        for n in 0..1024 {
+            let addr = VirtAddr::new((4 << 20) + (n << 12) + 8);
+            let memory = &mut world.physical;
+            let found = world.table.walk(space, addr, Kind::Load, memory, &mut |_| references += 1);
+            assert_eq!(found.map(|found| found.apply(addr).get()), Ok(addr.get() - (2 << 20)));
+        }
+        let least = if entry_pages == 1 { 1024 } else { 2048 };
+        assert!((least..least + 400).contains(&references), "{references} of {entry_pages}");
+        world.apply(Op::Unmap { space: 0, range: VirtRange::ALL });
+        world.end();
+    }
+}
+
+/// Frames for half of a page's copies are not enough, and none of them stays.
+#[test]
+fn a_replicated_page_is_entered_whole_or_not_at_all() {
+    let large = size(20);
+    let shape = HashedShape { larger_sizes: [large, None], replicated: true, ..HashedShape::H8K };
+    let mut world = world(HashedShape { table_bytes: 32, ..shape });
+    world.apply(Op::Create);
+    world.physical.limit(2);
+    let large = page(1 << 20, large.unwrap(), 1 << 20, Rights::ALL);
+    // A frame has room for 128 entries of two pages.
+    for count in [2, 1] {
+        world.apply(Op::Map { space: 0, first: large, count });
+        world.check();
+    }
+    let addr = VirtAddr::new((2 << 20) - 1);
+    let found = world.table.query(world.spaces[0].0, addr, &world.physical);
+    assert_eq!(found.map(|found| found.translation), Some(large));
     world.end();
 }
 

@@ -1,0 +1,89 @@
+//! Replicated pages: a large page entered once for each of its base pages (Talluri, Hill, Khalidi
+//! 1995; B10 §5.1).
+//!
+//! ```text
+//!   2M page at va:   va          va + 4K      va + 8K            ...
+//!                     |            |            |
+//!                  bucket       bucket       bucket     512 copies, where base pages would be;
+//!                  [2M PTE]     [2M PTE]     [2M PTE]   each has the page's size in its tag
+//! ```
+//!
+//! A walk, which does not know how large the page is that it looks for, finds it at the first try.
+//! The table is as large and as scattered as with base pages, and what changes a page changes all
+//! of its copies. A walk marks the copy that it finds: the page's usage is that of all together.
+
+use addr::{Frames, Memory, Page, VirtAddr};
+
+use super::Hashed;
+use super::layout::BASE;
+use crate::pages::{Found, exchange};
+use crate::pte::Pte;
+use crate::{Error, Flush, Space, Translation};
+
+/// For which addresses a page has copies. The first of an entry is the last to be taken out: by it
+/// the entry is known to be in use.
+fn copies(page: Page) -> impl DoubleEndedIterator<Item = VirtAddr> {
+    let count = page.size().count_of(BASE);
+    (0..count).map(move |n| page.start().wrapping_add(n * BASE.bytes()))
+}
+
+impl Hashed {
+    /// Enters all copies of a page, or none.
+    pub(super) fn enter_copies(
+        &mut self,
+        space: Space,
+        translation: Translation,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error> {
+        for addr in copies(translation.page) {
+            if let Err(error) = self.enter(space, translation, addr, memory, frames) {
+                let mut undone = Flush::nothing(space);
+                self.take_out_copies(space, translation.page, memory, &mut undone);
+                undone.done(frames);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out the copies of a page that are there; what the page was.
+    pub(super) fn take_out_copies(
+        &mut self,
+        space: Space,
+        page: Page,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) -> Option<Pte> {
+        let gone = copies(page).rev();
+        let gone = gone.filter_map(|addr| self.take_out(space, addr, memory, flush));
+        gone.reduce(|pte, copy| pte.with_usage(copy.usage()))
+    }
+
+    /// Exchanges the copies of a page; what the page was, if one of them changed.
+    pub(super) fn exchange_copies(
+        &self,
+        space: Space,
+        found: Found,
+        memory: &mut impl Memory,
+        new: impl Fn(Pte) -> Option<Pte>,
+    ) -> Option<Pte> {
+        let mut before = None;
+        for addr in copies(found.page) {
+            if let Some((_, copy)) = self.locate(space, addr, memory) {
+                before = exchange(self.layout.width(), copy, memory, &new).or(before);
+            }
+        }
+        before.map(|before| before.with_usage(found.pte.usage()))
+    }
+
+    /// What was found of a page, with the usage of all of its copies if it has some.
+    pub(super) fn with_usage(&self, space: Space, found: Found, memory: &impl Memory) -> Found {
+        if !self.layout.is_replicated(found.page.size()) {
+            return found;
+        }
+        let copies = copies(found.page).filter_map(|addr| self.locate(space, addr, memory));
+        let pte = copies.fold(found.pte, |pte, (_, copy)| pte.with_usage(copy.pte.usage()));
+        Found { pte, ..found }
+    }
+}
