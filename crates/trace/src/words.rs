@@ -99,8 +99,8 @@ impl Usual {
         (block as u16 == WORD_BLOCK && is_usual && begins(*after.first()?)).then_some((known, own))
     }
 
-    /// Gives `taker` the blocks at the beginning of `words` that are `ready` in `generation`;
-    /// how many words they have.
+    /// Gives `taker` the blocks at the beginning of `words` that are `ready` in `generation`, and
+    /// that another block follows: others may go on. How many words they have.
     #[inline(always)]
     pub(crate) fn follow<T>(
         &self,
@@ -109,46 +109,53 @@ impl Usual {
         generation: u32,
         taker: &mut impl Take<T>,
     ) -> usize {
-        let mut rest = words;
+        // The last index at which a block of `FIRST` operations and the word behind it are there.
+        let Some(last) = words.len().checked_sub(FIRST + 2) else { return 0 };
+        let is_block = |word: u64| word as u16 == WORD_BLOCK;
+        if !is_block(words[0]) {
+            return 0;
+        }
+        let mut at = 0;
         // Each number of operations has a way of its own, so that the processor guesses where the
-        // next block begins and need not wait for what is known of this one. A block's end must
-        // be seen: it may go on behind the last word.
-        while let Some(&[block, first, second, third]) = rest.first_chunk::<{ FIRST + 2 }>() {
-            prefetch(rest);
-            let Some(known) = ready.0.get((block >> WORD_SHIFT) as usize) else { break };
-            if known.generation != generation || block as u16 != WORD_BLOCK {
+        // next block begins and need not wait for what is known of this one.
+        while at <= last {
+            prefetch(words.as_ptr().wrapping_add(at + AHEAD));
+            // SAFETY: `at` is at most `last`, and no index beyond `FIRST + 1` is asked for.
+            let word = |index: usize| unsafe { *words.get_unchecked(at + index) };
+            let Some(known) = ready.0.get(block_number(word(0))) else { break };
+            if known.generation != generation {
                 break;
             }
-            let tags = known.first_tags;
-            rest = match known.ops {
-                0 if begins(first) => {
+            let [first, second] = known.first_tags;
+            at += match known.ops {
+                1 if is_block(word(2)) && word(1) as u16 == first => {
+                    taker.take(&known.own, &[word(1)]);
+                    2
+                }
+                0 if is_block(word(1)) => {
                     taker.take(&known.own, &[]);
-                    &rest[1..]
+                    1
                 }
-                1 if begins(second) && first as u16 == tags[0] => {
-                    taker.take(&known.own, &[first]);
-                    &rest[2..]
-                }
-                2 if begins(third) && [first as u16, second as u16] == tags => {
-                    taker.take(&known.own, &[first, second]);
-                    &rest[3..]
+                2 if is_block(word(3)) && [word(1) as u16, word(2) as u16] == [first, second] => {
+                    taker.take(&known.own, &[word(1), word(2)]);
+                    3
                 }
                 0..=2 => break,
                 ops => {
                     let ops = usize::from(ops);
-                    let Some((own, after)) = rest[1..].split_at_checked(ops) else { break };
+                    let Some((own, after)) = words[at + 1..].split_at_checked(ops) else { break };
                     let tags = &self.tags[known.tags as usize..][..ops];
                     let changed = |bits, (&word, tag): (&u64, &u16)| bits | word as u16 ^ tag;
                     let is_usual = own.iter().zip(tags).fold(0, changed) == 0;
-                    if !is_usual || !after.first().is_some_and(|&word| begins(word)) {
+                    if !is_usual || !after.first().is_some_and(|&word| is_block(word)) {
                         break;
                     }
                     taker.take(&known.own, own);
-                    after
+                    1 + ops
                 }
             };
         }
-        words.len() - rest.len()
+        at
     }
 }
 
@@ -169,6 +176,11 @@ impl<T: Copy + Default> Ready<T> {
         let mut first_tags = [0; FIRST];
         first_tags.iter_mut().zip(tags).for_each(|(first, &tag)| *first = tag);
         self.0[number] = Block { generation, ops: known.ops, first_tags, tags: known.tags, own };
+    }
+
+    /// What is kept of block `number`, which has been ready.
+    pub(crate) fn own(&self, number: usize) -> &T {
+        &self.0[number].own
     }
 
     /// Block `number` is not ready any more.
@@ -196,14 +208,14 @@ fn begins(word: u64) -> bool {
     (WORD_BLOCK..WORD_AMID).contains(&(word as u16))
 }
 
-/// Begins to fetch the words [`AHEAD`], which another core has written.
+/// Begins to fetch words that another core has written.
 #[inline(always)]
-fn prefetch(words: &[u64]) {
+fn prefetch(words: *const u64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint; nothing is read, and no address is wrong.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(words.as_ptr().wrapping_add(AHEAD).cast());
+        _mm_prefetch::<_MM_HINT_T0>(words.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = words;

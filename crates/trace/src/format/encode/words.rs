@@ -13,7 +13,7 @@
 use super::{Encoder, Local, Tally};
 use crate::format::codes::Slot;
 use crate::shape::Rows;
-use crate::words::{Take, WORD_SHIFT, block_number};
+use crate::words::{Take, WORD_BLOCK, WORD_SHIFT, block_number};
 use crate::{Error, ShapeId};
 
 /// What is needed of a local shape for each execution of a block.
@@ -27,45 +27,42 @@ pub(super) struct Own {
     trailing: u16,
 }
 
-/// Where a chunk's executions go.
+/// Where a chunk's executions go: cursors that are moved on, so that they stay in registers. Where
+/// they begin there is room for a number and a code for each word that is followed, and for eight
+/// bytes of residual.
 struct Streams<'a> {
     slots: &'a mut [Slot],
-    sequence: &'a mut [u16],
-    codes: &'a mut [u8],
-    residual: &'a mut [u8],
-    executions: usize,
-    ops: usize,
-    residual_bytes: usize,
+    sequence: *mut u16,
+    codes: *mut u8,
+    residual: *mut [u8; 8],
     tally: i64,
-    trailing: u16,
-    /// The last operation's.
-    word: u64,
 }
 
 impl Take<Own> for Streams<'_> {
     #[inline(always)]
     fn take(&mut self, own: &Own, words: &[u64]) {
-        self.sequence[self.executions] = own.number;
-        self.executions += 1;
         self.tally += own.tally.0;
-        self.trailing = own.trailing;
-        let Some(&last) = words.last() else { return };
-        self.word = last;
+        // SAFETY: a block has more words than it has numbers and codes.
+        let codes = unsafe {
+            self.sequence.write(own.number);
+            self.sequence = self.sequence.add(1);
+            std::slice::from_raw_parts_mut(self.codes, words.len())
+        };
         let slots = &mut self.slots[own.slot as usize..][..words.len()];
-        let expected =
-            |slot: &Slot, word: u64| (word >> WORD_SHIFT).wrapping_sub(slot.last) ^ slot.distance;
-        let surprise =
-            slots.iter().zip(words).fold(0, |all, (slot, &word)| all | expected(slot, word));
-        if surprise == 0 {
+        let is_expected =
+            |slot: &Slot, word: u64| (word >> WORD_SHIFT).wrapping_sub(slot.last) == slot.distance;
+        if slots.iter().zip(words).all(|(slot, &word)| is_expected(slot, word)) {
             slots.iter_mut().zip(words).for_each(|(slot, word)| slot.last = word >> WORD_SHIFT);
         } else {
-            let codes = &mut self.codes[self.ops..][..words.len()];
-            for ((slot, code), &word) in slots.iter_mut().zip(codes).zip(words) {
-                let residual = &mut self.residual[self.residual_bytes..];
-                self.residual_bytes += slot.encode(word >> WORD_SHIFT, code, residual) as usize;
+            for ((slot, code), &word) in slots.iter_mut().zip(&mut *codes).zip(words) {
+                // SAFETY: no operation before it has left more than eight bytes.
+                unsafe {
+                    let bytes = slot.encode(word >> WORD_SHIFT, code, &mut *self.residual);
+                    self.residual = self.residual.byte_add(bytes as usize);
+                }
             }
         }
-        self.ops += words.len();
+        self.codes = codes[words.len()..].as_mut_ptr();
     }
 }
 
@@ -81,32 +78,34 @@ impl Encoder {
     /// this chunk; how many words they have.
     pub(crate) fn execute_words(&mut self, words: &[u64]) -> usize {
         let carry_max = u64::from(Rows::PLAIN_INSTRUCTIONS_MAX);
-        if self.physical.is_some() || self.carry.now > carry_max {
+        if self.physical.is_some() || self.carry.now > carry_max || self.segment.is_none() {
             return 0;
         }
         // A block has no more rows than words.
         let words = &words[..words.len().min(self.room.max(0) as usize)];
-        let before = Tally::new(self.room, self.carry.now);
+        let sequence = &mut self.sequence[self.head.executions as usize..][..words.len()];
+        let codes = &mut self.codes[self.head.ops as usize..][..words.len()];
+        let residual = &mut self.residual[self.residual_bytes as usize..][..8 * words.len()];
         let mut streams = Streams {
             slots: &mut self.slots,
-            sequence: &mut self.sequence[self.head.executions as usize..],
-            codes: &mut self.codes[self.head.ops as usize..],
-            residual: &mut self.residual,
-            executions: 0,
-            ops: 0,
-            residual_bytes: self.residual_bytes as usize,
-            tally: before.0,
-            trailing: self.carry.now as u16,
-            word: self.addr << WORD_SHIFT,
+            sequence: sequence.as_mut_ptr(),
+            codes: codes.as_mut_ptr(),
+            residual: residual.as_mut_ptr().cast(),
+            tally: Tally::new(self.room, self.carry.now).0,
         };
         let taken = self.usual.follow(words, &self.present.ready, self.open_chunk, &mut streams);
-        if streams.ops != 0 {
-            self.addr = streams.word >> WORD_SHIFT;
+        let mut last = words[..taken].iter().rev();
+        let Some(block) = last.clone().find(|&&word| word as u16 == WORD_BLOCK) else { return 0 };
+        let carry = u64::from(self.present.ready.own(block_number(*block)).trailing);
+        if let Some(word) = last.find(|&&word| word as u16 != WORD_BLOCK) {
+            self.addr = word >> WORD_SHIFT;
         }
-        self.residual_bytes = streams.residual_bytes as u32;
-        self.head.executions += streams.executions as u32;
-        self.head.ops += streams.ops as u32;
-        let (carry, tally) = (u64::from(streams.trailing), Tally(streams.tally));
+        let executions = (streams.sequence.addr() - sequence.as_ptr().addr()) / size_of::<u16>();
+        let residual_bytes = streams.residual.addr() - residual.as_ptr().addr();
+        let tally = Tally(streams.tally);
+        self.residual_bytes += residual_bytes as u32;
+        self.head.executions += executions as u32;
+        self.head.ops += (taken - executions) as u32;
         self.head.accesses += (self.room - tally.rows_left()) as u32;
         self.head.instructions += tally.instructions() - carry;
         (self.carry.now, self.room) = (carry, tally.rows_left());
