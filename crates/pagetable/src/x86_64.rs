@@ -56,7 +56,7 @@ pub type X86_64<const LEVELS: u8 = 4, const MARKS: bool = true> = Radix<X86Entri
 pub struct X86Entries<const LEVELS: u8, const MARKS: bool> {
     spans: [VirtRange; 2],
     /// The bits of an entry that say whether it leads to a table, and to which: a value, since
-    /// from a constant the compiler makes two masks, and the second is a tenth of a walk.
+    /// from a constant the compiler makes two masks, and the second costs a twentieth of a walk.
     next_bits: u64,
 }
 
