@@ -9,6 +9,9 @@
 //! A block nearly always does the same operations. So the sink is told what it did last time, and
 //! takes it from the records by itself; what is left for here is the unusual. A block may have
 //! several shapes: one that faults stops early, a masked load may not load.
+//!
+//! Where a `rep` instruction is one run of its block (QEMU 10), that run may do more than a ring
+//! holds. It becomes several executions, of [`PART_OPS`] operations each.
 
 use std::ops::Range;
 
@@ -42,6 +45,30 @@ impl From<trace::Error> for Fault {
 
 /// The fewest accesses with which QEMU saves the registers of a signal's frame.
 const STRAYS_MIN: usize = 24;
+
+/// The most operations of an execution. Each may be a load and a store at once.
+const PART_OPS: usize = 2000;
+const _: () = assert!(2 * PART_OPS <= Shape::OPS_MAX);
+
+/// A block of which a part was executed, and that may go on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rest {
+    number: u64,
+    /// Its first instruction that no part has counted.
+    from: u16,
+}
+
+/// A part of a block's run.
+#[derive(Clone, Copy)]
+struct Part {
+    number: u64,
+    /// The record that began it; none if the block began in a part before.
+    control: Option<Control>,
+    /// Its first instruction.
+    from: u16,
+    /// Whether the block goes on behind it.
+    cut: bool,
+}
 
 /// One way in which a block ran.
 #[derive(Clone, Copy)]
@@ -85,21 +112,24 @@ impl Decoder {
     }
 
     /// Gives `records` to `sink` and returns how many it has used: all if `whole`, otherwise
-    /// all up to the last block, which may go on.
+    /// all up to the last block, which may go on. `rest` is the thread's from one call to the next.
     pub(crate) fn segment<S: Sink>(
         &mut self,
         records: &[u64],
         whole: bool,
+        rest: &mut Option<Rest>,
         context: &mut dyn Context,
         sink: &mut S,
     ) -> Result<usize, Fault> {
         let mut at = 0;
         while at < records.len() {
-            at += sink.execute_words(&records[at..])?.words;
+            if rest.is_none() {
+                at += sink.execute_words(&records[at..])?.words;
+            }
             if at == records.len() {
                 break;
             }
-            match self.slow(&records[at..], whole, context, sink)? {
+            match self.slow(&records[at..], whole, rest, context, sink)? {
                 0 => break,
                 used if used <= records.len() - at => at += used,
                 _ => return Err(Fault::Garbled("a record longer than its segment".to_owned())),
@@ -115,16 +145,25 @@ impl Decoder {
         &mut self,
         records: &[u64],
         whole: bool,
+        rest: &mut Option<Rest>,
         context: &mut dyn Context,
         sink: &mut S,
     ) -> Result<usize, Fault> {
+        if let Some(Rest { number, from }) = *rest {
+            let part = Part { number, control: None, from, cut: false };
+            match self.part(records, whole, part, rest, context, sink)? {
+                // The block had ended.
+                Some(0) => {}
+                used => return Ok(used.unwrap_or(0)),
+            }
+        }
         let record = Record(records[0]);
         match record.as_control() {
             Some(control @ (Control::Block | Control::Context)) => {
-                let Some(ops) = self.operations(&records[1..], whole)? else { return Ok(0) };
-                self.drop_strays(record.value(), context)?;
-                self.run(record.value(), control, context, sink)?;
-                Ok(1 + ops)
+                let number = record.value();
+                let part = Part { number, control: Some(control), from: 0, cut: false };
+                let used = self.part(&records[1..], whole, part, rest, context, sink)?;
+                Ok(used.map_or(0, |ops| 1 + ops))
             }
             Some(Control::Advance) => {
                 sink.advance(record.value());
@@ -146,15 +185,40 @@ impl Decoder {
         }
     }
 
-    /// Collects addresses and tags of a block's operations; how many records they are, or
-    /// `None` if there may be more of them in the next segment.
-    fn operations(&mut self, records: &[u64], whole: bool) -> Result<Option<usize>, Fault> {
+    /// Executes as much of a block as makes one execution, and says in `rest` whether it may go
+    /// on; how many records that are, or `None` if there may be more in the next segment.
+    fn part<S: Sink>(
+        &mut self,
+        records: &[u64],
+        whole: bool,
+        mut part: Part,
+        rest: &mut Option<Rest>,
+        context: &mut dyn Context,
+        sink: &mut S,
+    ) -> Result<Option<usize>, Fault> {
+        let Some(used) = self.operations(records, whole) else { return Ok(None) };
+        self.drop_strays(part, context)?;
+        let instruction = |tag: &u16| Tag(*tag).instruction();
+        let tags = &self.key[4..];
+        part.cut = tags.len() == PART_OPS;
+        part.from = tags.first().map_or(part.from, |tag| part.from.min(instruction(tag)));
+        *rest = tags
+            .last()
+            .filter(|_| part.cut)
+            .map(|tag| Rest { number: part.number, from: instruction(tag) + 1 });
+        self.run(part, context, sink)?;
+        Ok(Some(used))
+    }
+
+    /// Collects addresses and tags of a block's operations, up to [`PART_OPS`]; how many records
+    /// they are, or `None` if there may be more of them in the next segment.
+    fn operations(&mut self, records: &[u64], whole: bool) -> Option<usize> {
         self.addrs.clear();
         self.key.clear();
         self.key.extend([0; 4]);
         let mut at = 0;
-        let ended = loop {
-            let Some(&word) = records.get(at) else { break whole };
+        while self.addrs.len() < PART_OPS {
+            let Some(&word) = records.get(at) else { return whole.then_some(at) };
             let record = Record(word);
             match record.as_control() {
                 None if !record.is_control() => {
@@ -163,28 +227,26 @@ impl Decoder {
                     at += 1;
                 }
                 Some(Control::Wide) => {
-                    let Some(&address) = records.get(at + 1) else { break whole };
+                    let Some(&address) = records.get(at + 1) else { return whole.then_some(at) };
                     self.addrs.push(address);
                     self.key.push(record.value() as u16);
                     at += 2;
                 }
                 // The end of a span, in the middle of a block.
                 Some(Control::Pad) => at += 1 + record.value() as usize,
-                _ => break true,
+                _ => break,
             }
-        };
-        Ok(ended.then_some(at))
+        }
+        Some(at)
     }
 
     /// Takes away what QEMU itself did after the block: QEMU 7.2 may leave the callbacks of a
     /// block's last instruction in place, and then calls them while it saves registers into a
     /// signal's frame. These accesses all name that one instruction.
-    fn drop_strays(&mut self, number: u64, context: &mut dyn Context) -> Result<(), Fault> {
-        let Some(block) = context.block(number) else {
-            return Err(Fault::Garbled(format!("block {number} was not translated")));
-        };
+    fn drop_strays(&mut self, part: Part, context: &mut dyn Context) -> Result<(), Fault> {
+        let block = block(part.number, context)?;
         let tags = &self.key[4..];
-        let mut last = 0;
+        let mut last = part.from.saturating_sub(1);
         let is_out_of_place = |&tag: &u16| {
             let instruction = Tag(tag).instruction();
             let before = std::mem::replace(&mut last, instruction);
@@ -192,7 +254,8 @@ impl Decoder {
         };
         let mut keep = tags.iter().position(is_out_of_place).unwrap_or(tags.len());
         if self.strays
-            && let Some(Some(usual)) = self.usual.get(number as usize)
+            && part.control.is_some()
+            && let Some(Some(usual)) = self.usual.get(part.number as usize)
         {
             let usual = &self.tags[usual.clone()];
             let rest = tags.get(usual.len()..).unwrap_or_default();
@@ -206,24 +269,24 @@ impl Decoder {
         Ok(())
     }
 
-    /// Gives the block whose operations were collected to the sink.
+    /// Gives the part whose operations were collected to the sink.
     fn run<S: Sink>(
         &mut self,
-        number: u64,
-        control: Control,
+        part: Part,
         context: &mut dyn Context,
         sink: &mut S,
     ) -> Result<(), Fault> {
-        for (index, part) in self.key[..3].iter_mut().enumerate() {
-            *part = (number >> (16 * index)) as u16;
+        for (index, bits) in self.key[..3].iter_mut().enumerate() {
+            *bits = (part.number >> (16 * index)) as u16;
         }
-        self.key[3] = control as u16;
+        let control = part.control.map_or(Control::Pad as u16, |control| control as u16);
+        self.key[3] = part.from << 5 | u16::from(part.cut) << 4 | control;
         let variant = match self.variants.get(&self.key[..]) {
             Some(&variant) => variant,
-            None => self.learn(number, control, context, sink)?,
+            None => self.learn(part, context, sink)?,
         };
-        if control == Control::Block && !variant.doubled {
-            let index = number as usize;
+        if part.control == Some(Control::Block) && !part.cut && !variant.doubled {
+            let index = part.number as usize;
             if self.usual.len() <= index {
                 self.usual.resize(index + 1, None);
             }
@@ -249,28 +312,30 @@ impl Decoder {
     /// Makes a variant of what was collected.
     fn learn<S: Sink>(
         &mut self,
-        number: u64,
-        control: Control,
+        part: Part,
         context: &mut dyn Context,
         sink: &mut S,
     ) -> Result<Variant, Fault> {
-        let Some(block) = context.block(number) else {
-            return Err(Fault::Garbled(format!("block {number} was not translated")));
-        };
+        let block = block(part.number, context)?;
         let tags = &self.key[4..];
         let mut ops = Vec::with_capacity(tags.len());
         for &tag in tags {
             let tag = Tag(tag);
-            let op = |kind| Op { instruction: tag.instruction(), kind, size: tag.size() };
+            let instruction = tag.instruction() - part.from;
+            let op = |kind| Op { instruction, kind, size: tag.size() };
             ops.extend(tag.loads().then(|| op(Kind::Load)));
             ops.extend(tag.stores().then(|| op(Kind::Store)));
         }
         let doubled = ops.len() != tags.len();
+        let end = match ops.last() {
+            Some(last) if part.cut => u32::from(part.from + last.instruction) + 1,
+            _ => block.instructions,
+        };
         let shape = Shape {
             pc: block.pc,
             bytes: block.bytes,
-            instructions: block.instructions,
-            fetch: self.fetches && control == Control::Block,
+            instructions: end.saturating_sub(part.from.into()),
+            fetch: self.fetches && part.control == Some(Control::Block),
             ops,
         };
         let shape = match self.shapes.get(&shape) {
@@ -286,6 +351,12 @@ impl Decoder {
         self.variants.insert(self.key.clone().into(), variant);
         Ok(variant)
     }
+}
+
+/// The block of that number, which must have been translated.
+fn block(number: u64, context: &mut dyn Context) -> Result<Block, Fault> {
+    let untranslated = || Fault::Garbled(format!("block {number} was not translated"));
+    context.block(number).ok_or_else(untranslated)
 }
 
 #[cfg(test)]

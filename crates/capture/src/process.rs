@@ -20,7 +20,7 @@ use ring::{
 };
 use trace::{Event, Sink};
 
-use crate::decode::{Context, Decoder, Fault};
+use crate::decode::{Context, Decoder, Fault, Rest};
 use crate::facts::Facts;
 use crate::session::{Session, wake_writer};
 use crate::window::Window;
@@ -95,6 +95,8 @@ struct Attached {
     ring: &'static Ring,
     records: NonNull<u64>,
     thread: u32,
+    /// The block that its decoded records leave unfinished.
+    rest: Option<Rest>,
     /// Records decoded; what lies between it and the last mark may be a block that goes on.
     done: u64,
     /// Marks taken into the queue.
@@ -142,7 +144,8 @@ impl<S: Sink> Process<S> {
     /// A thread has come.
     pub(crate) fn attach(&mut self, chunk: usize, ring: &'static Ring, records: NonNull<u64>) {
         let thread = ring.thread.load(Ordering::Relaxed);
-        self.rings.push(Attached { chunk, ring, records, thread, done: 0, marks: 0, published: 0 });
+        let (rest, done, marks, published) = (None, 0, 0, 0);
+        self.rings.push(Attached { chunk, ring, records, thread, rest, done, marks, published });
     }
 
     /// Decodes what is there, until `enough` says so after some segment; whether there was any.
@@ -280,10 +283,11 @@ impl<S: Sink> Process<S> {
                 };
                 self.world.thread = attached.thread;
                 window.thread(attached.thread);
+                let (rest, world) = (&mut attached.rest, &mut self.world);
                 let used = if window.is_open() {
-                    self.decoder.segment(records, whole, &mut self.world, &mut window.sink)?
+                    self.decoder.segment(records, whole, rest, world, &mut window.sink)?
                 } else {
-                    self.decoder.segment(records, whole, &mut self.world, window)?
+                    self.decoder.segment(records, whole, rest, world, window)?
                 };
                 if window.is_over() {
                     self.slot.stop.store(1, Ordering::Release);

@@ -27,7 +27,7 @@ fn rows(strays: bool, stores: &[usize]) -> usize {
         records.extend((0..count as u64).map(|n| Record::access(0x1000 + 8 * n, store).0));
     }
     let (mut decoder, mut sink) = (Decoder::new(true, strays), Batcher::new());
-    let used = decoder.segment(&records, true, &mut One, &mut sink).unwrap();
+    let used = decoder.segment(&records, true, &mut None, &mut One, &mut sink).unwrap();
     assert_eq!(used, records.len());
     let mut batch = Batch::default();
     sink.take(&mut batch);
@@ -46,6 +46,56 @@ fn a_repeated_instruction_is_kept_where_it_is_one_run_of_its_block() {
     assert_eq!(rows(false, &[4, 4, 1000, 4]), 3 * 5 + 1001);
 }
 
+/// Three instructions, of which the second repeats.
+struct Three;
+
+impl Context for Three {
+    fn block(&mut self, number: u64) -> Option<Block> {
+        (number == 0).then_some(Block { pc: 0x40_0000, bytes: 9, instructions: 3 })
+    }
+
+    fn event(&mut self, _: EventCode, _: &[u64], _: &mut dyn Sink) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_of_any_length_is_taken_in_parts_as_it_comes() {
+    let store = Tag::STORE | 3 << Tag::SIZE_SHIFT;
+    let load = |instruction| Tag::LOAD | 2 << Tag::SIZE_SHIFT | instruction;
+    for times in [0, 1, 1998, 1999, 2000, 2001, 3998, 3999, 4000, 4001, 50_000] {
+        let mut expected = Vec::new();
+        let mut records = Vec::new();
+        for run in 0..3u64 {
+            records.push(Record::control(Control::Block, 0).0);
+            expected.push(0x40_0000);
+            let addrs = (0..times).map(|n| (0x10_0000 * (1 + run) + 8 * n, store | 1));
+            let all = [(0x100, load(0))].into_iter().chain(addrs).chain([(0x200, load(2))]);
+            for (addr, tag) in all {
+                records.push(Record::access(addr, tag).0);
+                expected.push(addr);
+            }
+        }
+        // As they are published: the ring is never asked to hold more than two parts.
+        let (mut decoder, mut sink) = (Decoder::new(true, false), Batcher::new());
+        let (mut rest, mut done) = (None, 0);
+        for end in (0..records.len()).step_by(1000).skip(1).chain([records.len()]) {
+            let whole = end == records.len();
+            let segment = &records[done..end];
+            assert!(segment.len() <= 2 * PART_OPS + 1000, "{}", segment.len());
+            done += decoder.segment(segment, whole, &mut rest, &mut Three, &mut sink).unwrap();
+        }
+        assert_eq!(done, records.len(), "{times} times");
+        let mut batch = Batch::default();
+        sink.finish();
+        sink.take(&mut batch);
+        assert!(batch.addr == expected, "{times} times");
+        let instructions: u64 = batch.meta.iter().map(|meta| u64::from(meta.instructions())).sum();
+        // A part that begins with the instruction of the part before counts it again.
+        assert_eq!(instructions, 3 * (3 + times / PART_OPS as u64), "{times} times");
+    }
+}
+
 /// A window of the addresses that runs of the block with so many stores each give.
 fn window(stores: &[u64], from: u64, max: u64) -> Vec<u64> {
     let store = Tag::STORE | 3 << Tag::SIZE_SHIFT;
@@ -56,7 +106,9 @@ fn window(stores: &[u64], from: u64, max: u64) -> Vec<u64> {
         records.extend((0..count).map(|store_number| Record::access(addr(store_number), store).0));
     }
     let mut window = Window::new(Batcher::new(), from, Some(max));
-    let used = Decoder::new(true, false).segment(&records, true, &mut One, &mut window).unwrap();
+    let used = Decoder::new(true, false)
+        .segment(&records, true, &mut None, &mut One, &mut window)
+        .unwrap();
     assert_eq!(used, records.len());
     let mut batch = Batch::default();
     window.close().unwrap().take(&mut batch);
