@@ -291,8 +291,11 @@ impl Decoder {
                 self.usual.resize(index + 1, None);
             }
             let from = variant.tags as usize;
-            self.usual[index] = Some(from..from + self.key.len() - 4);
-            sink.usual(index, variant.shape, &self.key[4..]);
+            let tags = Some(from..from + self.key.len() - 4);
+            if self.usual[index] != tags {
+                self.usual[index] = tags;
+                sink.usual(index, variant.shape, &self.key[4..]);
+            }
         }
         if variant.doubled {
             let tags = &self.key[4..];

@@ -16,7 +16,9 @@ pub struct Batcher {
     /// What a recorder's words stand for.
     usual: Usual,
     ready: Ready<Own>,
-    /// The rows of blocks that are ready and have more than [`LANES`].
+    /// By shape, if it is plain.
+    plain: Vec<Option<Own>>,
+    /// The rows of plain shapes that have more than [`LANES`].
     metas: Vec<Meta>,
     batch: Batch,
     carry: Carry,
@@ -195,6 +197,7 @@ impl Sink for Batcher {
             return ShapeId(u32::MAX);
         }
         let rows = Rows::from(shape);
+        self.plain.push(rows.is_plain().then(|| Own::new(&rows, &mut self.metas)));
         self.shapes.push(rows);
         ShapeId(self.shapes.len() as u32 - 1)
     }
@@ -226,9 +229,7 @@ impl Sink for Batcher {
             let Some((known, own)) = self.usual.first(&words[taken..]) else { break };
             let addrs: Vec<u64> = own.iter().map(|word| word >> WORD_SHIFT).collect();
             self.execute(known.shape, &addrs)?;
-            let rows = &self.shapes[known.shape.0 as usize];
-            if rows.is_plain() {
-                let own = Own::new(rows, &mut self.metas);
+            if let Some(own) = self.plain[known.shape.0 as usize] {
                 let number = block_number(words[taken]);
                 self.ready.set(number, GENERATION, &self.usual, known, own);
             }

@@ -15,6 +15,8 @@
 //! [`crate::Sink`] once. From then on the sink takes its words as they come, with one look at
 //! what it knows of the block, which includes all that the sink wants of it for itself.
 
+use rustc_hash::FxHashMap;
+
 use crate::ShapeId;
 
 /// Bits of a word below its number or address.
@@ -38,6 +40,8 @@ pub struct Taken {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usual {
     blocks: Vec<Option<Known>>,
+    /// What was last told of each shape: some blocks do now this, now that.
+    shapes: FxHashMap<ShapeId, Known>,
     tags: Vec<u16>,
 }
 
@@ -83,9 +87,19 @@ impl Usual {
         if self.blocks.len() <= number {
             self.blocks.resize(number + 1, None);
         }
-        let from = self.tags.len() as u32;
-        self.blocks[number] = Some(Known { shape, ops: tags.len() as u16, tags: from });
-        self.tags.extend_from_slice(tags);
+        let before = self.shapes.get(&shape).copied();
+        let known = before.filter(|&known| self.tags(known) == tags).unwrap_or_else(|| {
+            let from = self.tags.len() as u32;
+            self.tags.extend_from_slice(tags);
+            Known { shape, ops: tags.len() as u16, tags: from }
+        });
+        self.shapes.insert(shape, known);
+        self.blocks[number] = Some(known);
+    }
+
+    /// The tags of `known`.
+    fn tags(&self, known: Known) -> &[u16] {
+        &self.tags[known.tags as usize..][..usize::from(known.ops)]
     }
 
     /// What the first of `words` stands for and the words of its operations, if it is a block
@@ -94,8 +108,7 @@ impl Usual {
         let (&block, rest) = words.split_first()?;
         let known = self.blocks.get((block >> WORD_SHIFT) as usize).copied()??;
         let (own, after) = rest.split_at_checked(usize::from(known.ops))?;
-        let tags = &self.tags[known.tags as usize..][..own.len()];
-        let is_usual = own.iter().zip(tags).all(|(&word, &tag)| word as u16 == tag);
+        let is_usual = own.iter().zip(self.tags(known)).all(|(&word, &tag)| word as u16 == tag);
         (block as u16 == WORD_BLOCK && is_usual && begins(*after.first()?)).then_some((known, own))
     }
 
@@ -172,9 +185,8 @@ impl<T: Copy + Default> Ready<T> {
         if self.0.len() <= number {
             self.0.resize(usual.blocks.len().max(number + 1), Block::default());
         }
-        let tags = &usual.tags[known.tags as usize..][..usize::from(known.ops)];
         let mut first_tags = [0; FIRST];
-        first_tags.iter_mut().zip(tags).for_each(|(first, &tag)| *first = tag);
+        first_tags.iter_mut().zip(usual.tags(known)).for_each(|(first, &tag)| *first = tag);
         self.0[number] = Block { generation, ops: known.ops, first_tags, tags: known.tags, own };
     }
 
