@@ -101,7 +101,7 @@ pub(crate) trait Pages {
         exchange(self.width(), found, memory, new)
     }
 
-    /// [`PageTable::walk`].
+    /// [`crate::PageTable::walk`].
     fn look_up(
         &self,
         space: Space,

@@ -81,6 +81,9 @@ impl<F: Format> Radix<F> {
         let read = Reference { addr: at, bytes, write: false, level: LEVEL, next: None };
         let next = if LEVEL > 1 { self.format.next_table(entry, LEVEL) } else { None };
         let Some(next) = next else {
+            if LEVEL > 1 {
+                seldom();
+            }
             each(read);
             return Some(self.arrive::<LEVEL, USAGE>(walk, at, entry, memory, each));
         };
@@ -229,6 +232,11 @@ impl<F: Format> Radix<F> {
 fn not_mapped(level: u8) -> Fault {
     Fault::NotMapped { level }
 }
+
+/// Where this is called, code goes behind what is likelier: most walks end at a base page.
+#[cold]
+#[inline]
+fn seldom() {}
 
 /// What both allow.
 #[inline]
