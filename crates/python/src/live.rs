@@ -25,6 +25,7 @@ pub(crate) struct Recording {
 impl Recording {
     #[new]
     #[pyo3(signature = (command, *, plugins, skip, max_accesses, ends, fetches, filter, callbacks))]
+    #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
     fn new(
         command: Vec<OsString>,
         plugins: Vec<PathBuf>,
