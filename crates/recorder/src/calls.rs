@@ -3,12 +3,14 @@
 use ring::{Call, EventCode};
 
 use crate::vcpu::{Phase, cursor};
-use crate::{events, exec, filter, guest, span};
+use crate::{events, exec, filter, guest, span, vcpu};
 
 /// QEMU's "will be issued again": no result yet.
 const RESTART: i64 = -512;
 /// Results from here to -1 are errors.
 const ERRNO_LAST: i64 = -4095;
+/// Linux: a `clone` with this flag makes a thread.
+const CLONE_VM: u64 = 0x100;
 /// Bytes of the unit in which `mmap2` counts its offset.
 const MMAP2_UNIT_BYTES: u64 = 4096;
 
@@ -129,6 +131,10 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
         (*cursor).arguments = arguments;
     }
     match call {
+        Call::Clone if arguments[0] & CLONE_VM != 0 => {
+            vcpu::expect_threads(vcpu);
+            span::mark(vcpu, true);
+        }
         Call::Exit | Call::ExitGroup => {
             tell(vcpu, call, &arguments, 0);
             span::mark(vcpu, true);

@@ -54,9 +54,8 @@ struct Start {
     /// Its first operation, and the one that follows its last.
     begin: *mut Op,
     after: *mut Op,
-    /// Temporaries that QEMU uses nowhere else at this place, of 64 and of 32 bits.
+    /// A temporary that QEMU uses nowhere else at this place.
     scratch: usize,
-    index: usize,
     /// Where the number of the virtual CPU is: `environment + index_offset`.
     environment: usize,
     index_offset: usize,
@@ -85,8 +84,10 @@ pub(crate) unsafe fn instrument(tcg: &Tcg, record: u64) -> Option<Kept> {
     // SAFETY: the operations are those of the block that is being translated.
     unsafe {
         let (start, kept) = survey(tcg)?;
-        let cursor = tcg.fresh_temp(start.environment, TEMPS + SPAN_ROOM)?;
-        let next = Next::new(tcg, &start)?;
+        if !tcg.has_temps(start.environment, TEMPS + SPAN_ROOM) {
+            return None;
+        }
+        let (cursor, next) = (tcg.fresh_temp(), Next::new(tcg));
         begin(tcg, &start, &next, cursor, record);
         write_accesses(tcg, &start, &next, cursor, &kept);
         Some(kept)
@@ -137,41 +138,44 @@ fn loops(tcg: &Tcg) -> bool {
     }
 }
 
-/// The address of the cursor: a constant while the process has one thread.
+/// The address of the cursor.
 enum Next {
+    /// A constant, while the process has one thread: see [`vcpu::expect_threads`].
     Constant(usize),
-    /// A temporary, and the constant that the virtual CPU's offset is added to.
-    Computed(usize, u64),
+    /// A temporary, one of 32 bits to compute it, and the table that the virtual CPU's offset is
+    /// added to.
+    Computed(usize, usize, u64),
 }
 
 impl Next {
-    unsafe fn new(tcg: &Tcg, start: &Start) -> Option<Next> {
-        // SAFETY: as for `instrument`. When a second thread comes, QEMU translates all anew.
+    unsafe fn new(tcg: &Tcg) -> Next {
+        let table = vcpu::next(0) as u64;
+        // SAFETY: as for `instrument`.
         unsafe {
-            if vcpu::vcpus_high() <= 1 {
-                return Some(Next::Constant(tcg.constant(vcpu::next(0) as u64)));
+            if vcpu::is_alone() {
+                Next::Constant(tcg.constant(table))
+            } else {
+                Next::Computed(tcg.fresh_temp(), tcg.fresh_narrow_temp(), table)
             }
-            let temp = tcg.fresh_temp(start.environment, TEMPS + SPAN_ROOM)?;
-            Some(Next::Computed(temp, vcpu::next(0) as u64))
         }
     }
 
     /// The argument that stands for it, where it was computed in the same basic block.
     fn argument(&self) -> usize {
         match *self {
-            Next::Constant(argument) | Next::Computed(argument, _) => argument,
+            Next::Constant(argument) | Next::Computed(argument, ..) => argument,
         }
     }
 
     /// Computes it before `op`.
     unsafe fn compute(&self, tcg: &Tcg, start: &Start, op: *mut Op) {
-        if let Next::Computed(temp, table) = *self {
+        if let Next::Computed(temp, index, table) = *self {
             const ENTRY_SHIFT: u32 = (NEXT_BYTES / VCPUS_MAX).trailing_zeros();
             let write = tcg.before(op);
             // SAFETY: as for `instrument`.
             unsafe {
-                write.load_32(start.index, start.environment, start.index_offset);
-                write.extend(temp, start.index);
+                write.load_32(index, start.environment, start.index_offset);
+                write.extend(temp, index);
                 write.shift_left(temp, temp, ENTRY_SHIFT.into());
                 write.add(temp, temp, table);
             }
@@ -252,7 +256,6 @@ impl Start {
                 begin,
                 after: ops.next()?,
                 scratch: (*userdata).args[0],
-                index: (*index).args[0],
                 environment: (*index).args[1],
                 index_offset: (*index).args[2],
             })

@@ -8,6 +8,7 @@ use core::ptr;
 
 type GetCpu = unsafe extern "C" fn(c_int) -> *mut c_void;
 type OnCpu = unsafe extern "C" fn(*mut c_void);
+type Exclusive = unsafe extern "C" fn();
 /// Called with the first byte, the end, and QEMU's page flags of each mapping of the guest.
 pub(crate) type RegionFn = unsafe extern "C" fn(*mut c_void, u64, u64, u64) -> c_int;
 type WalkRegions = unsafe extern "C" fn(*mut c_void, RegionFn) -> c_int;
@@ -19,6 +20,8 @@ pub(crate) struct Internals {
     exec_path: *const *const c_char,
     get_cpu: Option<GetCpu>,
     tb_flush: Option<OnCpu>,
+    start_exclusive: Option<Exclusive>,
+    end_exclusive: Option<Exclusive>,
     disable_mem_helpers: Option<OnCpu>,
     walk_regions: Option<WalkRegions>,
 }
@@ -30,6 +33,8 @@ impl Internals {
         exec_path: ptr::null(),
         get_cpu: None,
         tb_flush: None,
+        start_exclusive: None,
+        end_exclusive: None,
         disable_mem_helpers: None,
         walk_regions: None,
     };
@@ -49,6 +54,12 @@ impl Internals {
                     c"qemu_get_cpu",
                 )),
                 tb_flush: core::mem::transmute::<*mut c_void, Option<OnCpu>>(symbol(c"tb_flush")),
+                start_exclusive: core::mem::transmute::<*mut c_void, Option<Exclusive>>(symbol(
+                    c"start_exclusive",
+                )),
+                end_exclusive: core::mem::transmute::<*mut c_void, Option<Exclusive>>(symbol(
+                    c"end_exclusive",
+                )),
                 disable_mem_helpers: core::mem::transmute::<*mut c_void, Option<OnCpu>>(symbol(
                     c"qemu_plugin_disable_mem_helpers",
                 )),
@@ -80,6 +91,27 @@ impl Internals {
                 if !cpu.is_null() {
                     tb_flush(cpu);
                 }
+            }
+        }
+    }
+
+    /// Whether [`Internals::flush_now`] does anything.
+    pub(crate) fn can_flush_now(&self) -> bool {
+        self.get_cpu.is_some()
+            && self.tb_flush.is_some()
+            && self.start_exclusive.is_some()
+            && self.end_exclusive.is_some()
+    }
+
+    /// Forgets all translated code before it returns; only in a system call's callback.
+    pub(crate) fn flush_now(&self, vcpu: u32) {
+        if let (Some(start), Some(end)) = (self.start_exclusive, self.end_exclusive) {
+            // SAFETY: this is how QEMU itself flushes when a program exits. A thread in a system
+            // call runs no translated code.
+            unsafe {
+                start();
+                self.flush(vcpu);
+                end();
             }
         }
     }

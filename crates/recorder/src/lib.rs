@@ -96,7 +96,11 @@ fn install<'a>(
         .ok_or("the filter page16 does not know this version of QEMU")?;
     let place = shared.enter(machine, None).ok_or("too many processes are recorded at one time")?;
     translate::set(callbacks);
-    global::start(shared, place, guest, Internals::find())?;
+    let internals = Internals::find();
+    if internals.can_flush_now() {
+        vcpu::set_alone();
+    }
+    global::start(shared, place, guest, internals)?;
     // SAFETY: the functions have the types that QEMU asks for and live as long as it does.
     unsafe {
         libc::pthread_atfork(None, None, Some(on_fork));
@@ -111,7 +115,8 @@ fn install<'a>(
 
 /// A virtual CPU begins; its thread does not run yet.
 unsafe extern "C" fn on_thread(_: u64, vcpu: c_uint) {
-    if !vcpu::begin(vcpu) {
+    // Code for the first thread only would write into its ring: nobody makes one unannounced.
+    if !vcpu::begin(vcpu) || (vcpu != 0 && vcpu::is_alone()) {
         global::stop(0);
     }
 }

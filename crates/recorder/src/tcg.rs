@@ -85,6 +85,8 @@ type NewLabel = unsafe extern "C" fn() -> *mut Label;
 
 /// `TCG_OPF_BB_END`.
 const ENDS_BASIC_BLOCK: u8 = 2;
+/// `TCG_TYPE_I32`.
+const I32: c_int = 0;
 /// `TCG_TYPE_I64`.
 const I64: c_int = 1;
 /// `TCG_COND_LEU`.
@@ -238,22 +240,38 @@ impl Tcg {
         unsafe { (self.constant)(I64, value as i64) as usize }
     }
 
-    /// A 64-bit temporary that the block does not use anywhere, which QEMU's own way of making
-    /// one does not promise; `None` if `more` further ones might be too many. `environment` is
-    /// the first of all temporaries.
-    pub(crate) unsafe fn fresh_temp(&self, environment: usize, more: usize) -> Option<usize> {
-        // SAFETY: a constant that nobody needs is put behind all that are in use; what comes
-        // after it is new. Each turn takes one that was free.
+    /// Whether the block leaves room for `more` temporaries and constants. `environment` is the
+    /// first of all.
+    pub(crate) unsafe fn has_temps(&self, environment: usize, more: usize) -> bool {
+        // SAFETY: as below.
+        let top = unsafe { self.constant(UNUSUAL) };
+        top.checked_sub(environment)
+            .is_some_and(|bytes| bytes / size_of::<Temp>() + more < TEMPS_MAX)
+    }
+
+    /// A 64-bit temporary that the block does not use anywhere.
+    pub(crate) unsafe fn fresh_temp(&self) -> usize {
+        // SAFETY: the caller has looked whether there is room.
+        unsafe { self.fresh(I64) }
+    }
+
+    /// The same of 32 bits.
+    pub(crate) unsafe fn fresh_narrow_temp(&self) -> usize {
+        // SAFETY: the caller has looked whether there is room.
+        unsafe { self.fresh(I32) }
+    }
+
+    /// QEMU gives a temporary again that was used and freed in the block before, so that our code
+    /// would change it under the block's. What lies behind a constant that nobody needs is new.
+    unsafe fn fresh(&self, kind: c_int) -> usize {
+        // SAFETY: each turn takes a temporary that was free, and the caller has looked whether
+        // there is room.
         unsafe {
             let top = self.constant(UNUSUAL);
-            let used = top.checked_sub(environment)? / size_of::<Temp>();
-            if used + more >= TEMPS_MAX {
-                return None;
-            }
             loop {
-                let temp = (self.new_temp)(I64, false) as usize;
+                let temp = (self.new_temp)(kind, false) as usize;
                 if temp > top {
-                    return Some(temp);
+                    return temp;
                 }
             }
         }

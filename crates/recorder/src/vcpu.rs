@@ -21,13 +21,13 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_uint, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
 use ring::{Control, NEXT_BYTES, Record, Ring, SPAN_RECORDS, SPAN_ROOM, Tag, VCPUS_MAX};
 
 use crate::ffi::MemInfo;
 use crate::filter::Filter;
-use crate::{ffi, span};
+use crate::{ffi, global, span};
 
 const RECORD_BYTES: usize = size_of::<u64>();
 /// The bits of a cursor that say where in its span it is.
@@ -111,6 +111,7 @@ const _: () = assert!(align_of::<Scratch>() > SPAN_MASK);
 static NEXT: Table<ring::Next> = Table::new();
 static CURSORS: Table<Cursor> = Table::new();
 static HIGH: AtomicU32 = AtomicU32::new(0);
+static ALONE: AtomicBool = AtomicBool::new(false);
 
 /// The next record of `vcpu`: null without a ring.
 #[inline(always)]
@@ -143,6 +144,26 @@ pub(crate) fn cursor(vcpu: u32) -> *mut Cursor {
 /// One more than the highest virtual CPU so far.
 pub(crate) fn vcpus_high() -> u32 {
     HIGH.load(Ordering::Relaxed)
+}
+
+/// The process has one thread, on virtual CPU 0, and whoever makes another says so before.
+pub(crate) fn set_alone() {
+    ALONE.store(true, Ordering::Release);
+}
+
+/// Whether code that is translated now is run on virtual CPU 0 only.
+pub(crate) fn is_alone() -> bool {
+    ALONE.load(Ordering::Acquire)
+}
+
+/// The system call that `vcpu` begins may make a thread: code that is for virtual CPU 0 only is
+/// forgotten before there is another.
+///
+/// QEMU itself begins anew with the second thread, but not if a shared mapping came before it.
+pub(crate) fn expect_threads(vcpu: u32) {
+    if ALONE.swap(false, Ordering::AcqRel) {
+        global::internals().flush_now(vcpu);
+    }
 }
 
 /// A thread begins on `vcpu`; false if there is no cursor for it.
