@@ -33,8 +33,9 @@ const CB_MEM: usize = 2;
 
 /// Bytes of a record.
 const RECORD_BYTES: usize = size_of::<u64>();
-/// Temporaries and constants that a block needs beside one constant an access.
-const TEMPS: usize = 64;
+/// Temporaries and constants that a block's code needs, and those that each access needs.
+const BLOCK_TEMPS: usize = 32;
+const ACCESS_TEMPS: usize = 2;
 /// Instructions that a block of QEMU's can have.
 const INSTRUCTIONS_MAX: usize = 512;
 
@@ -83,8 +84,11 @@ struct Access {
 pub(crate) unsafe fn instrument(tcg: &Tcg, record: u64) -> Option<Kept> {
     // SAFETY: the operations are those of the block that is being translated.
     unsafe {
-        let (start, kept) = survey(tcg)?;
-        if !tcg.has_temps(start.environment, TEMPS + SPAN_ROOM) {
+        let (start, kept, accesses) = survey(tcg)?;
+        // One record is the block's own, and one a callback's.
+        let has_room = accesses + 2 <= SPAN_ROOM
+            && tcg.has_temps(start.environment, BLOCK_TEMPS + ACCESS_TEMPS * accesses);
+        if !has_room || loops(tcg) {
             return None;
         }
         let (cursor, next) = (tcg.fresh_temp(), Next::new(tcg));
@@ -94,8 +98,9 @@ pub(crate) unsafe fn instrument(tcg: &Tcg, record: u64) -> Option<Kept> {
     }
 }
 
-/// Looks at the whole block: its start, and which instructions call helpers.
-unsafe fn survey(tcg: &Tcg) -> Option<(Start, Kept)> {
+/// Looks at the whole block: its start, which instructions call helpers, and how many accesses
+/// there are.
+unsafe fn survey(tcg: &Tcg) -> Option<(Start, Kept, usize)> {
     let codes = &tcg.opcodes;
     let mut kept = Kept([false; INSTRUCTIONS_MAX]);
     let (mut start, mut instruction, mut accesses) = (None, None, 0);
@@ -121,8 +126,7 @@ unsafe fn survey(tcg: &Tcg) -> Option<(Start, Kept)> {
             }
         }
     }
-    // One record is the block's own, and one a callback's.
-    (accesses + 2 <= SPAN_ROOM && !loops(tcg)).then_some((start?, kept))
+    Some((start?, kept, accesses))
 }
 
 /// Whether the block branches back inside: an access in it may then run more than once.
