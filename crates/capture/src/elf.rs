@@ -14,6 +14,7 @@ use crate::Error;
 const HEADER_BYTES: usize = 64;
 /// Program headers of more bytes than this are not looked through.
 const SEGMENTS_BYTES_MAX: u64 = 1 << 20;
+const LOAD: u32 = 1;
 const INTERPRETER: u32 = 3;
 
 /// What matters of an ELF file.
@@ -23,6 +24,18 @@ pub(crate) struct Elf {
     pub(crate) arch: Arch,
     /// The dynamic loader that it asks for.
     pub(crate) interpreter: Option<PathBuf>,
+    /// What of it is loaded into memory.
+    pub(crate) segments: Vec<Segment>,
+}
+
+/// A part of a file that is loaded into memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Segment {
+    /// Its first byte, and the one after its last, in a file that is loaded where it says.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Read, write, execute, from the lowest bit on.
+    pub(crate) rights: u8,
 }
 
 impl Elf {
@@ -82,45 +95,70 @@ pub(crate) fn read(path: &Path) -> Result<Elf, Error> {
     } else {
         (word(&head, 28, 4), half(42), half(44))
     };
-    let interpreter = interpreter(&mut file, class, offset, entry_bytes, count)
-        .map_err(|_| not("is an ELF file whose program headers are damaged"))?;
-    Ok(Elf { arch, interpreter })
+    let damaged = |_| not("is an ELF file whose program headers are damaged");
+    let headers = headers(&mut file, class, offset, entry_bytes, count).map_err(damaged)?;
+    let interpreter = interpreter(&mut file, &headers).map_err(damaged)?;
+    let loaded = headers.iter().filter(|header| header.kind == LOAD);
+    let segments = loaded.map(|header| Segment {
+        start: header.address,
+        end: header.address.saturating_add(header.memory_bytes),
+        rights: (header.flags >> 2 & 1 | header.flags & 2 | (header.flags & 1) << 2) as u8,
+    });
+    Ok(Elf { arch, interpreter, segments: segments.collect() })
 }
 
-fn interpreter(
+/// A program header.
+struct Header {
+    kind: u32,
+    /// Execute, write, read, from the lowest bit on.
+    flags: u32,
+    offset: u64,
+    address: u64,
+    file_bytes: u64,
+    memory_bytes: u64,
+}
+
+fn headers(
     file: &mut File,
     class: u8,
     offset: u64,
     entry_bytes: u16,
     count: u16,
-) -> io::Result<Option<PathBuf>> {
+) -> io::Result<Vec<Header>> {
     let bytes = u64::from(entry_bytes) * u64::from(count);
     let least = if class == 2 { 56 } else { 32 };
     if count == 0 || entry_bytes < least || bytes > SEGMENTS_BYTES_MAX {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let mut headers = vec![0; bytes as usize];
+    let mut table = vec![0; bytes as usize];
     file.seek(SeekFrom::Start(offset))?;
-    file.read_exact(&mut headers)?;
-    for header in headers.chunks_exact(entry_bytes.into()) {
-        if word(header, 0, 4) != u64::from(INTERPRETER) {
-            continue;
-        }
-        let (at, length) = if class == 2 {
-            (word(header, 8, 8), word(header, 32, 8))
-        } else {
-            (word(header, 4, 4), word(header, 16, 4))
-        };
-        if length > 4096 {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let mut path = vec![0; length as usize];
-        file.seek(SeekFrom::Start(at))?;
-        file.read_exact(&mut path)?;
-        path.truncate(path.iter().position(|&byte| byte == 0).unwrap_or(path.len()));
-        return Ok(Some(PathBuf::from(String::from_utf8_lossy(&path).into_owned())));
+    file.read_exact(&mut table)?;
+    // Where flags, offset, address and lengths are, and the bytes of an address.
+    let (flags, [offset, address, file_bytes, memory_bytes], width) =
+        if class == 2 { (4, [8, 16, 32, 40], 8) } else { (24, [4, 8, 16, 20], 4) };
+    let header = |entry: &[u8]| Header {
+        kind: word(entry, 0, 4) as u32,
+        flags: word(entry, flags, 4) as u32,
+        offset: word(entry, offset, width),
+        address: word(entry, address, width),
+        file_bytes: word(entry, file_bytes, width),
+        memory_bytes: word(entry, memory_bytes, width),
+    };
+    Ok(table.chunks_exact(entry_bytes.into()).map(header).collect())
+}
+
+fn interpreter(file: &mut File, headers: &[Header]) -> io::Result<Option<PathBuf>> {
+    let Some(header) = headers.iter().find(|header| header.kind == INTERPRETER) else {
+        return Ok(None);
+    };
+    if header.file_bytes > 4096 {
+        return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok(None)
+    let mut path = vec![0; header.file_bytes as usize];
+    file.seek(SeekFrom::Start(header.offset))?;
+    file.read_exact(&mut path)?;
+    path.truncate(path.iter().position(|&byte| byte == 0).unwrap_or(path.len()));
+    Ok(Some(PathBuf::from(String::from_utf8_lossy(&path).into_owned())))
 }
 
 /// A little-endian number of `length` bytes; the caller has looked that it is there.

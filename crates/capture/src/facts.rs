@@ -4,6 +4,7 @@ use ring::{Call, EventCode};
 use trace::{Event, Origin, Sink};
 
 use crate::decode::Fault;
+use crate::maps::{Line, images};
 
 /// Linux: a `clone` with this flag shares its address space,
 const CLONE_VM: u64 = 0x100;
@@ -136,10 +137,11 @@ impl Facts {
     fn mappings(&mut self, base: u64) -> Vec<Event> {
         let text = lossy(&std::mem::take(&mut self.maps));
         let lines: Vec<Line> = text.lines().filter_map(Line::parse).collect();
-        let regions = std::mem::take(&mut self.regions);
+        let mut regions = std::mem::take(&mut self.regions);
         if regions.is_empty() {
+            regions = images(&lines, base);
             let note = "this QEMU does not tell what it mapped before the program began: the \
-                        program's segments, its loader and the stack have no names";
+                        stack has no name";
             self.notes.push(note.to_owned());
         }
         if self.stack.is_none() {
@@ -202,29 +204,6 @@ impl Facts {
             _ if at >= 0xffff_ffff_ff60_0000 => Origin::Other("vsyscall".to_owned()),
             _ => Origin::Other("anonymous".to_owned()),
         }
-    }
-}
-
-/// A line of `/proc/PID/maps`.
-struct Line<'a> {
-    start: u64,
-    end: u64,
-    path: &'a str,
-}
-
-impl<'a> Line<'a> {
-    fn parse(line: &'a str) -> Option<Line<'a>> {
-        let mut fields = line.splitn(6, ' ');
-        let (start, end) = fields.next()?.split_once('-')?;
-        Some(Line {
-            start: u64::from_str_radix(start, 16).ok()?,
-            end: u64::from_str_radix(end, 16).ok()?,
-            path: fields.nth(4).unwrap_or("").trim_start(),
-        })
-    }
-
-    fn holds(&self, address: u64) -> bool {
-        (self.start..self.end).contains(&address)
     }
 }
 

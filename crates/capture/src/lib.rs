@@ -19,6 +19,7 @@ mod error;
 mod facts;
 mod launch;
 mod live;
+mod maps;
 mod options;
 mod process;
 mod qemu;

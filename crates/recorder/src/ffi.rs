@@ -78,6 +78,7 @@ unsafe extern "C" {
     pub(crate) fn qemu_plugin_tb_vaddr(tb: *const Tb) -> u64;
     pub(crate) fn qemu_plugin_tb_get_insn(tb: *const Tb, index: usize) -> *mut Insn;
     pub(crate) fn qemu_plugin_insn_vaddr(insn: *const Insn) -> u64;
+    pub(crate) fn qemu_plugin_insn_haddr(insn: *const Insn) -> *const c_void;
     pub(crate) fn qemu_plugin_insn_size(insn: *const Insn) -> usize;
     pub(crate) fn qemu_plugin_mem_size_shift(info: MemInfo) -> c_uint;
     pub(crate) fn qemu_plugin_mem_is_store(info: MemInfo) -> bool;

@@ -5,6 +5,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 type GetCpu = unsafe extern "C" fn(c_int) -> *mut c_void;
 type OnCpu = unsafe extern "C" fn(*mut c_void);
@@ -12,6 +13,9 @@ type Exclusive = unsafe extern "C" fn();
 /// Called with the first byte, the end, and QEMU's page flags of each mapping of the guest.
 pub(crate) type RegionFn = unsafe extern "C" fn(*mut c_void, u64, u64, u64) -> c_int;
 type WalkRegions = unsafe extern "C" fn(*mut c_void, RegionFn) -> c_int;
+
+/// The guest's base, where only instructions tell it.
+static LEARNT_BASE: AtomicUsize = AtomicUsize::new(0);
 
 /// The symbols that were found.
 #[derive(Clone, Copy)]
@@ -70,10 +74,21 @@ impl Internals {
         }
     }
 
-    /// What QEMU adds to a guest's address to reach it; 0 if that is not known.
+    /// What QEMU adds to a guest's address to reach it.
     pub(crate) fn guest_base(&self) -> usize {
+        if self.guest_base.is_null() {
+            return LEARNT_BASE.load(Ordering::Relaxed);
+        }
         // SAFETY: the symbol is a `uintptr_t` of QEMU.
-        if self.guest_base.is_null() { 0 } else { unsafe { *self.guest_base } }
+        unsafe { *self.guest_base }
+    }
+
+    /// An instruction at the address `guest` of the program is at `host` in this process; null
+    /// if QEMU does not say.
+    pub(crate) fn learn_base(&self, guest: u64, host: *const c_void) {
+        if !host.is_null() {
+            LEARNT_BASE.store((host as usize).wrapping_sub(guest as usize), Ordering::Relaxed);
+        }
     }
 
     /// The path of the program that this QEMU runs, for `execve` of `/proc/self/exe`.

@@ -70,10 +70,12 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
         if count == 0 {
             return;
         }
+        let first = ffi::qemu_plugin_tb_get_insn(tb, 0);
         let last = ffi::qemu_plugin_tb_get_insn(tb, count - 1);
         let pc = ffi::qemu_plugin_tb_vaddr(tb);
         let end = ffi::qemu_plugin_insn_vaddr(last) + ffi::qemu_plugin_insn_size(last) as u64;
         let block = Block { pc, bytes: end.wrapping_sub(pc) as u32, instructions: count as u32 };
+        global::internals().learn_base(pc, ffi::qemu_plugin_insn_haddr(first));
         let Some(number) = log(block) else { return };
         let record = Record::control(Control::Block, number).0;
         let kept = callbacks.inline.as_ref().and_then(|tcg| inline::instrument(tcg, record));
