@@ -63,13 +63,12 @@ impl Own {
     }
 }
 
-/// Where the rows go.
+/// Where the rows go: cursors that are moved on, so that they stay in registers. Where they begin
+/// there is room for a row for each word that is followed, and for [`LANES`] more.
 struct Columns<'a> {
-    addr: &'a mut [u64],
-    meta: &'a mut [Meta],
+    addr: *mut u64,
+    meta: *mut Meta,
     metas: &'a [Meta],
-    /// How many there are.
-    rows: usize,
     /// Instructions that wait for a row.
     carry: u32,
 }
@@ -78,17 +77,22 @@ impl Take<Own> for Columns<'_> {
     #[inline(always)]
     fn take(&mut self, own: &Own, words: &[u64]) {
         let rows = usize::from(own.rows);
-        let meta = &mut self.meta[self.rows..];
-        meta[..LANES].copy_from_slice(&own.first);
-        meta[0] = own.first[0].plus_instructions(self.carry);
-        if rows > LANES {
-            let rest = &self.metas[own.metas as usize..][LANES..rows];
-            meta[LANES..rows].copy_from_slice(rest);
+        // SAFETY: a block has no more rows than words, its own among them, and as many operations
+        // as it has rows, but for its fetch.
+        unsafe {
+            self.meta.cast::<[Meta; LANES]>().write(own.first);
+            self.meta.write(own.first[0].plus_instructions(self.carry));
+            if rows > LANES {
+                let rest = &self.metas[own.metas as usize..][LANES..rows];
+                self.meta.add(LANES).copy_from_nonoverlapping(rest.as_ptr(), rest.len());
+            }
+            self.addr.write(own.pc);
+            (self.addr, self.meta) = (self.addr.add(rows), self.meta.add(rows));
+            let addrs = self.addr.sub(words.len());
+            for (index, word) in words.iter().enumerate() {
+                addrs.add(index).write(word >> WORD_SHIFT);
+            }
         }
-        self.addr[self.rows] = own.pc;
-        self.rows += rows;
-        let addr = &mut self.addr[self.rows - words.len()..self.rows];
-        addr.iter_mut().zip(words).for_each(|(addr, word)| *addr = word >> WORD_SHIFT);
         self.carry = u32::from(own.trailing);
     }
 }
@@ -134,22 +138,23 @@ impl Batcher {
         }
         let batch = &mut self.batch;
         let start = batch.len();
-        // A block has no more rows than words.
-        let room = start + words.len() + LANES;
-        batch.addr.resize(room, 0);
-        batch.meta.resize(room, Meta::default());
+        batch.addr.reserve(words.len() + LANES);
+        batch.meta.reserve(words.len() + LANES);
+        let addrs = batch.addr.spare_capacity_mut();
         let mut columns = Columns {
-            addr: &mut batch.addr,
-            meta: &mut batch.meta,
+            addr: addrs.as_mut_ptr().cast(),
+            meta: batch.meta.spare_capacity_mut().as_mut_ptr().cast(),
             metas: &self.metas,
-            rows: start,
             carry: self.carry.now as u32,
         };
         let taken = self.usual.follow(words, &self.ready, GENERATION, &mut columns);
-        let rows = columns.rows;
+        let rows = start + (columns.addr.addr() - addrs.as_ptr().addr()) / size_of::<u64>();
         self.carry.now = u64::from(columns.carry);
-        batch.addr.truncate(rows);
-        batch.meta.truncate(rows);
+        // SAFETY: so many have been written, in room that was reserved.
+        unsafe {
+            batch.addr.set_len(rows);
+            batch.meta.set_len(rows);
+        }
         let thread = self.carry.thread();
         if rows > start && batch.segments.last().is_none_or(|segment| segment.thread != thread) {
             batch.segments.push(Segment { start: start as u32, thread });
