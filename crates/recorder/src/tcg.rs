@@ -96,7 +96,6 @@ const TEMPS_MAX: usize = 512;
 
 /// The opcodes that are read or written.
 #[derive(Clone, Copy)]
-#[allow(missing_docs)]
 pub(crate) struct Opcodes {
     pub(crate) add_i64: u8,
     pub(crate) and_i64: u8,
