@@ -279,7 +279,8 @@ impl Decoder {
         for (index, bits) in self.key[..3].iter_mut().enumerate() {
             *bits = (part.number >> (16 * index)) as u16;
         }
-        let control = part.control.map_or(Control::Pad as u16, |control| control as u16);
+        // What begins no block stands for a part that goes on with one.
+        let control = part.control.unwrap_or(Control::Pad) as u16;
         self.key[3] = part.from << 5 | u16::from(part.cut) << 4 | control;
         let variant = match self.variants.get(&self.key[..]) {
             Some(&variant) => variant,

@@ -6,10 +6,6 @@ use trace::{Event, Origin, Sink};
 use crate::decode::Fault;
 use crate::maps::{Line, images};
 
-/// Linux: a `clone` with this flag shares its address space,
-const CLONE_VM: u64 = 0x100;
-/// and with this one it is a `vfork`.
-const CLONE_VFORK: u64 = 0x4000;
 /// QEMU's page flags: the lowest three are read, write, execute.
 const RIGHTS: u64 = 7;
 const WRITABLE: u64 = 2;
@@ -120,7 +116,7 @@ impl Facts {
                 Event::Brk { addr, result }
             }
             Call::Madvise => Event::Madvise { addr, bytes, advice: a[2] as u32, result },
-            Call::Clone if a[0] & CLONE_VM != 0 && a[0] & CLONE_VFORK == 0 => {
+            Call::Clone if Call::makes_thread(a[0]) => {
                 Event::Clone { flags: a[0], stack: a[1], result }
             }
             Call::Clone | Call::Fork => Event::Fork { result },

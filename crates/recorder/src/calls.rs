@@ -9,8 +9,6 @@ use crate::{events, exec, filter, guest, span, vcpu};
 const RESTART: i64 = -512;
 /// Results from here to -1 are errors.
 const ERRNO_LAST: i64 = -4095;
-/// Linux: a `clone` with this flag makes a thread.
-const CLONE_VM: u64 = 0x100;
 /// Bytes of the unit in which `mmap2` counts its offset.
 const MMAP2_UNIT_BYTES: u64 = 4096;
 
@@ -131,7 +129,7 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
         (*cursor).arguments = arguments;
     }
     match call {
-        Call::Clone if arguments[0] & CLONE_VM != 0 => {
+        Call::Clone if Call::makes_thread(arguments[0]) => {
             vcpu::expect_threads(vcpu);
             span::mark(vcpu, true);
         }

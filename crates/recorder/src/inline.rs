@@ -23,7 +23,7 @@
 use ring::{NEXT_BYTES, Record, SPAN_ROOM, VCPUS_MAX};
 
 use crate::tcg::{Op, Ops, Tcg, Temp};
-use crate::vcpu;
+use crate::vcpu::{self, RECORD_BYTES};
 
 /// `enum plugin_gen_from` and `enum plugin_gen_cb` of `accel/tcg/plugin-gen.c`.
 const FROM_TB: usize = 0;
@@ -31,8 +31,6 @@ const FROM_MEM: usize = 2;
 const CB_UDATA: usize = 0;
 const CB_MEM: usize = 2;
 
-/// Bytes of a record.
-const RECORD_BYTES: usize = size_of::<u64>();
 /// Temporaries and constants that a block's code needs, and those that each access needs.
 const BLOCK_TEMPS: usize = 32;
 const ACCESS_TEMPS: usize = 2;

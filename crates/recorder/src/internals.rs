@@ -30,6 +30,12 @@ pub(crate) struct Internals {
     walk_regions: Option<WalkRegions>,
 }
 
+/// QEMU's symbol of that name; null if it exports none.
+pub(crate) fn symbol(name: &CStr) -> *mut c_void {
+    // SAFETY: a lookup by a terminated name in the program's own symbols.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
 impl Internals {
     /// Nothing found yet.
     pub(crate) const NONE: Internals = Internals {
@@ -45,10 +51,6 @@ impl Internals {
 
     /// Looks them up.
     pub(crate) fn find() -> Internals {
-        let symbol = |name: &CStr| {
-            // SAFETY: a lookup by a terminated name in the program's own symbols.
-            unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
-        };
         // SAFETY: the types are those of QEMU 7.2's definitions; a null pointer is `None`.
         unsafe {
             Internals {

@@ -19,6 +19,8 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
 
+use crate::internals;
+
 /// `TCGOp`.
 #[repr(C)]
 pub(crate) struct Op {
@@ -135,11 +137,7 @@ pub(crate) struct Tcg {
 impl Tcg {
     /// Finds them, in a QEMU that is known to be 7.2.
     pub(crate) fn find() -> Option<Tcg> {
-        let symbol = |name: &CStr| {
-            // SAFETY: a lookup by a terminated name in the program's own symbols.
-            let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-            (!found.is_null()).then_some(found)
-        };
+        let symbol = |name: &CStr| Some(internals::symbol(name)).filter(|found| !found.is_null());
         let definitions = symbol(c"tcg_op_defs")?.cast::<Definition>().cast_const();
         // SAFETY: the types are those of QEMU 7.2's definitions.
         unsafe {

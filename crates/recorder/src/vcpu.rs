@@ -29,7 +29,8 @@ use crate::ffi::MemInfo;
 use crate::filter::Filter;
 use crate::{ffi, global, span};
 
-const RECORD_BYTES: usize = size_of::<u64>();
+/// Bytes of a record.
+pub(crate) const RECORD_BYTES: usize = size_of::<u64>();
 /// The bits of a cursor that say where in its span it is.
 pub(crate) const SPAN_MASK: usize = SPAN_RECORDS * RECORD_BYTES - 1;
 /// The most that they are, less one record, while there is room for a block.

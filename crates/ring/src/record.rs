@@ -204,7 +204,17 @@ pub enum Call {
     ExitGroup = 11,
 }
 
+/// Linux: a `clone` with this flag shares its address space,
+const CLONE_VM: u64 = 0x100;
+/// and with this one it is a `vfork`.
+const CLONE_VFORK: u64 = 0x4000;
+
 impl Call {
+    /// Whether a `clone` with these flags makes a thread: QEMU's `vfork` is a `fork`.
+    pub const fn makes_thread(flags: u64) -> bool {
+        flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0
+    }
+
     /// The call of that number.
     pub const fn from_bits(bits: u64) -> Option<Call> {
         Some(match bits {

@@ -5,18 +5,21 @@ use trace::{Batch, Batcher, WORD_AMID, WORD_BLOCK, WORD_SHIFT};
 use super::*;
 use crate::window::Window;
 
-/// One block of one instruction.
-struct One;
+/// Block 0, and no other.
+struct Only(Block);
 
-impl Context for One {
+impl Context for Only {
     fn block(&mut self, number: u64) -> Option<Block> {
-        (number == 0).then_some(Block { pc: 0x40_0000, bytes: 2, instructions: 1 })
+        (number == 0).then_some(self.0)
     }
 
     fn event(&mut self, _: EventCode, _: &[u64], _: &mut dyn Sink) -> Result<(), Fault> {
         Ok(())
     }
 }
+
+/// One instruction.
+const ONE: Only = Only(Block { pc: 0x40_0000, bytes: 2, instructions: 1 });
 
 /// How many accesses come of runs of the block with so many stores each, fetches included.
 fn rows(strays: bool, stores: &[usize]) -> usize {
@@ -27,7 +30,7 @@ fn rows(strays: bool, stores: &[usize]) -> usize {
         records.extend((0..count as u64).map(|n| Record::access(0x1000 + 8 * n, store).0));
     }
     let (mut decoder, mut sink) = (Decoder::new(true, strays), Batcher::new());
-    let used = decoder.segment(&records, true, &mut None, &mut One, &mut sink).unwrap();
+    let used = decoder.segment(&records, true, &mut None, &mut { ONE }, &mut sink).unwrap();
     assert_eq!(used, records.len());
     let mut batch = Batch::default();
     sink.take(&mut batch);
@@ -47,17 +50,7 @@ fn a_repeated_instruction_is_kept_where_it_is_one_run_of_its_block() {
 }
 
 /// Three instructions, of which the second repeats.
-struct Three;
-
-impl Context for Three {
-    fn block(&mut self, number: u64) -> Option<Block> {
-        (number == 0).then_some(Block { pc: 0x40_0000, bytes: 9, instructions: 3 })
-    }
-
-    fn event(&mut self, _: EventCode, _: &[u64], _: &mut dyn Sink) -> Result<(), Fault> {
-        Ok(())
-    }
-}
+const THREE: Only = Only(Block { pc: 0x40_0000, bytes: 9, instructions: 3 });
 
 #[test]
 fn a_run_of_any_length_is_taken_in_parts_as_it_comes() {
@@ -83,7 +76,7 @@ fn a_run_of_any_length_is_taken_in_parts_as_it_comes() {
             let whole = end == records.len();
             let segment = &records[done..end];
             assert!(segment.len() <= 2 * PART_OPS + 1000, "{}", segment.len());
-            done += decoder.segment(segment, whole, &mut rest, &mut Three, &mut sink).unwrap();
+            done += decoder.segment(segment, whole, &mut rest, &mut { THREE }, &mut sink).unwrap();
         }
         assert_eq!(done, records.len(), "{times} times");
         let mut batch = Batch::default();
@@ -107,7 +100,7 @@ fn window(stores: &[u64], from: u64, max: u64) -> Vec<u64> {
     }
     let mut window = Window::new(Batcher::new(), from, Some(max));
     let used = Decoder::new(true, false)
-        .segment(&records, true, &mut None, &mut One, &mut window)
+        .segment(&records, true, &mut None, &mut { ONE }, &mut window)
         .unwrap();
     assert_eq!(used, records.len());
     let mut batch = Batch::default();
