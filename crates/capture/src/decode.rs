@@ -24,6 +24,8 @@ use trace::{Op, Shape, ShapeId, Sink};
 pub(crate) trait Context {
     /// The block of that number, if the process has translated it.
     fn block(&mut self, number: u64) -> Option<Block>;
+    /// Appends the tags of that block, a fixed one, to `tags`.
+    fn tags(&mut self, number: u64, tags: &mut Vec<u16>);
     /// An event of the thread whose segment it is.
     fn event(&mut self, code: EventCode, words: &[u64], sink: &mut dyn Sink) -> Result<(), Fault>;
 }
@@ -165,6 +167,7 @@ impl Decoder {
                 let used = self.part(&records[1..], whole, part, rest, context, sink)?;
                 Ok(used.map_or(0, |ops| 1 + ops))
             }
+            Some(Control::Fixed) => self.fixed(record, &records[1..], context, sink),
             Some(Control::Advance) => {
                 sink.advance(record.value());
                 Ok(1)
@@ -183,6 +186,30 @@ impl Decoder {
             None if !record.is_control() => Ok(1),
             None => Err(Fault::Garbled(format!("a record {:#x}", record.0))),
         }
+    }
+
+    /// Executes a fixed block as far as it came; how many records it has. It lies in one segment.
+    fn fixed<S: Sink>(
+        &mut self,
+        record: Record,
+        records: &[u64],
+        context: &mut dyn Context,
+        sink: &mut S,
+    ) -> Result<usize, Fault> {
+        let (number, count) = record.fixed_parts();
+        let number = number.into();
+        self.key.clear();
+        self.key.extend([0; 4]);
+        context.tags(number, &mut self.key);
+        let Some(addrs) = records.get(..count).filter(|_| self.key.len() == 4 + count) else {
+            return Err(Fault::Garbled(format!("block {number} with {count} accesses")));
+        };
+        self.addrs.clear();
+        self.addrs.extend(addrs.iter().take_while(|&&addr| addr != Record::NONE));
+        self.key.truncate(4 + self.addrs.len());
+        let part = Part { number, control: Some(Control::Block), from: 0, cut: false };
+        self.run(part, context, sink)?;
+        Ok(1 + count)
     }
 
     /// Executes as much of a block as makes one execution, and says in `rest` whether it may go

@@ -12,11 +12,11 @@
 
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ring::{
     BLOCKS_PER_CHUNK, Block, ChunkState, EventCode, Mark, ProcessState, RING_RECORDS, Ring,
+    SPAN_ROOM, TAGS_PER_CHUNK,
 };
 use trace::{Event, Sink};
 
@@ -57,24 +57,35 @@ impl Context for World {
         self.blocks.all.get(number as usize).copied()
     }
 
+    fn tags(&mut self, number: u64, tags: &mut Vec<u16>) {
+        if let Some(block) = self.blocks.all.get(number as usize) {
+            let own = block.tags as usize..(block.tags + block.accesses) as usize;
+            tags.extend_from_slice(&self.blocks.tags[own]);
+        }
+    }
+
     fn event(&mut self, code: EventCode, words: &[u64], sink: &mut dyn Sink) -> Result<(), Fault> {
         self.facts.take(self.thread, code, words, sink)
     }
 }
 
 /// The blocks of a process, its parent's first.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Blocks {
-    pub(crate) all: Vec<Block>,
+    /// Each with the index of its tags in `tags`.
+    all: Vec<Block>,
+    tags: Vec<u16>,
     inherited: usize,
+    tags_inherited: usize,
 }
 
 impl Blocks {
     /// Begins with the first `count` blocks of `parent`.
-    pub(crate) fn inherit(parent: &[Block], count: usize) -> Blocks {
-        let mut all = parent[..count.min(parent.len())].to_vec();
-        all.resize(count, Block { pc: 0, bytes: 0, instructions: 0 });
-        Blocks { all, inherited: count }
+    pub(crate) fn inherit(parent: &Blocks, count: usize) -> Blocks {
+        let mut all = parent.all[..count.min(parent.all.len())].to_vec();
+        all.resize(count, Block::default());
+        let tags = parent.tags.clone();
+        Blocks { all, inherited: count, tags_inherited: tags.len(), tags }
     }
 
     /// Reads the descriptors that have come.
@@ -84,8 +95,26 @@ impl Blocks {
             let at = self.all.len() - self.inherited;
             let Some(chunk) = slot.log.get(at / BLOCKS_PER_CHUNK) else { break };
             let chunk = chunk.load(Ordering::Acquire) as usize;
-            self.all.push(session.block(chunk, at % BLOCKS_PER_CHUNK));
+            let block = session.block(chunk, at % BLOCKS_PER_CHUNK);
+            let own = self.tags.len();
+            let logged = block.tags as usize;
+            for at in logged..logged + SPAN_ROOM.min(block.accesses as usize) {
+                let Some(chunk) = slot.tag_log.get(at / TAGS_PER_CHUNK) else { break };
+                let chunk = chunk.load(Ordering::Acquire) as usize;
+                self.tags.push(session.tag(chunk, at % TAGS_PER_CHUNK));
+            }
+            let accesses = (self.tags.len() - own) as u32;
+            self.all.push(Block { accesses, tags: own as u32, ..block });
         }
+    }
+
+    /// The chunks of a process's logs that hold what is not inherited.
+    fn chunks<'a>(&self, slot: &'a ring::Process) -> impl Iterator<Item = usize> + 'a {
+        let blocks = self.all.len() - self.inherited;
+        let tags = self.tags.len() - self.tags_inherited;
+        let blocks = &slot.log[..blocks.div_ceil(BLOCKS_PER_CHUNK)];
+        let tags = &slot.tag_log[..tags.div_ceil(TAGS_PER_CHUNK)];
+        blocks.iter().chain(tags).map(|chunk| chunk.load(Ordering::Acquire) as usize)
     }
 }
 
@@ -209,10 +238,7 @@ impl<S: Sink> Process<S> {
     pub(crate) fn close(mut self, session: &Session) -> Result<Option<S>, trace::Error> {
         let executing = self.world.facts.executing.take();
         let output = self.output.take();
-        let chunks = self.world.blocks.all.len() - self.world.blocks.inherited;
-        for log in &self.slot.log[..chunks.div_ceil(BLOCKS_PER_CHUNK)] {
-            session.free_chunk(log.load(Ordering::Acquire) as usize);
-        }
+        self.world.blocks.chunks(self.slot).for_each(|chunk| session.free_chunk(chunk));
         self.slot.state.store(ProcessState::Free as u32, Ordering::Release);
         let Some(mut window) = output else { return Ok(None) };
         if self.filtered != 0 {
@@ -299,8 +325,9 @@ impl<S: Sink> Process<S> {
         attached.done += used;
         attached.ring.tail.store(attached.done, Ordering::Release);
         attached.ring.marks_tail.store(attached.marks, Ordering::Release);
-        // Not for every segment: both sides would do nothing but wake each other.
-        if attached.published.saturating_sub(attached.done) <= RING_RECORDS as u64 / 2 {
+        // Not for every segment: both sides would do nothing but wake each other. A thread sleeps
+        // when three quarters of its ring wait.
+        if attached.published.saturating_sub(attached.done) <= RING_RECORDS as u64 / 4 {
             wake_writer(attached.ring);
         }
         Ok(())
@@ -343,5 +370,5 @@ pub(crate) struct Ended {
     pub(crate) generation: u32,
     pub(crate) command: Vec<String>,
     pub(crate) facts: Facts,
-    pub(crate) blocks: Arc<[Block]>,
+    pub(crate) blocks: Blocks,
 }

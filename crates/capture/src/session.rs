@@ -156,6 +156,13 @@ impl Session {
         unsafe { self.base.add(chunk_offset(chunk)).cast::<Block>().add(index).read() }
     }
 
+    /// Tag `index` of a chunk of a log of tags. It must have been published.
+    pub(crate) fn tag(&self, chunk: usize, index: usize) -> u16 {
+        assert!(chunk < CHUNKS_MAX && index < ring::TAGS_PER_CHUNK);
+        // SAFETY: as above.
+        unsafe { self.base.add(chunk_offset(chunk)).cast::<u16>().add(index).read() }
+    }
+
     /// The records of a chunk, twice in a row: `2 * RING_RECORDS` of them.
     pub(crate) fn view(&mut self, chunk: usize) -> Result<NonNull<u64>, Error> {
         if let Some(view) = self.views[chunk] {

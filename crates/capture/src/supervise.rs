@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -305,7 +304,7 @@ impl<O: Outputs> Supervisor<O> {
         if let Some(watched) = alive {
             let process = &mut watched.process;
             process.update_blocks(&self.session);
-            let blocks = Blocks::inherit(&process.world.blocks.all, count);
+            let blocks = Blocks::inherit(&process.world.blocks, count);
             return (process.command.clone(), process.world.facts.inherited(), blocks);
         }
         let ended =
@@ -316,7 +315,10 @@ impl<O: Outputs> Supervisor<O> {
                 ended.facts.inherited(),
                 Blocks::inherit(&ended.blocks, count),
             ),
-            None => (self.first.clone(), Facts::default(), Blocks::inherit(&[], count)),
+            None => {
+                let blocks = Blocks::inherit(&Blocks::default(), count);
+                (self.first.clone(), Facts::default(), blocks)
+            }
         }
     }
 
@@ -364,7 +366,7 @@ impl<O: Outputs> Supervisor<O> {
                 generation: process.generation,
                 command: process.command.clone(),
                 facts: process.world.facts.inherited(),
-                blocks: Arc::from(&process.world.blocks.all[..]),
+                blocks: process.world.blocks.clone(),
             });
             let closed = match process.close(&self.session) {
                 Ok(Some(sink)) => self.outputs.close(&arrival, sink),

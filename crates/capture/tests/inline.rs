@@ -6,7 +6,8 @@ use addr::Kind;
 use common::{Row, Whole, compile, directory, numbers, options, record};
 
 /// All that takes another way through the translator: strings, vectors, atomic operations,
-/// helpers that access memory, faults in the middle of a block, patched code, and threads.
+/// helpers that access memory, faults in the middle of a block, patched and replaced code, calls of
+/// now this, now that, and threads.
 const MANY_WAYS: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -27,6 +28,9 @@ static void back(int signal) { siglongjmp(before, signal); }
 static int order(const void *a, const void *b) {
     return *(const int *)a < *(const int *)b ? -1 : *(const int *)a > *(const int *)b;
 }
+
+static size_t one(const char *text) { return words[text[0] & 7]; }
+static size_t two(const char *text) { return words[8 | (text[1] & 7)] + one(text); }
 
 static void *count(void *argument) {
     for (int i = 0; i < 2000; i++) {
@@ -61,6 +65,9 @@ int main(int argc, char **argv) {
         if (!sigsetjmp(before, 1)) { words[i] = i; words[i + 1] += hole[i]; words[i + 2] = i; }
     }
     signal(SIGSEGV, SIG_DFL);
+    // One call for many functions, each called a few times in a row.
+    size_t (*functions[])(const char *) = {strlen, one, two, (void *)abs, (void *)labs};
+    for (int i = 0; i < 400; i++) words[i & 63] += functions[i / 9 % 5](room) & 7;
 #ifdef __x86_64__
     static char state[512] __attribute__((aligned(16)));
     for (int i = 0; i < 30; i++) {
@@ -83,6 +90,14 @@ int main(int argc, char **argv) {
         unsigned char body[] = {0x48, 0x8b, 0x07, 0x48, 0x89, 0x47, 0, 0xc3};
         body[6] = 8 * (i & 7);
         memcpy(code, body, sizeof body);
+        words[i] = ((long (*)(volatile long *))code)(words + i);
+    }
+    for (int i = 0; i < 20; i++) {
+        unsigned char body[] = {0x48, 0x8b, 0x07, 0x48, 0x89, 0x47, 0, 0xc3};
+        body[6] = 8 * (i & 3);
+        mmap(code, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        memcpy(code, body, sizeof body);
+        mprotect(code, 4096, 5);
         words[i] = ((long (*)(volatile long *))code)(words + i);
     }
 #endif

@@ -1,28 +1,35 @@
 //! Recording without callbacks: the records are written by the translated code itself.
 //!
 //! ```text
-//!   QEMU's list for a block                   what is put there
+//!   QEMU's list for a block            what is put there, if the block is fixed
 //!   +------------------------------+
-//!   | callback at the start, empty |   if the span is nearly full: callback on_room
-//!   |                              |   cursor = [NEXT]; [cursor] = block; [NEXT] = cursor + 8
+//!   | callback at the start, empty |   begin: cursor = [NEXT]
+//!   |                              |   if the span is nearly full: go to room
+//!   |                              |   [cursor] = block; [NEXT] = cursor + 8 * (1 + accesses)
 //!   | load                         |
-//!   | callback, empty              |   [cursor + 8] = address << 16 | tag; [NEXT] = cursor + 16
-//!   | helper                       |
-//!   | callbacks, empty             |   on_access, as the plugin interface has it
+//!   | callback, empty              |   [cursor + 8] = address
+//!   | store                        |
+//!   | callback, empty              |   [cursor + 16] = address
+//!   | the end                      |   room: on_room(); go to begin
 //!   +------------------------------+
 //! ```
 //!
 //! A callback costs some 3 ns: QEMU has to save the guest's registers for each. The code that is
-//! put here in its place is five instructions of the host for an access. An instruction that QEMU
-//! runs with the help of its own C code may access memory there, and keeps its callbacks.
+//! put here in its place is one instruction of the host for an access: of what a *fixed* block
+//! does, only the addresses are not known when it is translated. The rest is in the block's
+//! descriptor. Where an access faults, the block is left, and what is behind stays
+//! [`Record::NONE`], as all of a span is at first.
+//!
+//! An instruction that QEMU runs with the help of its own C code may access memory there, and keeps
+//! its callbacks; and of a block with branches inside nobody knows which accesses it makes. These
+//! blocks are not fixed: each access has a record with its [`ring::Tag`], and moves `NEXT` on.
 //!
 //! A block begins with [`SPAN_ROOM`] records to spare in its span, and so does what follows a
-//! callback; so no access has to look. `NEXT` is moved with each record: the block may be left
-//! at any access that faults.
+//! callback; so no access has to look.
 
-use ring::{NEXT_BYTES, Record, SPAN_ROOM, VCPUS_MAX};
+use ring::{Control, NEXT_BYTES, Record, SPAN_ROOM, VCPUS_MAX};
 
-use crate::tcg::{Op, Ops, Tcg, Temp};
+use crate::tcg::{Op, Ops, Tcg, Temp, Writer};
 use crate::vcpu::{self, RECORD_BYTES};
 
 /// `enum plugin_gen_from` and `enum plugin_gen_cb` of `accel/tcg/plugin-gen.c`.
@@ -33,7 +40,7 @@ const CB_MEM: usize = 2;
 
 /// Temporaries and constants that a block's code needs, and those that each access needs.
 const BLOCK_TEMPS: usize = 32;
-const ACCESS_TEMPS: usize = 2;
+const ACCESS_TEMPS: usize = 3;
 /// Instructions that a block of QEMU's can have.
 const INSTRUCTIONS_MAX: usize = 512;
 
@@ -50,8 +57,9 @@ impl Kept {
 /// The empty callback before a block's first instruction, with what can be used of it.
 #[derive(Clone, Copy)]
 struct Start {
-    /// Its first operation, and the one that follows its last.
+    /// Its first operation, its call, and what follows its last operation.
     begin: *mut Op,
+    call: *mut Op,
     after: *mut Op,
     /// A temporary that QEMU uses nowhere else at this place.
     scratch: usize,
@@ -62,7 +70,6 @@ struct Start {
 
 /// The empty callback behind an access.
 struct Access {
-    begin: *mut Op,
     /// The temporary that holds the address, and whether it is one of 32 bits.
     address: usize,
     narrow: bool,
@@ -72,37 +79,135 @@ struct Access {
     scratch: [usize; 2],
 }
 
-/// Puts code for block and accesses into the block that is being translated, whose record is
-/// `record`. The callback `on_room` must be registered for its start, and the others for the
-/// instructions that keep them. `None` if it has something unknown: nothing was put there.
-///
-/// # Safety
-///
-/// In QEMU's callback for a translated block, before callbacks are registered.
-pub(crate) unsafe fn instrument(tcg: &Tcg, record: u64) -> Option<Kept> {
-    // SAFETY: the operations are those of the block that is being translated.
-    unsafe {
-        let (start, kept, accesses) = survey(tcg)?;
-        // One record is the block's own, and one a callback's.
-        let has_room = accesses + 2 <= SPAN_ROOM
-            && tcg.has_temps(start.environment, BLOCK_TEMPS + ACCESS_TEMPS * accesses);
-        if !has_room || loops(tcg) {
-            return None;
+/// What is to be put into the block that is being translated.
+pub(crate) struct Plan {
+    start: Start,
+    kept: Kept,
+    /// The tags of its accesses.
+    tags: [u16; SPAN_ROOM],
+    accesses: usize,
+    /// Whether it makes all of them, unless it is left.
+    is_fixed: bool,
+}
+
+impl Plan {
+    /// For the block that is being translated; `None` if it has something unknown.
+    ///
+    /// # Safety
+    ///
+    /// In QEMU's callback for a translated block, before callbacks are registered.
+    pub(crate) unsafe fn make(tcg: &Tcg) -> Option<Plan> {
+        // SAFETY: the operations are those of the block that is being translated.
+        unsafe {
+            let plan = survey(tcg)?;
+            let temps = BLOCK_TEMPS + ACCESS_TEMPS * plan.accesses;
+            (tcg.has_temps(plan.start.environment, temps) && !loops(tcg)).then_some(plan)
         }
-        let (cursor, next) = (tcg.fresh_temp(), Next::new(tcg));
-        begin(tcg, &start, &next, cursor, record);
-        write_accesses(tcg, &start, &next, cursor, &kept);
-        Some(kept)
+    }
+
+    /// The instructions for which callbacks must be registered.
+    pub(crate) fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// The tags of the accesses of a fixed block.
+    pub(crate) fn fixed_tags(&self) -> &[u16] {
+        if self.is_fixed { &self.tags[..self.accesses] } else { &[] }
+    }
+
+    /// Puts code for block and accesses into the block, whose number is `number`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Plan::make`], and for the same block.
+    pub(crate) unsafe fn write(&self, tcg: &Tcg, number: u32) {
+        // SAFETY: as for `make`, which has looked whether there is room.
+        unsafe {
+            let (cursor, next) = (tcg.fresh_extended_temp(), Next::new(tcg));
+            self.begin(tcg, &next, cursor, number);
+            self.write_accesses(tcg, &next, cursor);
+        }
+    }
+
+    /// Makes room and records the block.
+    unsafe fn begin(&self, tcg: &Tcg, next: &Next, cursor: usize, number: u32) {
+        let start = &self.start;
+        let (record, records) = match self.fixed_tags().len() {
+            _ if !self.is_fixed => (Record::control(Control::Block, number.into()), 1),
+            accesses => (Record::fixed(number, accesses as u8), 1 + accesses),
+        };
+        // SAFETY: as for `write`.
+        unsafe {
+            let (again, tight) = (tcg.new_label(), tcg.new_label());
+            tcg.before(start.begin).label(again);
+            next.load(tcg, start, start.begin, cursor);
+            let write = tcg.before(start.begin);
+            write.and(start.scratch, cursor, vcpu::SPAN_MASK as u64);
+            write.branch_if_above(start.scratch, vcpu::ROOMY_BYTES as u64, tight);
+            write.store(tcg.constant(record.0), cursor, 0);
+            next.compute(tcg, start, start.begin);
+            next.advance(&write, cursor, records, start.scratch);
+
+            tcg.append(|write| {
+                write.label(tight);
+                let index = tcg.fresh_narrow_temp();
+                write.load_32(index, start.environment, start.index_offset);
+                write.call(start.call, vcpu::on_room as *const (), [index, tcg.constant(0)]);
+                write.branch(again);
+            });
+        }
+    }
+
+    /// Records the accesses of instructions that do not keep their callbacks.
+    unsafe fn write_accesses(&self, tcg: &Tcg, next: &Next, cursor: usize) {
+        let codes = &tcg.opcodes;
+        // Bytes from `cursor` to the next record, where that is known.
+        let mut offset = Some(RECORD_BYTES);
+        let mut instruction = None;
+        // SAFETY: as for `write`.
+        unsafe {
+            for op in tcg.ops().skip_while(|&op| op != self.start.after) {
+                let code = (*op).opcode();
+                if code == codes.insn_start {
+                    if instruction.is_some_and(|index| self.kept.has(index)) {
+                        offset = None;
+                    }
+                    instruction = Some(instruction.map_or(0, |index| index + 1));
+                } else if tcg.ends_basic_block(op) {
+                    offset = None;
+                } else if code == codes.plugin_cb_start
+                    && (FROM_MEM, CB_MEM) == ((*op).args[0], (*op).args[1])
+                    && let Some(index) = instruction
+                    && !self.kept.has(index)
+                    && let Some(access) = Access::read(tcg, op)
+                {
+                    let at = offset.unwrap_or_else(|| {
+                        next.load(tcg, &self.start, op, cursor);
+                        0
+                    });
+                    let write = tcg.before(op);
+                    if self.is_fixed {
+                        write.store(access.address(&write), cursor, at);
+                    } else {
+                        access.record(&write, cursor, at, index);
+                        next.advance(&write, cursor, at / RECORD_BYTES + 1, access.scratch[1]);
+                    }
+                    offset = Some(at + RECORD_BYTES);
+                }
+            }
+        }
     }
 }
 
-/// Looks at the whole block: its start, which instructions call helpers, and how many accesses
-/// there are.
-unsafe fn survey(tcg: &Tcg) -> Option<(Start, Kept, usize)> {
+/// Looks at the whole block: its start, which instructions call helpers, and what accesses there
+/// are. `None` if they are more than a span has room for.
+unsafe fn survey(tcg: &Tcg) -> Option<Plan> {
     let codes = &tcg.opcodes;
     let mut kept = Kept([false; INSTRUCTIONS_MAX]);
-    let (mut start, mut instruction, mut accesses) = (None, None, 0);
-    // SAFETY: as for `instrument`.
+    let (mut start, mut instruction) = (None, None);
+    let (mut tags, mut accesses) = ([0; SPAN_ROOM], 0);
+    let (mut has_branched, mut is_fixed) = (false, true);
+    // SAFETY: as for `Plan::make`.
     unsafe {
         let mut ops = tcg.ops();
         while let Some(op) = ops.next() {
@@ -113,23 +218,29 @@ unsafe fn survey(tcg: &Tcg) -> Option<(Start, Kept, usize)> {
                 match ((*op).args[0], (*op).args[1]) {
                     (FROM_TB, CB_UDATA) => start = Some(Start::read(tcg, op)?),
                     (FROM_MEM, CB_MEM) => {
-                        Access::read(tcg, op)?;
+                        // One record is the block's own, and one a callback's.
+                        let tag = tags[..SPAN_ROOM - 2].get_mut(accesses)?;
+                        *tag = Access::read(tcg, op)?.tag(instruction?);
                         accesses += 1;
+                        is_fixed &= !has_branched;
                     }
                     _ => {}
                 }
                 ops.find(|&op| (*op).opcode() == codes.plugin_cb_end)?;
             } else if code == codes.call && Tcg::may_access(op) {
                 *kept.0.get_mut(instruction.unwrap_or(INSTRUCTIONS_MAX))? = true;
+                is_fixed = false;
+            } else {
+                has_branched |= start.is_some() && tcg.ends_basic_block(op);
             }
         }
     }
-    Some((start?, kept, accesses))
+    Some(Plan { start: start?, kept, tags, accesses, is_fixed })
 }
 
 /// Whether the block branches back inside: an access in it may then run more than once.
 fn loops(tcg: &Tcg) -> bool {
-    // SAFETY: as for `instrument`.
+    // SAFETY: as for `Plan::make`.
     unsafe {
         tcg.ops().enumerate().any(|(index, op)| {
             (*op).opcode() == tcg.opcodes.set_label
@@ -152,7 +263,7 @@ enum Next {
 impl Next {
     unsafe fn new(tcg: &Tcg) -> Next {
         let table = vcpu::next(0) as u64;
-        // SAFETY: as for `instrument`.
+        // SAFETY: as for `Plan::make`.
         unsafe {
             if vcpu::is_alone() {
                 Next::Constant(tcg.constant(table))
@@ -169,12 +280,31 @@ impl Next {
         }
     }
 
+    /// Loads the cursor before `op`.
+    unsafe fn load(&self, tcg: &Tcg, start: &Start, op: *mut Op, cursor: usize) {
+        // SAFETY: as for `Plan::make`.
+        unsafe {
+            self.compute(tcg, start, op);
+            tcg.before(op).load(cursor, self.argument());
+        }
+    }
+
+    /// Moves the cursor in memory on to that many `records` behind `cursor`. The address must have
+    /// been computed in the same basic block.
+    unsafe fn advance(&self, write: &Writer, cursor: usize, records: usize, scratch: usize) {
+        // SAFETY: as for `Plan::make`.
+        unsafe {
+            write.add(scratch, cursor, (records * RECORD_BYTES) as u64);
+            write.store(scratch, self.argument(), 0);
+        }
+    }
+
     /// Computes it before `op`.
     unsafe fn compute(&self, tcg: &Tcg, start: &Start, op: *mut Op) {
         if let Next::Computed(temp, index, table) = *self {
             const ENTRY_SHIFT: u32 = (NEXT_BYTES / VCPUS_MAX).trailing_zeros();
             let write = tcg.before(op);
-            // SAFETY: as for `instrument`.
+            // SAFETY: as for `Plan::make`.
             unsafe {
                 write.load_32(index, start.environment, start.index_offset);
                 write.extend(temp, index);
@@ -185,77 +315,20 @@ impl Next {
     }
 }
 
-/// Makes room and records the block.
-unsafe fn begin(tcg: &Tcg, start: &Start, next: &Next, cursor: usize, record: u64) {
-    let scratch = start.scratch;
-    // SAFETY: as for `instrument`.
-    unsafe {
-        let has_room = tcg.new_label();
-        next.compute(tcg, start, start.begin);
-        let write = tcg.before(start.begin);
-        write.load(scratch, next.argument());
-        write.add(scratch, scratch, (RECORD_BYTES as u64).wrapping_neg());
-        write.and(scratch, scratch, vcpu::SPAN_MASK as u64);
-        write.branch_if_at_most(scratch, vcpu::ROOMY_BYTES as u64, has_room);
-        // Between the two is QEMU's callback.
-        let write = tcg.before(start.after);
-        write.label(has_room);
-        next.compute(tcg, start, start.after);
-        write.load(cursor, next.argument());
-        write.store(tcg.constant(record), cursor, 0);
-        write.add(scratch, cursor, RECORD_BYTES as u64);
-        write.store(scratch, next.argument(), 0);
-    }
-}
-
-/// Records the accesses of instructions that do not keep their callbacks.
-unsafe fn write_accesses(tcg: &Tcg, start: &Start, next: &Next, cursor: usize, kept: &Kept) {
-    let codes = &tcg.opcodes;
-    // Bytes from `cursor` to the next record, where that is known.
-    let mut offset = Some(RECORD_BYTES);
-    let mut instruction = None;
-    // SAFETY: as for `instrument`.
-    unsafe {
-        for op in tcg.ops().skip_while(|&op| op != start.after) {
-            let code = (*op).opcode();
-            if code == codes.insn_start {
-                if instruction.is_some_and(|index| kept.has(index)) {
-                    offset = None;
-                }
-                instruction = Some(instruction.map_or(0, |index| index + 1));
-            } else if tcg.ends_basic_block(op) {
-                offset = None;
-            } else if code == codes.plugin_cb_start
-                && (FROM_MEM, CB_MEM) == ((*op).args[0], (*op).args[1])
-                && let Some(index) = instruction
-                && !kept.has(index)
-                && let Some(access) = Access::read(tcg, op)
-            {
-                let at = offset.unwrap_or_else(|| {
-                    next.compute(tcg, start, op);
-                    tcg.before(op).load(cursor, next.argument());
-                    0
-                });
-                access.record(tcg, next, cursor, at, index);
-                offset = Some(at + RECORD_BYTES);
-            }
-        }
-    }
-}
-
 impl Start {
     /// Of the empty callback that begins with `begin`, if it is as QEMU 7.2 makes it.
     unsafe fn read(tcg: &Tcg, begin: *mut Op) -> Option<Start> {
         let codes = &tcg.opcodes;
-        // SAFETY: as for `instrument`.
+        // SAFETY: as for `Plan::make`.
         unsafe {
             let mut ops = Ops::from(begin).skip(1);
             let userdata = take(&mut ops, codes.mov_i64)?;
             let index = take(&mut ops, codes.ld_i32)?;
-            take(&mut ops, codes.call)?;
+            let call = take(&mut ops, codes.call)?;
             take(&mut ops, codes.plugin_cb_end)?;
             Some(Start {
                 begin,
+                call,
                 after: ops.next()?,
                 scratch: (*userdata).args[0],
                 environment: (*index).args[1],
@@ -269,7 +342,7 @@ impl Access {
     /// Of the empty callback that begins with `begin`, if it is as QEMU 7.2 makes it.
     unsafe fn read(tcg: &Tcg, begin: *mut Op) -> Option<Access> {
         let codes = &tcg.opcodes;
-        // SAFETY: as for `instrument`; what is moved there is a constant.
+        // SAFETY: as for `Plan::make`; what is moved there is a constant.
         unsafe {
             let mut ops = Ops::from(begin).skip(1);
             let info = take(&mut ops, codes.mov_i32)?;
@@ -283,7 +356,6 @@ impl Access {
             take(&mut ops, codes.call)?;
             take(&mut ops, codes.plugin_cb_end)?;
             Some(Access {
-                begin,
                 address: (*address).args[1],
                 narrow,
                 info: (*((*info).args[1] as *const Temp)).value as u32,
@@ -292,30 +364,36 @@ impl Access {
         }
     }
 
+    /// What is known of it: it belongs to the instruction of that index.
+    fn tag(&self, instruction: usize) -> u16 {
+        vcpu::tag::<{ vcpu::SIZE_SHIFT }>(self.info, instruction as u64) as u16
+    }
+
+    /// Its address in 64 bits.
+    unsafe fn address(&self, write: &Writer) -> usize {
+        if !self.narrow {
+            return self.address;
+        }
+        // SAFETY: as for `Plan::make`.
+        unsafe { write.extend(self.scratch[0], self.address) };
+        self.scratch[0]
+    }
+
     /// Puts its record at `offset` from the cursor.
-    unsafe fn record(&self, tcg: &Tcg, next: &Next, cursor: usize, offset: usize, index: usize) {
-        let [value, end] = self.scratch;
-        let write = tcg.before(self.begin);
+    unsafe fn record(&self, write: &Writer, cursor: usize, offset: usize, instruction: usize) {
+        let value = self.scratch[0];
         // An address has no more than 48 bits: the host reaches it, and it was not at fault.
-        // SAFETY: as for `instrument`.
+        // SAFETY: as for `Plan::make`.
         unsafe {
-            let address = if self.narrow {
-                write.extend(value, self.address);
-                value
-            } else {
-                self.address
-            };
-            write.shift_left(value, address, Record::VALUE_SHIFT.into());
-            write.or(value, value, vcpu::tag::<{ vcpu::SIZE_SHIFT }>(self.info, index as u64));
+            write.shift_left(value, self.address(write), Record::VALUE_SHIFT.into());
+            write.or(value, value, self.tag(instruction).into());
             write.store(value, cursor, offset);
-            write.add(end, cursor, (offset + RECORD_BYTES) as u64);
-            write.store(end, next.argument(), 0);
         }
     }
 }
 
 /// The next of `ops`, if that is its opcode.
 unsafe fn take(ops: &mut impl Iterator<Item = *mut Op>, opcode: u8) -> Option<*mut Op> {
-    // SAFETY: as for `instrument`.
+    // SAFETY: as for `Plan::make`.
     ops.next().filter(|&op| unsafe { (*op).opcode() } == opcode)
 }

@@ -10,8 +10,9 @@
 //!   +--------------------------------------+           +--------------------------+
 //! ```
 //!
-//! In QEMU 7.2 the recorder writes code into the translation ([`inline`]); in others, and for
-//! what QEMU does in functions of its own, it has callbacks ([`vcpu`]).
+//! In QEMU 7.2 the recorder writes code into the translation ([`inline`]), and lets blocks jump to
+//! each other where QEMU would look for the next ([`links`]); in others, and for what QEMU does in
+//! functions of its own, it has callbacks ([`vcpu`]).
 //!
 //! There is no thread, no lock and no allocation for an access here, and no file is written:
 //! the host does that, so a program may be killed, fork or close all of its descriptors at any
@@ -32,6 +33,7 @@ mod global;
 mod guest;
 mod inline;
 mod internals;
+mod links;
 mod maps;
 mod shared;
 mod skip;

@@ -155,6 +155,7 @@ impl Shared {
                 (&process.parent_generation, from_generation),
                 (&process.blocks_inherited, blocks),
                 (&process.blocks, blocks),
+                (&process.tags, 0),
                 (&process.generation, generation),
                 (&process.stop, 0),
                 (&process.leaving, 0),

@@ -69,6 +69,7 @@ unsafe fn drop_uncounted(vcpu: u32) {
         let kept = last.len();
         let (accesses, instructions) = count(&records[..last.start]);
         records.copy_within(last, 0);
+        records[kept..].fill(Record::NONE);
         let process = global::process();
         process.skipped_accesses.fetch_add(accesses, Ordering::Relaxed);
         process.skipped_instructions.fetch_add(instructions, Ordering::Relaxed);
@@ -83,6 +84,10 @@ fn last_block(records: &[u64]) -> Range<usize> {
     while let Some(&word) = records.get(at) {
         match Record(word).as_control() {
             Some(Control::Block | Control::Context) => last = Some(at),
+            Some(Control::Fixed) => {
+                last = Some(at);
+                at += Record(word).fixed_parts().1;
+            }
             Some(Control::Wide) => at += 1,
             // It fills its span to the end.
             Some(Control::Pad) => break,
@@ -113,6 +118,14 @@ fn count(records: &[u64]) -> (u64, u64) {
             Some(Control::Block) => {
                 accesses += fetches;
                 instructions += block_instructions(record.value());
+            }
+            Some(Control::Fixed) => {
+                let (number, count) = record.fixed_parts();
+                let addresses = records[at..].iter().take(count);
+                let made = addresses.take_while(|&&address| address != Record::NONE).count();
+                accesses += fetches + made as u64;
+                instructions += block_instructions(number.into());
+                at += count;
             }
             Some(Control::Context) => instructions += block_instructions(record.value()),
             Some(Control::Advance) => instructions += record.value(),

@@ -46,9 +46,12 @@ struct Link {
 /// `TCGTemp`, of which the value of a constant is read.
 #[repr(C)]
 pub(crate) struct Temp {
-    kind: [u32; 2],
+    types: u32,
+    kind: u32,
     pub(crate) value: i64,
-    rest: [usize; 5],
+    memory: [usize; 2],
+    name: *const c_char,
+    state: [usize; 2],
 }
 
 /// `TCGLabel`: its first word counts the branches to it in the upper half.
@@ -87,12 +90,18 @@ type NewLabel = unsafe extern "C" fn() -> *mut Label;
 
 /// `TCG_OPF_BB_END`.
 const ENDS_BASIC_BLOCK: u8 = 2;
+/// `TEMP_EBB`, `TEMP_CONST`, and the bits of a temporary's kind.
+const EXTENDED: u32 = 1;
+const CONSTANT: u32 = 5;
+const KIND_MASK: u32 = 7;
 /// `TCG_TYPE_I32`.
 const I32: c_int = 0;
 /// `TCG_TYPE_I64`.
 const I64: c_int = 1;
-/// `TCG_COND_LEU`.
-const UNSIGNED_LESS_OR_EQUAL: usize = 12;
+/// `TCG_COND_NE`.
+const NOT_EQUAL: usize = 9;
+/// `TCG_COND_GTU`.
+const UNSIGNED_GREATER: usize = 13;
 /// `TCG_MAX_TEMPS`.
 const TEMPS_MAX: usize = 512;
 
@@ -106,7 +115,9 @@ pub(crate) struct Opcodes {
     pub(crate) brcond_i64: u8,
     pub(crate) call: u8,
     pub(crate) discard: u8,
+    pub(crate) exit_tb: u8,
     pub(crate) extu_i32_i64: u8,
+    pub(crate) goto_tb: u8,
     pub(crate) insn_start: u8,
     pub(crate) ld_i32: u8,
     pub(crate) ld_i64: u8,
@@ -155,7 +166,9 @@ impl Tcg {
                     brcond_i64: code(c"brcond_i64")?,
                     call: code(c"call")?,
                     discard: code(c"discard")?,
+                    exit_tb: code(c"exit_tb")?,
                     extu_i32_i64: code(c"extu_i32_i64")?,
+                    goto_tb: code(c"goto_tb")?,
                     insn_start: code(c"insn_start")?,
                     ld_i32: code(c"ld_i32")?,
                     ld_i64: code(c"ld_i64")?,
@@ -208,14 +221,28 @@ impl Tcg {
         unsafe { (*self.definitions.add((*op).opcode.into())).flags & ENDS_BASIC_BLOCK != 0 }
     }
 
+    /// Whether `op`, which is no call, writes that temporary.
+    pub(crate) unsafe fn writes(&self, op: *const Op, temp: usize) -> bool {
+        // SAFETY: the table has an entry for each opcode; arguments begin with what is written.
+        unsafe {
+            let outputs = (*self.definitions.add((*op).opcode.into())).counts[0];
+            (&(*op).args)[..outputs.into()].contains(&temp)
+        }
+    }
+
+    /// Whether `op` is a call of the helper of that name.
+    pub(crate) unsafe fn is_call(&self, op: *const Op, name: &CStr) -> bool {
+        // SAFETY: names of helpers are terminated.
+        unsafe {
+            (*op).opcode == self.opcodes.call
+                && helper(op).is_some_and(|helper| CStr::from_ptr((*helper).name) == name)
+        }
+    }
+
     /// Whether `op`, a call, may access the guest's memory. What has no effect cannot fault.
     pub(crate) unsafe fn may_access(op: *const Op) -> bool {
-        // SAFETY: a call's arguments are followed by its function and its description.
-        unsafe {
-            let count = usize::from((*op).call & 15) + usize::from((*op).call >> 4);
-            let Some(&helper) = (*op).args.get(count + 1) else { return true };
-            (*(helper as *const Helper)).flags & NO_SIDE_EFFECTS == 0
-        }
+        // SAFETY: descriptions of helpers live as long as QEMU.
+        unsafe { helper(op).is_none_or(|helper| (*helper).flags & NO_SIDE_EFFECTS == 0) }
     }
 
     /// The label that `op` branches to, if it is a branch.
@@ -258,6 +285,17 @@ impl Tcg {
         unsafe { self.fresh(I32) }
     }
 
+    /// The same of 64 bits, and a branch that is not taken leaves it alone.
+    pub(crate) unsafe fn fresh_extended_temp(&self) -> usize {
+        // SAFETY: the caller has looked whether there is room; nobody else has the temporary.
+        unsafe {
+            let temp = self.fresh(I64);
+            let kind = &mut (*(temp as *mut Temp)).kind;
+            *kind = *kind & !KIND_MASK | EXTENDED;
+            temp
+        }
+    }
+
     /// QEMU gives a temporary again that was used and freed in the block before, so that our code
     /// would change it under the block's. What lies behind a constant that nobody needs is new.
     unsafe fn fresh(&self, kind: c_int) -> usize {
@@ -280,9 +318,28 @@ impl Tcg {
         unsafe { (self.new_label)() }
     }
 
+    /// Writes operations behind the block's last.
+    pub(crate) unsafe fn append(&self, write: impl FnOnce(&Writer)) {
+        // SAFETY: what is appended stands for the end, and goes again.
+        unsafe {
+            let end = (self.emit)(self.opcodes.discard.into());
+            write(&self.before(end));
+            (self.remove)(self.context, end);
+        }
+    }
+
     /// Writes operations before `op`.
     pub(crate) fn before(&self, op: *mut Op) -> Writer<'_> {
         Writer { tcg: self, before: op }
+    }
+}
+
+/// The description of the helper that `op`, a call, calls.
+unsafe fn helper(op: *const Op) -> Option<*const Helper> {
+    // SAFETY: a call's arguments are followed by its function and its description.
+    unsafe {
+        let count = usize::from((*op).call & 15) + usize::from((*op).call >> 4);
+        (*op).args.get(count + 1).map(|&helper| helper as *const Helper)
     }
 }
 
@@ -316,6 +373,26 @@ impl Op {
     /// Its opcode, as in [`Opcodes`].
     pub(crate) fn opcode(&self) -> u8 {
         self.opcode
+    }
+}
+
+impl Temp {
+    /// Whether it is a constant.
+    pub(crate) unsafe fn is_constant(temp: usize) -> bool {
+        // SAFETY: the argument of an operation that takes temporaries.
+        unsafe { (*(temp as *const Temp)).kind & KIND_MASK == CONSTANT }
+    }
+
+    /// The register of the guest that has this name. `environment` is the first temporary of
+    /// all; those with names follow it.
+    pub(crate) unsafe fn named(environment: usize, name: &CStr) -> Option<usize> {
+        let temps = environment as *const Temp;
+        // SAFETY: the context has room for so many, and names are terminated.
+        (0..TEMPS_MAX)
+            .map(|index| unsafe { temps.add(index) })
+            .take_while(|&temp| unsafe { !(*temp).name.is_null() })
+            .find(|&temp| unsafe { CStr::from_ptr((*temp).name) == name })
+            .map(|temp| temp as usize)
     }
 }
 
@@ -376,15 +453,45 @@ impl Writer<'_> {
         unsafe { self.put(self.tcg.opcodes.shl_i64, &[to, from, self.tcg.constant(bits)]) };
     }
 
-    /// Goes on at `label` if `temp <= constant`, both without a sign.
-    pub(crate) unsafe fn branch_if_at_most(&self, temp: usize, constant: u64, label: *mut Label) {
+    /// Goes on at `label`.
+    pub(crate) unsafe fn branch(&self, label: *mut Label) {
+        // SAFETY: see `branch_if_above`.
+        unsafe {
+            (*label).references += 1 << 16;
+            self.put(self.tcg.opcodes.br, &[label as usize]);
+        }
+    }
+
+    /// Goes on at `label` if `temp > constant`, both without a sign.
+    pub(crate) unsafe fn branch_if_above(&self, temp: usize, constant: u64, label: *mut Label) {
         // SAFETY: see `extend`; the label is QEMU's.
         unsafe {
             (*label).references += 1 << 16;
             let constant = self.tcg.constant(constant);
-            let args = [temp, constant, UNSIGNED_LESS_OR_EQUAL, label as usize];
+            let args = [temp, constant, UNSIGNED_GREATER, label as usize];
             self.put(self.tcg.opcodes.brcond_i64, &args);
         }
+    }
+
+    /// Goes on at `label` if `temp != other`.
+    pub(crate) unsafe fn branch_unless_equal(&self, temp: usize, other: usize, label: *mut Label) {
+        // SAFETY: see `branch_if_above`.
+        unsafe {
+            (*label).references += 1 << 16;
+            self.put(self.tcg.opcodes.brcond_i64, &[temp, other, NOT_EQUAL, label as usize]);
+        }
+    }
+
+    /// Goes to the block that this exit of the block is linked to, if it is.
+    pub(crate) unsafe fn go_to_block(&self, exit: usize) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.goto_tb, &[exit]) };
+    }
+
+    /// Leaves translated code; `from` tells block and exit.
+    pub(crate) unsafe fn leave(&self, from: usize) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.exit_tb, &[from]) };
     }
 
     /// `label` is here.
@@ -396,11 +503,23 @@ impl Writer<'_> {
         }
     }
 
-    unsafe fn put(&self, opcode: u8, args: &[usize]) {
+    /// Calls `function` with `inputs`, as `like` calls another one of the same type.
+    pub(crate) unsafe fn call(&self, like: *const Op, function: *const (), inputs: [usize; 2]) {
+        // SAFETY: see `extend`; a call's inputs are followed by its function.
+        unsafe {
+            let mut args = (*like).args;
+            args[..2].copy_from_slice(&inputs);
+            args[2] = function as usize;
+            (*self.put(self.tcg.opcodes.call, &args)).call = (*like).call;
+        }
+    }
+
+    unsafe fn put(&self, opcode: u8, args: &[usize]) -> *mut Op {
         // SAFETY: QEMU makes the operation; no opcode has more arguments than it has room for.
         unsafe {
             let op = (self.tcg.insert_before)(self.tcg.context, self.before, opcode.into());
             (&mut (*op).args)[..args.len()].copy_from_slice(args);
+            op
         }
     }
 }

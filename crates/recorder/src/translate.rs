@@ -4,16 +4,16 @@
 //! finds it there whenever it meets the block's number in a ring.
 
 use core::ffi::c_void;
-use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::cell::UnsafeCell;
 
-use ring::{BLOCKS_PER_CHUNK, Block, ChunkState, Control, LOG_CHUNKS_MAX, Record};
+use ring::{BLOCKS_PER_CHUNK, Block, ChunkState, Control, Record, TAGS_PER_CHUNK};
 
 use crate::ffi::{self, ExecCb, Id, MemCb, Tb};
 use crate::filter::{self, Watched};
+use crate::inline::Plan;
 use crate::tcg::Tcg;
-use crate::{global, inline, vcpu};
+use crate::{global, links, vcpu};
 
 /// The callbacks for this process: with or without filter, for this QEMU's memory info.
 #[derive(Clone, Copy)]
@@ -74,21 +74,36 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
         let last = ffi::qemu_plugin_tb_get_insn(tb, count - 1);
         let pc = ffi::qemu_plugin_tb_vaddr(tb);
         let end = ffi::qemu_plugin_insn_vaddr(last) + ffi::qemu_plugin_insn_size(last) as u64;
-        let block = Block { pc, bytes: end.wrapping_sub(pc) as u32, instructions: count as u32 };
-        global::internals().learn_base(pc, ffi::qemu_plugin_insn_haddr(first));
-        let Some(number) = log(block) else { return };
-        let record = Record::control(Control::Block, number).0;
-        let kept = callbacks.inline.as_ref().and_then(|tcg| inline::instrument(tcg, record));
-        let (on_block, userdata) = if kept.is_some() {
-            (vcpu::on_room as ExecCb, ptr::null_mut())
-        } else if callbacks.filters {
-            // Never freed: QEMU may keep the block's code as long as it likes.
-            (callbacks.block, Box::into_raw(Box::new(Watched::new(number, block))).cast())
-        } else {
-            (callbacks.block, record as *mut c_void)
+        let plan = callbacks.inline.as_ref().and_then(|tcg| Some((tcg, Plan::make(tcg)?)));
+        let tags = plan.as_ref().map_or(&[][..], |(_, plan)| plan.fixed_tags());
+        let block = Block {
+            pc,
+            bytes: end.wrapping_sub(pc) as u32,
+            instructions: count as u32,
+            accesses: tags.len() as u32,
+            tags: global::process().tags.load(Ordering::Relaxed),
         };
-        ffi::qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, ffi::CB_NO_REGS, userdata);
-        for index in (0..count).filter(|&index| kept.as_ref().is_none_or(|kept| kept.has(index))) {
+        global::internals().learn_base(pc, ffi::qemu_plugin_insn_haddr(first));
+        let Some(number) = log(block, tags) else { return };
+        match &plan {
+            Some((tcg, plan)) => {
+                plan.write(tcg, number);
+                links::link(tcg, plan.kept());
+            }
+            None => {
+                let userdata = if callbacks.filters {
+                    // Never freed: QEMU may keep the block's code as long as it likes.
+                    Box::into_raw(Box::new(Watched::new(number.into(), block))).cast()
+                } else {
+                    Record::control(Control::Block, number.into()).0 as *mut c_void
+                };
+                let on_block = callbacks.block;
+                ffi::qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, ffi::CB_NO_REGS, userdata);
+            }
+        }
+        let has_callback =
+            |&index: &usize| plan.as_ref().is_none_or(|(_, plan)| plan.kept().has(index));
+        for index in (0..count).filter(has_callback) {
             ffi::qemu_plugin_register_vcpu_mem_cb(
                 ffi::qemu_plugin_tb_get_insn(tb, index),
                 callbacks.access,
@@ -102,29 +117,44 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
 
 /// QEMU throws its translations away.
 pub(crate) unsafe extern "C" fn on_flush(_: Id) {
+    links::forget();
     global::internals().forget_callbacks(vcpu::vcpus_high());
 }
 
-/// Appends to the process's log; the block's number, or `None` if there is no room.
-fn log(block: Block) -> Option<u64> {
+/// Appends a block and the tags of a fixed one to the process's logs; the block's number, or `None`
+/// if there is no room.
+fn log(block: Block, tags: &[u16]) -> Option<u32> {
     let (shared, process) = (global::shared(), global::process());
+    for (index, &tag) in (block.tags as usize..).zip(tags) {
+        let (chunk, index) = place_of(&process.tag_log, index, TAGS_PER_CHUNK)?;
+        // SAFETY: the index is inside the chunk, which is this process's; one thread translates.
+        unsafe { shared.records(chunk).cast::<u16>().add(index).write(tag) };
+    }
+    process.tags.store(block.tags + tags.len() as u32, Ordering::Relaxed);
     let number = process.blocks.load(Ordering::Relaxed);
     let at = (number - global::place().blocks_inherited) as usize;
-    let (piece, index) = (at / BLOCKS_PER_CHUNK, at % BLOCKS_PER_CHUNK);
-    if piece >= LOG_CHUNKS_MAX {
+    let (chunk, index) = place_of(&process.log, at, BLOCKS_PER_CHUNK)?;
+    // SAFETY: as above.
+    unsafe { shared.blocks(chunk).add(index).write(block) };
+    process.blocks.store(number + 1, Ordering::Release);
+    Some(number)
+}
+
+/// The chunk of a log that holds the entry `at`, and its index there. With the first of a chunk
+/// the chunk is claimed.
+fn place_of(log: &[AtomicU32], at: usize, chunk_entries: usize) -> Option<(usize, usize)> {
+    let shared = global::shared();
+    let (piece, index) = (at / chunk_entries, at % chunk_entries);
+    let Some(piece) = log.get(piece) else {
         shared.session().lost.fetch_add(1, Ordering::Relaxed);
         return None;
-    }
+    };
     if index == 0 {
         let chunk = shared.claim_chunk()?;
         shared.ring(chunk).process.store(global::place().slot as u32, Ordering::Relaxed);
         shared.ring(chunk).generation.store(global::place().generation, Ordering::Relaxed);
         shared.ring(chunk).state.store(ChunkState::Log as u32, Ordering::Release);
-        process.log[piece].store(chunk as u32, Ordering::Release);
+        piece.store(chunk as u32, Ordering::Release);
     }
-    let chunk = process.log[piece].load(Ordering::Relaxed) as usize;
-    // SAFETY: the index is inside the chunk, which is this process's; one thread translates.
-    unsafe { shared.blocks(chunk).add(index).write(block) };
-    process.blocks.store(number + 1, Ordering::Release);
-    Some(u64::from(number))
+    Some((piece.load(Ordering::Relaxed) as usize, index))
 }

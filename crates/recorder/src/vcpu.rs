@@ -10,8 +10,8 @@
 //!
 //! A callback is a load, a store and an addition. The slow path ends the span and waits for the
 //! host: it is taken while [`SPAN_ROOM`] records are left, so that a block's own code need not
-//! look ([`crate::inline`]). A cursor that has no ring yet is null, and looks like a span's end.
-//! The cursor of a thread that is not to record goes round in memory that nobody reads.
+//! look ([`crate::inline`]). A cursor that has no ring yet is [`Next::NOWHERE`], and looks like a
+//! span's end. The cursor of a thread that is not to record goes round in memory that nobody reads.
 //!
 //! The table of cursors is a variable of the plugin, so that its address is known to the
 //! callbacks, and part of the session is mapped over it, so that the host sees how far a thread
@@ -23,7 +23,7 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 
-use ring::{Control, NEXT_BYTES, Record, Ring, SPAN_RECORDS, SPAN_ROOM, Tag, VCPUS_MAX};
+use ring::{Control, NEXT_BYTES, Next, Record, Ring, SPAN_RECORDS, SPAN_ROOM, Tag, VCPUS_MAX};
 
 use crate::ffi::MemInfo;
 use crate::filter::Filter;
@@ -33,8 +33,9 @@ use crate::{ffi, global, span};
 pub(crate) const RECORD_BYTES: usize = size_of::<u64>();
 /// The bits of a cursor that say where in its span it is.
 pub(crate) const SPAN_MASK: usize = SPAN_RECORDS * RECORD_BYTES - 1;
-/// The most that they are, less one record, while there is room for a block.
-pub(crate) const ROOMY_BYTES: usize = (SPAN_RECORDS - SPAN_ROOM - 1) * RECORD_BYTES;
+/// The most that they are while there is room for a block. No span is filled to its end, which
+/// would look like the beginning of one.
+pub(crate) const ROOMY_BYTES: usize = (SPAN_RECORDS - SPAN_ROOM) * RECORD_BYTES;
 /// Where QEMU 6 to 9 have the size's logarithm in what they tell of an access.
 pub(crate) const SIZE_SHIFT: u32 = 4;
 
@@ -109,12 +110,12 @@ unsafe impl Sync for Scratch {}
 static SCRATCH: Scratch = Scratch(UnsafeCell::new([0; SPAN_RECORDS]));
 const _: () = assert!(align_of::<Scratch>() > SPAN_MASK);
 
-static NEXT: Table<ring::Next> = Table::new();
+static NEXT: Table<Next> = Table::new();
 static CURSORS: Table<Cursor> = Table::new();
 static HIGH: AtomicU32 = AtomicU32::new(0);
 static ALONE: AtomicBool = AtomicBool::new(false);
 
-/// The next record of `vcpu`: null without a ring.
+/// The next record of `vcpu`.
 #[inline(always)]
 pub(crate) fn next(vcpu: u32) -> *mut *mut u64 {
     NEXT.at(vcpu).cast()
@@ -123,7 +124,7 @@ pub(crate) fn next(vcpu: u32) -> *mut *mut u64 {
 /// Whether the rest of the span may be too short for a block, or there is no span.
 #[inline(always)]
 fn is_tight(at: *mut u64) -> bool {
-    (at as usize).wrapping_sub(RECORD_BYTES) & SPAN_MASK > ROOMY_BYTES
+    at as usize & SPAN_MASK > ROOMY_BYTES
 }
 
 /// Lets `vcpu` write where nobody reads.
@@ -175,7 +176,7 @@ pub(crate) fn begin(vcpu: u32) -> bool {
     HIGH.fetch_max(vcpu + 1, Ordering::Relaxed);
     // SAFETY: the thread of this virtual CPU does not run yet.
     unsafe {
-        next(vcpu).write(ptr::null_mut());
+        next(vcpu).write(Next::NOWHERE as *mut u64);
         (*NEXT.at(vcpu)).idle.store(0, Ordering::Release);
         cursor(vcpu).write(Cursor::FRESH);
     }

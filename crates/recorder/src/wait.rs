@@ -29,9 +29,13 @@ pub(crate) fn announce(session: &Session) {
     ring_doorbell(session);
 }
 
-/// Whether a span that begins at `position` does not overwrite what the host has yet to read.
+/// The most of a ring that waits for the host. The rest is what the host has read last: it is still
+/// in the cache of the host's core, from where it comes back slowly.
+const FULL_RECORDS: u64 = RING_RECORDS as u64 / 4 * 3;
+
+/// Whether a span that begins at `position` can be written.
 pub(crate) fn has_space(ring: &Ring, position: u64) -> bool {
-    position + SPAN_RECORDS as u64 - ring.tail.load(Ordering::Acquire) <= RING_RECORDS as u64
+    position + SPAN_RECORDS as u64 - ring.tail.load(Ordering::Acquire) <= FULL_RECORDS
 }
 
 /// Waits a while for the host to read; false if there is no host any more.

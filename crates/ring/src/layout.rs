@@ -4,9 +4,9 @@ use crate::{Block, Next, Process, Ring, Session};
 
 /// Bytes of a chunk: a ring of one thread or a piece of a process's block log.
 ///
-/// More than a core's own cache has: lines that the host has read come back faster from the cache
-/// that the cores share than from the other core's.
-pub const CHUNK_BYTES: usize = 2 << 20;
+/// Several times what a core's own cache has: lines that the host has read come back faster from
+/// the cache that the cores share than from the other core's.
+pub const CHUNK_BYTES: usize = 8 << 20;
 /// How many chunks there can be: threads that live at one time, and their blocks.
 pub const CHUNKS_MAX: usize = 16 << 10;
 /// How many processes can be recorded at one time.
@@ -25,9 +25,11 @@ pub const SPAN_RECORDS: usize = 2048;
 /// Records that are free in a span when a block begins: its own and its accesses'.
 pub const SPAN_ROOM: usize = 128;
 /// Segments of one ring that can wait for the host.
-pub const MARKS_MAX: usize = 512;
+pub const MARKS_MAX: usize = 1024;
 /// Block descriptors of one chunk.
 pub const BLOCKS_PER_CHUNK: usize = CHUNK_BYTES / size_of::<Block>();
+/// Tags of one chunk.
+pub const TAGS_PER_CHUNK: usize = CHUNK_BYTES / size_of::<u16>();
 
 const RINGS: usize = PROCESSES + PROCESSES_MAX * size_of::<Process>();
 const PROCESSES: usize = size_of::<Session>();

@@ -7,17 +7,18 @@
 //! ```text
 //!   0              HEADER_BYTES
 //!   +---------+---------------+----------------+----------+---------------------------------+
-//!   | Session | Process slots | Ring headers   | Cursors  | Chunks, 2 MiB each              |
+//!   | Session | Process slots | Ring headers   | Cursors  | Chunks, 8 MiB each              |
 //!   +---------+---------------+----------------+----------+---------------------------------+
 //!                 |                |                |           |
 //!                 one a process    one a chunk:     |           a ring: what one thread did,
-//!                 that lives       marks,           |           or 128 Ki block descriptors
+//!                 that lives       marks,           |           or block descriptors, or tags
 //!                                  positions        where each thread of a process writes next
 //! ```
 //!
 //! A process that forks takes another [`Process`] slot in the same mapping; one that executes
 //! another program maps the file again by its path. A thread takes a chunk for its ring; a
-//! process takes chunks for the blocks that it translates. The host gives chunks back.
+//! process takes chunks for the blocks that it translates, and for the tags of fixed ones. The
+//! host gives chunks back.
 //!
 //! # Order of threads
 //!
@@ -36,10 +37,10 @@ mod thread;
 
 pub use layout::{
     BLOCKS_PER_CHUNK, CHUNK_BYTES, CHUNKS_MAX, MARKS_MAX, NEXT_BYTES, PROCESSES_MAX, RING_RECORDS,
-    SESSION_BYTES, SPAN_RECORDS, SPAN_ROOM, VCPUS_MAX, chunk_offset, next_offset, process_offset,
-    ring_offset,
+    SESSION_BYTES, SPAN_RECORDS, SPAN_ROOM, TAGS_PER_CHUNK, VCPUS_MAX, chunk_offset, next_offset,
+    process_offset, ring_offset,
 };
-pub use process::{Block, LOG_CHUNKS_MAX, Origin, Process, ProcessState};
+pub use process::{Block, LOG_CHUNKS_MAX, Origin, Process, ProcessState, TAG_CHUNKS_MAX};
 pub use record::{Call, Control, EventCode, Record, Tag, event_header, event_parts};
 pub use session::{MAGIC, PATH_BYTES_MAX, Session, VERSION};
 pub use thread::{ChunkState, Mark, Next, Ring};

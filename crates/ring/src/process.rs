@@ -1,7 +1,9 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Chunks of block descriptors that one process can fill.
-pub const LOG_CHUNKS_MAX: usize = 976;
+pub const LOG_CHUNKS_MAX: usize = 928;
+/// Chunks of tags that one process can fill.
+pub const TAG_CHUNKS_MAX: usize = 48;
 
 /// Where a process slot is in its life, as [`Process::state`] holds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +40,7 @@ pub enum Origin {
 }
 
 /// A basic block, as translated.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(C)]
 pub struct Block {
     /// Address of its first instruction.
@@ -47,6 +49,10 @@ pub struct Block {
     pub bytes: u32,
     /// How many instructions it has.
     pub instructions: u32,
+    /// How many accesses a fixed block makes; 0 for others.
+    pub accesses: u32,
+    /// Index of the first of their [`crate::Tag`]s in the log of tags.
+    pub tags: u32,
 }
 
 /// A recorded process. `execve` ends one and begins another in a new slot.
@@ -80,10 +86,14 @@ pub struct Process {
     pub skipped_accesses: AtomicU64,
     /// Instructions of these.
     pub skipped_instructions: AtomicU64,
-    pad: [u32; 15],
+    /// Tags in the log of tags; a block's are there before the block is in its log.
+    pub tags: AtomicU32,
+    pad: [u32; 14],
     /// The next number of a segment. On a line of its own: all threads count it.
     pub sequence: AtomicU64,
     pad2: [u64; 7],
     /// The chunks of the log in order: [`crate::BLOCKS_PER_CHUNK`] descriptors each.
     pub log: [AtomicU32; LOG_CHUNKS_MAX],
+    /// The chunks of the log of tags in order: [`crate::TAGS_PER_CHUNK`] each.
+    pub tag_log: [AtomicU32; TAG_CHUNKS_MAX],
 }

@@ -7,6 +7,8 @@
 //! +----------------------------------+--+--+--+------+------------+
 //! |              value               | 1|       control           |   anything else
 //! +----------------------------------+--+-------------------------+
+//! |                        any address                            |   behind a fixed block
+//! +---------------------------------------------------------------+
 //! ```
 //!
 //! `size` is the logarithm of the bytes. An access is a load or a store or, for one atomic
@@ -59,12 +61,14 @@ pub enum Control {
     Context = 1,
     /// That many instructions ran in blocks that the filter dropped whole.
     Advance = 2,
+    /// A block begins whose accesses are those of its descriptor; see [`Record::fixed`].
+    Fixed = 3,
     /// The next word is an address of more than 48 bits; the value is its [`Tag`].
-    Wide = 3,
+    Wide = 4,
     /// An event; see [`event_header`]. Its words follow.
-    Event = 4,
+    Event = 5,
     /// Nothing; that many more records mean nothing either.
-    Pad = 5,
+    Pad = 6,
 }
 
 impl Control {
@@ -73,9 +77,10 @@ impl Control {
             0 => Control::Block,
             1 => Control::Context,
             2 => Control::Advance,
-            3 => Control::Wide,
-            4 => Control::Event,
-            5 => Control::Pad,
+            3 => Control::Fixed,
+            4 => Control::Wide,
+            5 => Control::Event,
+            6 => Control::Pad,
             _ => return None,
         })
     }
@@ -88,6 +93,10 @@ pub struct Record(pub u64);
 impl Record {
     /// Position of the address or value.
     pub const VALUE_SHIFT: u32 = 16;
+    /// Position of a fixed block's number of accesses.
+    pub const COUNT_SHIFT: u32 = 56;
+    /// Behind a fixed block: an access that it was left before.
+    pub const NONE: u64 = u64::MAX;
     /// The largest address or value.
     pub const VALUE_MAX: u64 = (1 << 48) - 1;
 
@@ -101,6 +110,19 @@ impl Record {
     #[inline]
     pub const fn control(control: Control, value: u64) -> Record {
         Record(value << Record::VALUE_SHIFT | (Tag::CONTROL | control as u16) as u64)
+    }
+
+    /// Block `number`, behind which `count` addresses follow.
+    #[inline]
+    pub const fn fixed(number: u32, count: u8) -> Record {
+        let count = (count as u64) << Record::COUNT_SHIFT;
+        Record(count | Record::control(Control::Fixed, number as u64).0)
+    }
+
+    /// Number and accesses of a fixed block.
+    #[inline]
+    pub const fn fixed_parts(self) -> (u32, usize) {
+        (self.value() as u32, (self.0 >> Record::COUNT_SHIFT) as usize)
     }
 
     /// The low half.

@@ -43,7 +43,7 @@ pub struct Mark {
     pub sequence: u64,
 }
 
-/// Where a thread writes its next record: an address in its process, or 0 without a ring.
+/// Where a thread writes its next record: an address in its process, or [`Next::NOWHERE`].
 ///
 /// It is moved on after what is before it was written, and it is in shared memory. So it tells
 /// how far a thread came that was killed, and no record needs to show that it was written.
@@ -55,12 +55,15 @@ pub struct Next {
 }
 
 impl Next {
+    /// The address of a thread that has no ring yet. It looks like the end of a span.
+    pub const NOWHERE: u64 = (SPAN_RECORDS * size_of::<u64>() - 1) as u64;
+
     /// Position in the thread's ring, whose present span begins at the position `opened`; `None`
     /// without a ring.
     pub fn position(&self, opened: u64) -> Option<u64> {
         // Chunks are as aligned in a process's memory as in the file.
         let index = match self.address.load(Ordering::Acquire) {
-            0 => return None,
+            0..=Next::NOWHERE => return None,
             _ if self.idle.load(Ordering::Acquire) != 0 => return None,
             address => address / size_of::<u64>() as u64 % RING_RECORDS as u64,
         };

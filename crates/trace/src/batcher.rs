@@ -6,7 +6,7 @@
 
 use crate::carry::Carry;
 use crate::shape::Rows;
-use crate::words::{Ready, Take, Usual, WORD_SHIFT, block_number};
+use crate::words::{Ready, Take, Usual};
 use crate::{Batch, Error, Event, Meta, Segment, Shape, ShapeId, Sink, Taken};
 
 /// A [`Sink`] that expands blocks into a [`Batch`].
@@ -75,7 +75,7 @@ struct Columns<'a> {
 
 impl Take<Own> for Columns<'_> {
     #[inline(always)]
-    fn take(&mut self, own: &Own, words: &[u64]) {
+    fn take<const SHIFT: u32>(&mut self, own: &Own, words: &[u64]) {
         let rows = usize::from(own.rows);
         // SAFETY: a block has no more rows than words, its own among them, and as many operations
         // as it has rows, but for its fetch.
@@ -90,7 +90,7 @@ impl Take<Own> for Columns<'_> {
             (self.addr, self.meta) = (self.addr.add(rows), self.meta.add(rows));
             let addrs = self.addr.sub(words.len());
             for (index, word) in words.iter().enumerate() {
-                addrs.add(index).write(word >> WORD_SHIFT);
+                addrs.add(index).write(word >> SHIFT);
             }
         }
         self.carry = u32::from(own.trailing);
@@ -147,7 +147,7 @@ impl Batcher {
             metas: &self.metas,
             carry: self.carry.now as u32,
         };
-        let taken = self.usual.follow(words, &self.ready, GENERATION, &mut columns);
+        let taken = self.usual.follow(words, &self.ready, GENERATION, &mut columns).words;
         let rows = start + (columns.addr.addr() - addrs.as_ptr().addr()) / size_of::<u64>();
         self.carry.now = u64::from(columns.carry);
         // SAFETY: so many have been written, in room that was reserved.
@@ -231,12 +231,10 @@ impl Sink for Batcher {
         let mut taken = 0;
         loop {
             taken += self.append_words(&words[taken..]);
-            let Some((known, own)) = self.usual.first(&words[taken..]) else { break };
-            let addrs: Vec<u64> = own.iter().map(|word| word >> WORD_SHIFT).collect();
+            let Some((known, addrs)) = self.usual.first(&words[taken..]) else { break };
             self.execute(known.shape, &addrs)?;
             if let Some(own) = self.plain[known.shape.0 as usize] {
-                let number = block_number(words[taken]);
-                self.ready.set(number, GENERATION, &self.usual, known, own);
+                self.ready.set(words[taken], GENERATION, &self.usual, known, own);
             }
             taken += 1 + addrs.len();
         }

@@ -41,5 +41,7 @@ pub use regions::{Region, RegionId, Regions, adjoin, joined_bytes};
 pub use shape::{Op, Shape, ShapeId};
 pub use sink::Sink;
 pub use source::{Arch, Error, Filter, Header, Source, Stored};
-pub use words::{Taken, WORD_AMID, WORD_BLOCK, WORD_SHIFT};
+pub use words::{
+    Taken, WORD_AMID, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE, WORD_SHIFT,
+};
 pub use writer::{Options, Summary, Writer};

@@ -1,17 +1,20 @@
 //! A recorder's words: which blocks ran, and the addresses of what they did.
 //!
 //! ```text
-//!    63                                         16 15            0
-//!   +---------------------------------------------+---------------+
-//!   | number of a block, address of an operation  |      tag      |
+//!    63      56 55                              16 15            0
+//!   +----------+----------------------------------+---------------+
+//!   |  count   |   number of a block              |      tag      |   all addresses of the block
+//!   +----------+----------------------------------+---------------+   follow, as they are
+//!   |  number of a block, address of an operation |      tag      |
 //!   +---------------------------------------------+---------------+
 //!
-//!   words     block 17 | load a | store b | block 18 | load c | block 17 | ...
-//!   usual 17              tag       tag                                          as it is known
-//!   usual 18                                            tag
+//!   words     fixed 17, 2 | a | b | block 18 | load c | store d | fixed 17, 2 | ...
+//!   usual 18                                    tag       tag
 //! ```
 //!
-//! A block nearly always does the same operations. What is *usual* for a block is told to a
+//! A *fixed* block does the same operations each time, and its words say no more than their
+//! addresses; one that was left before its end has [`WORD_NONE`] for those it did not come to.
+//! Other blocks nearly always do the same. What is *usual* for a block is told to a
 //! [`crate::Sink`] once. From then on the sink takes its words as they come, with one look at
 //! what it knows of the block, which includes all that the sink wants of it for itself.
 
@@ -23,9 +26,15 @@ use crate::ShapeId;
 pub const WORD_SHIFT: u32 = 16;
 /// The tag of a block. An operation's has not the highest bit.
 pub const WORD_BLOCK: u16 = 1 << 15;
+/// The tag of a fixed block.
+pub const WORD_FIXED: u16 = WORD_BLOCK + 3;
 /// Tags from a block's to below this begin something, so that the block before has ended. Those
 /// from this on may stand between a block and its operations.
-pub const WORD_AMID: u16 = WORD_BLOCK + 3;
+pub const WORD_AMID: u16 = WORD_BLOCK + 4;
+/// Bits of a fixed block's word below the count of its operations.
+pub const WORD_COUNT_SHIFT: u32 = 56;
+/// No address: an operation that a fixed block did not come to.
+pub const WORD_NONE: u64 = u64::MAX;
 
 /// What was taken of words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,21 +72,32 @@ pub(crate) struct Ready<T>(Vec<Block<T>>);
 struct Block<T> {
     /// Blocks of another one than is asked for are not ready; 0 is never asked for.
     generation: u32,
-    ops: u16,
-    first_tags: [u16; FIRST],
+    /// Tag and count of the word that stands for it.
+    kind: u32,
     /// Index of its first tag among all.
     tags: u32,
+    ops: u16,
     own: T,
+}
+
+/// How far words were followed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Followed {
+    /// How many words were taken.
+    pub(crate) words: usize,
+    /// Where the last block begins that has operations, if there is one: those behind it have one
+    /// word each.
+    busy: usize,
 }
 
 /// Takes blocks that are ready.
 pub(crate) trait Take<T> {
-    /// A block ran; `words` are those of its operations.
-    fn take(&mut self, own: &T, words: &[u64]);
+    /// A block ran; `words` are those of its operations, addresses above `SHIFT` bits.
+    fn take<const SHIFT: u32>(&mut self, own: &T, words: &[u64]);
 }
 
-/// Operations whose tags stand in the block itself. Nearly all blocks have no more.
-const FIRST: usize = 2;
+/// An index beyond all words.
+const NOWHERE: usize = usize::MAX;
 /// Words to fetch ahead: they lie in the cache of the core that wrote them.
 const AHEAD: usize = 128;
 
@@ -102,18 +122,29 @@ impl Usual {
         &self.tags[known.tags as usize..][..usize::from(known.ops)]
     }
 
-    /// What the first of `words` stands for and the words of its operations, if it is a block
+    /// What the first of `words` stands for and the addresses of its operations, if it is a block
     /// that did what is usual and whose end is seen.
-    pub(crate) fn first<'a>(&self, words: &'a [u64]) -> Option<(Known, &'a [u64])> {
+    pub(crate) fn first(&self, words: &[u64]) -> Option<(Known, Vec<u64>)> {
         let (&block, rest) = words.split_first()?;
-        let known = self.blocks.get((block >> WORD_SHIFT) as usize).copied()??;
+        let known = self.blocks.get(block_number(block)).copied()??;
         let (own, after) = rest.split_at_checked(usize::from(known.ops))?;
-        let is_usual = own.iter().zip(self.tags(known)).all(|(&word, &tag)| word as u16 == tag);
-        (block as u16 == WORD_BLOCK && is_usual && begins(*after.first()?)).then_some((known, own))
+        match block as u16 {
+            WORD_FIXED => {
+                let is_whole = own.len() == count(block) && own.last() != Some(&WORD_NONE);
+                is_whole.then(|| (known, own.to_vec()))
+            }
+            WORD_BLOCK => {
+                let tags = self.tags(known);
+                let is_usual = own.iter().zip(tags).all(|(&word, &tag)| word as u16 == tag);
+                let addrs = || own.iter().map(|word| word >> WORD_SHIFT).collect();
+                (is_usual && begins(*after.first()?)).then(|| (known, addrs()))
+            }
+            _ => None,
+        }
     }
 
     /// Gives `taker` the blocks at the beginning of `words` that are `ready` in `generation`, and
-    /// that another block follows: others may go on. How many words they have.
+    /// whose end is seen.
     #[inline(always)]
     pub(crate) fn follow<T>(
         &self,
@@ -121,78 +152,94 @@ impl Usual {
         ready: &Ready<T>,
         generation: u32,
         taker: &mut impl Take<T>,
-    ) -> usize {
-        // The last index at which a block of `FIRST` operations and the word behind it are there.
-        let Some(last) = words.len().checked_sub(FIRST + 2) else { return 0 };
-        let is_block = |word: u64| word as u16 == WORD_BLOCK;
-        if !is_block(words[0]) {
-            return 0;
-        }
-        let mut at = 0;
-        // Each number of operations has a way of its own, so that the processor guesses where the
-        // next block begins and need not wait for what is known of this one.
+    ) -> Followed {
+        // The last index at which a block of two operations is there.
+        let Some(last) = words.len().checked_sub(3) else {
+            return Followed { words: 0, busy: NOWHERE };
+        };
+        let (mut at, mut busy) = (0, NOWHERE);
         while at <= last {
             prefetch(words.as_ptr().wrapping_add(at + AHEAD));
-            // SAFETY: `at` is at most `last`, and no index beyond `FIRST + 1` is asked for.
+            // SAFETY: `at` is at most `last`, and no index beyond 2 is asked for.
             let word = |index: usize| unsafe { *words.get_unchecked(at + index) };
-            let Some(known) = ready.0.get(block_number(word(0))) else { break };
-            if known.generation != generation {
+            let block = word(0);
+            let Some(known) = ready.0.get(block_number(block)) else { break };
+            if known.generation != generation || known.kind != kind(block) {
                 break;
             }
-            let [first, second] = known.first_tags;
+            // Each small number of operations has a way of its own, so that the processor guesses
+            // where the next block begins and need not wait for what is known of this one.
             at += match known.ops {
-                1 if is_block(word(2)) && word(1) as u16 == first => {
-                    taker.take(&known.own, &[word(1)]);
+                _ if block as u16 != WORD_FIXED => {
+                    let Some(own) = self.usual(&words[at + 1..], known) else { break };
+                    busy = if own.is_empty() { busy } else { at };
+                    taker.take::<WORD_SHIFT>(&known.own, own);
+                    1 + own.len()
+                }
+                1 if word(1) != WORD_NONE => {
+                    busy = at;
+                    taker.take::<0>(&known.own, &[word(1)]);
                     2
                 }
-                0 if is_block(word(1)) => {
-                    taker.take(&known.own, &[]);
+                0 => {
+                    taker.take::<0>(&known.own, &[]);
                     1
                 }
-                2 if is_block(word(3)) && [word(1) as u16, word(2) as u16] == [first, second] => {
-                    taker.take(&known.own, &[word(1), word(2)]);
+                2 if word(2) != WORD_NONE => {
+                    busy = at;
+                    taker.take::<0>(&known.own, &[word(1), word(2)]);
                     3
                 }
-                0..=2 => break,
                 ops => {
-                    let ops = usize::from(ops);
-                    let Some((own, after)) = words[at + 1..].split_at_checked(ops) else { break };
-                    let tags = &self.tags[known.tags as usize..][..ops];
-                    let changed = |bits, (&word, tag): (&u64, &u16)| bits | word as u16 ^ tag;
-                    let is_usual = own.iter().zip(tags).fold(0, changed) == 0;
-                    if !is_usual || !after.first().is_some_and(|&word| is_block(word)) {
-                        break;
-                    }
-                    taker.take(&known.own, own);
-                    1 + ops
+                    let own = words.get(at + 1..at + 1 + usize::from(ops));
+                    let Some(own) = own.filter(|own| own.last() != Some(&WORD_NONE)) else { break };
+                    busy = at;
+                    taker.take::<0>(&known.own, own);
+                    1 + own.len()
                 }
             };
         }
-        at
+        Followed { words: at, busy }
+    }
+
+    /// The words of a block's operations, if they are what is `known` as usual and are followed by
+    /// another block: this one might go on.
+    #[inline(always)]
+    fn usual<'a, T>(&self, words: &'a [u64], known: &Block<T>) -> Option<&'a [u64]> {
+        let (own, after) = words.split_at_checked(known.ops.into())?;
+        let tags = &self.tags[known.tags as usize..][..own.len()];
+        let changed = |bits, (&word, tag): (&u64, &u16)| bits | word as u16 ^ tag;
+        let is_usual = own.iter().zip(tags).fold(0, changed) == 0;
+        (is_usual && begins(*after.first()?)).then_some(own)
     }
 }
 
 impl<T: Copy + Default> Ready<T> {
-    /// Block `number` does what is `known` of it, in `generation`.
-    pub(crate) fn set(
-        &mut self,
-        number: usize,
-        generation: u32,
-        usual: &Usual,
-        known: Known,
-        own: T,
-    ) {
+    /// The block that `word` stands for does what is `known` of it, in `generation`.
+    pub(crate) fn set(&mut self, word: u64, generation: u32, usual: &Usual, known: Known, own: T) {
+        let number = block_number(word);
         if self.0.len() <= number {
             self.0.resize(usual.blocks.len().max(number + 1), Block::default());
         }
-        let mut first_tags = [0; FIRST];
-        first_tags.iter_mut().zip(usual.tags(known)).for_each(|(first, &tag)| *first = tag);
-        self.0[number] = Block { generation, ops: known.ops, first_tags, tags: known.tags, own };
+        let Known { ops, tags, .. } = known;
+        self.0[number] = Block { generation, kind: kind(word), tags, ops, own };
     }
 
-    /// What is kept of block `number`, which has been ready.
-    pub(crate) fn own(&self, number: usize) -> &T {
-        &self.0[number].own
+    /// What is kept of the last of the blocks that were `followed` in `words`, and the last address
+    /// of an operation.
+    pub(crate) fn last(&self, words: &[u64], followed: Followed) -> Option<(&T, Option<u64>)> {
+        let of = |word| &self.0[block_number(word)];
+        let words = &words[..followed.words];
+        let last = *words.last()?;
+        let Some((&block, own)) = words.get(followed.busy..).and_then(<[u64]>::split_first) else {
+            return Some((&of(last).own, None));
+        };
+        let busy = of(block);
+        let own = &own[..usize::from(busy.ops)];
+        let shift = if block as u16 == WORD_FIXED { 0 } else { WORD_SHIFT };
+        let is_last = followed.busy + 1 + own.len() == words.len();
+        let last = if is_last { busy } else { of(last) };
+        Some((&last.own, own.last().map(|word| word >> shift)))
     }
 
     /// Block `number` is not ready any more.
@@ -210,8 +257,22 @@ impl<T> Default for Ready<T> {
 }
 
 /// The number of the block that `word` stands for.
-pub(crate) fn block_number(word: u64) -> usize {
-    (word >> WORD_SHIFT) as usize
+#[inline(always)]
+fn block_number(word: u64) -> usize {
+    // A recorder numbers blocks with 32 bits; a fixed one's count is above them.
+    (word >> WORD_SHIFT) as u32 as usize
+}
+
+/// All of a block's word but its number.
+#[inline(always)]
+fn kind(word: u64) -> u32 {
+    word.rotate_left(u64::BITS - WORD_COUNT_SHIFT) as u32 & 0xff_ffff
+}
+
+/// How many operations the fixed block has that `word` stands for.
+#[inline(always)]
+fn count(word: u64) -> usize {
+    (word >> WORD_COUNT_SHIFT) as usize
 }
 
 /// Whether a block before `word` has ended.

@@ -1,6 +1,8 @@
 //! Blocks that do more than the last time, and windows over blocks.
 
-use trace::{Batch, Batcher, WORD_AMID, WORD_BLOCK, WORD_SHIFT};
+use trace::{
+    Batch, Batcher, WORD_AMID, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE, WORD_SHIFT,
+};
 
 use super::*;
 use crate::window::Window;
@@ -13,13 +15,21 @@ impl Context for Only {
         (number == 0).then_some(self.0)
     }
 
+    fn tags(&mut self, _: u64, tags: &mut Vec<u16>) {
+        tags.extend(FIXED_TAGS);
+    }
+
     fn event(&mut self, _: EventCode, _: &[u64], _: &mut dyn Sink) -> Result<(), Fault> {
         Ok(())
     }
 }
 
 /// One instruction.
-const ONE: Only = Only(Block { pc: 0x40_0000, bytes: 2, instructions: 1 });
+const ONE: Only = Only(Block { pc: 0x40_0000, bytes: 2, instructions: 1, accesses: 0, tags: 0 });
+
+/// What the block does where it is a fixed one.
+const FIXED_TAGS: [u16; 3] =
+    [Tag::LOAD | 3 << Tag::SIZE_SHIFT, Tag::STORE | 2 << Tag::SIZE_SHIFT | 1, Tag::LOAD | 2];
 
 /// How many accesses come of runs of the block with so many stores each, fetches included.
 fn rows(strays: bool, stores: &[usize]) -> usize {
@@ -50,7 +60,7 @@ fn a_repeated_instruction_is_kept_where_it_is_one_run_of_its_block() {
 }
 
 /// Three instructions, of which the second repeats.
-const THREE: Only = Only(Block { pc: 0x40_0000, bytes: 9, instructions: 3 });
+const THREE: Only = Only(Block { pc: 0x40_0000, bytes: 9, instructions: 3, accesses: 0, tags: 0 });
 
 #[test]
 fn a_run_of_any_length_is_taken_in_parts_as_it_comes() {
@@ -87,6 +97,32 @@ fn a_run_of_any_length_is_taken_in_parts_as_it_comes() {
         // A part that begins with the instruction of the part before counts it again.
         assert_eq!(instructions, 3 * (3 + times / PART_OPS as u64), "{times} times");
     }
+}
+
+#[test]
+fn a_fixed_block_makes_the_accesses_that_it_came_to() {
+    let (mut records, mut expected) = (Vec::new(), Vec::new());
+    for (run, &made) in [3, 3, 1, 3, 0, 3, 2, 2, 3, 3].iter().enumerate() {
+        records.push(Record::fixed(0, 3).0);
+        expected.push((0x40_0000, Kind::Fetch, 9));
+        for (index, (kind, size)) in
+            [(Kind::Load, 8), (Kind::Store, 4), (Kind::Load, 1)].into_iter().enumerate()
+        {
+            // Also addresses that a record with a tag has no room for.
+            let addr = u64::MAX - 0x1000 * (1 + run as u64) - index as u64;
+            let is_made = index < made;
+            records.push(if is_made { addr } else { Record::NONE });
+            expected.extend(is_made.then_some((addr, kind, size)));
+        }
+    }
+    let (mut decoder, mut sink) = (Decoder::new(true, true), Batcher::new());
+    let used = decoder.segment(&records, false, &mut None, &mut { THREE }, &mut sink).unwrap();
+    assert_eq!(used, records.len());
+    let mut batch = Batch::default();
+    sink.take(&mut batch);
+    let rows: Vec<_> = batch.addr.iter().zip(&batch.meta).collect();
+    let rows: Vec<_> = rows.iter().map(|(addr, m)| (**addr, m.kind(), m.size())).collect();
+    assert_eq!(rows, expected);
 }
 
 /// A window of the addresses that runs of the block with so many stores each give.
@@ -127,7 +163,12 @@ fn records_are_the_words_of_sinks() {
     let amid = |control| Record::control(control, 0).tag().0 >= WORD_AMID;
     assert!(amid(Control::Wide) && amid(Control::Pad));
     assert!(!amid(Control::Block) && !amid(Control::Context) && !amid(Control::Advance));
+    assert!(!amid(Control::Fixed));
     assert_eq!(WORD_BLOCK, Tag::CONTROL);
     assert_eq!(Record::control(Control::Block, 5).0, 5 << WORD_SHIFT | u64::from(WORD_BLOCK));
     assert_eq!(Record::access(5, 7).0, 5 << WORD_SHIFT | 7);
+    let fixed = 9 << WORD_COUNT_SHIFT | 5 << WORD_SHIFT | u64::from(WORD_FIXED);
+    assert_eq!(Record::fixed(5, 9).0, fixed);
+    assert_eq!(Record(fixed).fixed_parts(), (5, 9));
+    assert_eq!(Record::NONE, WORD_NONE);
 }

@@ -6,7 +6,7 @@ use addr::Kind;
 use proptest::prelude::*;
 use trace::{
     Arch, Batch, Error, Event, Filter, Header, Meta, Op, Origin, Shape, ShapeId, Sink, Source,
-    WORD_BLOCK, WORD_SHIFT,
+    WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE, WORD_SHIFT,
 };
 
 /// One call of a sink.
@@ -59,7 +59,8 @@ impl Script {
     }
 
     /// As [`Script::play`], with executions in a row told as a recorder's words where words hold
-    /// their addresses. Each shape is a block, and some of its runs are not usual.
+    /// their addresses. Each shape is a block, every other one a fixed one, and some of its runs are
+    /// not usual.
     pub(crate) fn play_as_words(&self, sink: &mut dyn Sink) -> Result<(), Error> {
         let ids: Vec<_> = self.shapes.iter().map(|shape| sink.shape(shape)).collect();
         let mut rest = self.calls.as_slice();
@@ -74,8 +75,19 @@ impl Script {
                 // Now and then other operations than the time before.
                 let tag = u16::from(addrs.last().is_some_and(|addr| addr % 5 == 0));
                 runs.push((words.len(), shape, tag, addrs.clone()));
-                words.push((shape as u64) << WORD_SHIFT | u64::from(WORD_BLOCK));
-                words.extend(addrs.iter().map(|addr| addr << WORD_SHIFT | u64::from(tag)));
+                let number = (shape as u64) << WORD_SHIFT;
+                if shape % 2 == 0 && addrs.len() < 256 {
+                    let count = (addrs.len() as u64) << WORD_COUNT_SHIFT;
+                    words.push(count | number | u64::from(WORD_FIXED));
+                    words.extend(&addrs);
+                    // A run that is cut off is not the sink's, whatever the addresses before.
+                    if let Some(last) = words.last_mut().filter(|_| tag != 0 && !addrs.is_empty()) {
+                        *last = WORD_NONE;
+                    }
+                } else {
+                    words.push(number | u64::from(WORD_BLOCK));
+                    words.extend(addrs.iter().map(|addr| addr << WORD_SHIFT | u64::from(tag)));
+                }
                 rest = after;
             }
             // The last run ends where something else begins.

@@ -13,7 +13,7 @@
 use super::{Encoder, Local, Tally};
 use crate::format::codes::Slot;
 use crate::shape::Rows;
-use crate::words::{Take, WORD_BLOCK, WORD_SHIFT, block_number};
+use crate::words::Take;
 use crate::{Error, ShapeId};
 
 /// What is needed of a local shape for each execution of a block.
@@ -40,7 +40,7 @@ struct Streams<'a> {
 
 impl Take<Own> for Streams<'_> {
     #[inline(always)]
-    fn take(&mut self, own: &Own, words: &[u64]) {
+    fn take<const SHIFT: u32>(&mut self, own: &Own, words: &[u64]) {
         self.tally += own.tally.0;
         // SAFETY: a block has more words than it has numbers and codes.
         let codes = unsafe {
@@ -50,14 +50,14 @@ impl Take<Own> for Streams<'_> {
         };
         let slots = &mut self.slots[own.slot as usize..][..words.len()];
         let is_expected =
-            |slot: &Slot, word: u64| (word >> WORD_SHIFT).wrapping_sub(slot.last) == slot.distance;
+            |slot: &Slot, word: u64| (word >> SHIFT).wrapping_sub(slot.last) == slot.distance;
         if slots.iter().zip(words).all(|(slot, &word)| is_expected(slot, word)) {
-            slots.iter_mut().zip(words).for_each(|(slot, word)| slot.last = word >> WORD_SHIFT);
+            slots.iter_mut().zip(words).for_each(|(slot, word)| slot.last = word >> SHIFT);
         } else {
             for ((slot, code), &word) in slots.iter_mut().zip(&mut *codes).zip(words) {
                 // SAFETY: no operation before it has left more than eight bytes.
                 unsafe {
-                    let bytes = slot.encode(word >> WORD_SHIFT, code, &mut *self.residual);
+                    let bytes = slot.encode(word >> SHIFT, code, &mut *self.residual);
                     self.residual = self.residual.byte_add(bytes as usize);
                 }
             }
@@ -93,13 +93,11 @@ impl Encoder {
             residual: residual.as_mut_ptr().cast(),
             tally: Tally::new(self.room, self.carry.now).0,
         };
-        let taken = self.usual.follow(words, &self.present.ready, self.open_chunk, &mut streams);
-        let mut last = words[..taken].iter().rev();
-        let Some(block) = last.clone().find(|&&word| word as u16 == WORD_BLOCK) else { return 0 };
-        let carry = u64::from(self.present.ready.own(block_number(*block)).trailing);
-        if let Some(word) = last.find(|&&word| word as u16 != WORD_BLOCK) {
-            self.addr = word >> WORD_SHIFT;
-        }
+        let followed = self.usual.follow(words, &self.present.ready, self.open_chunk, &mut streams);
+        let taken = followed.words;
+        let Some((last, addr)) = self.present.ready.last(words, followed) else { return 0 };
+        let carry = u64::from(last.trailing);
+        self.addr = addr.unwrap_or(self.addr);
         let executions = (streams.sequence.addr() - sequence.as_ptr().addr()) / size_of::<u16>();
         let residual_bytes = streams.residual.addr() - residual.as_ptr().addr();
         let tally = Tally(streams.tally);
@@ -116,15 +114,14 @@ impl Encoder {
     /// how many words it has.
     #[cold]
     pub(crate) fn execute_first(&mut self, words: &[u64]) -> Result<usize, Error> {
-        let Some((known, own)) = self.usual.first(words) else { return Ok(0) };
-        let addrs: Vec<u64> = own.iter().map(|word| word >> WORD_SHIFT).collect();
+        let Some((known, addrs)) = self.usual.first(words) else { return Ok(0) };
         self.execute(known.shape, &addrs)?;
         let Local { chunk, tally, slot, number, trailing } =
             self.present.known[known.shape.0 as usize];
         if self.shapes[known.shape.0 as usize].is_plain() {
             let own = Own { tally, slot, number, trailing: trailing as u16 };
-            self.present.ready.set(block_number(words[0]), chunk, &self.usual, known, own);
+            self.present.ready.set(words[0], chunk, &self.usual, known, own);
         }
-        Ok(1 + own.len())
+        Ok(1 + addrs.len())
     }
 }
