@@ -153,16 +153,13 @@ impl Usual {
         generation: u32,
         taker: &mut impl Take<T>,
     ) -> Followed {
-        // The last index at which a block of two operations is there.
-        let Some(last) = words.len().checked_sub(3) else {
-            return Followed { words: 0, busy: NOWHERE };
-        };
+        // Before this index, two more words follow.
+        let two = words.len().saturating_sub(2);
         let (mut at, mut busy) = (0, NOWHERE);
-        while at <= last {
+        while let Some(&block) = words.get(at) {
             prefetch(words.as_ptr().wrapping_add(at + AHEAD));
-            // SAFETY: `at` is at most `last`, and no index beyond 2 is asked for.
+            // SAFETY: it is asked for 1 and 2, where `at` is below `two`.
             let word = |index: usize| unsafe { *words.get_unchecked(at + index) };
-            let block = word(0);
             let Some(known) = ready.0.get(block_number(block)) else { break };
             if known.generation != generation || known.kind != kind(block) {
                 break;
@@ -176,7 +173,7 @@ impl Usual {
                     taker.take::<WORD_SHIFT>(&known.own, own);
                     1 + own.len()
                 }
-                1 if word(1) != WORD_NONE => {
+                1 if at < two && word(1) != WORD_NONE => {
                     busy = at;
                     taker.take::<0>(&known.own, &[word(1)]);
                     2
@@ -185,7 +182,7 @@ impl Usual {
                     taker.take::<0>(&known.own, &[]);
                     1
                 }
-                2 if word(2) != WORD_NONE => {
+                2 if at < two && word(2) != WORD_NONE => {
                     busy = at;
                     taker.take::<0>(&known.own, &[word(1), word(2)]);
                     3
