@@ -8,7 +8,8 @@
 //!
 //! A block nearly always does the same operations. So the sink is told what it did last time, and
 //! takes it from the records by itself; what is left for here is the unusual. A block may have
-//! several shapes: one that faults stops early, a masked load may not load.
+//! several shapes: one that faults stops early, a masked load may not load. The tags of a fixed
+//! block are in its descriptor, and its records are addresses; it is unusual if it stops early.
 //!
 //! Where a `rep` instruction is one run of its block (QEMU 10), that run may do more than a ring
 //! holds. It becomes several executions, of [`PART_OPS`] operations each.

@@ -334,6 +334,13 @@ impl Tcg {
     }
 }
 
+/// The argument that stands for `label`, to which one branch more goes.
+unsafe fn refer(label: *mut Label) -> usize {
+    // SAFETY: the label is QEMU's, and lives while the block is translated.
+    unsafe { (*label).references += 1 << 16 };
+    label as usize
+}
+
 /// The description of the helper that `op`, a call, calls.
 unsafe fn helper(op: *const Op) -> Option<*const Helper> {
     // SAFETY: a call's arguments are followed by its function and its description.
@@ -455,31 +462,25 @@ impl Writer<'_> {
 
     /// Goes on at `label`.
     pub(crate) unsafe fn branch(&self, label: *mut Label) {
-        // SAFETY: see `branch_if_above`.
-        unsafe {
-            (*label).references += 1 << 16;
-            self.put(self.tcg.opcodes.br, &[label as usize]);
-        }
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.br, &[refer(label)]) };
     }
 
     /// Goes on at `label` if `temp > constant`, both without a sign.
     pub(crate) unsafe fn branch_if_above(&self, temp: usize, constant: u64, label: *mut Label) {
-        // SAFETY: see `extend`; the label is QEMU's.
-        unsafe {
-            (*label).references += 1 << 16;
-            let constant = self.tcg.constant(constant);
-            let args = [temp, constant, UNSIGNED_GREATER, label as usize];
-            self.put(self.tcg.opcodes.brcond_i64, &args);
-        }
+        // SAFETY: see `extend`.
+        unsafe { self.branch_if(UNSIGNED_GREATER, temp, self.tcg.constant(constant), label) };
     }
 
     /// Goes on at `label` if `temp != other`.
     pub(crate) unsafe fn branch_unless_equal(&self, temp: usize, other: usize, label: *mut Label) {
-        // SAFETY: see `branch_if_above`.
-        unsafe {
-            (*label).references += 1 << 16;
-            self.put(self.tcg.opcodes.brcond_i64, &[temp, other, NOT_EQUAL, label as usize]);
-        }
+        // SAFETY: see `extend`.
+        unsafe { self.branch_if(NOT_EQUAL, temp, other, label) };
+    }
+
+    unsafe fn branch_if(&self, condition: usize, temp: usize, other: usize, label: *mut Label) {
+        // SAFETY: see `extend`.
+        unsafe { self.put(self.tcg.opcodes.brcond_i64, &[temp, other, condition, refer(label)]) };
     }
 
     /// Goes to the block that this exit of the block is linked to, if it is.

@@ -129,11 +129,10 @@ fn is_tight(at: *mut u64) -> bool {
 
 /// Lets `vcpu` write where nobody reads.
 pub(crate) unsafe fn idle(vcpu: u32) {
-    // SAFETY: the caller is the thread of `vcpu`; the scratch span's second record is in it, and
-    // its room is as much as any span's.
+    // SAFETY: the caller is the thread of `vcpu`; the scratch span has as much room as any.
     unsafe {
         (*NEXT.at(vcpu)).idle.store(1, Ordering::Release);
-        *next(vcpu) = SCRATCH.0.get().cast::<u64>().add(1);
+        *next(vcpu) = SCRATCH.0.get().cast();
     }
 }
 
