@@ -61,10 +61,10 @@ fn lookup(rng: &mut Rng, tlb: &mut Tlb, va: VirtAddr, asid: Asid, kind: Kind) ->
         let bytes = if rng.chance(90) { bytes } else { granule.bytes() as u32 };
         let in_page = va.offset_in(granule) + u64::from(bytes) <= granule.bytes();
         let found = if tlb.is_lru() && rng.chance(50) {
-            let mut stride = tlb.stride::<Stamps<'_>>(asid, granule);
+            let stride = tlb.stride::<Stamps<'_>>(asid, granule);
             stride.lookup(va, bytes, kind as usize, time, granule)
         } else {
-            let mut stride = tlb.stride::<AnyTouch<'_>>(asid, granule);
+            let stride = tlb.stride::<AnyTouch<'_>>(asid, granule);
             stride.lookup(va, bytes, kind as usize, time, granule)
         };
         tlb.set_now(time);

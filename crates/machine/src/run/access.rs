@@ -15,11 +15,6 @@ use crate::{
     translate::{FIRST_LEVEL_MAX, Hardware, NONE},
 };
 
-/// Where fewer accesses than this hit in a row, beginning a stride does not pay ...
-const STRIDE_MIN: usize = 4;
-/// ... and so many are looked up one by one before the next.
-const SINGLE: u32 = 32;
-
 /// One lookup: what is accessed, how, and by whom it is looked up first.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
@@ -39,9 +34,8 @@ impl Run {
     ) -> Result<(), Error> {
         let (addrs, metas) = (&batch.addr[span.clone()], &batch.meta[span.clone()]);
         let mut next = 0;
-        let mut single = 0;
         while next < addrs.len() {
-            if !CHECK && single == 0 {
+            if !CHECK {
                 let (addrs, metas) = (&addrs[next..], &metas[next..]);
                 let (ran, time) = if self.lru {
                     self.hits::<CACHES, Stamps<'_>>(addrs, metas, back)
@@ -50,9 +44,7 @@ impl Run {
                 };
                 self.hardware.units.iter_mut().for_each(|unit| unit.tlb.set_now(time));
                 next += ran;
-                single = if ran < STRIDE_MIN { SINGLE } else { 1 };
             }
-            single = single.saturating_sub(1);
             if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
                 let access = self.position + (span.start + next) as u64;
                 self.access::<CHECK, CACHES>(VirtAddr::new(addr), meta, access, back)?;
@@ -72,20 +64,20 @@ impl Run {
         back: &mut impl Back,
     ) -> (usize, u64) {
         let Hardware { units, first, .. } = &mut self.hardware;
-        // With room for all that two bits can say.
-        let [fetch, load, store] = *first;
-        let (first, page_size) = ([fetch, load, store, NONE], self.page_size);
+        let page_size = self.page_size;
         let mut time = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
         let mut strides: [Stride<'a, T>; FIRST_LEVEL_MAX] =
             std::array::from_fn(|_| Stride::nothing());
         for (stride, unit) in strides.iter_mut().zip(units) {
             *stride = unit.tlb.stride(self.asid, page_size);
         }
+        // With room for all that two bits can say. Kinds that the machine leaves out have none.
+        let serving = |kind: usize| first.get(kind).and_then(|&unit| strides.get(unit));
+        let strides: [Option<&Stride<'a, T>>; 4] = std::array::from_fn(serving);
         let (mut ran, mut left_out) = (0, 0);
         for (&addr, &meta) in addrs.iter().zip(metas) {
             let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind_index(), meta.size());
-            // Kinds that the machine leaves out have a unit beyond the last.
-            if let Some(stride) = strides.get_mut(first[kind]) {
+            if let Some(stride) = strides[kind & 3] {
                 time += 1;
                 let found = stride.lookup(addr, bytes, kind, time, page_size);
                 let Some((phys, label)) = found else { break };

@@ -15,7 +15,7 @@ use core::ops::Range;
 use super::lowest;
 
 /// Sets of at most so many ways are searched.
-const SEARCHED_WAYS_MAX: usize = 16;
+const SEARCHED_WAYS_MAX: usize = 32;
 
 /// A stamp a slot, and the queues of large sets.
 #[derive(Clone, Debug)]

@@ -61,6 +61,9 @@ pub struct Tlb {
     slots: Box<[Slot]>,
     policy: TlbPolicy,
     paired: bool,
+    /// Whether the entry that went last had been hit, so that a new one is worth a shortcut at
+    /// once.
+    was_used: bool,
     misses: [u64; Kind::COUNT],
     arrays: Box<[Array]>,
     /// By shift of a page size: the array that holds it.
@@ -104,6 +107,7 @@ impl Tlb {
             slots: vec![Slot::EMPTY; first].into_boxed_slice(),
             policy: TlbPolicy::new(params, &arrays),
             paired: params.paired,
+            was_used: true,
             misses: [0; Kind::COUNT],
             arrays: arrays.into_boxed_slice(),
             array_of,
@@ -167,6 +171,10 @@ impl Tlb {
         self.note_live(size);
         self.retired.fills += 1;
         self.distrust_shortcuts(entry.page);
+        let serves = self.slots[slot].serves(self.space);
+        if self.was_used && serves && !self.paired && size == self.shortcuts.granule() {
+            self.link(entry.page.start(), slot);
+        }
         true
     }
 
@@ -301,7 +309,7 @@ impl Tlb {
     }
 
     /// Forgets shortcuts to larger pages that cover `page`, which was filled in: smaller ones
-    /// win. It has no shortcut itself before it is used again, which may never be.
+    /// win.
     #[inline]
     fn distrust_shortcuts(&mut self, page: Page) {
         let (start, size) = (page.start(), page.size());
@@ -361,6 +369,7 @@ impl Tlb {
         let size = self.slots[slot].size();
         let hits = self.shortcuts.forget(slot);
         self.slots[slot].add_hits(hits);
+        self.was_used = self.slots[slot].hits != [0; Kind::COUNT];
         retire(&mut self.retired, &mut self.slots[slot], self.paired, evicted);
         let live = &mut self.live[size.shift() as usize];
         *live -= 1;

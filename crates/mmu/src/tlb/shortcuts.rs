@@ -14,6 +14,8 @@
 //! Shortcuts are for pages of one size, the *granule*. An entry for a larger page, or for a
 //! pair, has one for each granule of it that is used.
 
+use core::cell::Cell;
+
 use addr::{Kind, PageSize, VirtAddr};
 
 use super::entry::add;
@@ -43,7 +45,8 @@ pub(super) struct Shortcut {
     base: u64,
     /// What makes a virtual address of the page a physical one.
     to_phys: u64,
-    hits: [u64; Kind::COUNT],
+    /// With room for all that two bits can say.
+    hits: [Cell<u64>; 4],
     slot: u32,
     label: u32,
     /// Its neighbours among those of its slot.
@@ -59,13 +62,23 @@ pub(super) struct Target {
     pub(super) to_phys: u64,
 }
 
+impl Shortcut {
+    fn hits(&self) -> [u64; Kind::COUNT] {
+        std::array::from_fn(|kind| self.hits[kind].get())
+    }
+
+    fn take_hits(&self) -> [u64; Kind::COUNT] {
+        std::array::from_fn(|kind| self.hits[kind].take())
+    }
+}
+
 impl Shortcuts {
     /// None yet, for pages of `granule`, in a TLB of `slots` slots.
     pub(super) fn new(granule: PageSize, slots: usize) -> Shortcuts {
         let empty = |index| Shortcut {
             base: elsewhere(index, granule),
             to_phys: 0,
-            hits: [0; Kind::COUNT],
+            hits: Default::default(),
             slot: 0,
             label: 0,
             before: NONE,
@@ -84,14 +97,14 @@ impl Shortcuts {
 
     /// All of them, for many lookups.
     #[inline]
-    pub(super) fn table(&mut self) -> &mut Table {
-        &mut self.table
+    pub(super) fn table(&self) -> &Table {
+        &self.table
     }
 
     /// Counts a hit of `kind` at `va` where a shortcut leads to it; gives the slot.
     #[inline(always)]
-    pub(super) fn hit(&mut self, va: VirtAddr, kind: Kind) -> Option<usize> {
-        lookup(&mut self.table, self.granule, va, 1, kind as usize).map(|target| target.slot)
+    pub(super) fn hit(&self, va: VirtAddr, kind: Kind) -> Option<usize> {
+        lookup(&self.table, self.granule, va, 1, kind as usize).map(|target| target.slot)
     }
 
     /// Makes `target` what the granule of `va` is found by, and gives what the shortcut that
@@ -110,7 +123,7 @@ impl Shortcuts {
         self.table[index] = Shortcut {
             base: va.align_down(self.granule).get(),
             to_phys: target.to_phys,
-            hits: [0; Kind::COUNT],
+            hits: Default::default(),
             slot: target.slot as u32,
             label: target.label,
             before: NONE,
@@ -133,9 +146,8 @@ impl Shortcuts {
         let mut hits = [0; Kind::COUNT];
         let mut next = std::mem::replace(&mut self.first[slot], NONE);
         while let Some(shortcut) = self.table.get_mut(usize::from(next)) {
-            add(&mut hits, shortcut.hits);
+            add(&mut hits, shortcut.take_hits());
             shortcut.base = elsewhere(usize::from(next), self.granule);
-            shortcut.hits = [0; Kind::COUNT];
             next = shortcut.after;
         }
         hits
@@ -146,7 +158,7 @@ impl Shortcuts {
         let mut hits = [0; Kind::COUNT];
         let mut next = self.first[slot];
         while let Some(shortcut) = self.table.get_mut(usize::from(next)) {
-            add(&mut hits, std::mem::take(&mut shortcut.hits));
+            add(&mut hits, shortcut.take_hits());
             next = shortcut.after;
         }
         hits
@@ -155,7 +167,7 @@ impl Shortcuts {
     /// What all of them have counted.
     pub(super) fn hits(&self) -> [u64; Kind::COUNT] {
         let mut hits = [0; Kind::COUNT];
-        self.table.iter().for_each(|shortcut| add(&mut hits, shortcut.hits));
+        self.table.iter().for_each(|shortcut| add(&mut hits, shortcut.hits()));
         hits
     }
 
@@ -167,7 +179,7 @@ impl Shortcuts {
             return None;
         }
         shortcut.base = elsewhere;
-        let hits = std::mem::take(&mut shortcut.hits);
+        let hits = shortcut.take_hits();
         let (slot, before, after) = (shortcut.slot as usize, shortcut.before, shortcut.after);
         match self.table.get_mut(usize::from(before)) {
             Some(before) => before.after = after,
@@ -184,20 +196,21 @@ impl Shortcuts {
 /// number `kind` counted.
 #[inline(always)]
 pub(super) fn lookup(
-    table: &mut Table,
+    table: &Table,
     granule: PageSize,
     va: VirtAddr,
     bytes: u32,
     kind: usize,
 ) -> Option<Target> {
-    let shortcut = &mut table[index(va, granule)];
+    let shortcut = &table[index(va, granule)];
     let first = va.get().wrapping_sub(shortcut.base);
     let last = first.wrapping_add(u64::from(bytes).wrapping_sub(1));
     if first | last >= granule.bytes() {
         return None;
     }
-    *shortcut.hits.get_mut(kind)? += 1;
-    let Shortcut { slot, label, to_phys, .. } = *shortcut;
+    let hits = &shortcut.hits[kind & 3];
+    hits.set(hits.get() + 1);
+    let &Shortcut { slot, label, to_phys, .. } = shortcut;
     Some(Target { slot: slot as usize, label, to_phys })
 }
 

@@ -9,6 +9,8 @@
 //! and the page size from its caller, who has them in registers. It finds only what a shortcut
 //! leads to; for all else, end the stride and call [`Tlb::lookup`].
 
+use core::cell::{Cell, RefCell};
+
 use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 
 use super::{
@@ -21,7 +23,7 @@ use crate::{AnyReplacement, Replacement};
 #[derive(Debug)]
 pub struct Stride<'a, T> {
     /// Without one no lookup finds anything.
-    table: Option<&'a mut Table>,
+    table: Option<&'a Table>,
     touch: T,
 }
 
@@ -35,7 +37,7 @@ pub trait Touch<'a>: Sized {
     fn of(policy: Borrowed<'a>) -> Option<Self>;
 
     /// The entry in `slot` was hit at `time`.
-    fn touch(&mut self, slot: usize, time: u64);
+    fn touch(&self, slot: usize, time: u64);
 }
 
 /// The policy of a TLB, borrowed.
@@ -44,24 +46,30 @@ pub struct Borrowed<'a>(&'a mut TlbPolicy);
 
 /// LRU: the time of its last hit, a slot.
 #[derive(Debug)]
-pub struct Stamps<'a>(&'a mut [u64]);
+pub struct Stamps<'a>(&'a [Cell<u64>]);
+
+impl<'a> Stamps<'a> {
+    fn new(stamps: &'a mut [u64]) -> Stamps<'a> {
+        Stamps(Cell::from_mut(stamps).as_slice_of_cells())
+    }
+}
 
 impl<'a> Touch<'a> for Stamps<'a> {
     fn none() -> Stamps<'a> {
-        Stamps(&mut [])
+        Stamps(&[])
     }
 
     fn of(policy: Borrowed<'a>) -> Option<Stamps<'a>> {
         match policy.0 {
-            TlbPolicy::Same(AnyReplacement::Lru(lru)) => Some(Stamps(lru.stamps())),
+            TlbPolicy::Same(AnyReplacement::Lru(lru)) => Some(Stamps::new(lru.stamps())),
             _ => None,
         }
     }
 
     #[inline(always)]
-    fn touch(&mut self, slot: usize, time: u64) {
-        if let Some(stamp) = self.0.get_mut(slot) {
-            *stamp = time;
+    fn touch(&self, slot: usize, time: u64) {
+        if let Some(stamp) = self.0.get(slot) {
+            stamp.set(time);
         }
     }
 }
@@ -74,7 +82,7 @@ pub enum AnyTouch<'a> {
     /// FIFO and random, which do not look at hits.
     Nothing,
     /// Another.
-    Policy(Borrowed<'a>),
+    Policy(RefCell<Borrowed<'a>>),
 }
 
 impl<'a> Touch<'a> for AnyTouch<'a> {
@@ -84,20 +92,22 @@ impl<'a> Touch<'a> for AnyTouch<'a> {
 
     fn of(policy: Borrowed<'a>) -> Option<AnyTouch<'a>> {
         Some(match policy.0 {
-            TlbPolicy::Same(AnyReplacement::Lru(lru)) => AnyTouch::Stamps(Stamps(lru.stamps())),
+            TlbPolicy::Same(AnyReplacement::Lru(lru)) => {
+                AnyTouch::Stamps(Stamps::new(lru.stamps()))
+            }
             TlbPolicy::Same(AnyReplacement::Fifo(_) | AnyReplacement::Random(_)) => {
                 AnyTouch::Nothing
             }
-            _ => AnyTouch::Policy(policy),
+            _ => AnyTouch::Policy(RefCell::new(policy)),
         })
     }
 
     #[inline(always)]
-    fn touch(&mut self, slot: usize, time: u64) {
+    fn touch(&self, slot: usize, time: u64) {
         match self {
             AnyTouch::Stamps(stamps) => stamps.touch(slot, time),
             AnyTouch::Nothing => {}
-            AnyTouch::Policy(policy) => policy.0.touched(slot),
+            AnyTouch::Policy(policy) => policy.borrow_mut().0.touched(slot),
         }
     }
 }
@@ -148,14 +158,14 @@ impl<'a, T: Touch<'a>> Stride<'a, T> {
     /// entry's label. `granule` is the one that the stride was made with.
     #[inline(always)]
     pub fn lookup(
-        &mut self,
+        &self,
         va: VirtAddr,
         bytes: u32,
         kind: usize,
         time: u64,
         granule: PageSize,
     ) -> Option<(PhysAddr, u32)> {
-        let table = self.table.as_deref_mut()?;
+        let table = self.table?;
         let Target { slot, label, to_phys } = shortcuts::lookup(table, granule, va, bytes, kind)?;
         self.touch.touch(slot, time);
         Some((PhysAddr::new(va.get().wrapping_add(to_phys)), label))
