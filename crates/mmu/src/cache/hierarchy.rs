@@ -159,7 +159,7 @@ impl Hierarchy {
                 place,
                 line_shift: cache.line_shift,
                 sets: cache.sets.sets(),
-                repeats_change_nothing: apart && cache.policy.repeats_change_nothing(),
+                repeats_change_nothing: apart && cache.repeats_change_nothing,
             },
             None => Entrance { place, line_shift: 0, sets: 1, repeats_change_nothing: false },
         }
@@ -239,7 +239,7 @@ impl Hierarchy {
     /// Writes a dirty line of the level in front to the cache at `place`.
     fn write_back(&mut self, place: Served, line: u64) {
         let Some(Some(cache)) = self.caches.get_mut(place as usize) else { return };
-        if !cache.touch(line, true)
+        if !cache.touch(cache.sets.set_of(line), line, true)
             && let Some(victim) = cache.insert(line, true)
         {
             cache.writebacks += 1;

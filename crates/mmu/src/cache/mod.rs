@@ -77,6 +77,8 @@ pub struct Cache {
     hints: Hints<HINTS>,
     /// By set: the tag of the line that it used last, if to use it again changes nothing.
     last: Box<[u64]>,
+    /// What [`AnyReplacement::repeats_change_nothing`] says of the policy.
+    repeats_change_nothing: bool,
     policy: AnyReplacement,
     program: Traffic,
     walker: Traffic,
@@ -102,10 +104,12 @@ impl Cache {
         }
         let sets = SetArray::new(size_bytes / u64::from(line_bytes), ways)?;
         let ways_of_sets = core::iter::repeat_n(sets.ways(), sets.sets());
+        let policy = AnyReplacement::new(replacement, ways_of_sets, seed);
         Ok(Cache {
             line_shift: line_bytes.trailing_zeros(),
             tags: vec![EMPTY; sets.entries()].into_boxed_slice(),
-            policy: AnyReplacement::new(replacement, ways_of_sets, seed),
+            repeats_change_nothing: policy.repeats_change_nothing(),
+            policy,
             last: vec![EMPTY; sets.sets()].into_boxed_slice(),
             sets,
             hints: Hints::new(),
@@ -138,7 +142,7 @@ impl Cache {
     /// Whether it holds the line at the physical address `phys`, and if so whether it is dirty.
     pub fn peek(&self, phys: PhysAddr) -> Option<bool> {
         let line = phys.get() >> self.line_shift;
-        let slot = self.find(line)?;
+        let slot = self.find(self.sets.set_of(line), line)?;
         Some(self.tags[slot] & 1 != 0)
     }
 
@@ -146,12 +150,13 @@ impl Cache {
     #[inline(always)]
     fn request(&mut self, line: u64, write: bool, who: Requester) -> bool {
         self.traffic(who).asked[usize::from(write)] += 1;
-        let last = self.last[self.sets.set_of(line)];
+        let set = self.sets.set_of(line);
+        let last = self.last[set];
         // A write makes a clean line dirty, which changes something.
         if last >> 1 == line && last & 1 >= u64::from(write) {
             return true;
         }
-        let hit = self.touch(line, write);
+        let hit = self.touch(set, line, write);
         if !hit {
             self.traffic(who).missed[usize::from(write)] += 1;
         }
@@ -166,35 +171,34 @@ impl Cache {
         }
     }
 
-    /// Uses `line` if it is there.
+    /// Uses `line`, whose set is `set`, if it is there.
     #[inline(never)]
-    fn touch(&mut self, line: u64, write: bool) -> bool {
+    fn touch(&mut self, set: usize, line: u64, write: bool) -> bool {
         let hinted = self.hints.get(line);
         let slot = match self.tags.get(hinted) {
             Some(tag) if tag >> 1 == line => hinted,
-            _ => match self.find(line) {
-                Some(slot) => slot,
-                None => return false,
-            },
+            _ => {
+                let Some(slot) = self.find(set, line) else { return false };
+                self.hints.set(line, slot);
+                slot
+            }
         };
         self.tags[slot] |= u64::from(write);
         self.policy.touched(slot);
-        self.used(line, slot);
+        self.used_last(set, slot);
         true
     }
 
-    /// Remembers where `line`, used right now, is.
+    /// The line in `slot` is the one that `set` used last.
     #[inline]
-    fn used(&mut self, line: u64, slot: usize) {
-        self.hints.set(line, slot);
-        if self.policy.repeats_change_nothing() {
-            self.last[self.sets.set_of(line)] = self.tags[slot];
+    fn used_last(&mut self, set: usize, slot: usize) {
+        if self.repeats_change_nothing {
+            self.last[set] = self.tags[slot];
         }
     }
 
     #[inline]
-    fn find(&self, line: u64) -> Option<usize> {
-        let set = self.sets.set_of(line);
+    fn find(&self, set: usize, line: u64) -> Option<usize> {
         self.sets.find(set, line, |slot| self.tags[slot] >> 1 == line)
     }
 
@@ -208,7 +212,8 @@ impl Cache {
         let old = core::mem::replace(&mut self.tags[slot], line << 1 | u64::from(dirty));
         self.sets.occupy(set, slot, line);
         self.policy.inserted(slot);
-        self.used(line, slot);
+        self.hints.set(line, slot);
+        self.used_last(set, slot);
         (old != EMPTY && old & 1 != 0).then_some(old >> 1)
     }
 }

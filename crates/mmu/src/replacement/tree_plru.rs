@@ -86,6 +86,7 @@ impl TreePlru {
     }
 
     /// `touched` for a set of more ways than a word has bits.
+    #[inline(never)]
     fn climb(&mut self, slot: usize) {
         let Slot { word, start, ways, .. } = self.slots[slot];
         let mut node = ways as usize + slot - start as usize;
@@ -113,7 +114,7 @@ impl Touch {
 }
 
 impl Replacement for TreePlru {
-    #[inline]
+    #[inline(always)]
     fn touched(&mut self, slot: usize) {
         let Slot { word, touch, .. } = self.slots[slot];
         match self.touches.get(touch as usize) {
