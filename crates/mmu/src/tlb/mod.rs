@@ -7,9 +7,9 @@
 //!                   array -> set -> fingerprints -> slots: size, page and ASID equal? hit
 //! ```
 //!
-//! The shortcuts are no hardware: they remember where pages were found last, so that the usual
-//! hit neither selects a set nor compares tags, however associative the TLB is. They go with
-//! their entries, and all of them when another ASID comes, so a lookup gives what a search
+//! The shortcuts are no hardware: they remember where pages were found or filled in last, so that
+//! the usual hit neither selects a set nor compares tags, however associative the TLB is. They go
+//! with their entries, and all of them when another ASID comes, so a lookup gives what a search
 //! would give.
 //!
 //! A TLB never consults the page table. An entry stays, right or wrong, until it is replaced or
