@@ -63,7 +63,7 @@ $(BENCH)/text: | tools
 	truncate -s '<4M' $@
 
 reproduce: build ## run the papers' experiments anew, with the programs they need; it takes a while
-	.ci/needs qemu-x86_64=qemu-user gcc=gcc
+	.ci/needs qemu-x86_64=qemu-user gcc=gcc,libc6-dev
 	$(BIN)/pagewalk reproduce --install
 
 lint: build ## formatting, lints and types, of Rust and Python
@@ -85,10 +85,13 @@ clean: ## remove what was built
 	cargo clean --quiet
 
 tools:
-	.ci/needs qemu-x86_64=qemu-user qemu-aarch64=qemu-user gcc=gcc chromium=chromium sqlite3=sqlite3
+	.ci/needs qemu-x86_64=qemu-user qemu-aarch64=qemu-user gcc=gcc,libc6-dev chromium=chromium sqlite3=sqlite3 \
+	    valgrind=valgrind i686-linux-gnu-gcc=gcc-i686-linux-gnu,libc6-dev-i386-cross \
+	    aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu,libc6-dev-arm64-cross \
+	    riscv64-linux-gnu-gcc=gcc-riscv64-linux-gnu,libc6-dev-riscv64-cross
 
 $(VENV)/installed: pyproject.toml
-	.ci/needs gcc=gcc
+	.ci/needs gcc=gcc,libc6-dev
 	test -x $(BIN)/python || python3 -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --group dev
