@@ -28,8 +28,6 @@ pub struct Batcher {
 
 /// Rows that are copied whether a block has them or not; nearly all have no more.
 const LANES: usize = 4;
-/// What is ready stays so.
-const GENERATION: u32 = 1;
 
 /// What is needed of a shape for each execution of a block.
 #[derive(Clone, Copy, Debug, Default)]
@@ -147,7 +145,7 @@ impl Batcher {
             metas: &self.metas,
             carry: self.carry.now as u32,
         };
-        let taken = self.usual.follow(words, &self.ready, GENERATION, &mut columns).words;
+        let taken = self.usual.follow(words, &self.ready, &mut columns).words;
         let rows = start + (columns.addr.addr() - addrs.as_ptr().addr()) / size_of::<u64>();
         self.carry.now = u64::from(columns.carry);
         // SAFETY: so many have been written, in room that was reserved.
@@ -234,7 +232,7 @@ impl Sink for Batcher {
             let Some((known, addrs)) = self.usual.first(&words[taken..]) else { break };
             self.execute(known.shape, &addrs)?;
             if let Some(own) = self.plain[known.shape.0 as usize] {
-                self.ready.set(words[taken], GENERATION, &self.usual, known, own);
+                self.ready.set(words[taken], &self.usual, known, own);
             }
             taken += 1 + addrs.len();
         }

@@ -67,13 +67,11 @@ pub(crate) struct Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Ready<T>(Vec<Block<T>>);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Block<T> {
-    /// Blocks of another one than is asked for are not ready; 0 is never asked for.
-    generation: u32,
-    /// Tag and count of the word that stands for it.
-    kind: u32,
+    /// What stands for it, or [`WORD_NONE`] while it is not ready.
+    word: u64,
     /// Index of its first tag among all.
     tags: u32,
     ops: u16,
@@ -133,7 +131,8 @@ impl Usual {
                 let is_whole = own.len() == count(block) && own.last() != Some(&WORD_NONE);
                 is_whole.then(|| (known, own.to_vec()))
             }
-            WORD_BLOCK => {
+            // A count is a fixed block's: by it the others are told apart.
+            WORD_BLOCK if count(block) == 0 => {
                 let tags = self.tags(known);
                 let is_usual = own.iter().zip(tags).all(|(&word, &tag)| word as u16 == tag);
                 let addrs = || own.iter().map(|word| word >> WORD_SHIFT).collect();
@@ -143,14 +142,12 @@ impl Usual {
         }
     }
 
-    /// Gives `taker` the blocks at the beginning of `words` that are `ready` in `generation`, and
-    /// whose end is seen.
+    /// Gives `taker` the blocks at the beginning of `words` that are `ready` and whose end is seen.
     #[inline(always)]
     pub(crate) fn follow<T>(
         &self,
         words: &[u64],
         ready: &Ready<T>,
-        generation: u32,
         taker: &mut impl Take<T>,
     ) -> Followed {
         // Before this index, two more words follow.
@@ -160,25 +157,18 @@ impl Usual {
             prefetch(words.as_ptr().wrapping_add(at + AHEAD));
             // SAFETY: it is asked for 1 and 2, where `at` is below `two`.
             let word = |index: usize| unsafe { *words.get_unchecked(at + index) };
-            let Some(known) = ready.0.get(block_number(block)) else { break };
-            if known.generation != generation || known.kind != kind(block) {
-                break;
-            }
+            let known = ready.0.get(block_number(block));
+            let Some(known) = known.filter(|known| known.word == block) else { break };
             // Each small number of operations has a way of its own, so that the processor guesses
-            // where the next block begins and need not wait for what is known of this one.
-            at += match known.ops {
-                _ if block as u16 != WORD_FIXED => {
-                    let Some(own) = self.usual(&words[at + 1..], known) else { break };
-                    busy = if own.is_empty() { busy } else { at };
-                    taker.take::<WORD_SHIFT>(&known.own, own);
-                    1 + own.len()
-                }
+            // where the next block begins. It learns from the word itself whether it has guessed
+            // right, and need not wait for what is known of the block, which may be far away.
+            at += match count(block) {
                 1 if at < two && word(1) != WORD_NONE => {
                     busy = at;
                     taker.take::<0>(&known.own, &[word(1)]);
                     2
                 }
-                0 => {
+                0 if block as u16 == WORD_FIXED => {
                     taker.take::<0>(&known.own, &[]);
                     1
                 }
@@ -187,8 +177,15 @@ impl Usual {
                     taker.take::<0>(&known.own, &[word(1), word(2)]);
                     3
                 }
+                // It is not a fixed one.
+                0 => {
+                    let Some(own) = self.usual(&words[at + 1..], known) else { break };
+                    busy = if own.is_empty() { busy } else { at };
+                    taker.take::<WORD_SHIFT>(&known.own, own);
+                    1 + own.len()
+                }
                 ops => {
-                    let own = words.get(at + 1..at + 1 + usize::from(ops));
+                    let own = words.get(at + 1..at + 1 + ops);
                     let Some(own) = own.filter(|own| own.last() != Some(&WORD_NONE)) else { break };
                     busy = at;
                     taker.take::<0>(&known.own, own);
@@ -212,14 +209,16 @@ impl Usual {
 }
 
 impl<T: Copy + Default> Ready<T> {
-    /// The block that `word` stands for does what is `known` of it, in `generation`.
-    pub(crate) fn set(&mut self, word: u64, generation: u32, usual: &Usual, known: Known, own: T) {
+    /// The block that `word` stands for does what is `known` of it; gives its number.
+    pub(crate) fn set(&mut self, word: u64, usual: &Usual, known: Known, own: T) -> usize {
         let number = block_number(word);
         if self.0.len() <= number {
-            self.0.resize(usual.blocks.len().max(number + 1), Block::default());
+            let none = Block { word: WORD_NONE, tags: 0, ops: 0, own: T::default() };
+            self.0.resize(usual.blocks.len().max(number + 1), none);
         }
         let Known { ops, tags, .. } = known;
-        self.0[number] = Block { generation, kind: kind(word), tags, ops, own };
+        self.0[number] = Block { word, tags, ops, own };
+        number
     }
 
     /// What is kept of the last of the blocks that were `followed` in `words`, and the last address
@@ -242,7 +241,7 @@ impl<T: Copy + Default> Ready<T> {
     /// Block `number` is not ready any more.
     pub(crate) fn forget(&mut self, number: usize) {
         if let Some(block) = self.0.get_mut(number) {
-            block.generation = 0;
+            block.word = WORD_NONE;
         }
     }
 }
@@ -258,12 +257,6 @@ impl<T> Default for Ready<T> {
 fn block_number(word: u64) -> usize {
     // A recorder numbers blocks with 32 bits; a fixed one's count is above them.
     (word >> WORD_SHIFT) as u32 as usize
-}
-
-/// All of a block's word but its number.
-#[inline(always)]
-fn kind(word: u64) -> u32 {
-    word.rotate_left(u64::BITS - WORD_COUNT_SHIFT) as u32 & 0xff_ffff
 }
 
 /// How many operations the fixed block has that `word` stands for.

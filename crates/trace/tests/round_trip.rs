@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use common::{Rows, Script, header, script};
 use proptest::prelude::*;
-use trace::{Batch, Batcher, Options, Reader, Sink, Source, Writer};
+use trace::{Batch, Batcher, Options, Reader, Sink, Source, WORD_BLOCK, WORD_COUNT_SHIFT, Writer};
 
 /// A path for one test's file, which is removed at the end.
 struct Scratch(PathBuf);
@@ -159,6 +159,20 @@ fn batches_that_are_not_cleared_are_replaced() {
         batch.push(77, 1, batch.meta[0]);
     }
     assert_eq!(accesses, 200_000);
+}
+
+/// A ring's words come from another process: they are not trusted.
+#[test]
+fn a_block_with_a_count_that_is_no_fixed_one_is_not_taken() {
+    let mut batcher = Batcher::new();
+    let ops = Vec::new();
+    let id = batcher.shape(&trace::Shape { pc: 1, bytes: 1, instructions: 1, fetch: true, ops });
+    batcher.usual(0, id, &[]);
+    let block = u64::from(WORD_BLOCK);
+    let counted = |count: u64| block | count << WORD_COUNT_SHIFT;
+    assert_eq!(batcher.execute_words(&[block, block, block]).unwrap().words, 2);
+    assert_eq!(batcher.execute_words(&[block, counted(1), block, block]).unwrap().words, 1);
+    assert_eq!(batcher.execute_words(&[counted(2), block, block]).unwrap().words, 0);
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl Encoder {
             residual: residual.as_mut_ptr().cast(),
             tally: Tally::new(self.room, self.carry.now).0,
         };
-        let followed = self.usual.follow(words, &self.present.ready, self.open_chunk, &mut streams);
+        let followed = self.usual.follow(words, &self.present.ready, &mut streams);
         let taken = followed.words;
         let Some((last, addr)) = self.present.ready.last(words, followed) else { return 0 };
         let carry = u64::from(last.trailing);
@@ -116,11 +116,12 @@ impl Encoder {
     pub(crate) fn execute_first(&mut self, words: &[u64]) -> Result<usize, Error> {
         let Some((known, addrs)) = self.usual.first(words) else { return Ok(0) };
         self.execute(known.shape, &addrs)?;
-        let Local { chunk, tally, slot, number, trailing } =
+        let Local { tally, slot, number, trailing, .. } =
             self.present.known[known.shape.0 as usize];
         if self.shapes[known.shape.0 as usize].is_plain() {
             let own = Own { tally, slot, number, trailing: trailing as u16 };
-            self.present.ready.set(words[0], chunk, &self.usual, known, own);
+            let number = self.present.ready.set(words[0], &self.usual, known, own);
+            self.present.ready_numbers.push(number);
         }
         Ok(1 + addrs.len())
     }
