@@ -5,14 +5,19 @@
 //! ```
 //!
 //! Each stored trace is decoded alone, then run through a two-level TLB and through the whole
-//! `opteron-2008` machine, decoding included, and its LRU curve is counted for five page sizes. Uniform random accesses over 8 MiB and 4 GiB are
-//! made beforehand and replayed from memory, so that only the machine is timed. A line shows
-//! the median of the rounds, the spread, and a hash of the counts: two builds that count alike
-//! print the same hash. User CPU is that of all threads of the process.
+//! `opteron-2008` machine, decoding included, and its LRU curve is counted for five page sizes.
+//! Uniform random accesses over 8 MiB and 4 GiB are made beforehand and replayed from memory, so
+//! that only the machine is timed. A line shows the median of the rounds, the spread, and a hash of
+//! the counts: two builds that count alike print the same hash. User CPU is that of all threads of
+//! the process.
 
 mod replay;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use addr::PageSize;
 use machine::{
@@ -63,7 +68,14 @@ fn bench() -> Result<(), Failure> {
     let machines =
         [("two-level TLB", &two_level), ("opteron-2008", &opteron), ("and an MMU cache", &cached)];
 
-    println!("{:<34} {:>12} {:>10} {:>17}  counts", "", "accesses", "M/s user", "min .. max");
+    writeln!(
+        io::stdout(),
+        "{:<34} {:>12} {:>10} {:>17}  counts",
+        "",
+        "accesses",
+        "M/s user",
+        "min .. max"
+    )?;
     for path in &traces {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         measure(&format!("{name}: decode"), rounds, &mut || decode(&mut Reader::open(path)?))?;
@@ -115,7 +127,10 @@ fn measure(
     if let (Some((accesses, counts)), Some(min), Some(max)) = (outcome, rates.first(), rates.last())
     {
         let median = rates[rates.len() / 2];
-        println!("{name:<34} {accesses:>12} {median:>10.1} {min:>7.1} .. {max:<6.1}  {counts}");
+        writeln!(
+            io::stdout(),
+            "{name:<34} {accesses:>12} {median:>10.1} {min:>7.1} .. {max:<6.1}  {counts}"
+        )?;
     }
     Ok(())
 }
