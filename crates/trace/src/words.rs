@@ -63,9 +63,14 @@ pub(crate) struct Known {
     tags: u32,
 }
 
-/// By number, the blocks of which nothing more needs to be known: for each, a `T` of the sink's.
+/// The blocks of which nothing more needs to be known: for each, a `T` of the sink's.
 #[derive(Clone, Debug)]
-pub(crate) struct Ready<T>(Vec<Block<T>>);
+pub(crate) struct Ready<T> {
+    /// By number; those that are not ready are among them.
+    blocks: Vec<Block<T>>,
+    /// The numbers of those that became ready since all were forgotten.
+    numbers: Vec<usize>,
+}
 
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
@@ -157,7 +162,7 @@ impl Usual {
             prefetch(words.as_ptr().wrapping_add(at + AHEAD));
             // SAFETY: it is asked for 1 and 2, where `at` is below `two`.
             let word = |index: usize| unsafe { *words.get_unchecked(at + index) };
-            let known = ready.0.get(block_number(block));
+            let known = ready.blocks.get(block_number(block));
             let Some(known) = known.filter(|known| known.word == block) else { break };
             // Each small number of operations has a way of its own, so that the processor guesses
             // where the next block begins. It learns from the word itself whether it has guessed
@@ -209,22 +214,22 @@ impl Usual {
 }
 
 impl<T: Copy + Default> Ready<T> {
-    /// The block that `word` stands for does what is `known` of it; gives its number.
-    pub(crate) fn set(&mut self, word: u64, usual: &Usual, known: Known, own: T) -> usize {
+    /// The block that `word` stands for does what is `known` of it.
+    pub(crate) fn set(&mut self, word: u64, usual: &Usual, known: Known, own: T) {
         let number = block_number(word);
-        if self.0.len() <= number {
+        if self.blocks.len() <= number {
             let none = Block { word: WORD_NONE, tags: 0, ops: 0, own: T::default() };
-            self.0.resize(usual.blocks.len().max(number + 1), none);
+            self.blocks.resize(usual.blocks.len().max(number + 1), none);
         }
         let Known { ops, tags, .. } = known;
-        self.0[number] = Block { word, tags, ops, own };
-        number
+        self.blocks[number] = Block { word, tags, ops, own };
+        self.numbers.push(number);
     }
 
     /// What is kept of the last of the blocks that were `followed` in `words`, and the last address
     /// of an operation.
     pub(crate) fn last(&self, words: &[u64], followed: Followed) -> Option<(&T, Option<u64>)> {
-        let of = |word| &self.0[block_number(word)];
+        let of = |word| &self.blocks[block_number(word)];
         let words = &words[..followed.words];
         let last = *words.last()?;
         let Some((&block, own)) = words.get(followed.busy..).and_then(<[u64]>::split_first) else {
@@ -240,15 +245,22 @@ impl<T: Copy + Default> Ready<T> {
 
     /// Block `number` is not ready any more.
     pub(crate) fn forget(&mut self, number: usize) {
-        if let Some(block) = self.0.get_mut(number) {
+        if let Some(block) = self.blocks.get_mut(number) {
             block.word = WORD_NONE;
+        }
+    }
+
+    /// No block is ready any more.
+    pub(crate) fn forget_all(&mut self) {
+        for number in self.numbers.drain(..) {
+            self.blocks[number].word = WORD_NONE;
         }
     }
 }
 
 impl<T> Default for Ready<T> {
     fn default() -> Ready<T> {
-        Ready(Vec::new())
+        Ready { blocks: Vec::new(), numbers: Vec::new() }
     }
 }
 

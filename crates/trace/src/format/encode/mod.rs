@@ -43,15 +43,6 @@ struct Context {
     known: Vec<Local>,
     /// The blocks of a recorder's words whose local shapes are known.
     ready: Ready<Own>,
-    /// The numbers of these.
-    ready_numbers: Vec<usize>,
-}
-
-impl Context {
-    /// Another chunk begins: no local shape is known.
-    fn begin_chunk(&mut self) {
-        self.ready_numbers.drain(..).for_each(|number| self.ready.forget(number));
-    }
 }
 
 /// What a context knows of a shape, good while the chunk is `chunk`.
@@ -473,8 +464,8 @@ impl Encoder {
     /// Forgets the present chunk; gives its counts.
     fn begin_chunk(&mut self) -> Head {
         self.chunk = self.chunk % (NO_CHUNK - 1) + 1;
-        self.present.begin_chunk();
-        self.contexts.iter_mut().for_each(Context::begin_chunk);
+        self.present.ready.forget_all();
+        self.contexts.iter_mut().for_each(|context| context.ready.forget_all());
         self.codes[..self.head.ops as usize].fill(0);
         self.room = i64::from(self.chunk_accesses);
         self.context_of.clear();

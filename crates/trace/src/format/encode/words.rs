@@ -120,8 +120,7 @@ impl Encoder {
             self.present.known[known.shape.0 as usize];
         if self.shapes[known.shape.0 as usize].is_plain() {
             let own = Own { tally, slot, number, trailing: trailing as u16 };
-            let number = self.present.ready.set(words[0], &self.usual, known, own);
-            self.present.ready_numbers.push(number);
+            self.present.ready.set(words[0], &self.usual, known, own);
         }
         Ok(1 + addrs.len())
     }
