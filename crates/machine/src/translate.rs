@@ -90,6 +90,11 @@ impl Hardware {
         Ok(Hardware { units, first, second })
     }
 
+    /// Whether the policies of all first-level TLBs learn no more of hits than their time.
+    pub(crate) fn first_level_needs_time_only(&self) -> bool {
+        self.units.iter().all(|unit| unit.level > 1 || unit.tlb.needs_time_only())
+    }
+
     /// Forgets what `flush` names; the hits of what goes are added to `census`.
     pub(crate) fn flush(&mut self, flush: &Flush, asid: Asid, census: &mut Census) {
         for (index, unit) in self.units.iter_mut().enumerate() {

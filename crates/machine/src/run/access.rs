@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use addr::{Kind, PhysAddr, VirtAddr, VirtRange};
-use mmu::{AnyTouch, Hit, Stamps, Stride, Touch};
+use mmu::{Hit, Stride};
 use trace::{Batch, Meta};
 
 use super::Run;
@@ -37,10 +37,10 @@ impl Run {
         while next < addrs.len() {
             if !CHECK {
                 let (addrs, metas) = (&addrs[next..], &metas[next..]);
-                let (ran, time) = if self.lru {
-                    self.hits::<CACHES, Stamps<'_>>(addrs, metas, back)
+                let (ran, time) = if self.time_only {
+                    self.hits::<CACHES, true>(addrs, metas, back)
                 } else {
-                    self.hits::<CACHES, AnyTouch<'_>>(addrs, metas, back)
+                    self.hits::<CACHES, false>(addrs, metas, back)
                 };
                 self.hardware.units.iter_mut().for_each(|unit| unit.tlb.set_now(time));
                 next += ran;
@@ -57,29 +57,30 @@ impl Run {
     /// Runs accesses as long as each is found at once and lies in one page, and says how many
     /// were, and the time of the last. This is where a run spends its time: nothing here can
     /// fail, and what it borrows stays in registers.
-    fn hits<'a, const CACHES: bool, T: Touch<'a>>(
-        &'a mut self,
+    fn hits<const CACHES: bool, const TIME_ONLY: bool>(
+        &mut self,
         addrs: &[u64],
         metas: &[Meta],
         back: &mut impl Back,
     ) -> (usize, u64) {
         let Hardware { units, first, .. } = &mut self.hardware;
-        let page_size = self.page_size;
-        let mut time = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
-        let mut strides: [Stride<'a, T>; FIRST_LEVEL_MAX] =
-            std::array::from_fn(|_| Stride::nothing());
-        for (stride, unit) in strides.iter_mut().zip(units) {
-            *stride = unit.tlb.stride(self.asid, page_size);
+        let before = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
+        let mut strides: [Option<Stride<'_, TIME_ONLY>>; FIRST_LEVEL_MAX] = [const { None }; _];
+        let first_level = units.iter_mut().take_while(|unit| unit.level == 1);
+        for (stride, unit) in strides.iter_mut().zip(first_level) {
+            *stride = unit.tlb.stride(self.asid, self.page_size);
         }
-        // With room for all that two bits can say. Kinds that the machine leaves out have none.
-        let serving = |kind: usize| first.get(kind).and_then(|&unit| strides.get(unit));
-        let strides: [Option<&Stride<'a, T>>; 4] = std::array::from_fn(serving);
+        // With room for all that two bits can say.
+        let serving = |kind: usize| strides.get(*first.get(kind)?)?.as_ref();
+        let strides: [Option<&Stride<'_, TIME_ONLY>>; 4] = std::array::from_fn(serving);
+        let is_left_out: [bool; 4] = std::array::from_fn(|kind| first.get(kind) == Some(&NONE));
+        let page_bits = self.page_bits;
         let (mut ran, mut left_out) = (0, 0);
         for (&addr, &meta) in addrs.iter().zip(metas) {
             let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind_index(), meta.size());
             if let Some(stride) = strides[kind & 3] {
-                time += 1;
-                let found = stride.lookup(addr, bytes, kind, time, page_size);
+                let time = before + 1 + ran as u64;
+                let found = stride.lookup(addr, bytes, kind, time, page_bits);
                 let Some((phys, label)) = found else { break };
                 if label == SHARED {
                     shared_hit(&mut self.os, &mut self.census, addr, meta.kind());
@@ -87,11 +88,14 @@ impl Run {
                 if CACHES {
                     back.data(phys, bytes, meta.kind());
                 }
-            } else {
+            } else if is_left_out[kind & 3] {
                 left_out += 1;
+            } else {
+                break;
             }
             ran += 1;
         }
+        let time = before + ran as u64;
         self.left_out += left_out;
         (ran, time)
     }

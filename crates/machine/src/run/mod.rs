@@ -116,9 +116,11 @@ pub(crate) struct Run {
     pub(crate) left_out: u64,
     asids: Asids,
     asid: Asid,
-    /// Whether all TLBs replace by LRU.
-    lru: bool,
+    /// Whether the policies of all first-level TLBs learn no more of hits than their time.
+    time_only: bool,
     page_size: PageSize,
+    /// The bits of an address that tell its page.
+    page_bits: u64,
     references: Vec<Reference>,
 }
 
@@ -143,8 +145,9 @@ impl Run {
             left_out: 0,
             asids: Asids::new(description.core.asid_bits),
             asid: Asid(0),
-            lru: hardware.units.iter().all(|unit| unit.tlb.is_lru()),
+            time_only: hardware.first_level_needs_time_only(),
             page_size: os.page_size(),
+            page_bits: !os.page_size().mask(),
             references: Vec::with_capacity(64),
             hardware,
             os,

@@ -45,12 +45,12 @@ impl Ages {
         self.stamps[slot] = self.clock;
     }
 
-    /// The stamps, for a user who keeps the clock for a while.
-    pub(super) fn stamps(&mut self) -> &mut [u64] {
-        &mut self.stamps
+    /// Makes `slot` as young as something stamped at `time`, if it is older.
+    pub(super) fn stamp_at(&mut self, slot: usize, time: u64) {
+        self.stamps[slot] = self.stamps[slot].max(time);
     }
 
-    /// The clock: the last stamp.
+    /// The clock: the last stamp, or later.
     pub(super) fn now(&self) -> u64 {
         self.clock
     }
@@ -67,11 +67,22 @@ impl Ages {
         if set.len() <= SEARCHED_WAYS_MAX {
             lowest(&self.stamps, set)
         } else {
-            self.oldest_queued(set)
+            self.oldest_queued(set, |_| 0)
         }
     }
 
-    fn oldest_queued(&mut self, set: Range<usize>) -> usize {
+    /// The same, where `used` knows of later stamps.
+    pub(super) fn oldest_used(&mut self, set: Range<usize>, used: impl Fn(usize) -> u64) -> usize {
+        if set.len() <= SEARCHED_WAYS_MAX {
+            let stamp = |slot: &usize| self.stamps[*slot].max(used(*slot));
+            let first = set.start;
+            set.min_by_key(stamp).unwrap_or(first)
+        } else {
+            self.oldest_queued(set, used)
+        }
+    }
+
+    fn oldest_queued(&mut self, set: Range<usize>, used: impl Fn(usize) -> u64) -> usize {
         let place = match self.queues.binary_search_by_key(&set.start, |queue| queue.start) {
             Ok(place) => place,
             Err(place) => {
@@ -80,15 +91,16 @@ impl Ages {
             }
         };
         let slots = &mut self.queues[place].slots;
+        let stamp = |slot: usize| self.stamps[slot].max(used(slot));
         loop {
             // The slot stays queued: if the caller does stamp it, it is skipped the next time.
-            while let Some(&(stamp, slot)) = slots.last() {
-                if self.stamps[slot as usize] == stamp {
+            while let Some(&(queued, slot)) = slots.last() {
+                if stamp(slot as usize) == queued {
                     return slot as usize;
                 }
                 slots.pop();
             }
-            slots.extend(set.clone().map(|slot| (self.stamps[slot], slot as u32)));
+            slots.extend(set.clone().map(|slot| (stamp(slot), slot as u32)));
             slots.sort_unstable_by(|one, other| other.cmp(one));
         }
     }

@@ -24,9 +24,15 @@ impl Lru {
         Lru { ages: Ages::new(slots) }
     }
 
-    /// The time of the last use of each slot, to be stored by the user.
-    pub(crate) fn stamps(&mut self) -> &mut [u64] {
-        self.ages.stamps()
+    /// `slot` was hit at `time`, if it was not later.
+    pub(crate) fn touched_at(&mut self, slot: usize, time: u64) {
+        self.ages.stamp_at(slot, time);
+    }
+
+    /// The victim where slots may have been hit later than this has heard: `used` gives the last
+    /// time of that.
+    pub(crate) fn victim_used(&mut self, set: Range<usize>, used: impl Fn(usize) -> u64) -> usize {
+        self.ages.oldest_used(set, used)
     }
 
     /// The time of the last use.

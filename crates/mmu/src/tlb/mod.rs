@@ -29,12 +29,12 @@ use addr::{Asid, Kind, Page, PageSize, VirtAddr};
 
 pub use entry::{Entry, Evicted, Hit};
 pub use params::{ArrayParams, TlbParams};
-pub use stride::{AnyTouch, Stamps, Stride, Touch};
+pub use stride::Stride;
 
 use crate::{GeometryError, Replacement, SetArray};
 use entry::{Slot, add};
 use policy::TlbPolicy;
-use shortcuts::{Shortcuts, Target};
+use shortcuts::{Shortcuts, Target, Use};
 
 /// What a TLB has counted. Lookups are hits and misses together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -60,6 +60,8 @@ pub struct Tlb {
     smallest: PageSize,
     slots: Box<[Slot]>,
     policy: TlbPolicy,
+    /// Whether the shortcuts may know of later hits than the policy.
+    strode: bool,
     paired: bool,
     /// Whether the entry that went last had been hit, so that a new one is worth a shortcut at
     /// once.
@@ -106,6 +108,7 @@ impl Tlb {
             smallest,
             slots: vec![Slot::EMPTY; first].into_boxed_slice(),
             policy: TlbPolicy::new(params, &arrays),
+            strode: false,
             paired: params.paired,
             was_used: true,
             misses: [0; Kind::COUNT],
@@ -185,7 +188,7 @@ impl Tlb {
             if slot.is_empty() {
                 continue;
             }
-            slot.add_hits(self.shortcuts.take_hits(index));
+            slot.add_hits(self.shortcuts.take(index).hits);
             if slot.hits.iter().any(|&hits| hits != 0) {
                 retire(&mut self.retired, slot, self.paired, evicted);
             }
@@ -302,7 +305,12 @@ impl Tlb {
             return first + slot;
         }
         let slots = sets.slots(set);
-        let victim = self.policy.victim(first + slots.start..first + slots.end);
+        let slots = first + slots.start..first + slots.end;
+        let victim = if self.strode {
+            self.policy.victim_used(slots, |slot| self.shortcuts.last_used(slot))
+        } else {
+            self.policy.victim(slots)
+        };
         self.retire(victim, evicted);
         self.retired.evictions += 1;
         victim
@@ -318,7 +326,7 @@ impl Tlb {
                 self.forget_shortcuts();
             } else {
                 let forgotten = self.shortcuts.forget_granule(start);
-                self.add_hits(forgotten);
+                self.note(forgotten);
             }
         }
     }
@@ -334,21 +342,24 @@ impl Tlb {
             let to_phys = phys.wrapping_sub(va.get());
             let target = Target { slot, label: entry.label(), to_phys };
             let displaced = self.shortcuts.link(va, target);
-            self.add_hits(displaced);
+            self.note(displaced);
         }
     }
 
-    /// Forgets all shortcuts; what they have counted is not lost.
+    /// Forgets all shortcuts; what they know is not lost.
     fn forget_shortcuts(&mut self) {
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            slot.add_hits(self.shortcuts.forget(index));
+        for slot in 0..self.slots.len() {
+            let forgotten = self.shortcuts.forget(slot);
+            self.note(Some(forgotten));
         }
     }
 
+    /// Keeps what forgotten shortcuts knew.
     #[inline]
-    fn add_hits(&mut self, forgotten: Option<(usize, [u64; Kind::COUNT])>) {
-        if let Some((slot, hits)) = forgotten {
+    fn note(&mut self, forgotten: Option<Use>) {
+        if let Some(Use { slot, hits, last }) = forgotten {
             self.slots[slot].add_hits(hits);
+            self.policy.touched_at(slot, last);
         }
     }
 
@@ -367,8 +378,8 @@ impl Tlb {
     #[inline]
     fn retire(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
         let size = self.slots[slot].size();
-        let hits = self.shortcuts.forget(slot);
-        self.slots[slot].add_hits(hits);
+        let forgotten = self.shortcuts.forget(slot);
+        self.slots[slot].add_hits(forgotten.hits);
         self.was_used = self.slots[slot].hits != [0; Kind::COUNT];
         retire(&mut self.retired, &mut self.slots[slot], self.paired, evicted);
         let live = &mut self.live[size.shift() as usize];

@@ -41,6 +41,34 @@ impl TlbPolicy {
         }
     }
 
+    /// Whether all that a hit tells it is its time, or nothing.
+    pub(super) fn needs_time_only(&self) -> bool {
+        use AnyReplacement::{Fifo, Lru, Random};
+        matches!(self, TlbPolicy::Same(Lru(_) | Fifo(_) | Random(_)))
+    }
+
+    /// The entry in `slot` was last hit at `time`, of which the policy has not heard, or earlier
+    /// than it has heard of.
+    #[inline]
+    pub(super) fn touched_at(&mut self, slot: usize, time: u64) {
+        if let AnyReplacement::Lru(policy) = self.of(slot) {
+            policy.touched_at(slot, time);
+        }
+    }
+
+    /// The victim where `used` knows of hits of a slot that the policy has not heard of, and the
+    /// time of the last of them.
+    pub(super) fn victim_used(
+        &mut self,
+        set: core::ops::Range<usize>,
+        used: impl Fn(usize) -> u64,
+    ) -> usize {
+        match self.of(set.start) {
+            AnyReplacement::Lru(policy) => policy.victim_used(set, used),
+            policy => policy.victim(set),
+        }
+    }
+
     #[inline(never)]
     fn touched_of_array(&mut self, slot: usize) {
         self.of(slot).touched(slot);

@@ -1,4 +1,4 @@
-//! Where recently used pages are: all that a hit needs, in one line of the host's cache.
+//! Where recently used pages are: all that a hit reads, in one line of the host's cache.
 //!
 //! ```text
 //!   va --hash of its page--> | base | base to frame | hits | slot |   va in the page? a hit
@@ -9,7 +9,7 @@
 //!
 //! This is no hardware: it saves the usual hit the selection of a set, the comparison of tags
 //! and the way to the entry, however associative the TLB is. A shortcut is always true: it goes
-//! with its entry, and hands over the hits that it has counted.
+//! with its entry, and hands over what it knows of its use.
 //!
 //! Shortcuts are for pages of one size, the *granule*. An entry for a larger page, or for a
 //! pair, has one for each granule of it that is used.
@@ -35,7 +35,13 @@ pub(super) struct Shortcuts {
 }
 
 /// Shortcuts by the hash of their page.
-pub(super) type Table = [Shortcut; SHORTCUTS];
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    shortcuts: [Shortcut; SHORTCUTS],
+    /// The time of the last hit of each in a stride: apart, since whoever looks for the oldest
+    /// needs many of them and nothing else.
+    used: [Cell<u64>; SHORTCUTS],
+}
 
 /// A way to the entry of one page.
 #[derive(Clone, Debug)]
@@ -54,12 +60,35 @@ pub(super) struct Shortcut {
     after: u16,
 }
 
+const _: () = assert!(size_of::<Shortcut>() == 64);
+
 /// What a shortcut leads to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) slot: usize,
     pub(super) label: u32,
     pub(super) to_phys: u64,
+}
+
+/// What is known of the use of a slot that shortcuts led to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    pub(super) slot: usize,
+    pub(super) hits: [u64; Kind::COUNT],
+    /// The time of the last hit in a stride, or 0.
+    pub(super) last: u64,
+}
+
+impl Use {
+    fn none(slot: usize) -> Use {
+        Use { slot, hits: [0; Kind::COUNT], last: 0 }
+    }
+
+    /// Takes over what `shortcut` has counted.
+    fn add(&mut self, shortcut: &Shortcut, last: &Cell<u64>) {
+        add(&mut self.hits, shortcut.take_hits());
+        self.last = self.last.max(last.get());
+    }
 }
 
 impl Shortcut {
@@ -69,6 +98,44 @@ impl Shortcut {
 
     fn take_hits(&self) -> [u64; Kind::COUNT] {
         std::array::from_fn(|kind| self.hits[kind].take())
+    }
+
+    /// Counts a hit of the kind with the number `kind`.
+    #[inline(always)]
+    fn count(&self, kind: usize) {
+        let hits = &self.hits[kind & 3];
+        hits.set(hits.get() + 1);
+    }
+}
+
+impl Table {
+    /// Counts a hit of the kind with the number `kind` at `time` in a stride, if a shortcut leads
+    /// to the `bytes` at `va`, and gives what it leads to. The bits `page_bits` of an address tell
+    /// its granule, in which all of the bytes must be.
+    #[inline(always)]
+    pub(super) fn hit_at(
+        &self,
+        va: VirtAddr,
+        bytes: u32,
+        kind: usize,
+        time: u64,
+        page_bits: u64,
+    ) -> Option<Target> {
+        let index = self.find(va, bytes, page_bits)?;
+        self.used[index].set(time);
+        let shortcut = &self.shortcuts[index];
+        shortcut.count(kind);
+        let &Shortcut { slot, label, to_phys, .. } = shortcut;
+        Some(Target { slot: slot as usize, label, to_phys })
+    }
+
+    /// The number of the shortcut that leads to the `bytes` at `va`.
+    #[inline(always)]
+    fn find(&self, va: VirtAddr, bytes: u32, page_bits: u64) -> Option<usize> {
+        let index = index(va, page_bits);
+        let first = va.get().wrapping_sub(self.shortcuts[index].base);
+        let last = first.wrapping_add(u64::from(bytes).wrapping_sub(1));
+        ((first | last) & page_bits == 0).then_some(index)
     }
 }
 
@@ -84,8 +151,8 @@ impl Shortcuts {
             before: NONE,
             after: NONE,
         };
-        let table: Vec<Shortcut> = (0..SHORTCUTS).map(empty).collect();
-        let Ok(table) = table.try_into() else { unreachable!("it was made that long") };
+        let shortcuts = std::array::from_fn(empty);
+        let table = Box::new(Table { shortcuts, used: [const { Cell::new(0) }; _] });
         Shortcuts { granule, table, first: vec![NONE; slots].into_boxed_slice() }
     }
 
@@ -104,23 +171,24 @@ impl Shortcuts {
     /// Counts a hit of `kind` at `va` where a shortcut leads to it; gives the slot.
     #[inline(always)]
     pub(super) fn hit(&self, va: VirtAddr, kind: Kind) -> Option<usize> {
-        lookup(&self.table, self.granule, va, 1, kind as usize).map(|target| target.slot)
+        let index = self.table.find(va, 1, !self.granule.mask())?;
+        let shortcut = &self.table.shortcuts[index];
+        shortcut.count(kind as usize);
+        Some(shortcut.slot as usize)
     }
 
-    /// Makes `target` what the granule of `va` is found by, and gives what the shortcut that
-    /// had the place has counted, with its slot.
-    pub(super) fn link(
-        &mut self,
-        va: VirtAddr,
-        target: Target,
-    ) -> Option<(usize, [u64; Kind::COUNT])> {
-        let index = index(va, self.granule);
+    /// Makes `target` what the granule of `va` is found by, and gives what is known of the use
+    /// of the one that had the shortcut.
+    pub(super) fn link(&mut self, va: VirtAddr, target: Target) -> Option<Use> {
+        let index = index(va, !self.granule.mask());
         let displaced = self.unlink(index);
         let after = std::mem::replace(&mut self.first[target.slot], index as u16);
-        if let Some(next) = self.table.get_mut(usize::from(after)) {
+        let Table { shortcuts, used } = &mut *self.table;
+        if let Some(next) = shortcuts.get_mut(usize::from(after)) {
             next.before = index as u16;
         }
-        self.table[index] = Shortcut {
+        used[index].set(0);
+        shortcuts[index] = Shortcut {
             base: va.align_down(self.granule).get(),
             to_phys: target.to_phys,
             hits: Default::default(),
@@ -132,96 +200,88 @@ impl Shortcuts {
         displaced
     }
 
-    /// Forgets the shortcut of the granule of `va`, if there is one; gives what it has counted,
-    /// with its slot.
-    pub(super) fn forget_granule(&mut self, va: VirtAddr) -> Option<(usize, [u64; Kind::COUNT])> {
-        let index = index(va, self.granule);
-        let is_its = self.table[index].base == va.align_down(self.granule).get();
+    /// Forgets the shortcut of the granule of `va`, if there is one; gives what it knows.
+    pub(super) fn forget_granule(&mut self, va: VirtAddr) -> Option<Use> {
+        let index = index(va, !self.granule.mask());
+        let is_its = self.table.shortcuts[index].base == va.align_down(self.granule).get();
         is_its.then(|| self.unlink(index)).flatten()
     }
 
-    /// Forgets the shortcuts of `slot`; gives what they have counted.
+    /// Forgets the shortcuts of `slot`; gives what they know.
     #[inline]
-    pub(super) fn forget(&mut self, slot: usize) -> [u64; Kind::COUNT] {
-        let mut hits = [0; Kind::COUNT];
-        let mut next = std::mem::replace(&mut self.first[slot], NONE);
-        while let Some(shortcut) = self.table.get_mut(usize::from(next)) {
-            add(&mut hits, shortcut.take_hits());
-            shortcut.base = elsewhere(usize::from(next), self.granule);
-            next = shortcut.after;
+    pub(super) fn forget(&mut self, slot: usize) -> Use {
+        let mut known = Use::none(slot);
+        let mut next = usize::from(std::mem::replace(&mut self.first[slot], NONE));
+        let Table { shortcuts, used } = &mut *self.table;
+        while let (Some(shortcut), Some(used)) = (shortcuts.get_mut(next), used.get(next)) {
+            known.add(shortcut, used);
+            shortcut.base = elsewhere(next, self.granule);
+            next = usize::from(shortcut.after);
         }
-        hits
+        known
     }
 
-    /// What the shortcuts of `slot` have counted; they begin anew.
-    pub(super) fn take_hits(&mut self, slot: usize) -> [u64; Kind::COUNT] {
-        let mut hits = [0; Kind::COUNT];
-        let mut next = self.first[slot];
-        while let Some(shortcut) = self.table.get_mut(usize::from(next)) {
-            add(&mut hits, shortcut.take_hits());
-            next = shortcut.after;
-        }
-        hits
+    /// What the shortcuts of `slot` know; they begin to count anew.
+    pub(super) fn take(&mut self, slot: usize) -> Use {
+        let mut known = Use::none(slot);
+        self.of(slot).for_each(|(shortcut, used)| known.add(shortcut, used));
+        known
+    }
+
+    /// The time of the last hit in a stride that a shortcut of `slot` led to, or 0.
+    #[inline]
+    pub(super) fn last_used(&self, slot: usize) -> u64 {
+        self.of(slot).map(|(_, used)| used.get()).max().unwrap_or(0)
+    }
+
+    /// The shortcuts of `slot`, with the times of their last hits.
+    #[inline]
+    fn of(&self, slot: usize) -> impl Iterator<Item = (&Shortcut, &Cell<u64>)> {
+        let mut next = usize::from(self.first[slot]);
+        std::iter::from_fn(move || {
+            let both = (self.table.shortcuts.get(next)?, &self.table.used[next]);
+            next = usize::from(both.0.after);
+            Some(both)
+        })
     }
 
     /// What all of them have counted.
     pub(super) fn hits(&self) -> [u64; Kind::COUNT] {
         let mut hits = [0; Kind::COUNT];
-        self.table.iter().for_each(|shortcut| add(&mut hits, shortcut.hits()));
+        self.table.shortcuts.iter().for_each(|shortcut| add(&mut hits, shortcut.hits()));
         hits
     }
 
-    /// Empties one; gives what it has counted, with its slot, if it led to one.
-    fn unlink(&mut self, index: usize) -> Option<(usize, [u64; Kind::COUNT])> {
+    /// Empties one; gives what it knows, if it led to a slot.
+    fn unlink(&mut self, index: usize) -> Option<Use> {
         let elsewhere = elsewhere(index, self.granule);
-        let shortcut = &mut self.table[index];
+        let Table { shortcuts, used } = &mut *self.table;
+        let shortcut = &mut shortcuts[index];
         if shortcut.base == elsewhere {
             return None;
         }
         shortcut.base = elsewhere;
-        let hits = shortcut.take_hits();
-        let (slot, before, after) = (shortcut.slot as usize, shortcut.before, shortcut.after);
-        match self.table.get_mut(usize::from(before)) {
+        let mut known = Use::none(shortcut.slot as usize);
+        known.add(shortcut, &used[index]);
+        let (before, after) = (shortcut.before, shortcut.after);
+        match shortcuts.get_mut(usize::from(before)) {
             Some(before) => before.after = after,
-            None => self.first[slot] = after,
+            None => self.first[known.slot] = after,
         }
-        if let Some(after) = self.table.get_mut(usize::from(after)) {
+        if let Some(after) = shortcuts.get_mut(usize::from(after)) {
             after.before = before;
         }
-        Some((slot, hits))
+        Some(known)
     }
-}
-
-/// What leads to the `bytes` at `va`, all in one granule, with a hit of the kind that has the
-/// number `kind` counted.
-#[inline(always)]
-pub(super) fn lookup(
-    table: &Table,
-    granule: PageSize,
-    va: VirtAddr,
-    bytes: u32,
-    kind: usize,
-) -> Option<Target> {
-    let shortcut = &table[index(va, granule)];
-    let first = va.get().wrapping_sub(shortcut.base);
-    let last = first.wrapping_add(u64::from(bytes).wrapping_sub(1));
-    if first | last >= granule.bytes() {
-        return None;
-    }
-    let hits = &shortcut.hits[kind & 3];
-    hits.set(hits.get() + 1);
-    let &Shortcut { slot, label, to_phys, .. } = shortcut;
-    Some(Target { slot: slot as usize, label, to_phys })
 }
 
 /// The number of the shortcut for the granule of `va`.
 #[inline(always)]
-fn index(va: VirtAddr, granule: PageSize) -> usize {
+fn index(va: VirtAddr, page_bits: u64) -> usize {
     const SHIFT: u32 = u64::BITS - SHORTCUTS.trailing_zeros();
-    // The upper bits of the product depend on all bits of the page's number, so that pages a
+    // The upper bits of the product depend on all bits of the page's address, so that pages a
     // power of two apart do not share a shortcut.
-    let page = va.get() >> granule.shift();
-    (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> SHIFT) as usize
+    ((va.get() & page_bits).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> SHIFT) as usize
 }
 
 /// Where a page begins whose shortcut does not have this number: the first page, whose
