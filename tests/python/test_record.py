@@ -91,6 +91,8 @@ def test_a_live_run_counts_what_a_stored_one_does(
         max(region["pages"] for region in document["regions"]) for document in (counted, stored)
     ]
     assert touched[0] == touched[1] and 1024 <= touched[0] < 1040
+    unseen = "what the program starts, by fork or exec, runs unseen"
+    assert unseen in counted["not_modelled"] and unseen not in stored["not_modelled"]
     # One more argument on the stack is all that differs between the two.
     for kind, number in stored["accesses"].items():
         assert counted["accesses"][kind] == pytest.approx(number, rel=0.05)

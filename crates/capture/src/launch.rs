@@ -119,13 +119,17 @@ fn path_argument(path: &OsStr) -> std::path::PathBuf {
     }
 }
 
-/// What a trace of `arrival` says about itself.
-pub(crate) fn header(options: &Options, arrival: &Arrival) -> Header {
+/// What a trace of `arrival` says about itself. `follow` tells whether what it starts is recorded
+/// too.
+pub(crate) fn header(options: &Options, arrival: &Arrival, follow: bool) -> Header {
     let mut notes = vec![
         "recorded in QEMU's user mode: the layout of the address space is QEMU's, not Linux's, \
          and what the kernel itself touches is not seen"
             .to_owned(),
     ];
+    if !follow {
+        notes.push("what the program starts, by fork or exec, runs unseen".to_owned());
+    }
     if options.skip_accesses != 0 {
         notes.push(format!("begins after {} accesses", options.skip_accesses));
     }

@@ -46,7 +46,7 @@ impl Live {
     pub fn start(options: &Options) -> Result<Live, Error> {
         let prepared = Prepared::new(options, false)?;
         let arrival = prepared.arrival();
-        let header = header(options, &arrival);
+        let header = header(options, &arrival, false);
         let (launch, session) = prepared.start()?;
         let supervisor = Supervisor::new(session, First { rest: None }, options, arrival.command);
         Ok(Live { header, launch, supervisor, is_done: false })

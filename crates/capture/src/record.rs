@@ -148,7 +148,8 @@ impl Outputs for Files<'_> {
             return Ok(Some(writer));
         }
         let path = self.name(arrival);
-        Writer::create(&path, header(self.options, arrival), self.writer.clone()).map(Some)
+        let header = header(self.options, arrival, self.options.follow);
+        Writer::create(&path, header, self.writer.clone()).map(Some)
     }
 
     fn close(&mut self, arrival: &Arrival, writer: Writer) -> Result<(), trace::Error> {
