@@ -48,23 +48,23 @@ impl TlbPolicy {
     }
 
     /// The entry in `slot` was last hit at `time`, of which the policy has not heard, or earlier
-    /// than it has heard of.
+    /// than it has heard of. One that needs more than the time has heard of all hits.
     #[inline]
     pub(super) fn touched_at(&mut self, slot: usize, time: u64) {
-        if let AnyReplacement::Lru(policy) = self.of(slot) {
+        if let TlbPolicy::Same(AnyReplacement::Lru(policy)) = self {
             policy.touched_at(slot, time);
         }
     }
 
     /// The victim where `used` knows of hits of a slot that the policy has not heard of, and the
-    /// time of the last of them.
+    /// time of the last of them, if the time is all that the policy needs.
     pub(super) fn victim_used(
         &mut self,
         set: core::ops::Range<usize>,
         used: impl Fn(usize) -> u64,
     ) -> usize {
-        match self.of(set.start) {
-            AnyReplacement::Lru(policy) => policy.victim_used(set, used),
+        match self {
+            TlbPolicy::Same(AnyReplacement::Lru(policy)) => policy.victim_used(set, used),
             policy => policy.victim(set),
         }
     }
