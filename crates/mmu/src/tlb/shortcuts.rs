@@ -109,29 +109,21 @@ impl Shortcut {
 }
 
 impl Table {
-    /// Counts a hit of the kind with the number `kind` at `time` in a stride, if a shortcut leads
-    /// to the `bytes` at `va`, and gives what it leads to. The bits `page_bits` of an address tell
-    /// its granule, in which all of the bytes must be.
+    /// Counts a hit of the kind with the number `kind` at `time` in a stride, found by the shortcut
+    /// with the number `index`, and gives what that leads to.
     #[inline(always)]
-    pub(super) fn hit_at(
-        &self,
-        va: VirtAddr,
-        bytes: u32,
-        kind: usize,
-        time: u64,
-        page_bits: u64,
-    ) -> Option<Target> {
-        let index = self.find(va, bytes, page_bits)?;
+    pub(super) fn hit_at(&self, index: usize, kind: usize, time: u64) -> Target {
         self.used[index].set(time);
         let shortcut = &self.shortcuts[index];
         shortcut.count(kind);
         let &Shortcut { slot, label, to_phys, .. } = shortcut;
-        Some(Target { slot: slot as usize, label, to_phys })
+        Target { slot: slot as usize, label, to_phys }
     }
 
-    /// The number of the shortcut that leads to the `bytes` at `va`.
+    /// The number of the shortcut that leads to the `bytes` at `va`. The bits `page_bits` of an
+    /// address tell its granule, in which all of the bytes must be.
     #[inline(always)]
-    fn find(&self, va: VirtAddr, bytes: u32, page_bits: u64) -> Option<usize> {
+    pub(super) fn find(&self, va: VirtAddr, bytes: u32, page_bits: u64) -> Option<usize> {
         let index = index(va, page_bits);
         let first = va.get().wrapping_sub(self.shortcuts[index].base);
         let last = first.wrapping_add(u64::from(bytes).wrapping_sub(1));
@@ -162,6 +154,12 @@ impl Shortcuts {
         self.granule
     }
 
+    /// The bits of an address that tell its granule.
+    #[inline]
+    fn page_bits(&self) -> u64 {
+        !self.granule.mask()
+    }
+
     /// All of them, for many lookups.
     #[inline]
     pub(super) fn table(&self) -> &Table {
@@ -171,7 +169,7 @@ impl Shortcuts {
     /// Counts a hit of `kind` at `va` where a shortcut leads to it; gives the slot.
     #[inline(always)]
     pub(super) fn hit(&self, va: VirtAddr, kind: Kind) -> Option<usize> {
-        let index = self.table.find(va, 1, !self.granule.mask())?;
+        let index = self.table.find(va, 1, self.page_bits())?;
         let shortcut = &self.table.shortcuts[index];
         shortcut.count(kind as usize);
         Some(shortcut.slot as usize)
@@ -180,7 +178,7 @@ impl Shortcuts {
     /// Makes `target` what the granule of `va` is found by, and gives what is known of the use
     /// of the one that had the shortcut.
     pub(super) fn link(&mut self, va: VirtAddr, target: Target) -> Option<Use> {
-        let index = index(va, !self.granule.mask());
+        let index = index(va, self.page_bits());
         let displaced = self.unlink(index);
         let after = std::mem::replace(&mut self.first[target.slot], index as u16);
         let Table { shortcuts, used } = &mut *self.table;
@@ -202,7 +200,7 @@ impl Shortcuts {
 
     /// Forgets the shortcut of the granule of `va`, if there is one; gives what it knows.
     pub(super) fn forget_granule(&mut self, va: VirtAddr) -> Option<Use> {
-        let index = index(va, !self.granule.mask());
+        let index = index(va, self.page_bits());
         let is_its = self.table.shortcuts[index].base == va.align_down(self.granule).get();
         is_its.then(|| self.unlink(index)).flatten()
     }

@@ -82,8 +82,8 @@ impl<const TIME_ONLY: bool> Stride<'_, TIME_ONLY> {
         time: u64,
         page_bits: u64,
     ) -> Option<(PhysAddr, u32)> {
-        let found = self.table.hit_at(va, bytes, kind, time, page_bits);
-        let Target { slot, label, to_phys } = found?;
+        let index = self.table.find(va, bytes, page_bits)?;
+        let Target { slot, label, to_phys } = self.table.hit_at(index, kind, time);
         if !TIME_ONLY && let Some(policy) = &self.policy {
             policy.borrow_mut().touched(slot);
         }
