@@ -5,6 +5,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use zstd::bulk::{Compressor, Decompressor};
 
+use super::chunk::STREAMS;
 use super::*;
 use crate::shape::Rows;
 use crate::{Batch, Event, Meta};
@@ -44,14 +45,15 @@ fn chunk(random: &mut Xoshiro256PlusPlus, executions: usize) -> Vec<u8> {
     body
 }
 
-/// Decodes all of `body`, checking only what a batch must always be.
+/// Decodes all of `body`, checking only what a batch must always be. Some executions have more
+/// rows than a batch is to have.
 fn decode(body: &[u8]) -> Result<u64, Damage> {
     let mut decoder = Decoder::new();
     let head = decoder.open(body, &mut Decompressor::new().unwrap())?;
     let mut batch = Batch::default();
     let mut rows = 0;
     loop {
-        decoder.fill(&mut batch, 64)?;
+        decoder.fill(&mut batch, 10)?;
         assert_eq!(batch.addr.len(), batch.meta.len());
         assert!(batch.paddr.is_empty() || batch.paddr.len() == batch.addr.len());
         assert!(batch.segments.iter().all(|segment| (segment.start as usize) < batch.len()));
@@ -62,6 +64,55 @@ fn decode(body: &[u8]) -> Result<u64, Damage> {
             return Ok(rows);
         }
         assert!(!batch.is_empty());
+    }
+}
+
+/// Accesses that mostly go on as before: for each number of operations that short and long shapes
+/// have, with and without a fetch, none of them, one or all surprise.
+#[test]
+fn what_goes_on_and_what_surprises_comes_back() {
+    println!("seed {SEED:#x}");
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
+    let mut encoder = Encoder::new(1 << 20);
+    let mut shapes: Vec<_> = (0..40)
+        .map(|number| {
+            let (pc, fetch, ops) = (64 * number, number % 2 == 0, number as usize / 2);
+            let mut metas = vec![Meta::new(Kind::Fetch, 9, 1); usize::from(fetch)];
+            metas.extend((0..ops as u32).map(|op| Meta::new(Kind::Load, 1 + op, 1)));
+            let rows = Rows { pc, fetch, metas: metas.clone(), trailing: 3 };
+            (encoder.shape(rows), pc, metas, vec![random.next_u64() >> 16; ops], 8 * number)
+        })
+        .collect();
+    let (mut expected, mut carry) = (Vec::new(), 0);
+    for _ in 0..20_000 {
+        let (shape, pc, metas, addrs, step) = &mut shapes[random.next_u64() as usize % 40];
+        let ops = addrs.len();
+        addrs.iter_mut().for_each(|addr| *addr += *step);
+        match random.next_u64() % 8 {
+            0 => addrs.iter_mut().for_each(|addr| *addr = random.next_u64()),
+            1..4 if ops > 0 => addrs[random.next_u64() as usize % ops] ^= random.next_u64() >> 40,
+            _ => {}
+        }
+        encoder.execute(*shape, addrs).unwrap();
+        let fetched = (metas.len() > ops).then_some(*pc);
+        let first = expected.len();
+        expected.extend(fetched.iter().chain(addrs.iter()).copied().zip(metas.iter().copied()));
+        match expected.get_mut(first) {
+            Some((_, meta)) => *meta = meta.plus_instructions(std::mem::replace(&mut carry, 3)),
+            None => carry += 3,
+        }
+    }
+    let mut body = Vec::new();
+    encoder.close(0, &mut Compressor::new(1).unwrap(), &mut body).unwrap();
+    for rows_max in [1, 7, 100, 1 << 20] {
+        let (mut decoder, mut batch) = (Decoder::new(), Batch::default());
+        decoder.open(&body, &mut Decompressor::new().unwrap()).unwrap();
+        let mut decoded = Vec::new();
+        while decoder.left() > 0 {
+            decoder.fill(&mut batch, rows_max).unwrap();
+            decoded.extend(batch.addr.iter().copied().zip(batch.meta.iter().copied()));
+        }
+        assert!(decoded == expected, "batches of {rows_max}");
     }
 }
 
@@ -102,6 +153,33 @@ fn nothing_in_a_chunk_is_trusted() {
             match decode(&forged) {
                 Ok(_) => read += 1,
                 Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(refused > 1000 && read > 1000, "{refused} refused, {read} read");
+}
+
+/// The shape of each execution alone is another one: a shape may come before its first execution
+/// or have more or fewer operations than there are.
+#[test]
+fn executions_of_other_shapes_are_refused_or_read() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
+    let (mut refused, mut read) = (0, 0);
+    for _ in 0..40 {
+        let body = uncompressed(&chunk(&mut random, 60));
+        let bytes = |stream: usize| {
+            let at = 44 + 8 * stream;
+            u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]) as usize
+        };
+        let sequence = 44 + 8 * STREAMS + bytes(0) + bytes(1);
+        for place in sequence..sequence + bytes(2) {
+            for shape in 0..6 {
+                let mut forged = body.clone();
+                forged[place] = shape;
+                match decode(&forged) {
+                    Ok(_) => read += 1,
+                    Err(_) => refused += 1,
+                }
             }
         }
     }

@@ -1,15 +1,12 @@
 //! Chunks in, batches out.
 //!
 //! ```text
-//!   sequence --> local shape --> metas of its rows, copied        meta[..]
-//!                            --> pc                               addr[0]
-//!            codes, residual --> slot.last + distance             addr[1..]
+//!   open   body --> streams, dictionary --> local shapes, their rows and slots
+//!   fill   segment --> known shapes, as many as come (known.rs)  --> rows of a batch
+//!                      a shape's first execution                 --> rows of a batch
 //! ```
-//!
-//! The common execution takes the same way whatever its addresses are: the code looks up in
-//! tables how many bytes of the residual count and whether the distance is added, so that there
-//! is nothing to predict. What a wrong chunk could do is checked before: all codes together need
-//! as many bytes as there are.
+
+mod known;
 
 use serde::Deserialize;
 use zstd::bulk::Decompressor;
@@ -42,9 +39,11 @@ struct Local {
     trailing: u32,
     rows: u16,
     ops: u16,
-    /// The bits of the next eight codes that are its operations', if it has at most eight.
+    /// The bits of the next [`WORD`] codes that are its operations', if it has at most as many.
     codes: u64,
 }
+
+const _: () = assert!(size_of::<Local>() == 64);
 
 #[derive(Debug, Deserialize)]
 struct PlacedEvent {
@@ -110,7 +109,8 @@ impl Decoder {
         body: &[u8],
         decompressor: &mut Decompressor<'_>,
     ) -> Result<Head, Damage> {
-        self.head = Head::default();
+        // Nothing runs of a chunk that is refused.
+        (self.head, self.at) = (Head::default(), Position::default());
         let head = Head::open(body, decompressor, &mut self.streams)?;
         let [dictionary, segments, sequence, codes, residual, events, physical] = &self.streams;
 
@@ -174,9 +174,8 @@ impl Decoder {
             true => Some(PhysicalDecoder::start(physical)?),
             false => None,
         };
-        // Reading eight bytes at the last one must not run off the end.
-        self.streams[RESIDUAL].extend_from_slice(&[0; 8]);
-        self.at = Position::default();
+        // Reading a word at the last byte must not run off the end.
+        self.streams[RESIDUAL].extend_from_slice(&[0; WORD]);
         self.head = head;
         Ok(head)
     }
@@ -186,19 +185,16 @@ impl Decoder {
         self.head.accesses - self.at.rows
     }
 
-    /// Replaces `batch` with the next accesses of the chunk, about `rows_max` of them at most,
-    /// and their events; with the chunk's last accesses also come the events after them.
+    /// Replaces `batch` with the next accesses of the chunk, at most `rows_max` of them or those
+    /// of one execution, and their events; with the chunk's last accesses also come the events
+    /// after them.
     pub(crate) fn fill(&mut self, batch: &mut Batch, rows_max: usize) -> Result<(), Damage> {
         batch.paddr.clear();
         batch.segments.clear();
         batch.events.clear();
         batch.first = self.head.first + u64::from(self.at.rows);
-        // One execution may go beyond `rows_max`, and each copies more than it keeps.
         let rows_max = rows_max.min(self.left() as usize);
-        let room = rows_max + Shape::OPS_MAX + 1 + SPARE;
-        // Growing without shrinking first spares zeroing what is overwritten anyway.
-        batch.addr.resize(batch.addr.len().max(room), 0);
-        batch.meta.resize(batch.meta.len().max(room), Meta::default());
+        make_room(batch, rows_max);
 
         let start = self.at.rows;
         let mut rows = 0;
@@ -214,13 +210,20 @@ impl Decoder {
             }
             let thread = self.segments[self.at.segment - 1].thread;
             let before = rows;
-            rows = self.run(&mut batch.addr, &mut batch.meta, rows, rows_max)?;
+            rows = self.run(&mut batch.addr, &mut batch.meta, rows)?;
             if rows > before && batch.segments.last().is_none_or(|last| last.thread != thread) {
                 batch.segments.push(crate::Segment { start: before as u32, thread });
             }
             self.at.rows = start + rows as u32;
             if self.at.rows > self.head.accesses {
                 return Err(Damage::new("it has more rows than it claims"));
+            }
+            // What is left of the segment has no room here.
+            if self.at.segment_left > 0 {
+                if rows > 0 {
+                    break;
+                }
+                make_room(batch, Shape::OPS_MAX + 1);
             }
         }
         batch.addr.truncate(rows);
@@ -246,40 +249,47 @@ impl Decoder {
         }
     }
 
-    /// Runs executions of the present segment until it ends or there are `rows_max` rows;
-    /// `rows` are there already. Gives the new number of rows.
+    /// Runs executions of the present segment until it ends or the next one has no room: `rows`
+    /// are there already, and at the end of `addr` and `meta` stay [`SPARE`]. Gives the new number
+    /// of rows.
     fn run(
         &mut self,
         addr: &mut [u64],
         meta: &mut [Meta],
         mut rows: usize,
-        rows_max: usize,
     ) -> Result<usize, Damage> {
-        while self.at.segment_left > 0 && rows < rows_max {
-            rows = self.run_known(addr, meta, rows, rows_max)?;
-            if self.at.segment_left > 0 && rows < rows_max {
-                rows = self.run_first(addr, meta, rows)?;
+        loop {
+            rows = self.run_known(addr, meta, rows)?;
+            let before = self.at.executions;
+            rows = self.run_first(addr, meta, rows)?;
+            if self.at.executions == before {
+                return Ok(rows);
             }
         }
-        Ok(rows)
     }
 
-    /// Runs the first execution of a local shape.
-    #[cold]
+    /// Runs the next execution of the segment if it is the first of its shape and has room.
     fn run_first(
         &mut self,
         addr: &mut [u64],
         meta: &mut [Meta],
         rows: usize,
     ) -> Result<usize, Damage> {
-        let number = usize::from(self.sequence[self.at.executions]);
+        let left = &self.sequence[self.at.executions..][..self.at.segment_left as usize];
+        let number = match left.first() {
+            Some(&number) if usize::from(number) >= self.at.defined => usize::from(number),
+            _ => return Ok(rows),
+        };
         let Some(local) = self.locals.get(number).filter(|_| number == self.at.defined) else {
             return Err(Damage::new("its sequence and its dictionary do not fit together"));
         };
+        let (count, ops) = (usize::from(local.rows), usize::from(local.ops));
+        if rows + count + SPARE > addr.len() {
+            return Ok(rows);
+        }
         self.at.defined += 1;
         self.at.executions += 1;
         self.at.segment_left -= 1;
-        let (count, ops) = (local.rows as usize, local.ops as usize);
         if count == 0 {
             self.at.carry = self.at.carry.saturating_add(u64::from(local.trailing));
             return Ok(rows);
@@ -289,7 +299,8 @@ impl Decoder {
         meta[rows] = template[0].plus_instructions(self.at.carry as u32);
         self.at.carry = u64::from(local.trailing);
         addr[rows] = local.pc;
-        let Some(codes) = self.codes.get(self.at.ops..).and_then(|codes| codes.get(..ops)) else {
+        let codes = &self.codes[self.at.ops..self.head.ops as usize];
+        let Some(codes) = codes.get(..ops) else {
             return Err(Damage::new("it has more operations than it claims"));
         };
         let out = &mut addr[rows + count - ops..][..ops];
@@ -305,72 +316,12 @@ impl Decoder {
         self.at.ops += ops;
         Ok(rows + count)
     }
+}
 
-    /// Runs executions of shapes that have been executed before, until another one comes.
-    #[inline(never)]
-    fn run_known(
-        &mut self,
-        addr: &mut [u64],
-        meta: &mut [Meta],
-        mut rows: usize,
-        rows_max: usize,
-    ) -> Result<usize, Damage> {
-        let (locals, templates) = (&self.locals[..self.at.defined], self.templates.as_slice());
-        let slots = self.slots.as_mut_slice();
-        let residual = self.streams[RESIDUAL].as_slice();
-        let (mut codes, mut rest) = (&self.codes[self.at.ops..], &residual[self.at.residual..]);
-        let (mut carry, mut last_addr) = (self.at.carry, self.at.addr);
-        let mut ran = 0;
-        for &number in &self.sequence[self.at.executions..][..self.at.segment_left as usize] {
-            let Some(local) = locals.get(usize::from(number)) else { break };
-            if rows >= rows_max {
-                break;
-            }
-            ran += 1;
-            let count = local.rows as usize;
-            if count == 0 {
-                carry = carry.saturating_add(u64::from(local.trailing));
-                continue;
-            }
-            meta[rows..][..SPARE].copy_from_slice(&local.metas);
-            meta[rows] = local.metas[0].plus_instructions(carry as u32);
-            if count > SPARE {
-                let template = &templates[local.template as usize..][..count];
-                meta[rows + 1..][..count - 1].copy_from_slice(&template[1..]);
-            }
-            carry = u64::from(local.trailing);
-            addr[rows] = local.pc;
-
-            let ops = local.ops as usize;
-            let Some((now, later)) = codes.split_at_checked(ops) else {
-                return Err(Damage::new("it has more operations than it claims"));
-            };
-            let now_and_later = std::mem::replace(&mut codes, later);
-            rows += count;
-            let out = &mut addr[rows - ops..rows];
-            let slots = &mut slots[local.slot as usize..][..ops];
-            if ops <= WORD && word(now_and_later) & local.codes == 0 {
-                for (slot, out) in slots.iter_mut().zip(out) {
-                    slot.last = slot.last.wrapping_add(slot.distance);
-                    *out = slot.last;
-                    last_addr = slot.last;
-                }
-                continue;
-            }
-            for ((slot, &code), out) in slots.iter_mut().zip(now).zip(out) {
-                let (now, used) = slot.decode(code, word(rest));
-                rest = &rest[used..];
-                *slot = now;
-                *out = now.last;
-                last_addr = now.last;
-            }
-        }
-        self.at.ops = self.codes.len() - codes.len();
-        self.at.residual = residual.len() - rest.len();
-        self.at.executions += ran;
-        self.at.segment_left -= ran as u32;
-        self.at.carry = carry;
-        self.at.addr = last_addr;
-        Ok(rows)
-    }
+/// Makes room in `batch` for `rows` rows and [`SPARE`].
+fn make_room(batch: &mut Batch, rows: usize) {
+    // Growing without shrinking first spares zeroing what is overwritten anyway.
+    let room = batch.len().max(rows + SPARE);
+    batch.addr.resize(room, 0);
+    batch.meta.resize(room, Meta::default());
 }

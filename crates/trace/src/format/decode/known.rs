@@ -1,0 +1,127 @@
+//! Executions of shapes that have been executed before: the loop in which decoding spends its
+//! time.
+//!
+//! ```text
+//!   sequence --> local shape --> metas of its rows, copied    meta[..]
+//!                            --> pc                           addr[0]
+//!            codes, residual --> slot.last + distance         addr[1..]
+//! ```
+//!
+//! It goes by cursors, since slices would need more registers than there are. An execution that
+//! does as the one before it, whose codes are all 0, only adds. Any other takes the same way
+//! whatever its addresses are: its codes look up in tables how many bytes of the residual count
+//! and whether the distance is added, so that there is nothing to predict.
+//!
+//! What a wrong chunk could do is checked once for each execution: that its shape is known, that
+//! there is room for its rows, and that its codes are there. That all codes together need as many
+//! bytes as there are was checked when the chunk was opened.
+
+use addr::Kind;
+
+use super::{Decoder, RESIDUAL, SPARE};
+use crate::Meta;
+use crate::format::Damage;
+use crate::format::codes::WORD;
+
+impl Decoder {
+    /// Runs executions of the present segment until it ends, or one comes whose shape is new or
+    /// for whose rows there is no room: `rows` are there, and at the end of `addr` and `meta`
+    /// [`SPARE`] rows stay free. Gives the new number of rows.
+    #[inline(never)]
+    pub(super) fn run_known(
+        &mut self,
+        addr: &mut [u64],
+        meta: &mut [Meta],
+        rows: usize,
+    ) -> Result<usize, Damage> {
+        let (locals, templates) = (&self.locals[..self.at.defined], self.templates.as_slice());
+        let slots = self.slots.as_mut_ptr();
+        let sequence = &self.sequence[self.at.executions..][..self.at.segment_left as usize];
+        let codes = &self.codes[self.at.ops..self.head.ops as usize];
+        let residual = &self.streams[RESIDUAL][self.at.residual..];
+        let Some(room) = addr.len().min(meta.len()).checked_sub(rows + SPARE) else {
+            return Ok(rows);
+        };
+        let rows_start = addr[rows..].as_mut_ptr();
+        let rows_end = rows_start.wrapping_add(room);
+        let code_end = codes.as_ptr_range().end;
+
+        let mut numbers = sequence.as_ptr_range();
+        let (mut next_addr, mut next_meta) = (rows_start, meta[rows..].as_mut_ptr());
+        let (mut next_code, mut rest) = (codes.as_ptr(), residual.as_ptr());
+        let mut carry = self.at.carry;
+        let mut has_codes = true;
+        // SAFETY: there is room for the rows of each execution, and for SPARE in any case; its
+        // codes are there, and WORD to spare; its shape and slots are, as for all that `open`
+        // made; and all codes together need the residual without its last WORD bytes.
+        unsafe {
+            while numbers.start != numbers.end {
+                let Some(local) = locals.get(usize::from(*numbers.start)) else { break };
+                let (count, ops) = (usize::from(local.rows), usize::from(local.ops));
+                let end = next_addr.wrapping_add(count);
+                if end > rows_end {
+                    break;
+                }
+                let mut code = next_code;
+                next_code = code.wrapping_add(ops);
+                if next_code > code_end {
+                    has_codes = false;
+                    break;
+                }
+                numbers.start = numbers.start.add(1);
+                next_meta.copy_from_nonoverlapping(local.metas.as_ptr(), SPARE);
+                next_meta.write(local.metas[0].plus_instructions(carry as u32));
+                next_addr.write(local.pc);
+                if count.wrapping_sub(1) >= SPARE {
+                    if count == 0 {
+                        carry = carry.saturating_add(u64::from(local.trailing));
+                        continue;
+                    }
+                    let template = &templates[local.template as usize..][..count];
+                    next_meta.add(1).copy_from_nonoverlapping(template[1..].as_ptr(), count - 1);
+                }
+                carry = u64::from(local.trailing);
+                next_meta = next_meta.add(count);
+                next_addr = end;
+
+                let (mut slot, mut addr) = (slots.add(local.slot as usize), end.sub(ops));
+                if ops <= WORD
+                    && u64::from_le_bytes(code.cast::<[u8; WORD]>().read()) & local.codes == 0
+                {
+                    while addr != end {
+                        (*slot).last = (*slot).last.wrapping_add((*slot).distance);
+                        addr.write((*slot).last);
+                        (slot, addr) = (slot.add(1), addr.add(1));
+                    }
+                    continue;
+                }
+                while addr != end {
+                    let word = u64::from_le_bytes(rest.cast::<[u8; WORD]>().read());
+                    let (now, used) = (*slot).decode(*code, word);
+                    rest = rest.add(used);
+                    *slot = now;
+                    addr.write(now.last);
+                    (slot, code, addr) = (slot.add(1), code.add(1), addr.add(1));
+                }
+            }
+        }
+        if !has_codes {
+            return Err(Damage::new("it has more operations than it claims"));
+        }
+        // SAFETY: the cursors began where these do and have only gone on.
+        let (now, ran) = unsafe {
+            self.at.ops += next_code.offset_from_unsigned(codes.as_ptr());
+            self.at.residual += rest.offset_from_unsigned(residual.as_ptr());
+            let ran = numbers.start.offset_from_unsigned(sequence.as_ptr());
+            (rows + next_addr.offset_from_unsigned(rows_start), ran)
+        };
+        self.at.executions += ran;
+        self.at.segment_left -= ran as u32;
+        self.at.carry = carry;
+        let is_op = |row: &usize| meta[*row].kind() != Kind::Fetch;
+        if let Some(last) = (rows..now).rev().find(is_op) {
+            self.at.addr = addr[last];
+        }
+        Ok(now)
+    }
+}
