@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use addr::{Kind, PhysAddr, VirtAddr, VirtRange};
-use mmu::{Hit, Stride};
+use mmu::{Hit, Stride, Strides};
 use trace::{Batch, Meta};
 
 use super::Run;
@@ -70,15 +70,14 @@ impl Run {
         for (stride, unit) in strides.iter_mut().zip(first_level) {
             *stride = unit.tlb.stride(self.asid, self.page_size);
         }
+        let strides = Strides::new(|kind| *strides.get(*first.get(kind)?)?);
         // With room for all that two bits can say.
-        let serving = |kind: usize| strides.get(*first.get(kind)?)?.as_ref();
-        let strides: [Option<&Stride<'_, TIME_ONLY>>; 4] = std::array::from_fn(serving);
         let is_left_out: [bool; 4] = std::array::from_fn(|kind| first.get(kind) == Some(&NONE));
         let page_bits = self.page_bits;
         let (mut ran, mut left_out) = (0, 0);
         for (&addr, &meta) in addrs.iter().zip(metas) {
             let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind_index(), meta.size());
-            if let Some(stride) = strides[kind & 3] {
+            if let Some(stride) = strides.of(kind) {
                 let time = before + 1 + ran as u64;
                 let found = stride.lookup(addr, bytes, kind, time, page_bits);
                 let Some((phys, label)) = found else { break };

@@ -25,11 +25,13 @@ mod policy;
 mod shortcuts;
 mod stride;
 
+use core::cell::RefCell;
+
 use addr::{Asid, Kind, Page, PageSize, VirtAddr};
 
 pub use entry::{Entry, Evicted, Hit};
 pub use params::{ArrayParams, TlbParams};
-pub use stride::Stride;
+pub use stride::{Stride, Strides};
 
 use crate::{GeometryError, Replacement, SetArray};
 use entry::{Slot, add};
@@ -59,7 +61,8 @@ pub struct Tlb {
     shortcuts: Shortcuts,
     smallest: PageSize,
     slots: Box<[Slot]>,
-    policy: TlbPolicy,
+    /// Shared with strides.
+    policy: RefCell<TlbPolicy>,
     /// Whether the shortcuts may know of later hits than the policy.
     strode: bool,
     paired: bool,
@@ -107,7 +110,7 @@ impl Tlb {
             shortcuts: Shortcuts::new(smallest, first),
             smallest,
             slots: vec![Slot::EMPTY; first].into_boxed_slice(),
-            policy: TlbPolicy::new(params, &arrays),
+            policy: RefCell::new(TlbPolicy::new(params, &arrays)),
             strode: false,
             paired: params.paired,
             was_used: true,
@@ -145,7 +148,7 @@ impl Tlb {
         let slot = if asid == self.space
             && let Some(slot) = self.shortcuts.hit(va, kind)
         {
-            self.policy.touched(slot);
+            self.policy.get_mut().touched(slot);
             slot
         } else {
             self.search_and_count(va, asid, kind)?
@@ -170,7 +173,7 @@ impl Tlb {
         self.slots[slot] = Slot::new(entry, label, self.paired);
         let Array { sets, first } = &mut self.arrays[array];
         sets.occupy(set, slot - *first, number);
-        self.policy.inserted(slot);
+        self.policy.get_mut().inserted(slot);
         self.note_live(size);
         self.retired.fills += 1;
         self.distrust_shortcuts(entry.page);
@@ -241,7 +244,7 @@ impl Tlb {
             return None;
         };
         self.slots[slot].hits[kind as usize] += 1;
-        self.policy.touched(slot);
+        self.policy.get_mut().touched(slot);
         self.link(va, slot);
         Some(slot)
     }
@@ -307,9 +310,9 @@ impl Tlb {
         let slots = sets.slots(set);
         let slots = first + slots.start..first + slots.end;
         let victim = if self.strode {
-            self.policy.victim_used(slots, |slot| self.shortcuts.last_used(slot))
+            self.policy.get_mut().victim_used(slots, |slot| self.shortcuts.last_used(slot))
         } else {
-            self.policy.victim(slots)
+            self.policy.get_mut().victim(slots)
         };
         self.retire(victim, evicted);
         self.retired.evictions += 1;
@@ -359,7 +362,7 @@ impl Tlb {
     fn note(&mut self, forgotten: Option<Use>) {
         if let Some(Use { slot, hits, last }) = forgotten {
             self.slots[slot].add_hits(hits);
-            self.policy.touched_at(slot, last);
+            self.policy.get_mut().touched_at(slot, last);
         }
     }
 

@@ -21,11 +21,40 @@ use crate::{AnyReplacement, Replacement};
 
 /// A TLB borrowed for lookups in one space. `TIME_ONLY` says that its policy learns no more of
 /// hits than their time, as LRU does; FIFO and random do not even look at that.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Stride<'a, const TIME_ONLY: bool> {
     table: &'a Table,
     /// The policy, if it is another.
-    policy: Option<RefCell<&'a mut TlbPolicy>>,
+    policy: Option<&'a RefCell<TlbPolicy>>,
+}
+
+/// Strides by the number of the kind of access that they serve, in which each lookup chooses.
+#[derive(Clone, Copy, Debug)]
+pub struct Strides<'a, const TIME_ONLY: bool> {
+    /// With room for all that two bits can say, and apart from the policies, so that no more than
+    /// the table is loaded where only the time counts.
+    tables: [Option<&'a Table>; 4],
+    policies: [Option<&'a RefCell<TlbPolicy>>; 4],
+}
+
+impl<'a, const TIME_ONLY: bool> Strides<'a, TIME_ONLY> {
+    /// What `serving` gives for the number of each kind.
+    #[inline]
+    pub fn new(serving: impl Fn(usize) -> Option<Stride<'a, TIME_ONLY>>) -> Self {
+        let strides: [_; 4] = core::array::from_fn(serving);
+        Strides {
+            tables: strides.map(|stride| Some(stride?.table)),
+            policies: strides.map(|stride| stride?.policy),
+        }
+    }
+
+    /// The one that serves the kind with the number `kind`.
+    #[inline(always)]
+    pub fn of(&self, kind: usize) -> Option<Stride<'a, TIME_ONLY>> {
+        let table = self.tables[kind & 3]?;
+        let policy = if TIME_ONLY { None } else { self.policies[kind & 3] };
+        Some(Stride { table, policy })
+    }
 }
 
 impl Tlb {
@@ -38,23 +67,23 @@ impl Tlb {
         asid: Asid,
         granule: PageSize,
     ) -> Option<Stride<'_, TIME_ONLY>> {
-        let needs_more = !self.policy.needs_time_only();
+        let needs_more = !self.needs_time_only();
         if asid != self.space || granule != self.shortcuts.granule() || TIME_ONLY && needs_more {
             return None;
         }
         self.strode = true;
-        let policy = needs_more.then(|| RefCell::new(&mut self.policy));
+        let policy = needs_more.then_some(&self.policy);
         Some(Stride { table: self.shortcuts.table(), policy })
     }
 
     /// Whether its policy learns no more of hits than their time.
     pub fn needs_time_only(&self) -> bool {
-        self.policy.needs_time_only()
+        self.policy.borrow().needs_time_only()
     }
 
     /// The time of the last touch.
     pub fn now(&self) -> u64 {
-        match &self.policy {
+        match &*self.policy.borrow() {
             TlbPolicy::Same(AnyReplacement::Lru(lru)) => lru.now(),
             _ => 0,
         }
@@ -62,7 +91,7 @@ impl Tlb {
 
     /// Ends a stride: all times given in it are at most `now`.
     pub fn set_now(&mut self, now: u64) {
-        if let TlbPolicy::Same(AnyReplacement::Lru(lru)) = &mut self.policy {
+        if let TlbPolicy::Same(AnyReplacement::Lru(lru)) = self.policy.get_mut() {
             lru.set_now(now);
         }
     }
@@ -84,7 +113,7 @@ impl<const TIME_ONLY: bool> Stride<'_, TIME_ONLY> {
     ) -> Option<(PhysAddr, u32)> {
         let index = self.table.find(va, bytes, page_bits)?;
         let Target { slot, label, to_phys } = self.table.hit_at(index, kind, time);
-        if !TIME_ONLY && let Some(policy) = &self.policy {
+        if !TIME_ONLY && let Some(policy) = self.policy {
             policy.borrow_mut().touched(slot);
         }
         Some((PhysAddr::new(va.get().wrapping_add(to_phys)), label))
