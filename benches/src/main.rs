@@ -1,4 +1,4 @@
-//! How fast Pagewalk is, in accesses per second of user CPU.
+//! How fast Pagewalk is, in accesses per second.
 //!
 //! ```text
 //!   bench [--smoke] [TRACE.pwt ...]
@@ -7,16 +7,20 @@
 //! Each stored trace is decoded alone, then run through a two-level TLB and through the whole
 //! `opteron-2008` machine, decoding included, and its LRU curve is counted for five page sizes.
 //! Uniform random accesses over 8 MiB and 4 GiB are made beforehand and replayed from memory, so
-//! that only the machine is timed. A line shows the median of the rounds, the spread, and a hash of
-//! the counts: two builds that count alike print the same hash. User CPU is that of all threads of
-//! the process.
+//! that only the machine is timed.
+//!
+//! A line shows what one core does: the median of the rounds in seconds of user CPU, all of it in
+//! one thread, and their spread. The wall time beside it is of rounds in which a second core
+//! decodes ahead, as `pagewalk run` does. The hash is of the counts: two builds that count alike
+//! print the same.
 
 mod replay;
 
 use std::{
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
+    time::Instant,
 };
 
 use addr::PageSize;
@@ -70,22 +74,23 @@ fn bench() -> Result<(), Failure> {
 
     writeln!(
         io::stdout(),
-        "{:<34} {:>12} {:>10} {:>17}  counts",
+        "{:<34} {:>12} {:>10} {:>17} {:>10}  counts",
         "",
         "accesses",
         "M/s user",
-        "min .. max"
+        "min .. max",
+        "M/s wall"
     )?;
     for path in &traces {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        measure(&format!("{name}: decode"), rounds, &mut || decode(&mut Reader::open(path)?))?;
+        measure(&format!("{name}: decode"), rounds, &mut |cores| decode(&mut cores.open(path)?))?;
         for (what, machine) in machines {
             let line = format!("{name}: {what}");
-            measure(&line, rounds, &mut || run(machine, &mut Reader::open(path)?))?;
+            measure(&line, rounds, &mut |cores| run(machine, &mut cores.open(path)?))?;
         }
         for lookups in [Lookups::Data, Lookups::All] {
             let line = format!("{name}: curve of {}", lookups.name());
-            measure(&line, rounds, &mut || curves(lookups, &mut Reader::open(path)?))?;
+            measure(&line, rounds, &mut |cores| curves(lookups, &mut cores.open(path)?))?;
         }
     }
     for span in ["8M", "4G"] {
@@ -93,7 +98,7 @@ fn bench() -> Result<(), Failure> {
         let mut replay = Replay::new(generate::parse(&spec)?.as_mut())?;
         for (what, machine) in machines {
             let line = format!("uniform over {span}: {what}");
-            measure(&line, rounds, &mut || {
+            measure(&line, rounds, &mut |_| {
                 replay.rewind();
                 run(machine, &mut replay)
             })?;
@@ -102,37 +107,62 @@ fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a round may use.
+#[derive(Clone, Copy)]
+enum Cores {
+    One,
+    All,
+}
+
+impl Cores {
+    fn open(self, path: &Path) -> Result<Reader, trace::Error> {
+        let reader = Reader::open(path)?;
+        Ok(match self {
+            Cores::One => reader.in_place(),
+            Cores::All => reader,
+        })
+    }
+}
+
 /// Accesses of one round and a hash of what it counted.
 type Round = (u64, String);
 
-/// Times `rounds` rounds and prints one line for them.
+/// Times `rounds` rounds on one core and about half as many on all, and prints one line for them.
 fn measure(
     name: &str,
     rounds: usize,
-    round: &mut dyn FnMut() -> Result<Round, Failure>,
+    round: &mut dyn FnMut(Cores) -> Result<Round, Failure>,
 ) -> Result<(), Failure> {
-    let mut rates = Vec::new();
+    let (mut user_rates, mut wall_rates) = (Vec::new(), Vec::new());
     let mut outcome: Option<Round> = None;
-    for _ in 0..rounds {
-        let before = user_seconds();
-        let this = round()?;
-        let seconds = (user_seconds() - before).max(1e-9);
-        rates.push(this.0 as f64 / seconds / 1e6);
-        if outcome.as_ref().is_some_and(|first| *first != this) {
-            return Err(format!("{name}: two rounds counted differently").into());
+    for number in 0..rounds {
+        for cores in [Cores::One, Cores::All].into_iter().take(2 - number % 2) {
+            let (user, wall) = (user_seconds(), Instant::now());
+            let this = round(cores)?;
+            let (rates, seconds) = match cores {
+                Cores::One => (&mut user_rates, user_seconds() - user),
+                Cores::All => (&mut wall_rates, wall.elapsed().as_secs_f64()),
+            };
+            rates.push(this.0 as f64 / seconds.max(1e-9) / 1e6);
+            if outcome.as_ref().is_some_and(|first| *first != this) {
+                return Err(format!("{name}: two rounds counted differently").into());
+            }
+            outcome = Some(this);
         }
-        outcome = Some(this);
     }
-    rates.sort_by(f64::total_cmp);
-    if let (Some((accesses, counts)), Some(min), Some(max)) = (outcome, rates.first(), rates.last())
-    {
-        let median = rates[rates.len() / 2];
-        writeln!(
-            io::stdout(),
-            "{name:<34} {accesses:>12} {median:>10.1} {min:>7.1} .. {max:<6.1}  {counts}"
-        )?;
-    }
+    let [[user, min, max], [wall, ..]] = [user_rates, wall_rates].map(spread);
+    let Some((accesses, counts)) = outcome else { return Ok(()) };
+    writeln!(
+        io::stdout(),
+        "{name:<34} {accesses:>12} {user:>10.1} {min:>7.1} .. {max:<6.1} {wall:>10.1}  {counts}"
+    )?;
     Ok(())
+}
+
+/// The median, the least and the greatest of `rates`, of which there is one or more.
+fn spread(mut rates: Vec<f64>) -> [f64; 3] {
+    rates.sort_by(f64::total_cmp);
+    [rates[rates.len() / 2], rates[0], rates[rates.len() - 1]]
 }
 
 /// Decodes all of `source` and hashes what it gave.
@@ -174,7 +204,7 @@ fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// User CPU of the process so far, all threads, in seconds.
+/// User CPU of the process so far in seconds.
 fn user_seconds() -> f64 {
     // SAFETY: all fields of rusage are integers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
