@@ -51,9 +51,10 @@ impl Decoder {
         let (mut next_code, mut rest) = (codes.as_ptr(), residual.as_ptr());
         let mut carry = self.at.carry;
         let mut has_codes = true;
-        // SAFETY: there is room for the rows of each execution, and for SPARE in any case; its
-        // codes are there, and WORD to spare; its shape and slots are, as for all that `open`
-        // made; and all codes together need the residual without its last WORD bytes.
+        // SAFETY: up to `rows_end` there is room for an execution's rows, and behind it for SPARE.
+        // Its codes lie before `code_end`, behind which `unpack` left WORD more. `open` made slots
+        // for the operations of all shapes. Each code is used once, in order, and all codes of
+        // the chunk need its residual without the last WORD bytes.
         unsafe {
             while numbers.start != numbers.end {
                 let Some(local) = locals.get(usize::from(*numbers.start)) else { break };
