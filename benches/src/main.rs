@@ -9,10 +9,10 @@
 //! Uniform random accesses over 8 MiB and 4 GiB are made beforehand and replayed from memory, so
 //! that only the machine is timed.
 //!
-//! A line shows what one core does: the median of the rounds in seconds of user CPU, all of it in
-//! one thread, and their spread. The wall time beside it is of rounds in which a second core
-//! decodes ahead, as `pagewalk run` does. The hash is of the counts: two builds that count alike
-//! print the same.
+//! A line shows what one core does: accesses per second of user CPU, all of it in one thread, the
+//! median of the rounds and their spread. The rate per second of wall time beside it is the median
+//! of rounds in which a second core decodes ahead, as `pagewalk run` does. The hash is of the
+//! counts: two builds that count alike print the same.
 
 mod replay;
 

@@ -50,7 +50,6 @@ impl Decoder {
         let (mut next_addr, mut next_meta) = (rows_start, meta[rows..].as_mut_ptr());
         let (mut next_code, mut rest) = (codes.as_ptr(), residual.as_ptr());
         let mut carry = self.at.carry;
-        let mut has_codes = true;
         // SAFETY: up to `rows_end` there is room for an execution's rows, and behind it for SPARE.
         // Its codes lie before `code_end`, behind which `unpack` left WORD more. `open` made slots
         // for the operations of all shapes. Each code is used once, in order, and all codes of
@@ -66,7 +65,6 @@ impl Decoder {
                 let mut code = next_code;
                 next_code = code.wrapping_add(ops);
                 if next_code > code_end {
-                    has_codes = false;
                     break;
                 }
                 numbers.start = numbers.start.add(1);
@@ -106,7 +104,7 @@ impl Decoder {
                 }
             }
         }
-        if !has_codes {
+        if next_code > code_end {
             return Err(Damage::new("it has more operations than it claims"));
         }
         // SAFETY: the cursors began where these do and have only gone on.
