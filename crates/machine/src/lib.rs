@@ -15,32 +15,30 @@
 //! are exact; time is a second step over them ([`Results::time`]).
 #![forbid(unsafe_code)]
 
-mod back;
-mod builtin;
-mod census;
-mod check;
+mod count;
 pub mod curve;
-pub mod describe;
-mod digest;
-mod host;
+pub mod description;
+mod error;
+mod hardware;
 mod os;
-pub mod results;
+mod page_table_bench;
 mod run;
-mod settings;
-mod summary;
 pub mod sweep;
 mod table;
-mod timeline;
-mod translate;
-pub mod units;
-mod walker;
-mod workbench;
 
-pub use builtin::{BUILTIN, Builtin};
-pub use describe::Description;
-pub use results::Results;
+pub use count::results::{self, Results};
+pub use description::{
+    Description,
+    builtin::{BUILTIN, Builtin},
+    units,
+};
+pub use error::Error;
+pub use page_table_bench::{Work, Workbench};
 pub use run::{Progress, RunOptions};
-pub use workbench::{Work, Workbench};
+
+use count::summary;
+use description::{builtin, digest, settings};
+use hardware::{tlbs, walker};
 
 /// A machine that can run traces: a description that has been read and checked.
 #[derive(Clone, Debug)]
@@ -75,7 +73,7 @@ impl Machine {
         // What cannot be built is refused here, not when a trace is waiting.
         let refused =
             |(key, what): (String, String)| settings::locate(text, origin, settings, &key, &what);
-        translate::Hardware::new(&description).map_err(refused)?;
+        tlbs::Hardware::new(&description).map_err(refused)?;
         let os = os::Os::new(&description).map_err(refused)?;
         let (tree, host_tree) = (os.tree_shape(), os.host().and_then(|host| host.tree_shape()));
         walker::Walker::new(&description, tree.clone(), host_tree.clone()).map_err(refused)?;
@@ -124,70 +122,4 @@ impl Machine {
     ) -> Result<Results, Error> {
         run::run(self, source, options)
     }
-}
-
-/// What went wrong, whose fault it was, and what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// No such machine, or its file cannot be read.
-    #[error("{0}")]
-    NotFound(String),
-    /// The description is wrong: file, line and key.
-    #[error("{origin}:{line}: {what}")]
-    Description {
-        /// The file, or the name of the built-in machine.
-        origin: String,
-        /// The line in it, from 1.
-        line: usize,
-        /// The key and what is wrong with it.
-        what: String,
-    },
-    /// A `--set` is wrong.
-    #[error("--set {setting}: {what}")]
-    Setting {
-        /// The setting as given.
-        setting: String,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// The trace could not be read.
-    #[error(transparent)]
-    Trace(#[from] trace::Error),
-    /// The machine's physical memory is full.
-    #[error(
-        "out of memory at access {access}: all {frames_bytes} bytes of frames are in use; \
-         give the machine more with --set memory.size=..."
-    )]
-    OutOfFrames {
-        /// Index of the access that needed a frame.
-        access: u64,
-        /// Size of the physical memory.
-        frames_bytes: u64,
-    },
-    /// The memory of a virtual machine's host is full.
-    #[error(
-        "the host is out of memory at access {access}: give it more with --set nested.memory=..."
-    )]
-    OutOfHostFrames {
-        /// Index of the access that needed a frame.
-        access: u64,
-    },
-    /// An address that the page table's format cannot map.
-    #[error("access {access}: {what}")]
-    Access {
-        /// Index of the access.
-        access: u64,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// A translation that contradicts the page table, or counts that contradict each other:
-    /// a mistake in Pagewalk itself, found by checking.
-    #[error("check failed: {0}")]
-    Check(String),
-    /// A curve that cannot be counted.
-    #[error("{0}")]
-    Curve(String),
-    /// The progress callback asked to stop.
-    #[error("interrupted")]
-    Interrupted,
 }

@@ -10,6 +10,7 @@
 //! `physmem` decide in a real one (reservations, policies, replacement, sharing) is not here.
 
 mod events;
+pub(crate) mod host;
 
 use std::collections::BTreeMap;
 
@@ -20,8 +21,8 @@ use trace::{Region, RegionId, Regions};
 
 use crate::{
     Description,
-    back::Way,
-    host::{Host, splinter},
+    hardware::behind::Way,
+    os::host::{Host, splinter},
     table,
     table::Table,
 };

@@ -9,10 +9,10 @@ use trace::{Batch, Meta};
 use super::Run;
 use crate::{
     Error,
-    back::Back,
-    census::{Census, SHARED},
+    count::census::{Census, SHARED},
+    hardware::behind::Behind,
+    hardware::tlbs::{FIRST_LEVEL_MAX, Hardware, NONE},
     os::Os,
-    translate::{FIRST_LEVEL_MAX, Hardware, NONE},
 };
 
 /// One lookup: what is accessed, how, and by whom it is looked up first.
@@ -30,7 +30,7 @@ impl Run {
         &mut self,
         batch: &Batch,
         span: Range<usize>,
-        back: &mut impl Back,
+        back: &mut impl Behind,
     ) -> Result<(), Error> {
         let (addrs, metas) = (&batch.addr[span.clone()], &batch.meta[span.clone()]);
         let mut next = 0;
@@ -61,7 +61,7 @@ impl Run {
         &mut self,
         addrs: &[u64],
         metas: &[Meta],
-        back: &mut impl Back,
+        back: &mut impl Behind,
     ) -> (usize, u64) {
         let Hardware { units, first, .. } = &mut self.hardware;
         let before = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
@@ -105,7 +105,7 @@ impl Run {
         addr: VirtAddr,
         meta: Meta,
         access: u64,
-        back: &mut impl Back,
+        back: &mut impl Behind,
     ) -> Result<(), Error> {
         let (kind, bytes) = (meta.kind(), meta.size());
         let unit = self.hardware.first[kind as usize];
@@ -127,7 +127,7 @@ impl Run {
     fn translate<const CHECK: bool>(
         &mut self,
         place: Place,
-        back: &mut impl Back,
+        back: &mut impl Behind,
     ) -> Result<PhysAddr, Error> {
         let found = self.hardware.units[place.unit].tlb.lookup(place.addr, self.asid, place.kind);
         match found {
@@ -151,7 +151,7 @@ impl Run {
         place: Place,
         phys: PhysAddr,
         bytes: u32,
-        back: &mut impl Back,
+        back: &mut impl Behind,
     ) -> Result<(), Error> {
         self.page_crossings += 1;
         let Ok(range) = VirtRange::new(place.addr, u64::from(bytes.max(1))) else {

@@ -7,17 +7,17 @@ use pagetable::{Fault, Translation};
 use super::{Run, access::Place};
 use crate::{
     Error,
-    back::{Back, Forget, Walk},
-    census::SHARED,
+    count::census::SHARED,
+    hardware::behind::{Behind, Forget, Walk},
+    hardware::tlbs::NONE,
     os::{Answer, MovedTables},
-    translate::NONE,
 };
 
 impl Run {
     /// A lookup that the first level did not answer.
     #[cold]
     #[inline(never)]
-    pub(super) fn miss(&mut self, place: Place, back: &mut impl Back) -> Result<PhysAddr, Error> {
+    pub(super) fn miss(&mut self, place: Place, back: &mut impl Behind) -> Result<PhysAddr, Error> {
         let Place { addr, kind, access, .. } = place;
         let region = self.os.label_of(addr);
         self.census.region(region).l1_misses[kind as usize] += 1;
@@ -67,7 +67,7 @@ impl Run {
         &mut self,
         place: Place,
         region: u32,
-        back: &mut impl Back,
+        back: &mut impl Behind,
     ) -> Result<(Translation, bool), Error> {
         let Place { addr, kind, access, .. } = place;
         let mut cold = false;
@@ -92,7 +92,7 @@ impl Run {
 
     /// The OS has mapped the page that holds `addr`: MMU caches must not lead past what that has
     /// put on the way to it.
-    fn page_added(&self, addr: VirtAddr, back: &mut impl Back) {
+    fn page_added(&self, addr: VirtAddr, back: &mut impl Behind) {
         match self.os.moved_tables() {
             MovedTables::None => {}
             MovedTables::OnTheWay => {
@@ -107,7 +107,7 @@ impl Run {
     fn walk_once(
         &mut self,
         place: Place,
-        back: &mut impl Back,
+        back: &mut impl Behind,
     ) -> Result<Result<Translation, Fault>, Error> {
         if self.os.is_linear() {
             return self.walk_array(place, back);

@@ -15,12 +15,12 @@
 //!
 //! This is the only way for an access. The first line is the common case and is kept free of
 //! allocation, hashing and indirect calls; the rest is in `miss`. Data caches and walker are
-//! behind [`Back`]: the run tells it what it needs.
+//! behind [`Behind`]: the run tells it what it needs.
 
 mod access;
 mod asids;
+mod linear;
 mod miss;
-mod nested;
 
 use std::ops::Range;
 
@@ -30,13 +30,13 @@ use trace::{Batch, Event, Source};
 
 use crate::{
     Error, Machine, Results,
-    back::{Back, Forget},
-    census::Census,
-    check,
+    count::census::Census,
+    count::history::History,
+    count::identities,
+    count::summary,
+    hardware::behind::{Behind, Forget},
+    hardware::tlbs::{Hardware, NONE},
     os::{Failure, Os, Shootdown},
-    summary,
-    timeline::History,
-    translate::{Hardware, NONE},
 };
 use asids::{Asids, Taken};
 
@@ -83,7 +83,7 @@ pub(crate) fn run(
     }
     run.hardware.drain(&mut run.census);
     let results = summary::summarize(machine, source, &mut run, &walker);
-    check::identities(&results)?;
+    identities::check(&results)?;
     Ok(results)
 }
 
@@ -158,7 +158,7 @@ impl Run {
     pub(crate) fn batch<const CHECK: bool>(
         &mut self,
         batch: &Batch,
-        back: &mut impl Back,
+        back: &mut impl Behind,
     ) -> Result<(), Error> {
         for segment in &batch.segments {
             let index = segment.thread as usize;
@@ -185,7 +185,7 @@ impl Run {
         &mut self,
         batch: &Batch,
         span: Range<usize>,
-        back: &mut impl Back,
+        back: &mut impl Behind,
     ) -> Result<(), Error> {
         self.count(batch, span.clone());
         if back.has_caches() {
@@ -220,7 +220,7 @@ impl Run {
     }
 
     #[cold]
-    fn event(&mut self, event: &Event, access: u64, back: &mut impl Back) -> Result<(), Error> {
+    fn event(&mut self, event: &Event, access: u64, back: &mut impl Behind) -> Result<(), Error> {
         if let Event::Gap { accesses, instructions } = *event {
             self.gap_accesses += accesses;
             self.instructions += instructions;
@@ -249,7 +249,7 @@ impl Run {
         Ok(())
     }
 
-    fn shoot_down(&mut self, shootdown: Shootdown, back: &mut impl Back) {
+    fn shoot_down(&mut self, shootdown: Shootdown, back: &mut impl Behind) {
         let flush = &shootdown.flush;
         self.hardware.flush(flush, self.asid, &mut self.census);
         if self.os.is_linear() && flush.tables() {

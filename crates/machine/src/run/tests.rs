@@ -4,7 +4,7 @@ use addr::Kind;
 use trace::{Batch, Event, Meta};
 
 use super::Run;
-use crate::{Error, Machine, walker::Walker};
+use crate::{Error, Machine, hardware::walker::Walker};
 
 /// Touches a page, unmaps it without a flush, and touches it again.
 fn forget_a_shootdown(design: &str, check: bool) -> Result<Walker, Error> {

@@ -16,7 +16,7 @@ use pagetable::{Node, Reference};
 use rustc_hash::FxHashMap;
 
 use super::{log::Astray, numbers::Numbers};
-use crate::back::{Forget, Walk};
+use crate::hardware::behind::{Forget, Walk};
 
 /// One thing that a front said.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,7 @@ use super::{
     brief::{Brief, Entry, Miss},
     tally::Tally,
 };
-use crate::walker::Walker;
+use crate::hardware::walker::Walker;
 
 /// Members of one design that hear the same misses.
 pub(super) struct Family {

@@ -7,7 +7,10 @@ use trace::{Batch, Source};
 use mmu::{Design, WalkCacheFamily};
 
 use super::{Outcome, crew::Task, family::Family, log::Log, repeats::Repeats};
-use crate::{Description, Error, Machine, check, run::Run, summary, walker::Walker};
+use crate::{
+    Description, Error, Machine, count::identities, count::summary, hardware::walker::Walker,
+    run::Run,
+};
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
 /// between two designs, known here or not, gives them fronts of their own.
@@ -137,7 +140,7 @@ impl Front {
             }
             let machine = &machines[back.index];
             let results = summary::summarize(machine, source, &mut self.run, &back.walker);
-            let checked = check::identities(&results).map_err(|error| error.to_string());
+            let checked = identities::check(&results).map_err(|error| error.to_string());
             (back.index, checked.map(|()| results))
         };
         self.backs.into_iter().map(outcome).collect()

@@ -13,7 +13,7 @@ use super::{
     brief::{Brief, Known},
     repeats::Repeats,
 };
-use crate::back::{Back, Forget, HostWalk, Walk, Way};
+use crate::hardware::behind::{Behind, Forget, HostWalk, Walk, Way};
 
 /// One thing that a front said. What is long or rare is in a list of its own.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ impl Log {
     }
 
     /// Says all of it again to `back`. The error is a walk that `back` starts astray.
-    pub(super) fn tell(&self, back: &mut impl Back) -> Result<(), Astray> {
+    pub(super) fn tell(&self, back: &mut impl Behind) -> Result<(), Astray> {
         let mut walks = self.walks.iter();
         let mut forgets = self.forgets.iter();
         let mut references = self.references.as_slice();
@@ -112,7 +112,7 @@ impl std::fmt::Display for Astray {
     }
 }
 
-impl Back for Log {
+impl Behind for Log {
     fn has_caches(&self) -> bool {
         self.caches
     }

@@ -32,7 +32,7 @@ mod tally;
 
 use trace::{Batch, Source};
 
-use crate::{Error, Machine, Progress, Results, digest};
+use crate::{Error, Machine, Progress, Results, description::digest};
 pub(crate) use brief::Miss;
 use front::Front;
 

@@ -11,7 +11,7 @@ use addr::{Asid, VirtAddr};
 use pagetable::Node;
 use rustc_hash::FxHashMap;
 
-use crate::back::Forget;
+use crate::hardware::behind::Forget;
 
 /// What a node is valid for: ASID, bits of the address, how many of them are left out.
 type Tag = (u16, u64, u8);

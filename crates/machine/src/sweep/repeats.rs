@@ -14,7 +14,7 @@
 use addr::{Kind, PhysAddr};
 use mmu::{Entrance, Requester};
 
-use crate::{back::Way, walker::Walker};
+use crate::{hardware::behind::Way, hardware::walker::Walker};
 
 /// More slots than this find hardly more repeats.
 const SLOTS_MAX: usize = 1 << 12;

@@ -9,7 +9,7 @@ use pagetable::{
 use super::{Table, flat::Flat, hosted::Hosted};
 use crate::{
     Description,
-    describe::{self, WalkerKind},
+    description::{self, WalkerKind},
     units::Bytes,
 };
 
@@ -85,7 +85,7 @@ pub(crate) fn new(
 }
 
 /// That the format exists and has the keys that are given.
-fn check_keys(table: &describe::PageTable) -> Result<(), Refusal> {
+fn check_keys(table: &description::PageTable) -> Result<(), Refusal> {
     let Some((_, own)) = FORMATS.iter().find(|(name, _)| *name == table.format) else {
         let names: Vec<&str> = FORMATS.iter().map(|(name, _)| *name).collect();
         let what =
@@ -116,7 +116,7 @@ fn refused(key: &'static str) -> impl Fn(Geometry) -> Refusal {
 
 /// What a table needs besides its organisation.
 struct Build<'a, M> {
-    table: &'a describe::PageTable,
+    table: &'a description::PageTable,
     memory: M,
     /// Whether walks set usage bits.
     marks: bool,

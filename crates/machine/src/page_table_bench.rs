@@ -26,8 +26,8 @@ use serde::Serialize;
 
 use crate::{
     Machine,
+    hardware::walker::{hierarchy, latencies},
     table::{self, Table},
-    walker::{hierarchy, latencies},
 };
 
 /// What operations have done.

@@ -19,19 +19,19 @@
 mod build;
 mod dimension;
 mod handler;
-mod host;
-mod replay;
+mod many_at_once;
+mod virtual_machine;
 
 pub(crate) use build::{hierarchy, latencies};
 pub(crate) use dimension::{Dimension, UpperEntries};
 pub(crate) use handler::Handler;
-pub(crate) use host::HostSide;
+pub(crate) use virtual_machine::HostSide;
 
 use addr::{Kind, PhysAddr};
 use mmu::{Hierarchy, Requester, Served};
 use pagetable::{Node, Reference};
 
-use crate::back::{Back, Forget, Walk, Way};
+use crate::hardware::behind::{Behind, Forget, Walk, Way};
 
 /// Cycles by what serves a reference.
 #[derive(Clone, Debug, Default)]
@@ -183,7 +183,7 @@ impl Port {
     }
 }
 
-impl Back for Walker {
+impl Behind for Walker {
     fn has_caches(&self) -> bool {
         self.port.caches.is_some()
     }

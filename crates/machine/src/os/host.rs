@@ -19,9 +19,8 @@ use pagetable::{Fault, Node, Reference, Space, SparseMemory, Translation, TreeSh
 use physmem::Buddy;
 
 use crate::{
-    Description,
-    back::{HostWalk, Walk},
-    describe,
+    Description, description,
+    hardware::behind::{HostWalk, Walk},
     os::Failure,
     table::{self, Table},
 };
@@ -43,14 +42,14 @@ impl Host {
     /// A host that backs nothing yet; an error comes with the key that is wrong.
     pub(crate) fn new(
         description: &Description,
-        nested: &describe::Nested,
+        nested: &description::Nested,
     ) -> Result<Host, (String, String)> {
         let key = |key: &str| format!("nested.{key}");
         let memory = SparseMemory::new(nested.memory.0);
         // The host's own hardware walks its table.
         let mut below =
             Description { page_table: Some(nested.page_table()), ..description.clone() };
-        (below.memory.size, below.walker) = (nested.memory, describe::Walker::default());
+        (below.memory.size, below.walker) = (nested.memory, description::Walker::default());
         let mut table = table::new(&below, memory)
             .map_err(|(wrong, what)| (key(wrong.trim_start_matches("page_table.")), what))?;
         let page_size = nested.page_size.0;

@@ -2,10 +2,10 @@
 
 use addr::Kind;
 
-use crate::{Error, Results, results::HitsAndMisses};
+use crate::{Error, Results, count::results::HitsAndMisses};
 
 /// Compares counts that were made in different places and must agree.
-pub(crate) fn identities(results: &Results) -> Result<(), Error> {
+pub(crate) fn check(results: &Results) -> Result<(), Error> {
     let mut check = Checker(Vec::new());
     for tlb in &results.tlbs {
         let kinds = [tlb.by_kind.fetch, tlb.by_kind.load, tlb.by_kind.store];

@@ -21,9 +21,9 @@ use pagetable::{Fault, Flush, LinearArray, Node, Reference, Scope, Translation};
 use super::{Run, access::Place, miss::Refill};
 use crate::{
     Error,
-    back::{Back, Walk},
-    census::{Census, TABLES},
-    translate::{Hardware, NONE},
+    count::census::{Census, TABLES},
+    hardware::behind::{Behind, Walk},
+    hardware::tlbs::{Hardware, NONE},
 };
 
 impl Run {
@@ -31,7 +31,7 @@ impl Run {
     pub(super) fn walk_array(
         &mut self,
         place: Place,
-        back: &mut impl Back,
+        back: &mut impl Behind,
     ) -> Result<Result<Translation, Fault>, Error> {
         let Place { addr, kind, access, .. } = place;
         let (start, nested_misses) = self.nearest_table(addr);

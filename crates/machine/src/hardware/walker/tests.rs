@@ -5,7 +5,7 @@ use pagetable::{Node, Reference};
 
 use crate::{
     Machine,
-    back::{Back, Walk},
+    hardware::behind::{Behind, Walk},
     os::Os,
 };
 

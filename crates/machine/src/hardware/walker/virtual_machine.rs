@@ -15,7 +15,7 @@ use mmu::{Entry, Tlb};
 use pagetable::Reference;
 
 use super::{Dimension, Port};
-use crate::back::HostWalk;
+use crate::hardware::behind::HostWalk;
 
 /// What translates guest-physical addresses.
 pub(crate) struct HostSide {

@@ -17,7 +17,7 @@
 
 use pagetable::Reference;
 
-use crate::{Description, describe};
+use crate::{Description, description};
 
 /// Once a refill: the faulting address out of its register (1); the second entry of a pair, which
 /// lies beside the first, so that no further reference is counted (1); both entries into the
@@ -58,7 +58,7 @@ impl Handler {
     /// The handler of a machine that refills by software.
     pub(crate) fn new(description: &Description) -> Option<Handler> {
         let table = description.page_table.as_ref()?;
-        if description.walker.kind != describe::WalkerKind::Software {
+        if description.walker.kind != description::WalkerKind::Software {
             return None;
         }
         let handler = |search, node, entry, narrow| Handler {

@@ -4,11 +4,11 @@
 //!   trace --> TLBs, OS, page table          the front: the same whatever is behind
 //!                  |  data, walk, refilled, forget
 //!                  v
-//!                Back: MMU cache, data caches, counts of walks
+//!                Behind: MMU cache, data caches, counts of walks
 //! ```
 //!
 //! Nothing that happens behind changes what the front does next, as long as the OS flushes what
-//! it must: a front can feed one [`Back`] at once, or write down what it says for many of them.
+//! it must: a front can feed one [`Behind`] at once, or write down what it says for many of them.
 //! All that it says is plain data.
 
 use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
@@ -63,7 +63,7 @@ pub(crate) enum Forget {
 }
 
 /// What lies behind the TLBs.
-pub(crate) trait Back {
+pub(crate) trait Behind {
     /// Whether it has caches that the program's own accesses go to.
     fn has_caches(&self) -> bool;
 
@@ -72,7 +72,7 @@ pub(crate) trait Back {
 
     /// A walk. It takes as many of the references of the whole way as it needs. The error is a
     /// node that is not on this way, where a forgotten flush leads it: the way from there is to
-    /// be given to [`Back::astray`].
+    /// be given to [`Behind::astray`].
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node>;
 
     /// The way of a walk from a node which the page table no longer knows.

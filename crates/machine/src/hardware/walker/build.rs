@@ -8,8 +8,8 @@ use pagetable::TreeShape;
 
 use super::{Dimension, Handler, HostSide, Latencies, Port, RegionWalks, WalkCensus, Walker};
 use crate::{
-    Description, describe,
-    translate::{geometry_key, tlb_params},
+    Description, description,
+    hardware::tlbs::{geometry_key, tlb_params},
     units::{Bytes, Ways},
 };
 
@@ -28,7 +28,7 @@ impl Walker {
             None => None,
         };
         let cached = description.mmu_cache.as_ref().is_some_and(|cache| cache.design != "none");
-        if cached && description.walker.kind == describe::WalkerKind::Software {
+        if cached && description.walker.kind == description::WalkerKind::Software {
             let what = "software refills the TLB, so no walker has an MMU cache: \
                         set walker.kind=hardware, or mmu_cache.design=none";
             return Err(("mmu_cache.design".to_owned(), what.to_owned()));
@@ -49,7 +49,7 @@ impl Walker {
     }
 }
 
-fn host_side(nested: &describe::Nested, tree: Option<TreeShape>) -> Result<HostSide, Refusal> {
+fn host_side(nested: &description::Nested, tree: Option<TreeShape>) -> Result<HostSide, Refusal> {
     let sizes = vec![nested.page_size.0];
     let (key, page_table) = ("nested.mmu_cache", nested.page_table());
     Ok(HostSide {
@@ -73,8 +73,8 @@ fn host_side(nested: &describe::Nested, tree: Option<TreeShape>) -> Result<HostS
 /// The dimension whose MMU cache, if any, `cache` describes under `key`.
 fn dimension(
     key: &str,
-    cache: Option<&describe::MmuCache>,
-    page_table: Option<&describe::PageTable>,
+    cache: Option<&description::MmuCache>,
+    page_table: Option<&description::PageTable>,
     tree: Option<TreeShape>,
 ) -> Result<Dimension, Refusal> {
     let none = Dimension::new(AnyWalkCache::None, None, 0);
@@ -92,15 +92,15 @@ fn dimension(
 }
 
 /// The key that gave the entries of `array`.
-fn entries_key(cache: &describe::MmuCache, array: WalkArray) -> &'static str {
+fn entries_key(cache: &description::MmuCache, array: WalkArray) -> &'static str {
     let own = cache.by_level().find(|(level, ..)| *level == array.level);
     own.map_or("entries", |(_, key, _)| key)
 }
 
 /// The MMU cache that `cache` describes, for walks of `tree`.
 fn mmu_cache_params(
-    cache: &describe::MmuCache,
-    page_table: Option<&describe::PageTable>,
+    cache: &description::MmuCache,
+    page_table: Option<&description::PageTable>,
     tree: Option<TreeShape>,
 ) -> Result<WalkCacheParams, Refusal> {
     let refuse = |key: &str, what: String| Err((key.to_owned(), what));
@@ -189,8 +189,8 @@ pub(crate) fn latencies(description: &Description) -> Latencies {
     }
     let nearest = description.cache.present().find_map(|(_, cache)| cache.latency_cycles);
     let in_instruction = match description.walker.kind {
-        describe::WalkerKind::Hardware => 0,
-        describe::WalkerKind::Software => nearest.map_or(0, u64::from),
+        description::WalkerKind::Hardware => 0,
+        description::WalkerKind::Software => nearest.map_or(0, u64::from),
     };
     latencies.reference_cycles =
         latencies.served_cycles.map(|cycles| cycles.saturating_sub(in_instruction));
@@ -235,7 +235,7 @@ fn walker_enters(cache: &str) -> Result<Served, Refusal> {
     })
 }
 
-fn cache_params(name: &str, cache: &describe::Cache) -> Result<CacheParams, Refusal> {
+fn cache_params(name: &str, cache: &description::Cache) -> Result<CacheParams, Refusal> {
     let key = |part: &str| format!("cache.{name}.{part}");
     let (Bytes(size_bytes), Bytes(line)) = (cache.size, cache.line);
     let line_bytes = u32::try_from(line)

@@ -13,7 +13,7 @@ pub struct Builtin {
 
 macro_rules! builtin {
     ($($name:literal),* $(,)?) => {
-        &[$(Builtin { name: $name, text: include_str!(concat!("../../../machines/", $name, ".toml")) }),*]
+        &[$(Builtin { name: $name, text: include_str!(concat!("../../../../machines/", $name, ".toml")) }),*]
     };
 }
 

@@ -6,7 +6,7 @@
 use mmu::{AnyWalkCache, Held, Served, WalkCache, WalkCacheParams};
 use pagetable::{Node, Reference};
 
-use crate::back::{Forget, Walk};
+use crate::hardware::behind::{Forget, Walk};
 
 /// The entries of one level that lead to tables, as walks needed them.
 #[derive(Clone, Copy, Debug, Default)]

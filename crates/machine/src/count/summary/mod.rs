@@ -8,17 +8,17 @@ use trace::{Filter, Source, adjoin, joined_bytes};
 
 use crate::{
     Description, Machine, Results,
-    census::Census,
-    describe,
-    os::Os,
-    results::{
+    count::census::Census,
+    count::results::{
         ByKind, CacheCounts, CacheTraffic, Faults, HeaderSummary, HitsAndMisses, LevelCounts,
         MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts, MmuCacheLevel, NestedCounts,
         Range, RegionCounts, SCHEMA, Time, TlbCounts, TraceSummary, Walks,
     },
+    description,
+    hardware::tlbs::{Hardware, Unit},
+    hardware::walker::{Dimension, UpperEntries, Walker},
+    os::Os,
     run::Run,
-    translate::{Hardware, Unit},
-    walker::{Dimension, UpperEntries, Walker},
 };
 
 /// The results of a run that has come to its end.
@@ -147,7 +147,7 @@ fn levels(dimension: &Dimension) -> Vec<LevelCounts> {
 
 /// The MMU cache of a dimension: what it is, and what it did so far.
 pub(crate) fn mmu_cache(
-    described: Option<&describe::MmuCache>,
+    described: Option<&description::MmuCache>,
     dimension: &Dimension,
 ) -> Option<MmuCacheCounts> {
     let (described, params) = (described?, dimension.params.as_ref()?);
@@ -206,7 +206,7 @@ fn caches(description: &Description, walker: &Walker) -> Vec<CacheCounts> {
         writes: requests.writes,
         write_misses: requests.write_misses,
     };
-    let counts = |(name, cache): (&'static str, &describe::Cache)| {
+    let counts = |(name, cache): (&'static str, &description::Cache)| {
         let place = Served::ALL.into_iter().find(|place| place.name() == name)?;
         let counts = hierarchy.counts(place)?;
         Some(CacheCounts {

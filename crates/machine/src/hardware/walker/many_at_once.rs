@@ -5,7 +5,7 @@ use pagetable::Reference;
 
 use super::{Dimension, Walker};
 use crate::{
-    back::{Back, Walk, Way},
+    hardware::behind::{Behind, Walk, Way},
     sweep::Miss,
 };
 

@@ -4,7 +4,7 @@ use addr::{Asid, Kind, PageSize};
 use mmu::{ArrayParams, Evicted, GeometryError, Policy, Tlb, TlbParams};
 use pagetable::{Flush, Scope};
 
-use crate::{Description, census::Census, describe, units::Ways};
+use crate::{Description, count::census::Census, description, units::Ways};
 
 /// No TLB serves the kind.
 pub(crate) const NONE: usize = usize::MAX;
@@ -138,7 +138,7 @@ impl Hardware {
 
 pub(crate) fn tlb_params(
     name: &str,
-    tlb: &describe::Tlb,
+    tlb: &description::Tlb,
     default_sizes: &[PageSize],
 ) -> Result<TlbParams, (String, String)> {
     let arrays = tlb.arrays();
@@ -150,7 +150,7 @@ pub(crate) fn tlb_params(
         let what = "give entries for one array, or a list of arrays, not both".to_owned();
         return Err((format!("tlb.{name}.array"), what));
     }
-    let params = |array: &describe::Array| -> Result<ArrayParams, (String, String)> {
+    let params = |array: &description::Array| -> Result<ArrayParams, (String, String)> {
         let replacement = array.replacement.as_deref().unwrap_or(&tlb.replacement);
         let replacement: Policy = replacement
             .parse()
@@ -167,7 +167,7 @@ pub(crate) fn tlb_params(
 }
 
 /// The key that a geometry error is about.
-pub(crate) fn geometry_key(name: &str, tlb: &describe::Tlb, error: &GeometryError) -> String {
+pub(crate) fn geometry_key(name: &str, tlb: &description::Tlb, error: &GeometryError) -> String {
     let key = match error {
         _ if tlb.entries.is_none() => "array",
         GeometryError::Ways { .. } if tlb.ways != Ways::Full => "ways",

@@ -1,0 +1,7 @@
+//! What a run counts, and what becomes of the counts.
+
+pub(crate) mod census;
+pub(crate) mod history;
+pub(crate) mod identities;
+pub mod results;
+pub(crate) mod summary;

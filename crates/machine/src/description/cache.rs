@@ -1,0 +1,75 @@
+//! The data caches, and the memory behind them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    lru,
+    units::{Bytes, Ways},
+};
+
+/// The data caches: fetches go through l1i, l2, l3; data through l1d, l2, l3.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Caches {
+    /// First level, fetches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l1i: Option<Cache>,
+    /// First level, loads and stores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l1d: Option<Cache>,
+    /// Second level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l2: Option<Cache>,
+    /// Third level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub l3: Option<Cache>,
+}
+
+impl Caches {
+    /// The caches that there are, nearest first.
+    pub fn present(&self) -> impl Iterator<Item = (&'static str, &Cache)> {
+        [("l1i", &self.l1i), ("l1d", &self.l1d), ("l2", &self.l2), ("l3", &self.l3)]
+            .into_iter()
+            .filter_map(|(name, cache)| Some((name, cache.as_ref()?)))
+    }
+}
+
+/// One data cache.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// Bytes of data it holds.
+    pub size: Bytes,
+    /// Bytes of a line.
+    pub line: Bytes,
+    /// Ways.
+    pub ways: Ways,
+    /// Replacement policy: `lru` or `tree-plru`.
+    #[serde(default = "lru")]
+    pub replacement: String,
+    /// Cycles from the request to the data when it hits here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_cycles: Option<u32>,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub source: String,
+}
+
+/// Physical memory.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Bytes of frames.
+    pub size: Bytes,
+    /// Cycles from the request to the data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_cycles: Option<u32>,
+    /// Where the numbers come from.
+    pub source: String,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { size: Bytes(1 << 40), latency_cycles: None, source: String::new() }
+    }
+}

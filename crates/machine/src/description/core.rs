@@ -1,0 +1,24 @@
+//! The `[core]` of a machine.
+
+use serde::{Deserialize, Serialize};
+
+/// The processor core, as far as translation sees it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Core {
+    /// Whether fetches count; a study of data accesses leaves them out.
+    pub fetches: bool,
+    /// Bits of an address-space identifier in the TLB; 0: a switch flushes what is not global.
+    pub asid_bits: u8,
+    /// Cycles an instruction takes when memory and translation cost nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycles_per_instruction: Option<f64>,
+    /// Where the numbers come from.
+    pub source: String,
+}
+
+impl Default for Core {
+    fn default() -> Core {
+        Core { fetches: true, asid_bits: 0, cycles_per_instruction: None, source: String::new() }
+    }
+}

@@ -1,0 +1,95 @@
+//! What a machine file may say. One struct a table of the file; every table that holds numbers
+//! has a `source` for them.
+//!
+//! ```text
+//! [core]        what runs: which accesses count, cycles an instruction takes
+//! [tlb.NAME]    l1 | l1i l1d l1s, then l2 | l2i l2d: arrays, ways, policies
+//! [page_table]  the format and its levels; absent: translation costs nothing, TLBs only
+//! [walker]      who refills a TLB, and the cache at which its references enter
+//! [mmu_cache]   what the walker remembers of earlier walks
+//! [nested]      a virtual machine: the host's page table, nested TLB, MMU cache
+//! [cache.NAME]  l1i, l1d, l2, l3: size, ways, line, latency
+//! [memory]      size and latency of what lies behind the caches
+//! [os]          the page size it maps
+//! ```
+
+pub(crate) mod builtin;
+mod cache;
+mod core;
+pub(crate) mod digest;
+mod nested;
+mod os;
+mod page_table;
+pub(crate) mod settings;
+mod tlb;
+pub mod units;
+mod walker;
+
+use addr::PageSize as AddrPageSize;
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    cache::{Cache, Caches, Memory},
+    core::Core,
+    nested::Nested,
+    os::Os,
+    page_table::PageTable,
+    tlb::{Array, Tlb, Tlbs},
+    walker::{MmuCache, Walker, WalkerKind},
+};
+
+/// A machine file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// One line: what machine this is.
+    pub title: String,
+    /// Where it is described.
+    pub source: String,
+    /// What runs on it.
+    #[serde(default)]
+    pub core: Core,
+    /// The TLBs by name.
+    pub tlb: Tlbs,
+    /// The page table; absent on a machine of TLBs alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_table: Option<PageTable>,
+    /// Who walks it.
+    #[serde(default)]
+    pub walker: Walker,
+    /// What the walker remembers; absent: every walk starts at the root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mmu_cache: Option<MmuCache>,
+    /// The host, if all this runs in a virtual machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nested: Option<Nested>,
+    /// The data caches by name.
+    #[serde(default)]
+    pub cache: Caches,
+    /// Physical memory.
+    #[serde(default)]
+    pub memory: Memory,
+    /// The operating system.
+    #[serde(default)]
+    pub os: Os,
+}
+
+impl Description {
+    /// The smallest page that a TLB is given: in a virtual machine that of guest or host,
+    /// whichever is smaller.
+    pub fn tlb_page_size(&self) -> AddrPageSize {
+        let guest = self.os.page_size.0;
+        self.nested.as_ref().map_or(guest, |host| guest.min(host.page_size.0))
+    }
+}
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn lru() -> String {
+    "lru".to_owned()
+}
+
+fn one() -> u64 {
+    1
+}

@@ -1,0 +1,38 @@
+//! The page table of a machine.
+
+use serde::{Deserialize, Serialize};
+
+use super::units::Bytes;
+
+/// The page table.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageTable {
+    /// The organisation; `table::FORMATS` has the names.
+    pub format: String,
+    /// Levels of an `x86-64` tree; 4 if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub levels: Option<u8>,
+    /// Entries of a node of a `guarded` table; 16 if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u64>,
+    /// Bytes of a `hashed` or `clustered` table, 128K if absent, or of a `tsb`, 1M if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub table: Option<Bytes>,
+    /// Pages in an entry of a `hashed` (2 if absent), `clustered` (8) or `inverted` table (1).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entry_pages: Option<u64>,
+    /// Whether a `clustered` table has partial-subblock entries; not if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partial_subblocks: Option<bool>,
+    /// Whether a `hashed`, `clustered` or `inverted` table enters a page of 2M or 1G once for each
+    /// of its base pages; not if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicated: Option<bool>,
+    /// Bytes of a software TLB in front of the table; none if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub software_tlb: Option<Bytes>,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub source: String,
+}

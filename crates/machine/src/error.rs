@@ -1,0 +1,67 @@
+//! What can go wrong in a machine: its description, the trace, or Pagewalk itself.
+
+/// What went wrong, whose fault it was, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No such machine, or its file cannot be read.
+    #[error("{0}")]
+    NotFound(String),
+    /// The description is wrong: file, line and key.
+    #[error("{origin}:{line}: {what}")]
+    Description {
+        /// The file, or the name of the built-in machine.
+        origin: String,
+        /// The line in it, from 1.
+        line: usize,
+        /// The key and what is wrong with it.
+        what: String,
+    },
+    /// A `--set` is wrong.
+    #[error("--set {setting}: {what}")]
+    Setting {
+        /// The setting as given.
+        setting: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The trace could not be read.
+    #[error(transparent)]
+    Trace(#[from] trace::Error),
+    /// The machine's physical memory is full.
+    #[error(
+        "out of memory at access {access}: all {frames_bytes} bytes of frames are in use; \
+         give the machine more with --set memory.size=..."
+    )]
+    OutOfFrames {
+        /// Index of the access that needed a frame.
+        access: u64,
+        /// Size of the physical memory.
+        frames_bytes: u64,
+    },
+    /// The memory of a virtual machine's host is full.
+    #[error(
+        "the host is out of memory at access {access}: give it more with --set nested.memory=..."
+    )]
+    OutOfHostFrames {
+        /// Index of the access that needed a frame.
+        access: u64,
+    },
+    /// An address that the page table's format cannot map.
+    #[error("access {access}: {what}")]
+    Access {
+        /// Index of the access.
+        access: u64,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A translation that contradicts the page table, or counts that contradict each other:
+    /// a mistake in Pagewalk itself, found by checking.
+    #[error("check failed: {0}")]
+    Check(String),
+    /// A curve that cannot be counted.
+    #[error("{0}")]
+    Curve(String),
+    /// The progress callback asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}

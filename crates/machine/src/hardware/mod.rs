@@ -1,0 +1,5 @@
+//! The hardware that translates: TLBs, and what lies behind them.
+
+pub(crate) mod behind;
+pub(crate) mod tlbs;
+pub(crate) mod walker;
