@@ -19,9 +19,10 @@ use crate::{PageSize, PhysAddr};
 /// a defect of the caller, and an implementation may panic. A frame that nobody has written
 /// reads as zeros on a host; a kernel must not rely on that, and no page table here does.
 ///
-/// The compare-and-exchange operations exist for entries that a hardware walker changes behind
-/// the OS's back (accessed and dirty bits). Their default suits a memory with one user at a
-/// time; where walkers run at the same time they must be atomic.
+/// The exchanges (`swap`, `compare_exchange`) exist for entries that a hardware walker changes
+/// behind the OS's back (accessed and dirty bits). Their default suits a memory with one user at a
+/// time; where walkers run at the same time they must be atomic, and plain reads and writes must
+/// not tear.
 pub trait Memory {
     /// The 8 bytes at `addr`.
     fn read_u64(&self, addr: PhysAddr) -> u64;
@@ -35,6 +36,22 @@ pub trait Memory {
     fn write_u32(&mut self, addr: PhysAddr, value: u32);
     /// Replaces the byte at `addr`.
     fn write_u8(&mut self, addr: PhysAddr, value: u8);
+
+    /// Writes `new` to the 8 bytes at `addr`; what they were.
+    #[inline]
+    fn swap_u64(&mut self, addr: PhysAddr, new: u64) -> u64 {
+        let found = self.read_u64(addr);
+        self.write_u64(addr, new);
+        found
+    }
+
+    /// Writes `new` to the 4 bytes at `addr`; what they were.
+    #[inline]
+    fn swap_u32(&mut self, addr: PhysAddr, new: u32) -> u32 {
+        let found = self.read_u32(addr);
+        self.write_u32(addr, new);
+        found
+    }
 
     /// Writes `new` to the 8 bytes at `addr` if they are `current`; `Err` has what they are.
     #[inline]

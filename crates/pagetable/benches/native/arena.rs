@@ -1,5 +1,6 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::with_exposed_provenance_mut;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr};
 
@@ -16,8 +17,11 @@ pub(crate) struct Arena {
 
 /// A kernel's direct map of an [`Arena`], beside whom it takes frames from: what is added to a
 /// physical address. The sum is one of numbers, as in the tables that ours are compared with.
+///
+/// All accesses are plain if no walker runs. With `WALKERS` they are atomic, and the exchanges are
+/// locked instructions: a walker that sets a bit loses none and overwrites none.
 #[derive(Clone, Copy)]
-pub(crate) struct DirectMap(usize);
+pub(crate) struct DirectMap<const WALKERS: bool>(usize);
 
 const ALIGN: usize = 2 << 20;
 const FIRST_FRAME: u64 = 4096;
@@ -43,7 +47,7 @@ impl Arena {
         Layout::from_size_align(bytes as usize, ALIGN).expect("a sensible size")
     }
 
-    pub(crate) fn memory(&self) -> DirectMap {
+    pub(crate) fn memory<const WALKERS: bool>(&self) -> DirectMap<WALKERS> {
         DirectMap(self.start.expose_provenance())
     }
 
@@ -86,55 +90,91 @@ impl Frames for Arena {
     }
 }
 
-impl DirectMap {
+impl<const WALKERS: bool> DirectMap<WALKERS> {
     #[inline]
     fn at<T>(self, addr: PhysAddr) -> *mut T {
         with_exposed_provenance_mut(self.0.wrapping_add(addr.get() as usize))
     }
 }
 
+/// Writes a pair of accesses of one size: plain, or with relaxed order where walkers run.
+macro_rules! accesses {
+    ($($read:ident $write:ident $value:ty, $atomic:ty;)*) => {$(
+        #[inline]
+        fn $read(&self, addr: PhysAddr) -> $value {
+            if WALKERS {
+                // SAFETY: as said at the implementation.
+                return unsafe { &*self.at::<$atomic>(addr) }.load(Relaxed);
+            }
+            // SAFETY: as said at the implementation.
+            unsafe { self.at::<$value>(addr).read() }
+        }
+
+        #[inline]
+        fn $write(&mut self, addr: PhysAddr, value: $value) {
+            if WALKERS {
+                // SAFETY: as said at the implementation.
+                return unsafe { &*self.at::<$atomic>(addr) }.store(value, Relaxed);
+            }
+            // SAFETY: as said at the implementation.
+            unsafe { self.at::<$value>(addr).write(value) }
+        }
+    )*};
+}
+
+/// Writes the exchanges of one size: locked where walkers run.
+macro_rules! exchanges {
+    ($($swap:ident $compare:ident $read:ident $write:ident $value:ty, $atomic:ty;)*) => {$(
+        #[inline]
+        fn $swap(&mut self, addr: PhysAddr, new: $value) -> $value {
+            if WALKERS {
+                // SAFETY: as said at the implementation.
+                return unsafe { &*self.at::<$atomic>(addr) }.swap(new, Relaxed);
+            }
+            let found = self.$read(addr);
+            self.$write(addr, new);
+            found
+        }
+
+        #[inline]
+        fn $compare(
+            &mut self,
+            addr: PhysAddr,
+            current: $value,
+            new: $value,
+        ) -> Result<(), $value> {
+            if WALKERS {
+                // SAFETY: as said at the implementation.
+                let entry = unsafe { &*self.at::<$atomic>(addr) };
+                return entry.compare_exchange(current, new, Relaxed, Relaxed).map(|_| ());
+            }
+            let found = self.$read(addr);
+            if found != current {
+                return Err(found);
+            }
+            self.$write(addr, new);
+            Ok(())
+        }
+    )*};
+}
+
 /// Page tables address nothing but the frames that they were given, all of which lie in the arena,
 /// and each access is aligned to its size.
-impl Memory for DirectMap {
-    #[inline]
-    fn read_u64(&self, addr: PhysAddr) -> u64 {
-        // SAFETY: as said above.
-        unsafe { self.at::<u64>(addr).read() }
+impl<const WALKERS: bool> Memory for DirectMap<WALKERS> {
+    accesses! {
+        read_u64 write_u64 u64, AtomicU64;
+        read_u32 write_u32 u32, AtomicU32;
+        read_u8 write_u8 u8, AtomicU8;
     }
 
-    #[inline]
-    fn read_u32(&self, addr: PhysAddr) -> u32 {
-        // SAFETY: as said above.
-        unsafe { self.at::<u32>(addr).read() }
-    }
-
-    #[inline]
-    fn read_u8(&self, addr: PhysAddr) -> u8 {
-        // SAFETY: as said above.
-        unsafe { self.at::<u8>(addr).read() }
-    }
-
-    #[inline]
-    fn write_u64(&mut self, addr: PhysAddr, value: u64) {
-        // SAFETY: as said above.
-        unsafe { self.at::<u64>(addr).write(value) }
-    }
-
-    #[inline]
-    fn write_u32(&mut self, addr: PhysAddr, value: u32) {
-        // SAFETY: as said above.
-        unsafe { self.at::<u32>(addr).write(value) }
-    }
-
-    #[inline]
-    fn write_u8(&mut self, addr: PhysAddr, value: u8) {
-        // SAFETY: as said above.
-        unsafe { self.at::<u8>(addr).write(value) }
+    exchanges! {
+        swap_u64 compare_exchange_u64 read_u64 write_u64 u64, AtomicU64;
+        swap_u32 compare_exchange_u32 read_u32 write_u32 u32, AtomicU32;
     }
 
     #[inline]
     fn zero(&mut self, start: PhysAddr, bytes: u64) {
-        // SAFETY: as said above.
+        // SAFETY: as said above; no walker reaches a table that is being initialised.
         unsafe { self.at::<u8>(start).write_bytes(0, bytes as usize) }
     }
 }

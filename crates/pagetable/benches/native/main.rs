@@ -1,4 +1,4 @@
-//! How fast page tables are on this host, in nanoseconds a page of 4 KiB.
+//! How fast page tables are on this host, in nanoseconds per page of 4 KiB.
 //!
 //! ```text
 //!   cargo bench -p pagetable [-- [--smoke] [--shuffled] [NAME]]
@@ -9,28 +9,40 @@
 //! a time. All have their tables in memory that is mapped in one piece, as in a kernel; loops are
 //! compiled for each table, as its users would be, and what must be flushed goes into a black box.
 //!
+//! Everything is measured both ways: with plain loads and stores, which is right where no walker
+//! runs, and *with walkers*, where the accessed and dirty bits of a present entry may change at
+//! any time and the entry is therefore changed by a locked instruction. The column `locked` is
+//! what such an instruction costs more than a plain store, on the entries of the same pages in the
+//! same order.
+//!
 //! A line shows the least that an operation took in any round, for what else runs here only adds
 //! to it. The last column is a sum of what the walks found: the same for all. With NAME, the tables
 //! run whose name begins so; with `--shuffled`, single pages are mapped, protected and unmapped in
 //! the order of the walks too, so that no page is a neighbour of the one before.
 //!
-//! The two tables of the registry are of x86-64's format too. They keep tables that have become
-//! empty and look for no page in the way beyond the one that they map. For a walk they look a page
-//! up: they give no references, and `page_table_multiarch` takes any address for a canonical one.
+//! The two tables of the registry are of x86-64's format too. As they are, they change entries by
+//! plain stores and lose bits ([`lost`] shows it); with walkers, a wrapper here gives them the same
+//! exchange as ours. They keep tables that have become empty and look for no page in the way beyond
+//! the one that they map. For a walk they look a page up: they give no references, and
+//! `page_table_multiarch` takes any address for a canonical one.
 
 mod arena;
+mod lock;
+mod lost;
 mod ours;
 mod peers;
 mod work;
 
 use std::time::Duration;
 
+use lock::Lock;
 use ours::Ours;
+use page_table_entry::x86_64::X64PTE;
 use pagetable::{
-    CacheShape, Cached, ElasticCuckoo, Guarded, Hashed, HashedShape, Mpt, Split, X86_64,
+    CacheShape, Cached, ElasticCuckoo, Guarded, Hashed, HashedShape, Mpt, PageTable, Split, X86_64,
 };
-use peers::{Multiarch, Offset};
-use work::{Contender, OPERATIONS, Took, Work};
+use peers::{Exchanged, Multiarch, Offset};
+use work::{Contender, OPERATIONS, Order, Took};
 
 const ARENA_BYTES: u64 = 48 << 20;
 
@@ -40,75 +52,118 @@ fn main() {
     let smoke =
         arguments.iter().any(|a| a == "--smoke") || !arguments.iter().any(|a| a == "--bench");
     let (regions, rounds) = if smoke { (2, 1) } else { (32, 20) };
-    let work = Work::new(regions, arguments.iter().any(|a| a == "--shuffled"));
+    let order = Order::new(regions, arguments.iter().any(|a| a == "--shuffled"));
     let name = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
 
-    print!("{:<28}", "ns a page");
-    OPERATIONS.iter().for_each(|operation| print!("{operation:>12}"));
-    println!("  found");
     if "x86-64".starts_with(name) {
-        compare(&run(&work, rounds, x86_64()));
+        lost::show();
     }
-    for contender in others().filter(|contender| contender.name().starts_with(name)) {
-        run(&work, rounds, vec![contender]);
+    print!("{:<34}", "ns per page");
+    OPERATIONS.iter().for_each(|operation| print!("{operation:>12}"));
+    println!("{:>8}  found", "locked");
+    if "x86-64".starts_with(name) {
+        compare(&run(&order, rounds, x86_64()));
+    }
+    for both in others().filter(|both| both[0].0.starts_with(name)) {
+        run(&order, rounds, both.into());
     }
 }
 
-/// Prints how many times as long as the first the others took.
-fn compare(least: &[(String, Took)]) {
-    let (ours, rivals) = least.split_first().expect("ours is among them");
-    for (name, theirs) in rivals {
-        print!("{:<28}", format!("times {}", ours.0));
-        for (theirs, ours) in theirs.iter().zip(&ours.1) {
-            print!("{:>12.2}", theirs.as_secs_f64() / ours.as_secs_f64());
-        }
-        println!("  {name}");
-    }
-    println!();
+/// A contender and how its line is called.
+type Named = (String, Box<dyn Contender>);
+
+/// What was measured: each operation of each contender, and a locked instruction.
+struct Measured {
+    took: Vec<(String, [f64; OPERATIONS.len()])>,
+    locked: f64,
 }
 
 /// Runs the contenders in turn, prints a line for each, and gives what each operation took.
-fn run(work: &Work, rounds: u32, contenders: Vec<Box<dyn Contender>>) -> Vec<(String, Took)> {
+fn run(order: &Order, rounds: u32, contenders: Vec<Named>) -> Measured {
+    let mut lock = Lock::new(order);
     let mut contenders: Vec<_> =
         contenders.into_iter().map(|contender| (contender, [Duration::MAX; 7], 0)).collect();
     for _ in 0..rounds {
-        for (contender, least, sum) in &mut contenders {
-            let (took, found) = contender.round(work);
+        lock.round();
+        for ((_, contender), least, sum) in &mut contenders {
+            let (took, found) = contender.round(order);
             least.iter_mut().zip(took).for_each(|(least, took)| *least = took.min(*least));
             *sum = found;
         }
     }
     let found = contenders[0].2;
     assert!(contenders.iter().all(|(.., sum)| *sum == found), "two tables found different frames");
-    let line = |(contender, least, sum): (Box<dyn Contender>, Took, u64)| {
-        let name = contender.name();
-        print!("{name:<28}");
+    let locked = lock.nanoseconds();
+    let line = |((name, _), least, sum): (Named, Took, u64)| {
+        print!("{name:<34}");
         for took in least {
-            print!("{:>12.2}", took.as_secs_f64() * 1e9 / work.pages() as f64);
+            print!("{:>12.2}", per_page(took, order));
         }
-        println!("  {sum:016x}");
-        (name, least)
+        println!("{locked:>8.2}  {sum:016x}");
+        (name, least.map(|took| per_page(took, order)))
     };
-    contenders.into_iter().map(line).collect()
+    Measured { took: contenders.into_iter().map(line).collect(), locked }
 }
 
-/// Ours first.
-fn x86_64() -> Vec<Box<dyn Contender>> {
-    let ours = X86_64::<4, false>::new();
+/// Prints how ours stands to the others, of which [`x86_64`] has the order: how many times as long
+/// as ours they took the same way, and how many locked instructions more than the peer as it is
+/// ours takes with walkers.
+fn compare(Measured { took, locked }: &Measured) {
+    let line = |what: &str, name: &str, ratio: &dyn Fn(usize) -> f64| {
+        print!("{what:<34}");
+        (0..OPERATIONS.len()).for_each(|operation| print!("{:>12.2}", ratio(operation)));
+        println!("{:>8}  {name}", "");
+    };
+    let [plain, offset, multiarch, walkers, offset_walkers, multiarch_walkers] = &took[..] else {
+        unreachable!("ours and two peers, both ways")
+    };
+    for (ours, theirs) in [
+        (plain, offset),
+        (plain, multiarch),
+        (walkers, offset_walkers),
+        (walkers, multiarch_walkers),
+    ] {
+        line(&format!("times {}", ours.0), &theirs.0, &|n| theirs.1[n] / ours.1[n]);
+    }
+    for theirs in [offset, multiarch] {
+        let more = |n: usize| (walkers.1[n] - theirs.1[n]) / locked;
+        line("locked instructions more than", &theirs.0, &more);
+    }
+    println!();
+}
+
+/// Ours first, then the peers: as they are, and with walkers.
+fn x86_64() -> Vec<Named> {
+    fn named(name: &str, contender: impl Contender + 'static) -> Named {
+        (name.to_owned(), Box::new(contender))
+    }
     vec![
-        Ours::boxed("x86-64", ours, ARENA_BYTES),
-        Offset::boxed(ARENA_BYTES),
-        Multiarch::boxed(ARENA_BYTES),
+        named("x86-64", Ours::<_, false>::new(X86_64::<4, false>::new(), ARENA_BYTES)),
+        named("crate x86_64", Offset::<false>::new(ARENA_BYTES)),
+        named("crate page_table_multiarch", Multiarch::<X64PTE, false>::new(ARENA_BYTES)),
+        named(
+            &with_walkers("x86-64"),
+            Ours::<_, true>::new(X86_64::<4, false>::new(), ARENA_BYTES),
+        ),
+        named(&with_walkers("crate x86_64"), Offset::<true>::new(ARENA_BYTES)),
+        named(
+            &with_walkers("page_table_multiarch"),
+            Multiarch::<Exchanged<X64PTE>, true>::new(ARENA_BYTES),
+        ),
     ]
 }
 
-/// Every other organisation, each made when the one before it is gone.
-fn others() -> impl Iterator<Item = Box<dyn Contender>> {
-    fn table<P: pagetable::PageTable + 'static>(
-        name: &'static str,
-        table: P,
-    ) -> Box<dyn Contender> {
-        Ours::boxed(name, table, ARENA_BYTES)
+fn with_walkers(name: &str) -> String {
+    format!("{name}, with walkers")
+}
+
+/// Every other organisation, both ways, each made when the one before it is gone.
+fn others() -> impl Iterator<Item = [Named; 2]> {
+    fn both<P: PageTable + 'static>(name: &str, make: impl Fn() -> P) -> [Named; 2] {
+        [
+            (name.to_owned(), Box::new(Ours::<P, false>::new(make(), ARENA_BYTES))),
+            (with_walkers(name), Box::new(Ours::<P, true>::new(make(), ARENA_BYTES))),
+        ]
     }
     fn guarded(entries: u64) -> Guarded {
         Guarded::new(entries).expect("such nodes can be")
@@ -116,23 +171,30 @@ fn others() -> impl Iterator<Item = Box<dyn Contender>> {
     fn hashed(shape: HashedShape) -> Hashed {
         Hashed::new(shape).expect("such a table can be")
     }
-    let makers: [fn() -> Box<dyn Contender>; 13] = [
-        || table("x86-64, 5 levels", X86_64::<5, false>::new()),
-        || table("flattened", Split::flattened().expect("two levels can be")),
-        || table("linear", Split::linear().expect("six levels can be")),
-        || table("mpt", Mpt::new()),
-        || table("guarded, 2", guarded(2)),
-        || table("guarded, 16", guarded(16)),
-        || table("guarded-adaptive", Guarded::adaptive()),
-        || table("hashed, 8K", hashed(HashedShape::H8K)),
-        || table("hashed, 128K", hashed(HashedShape::H128K)),
-        || table("clustered, 128K", hashed(HashedShape::C128K)),
-        || table("inverted", hashed(HashedShape::inverted(ARENA_BYTES, 1))),
+    fn cached() -> Cached<Guarded> {
+        Cached::new(CacheShape::S128K, guarded(16)).expect("such a cache can be")
+    }
+    let makers: [fn() -> [Named; 2]; 13] = [
+        || both("x86-64, 5 levels", X86_64::<5, false>::new),
+        || both("flattened", || Split::flattened().expect("two levels can be")),
+        || both("linear", || Split::linear().expect("six levels can be")),
+        || both("mpt", Mpt::new),
+        || both("guarded, 2", || guarded(2)),
+        || both("guarded, 16", || guarded(16)),
+        || both("guarded-adaptive", Guarded::adaptive),
+        || both("hashed, 8K", || hashed(HashedShape::H8K)),
+        || both("hashed, 128K", || hashed(HashedShape::H128K)),
+        || both("clustered, 128K", || hashed(HashedShape::C128K)),
+        || both("inverted", || hashed(HashedShape::inverted(ARENA_BYTES, 1))),
+        || both("software TLB, 128K, of 16", cached),
         || {
-            let cache = Cached::new(CacheShape::S128K, guarded(16));
-            table("software TLB, 128K, of 16", cache.expect("such a cache can be"))
+            let cuckoo = || ElasticCuckoo::new(3, 16 << 10).expect("three ways can be");
+            both("elastic-cuckoo", cuckoo)
         },
-        || table("elastic-cuckoo", ElasticCuckoo::new(3, 16 << 10).expect("three ways can be")),
     ];
     makers.into_iter().map(|make| make())
+}
+
+fn per_page(took: Duration, order: &Order) -> f64 {
+    took.as_secs_f64() * 1e9 / order.pages().len() as f64
 }

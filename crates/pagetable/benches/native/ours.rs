@@ -5,23 +5,23 @@ use pagetable::{Flush, PageTable, Scope, Space, Translation};
 
 use crate::{
     arena::{Arena, DirectMap},
-    work::{Contender, PAGE_BYTES, Table, unmapped},
+    lost::Walked,
+    work::{PAGE_BYTES, Table, unmapped},
 };
 
-/// A table of this crate.
-pub(crate) struct Ours<P> {
-    name: &'static str,
+/// A table of this crate, in memory where walkers run or where none does.
+pub(crate) struct Ours<P, const WALKERS: bool> {
     table: P,
     arena: Arena,
-    memory: DirectMap,
+    memory: DirectMap<WALKERS>,
     space: Option<Space>,
 }
 
-impl<P: PageTable + 'static> Ours<P> {
-    pub(crate) fn boxed(name: &'static str, table: P, arena_bytes: u64) -> Box<dyn Contender> {
+impl<P: PageTable + 'static, const WALKERS: bool> Ours<P, WALKERS> {
+    pub(crate) fn new(table: P, arena_bytes: u64) -> Ours<P, WALKERS> {
         let arena = Arena::new(arena_bytes);
         let memory = arena.memory();
-        Box::new(Ours { name, table, arena, memory, space: None })
+        Ours { table, arena, memory, space: None }
     }
 
     fn space(&self) -> Space {
@@ -61,11 +61,17 @@ fn region(start: u64, pages: u64) -> VirtRange {
     VirtRange::new(VirtAddr::new(start), pages * PAGE_BYTES).expect("a range of the work")
 }
 
-impl<P: PageTable + 'static> Table for Ours<P> {
-    fn name(&self) -> String {
-        self.name.to_owned()
+impl<P: PageTable + 'static, const WALKERS: bool> Walked for Ours<P, WALKERS> {
+    fn memory(&self) -> DirectMap<true> {
+        self.arena.memory()
     }
 
+    fn root(&self) -> PhysAddr {
+        self.space().root()
+    }
+}
+
+impl<P: PageTable + 'static, const WALKERS: bool> Table for Ours<P, WALKERS> {
     fn create(&mut self) {
         let space = self.table.create(&mut self.memory, &mut self.arena);
         self.space = Some(space.expect("the arena has room"));

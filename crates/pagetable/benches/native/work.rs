@@ -14,7 +14,7 @@ const FIRST: u64 = 0x10_0000_0000;
 const FRAMES: u64 = 1 << 32;
 
 /// The pages that every contender maps, walks, protects and unmaps.
-pub(crate) struct Work {
+pub(crate) struct Order {
     regions: Vec<u64>,
     /// All pages in the order in which they are worked on one by one.
     pages: Vec<u64>,
@@ -25,18 +25,13 @@ pub(crate) struct Work {
 /// A page table under the clock. A whole round is compiled for it, so that no call through a table
 /// of functions is timed.
 pub(crate) trait Contender {
-    fn name(&self) -> String;
-    /// [`Work::round`].
-    fn round(&mut self, work: &Work) -> (Took, u64);
+    /// [`Order::round`].
+    fn round(&mut self, order: &Order) -> (Took, u64);
 }
 
 impl<T: Table> Contender for T {
-    fn name(&self) -> String {
-        Table::name(self)
-    }
-
-    fn round(&mut self, work: &Work) -> (Took, u64) {
-        work.round(self)
+    fn round(&mut self, order: &Order) -> (Took, u64) {
+        order.round(self)
     }
 }
 
@@ -45,7 +40,6 @@ pub(crate) type Took = [Duration; OPERATIONS.len()];
 
 /// A page table that can do the work.
 pub(crate) trait Table {
-    fn name(&self) -> String;
     fn create(&mut self);
     fn destroy(&mut self);
     /// Maps `pages` pages from `start` on, as one operation if it has one.
@@ -57,21 +51,21 @@ pub(crate) trait Table {
     fn unmap(&mut self, start: u64, pages: u64);
 }
 
-impl Work {
+impl Order {
     /// Work on so many regions; page by page in order, or in the order of the walks.
-    pub(crate) fn new(regions: u64, shuffled: bool) -> Work {
+    pub(crate) fn new(regions: u64, shuffled: bool) -> Order {
         let regions: Vec<u64> = (0..regions).map(|n| FIRST + n * STRIDE).collect();
         let in_order: Vec<u64> = regions.iter().flat_map(|&region| pages(region)).collect();
         let mut walked = in_order.clone();
         // A fixed shuffle: each page goes where a hash of its number puts it.
         walked.sort_unstable_by_key(|page| (page >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let pages = if shuffled { walked.clone() } else { in_order };
-        Work { regions, pages, walked }
+        Order { regions, pages, walked }
     }
 
     /// One round: what each operation took, and a sum of what the walks found.
     fn round(&self, table: &mut impl Table) -> (Took, u64) {
-        let Work { regions, pages, walked } = self;
+        let Order { regions, pages, walked } = self;
         table.create();
         let (map, ()) = timed(|| pages.iter().for_each(|&page| table.map(page, frame_of(page), 1)));
         let (walk, sum) = timed(|| {
@@ -89,8 +83,14 @@ impl Work {
         ([map, walk, protect, unmap, map_region, protect_region, unmap_region], sum)
     }
 
-    pub(crate) fn pages(&self) -> u64 {
-        self.pages.len() as u64
+    /// All pages in the order in which they are worked on one by one.
+    pub(crate) fn pages(&self) -> &[u64] {
+        &self.pages
+    }
+
+    /// The number of the region that a page lies in.
+    pub(crate) fn region_of(&self, page: u64) -> u64 {
+        (page - FIRST) / STRIDE
     }
 }
 

@@ -1,0 +1,66 @@
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::work::{Order, PAGE_BYTES, REGION_PAGES};
+
+/// Entries in a table of the lowest level.
+const TABLE_ENTRIES: u64 = 512;
+
+/// What a locked instruction costs: one loop over the entries of all pages that changes each by a
+/// plain store, and one that changes each by a compare-and-exchange.
+pub(crate) struct Lock {
+    /// Tables of the lowest level, as any contender has them.
+    entries: Vec<AtomicU64>,
+    /// Where the entries of the pages are, in the order in which single pages are worked on.
+    order: Vec<u32>,
+    plain: Duration,
+    locked: Duration,
+}
+
+impl Lock {
+    pub(crate) fn new(order: &Order) -> Lock {
+        let place = |page: u64| {
+            let table = order.region_of(page) * TABLE_ENTRIES;
+            (table + page / PAGE_BYTES % REGION_PAGES) as u32
+        };
+        let order: Vec<u32> = order.pages().iter().map(|&page| place(page)).collect();
+        let tables = order.len() as u64 / REGION_PAGES;
+        let entries = (0..tables * TABLE_ENTRIES).map(AtomicU64::new).collect();
+        Lock { entries, order, plain: Duration::MAX, locked: Duration::MAX }
+    }
+
+    pub(crate) fn round(&mut self) {
+        let Lock { entries, order, plain, locked } = self;
+        let time = |change: &dyn Fn(&[AtomicU64], &[u32])| {
+            let start = Instant::now();
+            change(entries, order);
+            start.elapsed()
+        };
+        *plain = time(&store).min(*plain);
+        *locked = time(&exchange).min(*locked);
+    }
+
+    /// How much longer than a plain store an exchange takes, in nanoseconds.
+    pub(crate) fn nanoseconds(&self) -> f64 {
+        let extra = self.locked.saturating_sub(self.plain);
+        extra.as_secs_f64() * 1e9 / self.order.len() as f64
+    }
+}
+
+#[inline(never)]
+fn store(entries: &[AtomicU64], order: &[u32]) {
+    for &place in order {
+        let entry = &entries[place as usize];
+        entry.store(entry.load(Relaxed) ^ 2, Relaxed);
+    }
+}
+
+#[inline(never)]
+fn exchange(entries: &[AtomicU64], order: &[u32]) {
+    for &place in order {
+        let entry = &entries[place as usize];
+        let found = entry.load(Relaxed);
+        _ = black_box(entry.compare_exchange(found, found ^ 2, Relaxed, Relaxed));
+    }
+}

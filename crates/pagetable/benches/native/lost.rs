@@ -1,0 +1,77 @@
+//! What plain stores lose: a walker sets the accessed and the dirty bit of a page after the OS has
+//! read its entry and before the OS stores the new one.
+//!
+//! ```text
+//!   OS      reads the entry                    stores the frame with new rights
+//!   walker                     sets A and D
+//!   entry   clean              dirty           clean: what was written is never written back
+//! ```
+//!
+//! The walker is this crate's walk with marks, on the peer's own table. One thread takes the steps
+//! in this order, so that the result is the same in every run. `x86_64` stores the flags that its
+//! caller has read before; `page_table_multiarch` stores flags that know neither bit.
+
+use addr::{Kind, Memory, PhysAddr, VirtAddr};
+use page_table_entry::x86_64::X64PTE;
+use pagetable::{PageTable, Space, X86_64};
+
+use crate::{
+    arena::DirectMap,
+    ours::Ours,
+    peers::{Exchanged, MARKS, Multiarch, Offset},
+    work::Table,
+};
+
+const ARENA_BYTES: u64 = 4 << 20;
+const PAGE: u64 = 0x10_0000_0000;
+const FRAME: u64 = 1 << 32;
+
+/// A table of x86-64's format that a walker can be let into.
+pub(crate) trait Walked: Table {
+    fn memory(&self) -> DirectMap<true>;
+    fn root(&self) -> PhysAddr;
+}
+
+/// Prints which tables keep the bits.
+///
+/// # Panics
+/// If a table with the exchange loses one, or a peer as it is loses none: then what this file
+/// says is no longer so.
+pub(crate) fn show() {
+    println!("accessed and dirty bits that a walker sets just before the store of `protect`");
+    line(
+        "x86-64, with walkers",
+        Ours::<_, true>::new(X86_64::<4, false>::new(), ARENA_BYTES),
+        MARKS,
+    );
+    line("crate x86_64", Offset::<false>::new(ARENA_BYTES), 0);
+    line("crate x86_64, with walkers", Offset::<true>::new(ARENA_BYTES), MARKS);
+    line("crate page_table_multiarch", Multiarch::<X64PTE, false>::new(ARENA_BYTES), 0);
+    let exchanged = Multiarch::<Exchanged<X64PTE>, true>::new(ARENA_BYTES);
+    line("page_table_multiarch, with walkers", exchanged, MARKS);
+    println!();
+}
+
+fn line(name: &str, mut table: impl Walked, expected: u64) {
+    let kept = kept(&mut table);
+    println!("{name:<34}  {}", if kept == 0 { "lost" } else { "kept" });
+    assert_eq!(kept, expected, "{name}: bits of the entry after the store");
+}
+
+/// Which of the bits the entry has after a page was written to and then made read-only.
+fn kept(table: &mut impl Walked) -> u64 {
+    table.create();
+    table.map(PAGE, FRAME, 1);
+    let (space, mut memory) = (Space::new(0, table.root()), table.memory());
+    let mut entry = PhysAddr::new(0);
+    let mut last = |reference: pagetable::Reference| entry = reference.addr;
+    let walker = X86_64::<4>::new();
+    let found = walker.walk(space, VirtAddr::new(PAGE), Kind::Store, &mut memory, &mut last);
+    assert_eq!(found.expect("it is mapped").frame, PhysAddr::new(FRAME));
+    assert_eq!(memory.read_u64(entry) & MARKS, MARKS, "the walker has set both");
+    table.protect(PAGE, 1);
+    let kept = memory.read_u64(entry) & MARKS;
+    table.unmap(PAGE, 1);
+    table.destroy();
+    kept
+}
