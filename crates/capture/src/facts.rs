@@ -99,6 +99,7 @@ impl Facts {
                 fd: a[4] as i32,
                 offset: a[5],
                 path,
+                file: None,
                 result,
             },
             Call::Munmap => Event::Munmap { addr, bytes, result },
@@ -119,7 +120,8 @@ impl Facts {
             Call::Clone if Call::makes_thread(a[0]) => {
                 Event::Clone { flags: a[0], stack: a[1], result }
             }
-            Call::Clone | Call::Fork => Event::Fork { result },
+            Call::Clone => Event::Fork { result, flags: a[0] },
+            Call::Fork => Event::Fork { result, flags: a[0] },
             Call::Execve => {
                 let path = self.executing.take().map(|executing| executing.path);
                 Event::Execve { path: path.unwrap_or_default(), result }
@@ -179,6 +181,8 @@ impl Facts {
             bytes: end - start,
             rights,
             origin,
+            offset: None,
+            file: None,
         };
         mappings.into_iter().map(event).collect()
     }

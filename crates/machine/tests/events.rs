@@ -42,6 +42,7 @@ fn life(seed: u64, steps: u64) -> (Vec<Row>, u64) {
                     fd: -1,
                     offset: 0,
                     path: None,
+                    file: None,
                     result: start as i64,
                 }
             }

@@ -6,6 +6,7 @@
 //!   paddr  | p0 | p1 | p2 | p3 | p4 | p5 |      one u64, or the array is empty
 //!   segments  [0: thread 1]   [3: thread 2]     who made the accesses from there on
 //!   events        [2: mmap]         [6: exit]   what happened before the access at that index
+//!   stamps             [3: 170 ns]  [6: 300 ns] by when those before that index were made
 //! ```
 //!
 //! An event at index `len()` comes after the last access of the batch.
@@ -122,10 +123,22 @@ pub struct Placed {
     pub event: Event,
 }
 
+/// All accesses of the process before index `at` were made by the time `ns`.
+///
+/// Stamps give an order to what several processes did, never durations: a recorded program runs
+/// many times slower than by itself, and not everywhere by the same factor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stamp {
+    /// An index in the batch; `len()` at its end.
+    pub at: u32,
+    /// Nanoseconds of the recording's clock.
+    pub ns: u64,
+}
+
 /// Consecutive accesses of a trace and the events among them.
 ///
 /// Holding one from a [`crate::Source`] proves: `addr` and `meta` have one length, `paddr` has
-/// it too or is empty, segments and events ascend, and the first segment starts at 0 if there
+/// it too or is empty, segments, events and stamps ascend, and the first segment starts at 0 if there
 /// is any access.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Batch {
@@ -139,6 +152,8 @@ pub struct Batch {
     pub segments: Vec<Segment>,
     /// What happened among them.
     pub events: Vec<Placed>,
+    /// When they were made, in a trace of one process of a recording; empty in others.
+    pub stamps: Vec<Stamp>,
     /// Index in the trace of the first access.
     pub first: u64,
 }
@@ -162,6 +177,7 @@ impl Batch {
         self.paddr.clear();
         self.segments.clear();
         self.events.clear();
+        self.stamps.clear();
         self.first = 0;
     }
 
@@ -193,6 +209,8 @@ impl Batch {
         if from == to {
             self.segments.clear();
         }
+        self.stamps.retain(|stamp| stamp.at > from && stamp.at <= to);
+        self.stamps.iter_mut().for_each(|stamp| stamp.at -= from);
         self.first += u64::from(from);
     }
 

@@ -1,5 +1,7 @@
 use serde::{Deserialize, Serialize};
 
+use crate::{Call, FileId};
+
 /// What stands behind a mapping that existed before the first access.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -16,6 +18,9 @@ pub enum Origin {
     Other(String),
 }
 
+/// Linux: a child that shares its parent's address space.
+pub const CLONE_VM: u64 = 0x100;
+
 /// What the operating system was asked, or what a recorder or importer wants known.
 ///
 /// System calls carry Linux's generic arguments and the raw result: the value, or minus the
@@ -24,9 +29,19 @@ pub enum Origin {
 #[serde(rename_all = "kebab-case", tag = "event")]
 #[allow(missing_docs, reason = "the fields are the arguments of the system calls")]
 pub enum Event {
-    /// A mapping that existed when recording began. `rights`: read 1, write 2, execute 4.
-    Mapping { start: u64, bytes: u64, rights: u8, origin: Origin },
-    /// `mmap`; `path` names the file of `fd` where there is one.
+    /// A mapping that existed when recording began, or after an [`Event::Execve`]. `rights`: read
+    /// 1, write 2, execute 4. `offset` is where in the file it begins.
+    Mapping {
+        start: u64,
+        bytes: u64,
+        rights: u8,
+        origin: Origin,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        offset: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<FileId>,
+    },
+    /// `mmap`; `path` and `file` name the file of `fd` where there is one.
     Mmap {
         addr: u64,
         bytes: u64,
@@ -35,6 +50,8 @@ pub enum Event {
         fd: i32,
         offset: u64,
         path: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<FileId>,
         result: i64,
     },
     /// `munmap`.
@@ -47,12 +64,48 @@ pub enum Event {
     Brk { addr: u64, result: i64 },
     /// `madvise`.
     Madvise { addr: u64, bytes: u64, advice: u32, result: i64 },
+    /// `process_madvise` for the process itself or another, as its `pidfd` says.
+    ProcessMadvise { pidfd: i32, ranges: u64, ranges_count: u64, advice: u32, result: i64 },
+    /// `mlock`, and `mlock2` with its `flags`.
+    Mlock { addr: u64, bytes: u64, flags: u32, result: i64 },
+    /// `munlock`.
+    Munlock { addr: u64, bytes: u64, result: i64 },
+    /// `mlockall`.
+    Mlockall { flags: u32, result: i64 },
+    /// `munlockall`.
+    Munlockall { result: i64 },
+    /// `msync`.
+    Msync { addr: u64, bytes: u64, flags: u32, result: i64 },
+    /// `shmat`; `bytes` is the segment's length and `file` names the segment, where known.
+    Shmat {
+        id: i32,
+        addr: u64,
+        flags: u32,
+        bytes: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<FileId>,
+        result: i64,
+    },
+    /// `shmdt`.
+    Shmdt { addr: u64, result: i64 },
+    /// `mbind`; `nodes` is the first word of the node mask.
+    Mbind { addr: u64, bytes: u64, mode: u32, nodes: u64, flags: u32, result: i64 },
+    /// `prctl(PR_SET_THP_DISABLE)`: whether the process wants no huge pages.
+    HugePages { disabled: bool, result: i64 },
     /// `clone` of a thread; `result` is its number at the operating system.
     Clone { flags: u64, stack: u64, result: i64 },
-    /// `fork` or `vfork`, or a `clone` that made a process; `result` is its process number.
-    Fork { result: i64 },
-    /// `execve`; it comes last in a trace when it succeeds.
+    /// `fork` or `vfork`, or a `clone` that made a process; `result` is its process number, `flags`
+    /// are `clone`'s: a child with [`CLONE_VM`] shares the space until its first `Execve`.
+    Fork {
+        result: i64,
+        #[serde(default)]
+        flags: u64,
+    },
+    /// `execve`. When it succeeds, it is the last in a trace of a single process, and in a
+    /// recording the process goes on in an empty space, whose mappings follow.
     Execve { path: String, result: i64 },
+    /// A file or blocking call of a recording with `--calls`, at the place of its return.
+    Call(Box<Call>),
     /// `exit` (`group` false) or `exit_group`.
     Exit { status: i32, group: bool },
     /// The thread that the event belongs to begins; `tid` is its number at the system.
@@ -79,9 +132,20 @@ impl Event {
             Event::Mremap { .. } => "mremap",
             Event::Brk { .. } => "brk",
             Event::Madvise { .. } => "madvise",
+            Event::ProcessMadvise { .. } => "process-madvise",
+            Event::Mlock { .. } => "mlock",
+            Event::Munlock { .. } => "munlock",
+            Event::Mlockall { .. } => "mlockall",
+            Event::Munlockall { .. } => "munlockall",
+            Event::Msync { .. } => "msync",
+            Event::Shmat { .. } => "shmat",
+            Event::Shmdt { .. } => "shmdt",
+            Event::Mbind { .. } => "mbind",
+            Event::HugePages { .. } => "huge-pages",
             Event::Clone { .. } => "clone",
             Event::Fork { .. } => "fork",
             Event::Execve { .. } => "execve",
+            Event::Call(_) => "call",
             Event::Exit { .. } => "exit",
             Event::ThreadStart { .. } => "thread-start",
             Event::ThreadEnd => "thread-end",
@@ -101,7 +165,48 @@ impl Event {
                 | Event::Mprotect { .. }
                 | Event::Mremap { .. }
                 | Event::Brk { .. }
+                | Event::Shmat { .. }
+                | Event::Shmdt { .. }
+                | Event::Execve { .. }
         )
+    }
+
+    /// The same event without what differs from one recording of the same program to the next:
+    /// numbers of processes and threads, identities of files, times. `None` for a [`Call`], of
+    /// which little else is left. A digest of contents is made of it.
+    pub(crate) fn steady(&self) -> Option<Event> {
+        let mut steady = self.clone();
+        match &mut steady {
+            Event::Mapping { file, .. } | Event::Mmap { file, .. } => *file = None,
+            Event::Shmat { id, file, .. } => {
+                *id = 0;
+                *file = None;
+            }
+            Event::Clone { result, .. } | Event::Fork { result, .. } => *result = (*result).min(0),
+            Event::ThreadStart { tid } => *tid = 0,
+            Event::ProcessMadvise { pidfd, .. } => *pidfd = 0,
+            Event::Call(_) => return None,
+            Event::Munmap { .. }
+            | Event::Mprotect { .. }
+            | Event::Mremap { .. }
+            | Event::Brk { .. }
+            | Event::Madvise { .. }
+            | Event::Mlock { .. }
+            | Event::Munlock { .. }
+            | Event::Mlockall { .. }
+            | Event::Munlockall { .. }
+            | Event::Msync { .. }
+            | Event::Shmdt { .. }
+            | Event::Mbind { .. }
+            | Event::HugePages { .. }
+            | Event::Execve { .. }
+            | Event::Exit { .. }
+            | Event::ThreadEnd
+            | Event::Switch { .. }
+            | Event::ContextSwitch { .. }
+            | Event::Gap { .. } => {}
+        }
+        Some(steady)
     }
 }
 
@@ -112,16 +217,35 @@ mod tests {
     #[test]
     fn names_are_those_that_are_stored() {
         let (addr, bytes, result, prot, flags) = (1, 2, -3, 4, 5);
+        let file = Some(FileId { device: 1, inode: 2, bytes: 3 });
         let events = [
-            Event::Mapping { start: addr, bytes, rights: 7, origin: Origin::Other("x".to_owned()) },
-            Event::Mmap { addr, bytes, prot, flags, fd: -1, offset: 0, path: None, result },
+            Event::Mapping {
+                start: addr,
+                bytes,
+                rights: 7,
+                origin: Origin::Other("x".to_owned()),
+                offset: Some(4096),
+                file,
+            },
+            Event::Mmap { addr, bytes, prot, flags, fd: -1, offset: 0, path: None, file, result },
             Event::Munmap { addr, bytes, result },
             Event::Mprotect { addr, bytes, prot, result },
             Event::Mremap { addr, old_bytes: 1, new_bytes: 2, flags, new_addr: 3, result },
             Event::Brk { addr, result },
             Event::Madvise { addr, bytes, advice: 4, result },
             Event::Clone { flags: 1, stack: 2, result },
-            Event::Fork { result },
+            Event::Fork { result, flags: CLONE_VM },
+            Event::ProcessMadvise { pidfd: 1, ranges: 2, ranges_count: 3, advice: 4, result },
+            Event::Mlock { addr, bytes, flags, result },
+            Event::Munlock { addr, bytes, result },
+            Event::Mlockall { flags, result },
+            Event::Munlockall { result },
+            Event::Msync { addr, bytes, flags, result },
+            Event::Shmat { id: 1, addr, flags, bytes: Some(bytes), file, result },
+            Event::Shmdt { addr, result },
+            Event::Mbind { addr, bytes, mode: 1, nodes: 2, flags, result },
+            Event::HugePages { disabled: true, result },
+            Event::Call(Box::new(Call { name: "read".to_owned(), fd: Some(3), ..Call::default() })),
             Event::Execve { path: "/bin/\u{e4}\"\n".to_owned(), result },
             Event::Exit { status: -1, group: true },
             Event::ThreadStart { tid: i64::MAX },
@@ -134,6 +258,18 @@ mod tests {
             let json = serde_json::to_value(&event).unwrap();
             assert_eq!(json["event"], event.name());
             assert_eq!(serde_json::from_value::<Event>(json).unwrap(), event);
+            // What is steady of it stays so.
+            let steady = event.steady();
+            assert_eq!(steady.as_ref().and_then(Event::steady), steady);
         }
+    }
+
+    #[test]
+    fn events_of_older_traces_are_read() {
+        let old = r#"{"event":"mapping","start":1,"bytes":2,"rights":3,"origin":"stack"}"#;
+        let event: Event = serde_json::from_str(old).unwrap();
+        assert!(matches!(event, Event::Mapping { offset: None, file: None, .. }), "{event:?}");
+        let event: Event = serde_json::from_str(r#"{"event":"fork","result":7}"#).unwrap();
+        assert_eq!(event, Event::Fork { result: 7, flags: 0 });
     }
 }

@@ -12,6 +12,7 @@
 
 mod batch;
 mod batcher;
+mod call;
 mod carry;
 mod copy;
 mod count;
@@ -21,8 +22,11 @@ mod format;
 pub mod generate;
 pub mod import;
 mod info;
+mod output;
 mod part;
+mod process;
 mod reader;
+mod recording;
 mod regions;
 mod shape;
 mod sink;
@@ -30,13 +34,16 @@ mod source;
 mod words;
 mod writer;
 
-pub use batch::{Batch, Meta, Placed, Segment};
+pub use batch::{Batch, Meta, Placed, Segment, Stamp};
 pub use batcher::Batcher;
+pub use call::{Buffer, Call, Descriptor, FileId, FileKind};
 pub use copy::copy;
-pub use event::{Event, Origin};
+pub use event::{CLONE_VM, Event, Origin};
 pub use import::open;
 pub use info::{ByKind, Distinct, Info, Missing, RegionInfo, info};
+pub use process::{Process, Program};
 pub use reader::{ChunkInfo, Reader};
+pub use recording::Recording;
 pub use regions::{Region, RegionId, Regions, adjoin, joined_bytes};
 pub use shape::{Op, Shape, ShapeId};
 pub use sink::Sink;

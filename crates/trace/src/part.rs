@@ -75,6 +75,11 @@ impl PartFile {
         Error::Io { path: self.path.clone(), error }
     }
 
+    /// Leaves what is there under its passing name, which it gives.
+    pub(crate) fn keep(&mut self) -> Option<PathBuf> {
+        self.part.take()
+    }
+
     /// Adds `bytes`.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.file.write_all(bytes).map_err(|error| self.error(error))

@@ -6,18 +6,25 @@
 //!   FILE.pwt --chunk--> Decoder --queue of batches--> next()   two: decoding runs ahead
 //!                          \<------used batches------/
 //! ```
+//!
+//! Of a recording of several processes, all are read in the order of their stamps ([`merge`]), or
+//! one of them.
 
 mod ahead;
 mod chunks;
+mod merge;
 mod open;
 
+use std::fs::File;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
-use crate::{Batch, Error, Header, Source, Stored};
+use crate::{Batch, Error, Header, Process, Source, Stored};
 use ahead::Ahead;
 use chunks::Chunks;
+use merge::Merge;
 
 /// Accesses of a batch, about.
 const BATCH_ACCESSES: usize = 1 << 16;
@@ -29,7 +36,7 @@ pub struct ChunkInfo {
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u32,
-    /// Index in the trace of its first access.
+    /// Index of its first access in the trace, or in that of its process.
     pub first: u64,
     /// Accesses in it.
     pub accesses: u32,
@@ -39,6 +46,10 @@ pub struct ChunkInfo {
     pub events: u32,
     /// The CRC-32 of its frame.
     pub crc: u32,
+    /// The process that it belongs to; 0 in a trace that is no recording.
+    pub process: u32,
+    /// The time of the last stamp before it; 0 in a trace that is no recording.
+    pub began_ns: u64,
 }
 
 /// A stored trace.
@@ -48,7 +59,9 @@ pub struct ChunkInfo {
 #[derive(Debug)]
 pub struct Reader {
     header: Header,
+    file: OpenFile,
     chunks: Vec<ChunkInfo>,
+    processes: Vec<Process>,
     bytes: u64,
     cut_at: Option<u64>,
     digest: String,
@@ -59,13 +72,38 @@ pub struct Reader {
 #[derive(Debug)]
 enum Decoding {
     /// Nothing has been asked for.
-    Waiting(Box<Chunks>),
+    Waiting(Box<Feed>),
     /// In place, for want of a second processor.
-    Here(Box<Chunks>),
+    Here(Box<Feed>),
     /// In a thread of its own.
     Ahead(Ahead),
     /// All has been given, or an error.
     Over,
+}
+
+/// The file of a trace.
+#[derive(Clone, Debug)]
+struct OpenFile {
+    path: PathBuf,
+    file: Arc<File>,
+}
+
+/// Where batches come from.
+#[derive(Debug)]
+enum Feed {
+    /// Chunks one after the other.
+    Chunks(Chunks),
+    /// Those of several processes.
+    Merge(Merge),
+}
+
+impl Feed {
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        match self {
+            Feed::Chunks(chunks) => chunks.next(batch),
+            Feed::Merge(merge) => merge.next(batch),
+        }
+    }
 }
 
 impl Reader {
@@ -86,15 +124,46 @@ impl Reader {
                 range.start, range.end
             )));
         }
-        let Decoding::Waiting(chunks) = self.decoding else {
+        let Decoding::Waiting(feed) = self.decoding else {
             return Err(Error::Parameters(
                 "a range can only be chosen before the first batch is read".to_owned(),
             ));
         };
+        let Feed::Chunks(chunks) = *feed else {
+            return Err(Error::Parameters(
+                "a range is of one process: choose the process first".to_owned(),
+            ));
+        };
         let chunks = chunks.limited_to(range.clone(), &self.chunks);
         self.range = range;
-        self.decoding = Decoding::Waiting(Box::new(chunks));
+        self.decoding = Decoding::Waiting(Box::new(Feed::Chunks(chunks)));
         Ok(self)
+    }
+
+    /// Process `number` alone, as a trace of its own. Its stamps are in its batches.
+    pub fn process(&self, number: u32) -> Result<Reader, Error> {
+        let Some(process) = self.processes.iter().find(|process| process.number == number) else {
+            let path = self.file.path.display();
+            return Err(Error::Parameters(format!("{path}: it has no process of number {number}")));
+        };
+        let mine = |chunk: &&ChunkInfo| chunk.process == number;
+        let chunks: Vec<ChunkInfo> = self.chunks.iter().filter(mine).copied().collect();
+        let mut header = self.header.clone();
+        if let Some(program) = process.programs.last() {
+            (header.command, header.arch) = (program.command.clone(), program.arch);
+        }
+        let feed = Feed::Chunks(Chunks::new(&self.file, &chunks)?);
+        let accesses = chunks.iter().map(|chunk| u64::from(chunk.accesses)).sum();
+        Ok(Reader {
+            header,
+            file: self.file.clone(),
+            chunks,
+            processes: vec![process.clone()],
+            range: 0..accesses,
+            decoding: Decoding::Waiting(Box::new(feed)),
+            digest: self.digest.clone(),
+            ..*self
+        })
     }
 
     /// The chunks of the file, in order.
@@ -102,9 +171,9 @@ impl Reader {
         &self.chunks
     }
 
-    /// Accesses in the file.
+    /// Accesses in the file, or of the process.
     pub fn accesses(&self) -> u64 {
-        self.chunks.last().map_or(0, |chunk| chunk.first + u64::from(chunk.accesses))
+        self.chunks.iter().map(|chunk| u64::from(chunk.accesses)).sum()
     }
 
     /// The length of the file in bytes.
@@ -120,7 +189,7 @@ impl Reader {
     /// Decodes in the caller's thread even if there is a second processor.
     pub fn in_place(mut self) -> Reader {
         self.decoding = match self.decoding {
-            Decoding::Waiting(chunks) => Decoding::Here(chunks),
+            Decoding::Waiting(feed) => Decoding::Here(feed),
             begun => begun,
         };
         self
@@ -134,16 +203,16 @@ impl Source for Reader {
 
     fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         if let Decoding::Waiting(_) = self.decoding
-            && let Decoding::Waiting(chunks) = std::mem::replace(&mut self.decoding, Decoding::Over)
+            && let Decoding::Waiting(feed) = std::mem::replace(&mut self.decoding, Decoding::Over)
         {
             let processors = available_parallelism().map_or(1, |processors| processors.get());
             self.decoding = match processors {
-                1 => Decoding::Here(chunks),
-                _ => Decoding::Ahead(Ahead::start(*chunks)?),
+                1 => Decoding::Here(feed),
+                _ => Decoding::Ahead(Ahead::start(*feed, &self.file.path)?),
             };
         }
         let given = match &mut self.decoding {
-            Decoding::Here(chunks) => chunks.next(batch),
+            Decoding::Here(feed) => feed.next(batch),
             Decoding::Ahead(ahead) => ahead.next(batch),
             Decoding::Waiting(_) | Decoding::Over => {
                 batch.clear();
@@ -162,6 +231,10 @@ impl Source for Reader {
 
     fn stored(&self) -> Option<Stored> {
         Some(Stored { bytes: self.bytes, chunks: self.chunks.len() as u64 })
+    }
+
+    fn processes(&self) -> &[Process] {
+        &self.processes
     }
 
     fn digest(&self) -> Option<String> {

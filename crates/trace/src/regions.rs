@@ -71,6 +71,8 @@ pub struct Regions {
     thread_stacks: u32,
     /// Where anonymous mappings go when there are too many to tell apart.
     crowd: Option<RegionId>,
+    /// Lengths of attached segments of shared memory by their start.
+    segments: BTreeMap<u64, u64>,
     /// The piece that was asked for last, until an event changes the map.
     last: Option<(u64, Piece)>,
 }
@@ -96,7 +98,7 @@ impl Regions {
     pub fn apply(&mut self, event: &Event) {
         self.last = None;
         match event {
-            Event::Mapping { start, bytes, rights, origin } => {
+            Event::Mapping { start, bytes, rights, origin, .. } => {
                 self.initial(*start, *bytes, Rights::from_bits(rights & 7), origin);
             }
             Event::Mmap { bytes, prot, flags, path, result, .. } if *result >= 0 => {
@@ -111,6 +113,22 @@ impl Regions {
                 self.remap(*addr, *old_bytes, *result as u64, *new_bytes);
             }
             Event::Brk { result, .. } if *result >= 0 => self.brk(*result as u64),
+            Event::Shmat { bytes: Some(bytes), result, .. } if *result >= 0 => {
+                let origin = Origin::Other("shared memory".to_owned());
+                self.initial(*result as u64, *bytes, rights_of(3), &origin);
+                self.segments.insert(*result as u64, *bytes);
+            }
+            Event::Shmdt { addr, result: 0 } => {
+                if let Some(bytes) = self.segments.remove(addr) {
+                    self.carve(*addr, bytes);
+                }
+            }
+            // The process goes on in an empty space.
+            Event::Execve { result: 0, .. } => {
+                self.pieces.clear();
+                self.segments.clear();
+                (self.heap, self.program_break) = (None, None);
+            }
             _ => {}
         }
     }
@@ -396,6 +414,7 @@ mod tests {
             fd: 3,
             offset: 0,
             path: Some(path),
+            file: None,
             result: addr(page) as i64,
         }
     }
@@ -507,6 +526,7 @@ mod tests {
             fd: -1,
             offset: 0,
             path: None,
+            file: None,
             result: at as i64,
         };
         regions.apply(&map(0x10_0000));

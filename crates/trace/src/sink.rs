@@ -41,6 +41,11 @@ pub trait Sink {
     /// They are counted at its next row.
     fn advance(&mut self, instructions: u64);
 
+    /// What came so far was done by the time `ns`. Only a recording keeps it.
+    fn stamp(&mut self, ns: u64) {
+        let _ = ns;
+    }
+
     /// `event` happened to `thread`, before whatever comes next.
     fn event(&mut self, thread: u32, event: Event) -> Result<(), Error>;
 }

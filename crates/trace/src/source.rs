@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Batch;
+use crate::{Batch, Process};
 
 /// The instruction set of the recorded program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -75,6 +75,12 @@ pub trait Source {
     /// How it is kept, for a trace in a file of this crate's format.
     fn stored(&self) -> Option<Stored> {
         None
+    }
+
+    /// The processes of a recording, in the order of their numbers; empty for other traces. Those
+    /// of a program that runs are known once they come.
+    fn processes(&self) -> &[Process] {
+        &[]
     }
 
     /// What became known on the way and the reader of a result must know besides the header's

@@ -6,16 +6,13 @@
 //!
 //! Nothing appears under the file's own name before all of it is written and on the disk.
 
-use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zstd::bulk::Compressor;
 
-use crate::format::{
-    Encoder, Entry, FRAME_BYTES, FrameKind, HEAD_BYTES_MAX, MAGIC, PREAMBLE_BYTES, VERSION, digest,
-    frame, index_body,
-};
-use crate::part::PartFile;
+use crate::format::{Closed, Encoder, Entry, FrameKind, Owner, Recorded, VERSION};
+use crate::output::Output;
 use crate::shape::Rows;
 use crate::{Error, Event, Header, Shape, ShapeId, Sink, Taken};
 
@@ -56,19 +53,18 @@ pub struct Summary {
     pub digest: String,
 }
 
-/// A [`Sink`] that encodes into a file.
+/// A [`Sink`] that encodes into a file: a trace of its own, or a process of a
+/// [`crate::Recording`].
 ///
-/// It writes `NAME.part` beside the file and renames it when all is there. Dropped before, it
-/// removes the part; killed before, it leaves it, and [`crate::Reader`] opens what is whole.
+/// It writes `NAME.part` beside the file, which gets its name when all is there. A trace of its own
+/// that is dropped before removes the part; killed before, it leaves it, and [`crate::Reader`]
+/// opens what is whole.
 #[derive(Debug)]
 pub struct Writer {
-    file: PartFile,
+    output: Arc<Mutex<Output>>,
     encoder: Encoder,
     compressor: Zstd,
     body: Vec<u8>,
-    before: Vec<u8>,
-    entries: Vec<Entry>,
-    bytes: u64,
     accesses: u64,
     instructions: u64,
     refused: Option<Error>,
@@ -77,32 +73,30 @@ pub struct Writer {
 impl Writer {
     /// Starts a trace at `path`; refuses if it exists, unless `options` allow to replace it.
     pub fn create(path: &Path, header: Header, options: Options) -> Result<Writer, Error> {
-        let json = serde_json::to_vec(&header)
-            .map_err(|error| Error::Parameters(format!("the header cannot be stored: {error}")))?;
-        if json.len() > HEAD_BYTES_MAX {
-            let text = format!(
-                "the header has {} bytes, at most {HEAD_BYTES_MAX} can be stored",
-                json.len()
-            );
-            return Err(Error::Parameters(text));
-        }
-        let mut before = Vec::with_capacity(PREAMBLE_BYTES + FRAME_BYTES + json.len());
-        before.extend_from_slice(&MAGIC);
-        before.extend_from_slice(&VERSION.to_le_bytes());
-        before.extend_from_slice(&frame(FrameKind::Head, &json));
-        before.extend_from_slice(&json);
+        let output = Output::create(path, &header, VERSION, options.overwrite, false)?;
+        Writer::new(Arc::new(Mutex::new(output)), &options)
+    }
 
-        let mut file = PartFile::create(path, options.overwrite)?;
-        file.write(&before)?;
-        let compressor = Compressor::new(options.level).map_err(|error| file.error(error))?;
+    /// Writes process `number` of a recording, which begins at the time `ns`.
+    pub(crate) fn of_process(
+        output: Arc<Mutex<Output>>,
+        options: &Options,
+        number: u32,
+        ns: u64,
+    ) -> Result<Writer, Error> {
+        let mut writer = Writer::new(output, options)?;
+        writer.encoder.own(number, ns);
+        Ok(writer)
+    }
+
+    fn new(output: Arc<Mutex<Output>>, options: &Options) -> Result<Writer, Error> {
+        let compressor =
+            Compressor::new(options.level).map_err(|error| lock(&output).error(error))?;
         Ok(Writer {
-            bytes: before.len() as u64,
-            file,
+            output,
             encoder: Encoder::new(options.chunk_accesses),
             compressor: Zstd(compressor),
             body: Vec::new(),
-            before,
-            entries: Vec::new(),
             accesses: 0,
             instructions: 0,
             refused: None,
@@ -111,26 +105,15 @@ impl Writer {
 
     /// Writes what is left and the index, and gives the file its name.
     pub fn finish(mut self) -> Result<Summary, Error> {
+        self.end()?;
+        lock(&self.output).finish()
+    }
+
+    /// Writes what is left of a process. Nothing may come after it.
+    pub fn end(&mut self) -> Result<(), Error> {
         self.check()?;
         self.encoder.finish()?;
-        self.close_chunk()?;
-        let Some(index) = index_body(&self.entries) else {
-            return Err(self
-                .file
-                .error(io::Error::other("it has more chunks than an index holds")));
-        };
-        let offset = self.bytes;
-        self.write_frame(FrameKind::Index, &index)?;
-        self.write_frame(FrameKind::Tail, &offset.to_le_bytes())?;
-        self.file.finish()?;
-        Ok(Summary {
-            path: self.file.path().to_owned(),
-            bytes: self.bytes,
-            accesses: self.accesses,
-            instructions: self.instructions,
-            chunks: self.entries.len() as u64,
-            digest: digest(&self.before, &self.entries),
-        })
+        self.close_chunk()
     }
 
     /// Accesses so far.
@@ -145,7 +128,7 @@ impl Writer {
 
     /// Bytes in the file so far.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        lock(&self.output).bytes()
     }
 
     /// Makes known a group of rows that is no basic block.
@@ -175,32 +158,35 @@ impl Writer {
             return Ok(());
         }
         let mut body = std::mem::take(&mut self.body);
-        let head = self
+        let Closed { head, accesses_crc, events_crc } = self
             .encoder
             .close(self.accesses, &mut self.compressor.0, &mut body)
-            .map_err(|error| self.file.error(error))?;
-        let crc = self.write_frame(FrameKind::Chunk, &body)?;
-        self.entries.push(Entry {
-            bytes: (FRAME_BYTES + body.len()) as u32,
-            crc,
+            .map_err(|error| lock(&self.output).error(error))?;
+        let recorded = head.owner.map(|Owner { process, began_ns, .. }| Recorded {
+            is_process: false,
+            process,
+            began_ns,
+            accesses_crc,
+            events_crc,
+        });
+        let entry = Entry {
             accesses: head.accesses,
             events: head.events,
             instructions: head.instructions,
-        });
+            recorded,
+            ..Entry::default()
+        };
+        lock(&self.output).add(FrameKind::Chunk, &body, entry)?;
         self.accesses += u64::from(head.accesses);
         self.instructions += head.instructions;
         self.body = body;
         Ok(())
     }
+}
 
-    /// Writes a frame; gives its CRC.
-    fn write_frame(&mut self, kind: FrameKind, body: &[u8]) -> Result<u32, Error> {
-        let head = frame(kind, body);
-        self.file.write(&head)?;
-        self.file.write(body)?;
-        self.bytes += (head.len() + body.len()) as u64;
-        Ok(u32::from_le_bytes([head[8], head[9], head[10], head[11]]))
-    }
+/// The output, for this thread alone.
+pub(crate) fn lock(output: &Mutex<Output>) -> MutexGuard<'_, Output> {
+    output.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Sink for Writer {
@@ -260,6 +246,10 @@ impl Sink for Writer {
 
     fn advance(&mut self, instructions: u64) {
         self.encoder.advance(instructions);
+    }
+
+    fn stamp(&mut self, ns: u64) {
+        self.encoder.stamp(ns);
     }
 
     fn event(&mut self, thread: u32, event: Event) -> Result<(), Error> {

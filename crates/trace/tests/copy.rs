@@ -78,7 +78,7 @@ proptest! {
         let mut events: Vec<_> = events
             .iter()
             .enumerate()
-            .map(|(number, at)| (at.index(rows.len() + 1) as u64, 1, Event::Fork { result: number as i64 }))
+            .map(|(number, at)| (at.index(rows.len() + 1) as u64, 1, Event::Fork { result: number as i64, flags: 0 }))
             .collect();
         events.sort_by_key(|event| event.0);
         let expected = Rows { rows: rows.clone(), events: events.clone() };

@@ -41,7 +41,7 @@ fn crowded() -> impl Strategy<Value = Script> {
             0 => Event::Munmap { addr: start, bytes, result: 0 },
             _ => {
                 let origin = Origin::Other(format!("{page}+{pages}"));
-                Event::Mapping { start, bytes, rights: 3, origin }
+                Event::Mapping { start, bytes, rights: 3, origin, offset: None, file: None }
             }
         }
     });

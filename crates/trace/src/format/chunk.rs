@@ -4,18 +4,26 @@ use zstd::bulk::{Compressor, Decompressor};
 
 use super::wire::Bytes;
 use super::{
-    BODY_BYTES_MAX, CHUNK_ACCESSES_MAX, Damage, EVENT_BYTES_FULL, EVENT_BYTES_MAX, LOCAL_SHAPES_MAX,
+    BODY_BYTES_MAX, CHUNK_ACCESSES_MAX, Damage, EVENT_BYTES_FULL, EVENT_BYTES_MAX,
+    LOCAL_SHAPES_MAX, STAMPS_MAX,
 };
 use crate::Shape;
 
 /// Streams of a chunk.
-pub(super) const STREAMS: usize = 7;
+pub(super) const STREAMS: usize = 8;
+/// Those of a chunk that belongs to no process of a recording: all but the stamps.
+const STREAMS_ALONE: usize = 7;
 /// The streams' names, in their order.
 pub(super) const NAMES: [&str; STREAMS] =
-    ["dictionary", "segments", "sequence", "codes", "residual", "events", "physical"];
+    ["dictionary", "segments", "sequence", "codes", "residual", "events", "physical", "stamps"];
 
 const FLAG_PHYSICAL: u32 = 1;
+const FLAG_PROCESS: u32 = 2;
 const HEAD_BYTES: usize = 2 * 8 + 7 * 4;
+/// Index of the events among the streams.
+const EVENTS: usize = 5;
+/// Index of the stamps.
+pub(super) const STAMPS: usize = 7;
 
 /// The counts of a chunk. Parsing one proves that each count alone is possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,6 +46,19 @@ pub(crate) struct Head {
     pub(crate) events: u32,
     /// Whether every row has a physical address.
     pub(crate) physical: bool,
+    /// Whose accesses they are, in a recording.
+    pub(crate) owner: Option<Owner>,
+}
+
+/// The process of a recording that a chunk belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Owner {
+    /// Its number.
+    pub(crate) process: u32,
+    /// Stamps of the chunk.
+    pub(crate) stamps: u32,
+    /// The time of the last stamp before the chunk.
+    pub(crate) began_ns: u64,
 }
 
 impl Head {
@@ -62,8 +83,16 @@ impl Head {
         let shapes = count(executions.min(LOCAL_SHAPES_MAX as u32), "shapes")?;
         let segments = count(executions, "segments")?;
         let events = count((EVENT_BYTES_FULL + EVENT_BYTES_MAX) as u32, "events")?;
-        let flags = count(FLAG_PHYSICAL, "flags")?;
+        let flags = count(FLAG_PHYSICAL | FLAG_PROCESS, "flags")?;
         let physical = flags & FLAG_PHYSICAL != 0;
+        let owner = match flags & FLAG_PROCESS {
+            0 => None,
+            _ => {
+                let process = count(u32::MAX, "processes")?;
+                let stamps = count(STAMPS_MAX, "stamps")?;
+                Some(Owner { process, stamps, began_ns: bytes.u64()? })
+            }
+        };
         if first.checked_add(u64::from(accesses)).is_none() {
             return Err(Damage(format!("it claims to begin at access {first}")));
         }
@@ -77,6 +106,7 @@ impl Head {
             segments,
             events,
             physical,
+            owner,
         };
         Ok(head)
     }
@@ -90,27 +120,40 @@ impl Head {
         let sequence = executions * sequence_bytes(self.shapes);
         let events = if self.events == 0 { 2 } else { EVENT_BYTES_FULL + 2 * EVENT_BYTES_MAX };
         let physical = if self.physical { accesses * 9 + 10 } else { 0 };
-        [dictionary, segments * 20, sequence, ops.div_ceil(2), ops * 8, events, physical]
+        let stamps = self.owner.map_or(0, |owner| owner.stamps as usize * 20);
+        [dictionary, segments * 20, sequence, ops.div_ceil(2), ops * 8, events, physical, stamps]
     }
 
-    /// Makes a chunk's body of these counts and `streams`.
+    fn streams(&self) -> usize {
+        if self.owner.is_some() { STREAMS } else { STREAMS_ALONE }
+    }
+
+    /// Makes a chunk's body of these counts and `streams`; gives the CRC-32 of all stored streams
+    /// but the events and stamps.
     pub(super) fn write(
         &self,
         streams: [&[u8]; STREAMS],
         compressor: &mut Compressor<'_>,
         out: &mut Vec<u8>,
-    ) -> std::io::Result<()> {
+    ) -> std::io::Result<u32> {
         out.clear();
         out.extend_from_slice(&self.first.to_le_bytes());
         out.extend_from_slice(&self.instructions.to_le_bytes());
-        let flags = if self.physical { FLAG_PHYSICAL } else { 0 };
+        let flags = if self.physical { FLAG_PHYSICAL } else { 0 }
+            | if self.owner.is_some() { FLAG_PROCESS } else { 0 };
         let counts = [self.accesses, self.executions, self.ops, self.shapes, self.segments];
         for count in counts.into_iter().chain([self.events, flags]) {
             out.extend_from_slice(&count.to_le_bytes());
         }
+        if let Some(Owner { process, stamps, began_ns }) = self.owner {
+            out.extend_from_slice(&process.to_le_bytes());
+            out.extend_from_slice(&stamps.to_le_bytes());
+            out.extend_from_slice(&began_ns.to_le_bytes());
+        }
         let table = out.len();
-        out.resize(table + STREAMS * 8, 0);
-        for (index, stream) in streams.into_iter().enumerate() {
+        out.resize(table + self.streams() * 8, 0);
+        let mut accesses_crc = crc32fast::Hasher::new();
+        for (index, stream) in streams.into_iter().enumerate().take(self.streams()) {
             let start = out.len();
             // A stream that does not shrink is refused by zstd for want of room, and stored.
             out.resize(start + stream.len(), 0);
@@ -124,6 +167,9 @@ impl Head {
                 }
             };
             out.truncate(start + stored);
+            if is_of_accesses(index) {
+                accesses_crc.update(&out[start..]);
+            }
             let entry = &mut out[table + index * 8..][..8];
             entry[..4].copy_from_slice(&(stream.len() as u32).to_le_bytes());
             entry[4..].copy_from_slice(&(stored as u32).to_le_bytes());
@@ -131,7 +177,23 @@ impl Head {
         if out.len() > BODY_BYTES_MAX {
             return Err(std::io::Error::other("a chunk grew beyond what the format allows"));
         }
-        Ok(())
+        Ok(accesses_crc.finalize())
+    }
+
+    /// The CRC-32 that [`Head::write`] gave when it made `body`.
+    pub(crate) fn accesses_crc(body: &[u8]) -> Result<u32, Damage> {
+        let mut bytes = Bytes(body);
+        let streams = Head::read(&mut bytes)?.streams();
+        let mut table = Bytes(bytes.take(streams * 8)?);
+        let mut crc = crc32fast::Hasher::new();
+        for index in 0..streams {
+            let (_, stored) = (table.u32()?, table.u32()?);
+            let stream = bytes.take(stored as usize)?;
+            if is_of_accesses(index) {
+                crc.update(stream);
+            }
+        }
+        Ok(crc.finalize())
     }
 
     /// Takes a chunk's body apart: its counts, and its streams into `streams`.
@@ -144,8 +206,10 @@ impl Head {
     ) -> Result<Head, Damage> {
         let mut bytes = Bytes(body);
         let head = Head::read(&mut bytes)?;
-        let mut table = Bytes(bytes.take(STREAMS * 8)?);
-        for (index, max) in head.stream_bytes_max().into_iter().enumerate() {
+        let mut table = Bytes(bytes.take(head.streams() * 8)?);
+        streams.iter_mut().for_each(Vec::clear);
+        let maxima = head.stream_bytes_max();
+        for (index, max) in maxima.into_iter().enumerate().take(head.streams()) {
             let name = NAMES[index];
             let (raw, stored) = (table.u32()? as usize, table.u32()? as usize);
             if raw > max {
@@ -153,7 +217,6 @@ impl Head {
             }
             let data = bytes.take(stored)?;
             let stream = &mut streams[index];
-            stream.clear();
             if stored == raw {
                 stream.extend_from_slice(data);
                 continue;
@@ -167,6 +230,11 @@ impl Head {
         bytes.end("body")?;
         Ok(head)
     }
+}
+
+/// Whether the stream of that index says what the accesses are, not what happened among them.
+fn is_of_accesses(index: usize) -> bool {
+    !matches!(index, EVENTS | STAMPS)
 }
 
 /// Bytes per execution in the sequence of a chunk of `shapes` local shapes.

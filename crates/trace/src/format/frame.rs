@@ -9,6 +9,7 @@ pub(crate) const FRAME_BYTES: usize = 12;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FrameKind {
     Head,
+    Process,
     Chunk,
     Index,
     Tail,
@@ -18,6 +19,7 @@ impl FrameKind {
     const fn tag(self) -> [u8; 4] {
         match self {
             FrameKind::Head => *b"HEAD",
+            FrameKind::Process => *b"PROC",
             FrameKind::Chunk => *b"CHNK",
             FrameKind::Index => *b"INDX",
             FrameKind::Tail => *b"TAIL",
@@ -42,11 +44,20 @@ impl FrameHead {
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
-        let kinds = [FrameKind::Head, FrameKind::Chunk, FrameKind::Index, FrameKind::Tail];
+        let kinds = [
+            FrameKind::Head,
+            FrameKind::Process,
+            FrameKind::Chunk,
+            FrameKind::Index,
+            FrameKind::Tail,
+        ];
         let Some(kind) = kinds.into_iter().find(|kind| kind.tag() == bytes[..4]) else {
             return Err(Damage::new("no part of a trace begins here"));
         };
-        let max = if kind == FrameKind::Head { HEAD_BYTES_MAX } else { BODY_BYTES_MAX };
+        let max = match kind {
+            FrameKind::Head | FrameKind::Process => HEAD_BYTES_MAX,
+            FrameKind::Chunk | FrameKind::Index | FrameKind::Tail => BODY_BYTES_MAX,
+        };
         let body_bytes = word(4) as usize;
         if body_bytes > max {
             return Err(Damage(format!("a part of {body_bytes} bytes, at most {max} can be")));

@@ -5,10 +5,8 @@ use sha2::{Digest, Sha256};
 use super::wire::Bytes;
 use super::{BODY_BYTES_MAX, Damage};
 
-const ENTRY_BYTES: usize = 24;
-
-/// What the index says of one chunk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What the index says of one chunk, or of one PROC frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Entry {
     /// Bytes of its frame, head and body.
     pub(crate) bytes: u32,
@@ -20,33 +18,70 @@ pub(crate) struct Entry {
     pub(crate) events: u32,
     /// Instructions that its rows count.
     pub(crate) instructions: u64,
+    /// What else there is to know in a recording.
+    pub(crate) recorded: Option<Recorded>,
+}
+
+/// What a recording's index says besides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Recorded {
+    /// Whether it is a PROC frame.
+    pub(crate) is_process: bool,
+    /// The number of the process that it belongs to.
+    pub(crate) process: u32,
+    /// The time of the last stamp before it.
+    pub(crate) began_ns: u64,
+    /// The CRC-32 of what says what the accesses are.
+    pub(crate) accesses_crc: u32,
+    /// The CRC-32 of what is steady of the events.
+    pub(crate) events_crc: u32,
 }
 
 /// The body of an INDX frame, or `None` if there are too many chunks for one.
 pub(crate) fn index_body(entries: &[Entry]) -> Option<Vec<u8>> {
-    let bytes = entries.len().checked_mul(ENTRY_BYTES).filter(|&bytes| bytes <= BODY_BYTES_MAX)?;
-    let mut body = Vec::with_capacity(bytes);
+    let mut body = Vec::new();
     for entry in entries {
         for word in [entry.bytes, entry.crc, entry.accesses, entry.events] {
             body.extend_from_slice(&word.to_le_bytes());
         }
         body.extend_from_slice(&entry.instructions.to_le_bytes());
+        if let Some(more) = entry.recorded {
+            let words = [more.is_process.into(), more.process, more.accesses_crc, more.events_crc];
+            for word in words {
+                body.extend_from_slice(&word.to_le_bytes());
+            }
+            body.extend_from_slice(&more.began_ns.to_le_bytes());
+        }
+        if body.len() > BODY_BYTES_MAX {
+            return None;
+        }
     }
     Some(body)
 }
 
-/// Reads the body of an INDX frame.
-pub(crate) fn index_entries(body: &[u8]) -> Result<Vec<Entry>, Damage> {
+/// Reads the body of an INDX frame, of a recording if `recorded`.
+pub(crate) fn index_entries(body: &[u8], recorded: bool) -> Result<Vec<Entry>, Damage> {
     let mut bytes = Bytes(body);
-    let mut entries = Vec::with_capacity(body.len() / ENTRY_BYTES);
+    let mut entries = Vec::new();
     while !bytes.0.is_empty() {
-        entries.push(Entry {
+        let mut entry = Entry {
             bytes: bytes.u32()?,
             crc: bytes.u32()?,
             accesses: bytes.u32()?,
             events: bytes.u32()?,
             instructions: bytes.u64()?,
-        });
+            recorded: None,
+        };
+        if recorded {
+            entry.recorded = Some(Recorded {
+                is_process: bytes.u32()? != 0,
+                process: bytes.u32()?,
+                accesses_crc: bytes.u32()?,
+                events_crc: bytes.u32()?,
+                began_ns: bytes.u64()?,
+            });
+        }
+        entries.push(entry);
     }
     Ok(entries)
 }
@@ -55,9 +90,23 @@ pub(crate) fn index_entries(body: &[u8]) -> Result<Vec<Entry>, Damage> {
 pub(crate) fn digest(before: &[u8], entries: &[Entry]) -> String {
     let mut hasher = Sha256::new();
     hasher.update(before);
+    let mut recorded = Vec::new();
     for entry in entries {
-        hasher.update(entry.bytes.wrapping_sub(super::FRAME_BYTES as u32).to_le_bytes());
-        hasher.update(entry.crc.to_le_bytes());
+        match &entry.recorded {
+            None => {
+                hasher.update(entry.bytes.wrapping_sub(super::FRAME_BYTES as u32).to_le_bytes());
+                hasher.update(entry.crc.to_le_bytes());
+            }
+            Some(more) if !more.is_process => recorded.push((more, entry)),
+            Some(_) => {}
+        }
+    }
+    // Chunks of several processes are in the file as they were full.
+    recorded.sort_by_key(|(more, _)| more.process);
+    for (more, entry) in recorded {
+        for word in [more.process, entry.accesses, more.accesses_crc, more.events_crc] {
+            hasher.update(word.to_le_bytes());
+        }
     }
     hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

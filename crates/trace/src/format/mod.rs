@@ -15,6 +15,7 @@
 //! another byte follows; it has at most 10 bytes. *Zigzag* maps 0, -1, 1, -2 to 0, 1, 2, 3.
 //!
 //! * **HEAD**: a [`crate::Header`] as JSON.
+//! * **PROC**: a [`crate::Process`] as JSON, in recordings only.
 //! * **CHNK**: some accesses with all that is needed to read them, see below.
 //! * **INDX**: 24 bytes a chunk, in their order: u32 bytes of the frame, u32 its CRC, u32
 //!   accesses, u32 events, u64 instructions. The chunks follow the HEAD without gaps.
@@ -23,6 +24,33 @@
 //!
 //! The *digest* of a trace is the SHA-256 of everything before the first chunk, followed by
 //! length and CRC (as in the frame) of every chunk.
+//!
+//! # A recording of processes
+//!
+//! ```text
+//!   file   = magic  version 2  HEAD  (PROC | CHNK)*  INDX  TAIL
+//! ```
+//!
+//! A PROC frame comes before the first chunk of its process, and again when more is known of it:
+//! the last one of a process counts. Processes are numbered from 0 without gaps, parents before
+//! their children. Each chunk belongs to one process, whose accesses it counts from its process's
+//! first. Its flags have bit 1 set, and its seven u32 are followed by u32 number of the process, u32
+//! stamps, u64 nanoseconds of the last stamp before the chunk, and its seven streams by an eighth:
+//!
+//! 8. **stamps**. Each: varint accesses since the stamp before (or the chunk's first), varint
+//!    nanoseconds since the stamp before. All accesses of the process before a stamp were made by
+//!    its time. Times are of one clock; nothing else is said of an order of processes.
+//!
+//! An INDX has 48 bytes a PROC or CHNK frame: the 24 above (a PROC frame has no accesses, events
+//! and instructions), u32 1 for a PROC frame and 0 for a chunk, u32 number of the process, u32 CRC
+//! of a chunk's stored streams without events and stamps, u32 CRC of its events, u64 nanoseconds of
+//! the last stamp before it. For the last CRC, what differs from one recording of a program to the
+//! next is left out of the events ([`crate::Event`]): numbers of processes and threads, identities
+//! of files, all of a call.
+//!
+//! The digest is the SHA-256 of everything before the first PROC frame, followed by four u32 for
+//! every chunk, those of one process after those of the process before: its process, its accesses,
+//! and the two CRCs. So two recordings of the same accesses have one digest.
 //!
 //! # A chunk
 //!
@@ -84,22 +112,25 @@ mod frame;
 mod index;
 mod physical;
 mod segments;
+mod stamps;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use chunk::Head;
+pub(crate) use chunk::{Head, Owner};
 pub(crate) use decode::Decoder;
-pub(crate) use encode::Encoder;
+pub(crate) use encode::{Closed, Encoder};
 pub(crate) use frame::{FRAME_BYTES, FrameHead, FrameKind, frame};
-pub(crate) use index::{Entry, digest, index_body, index_entries};
+pub(crate) use index::{Entry, Recorded, digest, index_body, index_entries};
 pub(crate) use wire::Damage;
 
 /// How every trace begins. The odd bytes catch transfers that meant to be clever with text.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89PWT\r\n\x1a\n";
-/// The version of the format that this crate writes and reads.
+/// The version of a trace of one process, or of none.
 pub(crate) const VERSION: u32 = 1;
+/// The version of a recording of several processes.
+pub(crate) const VERSION_RECORDING: u32 = 2;
 /// Bytes of magic and version.
 pub(crate) const PREAMBLE_BYTES: usize = 12;
 
@@ -114,5 +145,7 @@ pub(crate) const CHUNK_ACCESSES_MAX: u32 = 1 << 21;
 pub(crate) const LOCAL_SHAPES_MAX: usize = 1 << 16;
 /// Bytes of events, as JSON, after which a chunk is closed; one event may go beyond it.
 pub(crate) const EVENT_BYTES_FULL: usize = 1 << 20;
+/// Stamps after which a chunk is closed.
+pub(crate) const STAMPS_MAX: u32 = 1 << 20;
 /// The most bytes of one event as JSON.
 pub(crate) const EVENT_BYTES_MAX: usize = 1 << 20;

@@ -31,7 +31,7 @@ fn chunk(random: &mut Xoshiro256PlusPlus, executions: usize) -> Vec<u8> {
             (0..ops).map(|_| random.next_u64() >> (random.next_u64() % 64)).collect();
         match random.next_u64() % 40 {
             0 => encoder.thread(random.next_u64() as u32 % 20),
-            1 => encoder.event(1, &Event::Fork { result: 7 }).unwrap(),
+            1 => encoder.event(1, &Event::Fork { result: 7, flags: 17 }).unwrap(),
             2 => encoder.advance(random.next_u64() % 100_000),
             _ => {}
         }

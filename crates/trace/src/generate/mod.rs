@@ -165,7 +165,10 @@ impl Source for Generator {
             for region in &self.regions {
                 let origin = Origin::Other(region.name.to_owned());
                 let (start, bytes) = (region.start, region.bytes);
-                batch.push_event(0, Event::Mapping { start, bytes, rights: 3, origin });
+                batch.push_event(
+                    0,
+                    Event::Mapping { start, bytes, rights: 3, origin, offset: None, file: None },
+                );
             }
         }
         let count = BATCH_ACCESSES.min(self.accesses - self.given);

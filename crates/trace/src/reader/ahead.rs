@@ -1,8 +1,9 @@
 use std::io;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-use super::chunks::Chunks;
+use super::Feed;
 use crate::{Batch, Error};
 
 /// Batches that wait to be taken; one more is being filled and one is in use.
@@ -21,15 +22,14 @@ pub(super) struct Ahead {
 type Filled = Result<(Batch, bool), Error>;
 
 impl Ahead {
-    /// Begins to decode `chunks`.
-    pub(super) fn start(chunks: Chunks) -> Result<Ahead, Error> {
+    /// Begins to decode `feed`, of the file at `path`.
+    pub(super) fn start(feed: Feed, path: &Path) -> Result<Ahead, Error> {
         let (give, filled) = sync_channel(WAITING_MAX);
         let (used, take) = channel();
-        let path = chunks.path().to_owned();
         let thread = Builder::new()
             .name("trace reader".to_owned())
-            .spawn(move || decode(chunks, &give, &take))
-            .map_err(|error| Error::Io { path, error })?;
+            .spawn(move || decode(feed, &give, &take))
+            .map_err(|error| Error::Io { path: path.to_owned(), error })?;
         Ok(Ahead { filled: Some(filled), used, thread: Some(thread) })
     }
 
@@ -55,10 +55,10 @@ impl Drop for Ahead {
     }
 }
 
-fn decode(mut chunks: Chunks, give: &SyncSender<Filled>, take: &Receiver<Batch>) {
+fn decode(mut feed: Feed, give: &SyncSender<Filled>, take: &Receiver<Batch>) {
     loop {
         let mut batch = take.try_recv().unwrap_or_default();
-        let filled = chunks.next(&mut batch).map(|any| (batch, any));
+        let filled = feed.next(&mut batch).map(|any| (batch, any));
         let last = !matches!(filled, Ok((_, true)));
         if give.send(filled).is_err() || last {
             return;

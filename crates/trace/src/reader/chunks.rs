@@ -1,19 +1,17 @@
 use std::fmt;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::ErrorKind;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
 
 use zstd::bulk::Decompressor;
 
-use super::{BATCH_ACCESSES, ChunkInfo};
+use super::{BATCH_ACCESSES, ChunkInfo, OpenFile};
 use crate::format::{Decoder, FRAME_BYTES, FrameHead, FrameKind};
 use crate::{Batch, Error};
 
 /// The chunks of a file that are still to be read, and the one that is being decoded.
 pub(super) struct Chunks {
-    path: PathBuf,
-    file: File,
+    file: OpenFile,
     /// Those to be read, the next one last.
     rest: Vec<ChunkInfo>,
     part: Option<Part>,
@@ -26,12 +24,11 @@ pub(super) struct Chunks {
 
 impl Chunks {
     /// All of `chunks`.
-    pub(super) fn new(path: &Path, file: File, chunks: &[ChunkInfo]) -> Result<Chunks, Error> {
+    pub(super) fn new(file: &OpenFile, chunks: &[ChunkInfo]) -> Result<Chunks, Error> {
         let decompressor =
-            Decompressor::new().map_err(|error| Error::Io { path: path.to_owned(), error })?;
+            Decompressor::new().map_err(|error| Error::Io { path: file.path.clone(), error })?;
         let chunks = Chunks {
-            path: path.to_owned(),
-            file,
+            file: file.clone(),
             rest: chunks.iter().rev().copied().collect(),
             part: None,
             frame: Vec::new(),
@@ -56,18 +53,13 @@ impl Chunks {
         self
     }
 
-    /// The file.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Replaces `batch` with the next accesses; false after the last.
     pub(super) fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
-        let mut events = Vec::new();
+        let (mut events, mut stamps) = (Vec::new(), Vec::new());
         loop {
             if !self.opened && !self.open()? {
                 batch.clear();
-                batch.events = events;
+                (batch.events, batch.stamps) = (events, stamps);
                 return Ok(false);
             }
             self.decoder
@@ -81,7 +73,13 @@ impl Chunks {
                 // Events without an access come before the next one, or at the very end.
                 events.append(&mut batch.events);
                 events.iter_mut().for_each(|event| event.at = 0);
+                stamps.append(&mut batch.stamps);
+                stamps.iter_mut().for_each(|stamp| stamp.at = 0);
                 continue;
+            }
+            if !stamps.is_empty() {
+                stamps.append(&mut batch.stamps);
+                batch.stamps = stamps;
             }
             if !events.is_empty() {
                 events.append(&mut batch.events);
@@ -96,17 +94,16 @@ impl Chunks {
         let Some(chunk) = self.rest.pop() else { return Ok(false) };
         self.offset = chunk.offset;
         let frame = &mut self.frame;
-        frame.clear();
-        let read = self
-            .file
-            .seek(SeekFrom::Start(chunk.offset))
-            .and_then(|_| (&self.file).take(u64::from(chunk.bytes)).read_to_end(frame));
-        if let Err(error) = read {
-            return Err(Error::Io { path: self.path.clone(), error });
+        frame.resize(chunk.bytes as usize, 0);
+        match self.file.file.read_exact_at(frame, chunk.offset) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                return Err(self.damaged(chunk.offset, "it was cut while it was read"));
+            }
+            Err(error) => return Err(Error::Io { path: self.file.path.clone(), error }),
         }
-        let (head, body) = match frame.split_first_chunk::<FRAME_BYTES>() {
-            Some((head, body)) if frame.len() == chunk.bytes as usize => (head, body),
-            _ => return Err(self.damaged(chunk.offset, "it was cut while it was read")),
+        let Some((head, body)) = frame.split_first_chunk::<FRAME_BYTES>() else {
+            return Err(self.damaged(chunk.offset, "it is shorter than a frame"));
         };
         let opened = FrameHead::parse(head).and_then(|head| {
             head.verify(body)?;
@@ -116,8 +113,12 @@ impl Chunks {
             self.decoder.open(body, &mut self.decompressor)
         });
         let head = opened.map_err(|damage| self.damaged(chunk.offset, &damage.0))?;
-        if head.first != chunk.first || head.accesses != chunk.accesses {
+        let (process, began_ns) = head.owner.map_or((0, 0), |it| (it.process, it.began_ns));
+        if (head.first, head.accesses) != (chunk.first, chunk.accesses) {
             return Err(self.damaged(chunk.offset, "the index counts its accesses otherwise"));
+        }
+        if (process, began_ns) != (chunk.process, chunk.began_ns) {
+            return Err(self.damaged(chunk.offset, "the index gives it to another process"));
         }
         self.opened = true;
         Ok(true)
@@ -125,7 +126,7 @@ impl Chunks {
 
     fn damaged(&self, offset: u64, what: &str) -> Error {
         Error::Corrupt {
-            path: self.path.clone(),
+            path: self.file.path.clone(),
             offset,
             within: "",
             what: format!("a chunk of the trace cannot be read: {what}; record or copy it again"),
@@ -161,6 +162,9 @@ impl Part {
 
 impl fmt::Debug for Chunks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chunks").field("path", &self.path).field("rest", &self.rest.len()).finish()
+        f.debug_struct("Chunks")
+            .field("path", &self.file.path)
+            .field("rest", &self.rest.len())
+            .finish()
     }
 }

@@ -3,14 +3,18 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use super::chunks::Chunks;
-use super::{ChunkInfo, Decoding, Reader};
+use super::merge::Merge;
+use super::{ChunkInfo, Decoding, Feed, OpenFile, Reader};
 use crate::format::{
-    Damage, Entry, FRAME_BYTES, FrameHead, FrameKind, Head, MAGIC, PREAMBLE_BYTES, VERSION, digest,
-    index_entries,
+    Damage, Entry, FRAME_BYTES, FrameHead, FrameKind, Head, MAGIC, PREAMBLE_BYTES, Recorded,
+    VERSION, VERSION_RECORDING, digest, index_entries,
 };
-use crate::{Error, Header};
+use crate::{Error, Header, Process};
 
 /// Opens the trace at `path`.
 pub(super) fn open(path: &Path) -> Result<Reader, Error> {
@@ -23,7 +27,7 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
     }
     let mut file = File::open(path).map_err(io)?;
     let bytes = file.metadata().map_err(io)?.len();
-    let mut input = Input { path, file: &mut file, bytes };
+    let mut input = Input { path, file: &mut file, bytes, recorded: false };
 
     let before = input.before_chunks()?;
     let json = &before[PREAMBLE_BYTES + FRAME_BYTES..];
@@ -47,27 +51,59 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
     };
     let chunks = locate(&entries, start)
         .ok_or_else(|| input.corrupt(start, "its index counts more accesses than there can be"))?;
-    let accesses = chunks.last().map_or(0, |chunk| chunk.first + u64::from(chunk.accesses));
+    let processes = input.processes(&entries, start)?;
+    if let Some(chunk) = chunks
+        .iter()
+        .find(|chunk| input.recorded && processes.get(chunk.process as usize).is_none())
+    {
+        let what = format!("a chunk is of process {}, which the file does not tell", chunk.process);
+        return Err(input.corrupt(chunk.offset, &what));
+    }
+    let accesses = chunks.iter().map(|chunk| u64::from(chunk.accesses)).sum();
+    let file = OpenFile { path: path.to_owned(), file: Arc::new(file) };
+    let feed = if processes.len() > 1 {
+        Feed::Merge(Merge::new(&file, &processes, &chunks)?)
+    } else {
+        Feed::Chunks(Chunks::new(&file, &chunks)?)
+    };
     Ok(Reader {
         header,
+        file,
         digest: digest(&before, &entries),
         bytes,
         cut_at,
         range: 0..accesses,
-        decoding: Decoding::Waiting(Box::new(Chunks::new(path, file, &chunks)?)),
+        decoding: Decoding::Waiting(Box::new(feed)),
         chunks,
+        processes,
     })
 }
 
-/// Where each chunk is in the file and in the trace.
+/// Where each chunk is in the file and in the trace of its process.
 fn locate(entries: &[Entry], start: u64) -> Option<Vec<ChunkInfo>> {
-    let (mut offset, mut first) = (start, 0u64);
+    let (mut offset, mut total) = (start, 0u64);
+    let mut firsts: FxHashMap<u32, u64> = FxHashMap::default();
     let mut chunks = Vec::with_capacity(entries.len());
     for entry in entries {
-        let Entry { bytes, crc, accesses, events, instructions } = *entry;
-        chunks.push(ChunkInfo { offset, bytes, first, accesses, instructions, events, crc });
+        let Entry { bytes, crc, accesses, events, instructions, recorded } = *entry;
+        let Recorded { is_process, process, began_ns, .. } = recorded.unwrap_or_default();
+        if !is_process {
+            let first = firsts.entry(process).or_default();
+            chunks.push(ChunkInfo {
+                offset,
+                bytes,
+                first: *first,
+                accesses,
+                instructions,
+                events,
+                crc,
+                process,
+                began_ns,
+            });
+            *first += u64::from(accesses);
+            total = total.checked_add(u64::from(accesses))?;
+        }
         offset = offset.checked_add(u64::from(bytes))?;
-        first = first.checked_add(u64::from(accesses))?;
     }
     Some(chunks)
 }
@@ -76,6 +112,8 @@ struct Input<'a> {
     path: &'a Path,
     file: &'a mut File,
     bytes: u64,
+    /// Whether it is a recording of processes.
+    recorded: bool,
 }
 
 impl Input<'_> {
@@ -135,11 +173,13 @@ impl Input<'_> {
             );
         };
         let version = u32::from_le_bytes(*version);
-        if version != VERSION {
-            return Err(self.corrupt(
-                MAGIC.len() as u64,
-                &format!("a trace of version {version}; this Pagewalk reads version {VERSION}"),
-            ));
+        self.recorded = version == VERSION_RECORDING;
+        if version != VERSION && !self.recorded {
+            let what = format!(
+                "a trace of version {version}; this Pagewalk reads versions {VERSION} and \
+                 {VERSION_RECORDING}"
+            );
+            return Err(self.corrupt(MAGIC.len() as u64, &what));
         }
         let at = PREAMBLE_BYTES as u64;
         let (head, body) = match self.frame(at, self.bytes)? {
@@ -170,16 +210,18 @@ impl Input<'_> {
     /// The entries of the index at `offset`; the chunks begin at `start`.
     fn index(&mut self, start: u64, offset: u64) -> Result<Vec<Entry>, Error> {
         let damage = match self.frame(offset, self.bytes)? {
-            Ok((head, body)) if head.kind == FrameKind::Index => match index_entries(&body) {
-                Ok(entries) => {
-                    let chunks: u64 = entries.iter().map(|entry| u64::from(entry.bytes)).sum();
-                    if start.checked_add(chunks) == Some(offset) {
-                        return Ok(entries);
+            Ok((head, body)) if head.kind == FrameKind::Index => {
+                match index_entries(&body, self.recorded) {
+                    Ok(entries) => {
+                        let chunks: u64 = entries.iter().map(|entry| u64::from(entry.bytes)).sum();
+                        if start.checked_add(chunks) == Some(offset) {
+                            return Ok(entries);
+                        }
+                        "it does not lead from the header to itself".to_owned()
                     }
-                    "it does not lead from the header to itself".to_owned()
+                    Err(damage) => damage.0,
                 }
-                Err(damage) => damage.0,
-            },
+            }
             Ok(_) => "another part of the trace is in its place".to_owned(),
             Err(damage) => damage.0,
         };
@@ -189,23 +231,82 @@ impl Input<'_> {
 
     /// Makes the index of a cut file from the whole chunks at `start`; also says where they end.
     fn scan(&mut self, start: u64) -> Result<(Vec<Entry>, u64), Error> {
-        let (mut entries, mut offset, mut first) = (Vec::new(), start, 0);
-        while let Ok((frame, body)) = self.frame(offset, self.bytes)?
-            && frame.kind == FrameKind::Chunk
-            && let Ok(head) = Head::parse(&body)
-            && head.first == first
-        {
+        let (mut entries, mut offset) = (Vec::new(), start);
+        let mut firsts: FxHashMap<u32, u64> = FxHashMap::default();
+        while let Ok((frame, body)) = self.frame(offset, self.bytes)? {
             let bytes = FRAME_BYTES + body.len();
-            entries.push(Entry {
-                bytes: bytes as u32,
-                crc: frame.crc,
-                accesses: head.accesses,
-                events: head.events,
-                instructions: head.instructions,
-            });
-            first += u64::from(head.accesses);
+            let entry = Entry { bytes: bytes as u32, crc: frame.crc, ..Entry::default() };
+            let entry = match frame.kind {
+                FrameKind::Process if self.recorded => {
+                    let Ok(process) = serde_json::from_slice::<Process>(&body) else { break };
+                    let (process, began_ns) = (process.number, process.began_ns);
+                    let more =
+                        Recorded { is_process: true, process, began_ns, ..Recorded::default() };
+                    Entry { recorded: Some(more), ..entry }
+                }
+                FrameKind::Chunk => {
+                    let Ok(head) = Head::parse(&body) else { break };
+                    let Ok(accesses_crc) = Head::accesses_crc(&body) else { break };
+                    let process = head.owner.map_or(0, |owner| owner.process);
+                    let first = firsts.entry(process).or_default();
+                    if head.first != *first || head.owner.is_some() != self.recorded {
+                        break;
+                    }
+                    *first += u64::from(head.accesses);
+                    let recorded = head.owner.map(|owner| Recorded {
+                        is_process: false,
+                        process,
+                        began_ns: owner.began_ns,
+                        accesses_crc,
+                        events_crc: 0,
+                    });
+                    let Head { accesses, events, instructions, .. } = head;
+                    Entry { accesses, events, instructions, recorded, ..entry }
+                }
+                FrameKind::Process | FrameKind::Head | FrameKind::Index | FrameKind::Tail => break,
+            };
+            entries.push(entry);
             offset += bytes as u64;
         }
         Ok((entries, offset))
+    }
+
+    /// The processes that the PROC frames among `entries` tell of, the first of which is at
+    /// `offset`. Their numbers go from 0 on without gaps.
+    fn processes(&mut self, entries: &[Entry], mut offset: u64) -> Result<Vec<Process>, Error> {
+        let mut processes: Vec<Process> = Vec::new();
+        for entry in entries {
+            let at = offset;
+            offset += u64::from(entry.bytes);
+            if !entry.recorded.is_some_and(|recorded| recorded.is_process) {
+                continue;
+            }
+            let process = match self.frame(at, offset)? {
+                Ok((head, body)) if head.kind == FrameKind::Process && head.crc == entry.crc => {
+                    serde_json::from_slice::<Process>(&body).map_err(|error| error.to_string())
+                }
+                Ok(_) => Err("the index speaks of another part".to_owned()),
+                Err(damage) => Err(damage.0),
+            };
+            let told = process.and_then(|process| {
+                let number = process.number;
+                if process.parent.is_some_and(|parent| parent >= number) {
+                    return Err(format!("process {number} is older than its parent"));
+                }
+                if number as usize == processes.len() {
+                    processes.push(process);
+                } else if let Some(known) = processes.get_mut(number as usize) {
+                    *known = process;
+                } else {
+                    return Err(format!("process {number} comes too early"));
+                }
+                Ok(())
+            });
+            if let Err(damage) = told {
+                let what = format!("a process cannot be read: {damage}; record or copy it again");
+                return Err(self.corrupt(at, &what));
+            }
+        }
+        Ok(processes)
     }
 }

@@ -268,6 +268,8 @@ fn event() -> impl Strategy<Value = Event> {
             bytes: 4096,
             rights: 5,
             origin: Origin::File(name),
+            offset: None,
+            file: None,
         }),
         Just(Event::ThreadEnd),
     ]

@@ -188,6 +188,7 @@ fn memory_calls_become_events() {
                 fd: -1,
                 offset: 0,
                 path: None,
+                file: None,
                 result: a as i64
             },
             Event::Mprotect { addr: a, bytes: 0x1000, prot: 1, result: 0 },
@@ -204,7 +205,7 @@ fn memory_calls_become_events() {
             },
             Event::Madvise { addr: 0x1000, bytes: 0x1000, advice: 14, result: 0 },
             Event::Clone { flags: 0x1_0000, stack: 0x7000, result: 6 },
-            Event::Fork { result: 7 },
+            Event::Fork { result: 7, flags: 17 },
             Event::Exit { status: 3, group: true },
             Event::ThreadEnd,
         ]

@@ -16,8 +16,8 @@ use super::codes::{Slot, WORD, word};
 use super::physical::PhysicalDecoder;
 use super::segments::Segment;
 use super::wire::Bytes;
-use super::{Damage, codes, dictionary, segments};
-use crate::{Batch, Event, Meta, Placed, Shape};
+use super::{Damage, codes, dictionary, segments, stamps};
+use crate::{Batch, Event, Meta, Placed, Shape, Stamp};
 
 /// Rows that are copied without looking at their number; buffers have as many to spare.
 const SPARE: usize = 8;
@@ -64,6 +64,7 @@ pub(crate) struct Decoder {
     sequence: Vec<u16>,
     codes: Vec<u8>,
     events: std::vec::IntoIter<PlacedEvent>,
+    stamps: std::vec::IntoIter<Stamp>,
     physical: Option<PhysicalDecoder>,
     at: Position,
 }
@@ -98,6 +99,7 @@ impl Decoder {
             sequence: Vec::new(),
             codes: Vec::new(),
             events: Vec::new().into_iter(),
+            stamps: Vec::new().into_iter(),
             physical: None,
             at: Position::default(),
         }
@@ -112,7 +114,8 @@ impl Decoder {
         // Nothing runs of a chunk that is refused.
         (self.head, self.at) = (Head::default(), Position::default());
         let head = Head::open(body, decompressor, &mut self.streams)?;
-        let [dictionary, segments, sequence, codes, residual, events, physical] = &self.streams;
+        let [dictionary, segments, sequence, codes, residual, events, physical, stamps] =
+            &self.streams;
 
         let (mut bytes, mut pc) = (Bytes(dictionary), 0);
         self.locals.clear();
@@ -170,6 +173,11 @@ impl Decoder {
             return Err(Damage::new("its events are not where they can be"));
         }
         self.events = events.into_iter();
+        let stamps = match head.owner {
+            Some(owner) => stamps::take_all(stamps, owner.stamps, head.accesses, owner.began_ns)?,
+            None => Vec::new(),
+        };
+        self.stamps = stamps.into_iter();
         self.physical = match head.physical {
             true => Some(PhysicalDecoder::start(physical)?),
             false => None,
@@ -192,6 +200,7 @@ impl Decoder {
         batch.paddr.clear();
         batch.segments.clear();
         batch.events.clear();
+        batch.stamps.clear();
         batch.first = self.head.first + u64::from(self.at.rows);
         let rows_max = rows_max.min(self.left() as usize);
         make_room(batch, rows_max);
@@ -235,6 +244,7 @@ impl Decoder {
             physical.extend(&self.streams[6], &batch.addr, &mut batch.paddr)?;
         }
         self.fill_events(batch, start);
+        self.fill_stamps(batch, start);
         Ok(())
     }
 
@@ -247,6 +257,13 @@ impl Decoder {
         {
             batch.events.push(Placed { at: at - start, thread, event });
         }
+    }
+
+    fn fill_stamps(&mut self, batch: &mut Batch, start: u32) {
+        let stamps = self.stamps.as_slice();
+        let count = stamps.partition_point(|stamp| stamp.at <= self.at.rows);
+        let stamps = self.stamps.by_ref().take(count);
+        batch.stamps.extend(stamps.map(|stamp| Stamp { at: stamp.at - start, ..stamp }));
     }
 
     /// Runs executions of the present segment until it ends or the next one has no room: `rows`

@@ -19,18 +19,19 @@ use serde::Serialize;
 use zstd::bulk::Compressor;
 
 use self::words::Own;
-use super::chunk::{Head, sequence_bytes};
+use super::chunk::{Head, Owner, sequence_bytes};
 use super::codes::{self, Slot};
 use super::physical::PhysicalEncoder;
 use super::segments::Segment;
 use super::{
-    CHUNK_ACCESSES_MAX, EVENT_BYTES_FULL, EVENT_BYTES_MAX, LOCAL_SHAPES_MAX, dictionary, segments,
+    CHUNK_ACCESSES_MAX, EVENT_BYTES_FULL, EVENT_BYTES_MAX, LOCAL_SHAPES_MAX, STAMPS_MAX,
+    dictionary, segments, stamps,
 };
 use crate::batcher::{miscounted, unknown};
 use crate::carry::Carry;
 use crate::shape::Rows;
 use crate::words::{Ready, Usual};
-use crate::{Error, Event, Shape, ShapeId};
+use crate::{Error, Event, Shape, ShapeId, Stamp};
 
 const CONTEXTS: usize = 16;
 /// What no chunk has for a number, and neither has a shape that is not known yet, which has 0.
@@ -86,6 +87,25 @@ struct PlacedEvent<'a> {
     event: &'a Event,
 }
 
+/// A chunk that was made.
+pub(crate) struct Closed {
+    /// Its counts.
+    pub(crate) head: Head,
+    /// The CRC-32 of the streams that say what its accesses are.
+    pub(crate) accesses_crc: u32,
+    /// The CRC-32 of what is steady of its events.
+    pub(crate) events_crc: u32,
+}
+
+/// What is steady of an event in a chunk, as bytes; `json` is the whole of it.
+fn identity(at: u32, thread: u32, event: &Event, json: &[u8]) -> serde_json::Result<Vec<u8>> {
+    match event.steady() {
+        None => Ok(Vec::new()),
+        Some(steady) if steady == *event => Ok(json.to_vec()),
+        Some(steady) => serde_json::to_vec(&PlacedEvent { at, thread, event: &steady }),
+    }
+}
+
 /// Encodes executions into one chunk after the other.
 #[derive(Debug)]
 pub(crate) struct Encoder {
@@ -125,6 +145,12 @@ pub(crate) struct Encoder {
     /// The address of the last operation.
     addr: u64,
     events: Vec<u8>,
+    /// The CRC-32 of what is steady of the events.
+    events_crc: crc32fast::Hasher,
+    stamps: Vec<u8>,
+    stamp: Stamp,
+    /// Events before the last stamp.
+    stamped_events: u32,
     physical: Option<PhysicalEncoder>,
     /// Sequence and codes as they are stored; kept for its memory.
     packed: Vec<u8>,
@@ -157,8 +183,35 @@ impl Encoder {
             residual_bytes: 0,
             addr: 0,
             events: Vec::new(),
+            events_crc: crc32fast::Hasher::new(),
+            stamps: Vec::new(),
+            stamp: Stamp::default(),
+            stamped_events: 0,
             physical: None,
             packed: Vec::new(),
+        }
+    }
+
+    /// From here on chunks are those of process `number` of a recording, which began at `ns`.
+    pub(crate) fn own(&mut self, number: u32, ns: u64) {
+        self.stamp.ns = ns;
+        self.head.owner = Some(Owner { process: number, stamps: 0, began_ns: ns });
+    }
+
+    /// What came so far was done by the time `ns`; a time before the last one stands for it.
+    pub(crate) fn stamp(&mut self, ns: u64) {
+        let Some(owner) = &mut self.head.owner else { return };
+        let (at, events) = (self.head.accesses, self.head.events);
+        // Between two stamps there is something, or the first says it all.
+        if owner.stamps != 0 && self.stamp.at == at && self.stamped_events == events {
+            return;
+        }
+        let stamp = Stamp { at, ns: ns.max(self.stamp.ns) };
+        stamps::put(&mut self.stamps, self.stamp, stamp);
+        (self.stamp, self.stamped_events) = (stamp, events);
+        owner.stamps += 1;
+        if owner.stamps == STAMPS_MAX {
+            self.room = 0;
         }
     }
 
@@ -210,7 +263,8 @@ impl Encoder {
 
     /// Whether the chunk holds nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.head.executions == 0 && self.head.events == 0
+        let stamps = self.head.owner.map_or(0, |owner| owner.stamps);
+        self.head.executions == 0 && self.head.events == 0 && stamps == 0
     }
 
     /// Encodes an execution. The chunk must not be full.
@@ -365,9 +419,20 @@ impl Encoder {
         }
         self.events.extend_from_slice(&json);
         self.head.events += 1;
+        if self.head.owner.is_some() {
+            self.identify(&placed, &json)?;
+        }
         if self.events.len() >= EVENT_BYTES_FULL {
             self.room = 0;
         }
+        Ok(())
+    }
+
+    /// Counts an event in for the digest.
+    fn identify(&mut self, placed: &PlacedEvent<'_>, json: &[u8]) -> Result<(), Error> {
+        let crc = identity(placed.at, placed.thread, placed.event, json)
+            .map_err(|error| Error::Recorder(format!("an event cannot be stored: {error}")))?;
+        self.events_crc.update(&crc);
         Ok(())
     }
 
@@ -429,7 +494,7 @@ impl Encoder {
         first: u64,
         compressor: &mut Compressor<'_>,
         out: &mut Vec<u8>,
-    ) -> std::io::Result<Head> {
+    ) -> std::io::Result<Closed> {
         self.end_segment();
         self.head.first = first;
         self.head.shapes = self.locals.len() as u32;
@@ -455,10 +520,14 @@ impl Encoder {
         let events = [b"[", self.events.as_slice(), b"]"].concat();
         let physical = self.physical.take().map(PhysicalEncoder::finish).unwrap_or_default();
         let residual = &self.residual[..self.residual_bytes as usize];
+        let physical = physical.as_slice();
+        let stamps = self.stamps.as_slice();
         let streams =
-            [&dictionary, &segments, sequence, codes, residual, &events, physical.as_slice()];
-        self.head.write(streams, compressor, out)?;
-        Ok(self.begin_chunk())
+            [&dictionary, &segments, sequence, codes, residual, &events, physical, stamps];
+        let accesses_crc = self.head.write(streams, compressor, out)?;
+        let events_crc = std::mem::take(&mut self.events_crc).finalize();
+        let head = self.begin_chunk();
+        Ok(Closed { head, accesses_crc, events_crc })
     }
 
     /// Forgets the present chunk; gives its counts.
@@ -475,6 +544,10 @@ impl Encoder {
         self.residual_bytes = 0;
         self.addr = 0;
         self.events.clear();
-        std::mem::take(&mut self.head)
+        self.stamps.clear();
+        (self.stamp.at, self.stamped_events) = (0, 0);
+        let owner = self.head.owner;
+        let owner = owner.map(|owner| Owner { stamps: 0, began_ns: self.stamp.ns, ..owner });
+        std::mem::replace(&mut self.head, Head { owner, ..Head::default() })
     }
 }

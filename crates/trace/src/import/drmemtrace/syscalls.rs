@@ -11,6 +11,8 @@ const ARGS_MAX: usize = 6;
 
 /// Linux: `CLONE_THREAD` in `include/uapi/linux/sched.h`.
 const CLONE_THREAD: u64 = 0x1_0000;
+/// Linux: the signal that `fork` asks for, in the place of `clone`'s flags.
+const SIGCHLD: u64 = 17;
 /// Linux: `MAP_FIXED` and, for a call of which only the start was recorded, a private
 /// anonymous mapping, in `include/uapi/asm-generic/mman-common.h`.
 const MAP_FIXED: u32 = 0x10;
@@ -158,6 +160,7 @@ impl Calls {
                 fd: arg(4, u64::MAX) as i32,
                 offset: arg(5, 0),
                 path: None,
+                file: None,
                 result,
             },
             Call::Mprotect => Event::Mprotect { addr: a, bytes: b, prot: c as u32, result },
@@ -173,7 +176,8 @@ impl Calls {
             },
             Call::Madvise => Event::Madvise { addr: a, bytes: b, advice: c as u32, result },
             Call::Clone if a & CLONE_THREAD != 0 => Event::Clone { flags: a, stack: b, result },
-            Call::Clone | Call::Fork => Event::Fork { result },
+            Call::Clone => Event::Fork { result, flags: a },
+            Call::Fork => Event::Fork { result, flags: SIGCHLD },
             // An exit that returns failed; it was told when it was asked for.
             Call::Exit | Call::ExitGroup => return None,
         })

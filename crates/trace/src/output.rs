@@ -1,0 +1,130 @@
+//! The file of a trace while it is written: frames in their order, and the index of them.
+
+use std::io;
+use std::path::Path;
+
+use crate::format::{
+    Entry, FRAME_BYTES, FrameKind, HEAD_BYTES_MAX, MAGIC, PREAMBLE_BYTES, digest, frame, index_body,
+};
+use crate::part::PartFile;
+use crate::{Error, Header, Summary};
+
+/// The file, and what is in it so far.
+#[derive(Debug)]
+pub(crate) struct Output {
+    file: PartFile,
+    /// Magic, version and HEAD.
+    before: Vec<u8>,
+    entries: Vec<Entry>,
+    bytes: u64,
+    accesses: u64,
+    instructions: u64,
+    chunks: u64,
+    /// Whether what is there stays when writing fails.
+    stays: bool,
+}
+
+impl Output {
+    /// Begins a file of `version`. If it `stays`, what was written is left where writing fails.
+    pub(crate) fn create(
+        path: &Path,
+        header: &Header,
+        version: u32,
+        overwrite: bool,
+        stays: bool,
+    ) -> Result<Output, Error> {
+        let json = body_of(header, "the header")?;
+        let mut before = Vec::with_capacity(PREAMBLE_BYTES + FRAME_BYTES + json.len());
+        before.extend_from_slice(&MAGIC);
+        before.extend_from_slice(&version.to_le_bytes());
+        before.extend_from_slice(&frame(FrameKind::Head, &json));
+        before.extend_from_slice(&json);
+        let mut file = PartFile::create(path, overwrite)?;
+        file.write(&before)?;
+        Ok(Output {
+            bytes: before.len() as u64,
+            file,
+            before,
+            entries: Vec::new(),
+            accesses: 0,
+            instructions: 0,
+            chunks: 0,
+            stays,
+        })
+    }
+
+    /// Adds a frame of which the index has `entry`, but for its length and CRC.
+    pub(crate) fn add(&mut self, kind: FrameKind, body: &[u8], entry: Entry) -> Result<(), Error> {
+        let crc = self.write(kind, body)?;
+        let bytes = (FRAME_BYTES + body.len()) as u32;
+        self.entries.push(Entry { bytes, crc, ..entry });
+        self.accesses += u64::from(entry.accesses);
+        self.instructions += entry.instructions;
+        self.chunks += u64::from(kind == FrameKind::Chunk);
+        Ok(())
+    }
+
+    /// Bytes so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// `error`, said of the file.
+    pub(crate) fn error(&self, error: io::Error) -> Error {
+        self.file.error(error)
+    }
+
+    /// Writes the index and gives the file its name.
+    pub(crate) fn finish(&mut self) -> Result<Summary, Error> {
+        let Some(index) = index_body(&self.entries) else {
+            return Err(self.error(io::Error::other("it has more chunks than an index holds")));
+        };
+        let offset = self.bytes;
+        self.write(FrameKind::Index, &index)?;
+        self.write(FrameKind::Tail, &offset.to_le_bytes())?;
+        self.file.finish().map_err(|error| self.left(error))?;
+        Ok(Summary {
+            path: self.file.path().to_owned(),
+            bytes: self.bytes,
+            accesses: self.accesses,
+            instructions: self.instructions,
+            chunks: self.chunks,
+            digest: digest(&self.before, &self.entries),
+        })
+    }
+
+    /// Writes a frame; gives its CRC.
+    fn write(&mut self, kind: FrameKind, body: &[u8]) -> Result<u32, Error> {
+        let head = frame(kind, body);
+        let written = self.file.write(&head).and_then(|()| self.file.write(body));
+        written.map_err(|error| self.left(error))?;
+        self.bytes += (head.len() + body.len()) as u64;
+        Ok(u32::from_le_bytes([head[8], head[9], head[10], head[11]]))
+    }
+
+    /// `error`, and where the file is that it leaves.
+    fn left(&mut self, error: Error) -> Error {
+        match (error, self.stays.then(|| self.file.keep()).flatten()) {
+            (Error::Io { path, error }, Some(part)) => {
+                let what = format!(
+                    "{error}; what came before is kept in {}, which --keep-going reads",
+                    part.display()
+                );
+                Error::Io { path, error: io::Error::new(error.kind(), what) }
+            }
+            (error, _) => error,
+        }
+    }
+}
+
+/// `what` as JSON, if a HEAD or PROC frame can hold it.
+pub(crate) fn body_of(what: &impl serde::Serialize, name: &str) -> Result<Vec<u8>, Error> {
+    let json = serde_json::to_vec(what)
+        .map_err(|error| Error::Parameters(format!("{name} cannot be stored: {error}")))?;
+    if json.len() > HEAD_BYTES_MAX {
+        let bytes = json.len();
+        let text = format!("{name} has {bytes} bytes, at most {HEAD_BYTES_MAX} can be stored");
+        return Err(Error::Parameters(text));
+    }
+    Ok(json)
+}

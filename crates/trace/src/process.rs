@@ -1,0 +1,63 @@
+use serde::{Deserialize, Serialize};
+
+use crate::Arch;
+
+/// A process of a recording: an address space with a history of its own.
+///
+/// It begins by `fork` or is the first, and goes on when it executes another program.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Process {
+    /// Its number in the recording; the first has 0.
+    pub number: u32,
+    /// Its number at the system, which another may have had before.
+    pub pid: u32,
+    /// The process that forked it, by number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<u32>,
+    /// Accesses of the parent's before the fork. Not known if the recording was cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_accesses: Option<u64>,
+    /// Whether it runs in its parent's space until it executes a program, as `vfork`'s child and
+    /// `posix_spawn`'s do.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shares_space: bool,
+    /// When it began, in nanoseconds of the recording's clock.
+    pub began_ns: u64,
+    /// What it ran, one after the other; a fork's child begins with its parent's program.
+    pub programs: Vec<Program>,
+}
+
+/// A program that a process runs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Program {
+    /// Its instruction set.
+    pub arch: Arch,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Accesses of the process before it.
+    pub from: u64,
+}
+
+impl Process {
+    /// The name of the last program that it ran, without its directory.
+    pub fn name(&self) -> &str {
+        self.programs.last().map_or("", Program::name)
+    }
+
+    /// Whether `wanted` means it: its number at the system, or the name or path of a program
+    /// that it ran.
+    pub fn is_called(&self, wanted: &str) -> bool {
+        let named = |program: &Program| {
+            program.name() == wanted || program.command.first().is_some_and(|path| path == wanted)
+        };
+        wanted.parse() == Ok(self.pid) || self.programs.iter().any(named)
+    }
+}
+
+impl Program {
+    /// Its name without its directory.
+    pub fn name(&self) -> &str {
+        let path = self.command.first().map_or("", String::as_str);
+        path.rsplit('/').next().unwrap_or_default()
+    }
+}
