@@ -1,6 +1,7 @@
 import pytest
 
 from pagewalk import Error, Workbench, WorkError
+from pagewalk.workbench import READ
 
 PAGE = 4096
 FORMATS = ["x86-64", "mpt", "guarded", "guarded-adaptive", "hashed", "clustered", "elastic-cuckoo"]
@@ -30,6 +31,37 @@ def test_what_a_new_space_initialises_is_what_its_format_needs() -> None:
     assert made["8K"].initialised_bytes + 8 * made["8K"].writes >= 8 << 10 >> 2
     assert made["128K"].cycles > 10 * made["8K"].cycles
     assert made["128K"].table_bytes == 128 << 10
+
+
+@pytest.mark.parametrize(("format_", "levels"), [("mpt", 6), ("x86-64", 4)])
+def test_an_operation_descends_from_the_root_where_no_table_is_remembered(
+    format_: str, levels: int
+) -> None:
+    reads = {}
+    for remembers in ("true", "false"):
+        settings = {"page_table.format": format_, "page_table.remembers_leaf": remembers}
+        bench = Workbench("r4700", settings)
+        space, _ = bench.create()
+        pages = [page * PAGE for page in range(8)]
+        bench.map(space, pages)
+        reads[remembers] = bench.protect(space, [(page, PAGE) for page in pages], READ).reads
+    assert reads["false"] >= reads["true"] + 7 * (levels - 1)
+    with pytest.raises(Error, match="guarded has no remembers_leaf"):
+        Workbench("r4700", {"page_table.format": "guarded", "page_table.remembers_leaf": "false"})
+
+
+def test_a_placement_moves_frames_and_a_seed_is_enough_to_move_them_back() -> None:
+    def cycles(seed: int) -> list[int]:
+        settings = {"page_table.format": "mpt", "memory.placement": seed}
+        bench = Workbench("r4700", settings)
+        spaces = [bench.create()[0] for _ in range(8)]
+        pages = [0x40_0000, 0x4000_0000, 0x7FFF_F000, 0x2AAA_AAAA_B000]
+        for space in spaces:
+            bench.map(space, pages)
+        return [bench.walk(space, pages).cycles for space in spaces for _ in range(2)]
+
+    assert cycles(1) == cycles(1)
+    assert len({tuple(cycles(seed)) for seed in range(1, 10)}) > 1
 
 
 def test_the_same_operations_without_a_meter_take_time_and_no_counts() -> None:

@@ -27,6 +27,7 @@ use serde::Serialize;
 use crate::{
     Machine,
     hardware::walker::{hierarchy, latencies},
+    os,
     table::{self, Table},
 };
 
@@ -88,7 +89,7 @@ impl Workbench {
             (table::new(description, memory).map_err(text)?, None)
         };
         let base = page_size.min(PageSize::SIZE_4K);
-        let frames = Buddy::new(PhysAddr::new(0), bytes, base).map_err(|e| e.to_string())?;
+        let frames = os::frames(&description.memory, base)?;
         Ok(Workbench { table, frames, meter, page_size, spaces: Vec::new() })
     }
 

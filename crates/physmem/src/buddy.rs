@@ -16,6 +16,11 @@
 //! Free blocks are kept in one ordered set per order, so every operation takes time
 //! logarithmic in the number of free blocks, and memory in proportion to the blocks that are
 //! free or were out.
+//!
+//! Which frame a page gets decides which lines of a physically indexed cache it shares. So that
+//! an experiment can tell its result from the luck of one layout, [`Buddy::scattered`] gives
+//! base frames in a seeded order: sixteen of them are set aside, as above, and each request takes
+//! one of these at random.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -34,7 +39,19 @@ pub struct Buddy {
     /// Per order, the first base-frame numbers of the free blocks.
     free: Vec<BTreeSet<u64>>,
     ledger: Ledger,
+    scatter: Option<Scatter>,
 }
+
+/// Base frames that are free and set aside, of which a request takes one at random.
+struct Scatter {
+    /// The state of a generator of Marsaglia's xorshift64 family, never 0.
+    state: u64,
+    aside: Vec<u64>,
+}
+
+/// Frames set aside. Neighbours in the order of requests then differ in the bits by which a
+/// cache of up to sixteen pages a way is indexed.
+const ASIDE: usize = 16;
 
 /// Why a range of memory cannot be managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,9 +98,18 @@ impl Buddy {
             free_bytes: bytes,
             free: (0..orders).map(|_| BTreeSet::new()).collect(),
             ledger: Ledger::default(),
+            scatter: None,
         };
         buddy.cover(start.get() >> base.shift(), end.get() >> base.shift());
         Ok(buddy)
+    }
+
+    /// The same allocator with base frames in an order that `seed` decides; larger frames are
+    /// given lowest first as before.
+    pub fn scattered(mut self, seed: u64) -> Buddy {
+        let state = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed >> 32) | 1;
+        self.scatter = Some(Scatter { state, aside: Vec::with_capacity(ASIDE) });
+        self
     }
 
     /// The smallest frame that it gives out.
@@ -106,7 +132,8 @@ impl Buddy {
         self.bytes - self.free_bytes
     }
 
-    /// How many frames of exactly `size` are free, those inside larger ones not counted.
+    /// How many frames of exactly `size` are free, those inside larger ones and those set aside
+    /// not counted.
     pub fn free_frames(&self, size: PageSize) -> u64 {
         let order = size.shift().checked_sub(self.base.shift());
         order.and_then(|order| self.free.get(order as usize)).map_or(0, |set| set.len() as u64)
@@ -135,6 +162,35 @@ impl Buddy {
         self.free_bytes += self.size(order).bytes();
         self.merge(frame.get() >> self.base.shift(), order);
         Ok(())
+    }
+
+    /// Takes the smallest block of at least `order` out of the free ones, and enters what is left
+    /// of it.
+    fn take(&mut self, order: u32) -> Option<u64> {
+        let (from, block) = (order as usize..self.free.len())
+            .find_map(|from| Some((from, self.free[from].pop_first()?)))?;
+        for order in order as usize..from {
+            self.free[order].insert(block + (1 << order));
+        }
+        Some(block)
+    }
+
+    /// The same where base frames are scattered.
+    fn take_scattered(&mut self, order: u32) -> Option<u64> {
+        let mut scatter = self.scatter.take()?;
+        let block = if order == 0 {
+            let wanted = ASIDE - scatter.aside.len();
+            scatter.aside.extend((0..wanted).map_while(|_| self.take(0)));
+            scatter.pick()
+        } else {
+            self.take(order).or_else(|| {
+                // What is set aside may be all that keeps a larger block apart.
+                scatter.aside.drain(..).for_each(|block| self.merge(block, 0));
+                self.take(order)
+            })
+        };
+        self.scatter = Some(scatter);
+        block
     }
 
     /// Enters the base frames from `first` up to `end` as free, in the largest blocks that fit.
@@ -173,21 +229,26 @@ impl Buddy {
     }
 }
 
+impl Scatter {
+    /// One of the frames set aside, any of them as likely as another.
+    fn pick(&mut self) -> Option<u64> {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        let places = self.aside.len() as u64;
+        let place = (self.state >> 32).checked_rem(places)?;
+        Some(self.aside.swap_remove(place as usize))
+    }
+}
+
 impl Frames for Buddy {
     fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
         let order = self.order(size);
-        let mut from = order as usize;
-        let block = loop {
-            let set = self.free.get_mut(from);
-            let set = set.ok_or(OutOfFrames { size, free_bytes: self.free_bytes })?;
-            if let Some(block) = set.pop_first() {
-                break block;
-            }
-            from += 1;
+        let block = match self.scatter {
+            None => self.take(order),
+            Some(_) => self.take_scattered(order),
         };
-        for order in order as usize..from {
-            self.free[order].insert(block + (1 << order));
-        }
+        let block = block.ok_or(OutOfFrames { size, free_bytes: self.free_bytes })?;
         let frame = PhysAddr::new(block << self.base.shift());
         self.free_bytes -= self.size(order).bytes();
         self.ledger.set(self.ledger_index(frame), Some(order));

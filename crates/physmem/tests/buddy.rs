@@ -146,3 +146,39 @@ fn impossible_memories_are_refused() {
     assert_eq!(empty.allocate(K4), Err(OutOfFrames { size: K4, free_bytes: 0 }));
     assert_eq!(empty.largest_free(), None);
 }
+
+/// Scattered frames are the same frames in another order: each has one owner, all of memory can be
+/// had, and once all is back it is one block again.
+#[test]
+fn scattered_frames_are_each_given_once_and_a_seed_decides_their_order() {
+    let order = |seed: u64| {
+        let mut buddy = Buddy::new(PhysAddr::new(0), 64 * K4.bytes(), K4).unwrap().scattered(seed);
+        let large = buddy.allocate(size(4)).unwrap();
+        let frames: Vec<u64> = (0..48).map(|_| buddy.allocate(K4).unwrap().get() >> 12).collect();
+        assert!(buddy.allocate(K4).is_err() && buddy.free_bytes() == 0);
+        buddy.free(large, size(4));
+        frames.iter().for_each(|frame| buddy.free(PhysAddr::new(frame << 12), K4));
+        assert_eq!(buddy.allocate(size(6)), Ok(PhysAddr::new(0)), "seed {seed}");
+        frames
+    };
+    let all: Vec<Vec<u64>> = (1..=9).map(order).collect();
+    for (frames, seed) in all.iter().zip(1..) {
+        let mut sorted = frames.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (16..64).collect::<Vec<u64>>(), "seed {seed}");
+        assert_eq!(*frames, order(seed));
+    }
+    // The first two requests share a colour of two pages about as often as not.
+    let alike = all.iter().filter(|frames| (frames[0] ^ frames[1]) & 1 == 0).count();
+    assert!((1..=8).contains(&alike), "{alike} of 9");
+    let orders: std::collections::BTreeSet<_> = all.iter().collect();
+    assert_eq!(orders.len(), 9);
+}
+
+#[test]
+fn frames_set_aside_do_not_keep_a_larger_one_from_its_owner() {
+    let mut buddy = Buddy::new(PhysAddr::new(0), 32 * K4.bytes(), K4).unwrap().scattered(1);
+    let frame = buddy.allocate(K4).unwrap();
+    buddy.free(frame, K4);
+    assert_eq!(buddy.allocate(size(5)), Ok(PhysAddr::new(0)));
+}

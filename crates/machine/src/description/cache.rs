@@ -64,12 +64,16 @@ pub struct Memory {
     /// Cycles from the request to the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_cycles: Option<u32>,
+    /// The seed of the order in which base frames are given out; lowest first if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<u64>,
     /// Where the numbers come from.
     pub source: String,
 }
 
 impl Default for Memory {
     fn default() -> Memory {
-        Memory { size: Bytes(1 << 40), latency_cycles: None, source: String::new() }
+        let size = Bytes(1 << 40);
+        Memory { size, latency_cycles: None, placement: None, source: String::new() }
     }
 }

@@ -43,6 +43,7 @@ impl Nested {
             partial_subblocks: None,
             replicated: None,
             software_tlb: None,
+            remembers_leaf: None,
             source: self.source.clone(),
         }
     }

@@ -20,7 +20,7 @@ use physmem::Buddy;
 use trace::{Region, RegionId, Regions};
 
 use crate::{
-    Description,
+    Description, description,
     hardware::behind::Way,
     os::host::{Host, splinter},
     table,
@@ -104,6 +104,16 @@ pub(crate) struct Os {
     pub(crate) protection_faults: u64,
 }
 
+/// All frames of `memory`, free, the smallest of `base`, in the order of its placement.
+pub(crate) fn frames(memory: &description::Memory, base: PageSize) -> Result<Buddy, String> {
+    let frames = Buddy::new(PhysAddr::new(0), memory.size.0, base);
+    let frames = frames.map_err(|error| error.to_string())?;
+    Ok(match memory.placement {
+        Some(seed) => frames.scattered(seed),
+        None => frames,
+    })
+}
+
 impl Os {
     /// An operating system with one empty space; an error comes with the key that is wrong.
     pub(crate) fn new(description: &Description) -> Result<Os, (String, String)> {
@@ -118,8 +128,8 @@ impl Os {
             return Err(("os.page_size".to_owned(), what));
         }
         let base = page_size.min(PageSize::SIZE_4K);
-        let frames = Buddy::new(PhysAddr::new(0), description.memory.size.0, base)
-            .map_err(|error| ("memory.size".to_owned(), error.to_string()))?;
+        let frames = frames(&description.memory, base);
+        let frames = frames.map_err(|error| ("memory.size".to_owned(), error))?;
         let host = host(description)?;
         let mut os = Os {
             page_size,

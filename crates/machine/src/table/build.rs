@@ -2,8 +2,8 @@
 
 use addr::Memory;
 use pagetable::{
-    CacheShape, Cached, ElasticCuckoo, Geometry, Guarded, Hashed, HashedShape, Mpt, PageTable,
-    Split, Tree, X86_64,
+    CacheShape, Cached, ElasticCuckoo, Format, Geometry, Guarded, Hashed, HashedShape, Mpt,
+    PageTable, Radix, Split, Tree, X86_64,
 };
 
 use super::{Table, flat::Flat, hosted::Hosted};
@@ -15,9 +15,9 @@ use crate::{
 
 /// The names of the organisations, each with the keys that it takes.
 const FORMATS: [(&str, &[&str]); 12] = [
-    ("x86-64", &["software_tlb", "levels"]),
-    ("flattened", &["software_tlb"]),
-    ("mpt", &["software_tlb"]),
+    ("x86-64", &["software_tlb", "levels", "remembers_leaf"]),
+    ("flattened", &["software_tlb", "remembers_leaf"]),
+    ("mpt", &["software_tlb", "remembers_leaf"]),
     ("linear", &[]),
     ("guarded", &["software_tlb", "nodes"]),
     ("guarded-adaptive", &["software_tlb"]),
@@ -46,9 +46,9 @@ pub(crate) fn new(
     match table.format.as_str() {
         "flattened" => {
             let split = Split::flattened().map_err(refused("format"))?;
-            build.tree(if marks { split.with_usage() } else { split })
+            build.radix(if marks { split.with_usage() } else { split })
         }
-        "mpt" => build.tree(if marks { Mpt::with_usage() } else { Mpt::new() }),
+        "mpt" => build.radix(if marks { Mpt::with_usage() } else { Mpt::new() }),
         "linear" => {
             let table = Split::linear().map_err(refused("format"))?;
             Ok(Box::new(Hosted::tree(table, build.memory)))
@@ -100,6 +100,7 @@ fn check_keys(table: &description::PageTable) -> Result<(), Refusal> {
         ("partial_subblocks", table.partial_subblocks.is_some()),
         ("replicated", table.replicated.is_some()),
         ("software_tlb", table.software_tlb.is_some()),
+        ("remembers_leaf", table.remembers_leaf.is_some()),
     ];
     match given.into_iter().find(|(key, given)| *given && !own.contains(key)) {
         Some((key, _)) => {
@@ -144,11 +145,17 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
         Ok(Box::new(Hosted::tree(table, self.memory)))
     }
 
+    /// The same for a radix tree, which remembers its lowest table unless that is off.
+    fn radix<F: Format + Send + 'static>(self, table: Radix<F>) -> Result<Box<dyn Table>, Refusal> {
+        let remembers = self.table.remembers_leaf.unwrap_or(true);
+        self.tree(if remembers { table } else { table.forgetful() })
+    }
+
     fn x86_64<const LEVELS: u8>(self) -> Result<Box<dyn Table>, Refusal> {
         if self.marks {
-            self.tree(X86_64::<LEVELS, true>::new())
+            self.radix(X86_64::<LEVELS, true>::new())
         } else {
-            self.tree(X86_64::<LEVELS, false>::new())
+            self.radix(X86_64::<LEVELS, false>::new())
         }
     }
 

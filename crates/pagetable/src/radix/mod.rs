@@ -35,12 +35,20 @@ pub struct Radix<F> {
     spaces: Spaces<Footprint>,
     /// The table of level 1 that an operation on a single page used last.
     recent: Leaf,
+    /// Whether the next operation may start there.
+    remembers: bool,
 }
 
 impl<F: Format> Radix<F> {
     /// A table in this format, without spaces.
     pub fn with_format(format: F) -> Radix<F> {
-        Radix { format, spaces: Spaces::new(), recent: Leaf::NONE }
+        Radix { format, spaces: Spaces::new(), recent: Leaf::NONE, remembers: true }
+    }
+
+    /// The same table, each of whose operations descends from the root, as in a kernel that keeps
+    /// no table at hand between two of them.
+    pub fn forgetful(self) -> Radix<F> {
+        Radix { remembers: false, ..self }
     }
 
     /// The format of a table without spaces.

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The table of level 1 that was used last is remembered, for the next page is most often a
-//! neighbour. Where there is more to do than to write an entry (a table is missing or becomes
+//! neighbour; `forgetful` tables descend each time. Where there is more to do than to write an entry (a table is missing or becomes
 //! empty, a superpage is there, the request is wrong) the algorithms over ranges take over: they
 //! know all the cases.
 
@@ -70,7 +70,9 @@ impl<F: Format> Radix<F> {
             && self.step::<3>(addr, memory, &mut leaf)
             && self.step::<2>(addr, memory, &mut leaf);
         if found {
-            self.recent = leaf;
+            // No address is in the region of a table that is not to be found again.
+            let region = if self.remembers { region } else { Leaf::NONE.region };
+            self.recent = Leaf { region, ..leaf };
         }
         found
     }
