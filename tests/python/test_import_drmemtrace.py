@@ -139,7 +139,7 @@ def test_threads_are_interleaved(pagewalk, folder: Path, file, options, order) -
     # One switch to the second process and one back, as often as the order changes sides.
     sides = [tid == 9 for tid, _ in order]
     switches = sum(a != b for a, b in itertools.pairwise(sides))
-    assert (info["threads"], info["events"]["switch"]) == (3, switches)
+    assert (info["threads"], info["events"]["run"]) == (3, switches)
 
 
 def test_a_folder_of_processors_changes_threads_on_the_way(pagewalk, tmp_path: Path) -> None:

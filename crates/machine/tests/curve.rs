@@ -50,7 +50,7 @@ fn rows(seed: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for step in 0..3000 {
         if step % 900 == 700 {
-            rows.push(Row::Event(Event::Switch { space: stream.below(2) as u32 }));
+            rows.push(Row::Event(Event::Run { cpu: 0, space: stream.below(2) as u32 }));
         }
         let kind = [Kind::Fetch, Kind::Load, Kind::Load, Kind::Store][stream.below(4) as usize];
         let span = [1 << 13, 1 << 18, 1 << 24, 1 << 33][stream.below(4) as usize];

@@ -18,7 +18,7 @@ fn rows(seed: u64) -> Vec<Row> {
         let base = 0x1000_0000 + (stream.below(3) << 32);
         match step % 1000 {
             300 => rows.push(Row::Event(Event::Munmap { addr: base, bytes: 1 << 24, result: 0 })),
-            500 => rows.push(Row::Event(Event::Switch { space: stream.below(3) as u32 })),
+            500 => rows.push(Row::Event(Event::Run { cpu: 0, space: stream.below(3) as u32 })),
             _ => {}
         }
         let kind = [Kind::Fetch, Kind::Load, Kind::Load, Kind::Store][stream.below(4) as usize];

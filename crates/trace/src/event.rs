@@ -112,8 +112,15 @@ pub enum Event {
     ThreadStart { tid: i64 },
     /// The thread that the event belongs to has ended.
     ThreadEnd,
-    /// From here on the accesses are of another address space.
-    Switch { space: u32 },
+    /// From here on, until the next one, the accesses are of address space `space` and made on
+    /// processor `cpu`. Before the first one both are 0. Traces of before there were processors
+    /// call it `switch` and give the space alone.
+    #[serde(alias = "switch")]
+    Run {
+        #[serde(default)]
+        cpu: u32,
+        space: u32,
+    },
     /// The kernel's code of a context switch was traced and follows: to a thread of another
     /// process, or of the same.
     ContextSwitch { process: bool },
@@ -149,7 +156,7 @@ impl Event {
             Event::Exit { .. } => "exit",
             Event::ThreadStart { .. } => "thread-start",
             Event::ThreadEnd => "thread-end",
-            Event::Switch { .. } => "switch",
+            Event::Run { .. } => "run",
             Event::ContextSwitch { .. } => "context-switch",
             Event::Gap { .. } => "gap",
         }
@@ -202,7 +209,7 @@ impl Event {
             | Event::Execve { .. }
             | Event::Exit { .. }
             | Event::ThreadEnd
-            | Event::Switch { .. }
+            | Event::Run { .. }
             | Event::ContextSwitch { .. }
             | Event::Gap { .. } => {}
         }
@@ -250,7 +257,7 @@ mod tests {
             Event::Exit { status: -1, group: true },
             Event::ThreadStart { tid: i64::MAX },
             Event::ThreadEnd,
-            Event::Switch { space: 1 },
+            Event::Run { cpu: 2, space: 1 },
             Event::ContextSwitch { process: true },
             Event::Gap { accesses: u64::MAX, instructions: 0 },
         ];
@@ -271,5 +278,12 @@ mod tests {
         assert!(matches!(event, Event::Mapping { offset: None, file: None, .. }), "{event:?}");
         let event: Event = serde_json::from_str(r#"{"event":"fork","result":7}"#).unwrap();
         assert_eq!(event, Event::Fork { result: 7, flags: 0 });
+    }
+
+    #[test]
+    fn a_switch_of_an_old_trace_is_a_run_on_the_first_processor() {
+        let stored = r#"{"event":"switch","space":7}"#;
+        let event = serde_json::from_str::<Event>(stored).unwrap();
+        assert_eq!(event, Event::Run { cpu: 0, space: 7 });
     }
 }

@@ -59,7 +59,7 @@ impl Chain {
     pub(super) fn batch(&mut self, batch: &Batch) -> Result<(), Error> {
         let mut from = 0;
         for placed in &batch.events {
-            if let Event::Switch { space } = placed.event {
+            if let Event::Run { space, .. } = placed.event {
                 let to = placed.at as usize;
                 self.span(&batch.addr[from..to], &batch.meta[from..to]);
                 from = to;

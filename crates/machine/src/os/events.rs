@@ -29,7 +29,7 @@ impl Os {
     pub(crate) fn event(&mut self, event: &Event) -> Result<Vec<Shootdown>, Failure> {
         let mut shootdowns = Vec::new();
         match *event {
-            Event::Switch { space } => self.switch(space)?,
+            Event::Run { space, .. } => self.switch(space)?,
             Event::Mmap { bytes, result, .. } if result >= 0 => {
                 shootdowns.extend(self.unmap(result as u64, bytes)?);
             }

@@ -231,7 +231,7 @@ impl Run {
         for shootdown in shootdowns {
             self.shoot_down(shootdown, back);
         }
-        if let Event::Switch { space } = *event {
+        if let Event::Run { space, .. } = *event {
             let (asid, taken) = self.asids.of(space);
             self.asid = asid;
             match taken {

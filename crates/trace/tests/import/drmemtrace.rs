@@ -337,7 +337,7 @@ fn threads_are_interleaved_by_time() {
         .events
         .iter()
         .filter_map(|(at, _, event)| match event {
-            Event::Switch { space } => Some((*at, *space)),
+            Event::Run { space, .. } => Some((*at, *space)),
             _ => None,
         })
         .collect();
@@ -434,7 +434,7 @@ fn a_processors_file_changes_threads_on_the_way() {
         [
             START,
             (1, 1, Event::ThreadStart { tid: 6 }),
-            (4, 2, Event::Switch { space: 1 }),
+            (4, 2, Event::Run { cpu: 0, space: 1 }),
             (4, 2, Event::ThreadStart { tid: 9 }),
         ]
     );
