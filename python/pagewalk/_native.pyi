@@ -40,6 +40,9 @@ class Reading:
         columns: Sequence[tuple[str, str]],
         interleave: str,
         v2p: str | PathLike[str] | None,
+        skip: int,
+        warmup: int,
+        max_accesses: int | None,
     ) -> None: ...
 
 def trace_header(trace: str, reading: Reading) -> tuple[str, int | None, str | None]:
@@ -113,7 +116,7 @@ class Machine:
         """Runs a trace; the results as JSON, and warnings about the trace. Releases the GIL."""
 
     def run_live(
-        self, recording: Recording, check: bool, progress: Progress | None
+        self, recording: Recording, warmup: int, check: bool, progress: Progress | None
     ) -> tuple[str, int, list[str]]:
         """Runs a program as it is recorded: results as JSON, exit status, notes.
 

@@ -134,6 +134,7 @@ class Machine:
         recording: "Recording",
         check: bool = False,
         progress: Progress | None = None,
+        warmup: int = 0,
     ) -> tuple[Results, int, list[str]]:
         """Runs a program and simulates it meanwhile; nothing is stored.
 
@@ -141,6 +142,7 @@ class Machine:
             recording: The program, and what to leave out.
             check: As for `run`.
             progress: As for `run`.
+            warmup: Recorded accesses at the beginning that run and are not counted.
 
         Returns:
             The results; the program's exit status, 128 plus the signal if one ended it; what could
@@ -150,7 +152,9 @@ class Machine:
             Error: The program cannot be recorded.
             WorkError: The recording or the run failed later.
         """
-        results, status, notes = self._native.run_live(recording.native(), check, progress)
+        results, status, notes = self._native.run_live(
+            recording.native(), warmup, check, progress
+        )
         return Results(_named(results, recording.name)), status, notes
 
 

@@ -32,6 +32,9 @@ class Trace:
         columns: What a table calls our columns, as in `{"addr": "vaddr"}`.
         interleave: What orders the threads of a drmemtrace.
         v2p: Physical addresses of a drmemtrace, a `v2p.textproto`.
+        skip: Accesses that are left out at the beginning.
+        warmup: Accesses after them that a machine, a sweep or a curve takes without counting them.
+        max_accesses: Accesses after these, after which the trace ends.
 
     Attributes:
         source: As given.
@@ -57,6 +60,9 @@ class Trace:
         columns: Mapping[str, str] | None = None,
         interleave: Interleave = "timestamps",
         v2p: str | os.PathLike[str] | None = None,
+        skip: int = 0,
+        warmup: int = 0,
+        max_accesses: int | None = None,
     ) -> None:
         self.source = os.fspath(source)
         self.options: dict[str, Any] = {
@@ -66,6 +72,9 @@ class Trace:
             "columns": dict(columns or {}),
             "interleave": interleave,
             "v2p": None if v2p is None else os.fspath(v2p),
+            "skip": skip,
+            "warmup": warmup,
+            "max_accesses": max_accesses,
         }
         columns_ = list(self.options["columns"].items())
         self.reading = _native.Reading(**{**self.options, "columns": columns_})

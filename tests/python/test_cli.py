@@ -100,7 +100,7 @@ def test_settings_reach_the_machine(pagewalk) -> None:
         (["run", "none.pwt"], "none.pwt"),
         (["run", SPEC, "-m", "pdp-11"], "pdp-11"),
         (["run", SPEC, "--set", "tlb.l9.entries=4"], "tlb.l9"),
-        (["run", SPEC, "--skip", "5"], "--skip"),
+        (["run", SPEC, "--no-fetch"], "--no-fetch"),
         (["run", SPEC, "--html", "-"], "--html"),
         (["run", SPEC, "--json", "nowhere/r.json"], "no directory"),
         (["run", SPEC, "--", "ls"], "not both"),

@@ -52,6 +52,9 @@ fn rows(seed: u64) -> Vec<Row> {
         if step % 900 == 700 {
             rows.push(Row::Event(Event::Run { cpu: 0, space: stream.below(2) as u32 }));
         }
+        if step == 1100 {
+            rows.push(Row::Event(Event::WarmupEnd));
+        }
         let kind = [Kind::Fetch, Kind::Load, Kind::Load, Kind::Store][stream.below(4) as usize];
         let span = [1 << 13, 1 << 18, 1 << 24, 1 << 33][stream.below(4) as usize];
         let bytes = [1, 8, 64, 300][stream.below(4) as usize];

@@ -15,6 +15,9 @@ fn rows(seed: u64) -> Vec<Row> {
     let mut stream = Stream(seed | 1);
     let mut rows = Vec::new();
     for step in 0..4000 {
+        if step == 1700 {
+            rows.push(Row::Event(Event::WarmupEnd));
+        }
         let base = 0x1000_0000 + (stream.below(3) << 32);
         match step % 1000 {
             300 => rows.push(Row::Event(Event::Munmap { addr: base, bytes: 1 << 24, result: 0 })),

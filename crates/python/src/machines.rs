@@ -2,7 +2,7 @@
 
 use machine::RunOptions;
 use pyo3::prelude::*;
-use trace::Source;
+use trace::{Bounds, Source, Window};
 
 use crate::{
     error::{failed, refused},
@@ -76,17 +76,23 @@ impl Machine {
     }
 
     /// Runs a program while it is recorded; results as JSON, exit status, notes.
-    #[pyo3(signature = (recording, check, progress))]
+    #[pyo3(signature = (recording, warmup, check, progress))]
     fn run_live(
         &self,
         py: Python<'_>,
         recording: &Recording,
+        warmup: u64,
         check: bool,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<(String, i32, Vec<String>)> {
         py.detach(|| {
             let mut live = capture::Live::start(&recording.options).map_err(sorted)?;
-            let results = self.run_source(&mut live, check, progress)?;
+            let results = if warmup == 0 {
+                self.run_source(&mut live, check, progress)?
+            } else {
+                let bounds = Bounds { warmup, ..Bounds::default() };
+                self.run_source(&mut Window::new(&mut live, bounds), check, progress)?
+            };
             let notes = live.notes().to_vec();
             Ok((results, live.finish(), notes))
         })

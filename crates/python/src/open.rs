@@ -2,7 +2,7 @@
 
 use std::{
     ops::{Deref, DerefMut},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc, Mutex,
         mpsc::{RecvTimeoutError, channel},
@@ -13,8 +13,8 @@ use std::{
 
 use pyo3::prelude::*;
 use trace::{
-    Source,
-    import::{Fetches, Format, Interleave, Options},
+    Bounds, Source, Window,
+    import::{Fetches, Interleave, Options},
 };
 
 use crate::{
@@ -34,7 +34,10 @@ pub(crate) struct Reading {
 #[pymethods]
 impl Reading {
     #[new]
-    #[pyo3(signature = (*, format, keep_going, fetches, columns, interleave, v2p))]
+    #[pyo3(signature = (
+        *, format, keep_going, fetches, columns, interleave, v2p, skip, warmup, max_accesses
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
     fn new(
         format: Option<&str>,
         keep_going: bool,
@@ -42,6 +45,9 @@ impl Reading {
         columns: Vec<(String, String)>,
         interleave: &str,
         v2p: Option<PathBuf>,
+        skip: u64,
+        warmup: u64,
+        max_accesses: Option<u64>,
     ) -> PyResult<Reading> {
         let format = format.map(str::parse).transpose().map_err(refused)?;
         let fetches = match fetches {
@@ -55,7 +61,8 @@ impl Reading {
             "schedule" => Interleave::Schedule,
             other => return Err(refused(format!("interleave `{other}`: timestamps, schedule"))),
         };
-        let options = Options { format, keep_going, fetches, columns, interleave, v2p };
+        let bounds = Bounds { skip, warmup, accesses_max: max_accesses };
+        let options = Options { format, keep_going, fetches, columns, interleave, v2p, bounds };
         Ok(Reading { options })
     }
 }
@@ -123,21 +130,24 @@ impl DerefMut for Opened {
     }
 }
 
-/// Opens the file called `trace`, or the generator if it begins with `generate:`.
+/// Opens what `trace` names: see [`trace::open`].
 ///
-/// A file called `.pwt` is held to be one, so that a damaged one is told from other formats.
 /// A pipe may have nothing to give for long: waiting for it ends with a signal.
 pub(crate) fn open(trace: &str, reading: &Reading) -> PyResult<Opened> {
-    let mut options = reading.options.clone();
-    if options.format.is_none() && trace.ends_with(".pwt") && Path::new(trace).exists() {
-        options.format = Some(Format::Pagewalk);
-    }
+    let options = reading.options.clone();
     let raised = Raised::default();
     let (spec, asked) = (trace.to_owned(), options.clone());
     let opened = patiently(&raised, move || trace::open(&spec, &asked))?;
     let mut source = match opened {
         Ok(source) => source,
-        Err(trace::Error::Table(path)) => open_table(&path, &options, raised.clone())?,
+        Err(trace::Error::Table(path)) => {
+            let table = open_table(&path, &options, raised.clone())?;
+            if options.bounds.is_whole() {
+                table
+            } else {
+                Box::new(Window::new(table, options.bounds))
+            }
+        }
         Err(error) => return Err(refused(error)),
     };
     let waiting = raised.clone();

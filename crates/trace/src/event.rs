@@ -124,6 +124,8 @@ pub enum Event {
     /// The kernel's code of a context switch was traced and follows: to a thread of another
     /// process, or of the same.
     ContextSwitch { process: bool },
+    /// The accesses so far have warmed the machine; those from here on count.
+    WarmupEnd,
     /// Accesses and instructions that are not in the trace: skipped, filtered or lost.
     Gap { accesses: u64, instructions: u64 },
 }
@@ -158,6 +160,7 @@ impl Event {
             Event::ThreadEnd => "thread-end",
             Event::Run { .. } => "run",
             Event::ContextSwitch { .. } => "context-switch",
+            Event::WarmupEnd => "warmup-end",
             Event::Gap { .. } => "gap",
         }
     }
@@ -211,6 +214,7 @@ impl Event {
             | Event::ThreadEnd
             | Event::Run { .. }
             | Event::ContextSwitch { .. }
+            | Event::WarmupEnd
             | Event::Gap { .. } => {}
         }
         Some(steady)
@@ -259,6 +263,7 @@ mod tests {
             Event::ThreadEnd,
             Event::Run { cpu: 2, space: 1 },
             Event::ContextSwitch { process: true },
+            Event::WarmupEnd,
             Event::Gap { accesses: u64::MAX, instructions: 0 },
         ];
         for event in events {

@@ -22,6 +22,7 @@ mod format;
 pub mod generate;
 pub mod import;
 mod info;
+pub mod mix;
 mod output;
 mod part;
 mod process;
@@ -31,6 +32,7 @@ mod regions;
 mod shape;
 mod sink;
 mod source;
+mod window;
 mod words;
 mod writer;
 
@@ -48,6 +50,7 @@ pub use regions::{Region, RegionId, Regions, adjoin, joined_bytes};
 pub use shape::{Op, Shape, ShapeId};
 pub use sink::Sink;
 pub use source::{Arch, Error, Filter, Header, Source, Stored};
+pub use window::{Bounds, Window};
 pub use words::{
     Taken, WORD_AMID, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE, WORD_SHIFT,
 };

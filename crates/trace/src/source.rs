@@ -2,6 +2,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::mix::Switches;
 use crate::{Batch, Process};
 
 /// The instruction set of the recorded program.
@@ -88,6 +89,11 @@ pub trait Source {
     /// all has been given.
     fn warnings(&self) -> &[String] {
         &[]
+    }
+
+    /// How a mix of several programs switched between them, so far.
+    fn switches(&self) -> Option<Switches> {
+        None
     }
 
     /// A digest of the contents as 64 hexadecimal digits, once all has been given; a stored

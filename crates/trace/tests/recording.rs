@@ -57,7 +57,7 @@ fn all(source: &mut dyn Source) -> Vec<Seen> {
         for index in 0..=batch.len() {
             while let Some(placed) = events.next_if(|event| event.at as usize <= index) {
                 match placed.event {
-                    Event::Switch { space: next } => space = next,
+                    Event::Run { space: next, .. } => space = next,
                     _ => seen.push((space, placed.thread, Err(placed.event.name().to_owned()))),
                 }
             }

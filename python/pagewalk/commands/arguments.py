@@ -91,18 +91,31 @@ def no_program(options: argparse.Namespace) -> None:
         raise Error(f"this command runs no program: remove `-- {' '.join(options.program)}`")
 
 
-def add_recording(parser: argparse.ArgumentParser) -> None:
-    """What a recording, stored or live, leaves out."""
-    group = parser.add_argument_group("recording")
+def add_window(parser: argparse.ArgumentParser, warmup: bool = False) -> None:
+    """`--skip` and `--max-accesses`; and `--warmup` for a command that simulates."""
+    group = parser.add_argument_group("window")
+    group.add_argument(
+        "--skip", type=number, default=0, metavar="N", help="leave out the first N accesses"
+    )
+    if warmup:
+        group.add_argument(
+            "--warmup",
+            type=number,
+            default=0,
+            metavar="N",
+            help="run N accesses, after those that are left out, without counting them",
+        )
     group.add_argument(
         "--max-accesses",
         type=number,
         metavar="N",
-        help="stop recording after N accesses; the program runs on",
+        help="stop after N accesses more; a program that is recorded runs on",
     )
-    group.add_argument(
-        "--skip", type=number, default=0, metavar="N", help="pass over the first N accesses"
-    )
+
+
+def add_recording(parser: argparse.ArgumentParser) -> None:
+    """What a recording, stored or live, leaves out besides `add_window`."""
+    group = parser.add_argument_group("recording")
     group.add_argument(
         "--no-fetch",
         action="store_true",
@@ -123,11 +136,15 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
 
 
 def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
-    """A recording of `command` as `add_recording` was told."""
+    """A recording of `command` as `add_recording` and `add_window` were told."""
+    # What warms a machine is recorded before what counts.
+    limit = options.max_accesses
+    if limit is not None:
+        limit += vars(options).get("warmup", 0)
     return Recording(
         command,
         skip=options.skip,
-        max_accesses=options.max_accesses,
+        max_accesses=limit,
         fetches=not options.no_fetch,
         filter=options.user_filter,
         callbacks=options.callbacks,
@@ -228,6 +245,9 @@ def trace(options: argparse.Namespace, source: str) -> "Trace":
         columns=dict(given.get("column", [])),
         interleave=given.get("interleave", "timestamps"),
         v2p=given.get("v2p"),
+        skip=given.get("skip", 0),
+        warmup=given.get("warmup", 0),
+        max_accesses=given.get("max_accesses"),
     )
 
 

@@ -55,6 +55,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help="champsim and csv: the only thread to write, counted from 0",
     )
+    arguments.add_window(parser)
     arguments.add_reading(parser)
     arguments.add_force(parser)
     parser.set_defaults(run=run)

@@ -34,6 +34,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="the trace to write (default: PROGRAM.pwt)"
     )
+    arguments.add_window(parser)
     arguments.add_recording(parser)
     arguments.add_json(parser, "what was recorded")
     arguments.add_force(parser)

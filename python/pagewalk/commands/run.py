@@ -63,6 +63,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         action="store_true",
         help="compare each translation with the page table, and all counts with their identities",
     )
+    arguments.add_window(parser, warmup=True)
     arguments.add_reading(parser)
     arguments.add_recording(parser)
     arguments.add_force(parser)
@@ -100,12 +101,8 @@ def run(options: argparse.Namespace) -> int:
 def _stored(machines: list[Machine], options: argparse.Namespace) -> list[Results]:
     if options.trace is None:
         raise Error("no trace to run: give a file, generate:KIND, or a program after `--`")
-    limits = options.max_accesses or options.skip or options.no_fetch or options.callbacks
-    if limits or options.user_filter != "none":
-        raise Error(
-            "--max-accesses, --skip, --no-fetch, --user-filter and --callbacks are for a live "
-            "program"
-        )
+    if options.no_fetch or options.callbacks or options.user_filter != "none":
+        raise Error("--no-fetch, --user-filter and --callbacks are for a live program")
     trace = arguments.trace(options, options.trace)
     if trace.is_stdin and len(machines) > 1:
         raise Error("standard input is read once: `pagewalk import` it, then compare machines")
@@ -128,7 +125,9 @@ def _live(machines: list[Machine], options: argparse.Namespace) -> tuple[list[Re
     command = arguments.program(options)
     with ProgressLine(f"{command[0]} on {machines[0].name}") as progress:
         recording = arguments.recording(options, command)
-        results, status, notes = machines[0].run_live(recording, options.check, progress)
+        results, status, notes = machines[0].run_live(
+            recording, options.check, progress, options.warmup
+        )
     for note in notes:
         print(f"pagewalk: note: {note}", file=sys.stderr)
     return [results], status

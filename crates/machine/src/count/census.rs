@@ -110,6 +110,14 @@ impl Census {
         }
     }
 
+    /// Begins to count anew. The pages of the regions stay, since they are still mapped.
+    pub(crate) fn forget_counts(&mut self) {
+        self.tlbs.fill(TlbCensus::default());
+        for region in &mut self.regions {
+            *region = RegionCensus { pages: region.pages, ..RegionCensus::default() };
+        }
+    }
+
     /// The counts of the region whose label is `label`.
     pub(crate) fn region(&mut self, label: u32) -> &mut RegionCensus {
         let index = label as usize;

@@ -22,6 +22,8 @@ const GRANULE_SHIFT_MIN: u32 = 16;
 /// The misses of a run so far, over time and address.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
+    /// The access with which it begins.
+    from: u64,
     bin_shift: u32,
     bins: Vec<Bin>,
     map_bin_shift: u32,
@@ -37,8 +39,10 @@ struct Bin {
 }
 
 impl History {
-    pub(crate) fn new() -> History {
+    /// A history that begins with the access `from`.
+    pub(crate) fn new(from: u64) -> History {
         History {
+            from,
             bin_shift: BIN_ACCESSES_MIN.trailing_zeros(),
             bins: Vec::new(),
             map_bin_shift: BIN_ACCESSES_MIN.trailing_zeros(),
@@ -49,11 +53,12 @@ impl History {
 
     /// Counts a lookup at `access` that missed the first level and hit the second.
     pub(crate) fn l1_miss(&mut self, access: u64) {
-        self.bin(access).l1_misses += 1;
+        self.bin(access - self.from).l1_misses += 1;
     }
 
     /// Counts a lookup of `addr` at `access` that missed every level.
     pub(crate) fn miss(&mut self, access: u64, addr: u64, cold: bool) {
+        let access = access - self.from;
         let bin = self.bin(access);
         bin.l1_misses += 1;
         bin.misses += 1;
@@ -70,9 +75,9 @@ impl History {
         }
     }
 
-    /// The history of a run of `accesses`, with a bin for every stretch of it.
-    pub(crate) fn finish(mut self, accesses: u64) -> (Timeline, MissMap) {
-        if let Some(last) = accesses.checked_sub(1) {
+    /// The history up to the access `end`, with a bin for every stretch of it.
+    pub(crate) fn finish(mut self, end: u64) -> (Timeline, MissMap) {
+        if let Some(last) = (end - self.from).checked_sub(1) {
             self.bin(last);
         }
         let timeline = Timeline {
@@ -133,7 +138,7 @@ mod tests {
         for (accesses, stride, spread) in
             [(1, 1, 1u64), (5000, 3, 1 << 20), (3_000_000, 7, 1 << 40), (40_000_000, 997, u64::MAX)]
         {
-            let mut history = History::new();
+            let mut history = History::new(0);
             let (mut misses, mut l1_misses) = (0, 0);
             let mut state = 1u64;
             for access in (0..accesses).step_by(stride) {
@@ -158,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_miss_lands_in_its_bin_and_granule() {
-        let mut history = History::new();
+        let mut history = History::new(0);
         history.miss(0, 0x1_0000, true);
         history.miss(BIN_ACCESSES_MIN, 0x2_ffff, false);
         let (timeline, map) = history.finish(BIN_ACCESSES_MIN + 1);

@@ -59,11 +59,16 @@ impl Chain {
     pub(super) fn batch(&mut self, batch: &Batch) -> Result<(), Error> {
         let mut from = 0;
         for placed in &batch.events {
+            if !matches!(placed.event, Event::Run { .. } | Event::WarmupEnd) {
+                continue;
+            }
+            let to = placed.at as usize;
+            self.span(&batch.addr[from..to], &batch.meta[from..to]);
+            from = to;
             if let Event::Run { space, .. } = placed.event {
-                let to = placed.at as usize;
-                self.span(&batch.addr[from..to], &batch.meta[from..to]);
-                from = to;
                 self.switch(space)?;
+            } else {
+                self.forget_counts();
             }
         }
         self.span(&batch.addr[from..], &batch.meta[from..]);
@@ -81,6 +86,15 @@ impl Chain {
             Some(Curve { lookups: self.lookups, page_size, total, cold: level.seen.pages, hits })
         };
         page_sizes.iter().filter_map(curve).collect()
+    }
+
+    /// The warm-up is over: counts begin anew, and the stacks stay.
+    fn forget_counts(&mut self) {
+        self.single = 0;
+        for level in &mut self.levels {
+            level.hits.fill(0);
+            (level.misses, level.of_crossings, level.seen.pages) = (0, 0, 0);
+        }
     }
 
     fn switch(&mut self, space: u32) -> Result<(), Error> {

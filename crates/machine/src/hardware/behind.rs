@@ -84,4 +84,7 @@ pub(crate) trait Behind {
 
     /// The OS shoots down.
     fn forget(&mut self, forget: Forget);
+
+    /// The warm-up is over: counts begin anew, and what is remembered stays.
+    fn forget_counts(&mut self);
 }

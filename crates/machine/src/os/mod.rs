@@ -115,6 +115,14 @@ pub(crate) fn frames(memory: &description::Memory, base: PageSize) -> Result<Bud
 }
 
 impl Os {
+    /// Begins to count faults anew; what is mapped stays.
+    pub(crate) fn forget_counts(&mut self) {
+        (self.first_touches, self.protection_faults, self.splintered) = (0, 0, 0);
+        if let Some(host) = &mut self.host {
+            host.first_touches = 0;
+        }
+    }
+
     /// An operating system with one empty space; an error comes with the key that is wrong.
     pub(crate) fn new(description: &Description) -> Result<Os, (String, String)> {
         let table = table::new(description, SparseMemory::new(description.memory.size.0))?;

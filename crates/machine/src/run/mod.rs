@@ -131,7 +131,7 @@ impl Run {
         let os = Os::new(description).map_err(|wrong| built(machine, wrong))?;
         Ok(Run {
             census: Census::new(hardware.units.len()),
-            history: History::new(),
+            history: History::new(0),
             accesses: [0; Kind::COUNT],
             instructions: 0,
             page_crossings: 0,
@@ -226,6 +226,10 @@ impl Run {
             self.instructions += instructions;
             return Ok(());
         }
+        if matches!(event, Event::WarmupEnd) {
+            self.forget_counts(access, back);
+            return Ok(());
+        }
         self.saw_events |= matches!(event, Event::Mapping { .. } | Event::Mmap { .. });
         let shootdowns = self.os.event(event).map_err(|failure| self.failed(failure, access))?;
         for shootdown in shootdowns {
@@ -247,6 +251,17 @@ impl Run {
             }
         }
         Ok(())
+    }
+
+    /// The warm-up is over: counts begin anew with `access`, and all else stays as it is.
+    fn forget_counts(&mut self, access: u64, back: &mut impl Behind) {
+        self.hardware.drain(&mut self.census);
+        self.census.forget_counts();
+        self.os.forget_counts();
+        self.history = History::new(access - self.left_out);
+        self.accesses = [0; Kind::COUNT];
+        (self.instructions, self.page_crossings, self.tlb_cycles) = (0, 0, 0);
+        back.forget_counts();
     }
 
     fn shoot_down(&mut self, shootdown: Shootdown, back: &mut impl Behind) {

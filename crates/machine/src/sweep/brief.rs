@@ -29,6 +29,8 @@ pub(super) enum Entry {
     Forget { nodes: u32 },
     /// A node that is not on the way to its addresses any more, although it was not forgotten.
     Stale { node: u32 },
+    /// Counts begin anew.
+    ForgetCounts,
 }
 
 /// What a front said in one round, in order.
@@ -116,6 +118,10 @@ impl Brief {
         let gone = known.numbers.forget(forget);
         self.entries.push(Entry::Forget { nodes: gone.len() as u32 });
         self.forgotten.extend(gone);
+    }
+
+    pub(super) fn forget_counts(&mut self) {
+        self.entries.push(Entry::ForgetCounts);
     }
 
     #[cold]

@@ -73,6 +73,7 @@ impl Family {
                     (gone, forgotten) = forgotten.split_at(nodes as usize);
                     self.caches.forget(gone);
                 }
+                Entry::ForgetCounts => self.tallies.clear(),
                 Entry::Stale { node } => {
                     let astray = astray.next().filter(|_| self.caches.holds(node));
                     self.failure = self.failure.take().or(astray.map(|astray| astray.to_string()));

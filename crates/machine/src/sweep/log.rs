@@ -22,6 +22,7 @@ enum Entry {
     Walk { references: u16, host: u16, host_references: u16 },
     Refilled { region: u32, cold: bool },
     Forget,
+    ForgetCounts,
 }
 
 /// What a front said in one round, in order.
@@ -80,6 +81,7 @@ impl Log {
                         back.forget(*forget);
                     }
                 }
+                Entry::ForgetCounts => back.forget_counts(),
             }
         }
         Ok(())
@@ -166,6 +168,16 @@ impl Behind for Log {
         if self.whole {
             self.entries.push(Entry::Forget);
             self.forgets.push(forget);
+        }
+    }
+
+    fn forget_counts(&mut self) {
+        self.repeats.counts = [0; Kind::COUNT];
+        if self.in_brief {
+            self.brief.forget_counts();
+        }
+        if self.whole {
+            self.entries.push(Entry::ForgetCounts);
         }
     }
 }

@@ -185,6 +185,11 @@ impl Hierarchy {
         self.cache(place).map(Cache::counts)
     }
 
+    /// Begins to count anew; the lines stay.
+    pub fn forget_counts(&mut self) {
+        self.caches.iter_mut().flatten().for_each(Cache::forget_counts);
+    }
+
     #[inline(always)]
     fn entry(&self, who: Requester) -> Served {
         match who {

@@ -139,6 +139,12 @@ impl Cache {
         }
     }
 
+    /// Begins to count anew; the lines stay.
+    pub fn forget_counts(&mut self) {
+        (self.program, self.walker) = (Traffic::default(), Traffic::default());
+        self.writebacks = 0;
+    }
+
     /// Whether it holds the line at the physical address `phys`, and if so whether it is dirty.
     pub fn peek(&self, phys: PhysAddr) -> Option<bool> {
         let line = phys.get() >> self.line_shift;

@@ -221,6 +221,13 @@ impl Tlb {
         counts
     }
 
+    /// Begins to count anew; the entries stay.
+    pub fn forget_counts(&mut self) {
+        self.drain(&mut |_| {});
+        self.misses = [0; Kind::COUNT];
+        self.retired = TlbCounts::default();
+    }
+
     /// The number by which the page of `size` at `va` selects its set.
     #[inline]
     fn number(&self, va: VirtAddr, size: PageSize) -> u64 {

@@ -24,6 +24,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{Arch, Batch, Error, Event, Filter, Header, Meta, Origin, Segment, Source};
 
+pub(crate) use spec::with_unit;
 pub use spec::{Parameters, Pattern};
 
 const BATCH_ACCESSES: u64 = 1 << 16;

@@ -252,7 +252,7 @@ impl Field<'_> {
 }
 
 /// A whole number with one of `units`, each `step` times the one before.
-fn with_unit(text: &str, units: &[&str], step: u64) -> Option<u64> {
+pub(crate) fn with_unit(text: &str, units: &[&str], step: u64) -> Option<u64> {
     let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
     let power = units.iter().position(|unit| *unit == &text[digits.len()..])? as u32;
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {

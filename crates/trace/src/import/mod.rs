@@ -35,7 +35,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::{Error, Source, generate};
+use crate::mix::{MIX, Mix};
+use crate::{Bounds, Error, Source, Window, generate};
 use ahead::Ahead;
 use champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
 use csv::Csv;
@@ -122,6 +123,8 @@ pub struct Options {
     /// Where pages were in physical memory: DynamoRIO's `v2p.textproto`. One in the trace's
     /// folder is found without being named.
     pub v2p: Option<PathBuf>,
+    /// The part of it that is given, in any format.
+    pub bounds: Bounds,
 }
 
 /// What starts the parameters of a generator.
@@ -130,9 +133,25 @@ const GENERATE: &str = "generate:";
 /// Opens whatever has accesses to give.
 ///
 /// `path_or_spec` is a file or folder of any [`Format`], `-` for standard input,
-/// `FORMAT:PATH` to name the format, or `generate:` and a generator's parameters.
+/// `FORMAT:PATH` to name the format, `generate:` and a generator's parameters, or `mix:` and
+/// several of these ([`crate::mix`]).
 pub fn open(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>, Error> {
+    let source = whole(path_or_spec, options)?;
+    if options.bounds.is_whole() {
+        return Ok(source);
+    }
+    Ok(Box::new(Window::new(source, options.bounds)))
+}
+
+/// All of what `path_or_spec` names.
+pub(crate) fn whole(
+    path_or_spec: &str,
+    options: &Options,
+) -> Result<Box<dyn Source + Send>, Error> {
     check_columns(options)?;
+    if let Some(spec) = path_or_spec.strip_prefix(MIX) {
+        return Ok(Box::new(Mix::open(spec, options)?));
+    }
     if let Some(spec) = path_or_spec.strip_prefix(GENERATE) {
         fit::check(path_or_spec, None, options)?;
         return generate::parse(spec);
@@ -196,7 +215,9 @@ fn split<'a>(spec: &'a str, options: &Options) -> Result<(Option<Format>, &'a Pa
         }
         return Ok((Some(format), Path::new(path)));
     }
-    Ok((options.format, whole))
+    // A file of this name is held to be one of ours, so that a damaged one is told from others.
+    let own = whole.extension().is_some_and(|extension| extension == "pwt") && whole.exists();
+    Ok((options.format.or(own.then_some(Format::Pagewalk)), whole))
 }
 
 fn check_columns(options: &Options) -> Result<(), Error> {

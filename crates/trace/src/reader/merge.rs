@@ -131,7 +131,7 @@ impl Merge {
         let here = &mut self.space;
         let mut enter = |to: &mut Batch, at: u32, thread: u32, space: u32| {
             if std::mem::replace(here, space) != space {
-                to.events.push(Placed { at, thread, event: Event::Switch { space } });
+                to.events.push(Placed { at, thread, event: Event::Run { cpu: 0, space } });
             }
         };
         let (space, shared) = &mut self.spaces.0[index];

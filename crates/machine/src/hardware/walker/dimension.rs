@@ -132,6 +132,13 @@ impl Dimension {
         }
     }
 
+    /// Begins to count anew.
+    pub(super) fn forget_counts(&mut self) {
+        self.searches = 0;
+        self.served.clear();
+        self.upper.clear();
+    }
+
     #[inline]
     fn upper(&mut self, level: u8, held: bool) {
         if self.repeats {

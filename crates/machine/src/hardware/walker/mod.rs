@@ -244,6 +244,18 @@ impl Behind for Walker {
     fn forget(&mut self, forget: Forget) {
         self.dimension.forget(forget);
     }
+
+    fn forget_counts(&mut self) {
+        self.walks = WalkCensus::default();
+        self.program_served = [0; Served::COUNT];
+        self.dimension.forget_counts();
+        if let Some(host) = &mut self.host {
+            host.forget_counts();
+        }
+        if let Some(caches) = &mut self.port.caches {
+            caches.forget_counts();
+        }
+    }
 }
 
 #[cfg(test)]

@@ -42,6 +42,15 @@ impl HostSide {
         host.page.apply(gpa)
     }
 
+    /// Begins to count anew.
+    pub(super) fn forget_counts(&mut self) {
+        self.walks = 0;
+        self.dimension.forget_counts();
+        if let Some(tlb) = &mut self.tlb {
+            tlb.forget_counts();
+        }
+    }
+
     fn hits(&mut self, host: &HostWalk, port: &mut Port) -> bool {
         let Some(tlb) = &mut self.tlb else { return false };
         port.under_way.cycles += self.lookup_cycles;

@@ -1,0 +1,175 @@
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use crate::Error;
+use crate::generate::with_unit;
+
+/// What decides which program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Order {
+    /// Programs take turns of one quantum.
+    #[default]
+    Turns,
+}
+
+impl Order {
+    /// All of them.
+    pub const ALL: [Order; 1] = [Order::Turns];
+
+    /// Its name in descriptions and results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Order::Turns => "turns",
+        }
+    }
+}
+
+/// A mix, as written in `quantum=30M,cpus=2,a.pwt*3,b.pwt`: settings and traces in any order.
+///
+/// A trace may be given several times, as `a.pwt*3`. One whose name has a comma, as a generator's
+/// has, stands in brackets: `[generate:uniform,size=4M]*2`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spec {
+    /// `order`: what decides which program runs.
+    pub order: Order,
+    /// `quantum`: instructions of a turn. 30M: 10 ms of a processor that completes 3 instructions
+    /// each ns [assumption].
+    pub quantum: u64,
+    /// `slice`: instructions that one processor runs before the next one does. They run side by
+    /// side in truth, so that only what they share sees the slices. 1M [assumption].
+    pub slice: u64,
+    /// `cpus`: processors.
+    pub cpus: u32,
+    /// The traces, and how often each.
+    pub traces: Vec<(String, u32)>,
+}
+
+/// More processors than this are a slip of the keyboard.
+const CPUS_MAX: u64 = 1024;
+/// Each program has a decoder.
+const PROGRAMS_MAX: u64 = 4096;
+
+impl Default for Spec {
+    fn default() -> Spec {
+        let order = Order::default();
+        Spec { order, quantum: 30_000_000, slice: 1_000_000, cpus: 1, traces: Vec::new() }
+    }
+}
+
+impl Spec {
+    const KEYS: [&'static str; 4] = ["order", "quantum", "slice", "cpus"];
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let count = |max: u64| {
+            let count = with_unit(value, &["", "k", "M", "G", "T"], 1000);
+            count.filter(|count| (1..=max).contains(count)).ok_or_else(|| {
+                format!("{key}={value}: write a number from 1 to {max}, as in 4 or 30M")
+            })
+        };
+        match key {
+            "order" => {
+                let found = Order::ALL.into_iter().find(|order| order.name() == value);
+                let names = Order::ALL.map(Order::name).join(", ");
+                self.order = found.ok_or_else(|| format!("order={value}: there are {names}"))?;
+            }
+            "quantum" => self.quantum = count(1 << 60)?,
+            "slice" => self.slice = count(1 << 60)?,
+            "cpus" => self.cpus = count(CPUS_MAX)? as u32,
+            _ => {
+                let keys = Spec::KEYS.join(", ");
+                return Err(format!(
+                    "`{key}={value}` is neither a file nor a setting; settings are {keys}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in `part`: a setting, or a trace and how often it is wanted.
+    fn add(&mut self, part: &str) -> Result<(), String> {
+        if part.is_empty() {
+            return Err("an empty part between two commas".to_owned());
+        }
+        let bracketed = part.starts_with('[');
+        if !bracketed
+            && !Path::new(part).exists()
+            && let Some((key, value)) = part.split_once('=')
+        {
+            return self.set(key, value);
+        }
+        let (name, times) = match part.rsplit_once('*') {
+            Some((name, times)) if bracketed || !Path::new(part).exists() => (name, times),
+            _ => (part, "1"),
+        };
+        let times = times.parse().ok().filter(|times| (1..=PROGRAMS_MAX).contains(times));
+        let times =
+            times.ok_or_else(|| format!("{part}: write how often as a number, as in *3"))?;
+        let name = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        if name.starts_with(super::MIX) {
+            return Err(format!("{name}: a mix has no mix within; name its traces"));
+        }
+        if name == "-" || name.ends_with(":-") {
+            return Err("standard input cannot be mixed: `pagewalk import` it first".to_owned());
+        }
+        self.traces.push((name.to_owned(), times as u32));
+        Ok(())
+    }
+}
+
+impl FromStr for Spec {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Spec, Error> {
+        let refuse = |what: String| Error::Parameters(format!("{}{text}: {what}", super::MIX));
+        let mut spec = Spec::default();
+        for part in parts(text).map_err(refuse)? {
+            spec.add(part).map_err(refuse)?;
+        }
+        let programs: u64 = spec.traces.iter().map(|(_, times)| u64::from(*times)).sum();
+        match programs {
+            0 => Err(refuse("no trace is named; write mix:cpus=2,a.pwt,b.pwt".to_owned())),
+            1..=PROGRAMS_MAX => Ok(spec),
+            _ => Err(refuse(format!("{programs} programs; {PROGRAMS_MAX} can be mixed"))),
+        }
+    }
+}
+
+/// What is between the commas that are not in brackets.
+fn parts(text: &str) -> Result<Vec<&str>, String> {
+    let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0u32);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' => depth += 1,
+            b']' => depth = depth.checked_sub(1).ok_or("a ] without its [")?,
+            b',' if depth == 0 => {
+                parts.push(&text[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    if depth > 0 {
+        return Err("a [ without its ]".to_owned());
+    }
+    parts.push(&text[from..]);
+    Ok(parts)
+}
+
+impl fmt::Display for Spec {
+    /// All settings and traces, so that parsing it gives the same ones.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "order={},quantum={}", self.order.name(), self.quantum)?;
+        write!(f, ",slice={},cpus={}", self.slice, self.cpus)?;
+        for (name, times) in &self.traces {
+            match name.contains([',', '=', '*']) {
+                true => write!(f, ",[{name}]")?,
+                false => write!(f, ",{name}")?,
+            }
+            if *times > 1 {
+                write!(f, "*{times}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,196 @@
+//! A part of a trace: accesses left out before it, an end, and a warm-up that is not counted.
+//!
+//! ```text
+//!   accesses   | skip ........ | warm-up ..... | counted ............ | not read
+//!   events     all of them, so that what is mapped is known           |
+//!                                              ^ Event::WarmupEnd
+//! ```
+//!
+//! What is skipped is decoded and not given. Its events are given, before the first access, so
+//! that a machine knows the address spaces; [`Event::Gap`]s are not, since all that is left out
+//! here lies outside of what is counted.
+
+use std::ops::DerefMut;
+
+use sha2::{Digest, Sha256};
+
+use crate::mix::Switches;
+use crate::{Batch, Error, Event, Header, Placed, Source};
+
+/// Which accesses of a source are given and which of these count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bounds {
+    /// Accesses that are left out at the beginning.
+    pub skip: u64,
+    /// Accesses after them that run and are not counted.
+    pub warmup: u64,
+    /// Accesses after these, after which the trace ends; `None`: as many as there are.
+    pub accesses_max: Option<u64>,
+}
+
+impl Bounds {
+    /// Whether they are those of a whole trace, all of which counts.
+    pub fn is_whole(&self) -> bool {
+        *self == Bounds::default()
+    }
+
+    /// Index of the first access that is not given any more.
+    fn end(&self) -> u64 {
+        let max = self.accesses_max.unwrap_or(u64::MAX);
+        self.skip.saturating_add(self.warmup).saturating_add(max)
+    }
+
+    /// What a result must say of them.
+    fn note(&self) -> String {
+        let mut parts = Vec::new();
+        if self.skip > 0 {
+            parts.push(format!("its first {} accesses are left out", self.skip));
+        }
+        if self.warmup > 0 {
+            let next = if self.skip > 0 { "next" } else { "first" };
+            parts.push(format!("the {next} {} warm the machine and are not counted", self.warmup));
+        }
+        if let Some(max) = self.accesses_max {
+            parts.push(format!("it ends after {max} accesses that count"));
+        }
+        format!("a part of the trace: {}", parts.join("; "))
+    }
+}
+
+/// A source of which only a part is given: `P` is a box of it or a reference.
+pub struct Window<P> {
+    source: P,
+    header: Header,
+    bounds: Bounds,
+    /// Index in the source of the next access.
+    at: u64,
+    /// Events that came before the first access to be given.
+    before: Vec<Placed>,
+    /// Whether [`Event::WarmupEnd`] is still to come.
+    warming: bool,
+}
+
+impl<P: DerefMut<Target: Source>> Window<P> {
+    /// The part of `source` within `bounds`.
+    pub fn new(source: P, bounds: Bounds) -> Window<P> {
+        let mut header = source.header().clone();
+        header.notes.push(bounds.note());
+        let warming = bounds.warmup > 0;
+        Window { source, header, bounds, at: 0, before: Vec::new(), warming }
+    }
+
+    /// Drops what is skipped from `batch`, whose first access has the index `self.at`, and what
+    /// comes behind the end.
+    fn cut(&mut self, batch: &mut Batch) {
+        let length = batch.len() as u64;
+        let within = |index: u64| index.saturating_sub(self.at).min(length) as u32;
+        let (from, to) = (within(self.bounds.skip), within(self.bounds.end()));
+        if (from, u64::from(to)) != (0, length) {
+            // Events behind the last access that is given happen after the end.
+            batch.events.retain(|placed| placed.at < to || u64::from(to) == length);
+            batch.keep(from, to);
+        }
+        for placed in &mut batch.events {
+            placed.at = placed.at.saturating_sub(from);
+        }
+        if self.at <= self.bounds.skip && self.bounds.skip > 0 {
+            batch.events.retain(|placed| placed.at > 0 || !is_gap(&placed.event));
+        }
+        self.at += length;
+    }
+
+    /// Puts the end of the warm-up among the events of `batch`, whose last access comes before
+    /// the index `self.at` of the source.
+    fn end_warmup(&mut self, batch: &mut Batch) {
+        let end = self.bounds.skip.saturating_add(self.bounds.warmup);
+        let first = self.at.min(self.bounds.end()) - batch.len() as u64;
+        if !self.warming || end > first + batch.len() as u64 {
+            return;
+        }
+        self.warming = false;
+        let at = (end - first) as u32;
+        // Behind the events before that access: what they change is warm.
+        let place = batch.events.partition_point(|placed| placed.at <= at);
+        let thread = batch.segments.first().map_or(0, |segment| segment.thread);
+        batch.events.insert(place, Placed { at, thread, event: Event::WarmupEnd });
+    }
+
+    /// The source has no more accesses.
+    fn ended(&self) -> Result<(), Error> {
+        let Bounds { skip, warmup, .. } = self.bounds;
+        if self.at < skip || (skip > 0 && self.at == skip && warmup == 0) {
+            return Err(Error::Parameters(format!(
+                "--skip {skip}: the trace ends after {} accesses; skip fewer",
+                self.at
+            )));
+        }
+        if warmup > 0 && self.at <= skip.saturating_add(warmup) {
+            return Err(Error::Parameters(format!(
+                "--warmup {warmup}: the trace ends after {} accesses, so that none would count; \
+                 warm up with fewer",
+                self.at
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn is_gap(event: &Event) -> bool {
+    matches!(event, Event::Gap { .. })
+}
+
+impl<P: DerefMut<Target: Source>> Source for Window<P> {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        loop {
+            if self.at >= self.bounds.end() {
+                batch.clear();
+                return Ok(false);
+            }
+            let more = self.source.next(batch)?;
+            self.cut(batch);
+            if batch.is_empty() && more {
+                self.before.append(&mut batch.events);
+                continue;
+            }
+            // Both hold few events, and only the first batch that is given has any before it.
+            let before = self.before.drain(..).map(|placed| Placed { at: 0, ..placed });
+            batch.events.splice(0..0, before);
+            if !more {
+                self.ended()?;
+            }
+            self.end_warmup(batch);
+            return Ok(more);
+        }
+    }
+
+    fn while_waiting(&mut self, go_on: Box<dyn FnMut() -> bool + Send>) {
+        self.source.while_waiting(go_on);
+    }
+
+    fn total(&self) -> Option<u64> {
+        let total = self.source.total().map(|total| total.min(self.bounds.end()));
+        // A source of unknown length gives at most what there is room for.
+        total.map(|total| total.saturating_sub(self.bounds.skip))
+    }
+
+    fn warnings(&self) -> &[String] {
+        self.source.warnings()
+    }
+
+    fn switches(&self) -> Option<Switches> {
+        self.source.switches()
+    }
+
+    /// That of the whole trace and of the bounds.
+    fn digest(&self) -> Option<String> {
+        let Bounds { skip, warmup, accesses_max } = self.bounds;
+        let whole = self.source.digest()?;
+        let text = format!("window 1 {skip} {warmup} {accesses_max:?} {whole}");
+        let digest = Sha256::digest(text.as_bytes());
+        Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
