@@ -76,7 +76,11 @@ pub fn kernel_space(
     let rights = Rights::READ | Rights::WRITE | Rights::EXECUTE;
     let first = Translation { page, frame, rights, global: true };
     match table.map(space, first, pages, memory, frames) {
-        Ok(()) => Ok(space),
+        Ok(flush) => {
+            // No processor has run in this space: nobody can have anything of it to forget.
+            flush.done(frames);
+            Ok(space)
+        }
         Err(error) => {
             table.destroy(space, memory)?.done(frames);
             Err(error)

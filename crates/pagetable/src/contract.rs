@@ -112,6 +112,9 @@ pub trait PageTable {
 
     /// Maps `count` pages to adjacent frames: the first as `first` says, each next one a page
     /// and a frame further on, with the same size and rights. Nothing may be mapped there.
+    ///
+    /// No TLB holds any of it, so the token names no page. It names tables in a format whose
+    /// nodes move when a page is added.
     fn map(
         &mut self,
         space: Space,
@@ -119,7 +122,7 @@ pub trait PageTable {
         count: u64,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<(), Error>;
+    ) -> Result<Flush, Error>;
 
     /// Removes every page in `range`, whose ends are base-page boundaries, and the tables that
     /// become empty. `each` gets the pages removed.
@@ -224,7 +227,8 @@ pub trait Tree: PageTable {
     fn root(&self, space: Space) -> Node;
 
     /// [`PageTable::walk`], started at a table that an earlier walk of an address with the same
-    /// bits from `start.shift` up has passed.
+    /// bits from `start.shift` up has passed, if no token since then has named it in
+    /// [`Flush::tables`].
     fn walk_from(
         &self,
         start: Node,

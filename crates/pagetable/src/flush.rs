@@ -1,13 +1,14 @@
 //! What hardware may still remember after a change, as a token that asks to be acted on.
 //!
 //! ```text
-//!   unmap, protect, ... --> Flush --> TLBs and MMU caches forget its scope --> done(frames)
-//!                             |                                                    |
-//!                  table frames ride in it . . . . . . . . . . . . . . . . and go back here
+//!   map, unmap, ... --> Flush --> TLBs forget its scope, MMU caches its tables --> done(frames)
+//!                         |                                                           |
+//!              table frames ride in it . . . . . . . . . . . . . . . . . . . and go back here
 //! ```
 //!
 //! A table that has become empty is unlinked at once, but an MMU cache may still lead into it.
-//! Its frame therefore travels in the token and is nobody else's before the flush.
+//! Its frame therefore travels in the token and is nobody else's before the flush. In a guarded
+//! table a page that is added moves nodes too: then the token of `map` names no page, but tables.
 
 use alloc::vec::Vec;
 
@@ -17,8 +18,9 @@ use crate::Space;
 
 /// Which translations must be flushed, and the frames that can be freed once they are.
 ///
-/// Flush the TLBs of every processor that may have run in [`Flush::space`] (all of them if
-/// [`Flush::global`]), and their MMU caches if [`Flush::tables`]; then call [`Flush::done`].
+/// Flush [`Flush::scope`] out of the TLBs of every processor that may have run in
+/// [`Flush::space`] (all of them if [`Flush::global`]), and what leads to [`Flush::tables`] out of
+/// their MMU caches; then call [`Flush::done`].
 #[must_use = "hardware may still hold what was changed: flush it, then call `done`"]
 #[derive(Debug)]
 pub struct Flush {
@@ -30,8 +32,11 @@ pub struct Flush {
     range: VirtRange,
     sizes: u64,
     global: bool,
-    /// Whether a table was removed, even if its frame holds others and stays.
+    /// Whether a table on the way to the pages was removed, even if its frame holds others and
+    /// stays.
     unlinked: bool,
+    /// Where else tables moved, if they did.
+    moved: Option<VirtRange>,
     tables: Vec<(PhysAddr, PageSize)>,
 }
 
@@ -63,6 +68,7 @@ impl Flush {
             sizes: 0,
             global: false,
             unlinked: false,
+            moved: None,
             tables: Vec::new(),
         }
     }
@@ -102,7 +108,7 @@ impl Flush {
 
     /// Whether there is nothing to forget.
     pub fn is_empty(&self) -> bool {
-        self.scope() == Scope::Nothing && self.tables.is_empty()
+        self.scope() == Scope::Nothing && self.tables().is_none()
     }
 
     /// The sizes of the pages in a [`Scope::Pages`], ascending.
@@ -116,9 +122,18 @@ impl Flush {
         self.global
     }
 
-    /// Whether tables were removed, so that MMU caches must forget the scope too.
-    pub const fn tables(&self) -> bool {
-        self.unlinked
+    /// Where tables went or moved: MMU caches must forget every entry and every node that a walk
+    /// of an address in this range could have passed. `None` if all tables are where they were.
+    pub fn tables(&self) -> Option<VirtRange> {
+        let pages = match self.scope() {
+            Scope::Space => return Some(VirtRange::ALL),
+            Scope::Pages { range, .. } if self.unlinked => Some(range),
+            Scope::Pages { .. } | Scope::Nothing => None,
+        };
+        match (pages, self.moved) {
+            (Some(pages), Some(moved)) => Some(pages.hull(moved)),
+            (pages, moved) => pages.or(moved),
+        }
     }
 
     /// Adds `page` to what must be flushed.
@@ -137,9 +152,15 @@ impl Flush {
         }
     }
 
-    /// Notes that a table was removed from a frame that stays.
+    /// Notes that a table on the way to the pages was removed from a frame that stays.
     pub fn unlink(&mut self) {
         self.unlinked = true;
+    }
+
+    /// Notes that tables on the way to the addresses in `range` are others than before, although
+    /// no page changed.
+    pub fn move_tables(&mut self, range: VirtRange) {
+        self.moved = Some(self.moved.map_or(range, |moved| moved.hull(range)));
     }
 
     /// Adds a frame that held a table, to be freed after the flush.
@@ -161,12 +182,15 @@ impl Flush {
         self.sizes |= other.sizes;
         self.global |= other.global;
         self.unlinked |= other.unlinked;
+        if let Some(range) = other.moved {
+            self.move_tables(range);
+        }
         self.tables.append(&mut other.tables);
     }
 
     /// Frees the table frames: hardware has forgotten all that this token named.
     #[inline]
-    pub fn done(self, frames: &mut impl Frames) {
+    pub fn done(self, frames: &mut (impl Frames + ?Sized)) {
         if !self.tables.is_empty() {
             free(&self.tables, frames);
         }
@@ -182,7 +206,7 @@ impl Flush {
 /// Seldom: most changes leave all tables.
 #[cold]
 #[inline(never)]
-fn free(tables: &[(PhysAddr, PageSize)], frames: &mut impl Frames) {
+fn free(tables: &[(PhysAddr, PageSize)], frames: &mut (impl Frames + ?Sized)) {
     for &(frame, size) in tables {
         frames.free(frame, size);
     }

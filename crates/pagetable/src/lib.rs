@@ -34,7 +34,9 @@
 //! let page = VirtAddr::new(0x1000).page(PageSize::SIZE_4K);
 //! let frame = PhysAddr::new(0x2000000);
 //! let first = Translation { page, frame, rights: Rights::ALL, global: false };
-//! table.map(space, first, 1, &mut memory, &mut frames)?;
+//! let flush = table.map(space, first, 1, &mut memory, &mut frames)?;
+//! assert!(flush.is_empty());
+//! flush.done(&mut frames);
 //!
 //! let mut references = Vec::new();
 //! let each = &mut |reference| references.push(reference);

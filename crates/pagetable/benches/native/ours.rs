@@ -91,7 +91,7 @@ impl<P: PageTable + 'static, const WALKERS: bool> Table for Ours<P, WALKERS> {
         let first = Translation { page, frame: PhysAddr::new(frame), rights, global: false };
         let space = self.space();
         let mapped = self.table.map(space, first, pages, &mut self.memory, &mut self.arena);
-        mapped.expect("nothing is there yet");
+        mapped.expect("nothing is there yet").done(&mut self.arena);
     }
 
     #[inline(always)]

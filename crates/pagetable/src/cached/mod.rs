@@ -181,7 +181,7 @@ impl<T: PageTable> PageTable for Cached<T> {
         count: u64,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<(), Error> {
+    ) -> Result<Flush, Error> {
         self.behind.map(space, first, count, memory, frames)
     }
 

@@ -137,7 +137,7 @@ impl Pages for ElasticCuckoo {
         translation: Translation,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let Translation { page, frame, rights, global } = translation;
         let pte = PTE.pte(frame, rights, global);
         let (ways, places) = (self.ways, self.places);
@@ -151,7 +151,7 @@ impl Pages for ElasticCuckoo {
             table.insert(page.start(), pte, memory, frames)?;
             tables.push(table);
         }
-        Ok(())
+        Ok(false)
     }
 
     fn remove(

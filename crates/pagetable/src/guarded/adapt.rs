@@ -16,8 +16,9 @@
 
 use alloc::vec::Vec;
 
-use addr::{Frames, Memory, PhysAddr};
+use addr::{Frames, Memory, PhysAddr, VirtAddr};
 
+use super::edit::places;
 use super::entry::{ENTRY_BYTES, Entry, PAIR_SHIFT, Table};
 use super::{Guarded, INDEX_BITS_MAX};
 use crate::{Flush, Space};
@@ -41,33 +42,46 @@ struct Growth {
 }
 
 impl Guarded {
-    /// Lets the nodes on the way to `addr` grow, from the one that the entry at the last of
-    /// `places` leads to upwards. Where no frame is free for it, nothing grows.
+    /// Lets the nodes on the way to `addr` grow, from the last upwards. Where no frame is free
+    /// for it, nothing grows.
+    ///
+    /// The nodes that go are the pool's again only at the end, so that none of them is another
+    /// node by the time the token is handed out; their frames ride in it.
     pub(super) fn grow(
         &mut self,
         space: Space,
-        places: &[PhysAddr],
+        addr: VirtAddr,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
+        flush: &mut Flush,
     ) {
-        for (n, &place) in places.iter().rev().enumerate() {
+        let mut gone: Vec<Table> = Vec::new();
+        for (n, &place) in places(space, addr, memory).iter().rev().enumerate() {
+            let grown = self.grow_node(space, place, memory, frames);
             // The new node and the one that holds it are new to each other; further up something
             // is new only if the node below has grown.
-            let grown = self.grow_node(space, place, memory, frames);
-            if !grown && n > 0 {
-                return;
+            if grown.is_none() && n > 0 {
+                break;
             }
+            gone.extend(grown.into_iter().flatten());
+        }
+        if let Some(top) = gone.iter().max_by_key(|table| table.shift) {
+            flush.move_tables(Entry::node(*top, addr).range());
+        }
+        for table in gone {
+            self.pools(space)[table.index_bits() as usize].put(table.start, flush);
         }
     }
 
+    /// Lets the node behind the entry at `place` grow, if it should; the nodes that it replaces.
     fn grow_node(
         &mut self,
         space: Space,
         place: PhysAddr,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> bool {
-        let Some(table) = Entry::read(place, memory).and_then(Entry::table) else { return false };
+    ) -> Option<Vec<Table>> {
+        let table = Entry::read(place, memory).and_then(Entry::table)?;
         let entries: Vec<Entry> = table.entries(memory).collect();
         let lowest = table.shift.saturating_sub(INDEX_BITS_MAX as u32).max(PAIR_SHIFT);
         for low in lowest..table.low {
@@ -76,10 +90,10 @@ impl Guarded {
                 return self.replace(space, place, growth, memory, frames);
             }
         }
-        false
+        None
     }
 
-    /// Lets the node behind the entry at `place` grow.
+    /// Lets the node behind the entry at `place` grow; the nodes that are no longer linked.
     fn replace(
         &mut self,
         space: Space,
@@ -87,10 +101,10 @@ impl Guarded {
         growth: Growth,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> bool {
+    ) -> Option<Vec<Table>> {
         let Growth { mut grown, entries, nodes, parts } = growth;
         let wanted = core::iter::once(grown).chain(parts);
-        let Some(starts) = self.take_all(space, wanted, frames) else { return false };
+        let starts = self.take_all(space, wanted, frames)?;
         grown.start = starts[0];
         for index in 0..grown.len() {
             Entry::write(None, grown.nth(index), memory);
@@ -100,12 +114,7 @@ impl Guarded {
             scatter(grown, entry, &mut parts, memory);
         }
         Entry::write(Some(Entry::node(grown, entries[0].start())), place, memory);
-        let mut unused = Flush::nothing(space);
-        for table in nodes {
-            self.pools(space)[table.index_bits() as usize].put(table.start, &mut unused);
-        }
-        unused.done(frames);
-        true
+        Some(nodes)
     }
 
     /// Nodes for all of `wanted`, or none.

@@ -27,15 +27,23 @@ struct End {
     entry: Option<Entry>,
 }
 
+/// A page that was removed.
+pub(super) struct Removed {
+    /// Its last entry.
+    pub(super) last: Pte,
+    /// The entry that leads to the node out of which a page went, if that node is still there.
+    pub(super) from: Option<PhysAddr>,
+}
+
 impl Guarded {
-    /// Maps a page where none is.
+    /// Maps a page where none is. Says whether a new node stands on the way to it.
     pub(super) fn add(
         &mut self,
         space: Space,
         translation: Translation,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let Translation { page, frame, rights, global } = translation;
         let pte = PTE.pte(frame, rights, global);
         let addr = page.start();
@@ -43,7 +51,7 @@ impl Guarded {
         if let Some(entry) = entry.filter(|entry| entry.mismatch(addr).is_none()) {
             // The other page of the pair is there.
             PTE.write(entry.page(addr).1, pte, memory);
-            return Ok(());
+            return Ok(false);
         }
         let external = self.take(space, 0, frames)?;
         let leaf = Entry::leaf(external, page);
@@ -67,45 +75,43 @@ impl Guarded {
             split.fill(entry, Some(entry), memory);
             split.fill(leaf, Some(leaf), memory);
             Entry::write(Some(Entry::node(split, addr)), table.entry_at(addr), memory);
-            if self.adaptive {
-                let places = places(space, addr, memory);
-                self.grow(space, &places, memory, frames);
-            }
-        } else {
-            write_external(leaf, addr, pte, memory);
-            table.fill(leaf, Some(leaf), memory);
+            return Ok(true);
         }
-        Ok(())
+        write_external(leaf, addr, pte, memory);
+        table.fill(leaf, Some(leaf), memory);
+        Ok(false)
     }
 
-    /// Removes a page that is there; its last entry.
+    /// Removes a page that is there.
     pub(super) fn take_out(
         &mut self,
         space: Space,
         page: Page,
         memory: &mut impl Memory,
         flush: &mut Flush,
-    ) -> Pte {
+    ) -> Removed {
         let End { table, from, entry } = end(space, page.start(), memory);
         let leaf = entry.expect("the page has an entry");
         let (page, at) = leaf.page(page.start());
         let found = Found::new(page, at, PTE.read(at, memory));
         let last = exchange(PTE, found, memory, |_| Some(Pte::EMPTY)).unwrap_or(found.pte);
         if PTE.read(other_of_pair(at), memory).is_mapped() {
-            return last;
+            return Removed { last, from: None };
         }
         table.fill(leaf, None, memory);
         self.pools(space)[0].put(leaf.pointer, flush);
         let mut left = table.entries(memory);
         let (one, more) = (left.next(), left.next());
         drop(left);
-        if table.low < ALL_SHIFT && more.is_none() {
-            Entry::write(one, from, memory);
-            self.pools(space)[table.index_bits() as usize].put(table.start, flush);
-        } else if table.low < ALL_SHIFT && self.adaptive {
-            self.take_apart(space, from, memory, flush);
+        if table.low == ALL_SHIFT {
+            return Removed { last, from: None };
         }
-        last
+        if more.is_some() {
+            return Removed { last, from: Some(from) };
+        }
+        Entry::write(one, from, memory);
+        self.pools(space)[table.index_bits() as usize].put(table.start, flush);
+        Removed { last, from: None }
     }
 
     /// Where a node stands that tells apart addresses which differ in bit `differing`.
@@ -141,7 +147,7 @@ fn end(space: Space, addr: VirtAddr, memory: &impl Memory) -> End {
 }
 
 /// The entries on the way to `addr` that lead to nodes, from the root's on.
-fn places(space: Space, addr: VirtAddr, memory: &impl Memory) -> Vec<PhysAddr> {
+pub(super) fn places(space: Space, addr: VirtAddr, memory: &impl Memory) -> Vec<PhysAddr> {
     let mut table = Guarded::root_table(space);
     let mut places = Vec::new();
     loop {

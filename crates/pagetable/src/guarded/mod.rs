@@ -47,6 +47,7 @@ use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
 use crate::{Error, Fault, Flush, Footprint, Geometry, Reference, Space, Translation, Tree};
 
+use edit::Removed;
 use entry::{ALL_SHIFT, ENTRY_BYTES, Entry, PAIR_SHIFT, Table};
 
 const PTE: Width = Width::Narrow;
@@ -225,8 +226,31 @@ impl Pages for Guarded {
         translation: Translation,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         self.add(space, translation, memory, frames)
+    }
+
+    fn reshape(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        flush: &mut Flush,
+    ) {
+        if self.adaptive {
+            self.grow(space, addr, memory, frames, flush);
+        }
+    }
+
+    fn take_back(
+        &mut self,
+        space: Space,
+        page: Page,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) {
+        self.take_out(space, page, memory, flush);
     }
 
     fn remove(
@@ -236,7 +260,13 @@ impl Pages for Guarded {
         memory: &mut impl Memory,
         flush: &mut Flush,
     ) -> Pte {
-        self.take_out(space, page, memory, flush)
+        let Removed { last, from } = self.take_out(space, page, memory, flush);
+        if self.adaptive
+            && let Some(from) = from
+        {
+            self.take_apart(space, from, memory, flush);
+        }
+        last
     }
 
     #[inline]

@@ -154,11 +154,13 @@ impl Pages for Hashed {
         translation: Translation,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         if self.layout.is_replicated(translation.page.size()) {
-            return self.enter_copies(space, translation, memory, frames);
+            self.enter_copies(space, translation, memory, frames)?;
+        } else {
+            self.enter(space, translation, translation.page.start(), memory, frames)?;
         }
-        self.enter(space, translation, translation.page.start(), memory, frames)
+        Ok(false)
     }
 
     fn remove(

@@ -70,15 +70,40 @@ pub(crate) trait Pages {
     /// Every page that lies in `range`, whole or in part, in any order.
     fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>);
 
-    /// Maps one page, of a size and with a frame that fit, where none is. An error leaves the
-    /// table as it was.
+    /// Maps one page, of a size and with a frame that fit, where none is. Says whether a node now
+    /// stands on the way to it that was not there. An error leaves the table as it was.
     fn insert(
         &mut self,
         space: Space,
         translation: Translation,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<(), Error>;
+    ) -> Result<bool, Error>;
+
+    /// Gives the nodes on the way to `addr`, where one is new, other places if that is better;
+    /// `flush` is told which moved. It comes after all insertions of a run, so that none of them
+    /// that fails has moved a node.
+    fn reshape(
+        &mut self,
+        _space: Space,
+        _addr: VirtAddr,
+        _memory: &mut impl Memory,
+        _frames: &mut impl Frames,
+        _flush: &mut Flush,
+    ) {
+    }
+
+    /// Takes back the insertion of one page, the last that there was: the table is as it was
+    /// before.
+    fn take_back(
+        &mut self,
+        space: Space,
+        page: Page,
+        memory: &mut impl Memory,
+        flush: &mut Flush,
+    ) {
+        self.remove(space, page, memory, flush);
+    }
 
     /// Removes one page, which is there, and returns its last entry. No other page's entry
     /// moves.

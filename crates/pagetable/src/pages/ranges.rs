@@ -129,7 +129,7 @@ impl<P: Pages> PageTable for P {
         count: u64,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<(), Error> {
+    ) -> Result<Flush, Error> {
         self.spaces().check(space)?;
         let range = check_run(self, first, count)?;
         let in_the_way = if count == 1 && first.page.size() == self.sizes()[0] {
@@ -146,20 +146,32 @@ impl<P: Pages> PageTable for P {
             frame: first.frame.wrapping_add(n * size.bytes()),
             ..first
         };
+        let mut flush = Flush::nothing(space);
+        let mut joined = Vec::new();
         for n in 0..count {
-            if let Err(error) = self.insert(space, nth(n), memory, frames) {
-                let mut undone = Flush::nothing(space);
-                for mapped in (0..n).rev() {
-                    self.remove(space, nth(mapped).page, memory, &mut undone);
+            match self.insert(space, nth(n), memory, frames) {
+                Ok(false) => {}
+                Ok(true) => {
+                    flush.move_tables(VirtRange::of_page(nth(n).page));
+                    joined.push(nth(n).page.start());
                 }
-                undone.done(frames);
-                return Err(error);
+                Err(error) => {
+                    let mut undone = Flush::nothing(space);
+                    for mapped in (0..n).rev() {
+                        self.take_back(space, nth(mapped).page, memory, &mut undone);
+                    }
+                    undone.done(frames);
+                    return Err(error);
+                }
             }
+        }
+        for addr in joined {
+            self.reshape(space, addr, memory, frames, &mut flush);
         }
         if first.global {
             self.spaces_mut().set_global(space);
         }
-        Ok(())
+        Ok(flush)
     }
 
     fn unmap(

@@ -51,11 +51,11 @@ impl<F: Format> PageTable for Radix<F> {
         count: u64,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<(), Error> {
-        if count == 1 && self.map_single(space, first, memory) {
-            return Ok(());
+    ) -> Result<Flush, Error> {
+        if count != 1 || !self.map_single(space, first, memory) {
+            self.build(space, first, count, memory, frames)?;
         }
-        self.build(space, first, count, memory, frames)
+        Ok(Flush::nothing(space))
     }
 
     #[inline(always)]

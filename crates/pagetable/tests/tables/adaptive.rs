@@ -20,7 +20,7 @@ fn cost(mut table: Guarded, pages: &[u64]) -> (u64, f64) {
     let space = table.create(&mut memory, &mut frames).unwrap();
     for &addr in pages {
         let first = page(addr, K4, 0, Rights::READ);
-        table.map(space, first, 1, &mut memory, &mut frames).unwrap();
+        table.map(space, first, 1, &mut memory, &mut frames).unwrap().done(&mut frames);
     }
     let mut references = 0;
     for &addr in pages {

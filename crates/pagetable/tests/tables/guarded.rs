@@ -1,7 +1,7 @@
 //! Guarded page tables of every node size.
 
 use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
-use pagetable::{Geometry, Guarded, PageTable, Reference, Tree};
+use pagetable::{Geometry, Guarded, Node, PageTable, Reference, Tree};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -154,6 +154,66 @@ fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
                     }
                 }
             }
+        }
+    }
+}
+
+/// What an MMU cache may do: it keeps every node that a walk passed until a token names it, and
+/// starts there. Neither maps nor unmaps make such a walk fault, or read a frame that is freed.
+#[test]
+fn a_node_is_good_until_a_token_names_it() {
+    for (seed, entries) in [(7, 2), (8, 16), (9, ADAPTIVE)] {
+        println!("seed {seed}, nodes {entries}");
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut world = world(entries);
+        world.apply(Op::Create);
+        let (space, mut physical) = (world.spaces[0].0, world.physical.clone());
+        // By the address whose walk passed the node.
+        let mut known: Vec<(u64, Node)> = Vec::new();
+        let mut addrs: Vec<u64> = Vec::new();
+        for step in 0..400 {
+            let unmaps = step >= 300 && !addrs.is_empty();
+            let flush = if unmaps {
+                let addr = addrs.swap_remove(rng.random_range(0..addrs.len()));
+                let range = VirtRange::new(VirtAddr::new(addr), 4096).unwrap();
+                world.table.unmap(space, range, &mut physical, &mut |_| {}).unwrap()
+            } else {
+                let addr = rng.random::<u64>() >> rng.random_range(0..52) & !0xfff;
+                if addrs.contains(&addr) {
+                    continue;
+                }
+                addrs.push(addr);
+                let first = page(addr, K4, 0, Rights::READ);
+                let frames = &mut world.physical;
+                world.table.map(space, first, 1, &mut physical, frames).unwrap()
+            };
+            if let Some(range) = flush.tables() {
+                known.retain(|(addr, node)| {
+                    let page = VirtAddr::new(*addr);
+                    let shift = |addr: VirtAddr| addr.get().checked_shr(node.shift.into());
+                    let (first, last) = (shift(range.start()), shift(range.last()));
+                    !(first..=last).contains(&shift(page))
+                });
+            }
+            flush.done(&mut world.physical);
+            for &addr in &addrs {
+                let va = VirtAddr::new(addr);
+                let whole = world.table.walk(space, va, Kind::Load, &mut physical, &mut |_| {});
+                for (other, node) in &known {
+                    if (other ^ addr).checked_shr(node.shift.into()).unwrap_or(0) == 0 {
+                        let each = &mut |_| {};
+                        let found =
+                            world.table.walk_from(*node, va, Kind::Load, &mut physical, each);
+                        assert_eq!(found, whole, "step {step}: {addr:#x} from {node:?}");
+                    }
+                }
+            }
+            let addr = addrs[rng.random_range(0..addrs.len())];
+            for reference in walk(&mut world, addr) {
+                known.extend(reference.next.map(|node| (addr, node)));
+            }
+            known.sort_unstable_by_key(|(addr, node)| (node.table, *addr));
+            known.dedup_by_key(|(_, node)| *node);
         }
     }
 }

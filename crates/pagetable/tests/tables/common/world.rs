@@ -64,7 +64,11 @@ impl<P: PageTable> World<P> {
                 let (memory, frames) = (&mut self.physical.clone(), &mut self.physical.clone());
                 let (space, model) = &mut self.spaces[index];
                 match self.table.map(*space, first, count, memory, frames) {
-                    Ok(()) => assert_eq!(model.map(first, count), Ok(())),
+                    Ok(flush) => {
+                        assert_eq!(model.map(first, count), Ok(()));
+                        check_flush(&flush, &[]);
+                        self.done(flush);
+                    }
                     Err(error @ Error::AlreadyMapped { .. }) => {
                         assert_eq!(model.map(first, count), Err(error));
                         assert_eq!(self.physical.frames_out(), before);
