@@ -128,7 +128,7 @@ impl Workbench {
                 let page = VirtAddr::new(addr).page(size);
                 let page = Translation { page, frame, rights: Rights::ALL, global: false };
                 let mapped = bench.table.map(number, page, &mut bench.frames);
-                mapped.map_err(|e| format!("{addr:#x}: {e}"))?;
+                mapped.map_err(|e| format!("{addr:#x}: {e}"))?.done(&mut bench.frames);
             }
             Ok(())
         })?;

@@ -180,6 +180,37 @@ fn a_result_says_whether_there_is_one() {
     assert!(cached.not_modelled.iter().any(|note| note.contains("several walks under way")));
 }
 
+fn remap(addr: u64, old_bytes: u64, new: u64, new_bytes: u64) -> Row {
+    let result = new as i64;
+    Row::Event(Event::Mremap { addr, old_bytes, new_bytes, flags: 1, new_addr: new, result })
+}
+
+/// Half of a pair of pages moves to where nothing was: nodes of the guarded table then stand where
+/// the new page parts from others. What an MMU cache knows of the old ones must go with the event.
+#[test]
+fn pages_that_an_event_maps_move_nodes_too() {
+    let mut rows = loads([BASE, BASE + 4096, BASE + (1 << 20)]);
+    rows.push(remap(BASE + 4096, 4096, BASE + (1 << 16), 4096));
+    rows.extend(loads([BASE + (1 << 16), BASE, BASE + (1 << 20)]));
+    for format in ["page_table.format=guarded", "page_table.format=guarded-adaptive"] {
+        for design in ["uptc", "utc", "tpc"] {
+            let results = with(design, &[format, "tlb.l1d.entries=1", "tlb.l2d.entries=4"], &rows);
+            assert_eq!(results.walks.cold, 3, "{format} {design}");
+        }
+    }
+}
+
+/// A guard that does not match ends a walk at an entry that leads to a table for other addresses.
+/// A page-table cache holds that entry, and it is not stale.
+#[test]
+fn a_guard_that_does_not_match_is_no_stale_entry() {
+    let rows = loads([BASE, BASE + (1 << 20), 0x1000]);
+    for design in ["uptc", "utc", "tpc"] {
+        let results = with(design, &["page_table.format=guarded"], &rows);
+        assert_eq!(results.walks.cold, 3, "{design}");
+    }
+}
+
 /// A node of a guarded table is smaller than a frame: where one goes and the frame stays, MMU
 /// caches must forget it all the same.
 #[test]

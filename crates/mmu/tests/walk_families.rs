@@ -37,7 +37,7 @@ impl Numbers {
                 *next - 1
             })
         };
-        let steps = references.iter().filter_map(|read| read.next.map(|node| (read, node)));
+        let steps = references.iter().filter_map(|read| read.next().map(|node| (read, node)));
         steps
             .map(|(read, node)| Step { node: number(node.shift), from: read.level, to: node.level })
             .collect()
@@ -65,11 +65,11 @@ fn alone(
 ) -> Vec<bool> {
     let at = VirtAddr::new(va);
     let start = cache.start(at, asid, root(tree));
-    let first = references.iter().position(|read| read.next == Some(start)).map_or(0, |n| n + 1);
+    let first = references.iter().position(|read| read.next() == Some(start)).map_or(0, |n| n + 1);
     let mut held = vec![true; first];
     held.extend(references[first..].iter().map(|read| cache.read(at, asid, read) == Held::Here));
     cache.finish(at, asid, found);
-    held.truncate(references.iter().filter(|read| read.next.is_some()).count());
+    held.truncate(references.iter().filter(|read| read.next().is_some()).count());
     held
 }
 
@@ -124,11 +124,11 @@ fn a_member_of_a_family_does_what_it_does_alone() {
                     let found = rng.chance(80);
                     let mut references = walk(&tree, va, asid, leaf, 0);
                     let missing = references.iter().position(|read| {
-                        read.next.is_some_and(|node| !numbers.exists(va, node.shift, asid))
+                        read.next().is_some_and(|node| !numbers.exists(va, node.shift, asid))
                     });
                     if let Some(missing) = missing.filter(|_| !found) {
                         references.truncate(missing + 1);
-                        references[missing].next = None;
+                        references[missing].leads = Leads::Nowhere;
                     }
                     let way = numbers.steps(va, asid, &references);
                     let mut held = vec![0; way.len()];

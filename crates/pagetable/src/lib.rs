@@ -93,5 +93,5 @@ pub use mpt::{Mpt, MptEntries};
 pub use radix::Radix;
 pub use sparse::SparseMemory;
 pub use split::{Split, SplitEntries};
-pub use walk::{Fault, Node, Reference, Translation};
+pub use walk::{Fault, Leads, Node, Reference, Translation};
 pub use x86_64::{X86_64, X86Entries};

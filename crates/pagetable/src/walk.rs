@@ -5,7 +5,7 @@
 //!               |                |                |
 //!   va -> read entry 4 -> read entry 3 -> read entry 2 -> read entry 1 -> Translation
 //!          Reference        Reference        Reference       Reference       or Fault
-//!          .next ------------^               ...             .next = None
+//!          .leads -----------^               ...            .leads = Nowhere
 //! ```
 //!
 //! An MMU cache may remember any `Node` for the pages that agree in `va >> node.shift` and let
@@ -31,8 +31,31 @@ pub struct Reference {
     /// levels, that of base-page entries is 1. In other tables always 1, and 0 in a cache of
     /// translations in front of a table.
     pub level: u8,
-    /// The table that the entry read here leads to; `None` at a page, a fault or a write.
-    pub next: Option<Node>,
+    /// Where the entry read here leads.
+    pub leads: Leads,
+}
+
+/// Where an entry leads that a walk has read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leads {
+    /// To no table: the entry is empty or a page's, or the reference writes.
+    Nowhere,
+    /// To the table in which the walk goes on.
+    To(Node),
+    /// To a table for other addresses: a guard that does not match ends the walk here. What
+    /// remembers the entry holds this node, and is right to.
+    Elsewhere(Node),
+}
+
+impl Reference {
+    /// The table in which the walk goes on after this reference.
+    #[inline]
+    pub const fn next(&self) -> Option<Node> {
+        match self.leads {
+            Leads::To(node) => Some(node),
+            Leads::Nowhere | Leads::Elsewhere(_) => None,
+        }
+    }
 }
 
 /// A table of a tree, as reached on the way to an address: where a walk can start.

@@ -49,12 +49,14 @@ pub(crate) struct HostWalk {
     pub(crate) references: u16,
     /// Whether the reference before had the same address, so that its place is known.
     pub(crate) known: bool,
+    /// Where the host's tables moved right before this walk, since its page was then mapped.
+    pub(crate) moved: Option<VirtRange>,
 }
 
 /// What the OS wants forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Forget {
-    /// All that leads to an address of the range.
+    /// All that leads to an address of the range in one space.
     Range(VirtRange, Asid),
     /// All of one space.
     Space(Asid),

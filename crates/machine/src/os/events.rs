@@ -16,8 +16,9 @@ use super::{Failure, Os, expressible};
 /// `MADV_DONTNEED`: the pages go, their next touch finds zeros.
 const MADV_DONTNEED: u32 = 4;
 
-/// Pages that went: flush what is named, then hand it back with [`Os::complete`].
-#[must_use = "the TLBs still hold the pages, and their frames are not free"]
+/// Pages that went, or tables that moved: flush what is named, then hand it back with
+/// [`Os::complete`].
+#[must_use = "hardware still holds what is named, and its frames are not free"]
 pub(crate) struct Shootdown {
     /// What to flush.
     pub(crate) flush: Flush,
@@ -129,7 +130,9 @@ impl Os {
         for translation in moved {
             let addr = translation.page.start().wrapping_add(distance);
             let page = addr.page(translation.page.size());
-            self.table.map(space, Translation { page, ..translation }, &mut self.frames)?;
+            let there = Translation { page, ..translation };
+            let flush = self.table.map(space, there, &mut self.frames)?;
+            shootdowns.push(Shootdown { flush, frames: Vec::new() });
         }
         Ok(shootdowns)
     }

@@ -14,7 +14,7 @@
 //! A page of the host is backed when it is first needed, and stays. A walk that found nothing
 //! and had it backed counts once, as it is then repeated.
 
-use addr::{Asid, Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr};
+use addr::{Asid, Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Fault, Node, Reference, Space, SparseMemory, Translation, TreeShape};
 use physmem::Buddy;
 
@@ -111,7 +111,7 @@ impl Host {
             let before = index.checked_sub(1).map(|before| references[before].addr);
             if before == Some(reference.addr) {
                 let known = self.walks[index - 1];
-                self.walks.push(HostWalk { references: 0, known: true, ..known });
+                self.walks.push(HostWalk { references: 0, known: true, moved: None, ..known });
             } else {
                 self.walk(reference.addr, Kind::Load)?;
             }
@@ -127,11 +127,12 @@ impl Host {
     fn walk(&mut self, gpa: PhysAddr, kind: Kind) -> Result<Translation, Failure> {
         let before = self.references.len();
         let va = as_virtual(gpa);
+        let mut moved = None;
         let page = loop {
             self.references.truncate(before);
             match self.table.walk(self.space, va, kind, &mut self.references) {
                 Ok(page) => break page,
-                Err(Fault::NotMapped { .. }) => self.back(va)?,
+                Err(Fault::NotMapped { .. }) => moved = self.back(va)?,
                 Err(fault) => {
                     let what = format!("the host cannot back the guest-physical {gpa}: {fault}");
                     return Err(Failure::Table(what));
@@ -140,21 +141,25 @@ impl Host {
         };
         let walk = Walk { va, asid: Asid(0), root: self.root, found: true, nested_misses: 0 };
         let references = (self.references.len() - before) as u16;
-        self.walks.push(HostWalk { walk, page, references, known: false });
+        self.walks.push(HostWalk { walk, page, references, known: false, moved });
         Ok(page)
     }
 
-    /// Gives the page at `va` a frame.
-    fn back(&mut self, va: VirtAddr) -> Result<(), Failure> {
+    /// Gives the page at `va` a frame; where tables moved as it was mapped.
+    fn back(&mut self, va: VirtAddr) -> Result<Option<VirtRange>, Failure> {
         let frame = self.frames.allocate(self.page_size).map_err(|_| Failure::OutOfHostFrames)?;
         let page = va.page(self.page_size);
         let page = Translation { page, frame, rights: Rights::ALL, global: false };
-        self.table.map(self.space, page, &mut self.frames).map_err(|error| match error {
+        let mapped = self.table.map(self.space, page, &mut self.frames);
+        let flush = mapped.map_err(|error| match error {
             pagetable::Error::OutOfFrames(_) => Failure::OutOfHostFrames,
             other => Failure::Table(format!("the host: {other}")),
         })?;
         self.first_touches += 1;
-        Ok(())
+        // Its frames may go at once: the walk that comes next carries what is to be forgotten.
+        let moved = flush.tables();
+        flush.done(&mut self.frames);
+        Ok(moved)
     }
 }
 

@@ -54,7 +54,7 @@ impl From<pagetable::Error> for Failure {
 /// What the operating system did about a fault.
 pub(crate) enum Answer {
     /// The page was not there and is now.
-    FirstTouch,
+    FirstTouch(Shootdown),
     /// The page was there and allows the access now.
     Granted(Shootdown),
 }
@@ -68,25 +68,12 @@ struct AddressSpace {
     program_break: u64,
 }
 
-/// The tables that are not where they were once a page is added: those of a guarded table stand
-/// where pages part.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum MovedTables {
-    /// None: a table stays while there are pages in it.
-    None,
-    /// Some that lead to the page.
-    OnTheWay,
-    /// Some that a larger one has taken in.
-    Anywhere,
-}
-
 /// The operating system of one run.
 pub(crate) struct Os {
     page_size: PageSize,
     frames: Buddy,
     uses_frames: bool,
     is_linear: bool,
-    moved_tables: MovedTables,
     populated: bool,
     table: Box<dyn Table>,
     /// What is below, if this is the system of a virtual machine.
@@ -145,11 +132,6 @@ impl Os {
             uses_frames: description.page_table.is_some(),
             populated: description.os.populated,
             is_linear: description.page_table.as_ref().is_some_and(|t| t.format == "linear"),
-            moved_tables: match description.page_table.as_ref().map(|t| t.format.as_str()) {
-                Some("guarded") => MovedTables::OnTheWay,
-                Some("guarded-adaptive") => MovedTables::Anywhere,
-                _ => MovedTables::None,
-            },
             table,
             host,
             splintered: 0,
@@ -214,27 +196,25 @@ impl Os {
         self.table.walk(self.here, addr, kind, references)
     }
 
-    /// Maps the page that holds `addr` if all are to be mapped before they are touched. Says
-    /// whether it did.
-    pub(crate) fn populate(&mut self, addr: VirtAddr, kind: Kind) -> Result<bool, Failure> {
+    /// Maps the page that holds `addr` if all are to be mapped before they are touched; what
+    /// follows if it did.
+    pub(crate) fn populate(
+        &mut self,
+        addr: VirtAddr,
+        kind: Kind,
+    ) -> Result<Option<Shootdown>, Failure> {
         if !self.populated || self.known(addr).is_some() {
-            return Ok(false);
+            return Ok(None);
         }
         // An address that no table can hold is told by the walk.
         match self.fault(addr, kind, Fault::NotMapped { level: 1 })? {
-            Answer::FirstTouch => Ok(true),
-            Answer::Granted(_) => Ok(false),
+            Answer::FirstTouch(shootdown) | Answer::Granted(shootdown) => Ok(Some(shootdown)),
         }
     }
 
     /// Whether the page table is an array in virtual memory.
     pub(crate) fn is_linear(&self) -> bool {
         self.is_linear
-    }
-
-    /// Which tables a page that is added may put between others, or exchange.
-    pub(crate) fn moved_tables(&self) -> MovedTables {
-        self.moved_tables
     }
 
     /// Where walks in the current space start if nothing is remembered.
@@ -270,7 +250,9 @@ impl Os {
         self.table.query(self.here, addr)
     }
 
-    /// Answers a fault: after it, a walk for the same access succeeds.
+    /// Answers a fault: after it, a walk for the same access succeeds. Where there is nothing to
+    /// answer, since the page is there and allows the access, the fault would only come again:
+    /// that is a failure.
     ///
     /// An access in a trace has happened, so one that the rights forbid is granted: the event
     /// that allowed it is not in the trace.
@@ -292,6 +274,12 @@ impl Os {
         }
         // A page without any rights is absent to hardware and known to the table.
         if let Some(known) = self.known(addr) {
+            if known.rights.allows(kind) {
+                return Err(Failure::Table(format!(
+                    "the walk of {addr} faults ({fault}), but the page table has the page and \
+                     allows the access: hardware remembers what a shootdown should have flushed"
+                )));
+            }
             self.protection_faults += 1;
             let range = VirtRange::of_page(known.page);
             let rights = expressible(known.rights | needed);
@@ -307,16 +295,16 @@ impl Os {
         let rights = self.address_space().regions.rights_at(addr.get());
         let rights = expressible(rights.unwrap_or(Rights::ALL) | needed);
         let translation = Translation { page, frame, rights, global: false };
-        if let Err(error) = self.table.map(self.here, translation, &mut self.frames) {
+        let mapped = self.table.map(self.here, translation, &mut self.frames);
+        let flush = mapped.inspect_err(|_| {
             if self.uses_frames {
                 self.frames.free(frame, self.page_size);
             }
-            return Err(error.into());
-        }
+        })?;
         self.first_touches += 1;
         *self.mapped.entry(self.page_size).or_insert(0) += 1;
         self.peak_bytes = self.peak_bytes.max(self.frames.used_bytes());
-        Ok(Answer::FirstTouch)
+        Ok(Answer::FirstTouch(Shootdown { flush, frames: Vec::new() }))
     }
 
     /// The label of the region that `addr` lies in: unique over all spaces, from 0.

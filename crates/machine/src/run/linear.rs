@@ -14,9 +14,9 @@
 //! Its entry bears the label [`TABLES`], so that what the walker hits there is counted apart
 //! from what the program does.
 
-use addr::{Asid, Kind, PhysAddr, VirtAddr};
+use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
 use mmu::Evicted;
-use pagetable::{Fault, Flush, LinearArray, Node, Reference, Scope, Translation};
+use pagetable::{Fault, LinearArray, Node, Reference, Translation};
 
 use super::{Run, access::Place, miss::Refill};
 use crate::{
@@ -49,7 +49,7 @@ impl Run {
         let walk = Walk { va: addr, asid, root: start, found: found_page, nested_misses };
         let walked = back.walk(&walk, self.os.way(&references));
         debug_assert!(walked.is_ok(), "no MMU cache stands in front of an array");
-        for table in references.iter().filter_map(|reference| reference.next) {
+        for table in references.iter().filter_map(|reference| reference.next()) {
             self.fill_table(addr, table);
         }
         self.references = references;
@@ -95,7 +95,7 @@ impl Run {
             // What the array has there is read beside the entry itself, at no price.
             let _ = self.os.walk(neighbour, Kind::Load, &mut references);
         }
-        let mut nodes = references.iter().filter_map(|reference| reference.next);
+        let mut nodes = references.iter().filter_map(|reference| reference.next());
         let other = nodes.find(|node| node.level == table.level).map(|node| node.table);
         let refill = Refill { translation: LinearArray.translation_of(addr, table), other };
         for unit in [self.hardware.second, self.hardware.first].map(|of| of[Kind::Load as usize]) {
@@ -107,9 +107,8 @@ impl Run {
 }
 
 impl Hardware {
-    /// Forgets the pages of the array that held the tables which went with `flush`.
-    pub(super) fn flush_tables(&mut self, flush: &Flush, asid: Asid, census: &mut Census) {
-        let Scope::Pages { range, .. } = flush.scope() else { return };
+    /// Forgets the pages of the array that held the tables for `range`.
+    pub(super) fn flush_tables(&mut self, range: VirtRange, asid: Asid, census: &mut Census) {
         for level in 1..=LinearArray::LEVELS {
             let pages = LinearArray.pages_for(range, level);
             for (index, unit) in self.units.iter_mut().enumerate() {

@@ -8,9 +8,9 @@ use super::{Run, access::Place};
 use crate::{
     Error,
     count::census::SHARED,
-    hardware::behind::{Behind, Forget, Walk},
+    hardware::behind::{Behind, Walk},
     hardware::tlbs::NONE,
-    os::{Answer, MovedTables},
+    os::Answer,
 };
 
 impl Run {
@@ -41,9 +41,7 @@ impl Run {
 
         let populated =
             self.os.populate(addr, kind).map_err(|failure| self.failed(failure, access))?;
-        if populated {
-            self.page_added(addr, back);
-        }
+        let populated = populated.map(|shootdown| self.shoot_down(shootdown, back)).is_some();
         let (translation, cold) = self.walk(place, region, back)?;
         let label = self.label(translation, region);
         let entry = self.entry(translation);
@@ -77,9 +75,9 @@ impl Run {
                 Err(fault) => {
                     let answer = self.os.fault(addr, kind, fault);
                     match answer.map_err(|failure| self.failed(failure, access))? {
-                        Answer::FirstTouch => {
+                        Answer::FirstTouch(shootdown) => {
                             cold = true;
-                            self.page_added(addr, back);
+                            self.shoot_down(shootdown, back);
                         }
                         Answer::Granted(shootdown) => self.shoot_down(shootdown, back),
                     }
@@ -88,19 +86,6 @@ impl Run {
         };
         back.refilled(region, cold);
         Ok((translation, cold))
-    }
-
-    /// The OS has mapped the page that holds `addr`: MMU caches must not lead past what that has
-    /// put on the way to it.
-    fn page_added(&self, addr: VirtAddr, back: &mut impl Behind) {
-        match self.os.moved_tables() {
-            MovedTables::None => {}
-            MovedTables::OnTheWay => {
-                let page = VirtRange::of_page(addr.page(self.page_size));
-                back.forget(Forget::Range(page, self.asid));
-            }
-            MovedTables::Anywhere => back.forget(Forget::Space(self.asid)),
-        }
     }
 
     /// One walk, as the table is now; or, where a flush was forgotten, as hardware remembers it.

@@ -24,8 +24,8 @@ mod miss;
 
 use std::ops::Range;
 
-use addr::{Asid, Kind, PageSize};
-use pagetable::{Reference, Scope};
+use addr::{Asid, Kind, PageSize, VirtRange};
+use pagetable::Reference;
 use trace::{Batch, Event, Source};
 
 use crate::{
@@ -267,16 +267,14 @@ impl Run {
     fn shoot_down(&mut self, shootdown: Shootdown, back: &mut impl Behind) {
         let flush = &shootdown.flush;
         self.hardware.flush(flush, self.asid, &mut self.census);
-        if self.os.is_linear() && flush.tables() {
-            self.hardware.flush_tables(flush, self.asid, &mut self.census);
-        }
-        match flush.scope() {
-            // A page that goes from a table that stays leaves the way to the table true.
-            Scope::Pages { range, .. } if flush.tables() => {
-                back.forget(Forget::Range(range, self.asid));
+        if let Some(range) = flush.tables() {
+            if self.os.is_linear() {
+                self.hardware.flush_tables(range, self.asid, &mut self.census);
             }
-            Scope::Space => back.forget(Forget::Space(self.asid)),
-            Scope::Pages { .. } | Scope::Nothing => {}
+            back.forget(match range {
+                VirtRange::ALL => Forget::Space(self.asid),
+                part => Forget::Range(part, self.asid),
+            });
         }
         self.os.complete(shootdown);
     }

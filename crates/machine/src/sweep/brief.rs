@@ -86,7 +86,7 @@ impl Brief {
         let before = self.steps.len();
         for reference in references {
             known.key.push(shape(reference));
-            if let Some(next) = reference.next {
+            if let Some(next) = reference.next() {
                 let number = known.numbers.number(walk.va, walk.asid, next);
                 if let Some(stale) = number.stale {
                     self.stale(walk, next, stale);
@@ -145,6 +145,6 @@ impl Known {
 /// All of a reference that tells how it is counted. Above what [`Brief::walk`] ends a walk with.
 #[inline]
 fn shape(reference: &Reference) -> u32 {
-    let next = reference.next.map_or(0, |node| u32::from(node.level) + 1);
+    let next = reference.next().map_or(0, |node| u32::from(node.level) + 1);
     u32::from(reference.level) << 16 | next << 4 | u32::from(reference.write) << 2 | 8
 }

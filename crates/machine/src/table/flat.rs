@@ -100,14 +100,19 @@ impl Table for Flat {
         Ok(Flush::nothing(space))
     }
 
-    fn map(&mut self, space: Space, page: Translation, _frames: &mut Buddy) -> Result<(), Error> {
+    fn map(
+        &mut self,
+        space: Space,
+        page: Translation,
+        _frames: &mut Buddy,
+    ) -> Result<Flush, Error> {
         if !self.sizes.contains(&page.page.size()) {
             self.sizes.push(page.page.size());
         }
         let (word, bit) = bit(page.page);
         let chunk = self.chunks.entry(Chunk::of(space, page.page));
         chunk.or_insert_with(|| Box::new([0; WORDS]))[word] |= bit;
-        Ok(())
+        Ok(Flush::nothing(space))
     }
 
     fn unmap(

@@ -63,7 +63,7 @@ impl<T: PageTable + Send, M: Memory + Send> Table for Hosted<T, M> {
         self.table.destroy(space, &mut self.memory)
     }
 
-    fn map(&mut self, space: Space, page: Translation, frames: &mut Buddy) -> Result<(), Error> {
+    fn map(&mut self, space: Space, page: Translation, frames: &mut Buddy) -> Result<Flush, Error> {
         self.table.map(space, page, 1, &mut self.memory, frames)
     }
 

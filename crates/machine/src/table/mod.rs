@@ -24,8 +24,8 @@ pub(crate) trait Table: Send {
     fn create(&mut self, frames: &mut Buddy) -> Result<Space, Error>;
     /// Ends a space.
     fn destroy(&mut self, space: Space) -> Result<Flush, Error>;
-    /// Maps one page.
-    fn map(&mut self, space: Space, page: Translation, frames: &mut Buddy) -> Result<(), Error>;
+    /// Maps one page; the token may name tables that moved.
+    fn map(&mut self, space: Space, page: Translation, frames: &mut Buddy) -> Result<Flush, Error>;
     /// Removes the pages in `range`; `each` gets them.
     fn unmap(
         &mut self,

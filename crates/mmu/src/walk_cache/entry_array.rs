@@ -4,7 +4,7 @@
 //!   tag: address of the entry / 8  |  data: the table that it leads to
 //! ```
 
-use pagetable::{Node, Reference};
+use pagetable::{Leads, Node, Reference};
 
 use super::{Held, WalkArray, WalkCacheParams};
 use crate::{AnyReplacement, GeometryError, Replacement, SetArray};
@@ -43,11 +43,11 @@ impl EntryArray {
         if let Some(slot) = found {
             self.policy.touched(slot);
             return match self.slots[slot] {
-                Some((_, node)) if reference.next != Some(node) => Held::Stale(node),
+                Some((_, node)) if !leads_to(reference, node) => Held::Stale(node),
                 _ => Held::Here,
             };
         }
-        if let Some(node) = reference.next {
+        if let Some(node) = reference.next() {
             let slot = match self.sets.empty_slot(set) {
                 Some(slot) => slot,
                 None => self.policy.victim(self.sets.slots(set)),
@@ -71,5 +71,15 @@ impl EntryArray {
 
     pub(super) fn nodes(&self) -> impl Iterator<Item = Node> {
         self.slots.iter().flatten().map(|(_, node)| *node)
+    }
+}
+
+/// Whether the entry that `reference` has read is the one that leads to `node`, for the walk's
+/// address or, as its guard says, for others.
+#[inline]
+fn leads_to(reference: &Reference, node: Node) -> bool {
+    match reference.leads {
+        Leads::To(other) | Leads::Elsewhere(other) => other == node,
+        Leads::Nowhere => false,
     }
 }

@@ -62,8 +62,8 @@ pub trait WalkCache {
     fn start(&mut self, va: VirtAddr, asid: Asid, root: Node) -> Node;
 
     /// Sees a reference of that walk before it goes to memory, and says whether it need not.
-    /// Only entries that lead on, with `next`, can be held; those of the lowest level are not
-    /// even looked for.
+    /// Only entries that lead to tables can be held, and only those that lead on come in; those of
+    /// the lowest level are not even looked for.
     fn read(&mut self, va: VirtAddr, asid: Asid, reference: &Reference) -> Held;
 
     /// The walk is over, and has `found` a page or not.

@@ -45,7 +45,7 @@ impl WalkCache for Stc {
 
     #[inline]
     fn read(&mut self, va: VirtAddr, asid: Asid, reference: &Reference) -> Held {
-        if let Some(node) = reference.next
+        if let Some(node) = reference.next()
             && let Some(Some(array)) = self.arrays.get_mut(usize::from(node.level) + 1)
         {
             array.insert(va, asid, node, reference.level);

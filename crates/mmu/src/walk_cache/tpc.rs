@@ -116,7 +116,7 @@ impl WalkCache for Tpc {
 
     #[inline]
     fn read(&mut self, _va: VirtAddr, _asid: Asid, reference: &Reference) -> Held {
-        self.way.extend(reference.next);
+        self.way.extend(reference.next());
         Held::Absent
     }
 

@@ -46,7 +46,7 @@ impl WalkCache for Utc {
 
     #[inline]
     fn read(&mut self, va: VirtAddr, asid: Asid, reference: &Reference) -> Held {
-        if let Some(node) = reference.next {
+        if let Some(node) = reference.next() {
             self.array.insert(va, asid, node, reference.level);
         }
         Held::Absent

@@ -2,7 +2,7 @@
 
 use addr::{Asid, PhysAddr, Rights};
 use mmu::{Design, WalkArray};
-use pagetable::{Node, Reference, TreeShape};
+use pagetable::{Leads, Node, Reference, TreeShape};
 
 use super::Rng;
 
@@ -76,7 +76,7 @@ pub(crate) fn walk(
             bytes: 8,
             write: false,
             level,
-            next: node,
+            leads: node.map_or(Leads::Nowhere, Leads::To),
         });
         let Some(node) = node else { return references };
         (table, level, shift) = (node.table, node.level, node.shift);

@@ -2,7 +2,7 @@
 
 use addr::{Asid, VirtAddr, VirtRange};
 use mmu::{Design, Held, Random, WalkCacheParams};
-use pagetable::{Node, Reference};
+use pagetable::{Leads, Node, Reference};
 
 use super::policy::ModelPolicy;
 
@@ -124,10 +124,10 @@ impl ModelWalkCache {
 
     pub(crate) fn read(&mut self, va: VirtAddr, asid: Asid, reference: &Reference) -> Held {
         if self.design == Design::Tpc {
-            self.way.extend(reference.next);
+            self.way.extend(reference.next());
             return Held::Absent;
         }
-        let level = match (self.design, reference.next) {
+        let level = match (self.design, reference.next()) {
             (Design::Uptc | Design::Utc, _) => 0,
             (Design::Stc, Some(node)) => node.level + 1,
             _ => reference.level,
@@ -147,11 +147,11 @@ impl ModelWalkCache {
             if let Some(way) = set.ways.iter().position(is_it) {
                 set.policy.touched(way);
                 let node = set.ways[way].as_ref().unwrap().nodes[0];
-                let same = reference.next == Some(node);
+                let same = [Leads::To(node), Leads::Elsewhere(node)].contains(&reference.leads);
                 return if same { Held::Here } else { Held::Stale(node) };
             }
         }
-        if let Some(node) = reference.next {
+        if let Some(node) = reference.next() {
             let va = va.get();
             let key = if self.is_page_table_cache() { entry } else { va >> node.shift };
             let new = Entry { entry, va, asid, nodes: vec![node] };

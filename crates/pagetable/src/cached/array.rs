@@ -5,7 +5,7 @@ use addr::{Kind, Memory, Page, PhysAddr, VirtAddr, VirtRange};
 use super::shape::{ENTRY_BYTES, Layout, pte_at, ptes_of};
 use super::{Cached, Hit, Key};
 use crate::pte::Pte;
-use crate::{Mapping, PageTable, Reference, Space, Translation, Usage};
+use crate::{Leads, Mapping, PageTable, Reference, Space, Translation, Usage};
 
 /// References to the cache are of this level, below those of any table.
 const LEVEL: u8 = 0;
@@ -169,5 +169,5 @@ pub(super) fn forget_all(
 
 #[inline]
 const fn reference(addr: PhysAddr, bytes: u8, write: bool) -> Reference {
-    Reference { addr, bytes, write, level: LEVEL, next: None }
+    Reference { addr, bytes, write, level: LEVEL, leads: Leads::Nowhere }
 }

@@ -243,13 +243,7 @@ impl Pages for Guarded {
         }
     }
 
-    fn take_back(
-        &mut self,
-        space: Space,
-        page: Page,
-        memory: &mut impl Memory,
-        flush: &mut Flush,
-    ) {
+    fn take_back(&mut self, space: Space, page: Page, memory: &mut impl Memory, flush: &mut Flush) {
         self.take_out(space, page, memory, flush);
     }
 

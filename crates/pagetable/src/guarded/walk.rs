@@ -5,7 +5,7 @@ use super::{
     entry::{ALL_SHIFT, ENTRY_BYTES, Entry, Table},
 };
 use crate::pages::{Found, conclude};
-use crate::{Fault, Node, Reference, Space, Translation, Tree, TreeShape};
+use crate::{Fault, Leads, Node, Reference, Space, Translation, Tree, TreeShape};
 
 /// The root entry counts as a table of the highest level; the external nodes, which no walk
 /// can start at, as the lowest.
@@ -46,22 +46,29 @@ impl Tree for Guarded {
             let at = table.entry_at(addr);
             let level = self.level(table.low);
             let bytes = ENTRY_BYTES as u8;
-            let mut read = Reference { addr: at, bytes, write: false, level, next: None };
-            let entry = Entry::read(at, memory).filter(|entry| entry.mismatch(addr).is_none());
-            let Some(entry) = entry else {
+            let mut read =
+                Reference { addr: at, bytes, write: false, level, leads: Leads::Nowhere };
+            let Some(entry) = Entry::read(at, memory) else {
                 each(read);
                 return Err(Fault::NotMapped { level });
             };
-            let Some(next) = entry.table() else {
-                each(read);
-                return finish(entry, addr, kind, self.walk_sets_usage, memory, each);
-            };
-            read.next = Some(Node {
+            let next = entry.table();
+            let node = next.map(|next| Node {
                 table: next.start,
                 level: self.level(next.low),
                 shift: next.shift as u8,
                 rights: Rights::ALL,
             });
+            if entry.mismatch(addr).is_some() {
+                read.leads = node.map_or(Leads::Nowhere, Leads::Elsewhere);
+                each(read);
+                return Err(Fault::NotMapped { level });
+            }
+            let (Some(next), Some(node)) = (next, node) else {
+                each(read);
+                return finish(entry, addr, kind, self.walk_sets_usage, memory, each);
+            };
+            read.leads = Leads::To(node);
             each(read);
             table = next;
         }
@@ -80,7 +87,7 @@ fn finish(
 ) -> Result<Translation, Fault> {
     let (page, at) = entry.page(addr);
     let pte = PTE.read(at, memory);
-    each(Reference { addr: at, bytes: PTE.bytes(), write: false, level: 1, next: None });
+    each(Reference { addr: at, bytes: PTE.bytes(), write: false, level: 1, leads: Leads::Nowhere });
     if !pte.is_mapped() {
         return Err(Fault::NotMapped { level: 1 });
     }

@@ -19,7 +19,7 @@ use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
-use crate::{Error, Fault, Flush, Footprint, Reference, Space, Translation, Usage};
+use crate::{Error, Fault, Flush, Footprint, Leads, Reference, Space, Translation, Usage};
 
 /// A page's entry: where it is, and what it was when it was read.
 #[derive(Clone, Copy, Debug)]
@@ -95,13 +95,7 @@ pub(crate) trait Pages {
 
     /// Takes back the insertion of one page, the last that there was: the table is as it was
     /// before.
-    fn take_back(
-        &mut self,
-        space: Space,
-        page: Page,
-        memory: &mut impl Memory,
-        flush: &mut Flush,
-    ) {
+    fn take_back(&mut self, space: Space, page: Page, memory: &mut impl Memory, flush: &mut Flush) {
         self.remove(space, page, memory, flush);
     }
 
@@ -165,7 +159,7 @@ pub(crate) fn conclude(
     if sets_usage && pte.with_usage(bits) != pte {
         exchange(width, found, memory, |pte| pte.is_mapped().then(|| pte.with_usage(bits)));
         let bytes = if flags_only { 1 } else { width.bytes() };
-        each(Reference { addr: at, bytes, write: true, level: 1, next: None });
+        each(Reference { addr: at, bytes, write: true, level: 1, leads: Leads::Nowhere });
     }
     Ok(translation)
 }
@@ -173,7 +167,7 @@ pub(crate) fn conclude(
 /// The reference of a walk that reads `bytes` at `addr` of a table without levels.
 #[inline]
 pub(crate) const fn read_of(addr: PhysAddr, bytes: u8) -> Reference {
-    Reference { addr, bytes, write: false, level: 1, next: None }
+    Reference { addr, bytes, write: false, level: 1, leads: Leads::Nowhere }
 }
 
 /// Replaces an entry by what `new` makes of it, however often a walker sets bits meanwhile;

@@ -1,7 +1,7 @@
 use addr::{Kind, Memory, PhysAddr, Rights, VirtAddr};
 
 use super::{Part, Radix};
-use crate::{Entry, Fault, Format, Mapping, Node, Reference, Space, Translation, Usage};
+use crate::{Entry, Fault, Format, Leads, Mapping, Node, Reference, Space, Translation, Usage};
 
 /// The entry of a page.
 pub(super) struct Found {
@@ -78,7 +78,7 @@ impl<F: Format> Radix<F> {
         let at = self.entry_at(LEVEL, table, addr);
         let entry = self.format.read(LEVEL, at, memory);
         let bytes = self.format.entry_bytes(LEVEL);
-        let read = Reference { addr: at, bytes, write: false, level: LEVEL, next: None };
+        let read = Reference { addr: at, bytes, write: false, level: LEVEL, leads: Leads::Nowhere };
         let next = if LEVEL > 1 { self.format.next_table(entry, LEVEL) } else { None };
         let Some(next) = next else {
             if LEVEL > 1 {
@@ -92,7 +92,7 @@ impl<F: Format> Radix<F> {
         let shift = self.format.entry_shift(LEVEL) as u8;
         let rights = both(start.rights, self.format.passed_rights(walk.passed));
         let node = Node { table: next, level: LEVEL - 1, shift, rights };
-        each(Reference { next: Some(node), ..read });
+        each(Reference { leads: Leads::To(node), ..read });
         let table_bits = if USAGE { self.format.table_usage_bit() } else { 0 };
         if table_bits & !entry != 0 {
             self.mark(LEVEL, at, entry, table_bits, memory, each);
@@ -143,7 +143,7 @@ impl<F: Format> Radix<F> {
     ) {
         self.set_bits(level, at, entry, bits, memory);
         let bytes = self.format.entry_bytes(level);
-        each(Reference { addr: at, bytes, write: true, level, next: None });
+        each(Reference { addr: at, bytes, write: true, level, leads: Leads::Nowhere });
     }
 
     /// Sets `bits` of the entry at `at`, which was `entry`, unless it has meanwhile gone.

@@ -136,7 +136,7 @@ fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
         }
         let space = world.spaces[0].0;
         for &addr in &addrs {
-            for node in walk(&mut world, addr).iter().filter_map(|reference| reference.next) {
+            for node in walk(&mut world, addr).iter().filter_map(|reference| reference.next()) {
                 for &other in addrs.iter().filter(|&&other| {
                     (other ^ addr).checked_shr(u32::from(node.shift)).unwrap_or(0) == 0
                 }) {
@@ -210,7 +210,7 @@ fn a_node_is_good_until_a_token_names_it() {
             }
             let addr = addrs[rng.random_range(0..addrs.len())];
             for reference in walk(&mut world, addr) {
-                known.extend(reference.next.map(|node| (addr, node)));
+                known.extend(reference.next().map(|node| (addr, node)));
             }
             known.sort_unstable_by_key(|(addr, node)| (node.table, *addr));
             known.dedup_by_key(|(_, node)| *node);

@@ -137,7 +137,7 @@ impl Machine {
         let whole = table.walk(space, addr, Kind::Load, memory, &mut |_| {});
         assert_eq!(found, whole);
         let mut nested = 0;
-        for node in references.iter().filter_map(|reference| reference.next) {
+        for node in references.iter().filter_map(|reference| reference.next()) {
             let translation = LinearArray.translation_of(addr, node);
             assert_eq!(self.tlb.insert(translation.page, translation.frame), None);
             nested += 1;

@@ -181,7 +181,7 @@ fn check_references<const LEVELS: u8>(cases: &[(PageSize, u8)]) {
         expected.push((LEVELS + 1 - reads, true));
         assert_eq!(writes(&references), expected);
         let last = &references[references.len() - 2..];
-        assert_eq!((last[0].addr, last[0].next), (last[1].addr, None));
+        assert_eq!((last[0].addr, last[0].next()), (last[1].addr, None));
     }
 }
 
@@ -205,7 +205,7 @@ fn a_walk_from_a_node_is_the_tail_of_the_whole_walk() {
                     Err(_) => (result, whole),
                 };
                 assert_eq!(again, result);
-                for node in passed.iter().filter_map(|reference| reference.next) {
+                for node in passed.iter().filter_map(|reference| reference.next()) {
                     assert_eq!(node.shift, 12 + 9 * node.level);
                     if addr >> node.shift != target >> node.shift {
                         continue;
@@ -254,7 +254,7 @@ fn rights_of_all_levels_are_combined() {
                 assert_eq!(result, expected, "level {level}, {kind:?}");
                 let below = references
                     .iter()
-                    .find_map(|reference| reference.next.filter(|_| reference.level == level));
+                    .find_map(|reference| reference.next().filter(|_| reference.level == level));
                 assert_eq!(below.map(|node| node.rights), Some(rights));
             }
         }

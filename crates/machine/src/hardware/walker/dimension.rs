@@ -76,7 +76,7 @@ impl Dimension {
         if start == walk.root {
             return Ok(0);
         }
-        let before = references.iter().position(|reference| reference.next == Some(start));
+        let before = references.iter().position(|reference| reference.next() == Some(start));
         let (skipped, rest) = references.split_at(before.ok_or(start)? + 1);
         for reference in skipped.iter().filter(|reference| !reference.write) {
             self.upper(reference.level, true);
@@ -100,7 +100,7 @@ impl Dimension {
             }
             Held::Stale(node) => Err(node),
             Held::Absent => {
-                if reference.next.is_some() {
+                if reference.next().is_some() {
                     self.upper(reference.level, false);
                 }
                 Ok(true)

@@ -112,7 +112,7 @@ impl Handler {
             (0, false, 8..) => CACHE_TAG,
             (0, false, _) => CACHE_ENTRY,
             (_, true, _) => CHANGE,
-            _ if reference.next.is_some() => self.node,
+            _ if reference.next().is_some() => self.node,
             (_, false, 8..) => self.entry,
             (_, false, _) => self.narrow,
         }
@@ -132,7 +132,7 @@ impl Handler {
 #[cfg(test)]
 mod tests {
     use addr::{PhysAddr, Rights};
-    use pagetable::Node;
+    use pagetable::{Leads, Node};
 
     use super::*;
     use crate::Machine;
@@ -144,13 +144,13 @@ mod tests {
 
     fn path(references: &[(u8, u8, bool)]) -> Vec<Reference> {
         let addr = PhysAddr::new(0);
-        let leads = |level| Node { table: addr, level, shift: 64, rights: Rights::ALL };
+        let leads = |level| Leads::To(Node { table: addr, level, shift: 64, rights: Rights::ALL });
         let reference = |&(level, bytes, leads_on): &(u8, u8, bool)| Reference {
             addr,
             bytes,
             write: false,
             level,
-            next: leads_on.then(|| leads(level - 1)),
+            leads: if leads_on { leads(level - 1) } else { Leads::Nowhere },
         };
         references.iter().map(reference).collect()
     }

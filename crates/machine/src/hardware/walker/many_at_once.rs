@@ -36,7 +36,7 @@ impl Dimension {
         let searches = self.cache.searches();
         self.cache.flush_all();
         self.cache.start(walk.va, walk.asid, walk.root);
-        for reference in references.iter().filter(|reference| reference.next.is_some()) {
+        for reference in references.iter().filter(|reference| reference.next().is_some()) {
             if spared & 1 == 1 {
                 self.cache.read(walk.va, walk.asid, reference);
             }

@@ -120,6 +120,7 @@ impl Walker {
         let mut below = way.host_references;
         let mut hosts = way.host.iter();
         for passed in hosts.by_ref().take(skipped) {
+            side.moved(passed);
             below = &below[usize::from(passed.references)..];
         }
         let mut references = way.references[skipped..].iter();

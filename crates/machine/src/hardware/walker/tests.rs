@@ -24,11 +24,11 @@ impl List {
         if let Some(shift) = longest {
             let at = self.held.iter().position(|held| fits(held) && held.1.shift == shift).unwrap();
             let used = self.held.remove(at);
-            let before = references.iter().position(|read| read.next == Some(used.1)).unwrap();
+            let before = references.iter().position(|read| read.next() == Some(used.1)).unwrap();
             made -= before + 1;
             self.held.insert(0, used);
         }
-        for node in references[references.len() - made..].iter().filter_map(|read| read.next) {
+        for node in references[references.len() - made..].iter().filter_map(|read| read.next()) {
             self.held.insert(0, (va, node));
         }
         self.held.truncate(self.entries);

@@ -8,14 +8,15 @@
 //! ```
 //!
 //! A hit in the nested TLB stands for a whole walk of the host's table (B10 §4.7). The host takes
-//! no page back, so neither of the two is ever flushed.
+//! no page back, so the nested TLB is never flushed; its MMU cache forgets only tables that move
+//! when a page is mapped.
 
 use addr::{Asid, Kind, PhysAddr};
 use mmu::{Entry, Tlb};
 use pagetable::Reference;
 
 use super::{Dimension, Port};
-use crate::hardware::behind::HostWalk;
+use crate::hardware::behind::{Forget, HostWalk};
 
 /// What translates guest-physical addresses.
 pub(crate) struct HostSide {
@@ -35,6 +36,7 @@ impl HostSide {
         references: &[Reference],
         port: &mut Port,
     ) -> PhysAddr {
+        self.moved(host);
         let gpa = host.walk.va;
         if !host.known && !self.hits(host, port) {
             self.walk(host, references, port);
@@ -51,6 +53,14 @@ impl HostSide {
         }
     }
 
+    /// Forgets the tables that moved before this walk, which another cache may let skip.
+    #[inline]
+    pub(super) fn moved(&mut self, host: &HostWalk) {
+        if let Some(range) = host.moved {
+            self.dimension.forget(Forget::Range(range, host.walk.asid));
+        }
+    }
+
     fn hits(&mut self, host: &HostWalk, port: &mut Port) -> bool {
         let Some(tlb) = &mut self.tlb else { return false };
         port.under_way.cycles += self.lookup_cycles;
@@ -59,10 +69,12 @@ impl HostSide {
 
     fn walk(&mut self, host: &HostWalk, references: &[Reference], port: &mut Port) {
         self.walks += 1;
-        // What the MMU cache says is on the way, as nothing on it ever goes.
-        let skipped = self.dimension.start(&host.walk, references).unwrap_or(0);
-        for reference in &references[skipped..] {
-            if self.dimension.needs(&host.walk, reference).unwrap_or(true) {
+        let skipped = self.dimension.start(&host.walk, references);
+        debug_assert!(skipped.is_ok(), "what moves in the host is forgotten: {skipped:?}");
+        for reference in &references[skipped.unwrap_or(0)..] {
+            let needed = self.dimension.needs(&host.walk, reference);
+            debug_assert!(needed.is_ok(), "what moves in the host is forgotten: {needed:?}");
+            if needed.unwrap_or(true) {
                 port.fetch(reference, &mut self.dimension);
             }
         }
