@@ -10,7 +10,7 @@ use model::{
     trees::{arrays, guarded, random_address, root, walk, x86},
     walk_cache::ModelWalkCache,
 };
-use pagetable::{Node, Reference, TreeShape};
+use pagetable::{Leads, Node, Reference, TreeShape};
 
 const SEEDS: u64 = 400;
 const STEPS: u64 = 600;

@@ -13,7 +13,7 @@ use model::{
     Rng,
     trees::{guarded, random_address, root, walk, x86},
 };
-use pagetable::{Reference, TreeShape};
+use pagetable::{Leads, Reference, TreeShape};
 
 const SEEDS: u64 = 300;
 const STEPS: u64 = 500;
