@@ -1,8 +1,8 @@
 //! Stored traces: what is in them, what makes them, and other tools' files made of them.
 
-use std::path::Path;
+use std::{io::ErrorKind, path::Path};
 
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyBrokenPipeError, prelude::*};
 use serde_json::json;
 use trace::{Writer, export};
 
@@ -116,6 +116,10 @@ pub(crate) fn export_trace(
             Ok(None) => Err(progress.error_or(|| failed(trace::Error::Interrupted))),
             // The trace is not damaged: it cannot be told in this format as was asked.
             Err(error @ trace::Error::Parameters(_)) => Err(refused(error)),
+            // Whoever read the output has gone, as `head` does when it has seen enough.
+            Err(trace::Error::Io { error, .. }) if error.kind() == ErrorKind::BrokenPipe => {
+                Err(PyBrokenPipeError::new_err(error.to_string()))
+            }
             Err(error) => Err(source.failed(error)),
         }
     })

@@ -18,6 +18,8 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "version",
         help="say which version this is and what it found",
         description="Print the version, the recorder's plugins and the emulators found.",
+        epilog="example:\n  pagewalk version",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     arguments.add_json(parser, "the versions")
     arguments.add_force(parser)

@@ -1,0 +1,159 @@
+"""Every command that README, the handbook and the help show runs, as it is written there."""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import drmemtrace
+import pytest
+from test_import import CHAMPSIM
+
+from pagewalk import Machine, Trace, machines
+from pagewalk._native import Error
+from pagewalk.cli import parser
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "ARCHITECTURE.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+NOT_RUN = {
+    # These take minutes: `make reproduce` runs all experiments, and test_reproduce.py a small one.
+    "pagewalk reproduce",
+    "pagewalk reproduce B10/fig4.14",
+    "pagewalk reproduce E99 --html e99.html",
+    # The handbook gives the time that this one takes: a minute.
+    "pagewalk sweep generate:join,table=8G,accesses=50M -m experiments/B10/walks-only.toml"
+    " --set os.populated=true --vary mmu_cache.design=uptc,sptc,utc,stc,tpc"
+    " --vary mmu_cache.entries=1..60 -o join.parquet --html join.html",
+}
+OUTPUTS = re.compile(r"(?:-o|--output|--html|--json|--flame|--svg|--png|--pdf|>) *([\w.]+)")
+SETTING = re.compile(r"--set[ \n]+([a-z_0-9.]+=[\w.]+)")
+
+
+def subparsers(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield top
+    for action in top._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for sub in action.choices.values():
+                yield from subparsers(sub)
+
+
+def helps() -> Iterator[tuple[str, str]]:
+    """The help pages by the command that prints them."""
+    for command in subparsers(parser()):
+        yield f"{command.prog} --help", command.format_help()
+
+
+def joined(lines: list[str]) -> Iterator[str]:
+    """Lines in which one that ends in a backslash goes on in the next, blanks made one."""
+    text = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    yield from (" ".join(line.split()) for line in text.splitlines())
+
+
+def in_page(page: Path) -> Iterator[str]:
+    for block in re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL):
+        lines = re.sub(r"\\\n\s*", "", block).splitlines()
+        for line in lines:
+            if line.startswith("$ ") and "pagewalk" in line:
+                yield re.sub(r"\s+# .*", "", line[2:])
+
+
+def in_help(text: str) -> Iterator[str]:
+    """Examples are indented by two; what stands three or more blanks to the right explains."""
+    lines = re.sub(r"\\\n\s*", "", text).splitlines()
+    for line in lines:
+        if line.startswith("  pagewalk ") and "...]" not in line:
+            yield re.split(r"\s{2,}", line.strip())[0]
+
+
+def examples() -> list[tuple[str, str]]:
+    found = {" ".join(c.split()): str(p.relative_to(ROOT)) for p in PAGES for c in in_page(p)}
+    found |= {" ".join(c.split()): name for name, text in helps() for c in in_help(text)}
+    return [(command, where) for command, where in found.items() if command not in NOT_RUN]
+
+
+@pytest.fixture(scope="session")
+def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that examples take: short ones under the names that they have there."""
+    folder = tmp_path_factory.mktemp("materials")
+    (folder / "join.sql").write_text(
+        "create table t as with recursive n(i) as (select 1 union all select i + 1 from n "
+        "limit 200) select i, i * 7 % 200 as j from n;\n"
+        "select count(*) from t a join t b on a.i = b.j;\n"
+    )
+    with tarfile.open(folder / "big.tar", "w") as tar:
+        tar.add(ROOT / "README.md", "README.md")
+    for name in ("gzip", "join"):
+        Trace("generate:join,table=64M,accesses=200k").store(folder / f"{name}.pwt")
+    record = drmemtrace.instruction(0x1000) + drmemtrace.load(0x7000)
+    (folder / "drmemtrace.app.1234.0000.dir" / "trace").mkdir(parents=True)
+    (folder / "drmemtrace.app.1234.0000.dir" / "trace" / "app.1.trace").write_bytes(
+        drmemtrace.start(1, 1) + drmemtrace.time(1) + record * 20 + drmemtrace.end(1)
+    )
+    for name in ("600.perlbench_s-210B.champsimtrace", "server.champsimtrace"):
+        (folder / name).write_bytes(CHAMPSIM)
+        subprocess.run(["xz", folder / name], check=True)
+    (folder / "misses.csv").write_text("vaddr;kind\n0x1000;load\n8192;store\n")
+    return folder
+
+
+@pytest.mark.parametrize(("command", "where"), examples(), ids=lambda text: str(text)[:60])
+def test_an_example_runs(command: str, where: str, materials: Path, tmp_path: Path) -> None:
+    written = set(OUTPUTS.findall(command))
+    for file in materials.iterdir():
+        if file.name not in written:
+            (tmp_path / file.name).symlink_to(file)
+    for name in ("experiments", "workloads", "machines"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True,
+        errors="replace", check=False, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{where}: {done.stderr}"
+    assert "error:" not in done.stderr, f"{where}: {done.stderr}"
+    for file in written:
+        assert (tmp_path / file).stat().st_size, f"{where}: {file}"
+
+
+def test_there_are_examples_of_all_commands() -> None:
+    shown = " ".join(command for command, _ in examples()) + " ".join(NOT_RUN)
+    top = next(a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
+    for name in top.choices:
+        assert f"pagewalk {name}" in shown, name
+
+
+def test_every_setting_that_is_shown_is_one_of_a_machine() -> None:
+    texts = [page.read_text() for page in PAGES] + [text for _, text in helps()]
+    shown = sorted({setting for text in texts for setting in SETTING.findall(text)})
+    assert shown
+    for setting in shown:
+        refusals = []
+        for machine in machines():
+            try:
+                Machine(machine.name, [setting])
+            except Error as error:
+                refusals.append(str(error))
+            else:
+                break
+        else:
+            pytest.fail("\n".join(refusals))
+
+
+def test_a_reader_of_csv_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    command = (
+        f"set -o pipefail; {sys.executable} -m pagewalk export csv "
+        "generate:uniform,accesses=2M -o - | head -2"
+    )
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stdout.count("\n") == 2
+    assert (done.returncode, done.stderr) == (141, "")
