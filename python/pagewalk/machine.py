@@ -46,7 +46,7 @@ class Machine:
 
     Args:
         name_or_path: A built-in machine's name (`machines()`) or the path of a TOML file.
-        set: What to change in it, as `{"tlb.l2.entries": 1536}` or `["tlb.l2.entries=1536"]`.
+        set: What to change in it, as `{"tlb.l1d.entries": 128}` or `["tlb.l1d.entries=128"]`.
 
     Raises:
         Error: There is no such machine, or its description is wrong: the message names the
@@ -73,6 +73,13 @@ class Machine:
     def name(self) -> str:
         """Its name."""
         return self._native.name
+
+    @property
+    def notes(self) -> list[str]:
+        """What the settings added to it that its file does not have, as sentences."""
+        return [
+            f"the settings add `{table}`, which {self.name} does not have" for table in self._native.added
+        ]
 
     @property
     def digest(self) -> str:

@@ -37,7 +37,10 @@ pub use page_table_bench::{Work, Workbench};
 pub use run::{Progress, RunOptions};
 
 use count::summary;
-use description::{builtin, digest, settings};
+use description::{
+    builtin, digest,
+    settings::{self, Applied},
+};
 use hardware::{tlbs, walker};
 
 /// A machine that can run traces: a description that has been read and checked.
@@ -50,12 +53,13 @@ pub struct Machine {
     /// The same of the host's, in a virtual machine.
     host_tree: Option<pagetable::TreeShape>,
     settings: Vec<String>,
+    added: Vec<String>,
     digest: String,
 }
 
 impl Machine {
     /// The machine called `name_or_path`: a built-in one ([`BUILTIN`]) or a TOML file, changed
-    /// by `settings` such as `tlb.l2.entries=1536`.
+    /// by `settings` such as `tlb.l1d.entries=128`.
     pub fn load(name_or_path: &str, settings: &[String]) -> Result<Machine, Error> {
         let (name, text, origin) = builtin::find(name_or_path)?;
         Machine::parse(&name, &text, &origin, settings)
@@ -68,7 +72,7 @@ impl Machine {
         origin: &str,
         settings: &[String],
     ) -> Result<Machine, Error> {
-        let description = settings::apply(text, origin, settings)?;
+        let Applied { description, added } = settings::apply(text, origin, settings)?;
         let digest = digest::of(&description);
         // What cannot be built is refused here, not when a trace is waiting.
         let refused =
@@ -78,7 +82,7 @@ impl Machine {
         let (tree, host_tree) = (os.tree_shape(), os.host().and_then(|host| host.tree_shape()));
         walker::Walker::new(&description, tree.clone(), host_tree.clone()).map_err(refused)?;
         let (name, settings) = (name.to_owned(), settings.to_vec());
-        Ok(Machine { name, description, tree, host_tree, settings, digest })
+        Ok(Machine { name, description, tree, host_tree, settings, added, digest })
     }
 
     /// Its name.
@@ -94,6 +98,11 @@ impl Machine {
     /// The settings that changed it.
     pub fn settings(&self) -> &[String] {
         &self.settings
+    }
+
+    /// The tables, as in `tlb.l1d`, that its file does not have and that the settings added.
+    pub fn added(&self) -> &[String] {
+        &self.added
     }
 
     /// SHA-256 of the description after the settings, as 64 hexadecimal digits.

@@ -74,6 +74,40 @@ fn a_wrong_setting_is_refused_by_name() {
     }
 }
 
+/// What was most likely meant, and where it is, for the sake of whoever typed it.
+#[test]
+fn a_setting_that_is_nearly_right_is_guessed() {
+    for (machine, setting, what) in [
+        ("opteron-2008", "tlb.l2d.entres=512", "there is no key `entres` here"),
+        ("opteron-2008", "tlb.l2d.entres=512", "did you mean `entries`?"),
+        ("opteron-2008", "tbl.l2d.entries=512", "did you mean `tlb`?"),
+        ("epyc", "os.page_size=2M", "did you mean `epyc-9005`?"),
+        ("r7400", "os.page_size=2M", "did you mean `r4700`?"),
+        ("xeon-6900p", "tlb.l1d.entries=64", "tlb.l1d.array.0.entries to tlb.l1d.array.2.entries"),
+        ("xeon-6900p", "tlb.l1d.ways=4", "tlb.l1d.array.0.ways to tlb.l1d.array.2.ways"),
+        ("xeon-6900p", "tlb.l1d.array.entries=64", "tlb.l1d.array is a list"),
+        ("xeon-6900p", "tlb.l1d.array.9.entries=64", "tlb.l1d.array has no item 9"),
+        ("xeon-6900p", "os.page_size.x=2M", "os.page_size is a value"),
+    ] {
+        let error = Machine::load(machine, &[setting.to_owned()]).unwrap_err().to_string();
+        assert!(error.contains(what), "{setting}: {error}");
+        assert!(!error.contains('\n'), "{setting}: {error}");
+    }
+    let file = "title = \"t\"\nsource = \"s\"\n[tlb.l1]\nentires = 4\n";
+    assert!(refusal(file, &[]).contains("did you mean `entries`?"));
+}
+
+#[test]
+fn tables_that_settings_add_to_a_machine_are_known() {
+    let added = |settings: &[&str]| {
+        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        Machine::load("r4700", &settings).unwrap().added().to_vec()
+    };
+    assert_eq!(added(&["tlb.l1.entries=64", "os.populated=true"]), [""; 0]);
+    assert_eq!(added(&["tlb.l1d.entries=48", "tlb.l1d.ways=4"]), ["tlb.l1d"]);
+    assert_eq!(added(&["nested.tlb.entries=16"]), ["nested"]);
+}
+
 /// Keys and page sizes that one format has and another has not.
 #[test]
 fn a_page_table_says_what_it_cannot_be() {

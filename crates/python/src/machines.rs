@@ -37,6 +37,11 @@ impl Machine {
     }
 
     #[getter]
+    fn added(&self) -> Vec<String> {
+        self.machine.added().to_vec()
+    }
+
+    #[getter]
     fn digest(&self) -> &str {
         self.machine.digest()
     }

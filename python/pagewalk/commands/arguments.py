@@ -264,6 +264,12 @@ def no_reading(options: argparse.Namespace) -> None:
         raise Error("--interleave is for traces of other tools, not for a live program")
 
 
+def note(notes: Sequence[str]) -> None:
+    """Says on standard error what is good to know, each thing once."""
+    for line in dict.fromkeys(notes):
+        print(f"pagewalk: note: {line}", file=sys.stderr)
+
+
 def warn(warnings: Sequence[str]) -> None:
     """Says on standard error what must be known of a trace, each thing once."""
     for warning in dict.fromkeys(warnings):

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 examples:
-  pagewalk reproduce --list              what there is, and what our last numbers said
-  pagewalk reproduce B10/fig4.14         one figure: the paper's numbers and claims, and ours
-  pagewalk reproduce E99 --html e99.html all of a paper, with plots
-  pagewalk reproduce                     everything, then the scoreboard: it takes a while
+  pagewalk reproduce --list               what there is, and what our last numbers said
+  pagewalk reproduce B10/fig4.14          one figure: the paper's numbers and claims, and ours
+  pagewalk reproduce E99 --html e99.html  all of a paper, with plots
+  pagewalk reproduce                      everything, then the scoreboard: it takes a while
 
 Programs are recorded once, into --cache, capped in accesses. A claim that our numbers do not
 bear out is shown as missed and is no error; the status is 1 if something could not be measured.

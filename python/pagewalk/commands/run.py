@@ -14,10 +14,10 @@ from pagewalk.results import Results
 EPILOG = f"""\
 examples:
   pagewalk run gzip.pwt                                  on {DEFAULT}, a summary as text
-  pagewalk run gzip.pwt --machine opteron-2008 --set tlb.l2.entries=1024 --json gzip.json
+  pagewalk run gzip.pwt --machine opteron-2008 --set tlb.l2d.entries=1024 --json gzip.json
   pagewalk run gzip.pwt --machine opteron-2008 --machine {DEFAULT} --html both.html
   pagewalk run --machine tlb-only -- gzip -9 -k big.tar  simulates while it runs, stores nothing
-  pagewalk run generate:join,table=16G,accesses=50M      makes the trace as it goes
+  pagewalk run generate:join,table=16G,accesses=5M       makes the trace as it goes
 
 With one machine, --json writes its results document; with several, an array of them in order,
 and the report compares them.
@@ -54,7 +54,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change the machines, as in tlb.l2.entries=1536; may be given again",
+        help="change the machines, as in tlb.l1d.entries=128; may be given again",
     )
     arguments.add_json(parser, "the results")
     parser.add_argument("--html", metavar="FILE", help="write the report, one page for a browser")
@@ -75,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
     names = options.machine or [DEFAULT]
     machines = [Machine(name, options.set) for name in names]
     arguments.check_documents(options)
+    arguments.note([line for machine in machines for line in machine.notes])
     if options.program is None:
         results, status = _stored(machines, options), 0
     else:
@@ -128,6 +129,5 @@ def _live(machines: list[Machine], options: argparse.Namespace) -> tuple[list[Re
         results, status, notes = machines[0].run_live(
             recording, options.check, progress, options.warmup
         )
-    for note in notes:
-        print(f"pagewalk: note: {note}", file=sys.stderr)
+    arguments.note(notes)
     return [results], status

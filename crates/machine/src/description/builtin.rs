@@ -1,5 +1,6 @@
 //! The machines that come with Pagewalk, and how a name becomes a text.
 
+use super::suggest;
 use crate::Error;
 
 /// A machine that comes with Pagewalk.
@@ -30,8 +31,10 @@ pub(crate) fn find(name_or_path: &str) -> Result<(String, String, String), Error
     if !name_or_path.ends_with(".toml") && !name_or_path.contains('/') {
         let names: Vec<&str> = BUILTIN.iter().map(|builtin| builtin.name).collect();
         return Err(Error::NotFound(format!(
-            "there is no machine `{name_or_path}`: choose one of {}, or give a file that ends in .toml",
-            names.join(", ")
+            "there is no machine `{name_or_path}`: choose one of {}, or give a file that ends in \
+             .toml{}",
+            names.join(", "),
+            suggest::hint(name_or_path, names.iter().copied())
         )));
     }
     let text = std::fs::read_to_string(name_or_path).map_err(|error| {

@@ -21,6 +21,7 @@ mod nested;
 mod os;
 mod page_table;
 pub(crate) mod settings;
+mod suggest;
 mod tlb;
 pub mod units;
 mod walker;

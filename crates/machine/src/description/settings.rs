@@ -2,20 +2,29 @@
 
 use toml::{Table, Value};
 
+use super::suggest;
 use crate::{Description, Error};
+
+/// A description after its settings.
+pub(crate) struct Applied {
+    pub(crate) description: Description,
+    /// The tables, as in `tlb.l1d`, that the settings added.
+    pub(crate) added: Vec<String>,
+}
 
 /// Reads `text` and applies `settings` to it in order.
 ///
 /// The text alone must be a whole description, so that a mistake in it is found at its line
 /// whether or not a setting would have covered it.
-pub(crate) fn apply(text: &str, origin: &str, settings: &[String]) -> Result<Description, Error> {
+pub(crate) fn apply(text: &str, origin: &str, settings: &[String]) -> Result<Applied, Error> {
     let description: Description = toml::from_str(text).map_err(|error| Error::Description {
         origin: origin.to_owned(),
         line: error.span().map_or(1, |span| line_at(text, span.start)),
-        what: error.message().replace('\n', "; "),
+        what: said(&error),
     })?;
+    let mut added = Vec::new();
     if settings.is_empty() {
-        return Ok(description);
+        return Ok(Applied { description, added });
     }
     let mut table: Table = Table::try_from(&description)
         .map_err(|error| Error::Setting { setting: settings.join(" "), what: error.to_string() })?;
@@ -24,48 +33,85 @@ pub(crate) fn apply(text: &str, origin: &str, settings: &[String]) -> Result<Des
         let wrong = |what: String| Error::Setting { setting: setting.clone(), what };
         let (key, value) = setting
             .split_once('=')
-            .ok_or_else(|| wrong("write KEY=VALUE, as in tlb.l2.entries=1536".to_owned()))?;
-        set(&mut table, key.trim(), value.trim()).map_err(wrong)?;
-        changed = table
-            .clone()
-            .try_into()
-            .map_err(|error: toml::de::Error| wrong(error.message().replace('\n', "; ")))?;
+            .ok_or_else(|| wrong("write KEY=VALUE, as in tlb.l1d.entries=128".to_owned()))?;
+        added.extend(set(&mut table, key.trim(), value.trim()).map_err(wrong)?);
+        changed = table.clone().try_into().map_err(|error: toml::de::Error| wrong(said(&error)))?;
     }
-    Ok(changed)
+    Ok(Applied { description: changed, added })
 }
 
-/// Puts `value` at the dotted `key`; a numeric part indexes an array of tables.
-fn set(table: &mut Table, key: &str, value: &str) -> Result<(), String> {
+/// What the parser said, on one line; for a key that is nearly right, which one was meant.
+fn said(error: &toml::de::Error) -> String {
+    let said = error.message().replace('\n', "; ");
+    // "unknown field `entres`, expected one of `entries`, `ways`, ..."
+    let mut quoted = said.split('`').skip(1).step_by(2);
+    match quoted.next() {
+        Some(key) if said.starts_with("unknown field") => {
+            let known: Vec<&str> = quoted.collect();
+            format!(
+                "there is no key `{key}` here; there are {}{}",
+                known.join(", "),
+                suggest::hint(key, known.iter().copied())
+            )
+        }
+        _ => said,
+    }
+}
+
+/// Puts `value` at the dotted `key`; a numeric part indexes an array of tables. Gives the first
+/// table on the way that was not there.
+fn set(table: &mut Table, key: &str, value: &str) -> Result<Option<String>, String> {
     let parts: Vec<&str> = key.split('.').collect();
     let Some((last, path)) = parts.split_last().filter(|_| parts.iter().all(|p| !p.is_empty()))
     else {
-        return Err("write KEY=VALUE, as in tlb.l2.entries=1536".to_owned());
+        return Err("write KEY=VALUE, as in tlb.l1d.entries=128".to_owned());
     };
     let mut table = table;
+    let mut added = None;
+    let mut way = String::new();
     let mut path = path.iter().peekable();
     while let Some(part) = path.next() {
+        if !way.is_empty() {
+            way.push('.');
+        }
+        way.push_str(part);
+        if !table.contains_key(*part) {
+            added.get_or_insert_with(|| way.clone());
+        }
         let entry = table.entry((*part).to_owned()).or_insert_with(|| Value::Table(Table::new()));
         table = match entry {
             Value::Table(inner) => inner,
             Value::Array(items) => {
                 let index = path.next().ok_or_else(|| {
                     format!(
-                        "{part} is a list: say which, from {part}.0 to {part}.{}",
-                        items.len() - 1
+                        "{way} is a list: say which, from {way}.0.{last} to {way}.{}.{last}",
+                        items.len().saturating_sub(1)
                     )
                 })?;
+                let items_max = items.len().saturating_sub(1);
                 index
                     .parse::<usize>()
                     .ok()
                     .and_then(|index| items.get_mut(index))
                     .and_then(Value::as_table_mut)
-                    .ok_or_else(|| format!("{part} has no item {index}"))?
+                    .ok_or_else(|| {
+                        format!("{way} has no item {index}: they are 0 to {items_max}")
+                    })?
             }
-            _ => return Err(format!("{part} is a value and holds no keys")),
+            _ => return Err(format!("{way} is a value and holds no keys")),
         };
     }
+    if let Some(Value::Array(items)) = table.get("array")
+        && items.first().and_then(Value::as_table).is_some_and(|item| item.contains_key(*last))
+    {
+        let items_max = items.len().saturating_sub(1);
+        return Err(format!(
+            "{way} consists of several arrays: say which, from {way}.array.0.{last} to \
+             {way}.array.{items_max}.{last}"
+        ));
+    }
     table.insert((*last).to_owned(), parse_value(value));
-    Ok(())
+    Ok(added)
 }
 
 /// A TOML value, or a bare word taken as a string: `fifo` needs no quotes.
