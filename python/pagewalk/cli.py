@@ -31,7 +31,7 @@ examples:
   pagewalk run gzip.pwt --html gzip.html
   pagewalk run gzip.pwt --machine opteron-2008 --set tlb.l2d.entries=1024 --json -
   pagewalk run --machine epyc-9005 -- gzip -9 -k big.tar
-  pagewalk run generate:join,table=16G,accesses=5M
+  pagewalk run generate:join,table=16G,accesses=1M
 
 `pagewalk COMMAND --help` explains a command. Numbers may be written as 50M, 16G or 4K.
 """

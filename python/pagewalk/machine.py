@@ -78,7 +78,8 @@ class Machine:
     def notes(self) -> list[str]:
         """What the settings added to it that its file does not have, as sentences."""
         return [
-            f"the settings add `{table}`, which {self.name} does not have" for table in self._native.added
+            f"the settings add `{table}`, which {self.name} does not have"
+            for table in self._native.added
         ]
 
     @property

@@ -233,6 +233,15 @@ def test_a_machine_is_printed_with_the_bits_of_its_mmu_cache(pagewalk, tmp_path:
     assert "MMU cache takes" not in pagewalk("machines", "tlb-only").stdout
 
 
+def test_hardware_that_a_setting_adds_is_noted_and_a_name_is_guessed(pagewalk) -> None:
+    done = pagewalk("run", SPEC, "-m", "r4700", "--set", "tlb.l1d.entries=48")
+    assert done.returncode == 0
+    assert done.stderr == (
+        "pagewalk: note: the settings add `tlb.l1d`, which r4700 does not have\n"
+    )
+    assert "did you mean `epyc-9005`?" in pagewalk("machines", "epyc").stderr
+
+
 def test_generate_writes_a_trace_that_runs_as_if_it_were_not_stored(
     pagewalk, tmp_path: Path
 ) -> None:

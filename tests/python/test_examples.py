@@ -36,7 +36,7 @@ NOT_RUN = {
     " --set os.populated=true --vary mmu_cache.design=uptc,sptc,utc,stc,tpc"
     " --vary mmu_cache.entries=1..60 -o join.parquet --html join.html",
 }
-OUTPUTS = re.compile(r"(?:-o|--output|--html|--json|--flame|--svg|--png|--pdf|>) *([\w.]+)")
+OUTPUTS = re.compile(r" (?:-o|--output|--html|--json|--flame|--svg|--png|--pdf|>) *([\w.]+)")
 SETTING = re.compile(r"--set[ \n]+([a-z_0-9.]+=[\w.-]+)")
 
 
@@ -93,7 +93,7 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     with tarfile.open(folder / "big.tar", "w") as tar:
         tar.add(ROOT / "README.md", "README.md")
-    Trace("generate:join,table=64M,accesses=200k").store(folder / "join.pwt")
+    Trace("generate:join,table=64M,accesses=50k").store(folder / "join.pwt")
     # Examples that export need fetches, as a recorded program has them.
     Recording(["true"]).record(folder / "gzip.pwt")
     record = drmemtrace.instruction(0x1000) + drmemtrace.load(0x7000)

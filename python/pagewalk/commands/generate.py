@@ -53,7 +53,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         help="write a synthetic trace",
         description="Write a synthetic trace; the same parameters give the same trace everywhere. "
         "`pagewalk run generate:PATTERN,KEY=VALUE,...` runs one without storing it.",
-        epilog="example:\n  pagewalk generate join --table 16G --accesses 5M -o join.pwt",
+        epilog="example:\n  pagewalk generate join --table 16G --accesses 1M -o join.pwt",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     patterns = parser.add_subparsers(title="patterns", metavar="PATTERN", required=True)

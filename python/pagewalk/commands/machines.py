@@ -8,7 +8,7 @@ from typing import Any
 from pagewalk import text
 from pagewalk._native import Error
 from pagewalk.commands import arguments
-from pagewalk.machine import Builtin, machines
+from pagewalk.machine import Builtin, Machine, machines
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -36,8 +36,9 @@ def run(options: argparse.Namespace) -> int:
     if options.name is not None:
         found = [machine for machine in found if machine.name == options.name]
         if not found:
-            names = ", ".join(machine.name for machine in machines())
-            raise Error(f"there is no machine `{options.name}`: choose one of {names}")
+            # The same refusal as that of a run, with the name that was most likely meant.
+            Machine(options.name)
+            raise Error(f"{options.name} is a file already: this prints the built-in machines")
     if options.json is not None:
         document = json.dumps([machine._asdict() for machine in found], indent=1) + "\n"
         arguments.write_output(options.json, document, options.force)

@@ -17,7 +17,7 @@ examples:
   pagewalk run gzip.pwt --machine opteron-2008 --set tlb.l2d.entries=1024 --json gzip.json
   pagewalk run gzip.pwt --machine opteron-2008 --machine {DEFAULT} --html both.html
   pagewalk run --machine tlb-only -- gzip -9 -k big.tar  simulates while it runs, stores nothing
-  pagewalk run generate:join,table=16G,accesses=5M       makes the trace as it goes
+  pagewalk run generate:join,table=16G,accesses=1M       makes the trace as it goes
 
 With one machine, --json writes its results document; with several, an array of them in order,
 and the report compares them.
