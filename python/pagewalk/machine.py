@@ -160,9 +160,7 @@ class Machine:
             Error: The program cannot be recorded.
             WorkError: The recording or the run failed later.
         """
-        results, status, notes = self._native.run_live(
-            recording.native(), warmup, check, progress
-        )
+        results, status, notes = self._native.run_live(recording.native(), warmup, check, progress)
         return Results(_named(results, recording.name)), status, notes
 
 

@@ -21,6 +21,19 @@ pub enum Arch {
     Unknown,
 }
 
+impl Arch {
+    /// The name by which QEMU and Linux know it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86-64",
+            Arch::I386 => "i386",
+            Arch::Aarch64 => "aarch64",
+            Arch::Riscv64 => "riscv64",
+            Arch::Unknown => "an unknown processor",
+        }
+    }
+}
+
 /// Which accesses were dropped before the trace was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

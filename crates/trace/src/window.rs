@@ -15,7 +15,7 @@ use std::ops::DerefMut;
 use sha2::{Digest, Sha256};
 
 use crate::mix::Switches;
-use crate::{Batch, Error, Event, Header, Placed, Source};
+use crate::{Batch, Error, Event, Header, Placed, Process, Source};
 
 /// Which accesses of a source are given and which of these count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -175,6 +175,10 @@ impl<P: DerefMut<Target: Source>> Source for Window<P> {
         let total = self.source.total().map(|total| total.min(self.bounds.end()));
         // A source of unknown length gives at most what there is room for.
         total.map(|total| total.saturating_sub(self.bounds.skip))
+    }
+
+    fn processes(&self) -> &[Process] {
+        self.source.processes()
     }
 
     fn warnings(&self) -> &[String] {

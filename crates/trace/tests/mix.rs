@@ -4,7 +4,7 @@ mod common;
 
 use common::Rows;
 use trace::import::Options;
-use trace::mix::{Mix, Order, Spec};
+use trace::mix::{Mix, Order, Part, Spec};
 use trace::{Batch, Error, Event, Header, Meta, Placed, Source, generate};
 
 const KIND: addr::Kind = addr::Kind::Load;
@@ -70,10 +70,8 @@ fn program(number: u64, seed: u64) -> Given {
 
 fn mix(spec: &str, programs: Vec<Given>) -> Mix {
     let spec: Spec = spec.parse().unwrap();
-    let named = |(number, program): (usize, Given)| -> (String, Box<dyn Source + Send>) {
-        (number.to_string(), Box::new(program))
-    };
-    Mix::new(spec, programs.into_iter().enumerate().map(named).collect()).unwrap()
+    let part = |program: Given| Part::whole("a".to_owned(), Box::new(program));
+    Mix::new(spec, programs.into_iter().map(part).collect()).unwrap()
 }
 
 #[test]
@@ -191,7 +189,8 @@ fn a_description_says_all_again() {
         ("cpus=0,a", "from 1 to 1024"),
         ("quantum=x,a", "write a number"),
         ("colour=red,a", "`colour=red` is neither a file nor a setting"),
-        ("order=chaos,a", "there are turns"),
+        ("order=chaos,a", "there are blocking, turns, stamps"),
+        ("pipe=x,a", "write bytes with a unit"),
         ("a*0", "write how often"),
         ("a*99999", "write how often"),
         ("a*4000,b*4000", "8000 programs"),
@@ -215,14 +214,12 @@ fn programs_of_different_processors_do_not_mix() {
         given
     };
     let spec: Spec = "a,b".parse().unwrap();
-    let sources: Vec<(String, Box<dyn Source + Send>)> = vec![
-        ("a".to_owned(), Box::new(other(trace::Arch::X86_64))),
-        ("b".to_owned(), Box::new(other(trace::Arch::Aarch64))),
-    ];
-    let error = Mix::new(spec, sources).err().unwrap().to_string();
+    let part = |name: &str, arch| Part::whole(name.to_owned(), Box::new(other(arch)));
+    let parts = vec![part("a", trace::Arch::X86_64), part("b", trace::Arch::Aarch64)];
+    let error = Mix::new(spec, parts).err().unwrap().to_string();
     assert_eq!(
         error,
-        "mix: a is of a X86_64 program and b of a Aarch64 one; one machine runs programs of one \
+        "mix: a is of a program for x86-64 and b of one for aarch64; a machine runs programs of one \
          instruction set: leave one of them out"
     );
 }

@@ -5,4 +5,3 @@ pub(crate) mod history;
 pub(crate) mod identities;
 pub mod results;
 pub(crate) mod summary;
-pub(crate) mod time;

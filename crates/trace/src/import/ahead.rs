@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread;
 use std::time::Duration;
 
-use crate::{Batch, Error, Header, Source};
+use crate::mix::Switches;
+use crate::{Batch, Error, Header, Process, Source, Stored};
 
 /// Batches that wait: enough to even out, few enough to stay in the cache of the processor.
 const QUEUE: usize = 3;
@@ -21,6 +22,8 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(crate) struct Ahead {
     header: Header,
     total: Option<u64>,
+    stored: Option<Stored>,
+    processes: Vec<Process>,
     full: Receiver<Message>,
     empty: Sender<Batch>,
     end: End,
@@ -41,6 +44,7 @@ enum Message {
 struct End {
     warnings: Vec<String>,
     digest: Option<String>,
+    switches: Option<Switches>,
 }
 
 impl Ahead {
@@ -50,14 +54,17 @@ impl Ahead {
             return Ok(inner);
         }
         let (header, total) = (inner.header().clone(), inner.total());
+        let (stored, processes) = (inner.stored(), inner.processes().to_vec());
+        let digest = inner.digest();
         let (to_caller, full) = sync_channel(QUEUE);
         let (empty, from_caller) = channel();
         thread::Builder::new()
             .name("trace decoder".to_owned())
             .spawn(move || run(inner, &to_caller, &from_caller))
             .map_err(|error| Error::Io { path: "a thread for decoding".into(), error })?;
-        let end = End::default();
-        Ok(Box::new(Ahead { header, total, full, empty, end, go_on: None, done: false }))
+        let end = End { digest, ..End::default() };
+        let (go_on, done) = (None, false);
+        Ok(Box::new(Ahead { header, total, stored, processes, full, empty, end, go_on, done }))
     }
 }
 
@@ -67,7 +74,8 @@ fn run(mut inner: Box<dyn Source + Send>, full: &SyncSender<Message>, empty: &Re
         let message = match inner.next(&mut batch) {
             Ok(true) => Message::Batch(batch),
             Ok(false) => {
-                let end = End { warnings: inner.warnings().to_vec(), digest: inner.digest() };
+                let (digest, switches) = (inner.digest(), inner.switches());
+                let end = End { warnings: inner.warnings().to_vec(), digest, switches };
                 Message::Ended(batch, end)
             }
             Err(error) => Message::Failed(error),
@@ -140,8 +148,20 @@ impl Source for Ahead {
         self.total
     }
 
+    fn stored(&self) -> Option<Stored> {
+        self.stored
+    }
+
+    fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
     fn warnings(&self) -> &[String] {
         &self.end.warnings
+    }
+
+    fn switches(&self) -> Option<Switches> {
+        self.end.switches.clone()
     }
 
     fn digest(&self) -> Option<String> {

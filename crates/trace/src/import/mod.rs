@@ -24,7 +24,7 @@ mod drmemtrace;
 mod fit;
 mod input;
 mod lackey;
-mod own;
+pub(crate) mod own;
 mod rows;
 mod sniff;
 mod stream;
@@ -49,6 +49,7 @@ use stream::{Decode, Stream};
 
 pub use columns::{COLUMNS, ColumnSource, Columns};
 pub use drmemtrace::Interleave;
+pub use own::Opening;
 pub use rows::Fetches;
 
 /// A format of traces.
@@ -150,7 +151,7 @@ pub(crate) fn whole(
 ) -> Result<Box<dyn Source + Send>, Error> {
     check_columns(options)?;
     if let Some(spec) = path_or_spec.strip_prefix(MIX) {
-        return Ok(Box::new(Mix::open(spec, options)?));
+        return Ahead::start(Box::new(Mix::open(spec, options)?));
     }
     if let Some(spec) = path_or_spec.strip_prefix(GENERATE) {
         fit::check(path_or_spec, None, options)?;
@@ -171,7 +172,10 @@ pub(crate) fn whole(
         (Some(format), Some(input)) if format != Format::Pagewalk || path == Path::new("-") => {
             Ahead::start(decoder(format, input, options)?)
         }
-        _ => own::open(path, options.keep_going),
+        _ => match Mix::of_recording(path, options)? {
+            Some(mix) => Ahead::start(Box::new(mix)),
+            None => own::open(path, options.keep_going),
+        },
     }
 }
 

@@ -6,12 +6,49 @@
 //! ```
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Batch, Error, Header, Reader, Source, Stored};
+use super::{Format, Options};
+use crate::{Batch, Error, Header, Process, Reader, Source, Stored};
 
 /// Opens the trace at `path`. With `keep_going` damage ends it with a warning.
 pub(crate) fn open(path: &Path, keep_going: bool) -> Result<Box<dyn Source + Send>, Error> {
-    let reader = Reader::open(path)?;
+    whole(Reader::open(path)?, path, keep_going)
+}
+
+/// The recording at `path`, if there is one of several processes.
+pub(crate) fn recording(path: &Path, options: &Options) -> Result<Option<Reader>, Error> {
+    let own = path.extension().is_some_and(|extension| extension == "pwt");
+    if !path.is_file() || !(own || options.format == Some(Format::Pagewalk)) {
+        return Ok(None);
+    }
+    Ok(Some(Reader::open(path)?).filter(|reader| reader.processes().len() > 1))
+}
+
+/// The processes of the recording `reader` at `path`, each with what opens it.
+pub(crate) fn processes(
+    reader: Reader,
+    path: &Path,
+    keep_going: bool,
+) -> Vec<(Option<Process>, Opening)> {
+    let processes = reader.processes().to_vec();
+    let reader = Arc::new(Mutex::new(reader));
+    let open = |process: Process| {
+        let (reader, path, number) = (Arc::clone(&reader), path.to_owned(), process.number);
+        let open: Opening = Box::new(move || {
+            let one = reader.lock().unwrap_or_else(PoisonError::into_inner).process(number)?;
+            whole(one.in_place(), &path, keep_going)
+        });
+        (Some(process), open)
+    };
+    processes.into_iter().map(open).collect()
+}
+
+/// Opens a source when it is needed.
+pub type Opening = Box<dyn FnOnce() -> Result<Box<dyn Source + Send>, Error> + Send>;
+
+/// `reader`, unless it was cut, or with `keep_going` what there is of it.
+fn whole(reader: Reader, path: &Path, keep_going: bool) -> Result<Box<dyn Source + Send>, Error> {
     let cut = reader.cut_at().map(|offset| Error::Corrupt {
         path: path.to_owned(),
         offset,

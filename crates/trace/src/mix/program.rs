@@ -3,7 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use super::{BATCH_ACCESSES, Numbers};
-use crate::{Batch, Error, Event, Placed, Segment, Source};
+use crate::import::Opening;
+use crate::{Batch, Error, Event, Placed, Process, Segment, Source};
 
 /// Why a program does not go on at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -12,14 +13,29 @@ pub(super) enum Stop {
     Budget,
     /// The batch that it writes to is full, or its own is empty.
     Batch,
+    /// Its next event is one that the others may have to do with: see [`Program::asked`].
+    Asks,
     /// It has ended.
     Ended,
 }
 
-/// A source and how far it has come.
+/// A program and how far it has come.
 pub(super) struct Program {
     name: String,
-    source: Box<dyn Source + Send>,
+    /// Which of the mixed traces it is from.
+    pub(super) trace: u32,
+    /// What the recording knows of it, if it is one of several processes.
+    process: Option<Process>,
+    state: State,
+    /// Whether it runs in its parent's space.
+    pub(super) shares_space: bool,
+    /// By when it had done in the recording what it has done so far, in nanoseconds.
+    pub(super) ns: u64,
+    /// Bytes that the call which it waits in has moved through a pipe.
+    pub(super) moved: u64,
+    /// Whether it goes on with the event that it waited before, whatever that is.
+    pub(super) may_pass: bool,
+    own_space: u32,
     /// Its present batch, of which the accesses before `at` and the events before `event` have
     /// been taken.
     batch: Batch,
@@ -29,15 +45,36 @@ pub(super) struct Program {
     /// The mix's numbers of its threads and spaces.
     threads: FxHashMap<u32, u32>,
     spaces: FxHashMap<u32, u32>,
-    space: u32,
+    pub(super) space: u32,
+}
+
+/// Where a program gets its accesses from.
+enum State {
+    /// It has not begun.
+    Before(Opening),
+    Running(Box<dyn Source + Send>),
+    Ended,
 }
 
 impl Program {
     /// The program of that number, which its first thread and its first space get too.
-    pub(super) fn new(number: u32, name: String, source: Box<dyn Source + Send>) -> Program {
+    pub(super) fn new(
+        number: u32,
+        trace: u32,
+        name: String,
+        process: Option<Process>,
+        opening: Opening,
+    ) -> Program {
         Program {
             name,
-            source,
+            trace,
+            shares_space: process.as_ref().is_some_and(|process| process.shares_space),
+            ns: process.as_ref().map_or(0, |process| process.began_ns),
+            process,
+            state: State::Before(opening),
+            moved: 0,
+            may_pass: false,
+            own_space: number,
             batch: Batch::default(),
             at: 0,
             event: 0,
@@ -48,18 +85,83 @@ impl Program {
         }
     }
 
-    /// Accesses in all, where that is known.
-    pub(super) fn total(&self) -> Option<u64> {
-        self.source.total()
+    /// Its number among the processes of its recording.
+    pub(super) fn number(&self) -> Option<u32> {
+        self.process.as_ref().map(|process| process.number)
     }
 
-    pub(super) fn digest(&self) -> Option<String> {
-        self.source.digest()
+    /// Whether another process is its parent.
+    pub(super) fn is_child(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.parent.is_some())
     }
 
-    /// What became known of it on the way.
-    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
-        self.source.warnings().iter().map(|warning| format!("{}: {warning}", self.name))
+    /// Whether it has not begun and is the child with the number `pid` at the system of `parent`,
+    /// or of any process.
+    pub(super) fn is_new_child(&self, pid: i64, parent: Option<u32>) -> bool {
+        let begins = matches!(self.state, State::Before(_));
+        self.process.as_ref().filter(|_| begins).is_some_and(|process| {
+            i64::from(process.pid) == pid && parent.is_some() && process.parent == parent
+        })
+    }
+
+    /// What messages call the trace that it is from.
+    pub(super) fn trace_name(&self) -> &str {
+        self.name.rsplit_once(": process ").map_or(&self.name, |(trace, _)| trace)
+    }
+
+    /// Whether it is the process of that number at the system.
+    pub(super) fn is_process(&self, pid: i64) -> bool {
+        self.process.as_ref().is_some_and(|process| i64::from(process.pid) == pid)
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        !matches!(self.state, State::Before(_))
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    /// Ends it: gives what became known of it on the way, and its digest.
+    pub(super) fn end(&mut self) -> (Vec<String>, Option<String>) {
+        let State::Running(source) = std::mem::replace(&mut self.state, State::Ended) else {
+            return (Vec::new(), None);
+        };
+        let warnings = source.warnings().iter();
+        let warnings = warnings.map(|warning| format!("{}: {warning}", self.name)).collect();
+        (warnings, source.digest())
+    }
+
+    /// The event that it stopped before with [`Stop::Asks`].
+    pub(super) fn asked(&self) -> Option<&Event> {
+        Some(&self.batch.events.get(self.event)?.event)
+    }
+
+    /// It goes on with the event that it stopped before.
+    pub(super) fn pass(&mut self, out: &mut Batch, numbers: &mut Numbers) {
+        (self.moved, self.may_pass) = (0, false);
+        let Some(placed) = self.batch.events.get(self.event) else { return };
+        self.event += 1;
+        if matches!(placed.event, Event::Execve { result: 0, .. }) && self.shares_space {
+            self.shares_space = false;
+            self.space = self.own_space;
+        }
+        let thread = number(&mut self.threads, placed.thread, &mut numbers.threads);
+        numbers.run(thread, self.space, out);
+        out.push_event(thread, placed.event.clone());
+    }
+
+    /// The next batch of its source; false if there are no more accesses.
+    fn read(&mut self) -> Result<bool, Error> {
+        if let State::Before(_) = self.state
+            && let State::Before(opening) = std::mem::replace(&mut self.state, State::Ended)
+        {
+            self.state = State::Running(opening()?);
+        }
+        match &mut self.state {
+            State::Running(source) => source.next(&mut self.batch),
+            State::Before(_) | State::Ended => Ok(false),
+        }
     }
 
     /// Whether it is about to take the whole of its next batch, which goes without copying if
@@ -80,7 +182,7 @@ impl Program {
             if !self.more {
                 return Ok((0, Stop::Ended));
             }
-            self.more = self.source.next(&mut self.batch)?;
+            self.more = self.read()?;
             (self.at, self.event) = (0, 0);
             if out.is_empty() && self.is_plain(numbers) {
                 let instructions = sum(&self.batch.meta);
@@ -92,7 +194,9 @@ impl Program {
         }
         let mut ran = 0;
         loop {
-            self.take_events(out, numbers);
+            if self.take_events(out, numbers) {
+                return Ok((ran, Stop::Asks));
+            }
             if self.at == self.batch.len() {
                 let stop = if self.more { Stop::Batch } else { Stop::Ended };
                 return Ok((ran, stop));
@@ -117,7 +221,21 @@ impl Program {
         };
         let Some(first) = segments.next().map(&mut cpu) else { return false };
         segments.all(|segment| cpu(segment) == first)
-            && !self.batch.events.iter().any(|placed| matches!(placed.event, Event::Run { .. }))
+            && !self.batch.events.iter().any(|placed| {
+                let event = &placed.event;
+                let dropped = self.shares_space && matches!(event, Event::Mapping { .. });
+                dropped || matches!(event, Event::Run { .. }) || self.asks(event, numbers)
+            })
+    }
+
+    /// Whether others may have to do with `event`.
+    fn asks(&self, event: &Event, numbers: &Numbers) -> bool {
+        match event {
+            Event::Fork { result, .. } => self.process.is_some() && *result > 0,
+            Event::Execve { result, .. } => self.shares_space && *result == 0,
+            Event::Call(_) => numbers.waits && self.process.is_some(),
+            _ => false,
+        }
     }
 
     /// Gives all of its batch to `out`, which has no access, and takes its memory instead.
@@ -137,16 +255,25 @@ impl Program {
         std::mem::swap(&mut out.addr, &mut self.batch.addr);
         std::mem::swap(&mut out.meta, &mut self.batch.meta);
         std::mem::swap(&mut out.paddr, &mut self.batch.paddr);
+        self.ns = self.batch.stamps.last().map_or(self.ns, |stamp| stamp.ns);
         self.batch.clear();
     }
 
-    /// The events before the next access.
-    fn take_events(&mut self, out: &mut Batch, numbers: &mut Numbers) {
+    /// The events before the next access; true if it stops before one that others may have to do
+    /// with.
+    fn take_events(&mut self, out: &mut Batch, numbers: &mut Numbers) -> bool {
         while let Some(placed) = self.batch.events.get(self.event) {
             if placed.at as usize > self.at {
                 break;
             }
+            if self.asks(&placed.event, numbers) {
+                return true;
+            }
             self.event += 1;
+            // What its parent has mapped is there already.
+            if self.shares_space && matches!(placed.event, Event::Mapping { .. }) {
+                continue;
+            }
             if let Event::Run { space, .. } = placed.event {
                 self.space = number(&mut self.spaces, space, &mut numbers.spaces);
                 continue;
@@ -155,6 +282,7 @@ impl Program {
             numbers.run(thread, self.space, out);
             out.push_event(thread, placed.event.clone());
         }
+        false
     }
 
     /// Accesses of one thread up to the next event, of `budget` instructions or a little more, as
@@ -194,6 +322,10 @@ impl Program {
         out.addr.extend_from_slice(&self.batch.addr[self.at..to]);
         out.meta.extend_from_slice(&self.batch.meta[self.at..to]);
         self.at = to;
+        let done = self.batch.stamps.partition_point(|stamp| stamp.at as usize <= to);
+        if let Some(stamp) = done.checked_sub(1).and_then(|last| self.batch.stamps.get(last)) {
+            self.ns = self.ns.max(stamp.ns);
+        }
         ran
     }
 }

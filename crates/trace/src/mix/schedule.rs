@@ -3,10 +3,12 @@
 //! ```text
 //!   cpu 0   queue  a c       clock 31M     the processor whose clock shows least runs next,
 //!   cpu 1   queue  b         clock 30M  <- for a slice, or until the turn of its first program ends
+//!   waiting d                              not in a queue until what it waits for has happened
 //! ```
 //!
-//! A program waits at the processor of its first thread. The clock of a processor counts the
-//! instructions that it ran, so that processors which have work run side by side.
+//! A program's processor is that of its first thread. The clock of a processor counts the
+//! instructions that it ran, so that processors which have work run side by side. Who is woken
+//! goes to the end of its queue: it does not preempt who runs [assumption; Linux may let it].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,18 +25,20 @@ pub(super) struct Turn {
 }
 
 /// Why a processor goes on with another program.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
     Quantum,
+    Blocked,
     Ended,
 }
 
 impl Cause {
-    const ALL: [Cause; 2] = [Cause::Quantum, Cause::Ended];
+    const ALL: [Cause; 3] = [Cause::Quantum, Cause::Blocked, Cause::Ended];
 
     const fn name(self) -> &'static str {
         match self {
             Cause::Quantum => "quantum",
+            Cause::Blocked => "blocked",
             Cause::Ended => "ended",
         }
     }
@@ -49,6 +53,9 @@ struct Cpu {
     clock: u64,
     /// Instructions that are left of the first one's turn.
     left: u64,
+    /// Who ran last, and why it does not any more if another one runs next.
+    last: Option<usize>,
+    cause: Cause,
 }
 
 /// All processors.
@@ -59,31 +66,43 @@ pub(super) struct Schedule {
     slice: (usize, u64),
     quantum: u64,
     slice_instructions: u64,
-    described: String,
-    order: &'static str,
     switches: [u64; Cause::ALL.len()],
 }
 
 impl Schedule {
-    /// Programs with the numbers below `count`, none of which has run.
-    pub(super) fn new(spec: &Spec, count: u32) -> Schedule {
-        let cpu = |number| Cpu {
-            queue: (number..count as usize).step_by(spec.cpus as usize).collect(),
+    /// Processors without work.
+    pub(super) fn new(spec: &Spec) -> Schedule {
+        let cpu = |_| Cpu {
+            queue: VecDeque::new(),
             clock: 0,
             left: spec.quantum,
+            last: None,
+            cause: Cause::Ended,
         };
         Schedule {
-            cpus: (0..spec.cpus as usize).map(cpu).collect(),
+            cpus: (0..spec.cpus).map(cpu).collect(),
             slice: (0, 0),
             quantum: spec.quantum,
             slice_instructions: spec.slice,
-            described: spec.to_string(),
-            order: spec.order.name(),
             switches: [0; Cause::ALL.len()],
         }
     }
 
-    /// The next turn; `None` when all have ended.
+    /// `program` can run: it begins, or what it waited for has happened.
+    pub(super) fn wake(&mut self, program: usize) {
+        let now = self.cpus[self.slice.0].clock;
+        let home = program % self.cpus.len();
+        let cpu = &mut self.cpus[home];
+        if cpu.queue.is_empty() {
+            // It has been idle until now.
+            cpu.clock = cpu.clock.max(now);
+            cpu.left = self.quantum;
+            self.slice.1 = self.slice.1.min(self.slice_instructions);
+        }
+        cpu.queue.push_back(program);
+    }
+
+    /// The next turn; `None` if nobody can run.
     pub(super) fn turn(&mut self) -> Option<Turn> {
         let (running, left) = self.slice;
         if left == 0 || self.cpus[running].queue.is_empty() {
@@ -94,9 +113,13 @@ impl Schedule {
             self.slice = (next, if alone { u64::MAX } else { self.slice_instructions });
         }
         let (running, left) = self.slice;
-        let cpu = &self.cpus[running];
+        let cpu = &mut self.cpus[running];
+        let program = *cpu.queue.front()?;
+        if cpu.last.replace(program).is_some_and(|last| last != program) {
+            self.switches[cpu.cause as usize] += 1;
+        }
         let instructions = if cpu.queue.len() > 1 { cpu.left.min(left) } else { left };
-        Some(Turn { program: *cpu.queue.front()?, instructions, cpu: running })
+        Some(Turn { program, instructions, cpu: running })
     }
 
     /// The program of `turn` has run so many instructions.
@@ -105,36 +128,46 @@ impl Schedule {
         cpu.clock += instructions;
         cpu.left = cpu.left.saturating_sub(instructions);
         self.slice.1 = self.slice.1.saturating_sub(instructions);
-        let cause = match stop {
+        cpu.cause = match stop {
             Stop::Ended => {
                 cpu.queue.pop_front();
                 Cause::Ended
             }
-            Stop::Budget | Stop::Batch if cpu.left > 0 => return,
-            Stop::Budget | Stop::Batch => {
+            Stop::Budget | Stop::Batch | Stop::Asks if cpu.left > 0 => return,
+            Stop::Budget | Stop::Batch | Stop::Asks => {
                 cpu.queue.rotate_left(1);
                 Cause::Quantum
             }
         };
         cpu.left = self.quantum;
-        if cpu.queue.front().is_some_and(|next| *next != turn.program) {
-            self.switches[cause as usize] += 1;
+    }
+
+    /// `program`, which can run, waits from here on.
+    pub(super) fn block(&mut self, program: usize) {
+        let home = program % self.cpus.len();
+        let cpu = &mut self.cpus[home];
+        let ran = cpu.queue.front() == Some(&program);
+        cpu.queue.retain(|other| *other != program);
+        if ran {
+            cpu.left = self.quantum;
+            cpu.cause = Cause::Blocked;
         }
     }
 
-    /// The description of the mix.
-    pub(super) fn described(&self) -> &str {
-        &self.described
+    /// All that can run.
+    pub(super) fn ready(&self) -> impl Iterator<Item = usize> {
+        self.cpus.iter().flat_map(|cpu| cpu.queue.iter().copied())
     }
 
-    /// What has been done so far.
-    pub(super) fn switches(&self) -> Switches {
+    /// What has been done so far in a mix as `spec` says.
+    pub(super) fn switches(&self, spec: &Spec, unexplained: u64) -> Switches {
         let causes = Cause::ALL.map(|cause| (cause.name(), self.switches[cause as usize]));
         Switches {
-            order: self.order,
-            quantum_instructions: self.quantum,
-            cpus: self.cpus.len() as u32,
+            order: spec.order.name(),
+            quantum_instructions: spec.quantum,
+            cpus: spec.cpus,
             by_cause: BTreeMap::from(causes),
+            unexplained,
         }
     }
 }

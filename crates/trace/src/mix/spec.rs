@@ -8,19 +8,27 @@ use crate::generate::with_unit;
 /// What decides which program runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// Programs take turns of one quantum.
+    /// A program runs until a recorded call would wait, given what the others have done, or its
+    /// quantum ends ([`super::calls`]).
     #[default]
+    Blocking,
+    /// Programs take turns of one quantum, and none waits for another.
     Turns,
+    /// The processes of a recording run in the order in which they were recorded; recordings take
+    /// turns.
+    Stamps,
 }
 
 impl Order {
     /// All of them.
-    pub const ALL: [Order; 1] = [Order::Turns];
+    pub const ALL: [Order; 3] = [Order::Blocking, Order::Turns, Order::Stamps];
 
     /// Its name in descriptions and results.
     pub const fn name(self) -> &'static str {
         match self {
+            Order::Blocking => "blocking",
             Order::Turns => "turns",
+            Order::Stamps => "stamps",
         }
     }
 }
@@ -41,6 +49,8 @@ pub struct Spec {
     pub slice: u64,
     /// `cpus`: processors.
     pub cpus: u32,
+    /// `pipe`: bytes that a pipe holds before its writer waits. 64K: pipe(7), since Linux 2.6.11.
+    pub pipe_bytes: u64,
     /// The traces, and how often each.
     pub traces: Vec<(String, u32)>,
 }
@@ -53,12 +63,24 @@ const PROGRAMS_MAX: u64 = 4096;
 impl Default for Spec {
     fn default() -> Spec {
         let order = Order::default();
-        Spec { order, quantum: 30_000_000, slice: 1_000_000, cpus: 1, traces: Vec::new() }
+        Spec {
+            order,
+            quantum: 30_000_000,
+            slice: 1_000_000,
+            cpus: 1,
+            pipe_bytes: 64 << 10,
+            traces: Vec::new(),
+        }
     }
 }
 
 impl Spec {
-    const KEYS: [&'static str; 4] = ["order", "quantum", "slice", "cpus"];
+    const KEYS: [&'static str; 5] = ["order", "quantum", "slice", "cpus", "pipe"];
+
+    /// The processes of the recording at `path`, in the usual order on one processor.
+    pub fn of_recording(path: &str) -> Spec {
+        Spec { traces: vec![(path.to_owned(), 1)], ..Spec::default() }
+    }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let count = |max: u64| {
@@ -76,6 +98,13 @@ impl Spec {
             "quantum" => self.quantum = count(1 << 60)?,
             "slice" => self.slice = count(1 << 60)?,
             "cpus" => self.cpus = count(CPUS_MAX)? as u32,
+            "pipe" => {
+                let bytes =
+                    with_unit(value, &["B", "K", "M", "G"], 1024).filter(|bytes| *bytes > 0);
+                self.pipe_bytes = bytes.ok_or_else(|| {
+                    format!("pipe={value}: write bytes with a unit, as in 4K or 64K")
+                })?;
+            }
             _ => {
                 let keys = Spec::KEYS.join(", ");
                 return Err(format!(
@@ -160,7 +189,7 @@ impl fmt::Display for Spec {
     /// All settings and traces, so that parsing it gives the same ones.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "order={},quantum={}", self.order.name(), self.quantum)?;
-        write!(f, ",slice={},cpus={}", self.slice, self.cpus)?;
+        write!(f, ",slice={},cpus={},pipe={}B", self.slice, self.cpus, self.pipe_bytes)?;
         for (name, times) in &self.traces {
             match name.contains([',', '=', '*']) {
                 true => write!(f, ",[{name}]")?,

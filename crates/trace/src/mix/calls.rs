@@ -1,0 +1,151 @@
+//! Which recorded call waits, given what the other programs have done so far.
+//!
+//! ```text
+//!   write(4096) --> pipe | 64 KiB at most | --> read(4096)
+//!      waits while it is full                      waits while it is empty
+//! ```
+//!
+//! A recorded process went on whenever another core was free. On the processors of a mix it must
+//! not, or it would read what nobody has written yet. What it waits for is known of
+//!
+//! * pipes: what was written and is not read yet. A write of more than [`PIPE_BUF`] bytes fills
+//!   what room there is and waits for the rest, a smaller one waits for room for all of it
+//!   (pipe(7)). A read takes what there is until it has as much as it got in the recording. An end
+//!   of file waits until all who have written to the pipe have ended, or are at a later time of the
+//!   recording than it.
+//! * `wait4`: the end of the child that it tells of.
+//! * `vfork`, and `clone` with `CLONE_VFORK`: the child's `execve` or end.
+//!
+//! Of other calls (sockets, `poll`, `nanosleep`) only the time is known. One that took longer than
+//! [`WAITED_NS`] did wait, and goes on when nobody who can run, or who waits for a time, is at an
+//! earlier time of the recording than its end. Files answer at once: no disk is modelled. `futex` is not followed, since
+//! it is mostly for threads of one process, whose order is that of the recording anyway.
+
+use rustc_hash::FxHashMap;
+
+use crate::{Call, FileKind};
+
+/// pipe(7): the most bytes that are written at once or not at all.
+const PIPE_BUF: u64 = 4096;
+/// A call that took longer has waited [assumption: those that find what they want take less than
+/// that under QEMU].
+const WAITED_NS: u64 = 20_000;
+
+/// A pipe: which recording's, its device and its inode.
+pub(super) type PipeId = (u32, u64, u64);
+
+/// What a program waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wait {
+    /// That there is something in a pipe.
+    Data(PipeId),
+    /// That there is so much room in a pipe.
+    Room(PipeId, u64),
+    /// That who has written to a pipe has ended, or has come to that time of the recording.
+    Closed(PipeId, u64),
+    /// The end of the process of that number at the system.
+    Child(i64),
+    /// The end of a program, or that it executes another.
+    Leaves(usize),
+    /// That nobody is at an earlier time of the recording.
+    Time(u64),
+}
+
+/// The pipes of all recordings.
+#[derive(Debug)]
+pub(super) struct Pipes {
+    capacity: u64,
+    all: FxHashMap<PipeId, Pipe>,
+}
+
+#[derive(Debug, Default)]
+struct Pipe {
+    /// Bytes in it.
+    bytes: u64,
+    /// The programs that have written to it.
+    writers: Vec<usize>,
+}
+
+impl Pipes {
+    /// Empty pipes that hold `capacity` bytes each.
+    pub(super) fn new(capacity: u64) -> Pipes {
+        Pipes { capacity, all: FxHashMap::default() }
+    }
+
+    /// What `call` of `program`, a process of `recording`, waits for, if anything. `moved` counts
+    /// the bytes that it has moved already, 0 when it begins.
+    pub(super) fn ask(
+        &mut self,
+        (recording, program): (u32, usize),
+        call: &Call,
+        moved: &mut u64,
+    ) -> Option<Wait> {
+        let descriptor = call.descriptors.iter().find(|open| Some(open.fd) == call.fd);
+        let descriptor = descriptor.or(call.descriptors.first());
+        let kind = descriptor.map(|open| open.kind);
+        let all = u64::try_from(call.result).unwrap_or(0);
+        if let Some(open) = descriptor
+            && kind == Some(FileKind::Pipe)
+            && call.result >= 0
+        {
+            let id = (recording, open.file.device, open.file.inode);
+            match call.name.as_str() {
+                "read" | "readv" if all == 0 => return Some(Wait::Closed(id, call.ended_ns)),
+                "read" | "readv" => return self.read(id, all, moved),
+                "write" | "writev" => return self.write(id, program, all, moved),
+                _ => {}
+            }
+        }
+        match (call.name.as_str(), kind) {
+            ("wait4", _) if call.result > 0 => Some(Wait::Child(call.result)),
+            ("futex", _) | (_, Some(FileKind::Regular | FileKind::Directory | FileKind::Block)) => {
+                None
+            }
+            _ => {
+                let waited = call.ended_ns.saturating_sub(call.began_ns) > WAITED_NS;
+                waited.then_some(Wait::Time(call.ended_ns))
+            }
+        }
+    }
+
+    /// Whether a wait for a pipe is over.
+    pub(super) fn allows(&self, wait: &Wait) -> bool {
+        match wait {
+            Wait::Data(id) => self.inside(id) > 0,
+            Wait::Room(id, room) => self.capacity.saturating_sub(self.inside(id)) >= *room,
+            Wait::Closed(..) | Wait::Child(_) | Wait::Leaves(_) | Wait::Time(_) => false,
+        }
+    }
+
+    fn inside(&self, id: &PipeId) -> u64 {
+        self.all.get(id).map_or(0, |pipe| pipe.bytes)
+    }
+
+    /// Who has written to a pipe.
+    pub(super) fn writers(&self, id: &PipeId) -> &[usize] {
+        self.all.get(id).map_or(&[], |pipe| &pipe.writers)
+    }
+
+    fn read(&mut self, id: PipeId, all: u64, moved: &mut u64) -> Option<Wait> {
+        let inside = &mut self.all.entry(id).or_default().bytes;
+        let now = (all - *moved).min(*inside);
+        *inside -= now;
+        *moved += now;
+        (*moved < all).then_some(Wait::Data(id))
+    }
+
+    fn write(&mut self, id: PipeId, program: usize, all: u64, moved: &mut u64) -> Option<Wait> {
+        let Pipe { bytes: inside, writers } = self.all.entry(id).or_default();
+        if !writers.contains(&program) {
+            writers.push(program);
+        }
+        let (room, rest) = (self.capacity.saturating_sub(*inside), all - *moved);
+        if rest > room && all <= PIPE_BUF.min(self.capacity) {
+            return Some(Wait::Room(id, rest));
+        }
+        let now = rest.min(room);
+        *inside += now;
+        *moved += now;
+        (*moved < all).then_some(Wait::Room(id, 1))
+    }
+}
