@@ -19,7 +19,7 @@ class Results:
     """The counts of one run.
 
     Attributes:
-        data: The results document, schema 1, as plain dictionaries and lists. Addresses and
+        data: The results document, schema 2, as plain dictionaries and lists. Addresses and
             sizes are bytes, latencies cycles; all counts are exact.
     """
 
@@ -68,7 +68,7 @@ class Results:
         """Reads what `save` wrote.
 
         Raises:
-            Error: The file cannot be read or is not a results document of schema 1.
+            Error: The file cannot be read or is not a results document of schema 2.
         """
         name = os.fspath(path)
         try:
@@ -79,8 +79,8 @@ class Results:
         except ValueError as error:
             raise _native.Error(f"{name} is not JSON: {error}") from error
         schema = data.get("schema") if isinstance(data, dict) else None
-        if schema != 1:
-            raise _native.Error(f"{name} is not results of schema 1 (its schema is {schema})")
+        if schema != 2:
+            raise _native.Error(f"{name} is not results of schema 2 (its schema is {schema})")
         return cls(data)
 
     def html(self, path: str | os.PathLike[str], force: bool = False) -> None:

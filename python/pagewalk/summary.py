@@ -232,14 +232,11 @@ def _time(data: dict[str, Any]) -> str:
     time = data["time"]
     if time is None:
         return "Time: not known, for the machine's file gives no latencies for all of it"
-    share, cycles = time["share"], time["cycles_per_access"]
-    if share["lo"] == share["hi"] > 0:
-        return (
-            f"Time in translation: {text.percent(share['hi'])} of the cycles, none of which can be "
-            f"hidden, {text.ratio(cycles['hi'])} cycles an access"
-        )
-    return (
-        f"Time in translation: {text.percent(share['lo'])} (all of it hidden) to "
-        f"{text.percent(share['hi'])} (none hidden) of the cycles, "
-        f"{text.ratio(cycles['lo'])} to {text.ratio(cycles['hi'])} cycles an access"
-    )
+    cycles, program = time["cycles_per_access"], time["program_cycles"]
+    lines = [
+        f"Time in translation: {values.share_range(data)} of all cycles, "
+        f"{text.span(cycles, text.ratio)} cycles per access"
+    ]
+    lines += [f"  {line}" for line in values.share_ends(data)]
+    lines.append(f"  the program without translation: {text.span(program, text.count)} cycles")
+    return "\n".join(lines)

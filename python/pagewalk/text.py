@@ -1,6 +1,6 @@
 """Numbers as people read them: `1.83 G`, `12.3 %`, `0x7f00…`; and tables of aligned text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -41,6 +41,15 @@ def ratio(value: float) -> str:
     if abs(value) < 0.001:
         return "<0.001"
     return _three_digits(value) if abs(value) >= 1 else f"{value:#.2g}"
+
+
+def span(ends: Mapping[str, float], show: Callable[[float], str]) -> str:
+    """The range from `lo` to `hi`: `0 to 12.3 %`; one number where its ends look alike."""
+    low, high = show(ends["lo"]), show(ends["hi"])
+    if low == high:
+        return high
+    unit = high.partition(" ")[2]
+    return f"{low.removesuffix(f' {unit}') if unit else low} to {high}"
 
 
 def address(value: int) -> str:

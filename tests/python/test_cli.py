@@ -68,7 +68,7 @@ def test_json_goes_to_a_file_or_to_standard_output(pagewalk, tmp_path: Path) -> 
     assert stored.returncode == 0, stored.stderr
     document = json.loads(printed.stdout)
     assert document == json.loads((tmp_path / "r.json").read_text())
-    assert document["schema"] == 1 and document["trace"]["name"] == SPEC
+    assert document["schema"] == 2 and document["trace"]["name"] == SPEC
     assert "TLBs" in stored.stdout
 
 

@@ -4,7 +4,7 @@ import polars
 import pytest
 
 import sample
-from pagewalk import Error, Results
+from pagewalk import Error, Results, text
 from pagewalk.summary import summary
 
 
@@ -16,7 +16,7 @@ def test_a_document_survives_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("", "is not JSON"), ("[]", "not results of schema 1"), ('{"schema": 2}', "its schema is 2")],
+    [("", "is not JSON"), ("[]", "not results of schema 2"), ('{"schema": 1}', "its schema is 1")],
 )
 def test_what_is_no_document_is_refused(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "r.json").write_text(content)
@@ -64,9 +64,19 @@ def test_charts_are_there_for_a_notebook() -> None:
 
 def test_the_summary_says_what_matters() -> None:
     shown = summary(sample.document())
-    for part in ("gzip.pwt on sample-server", "134 M accesses", "l2", "bss of gzip", "25.2 %"):
+    for part in ("gzip.pwt on sample-server", "134 M accesses", "l2", "bss of gzip", "33.6 %"):
         assert part in shown
     assert "Time: not known" in summary(sample.document(walks=False))
+
+
+def test_time_is_a_range_and_says_what_its_ends_take_for_granted() -> None:
+    document = sample.document()
+    share = document["time"]["share"]
+    shown = summary(document)
+    assert f"Time in translation: 0 to {text.percent(share['hi'])} of all cycles" in shown
+    assert "at least 0 %: every walk is hidden behind other work, and every data-cache" in shown
+    assert f"at most {text.percent(share['hi'])}: every lookup and walk is waited for" in shown
+    assert document["time"]["program_cycles"]["lo"] < document["time"]["program_cycles"]["hi"]
 
 
 def test_the_summary_tells_of_software_refills_and_of_a_linear_table() -> None:
@@ -75,7 +85,8 @@ def test_the_summary_tells_of_software_refills_and_of_a_linear_table() -> None:
     assert "by software" not in summary(document)
     walks |= {"handler_instructions": 9 * walks["walks"], "nested_misses": [[1, 30], [2, 4]]}
     time["share"]["lo"] = time["share"]["hi"]
+    time["program_cycles"]["lo"] = time["program_cycles"]["hi"]
     shown = summary(document)
     assert "9.00 instructions of the handler a refill" in shown
     assert "misses on the page table itself: 30 at level 1, 4 at level 2" in shown
-    assert "none of which can be hidden" in shown
+    assert "nothing of it can be hidden" in shown

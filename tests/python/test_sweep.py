@@ -262,7 +262,7 @@ def test_the_page_shows_the_measures_that_differ() -> None:
     )  # fmt: skip
     page = sheet(made)
     assert [figure.title for figure in page.figures] == [
-        "misses / 1000", "from memory a walk", "time in translation",
+        "misses / 1000", "from memory a walk", "time in translation, at most",
     ]  # fmt: skip
     figure = page.figures[0]
     row = table.to_pylist()[0]

@@ -21,7 +21,7 @@ use std::{
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use mmu::{Hierarchy, Requester};
 use pagetable::{Footprint, Memory, Reference, Space, SparseMemory, Translation};
-use physmem::Buddy;
+use physmem::State;
 use serde::Serialize;
 
 use crate::{
@@ -53,7 +53,7 @@ pub struct Work {
 /// A page table on the bench.
 pub struct Workbench {
     table: Box<dyn Table>,
-    frames: Buddy,
+    frames: os::Ram,
     meter: Option<Arc<Mutex<Meter>>>,
     page_size: PageSize,
     spaces: Vec<Option<Tenant>>,
@@ -121,7 +121,7 @@ impl Workbench {
         let number = self.tenant(space)?.space;
         let size = self.page_size;
         let frames: Result<Vec<PhysAddr>, _> =
-            addresses.iter().map(|_| self.frames.allocate(size)).collect();
+            addresses.iter().map(|_| self.frames.allocate_page(size, State::Movable)).collect();
         let frames = frames.map_err(|e| e.to_string())?;
         let ((), work) = self.working(|bench| {
             for (&addr, &frame) in addresses.iter().zip(&frames) {

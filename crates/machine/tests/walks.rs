@@ -3,7 +3,7 @@
 mod support;
 
 use addr::Kind;
-use machine::Results;
+use machine::{Results, results::Range};
 use support::{Row, run};
 use trace::Event;
 
@@ -94,11 +94,69 @@ fn time_is_counts_times_latencies() {
     assert_eq!(time.translation_cycles.lo, 0);
     let program = &results.caches[0].program;
     let stalls = (program.read_misses + program.write_misses) * (200 - 12);
-    assert_eq!(time.program_cycles, results.instructions + stalls);
-    let share = cycles as f64 / (cycles + time.program_cycles) as f64;
+    // Least where every stall is hidden, most where none is.
+    let (lo, hi) = (results.instructions, results.instructions + stalls);
+    assert_eq!(time.program_cycles, Range { lo, hi });
+    let share = cycles as f64 / (cycles + lo) as f64;
     assert!((time.share.hi - share).abs() < 1e-12);
     let regions: u64 = results.regions.iter().filter_map(|region| region.walk_cycles).sum();
     assert_eq!(regions, cycles);
+}
+
+/// Every lookup is charged: the second level's where it misses too, the first level's hits.
+#[test]
+fn time_charges_every_lookup() {
+    let pages = 3000;
+    let round = || (0..pages).map(|page| BASE + page * 4096);
+    let trace = loads(round().chain(round()));
+    for format in ["x86-64", "linear"] {
+        let set = |first: u32, second: u32| {
+            let format = format!("page_table.format={format}");
+            let first = format!("tlb.l1d.latency_cycles={first}");
+            let second = format!("tlb.l2d.latency_cycles={second}");
+            run("opteron-2008", &["mmu_cache.design=none", &format, &first, &second], &trace)
+        };
+        let cycles = |results: &Results| {
+            let regions = results.regions.iter().filter_map(|region| region.walk_cycles);
+            let hi = results.time.unwrap().translation_cycles.hi;
+            assert_eq!(regions.sum::<u64>(), hi);
+            hi
+        };
+        let free = set(0, 0);
+        let lookups =
+            |name: &str| free.tlbs.iter().find(|tlb| tlb.name == name).unwrap().total.lookups;
+        let (first, second) = (lookups("l1d"), lookups("l2d"));
+        let added = [cycles(&set(3, 0)), cycles(&set(0, 7))].map(|dear| dear - cycles(&free));
+        if format == "linear" {
+            // The handler's own lookups, of pages of the table, come on top.
+            assert!(added[0] > 3 * first && added[1] > 7 * second, "{added:?}");
+        } else {
+            assert_eq!(added, [3 * first, 7 * second]);
+        }
+    }
+}
+
+/// Random loads miss the caches and the TLBs. A core that overlaps all of its misses spends
+/// nearly all of its time in walks if those do not overlap; one that waits for each does not.
+#[test]
+fn the_share_spans_what_overlap_can_do() {
+    let mut stream = support::Stream(3);
+    let far = loads((0..50_000).map(|_| BASE + stream.below(64 << 20) / 8 * 8));
+    let time = |setting: &str| run("opteron-2008", &[setting], &far).time.unwrap();
+    let (any, eight, blocking) = (
+        time("core.cycles_per_instruction=1"),
+        time("core.misses_in_flight=8"),
+        time("core.misses_in_flight=1"),
+    );
+    let stalls = any.program_cycles.hi - any.program_cycles.lo;
+    assert_eq!(eight.program_cycles, Range { lo: stalls / 8, hi: any.program_cycles.hi });
+    assert_eq!(blocking.program_cycles.lo, blocking.program_cycles.hi);
+    for time in [any, eight, blocking] {
+        let (walks, least) = (time.translation_cycles.hi as f64, time.program_cycles.lo as f64);
+        assert!((time.share.hi - walks / (walks + least)).abs() < 1e-9);
+        assert_eq!(time.share.lo, 0.0);
+    }
+    assert!(any.share.hi > 0.9 && eight.share.hi < 0.8 && blocking.share.hi < 0.4);
 }
 
 /// The cycles of a handler: its instructions, the trap, and what its references wait beyond a
@@ -120,6 +178,8 @@ fn software_refills_take_a_handler_s_instructions() {
         let waits: u64 = (0..=15).map(|level| 29 * served(&results, level, "memory")).sum();
         assert_eq!(time.translation_cycles.hi, instructions + 8 * walks.walks + waits);
         assert_eq!(time.translation_cycles.lo, time.translation_cycles.hi);
+        // The core waits for each miss too, so that the share is one number.
+        assert_eq!(time.share.lo, time.share.hi);
         let warm = walks.walks - walks.cold;
         assert!(instructions >= instructions_at_least * warm, "{settings:?}");
     }

@@ -8,7 +8,7 @@ use core::panic::PanicInfo;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr};
 use pagetable::{Error, Memory, PageTable, Space, Translation, X86_64};
-use physmem::Buddy;
+use physmem::Physmem;
 
 #[panic_handler]
 fn halt(_: &PanicInfo<'_>) -> ! {
@@ -66,7 +66,7 @@ impl Memory for DirectMap<'_> {
 pub fn kernel_space(
     table: &mut X86_64,
     memory: &mut DirectMap<'_>,
-    frames: &mut Buddy,
+    frames: &mut Physmem,
     start: VirtAddr,
     frame: PhysAddr,
     pages: u64,

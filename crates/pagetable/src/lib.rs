@@ -24,10 +24,10 @@
 //! ```
 //! use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 //! use pagetable::{PageTable, SparseMemory, Translation, X86_64};
-//! use physmem::Buddy;
+//! use physmem::Physmem;
 //!
 //! let mut memory = SparseMemory::new(64 << 20);
-//! let mut frames = Buddy::new(PhysAddr::new(0), 64 << 20, PageSize::SIZE_4K)?;
+//! let mut frames = Physmem::buddy(PhysAddr::new(0), 64 << 20, PageSize::SIZE_4K)?;
 //! let mut table = X86_64::<4>::new();
 //!
 //! let space = table.create(&mut memory, &mut frames)?;

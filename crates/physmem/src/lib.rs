@@ -1,16 +1,46 @@
-//! Physical frames: who hands them out and takes them back.
+//! Physical memory: who uses which frame, and which free frame is given out next.
 //!
-//! [`Buddy`] owns a range of physical memory and gives out frames of any power-of-two size
-//! through [`addr::Frames`]. It keeps its own books apart from the memory it manages, so that
-//! their size follows what is in use and a machine of 16 TiB costs nothing to construct.
+//! ```text
+//!                  Physmem
+//!     +---------------+----------------+
+//!     |  FrameTable                    |  a page-frame descriptor (pfdat) per base frame:
+//!     |  | pfdat | pfdat | pfdat | ... |  identity, state, wired count, node
+//!     |     ^ links                    |
+//!     |  Allocator                     |  which free frames are taken: Buddy, SizeLists,
+//!     +--------------------------------+  either of them per NUMA node (Nodes)
+//! ```
+//!
+//! Descriptors carry no page size (G98 section 6.1): a large page is adjacent, aligned base
+//! frames. Allocators keep their free lists inside the descriptors of free frames, and need no
+//! memory of their own for an operation but for descriptors that are touched for the first time.
+//! Whom a frame's contents belong to and where it is mapped is for the memory manager to know.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod ager;
+mod allocator;
+mod bitmap;
 mod buddy;
-mod ledger;
+mod chunks;
+mod frame;
+mod lists;
+mod nodes;
+mod physmem;
+mod scattered;
+mod size_lists;
+mod table;
 
 pub use addr::{Frames, OutOfFrames};
 
-pub use buddy::{Buddy, FreeError, GeometryError};
+pub use ager::{AGED_OBJECT, Aged, Aging, TooMuch, age};
+pub use allocator::{Allocator, Home, Request};
+pub use buddy::Buddy;
+pub use frame::{FrameId, Identity, NO_FRAME, Pfdat, State};
+pub use lists::Color;
+pub use nodes::Nodes;
+pub use physmem::{FreeError, GeometryError, Physmem};
+pub use scattered::Scattered;
+pub use size_lists::{SizeListError, SizeLists};
+pub use table::FrameTable;

@@ -18,7 +18,7 @@ PARTS = ("core", "tlb", "page_table", "walker", "cache", "memory", "os")
 
 
 def report(documents: Sequence[dict[str, Any]]) -> Report:
-    """The report of one or more results documents of schema 1."""
+    """The report of one or more results documents of schema 2."""
     first = documents[0]
     trace = first["trace"]
     name = trace.get("name", "trace")
@@ -88,11 +88,9 @@ def _headline(document: Mapping[str, Any]) -> str:
         parts.append(f"the busiest region is {busiest['name']}, with {share} of the misses")
     sentence = "; ".join(parts) + "."
     if document["time"] is not None:
-        share = document["time"]["share"]
-        sentence += (
-            f" Translation takes between {text.percent(share['lo'])} and "
-            f"{text.percent(share['hi'])} of the cycles, as far as it overlaps with other work."
-        )
+        sentence += f" Translation takes {values.share_range(document)} of all cycles"
+        ends = values.share_ends(document)
+        sentence += f": {'; '.join(ends)}." if ends else "."
     return sentence
 
 
@@ -138,12 +136,10 @@ def _cards(document: Mapping[str, Any]) -> list[Card]:
     else:
         cards.append(
             Card(
-                "Time, at most",
-                values.at(document, "/time/share/hi", text.percent),
-                "of the cycles in translation; "
-                f"{text.percent(time['share']['lo'])} if all is hidden; "
-                f"{text.ratio(time['cycles_per_access']['lo'])} to "
-                f"{text.ratio(time['cycles_per_access']['hi'])} cycles an access",
+                "Time in translation",
+                Value(values.share_range(document), time["share"]["hi"], "/time/share/hi"),
+                "of all cycles, depending on what overlaps; "
+                f"{text.span(time['cycles_per_access'], text.ratio)} cycles per access",
             )
         )
     return cards

@@ -64,7 +64,11 @@ MEASURES = (
     Measure("from memory a walk", "references a walk that memory serves", _memory),
     _held(3),
     _held(2),
-    Measure("time in translation", "share of the cycles, if nothing is hidden", _time),
+    Measure(
+        "time in translation, at most",
+        "share of all cycles, if walks alone are waited for",
+        _time,
+    ),
 )
 
 

@@ -190,7 +190,7 @@ def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
         row("References a walk of a mapped page", references),
         row("Walk references served by memory", from_memory),
         row(
-            "Cycles of translation an access, at most",
+            "Cycles of translation per access, at most",
             time("/time/cycles_per_access/hi", text.ratio),
         ),
         row("Time in translation, at most", time("/time/share/hi", text.percent)),

@@ -70,3 +70,28 @@ def missing_all(document: Mapping[str, Any]) -> int:
     """Lookups that missed every TLB."""
     last = max((tlb["level"] for tlb in document["tlbs"]), default=1)
     return sum(tlb["misses"] for tlb in document["tlbs"] if tlb["level"] == last)
+
+
+def share_range(document: Mapping[str, Any]) -> str:
+    """Translation's share of all cycles, as a range."""
+    return text.span(document["time"]["share"], text.percent)
+
+
+def share_ends(document: Mapping[str, Any]) -> list[str]:
+    """What the ends of that range take for granted; nothing if it is one number."""
+    time = document["time"]
+    share, program, cycles = time["share"], time["program_cycles"], time["translation_cycles"]
+    if share["lo"] == share["hi"]:
+        return ["nothing of it can be hidden: the core waits for each miss"] if share["hi"] else []
+    overlapped = program["lo"] < program["hi"]
+    least = "TLB lookups are hidden behind other work, which refills by software never are"
+    if cycles["lo"] == cycles["hi"]:
+        least = "refills by software are never hidden"
+    if cycles["lo"] == 0:
+        least = "every walk is hidden behind other work"
+    return [
+        f"at least {text.percent(share['lo'])}: {least}"
+        + (", and every data-cache miss is waited for" if overlapped else ""),
+        f"at most {text.percent(share['hi'])}: every lookup and walk is waited for"
+        + (", and data-cache misses overlap as far as the core lets them" if overlapped else ""),
+    ]

@@ -75,8 +75,8 @@ pub(crate) struct RegionCensus {
     pub(crate) misses: u64,
     pub(crate) cold_misses: u64,
     pub(crate) pages: u64,
-    /// Cycles of hits in the second-level TLB.
-    pub(crate) tlb_cycles: u64,
+    /// Cycles of lookups for pages of the page table itself, where that is linear.
+    pub(crate) table_cycles: u64,
 }
 
 /// All counts of a run.
@@ -116,6 +116,11 @@ impl Census {
         for region in &mut self.regions {
             *region = RegionCensus { pages: region.pages, ..RegionCensus::default() };
         }
+    }
+
+    /// Cycles of lookups for pages of the page table itself.
+    pub(crate) fn table_cycles(&self) -> u64 {
+        self.regions.iter().map(|region| region.table_cycles).sum()
     }
 
     /// The counts of the region whose label is `label`.

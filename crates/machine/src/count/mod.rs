@@ -5,3 +5,4 @@ pub(crate) mod history;
 pub(crate) mod identities;
 pub mod results;
 pub(crate) mod summary;
+pub(crate) mod time;

@@ -9,7 +9,7 @@ use addr::Kind;
 use serde::Serialize;
 
 /// The schema that this version writes.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Everything a run counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -414,25 +414,27 @@ pub struct MissMap {
     pub cells: Vec<(u64, u64, u64)>,
 }
 
-/// Time: counts times latencies, from "all translation is hidden" to "none is".
+/// Time: counts times latencies, as ranges that no overlap of work can leave.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Time {
-    /// Cycles without translation: instructions at their rate, plus what the data caches add
-    /// beyond a first-level hit if nothing overlaps.
-    pub program_cycles: u64,
-    /// Cycles of translation.
+    /// Cycles without translation: instructions at their rate, and what misses of the data caches
+    /// add; least where they overlap as far as the machine lets them, most where none does.
+    pub program_cycles: Range<u64>,
+    /// Cycles of translation: every TLB lookup, every walk. Least where hardware hides all of it
+    /// behind other work; what a refill handler takes cannot be hidden.
     pub translation_cycles: Range<u64>,
-    /// Cycles of translation an access.
+    /// Cycles of translation per access.
     pub cycles_per_access: Range<f64>,
-    /// Translation's share of all cycles.
+    /// Translation's share of all cycles: the least of it beside the most of the program, to the
+    /// most of it beside the least of the program.
     pub share: Range<f64>,
 }
 
 /// From the lowest to the highest that the counts allow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range<T> {
-    /// All of it overlaps with other work.
+    /// The lowest.
     pub lo: T,
-    /// None of it does.
+    /// The highest.
     pub hi: T,
 }

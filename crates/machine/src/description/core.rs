@@ -1,5 +1,7 @@
 //! The `[core]` of a machine.
 
+use std::num::NonZero;
+
 use serde::{Deserialize, Serialize};
 
 /// The processor core, as far as translation sees it.
@@ -13,12 +15,22 @@ pub struct Core {
     /// Cycles an instruction takes when memory and translation cost nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles_per_instruction: Option<f64>,
+    /// How many misses of the data caches can be under way at once, so that their waits overlap;
+    /// 1: the core waits for each of them. Absent: any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misses_in_flight: Option<NonZero<u32>>,
     /// Where the numbers come from.
     pub source: String,
 }
 
 impl Default for Core {
     fn default() -> Core {
-        Core { fetches: true, asid_bits: 0, cycles_per_instruction: None, source: String::new() }
+        Core {
+            fetches: true,
+            asid_bits: 0,
+            cycles_per_instruction: None,
+            misses_in_flight: None,
+            source: String::new(),
+        }
     }
 }

@@ -87,7 +87,7 @@ pub struct Tlb {
     /// Whether an entry maps two adjacent pages under one tag.
     #[serde(default)]
     pub paired: bool,
-    /// Cycles that a hit here adds to an access.
+    /// Cycles that each lookup here adds to an access, whether it hits or misses.
     #[serde(default)]
     pub latency_cycles: u32,
     /// Start of the random sequence, for the policies that use one.

@@ -14,21 +14,21 @@
 //! A page of the host is backed when it is first needed, and stays. A walk that found nothing
 //! and had it backed counts once, as it is then repeated.
 
-use addr::{Asid, Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Fault, Node, Reference, Space, SparseMemory, Translation, TreeShape};
-use physmem::Buddy;
+use physmem::{Physmem, State};
 
 use crate::{
     Description, description,
     hardware::behind::{HostWalk, Walk},
-    os::Failure,
+    os::{Failure, Ram, boxed_buddy},
     table::{self, Table},
 };
 
 /// The host.
 pub(crate) struct Host {
     table: Box<dyn Table>,
-    frames: Buddy,
+    frames: Ram,
     space: Space,
     root: Node,
     page_size: PageSize,
@@ -61,7 +61,7 @@ impl Host {
             return Err((key("page_size"), what));
         }
         let base = page_size.min(PageSize::SIZE_4K);
-        let mut frames = Buddy::new(PhysAddr::new(0), nested.memory.0, base)
+        let mut frames = Physmem::new(PhysAddr::new(0), nested.memory.0, base, boxed_buddy)
             .map_err(|error| (key("memory"), error.to_string()))?;
         let space =
             table.create(&mut frames).map_err(|error| (key("memory"), error.to_string()))?;
@@ -147,7 +147,8 @@ impl Host {
 
     /// Gives the page at `va` a frame; where tables moved as it was mapped.
     fn back(&mut self, va: VirtAddr) -> Result<Option<VirtRange>, Failure> {
-        let frame = self.frames.allocate(self.page_size).map_err(|_| Failure::OutOfHostFrames)?;
+        let frame = self.frames.allocate_page(self.page_size, State::Movable);
+        let frame = frame.map_err(|_| Failure::OutOfHostFrames)?;
         let page = va.page(self.page_size);
         let page = Translation { page, frame, rights: Rights::ALL, global: false };
         let mapped = self.table.map(self.space, page, &mut self.frames);

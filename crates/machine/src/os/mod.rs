@@ -12,11 +12,11 @@
 mod events;
 pub(crate) mod host;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Fault, Footprint, Node, Reference, Space, SparseMemory, Translation, TreeShape};
-use physmem::Buddy;
+use physmem::{Allocator, Buddy, Physmem, Scattered, State};
 use trace::{Region, RegionId, Regions};
 
 use crate::{
@@ -27,6 +27,12 @@ use crate::{
     table::Table,
 };
 pub(crate) use events::Shootdown;
+
+/// An allocator that is chosen when a machine is built.
+type BoxedAllocator = Box<dyn Allocator + Send>;
+
+/// The physical memory of a machine.
+pub(crate) type Ram = Physmem<BoxedAllocator>;
 
 /// A region that has no label yet.
 const UNLABELED: u32 = u32::MAX;
@@ -71,7 +77,7 @@ struct AddressSpace {
 /// The operating system of one run.
 pub(crate) struct Os {
     page_size: PageSize,
-    frames: Buddy,
+    frames: Ram,
     uses_frames: bool,
     is_linear: bool,
     populated: bool,
@@ -92,13 +98,17 @@ pub(crate) struct Os {
 }
 
 /// All frames of `memory`, free, the smallest of `base`, in the order of its placement.
-pub(crate) fn frames(memory: &description::Memory, base: PageSize) -> Result<Buddy, String> {
-    let frames = Buddy::new(PhysAddr::new(0), memory.size.0, base);
-    let frames = frames.map_err(|error| error.to_string())?;
-    Ok(match memory.placement {
-        Some(seed) => frames.scattered(seed),
-        None => frames,
-    })
+pub(crate) fn frames(memory: &description::Memory, base: PageSize) -> Result<Ram, String> {
+    let ram =
+        Physmem::new(PhysAddr::new(0), memory.size.0, base, |frames| match memory.placement {
+            Some(seed) => Box::new(Scattered::new(Buddy::new(frames), seed)),
+            None => boxed_buddy(frames),
+        });
+    ram.map_err(|error| error.to_string())
+}
+
+fn boxed_buddy(frames: Range<u32>) -> BoxedAllocator {
+    Box::new(Buddy::new(frames))
 }
 
 impl Os {
@@ -288,7 +298,8 @@ impl Os {
         }
         let page = addr.page(self.page_size);
         let frame = if self.uses_frames {
-            self.frames.allocate(self.page_size).map_err(|_| Failure::OutOfFrames)?
+            let frame = self.frames.allocate_page(self.page_size, State::Movable);
+            frame.map_err(|_| Failure::OutOfFrames)?
         } else {
             PhysAddr::new(page.start().get())
         };

@@ -59,25 +59,30 @@ impl Run {
     /// The table nearest to the entry of `addr` that the TLB knows, or the root; and how many
     /// pages of the array it was asked for in vain.
     fn nearest_table(&mut self, addr: VirtAddr) -> (Node, u8) {
+        let region = self.os.label_of(addr);
         for level in 1..=LinearArray::LEVELS {
-            if let Some(frame) = self.table_frame(LinearArray.entry(addr, level)) {
+            if let Some(frame) = self.table_frame(LinearArray.entry(addr, level), region) {
                 return (LinearArray.node(level, frame), level - 1);
             }
         }
         (self.os.root(), LinearArray::LEVELS)
     }
 
-    /// The frame of the page of the array that holds `entry`, if a TLB has it.
-    fn table_frame(&mut self, entry: VirtAddr) -> Option<PhysAddr> {
+    /// The frame of the page of the array that holds `entry`, if a TLB has it. The lookups are
+    /// for a page of `region`.
+    fn table_frame(&mut self, entry: VirtAddr, region: u32) -> Option<PhysAddr> {
         let kind = Kind::Load;
         let [first, second] =
             [self.hardware.first, self.hardware.second].map(|of| of[kind as usize]);
+        let counts = self.census.region(region);
+        counts.table_cycles += self.hardware.units[first].latency_cycles;
         if let Some(hit) = self.hardware.units[first].tlb.lookup(entry, self.asid, kind) {
             return Some(hit.frame());
         }
         if second == NONE {
             return None;
         }
+        counts.table_cycles += self.hardware.units[second].latency_cycles;
         let hit = self.hardware.units[second].tlb.lookup(entry, self.asid, kind)?;
         let (page, frame) = (entry.page(hit.size), hit.frame());
         let (rights, global) = (hit.rights, hit.global);

@@ -26,15 +26,12 @@ impl Run {
         if second != NONE {
             let unit = &mut self.hardware.units[second];
             if let Some(hit) = unit.tlb.lookup(addr, self.asid, kind) {
-                let cycles = unit.latency_cycles;
                 self.census.tlbs[place.unit].missed(kind, hit.size, false);
                 let (page, frame) = (addr.page(hit.size), hit.frame());
                 let (rights, global) = (hit.rights, hit.global);
                 let entry = self.entry(Translation { page, frame, rights, global });
                 self.fill(place.unit, &entry, hit.label);
                 self.history.l1_miss(access - self.left_out);
-                self.tlb_cycles += cycles;
-                self.census.region(region).tlb_cycles += cycles;
                 return Ok(hit.phys);
             }
         }

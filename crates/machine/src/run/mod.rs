@@ -106,8 +106,6 @@ pub(crate) struct Run {
     pub(crate) gap_accesses: u64,
     pub(crate) saw_events: bool,
     pub(crate) saw_physical: bool,
-    /// Cycles of the TLBs: hits of the second level.
-    pub(crate) tlb_cycles: u64,
     /// Whether translations are compared with the page table.
     pub(crate) check: bool,
     /// Accesses of the trace so far, those that the machine leaves out among them.
@@ -139,7 +137,6 @@ impl Run {
             gap_accesses: 0,
             saw_events: false,
             saw_physical: false,
-            tlb_cycles: 0,
             check,
             position: 0,
             left_out: 0,
@@ -260,7 +257,7 @@ impl Run {
         self.os.forget_counts();
         self.history = History::new(access - self.left_out);
         self.accesses = [0; Kind::COUNT];
-        (self.instructions, self.page_crossings, self.tlb_cycles) = (0, 0, 0);
+        (self.instructions, self.page_crossings) = (0, 0);
         back.forget_counts();
     }
 

@@ -1,8 +1,8 @@
+use crate::os::Ram;
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
     Error, Fault, Flush, Footprint, Mapping, Node, Reference, Space, Translation, TreeShape, Usage,
 };
-use physmem::Buddy;
 use rustc_hash::FxHashMap;
 
 use super::{Table, only_root};
@@ -90,7 +90,7 @@ impl Table for Flat {
         None
     }
 
-    fn create(&mut self, _frames: &mut Buddy) -> Result<Space, Error> {
+    fn create(&mut self, _frames: &mut Ram) -> Result<Space, Error> {
         self.spaces += 1;
         Ok(Space::new(self.spaces - 1, PhysAddr::new(0)))
     }
@@ -100,12 +100,7 @@ impl Table for Flat {
         Ok(Flush::nothing(space))
     }
 
-    fn map(
-        &mut self,
-        space: Space,
-        page: Translation,
-        _frames: &mut Buddy,
-    ) -> Result<Flush, Error> {
+    fn map(&mut self, space: Space, page: Translation, _frames: &mut Ram) -> Result<Flush, Error> {
         if !self.sizes.contains(&page.page.size()) {
             self.sizes.push(page.page.size());
         }

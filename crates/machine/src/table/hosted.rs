@@ -1,9 +1,9 @@
+use crate::os::Ram;
 use addr::{Kind, Memory, PageSize, Rights, VirtAddr, VirtRange};
 use pagetable::{
     Error, Fault, Flush, Footprint, Mapping, Node, PageTable, Reference, Space, Translation, Tree,
     TreeShape,
 };
-use physmem::Buddy;
 
 use super::{Table, only_root};
 
@@ -55,7 +55,7 @@ impl<T: PageTable + Send, M: Memory + Send> Table for Hosted<T, M> {
         Some(self.table.page_sizes())
     }
 
-    fn create(&mut self, frames: &mut Buddy) -> Result<Space, Error> {
+    fn create(&mut self, frames: &mut Ram) -> Result<Space, Error> {
         self.table.create(&mut self.memory, frames)
     }
 
@@ -63,7 +63,7 @@ impl<T: PageTable + Send, M: Memory + Send> Table for Hosted<T, M> {
         self.table.destroy(space, &mut self.memory)
     }
 
-    fn map(&mut self, space: Space, page: Translation, frames: &mut Buddy) -> Result<Flush, Error> {
+    fn map(&mut self, space: Space, page: Translation, frames: &mut Ram) -> Result<Flush, Error> {
         self.table.map(space, page, 1, &mut self.memory, frames)
     }
 

@@ -8,11 +8,11 @@ mod build;
 mod flat;
 mod hosted;
 
+use crate::os::Ram;
 use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
 use pagetable::{
     Error, Fault, Flush, Footprint, Mapping, Node, Reference, Space, Translation, TreeShape,
 };
-use physmem::Buddy;
 
 pub(crate) use build::new;
 
@@ -21,11 +21,11 @@ pub(crate) trait Table: Send {
     /// The page sizes it holds; `None` if any.
     fn page_sizes(&self) -> Option<&[PageSize]>;
     /// A new, empty space.
-    fn create(&mut self, frames: &mut Buddy) -> Result<Space, Error>;
+    fn create(&mut self, frames: &mut Ram) -> Result<Space, Error>;
     /// Ends a space.
     fn destroy(&mut self, space: Space) -> Result<Flush, Error>;
     /// Maps one page; the token may name tables that moved.
-    fn map(&mut self, space: Space, page: Translation, frames: &mut Buddy) -> Result<Flush, Error>;
+    fn map(&mut self, space: Space, page: Translation, frames: &mut Ram) -> Result<Flush, Error>;
     /// Removes the pages in `range`; `each` gets them.
     fn unmap(
         &mut self,

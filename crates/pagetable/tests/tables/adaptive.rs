@@ -3,7 +3,7 @@
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr};
 use pagetable::{Guarded, PageTable, SparseMemory};
-use physmem::Buddy;
+use physmem::Physmem;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -16,7 +16,7 @@ const MEMORY_BYTES: u64 = 1 << 30;
 /// The bytes of a table with these pages, and the references of a walk to each on average.
 fn cost(mut table: Guarded, pages: &[u64]) -> (u64, f64) {
     let mut memory = SparseMemory::new(MEMORY_BYTES);
-    let mut frames = Buddy::new(PhysAddr::new(0), MEMORY_BYTES, K4).unwrap();
+    let mut frames = Physmem::buddy(PhysAddr::new(0), MEMORY_BYTES, K4).unwrap();
     let space = table.create(&mut memory, &mut frames).unwrap();
     for &addr in pages {
         let first = page(addr, K4, 0, Rights::READ);

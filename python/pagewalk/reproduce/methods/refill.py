@@ -56,7 +56,7 @@ def _elapsed(run: Results, first: Results, trap: int) -> float | None:
 def _cycles(run: Results, trap: int) -> float:
     time = run["time"]
     refills = time["translation_cycles"]["hi"] + trap * run["walks"]["walks"]
-    return float(time["program_cycles"] + refills)
+    return float(time["program_cycles"]["hi"] + refills)
 
 
 def _geometric(values: list[float | None]) -> float | None:

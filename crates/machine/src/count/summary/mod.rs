@@ -12,8 +12,9 @@ use crate::{
     count::results::{
         ByKind, CacheCounts, CacheTraffic, Faults, HeaderSummary, HitsAndMisses, LevelCounts,
         MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts, MmuCacheLevel, NestedCounts,
-        Range, RegionCounts, SCHEMA, Time, TlbCounts, TraceSummary, Walks,
+        RegionCounts, SCHEMA, TlbCounts, TraceSummary, Walks,
     },
+    count::time,
     description,
     hardware::tlbs::{Hardware, Unit},
     hardware::walker::{Dimension, UpperEntries, Walker},
@@ -28,8 +29,8 @@ pub(crate) fn summarize(
     run: &mut Run,
     walker: &Walker,
 ) -> Results {
-    let time = time(machine.description(), run, walker);
-    let regions = regions(&run.os, &mut run.census, walker, time.is_some());
+    let time = time::of(machine.description(), run, walker);
+    let regions = regions(run, walker, time.is_some());
     let not_modelled = not_modelled(machine.description(), source, run, walker);
     let (timeline, map) = run.history.clone().finish(run.position - run.left_out);
     let header = source.header();
@@ -246,7 +247,8 @@ fn memory(os: &Os) -> MemoryCounts {
     }
 }
 
-fn regions(os: &Os, census: &mut Census, walker: &Walker, timed: bool) -> Vec<RegionCounts> {
+fn regions(run: &mut Run, walker: &Walker, timed: bool) -> Vec<RegionCounts> {
+    let Run { os, census, hardware, .. } = run;
     let spaces = os.spaces();
     let mut regions: Vec<(u32, RegionCounts)> = (0..)
         .zip(os.labeled())
@@ -273,7 +275,7 @@ fn regions(os: &Os, census: &mut Census, walker: &Walker, timed: bool) -> Vec<Re
                 misses: counts.misses,
                 cold_misses: counts.cold_misses,
                 walk_references: walks.references,
-                walk_cycles: timed.then_some(counts.tlb_cycles + walks.cycles),
+                walk_cycles: timed.then(|| time::of_lookups(hardware, counts) + walks.cycles),
             };
             (space, region)
         })
@@ -309,34 +311,6 @@ fn absorb(region: &mut RegionCounts, next: &RegionCounts) {
     region.cold_misses += next.cold_misses;
     region.walk_references += next.walk_references;
     region.walk_cycles = region.walk_cycles.zip(next.walk_cycles).map(|(a, b)| a + b);
-}
-
-/// Counts times latencies; `None` if the description leaves a latency out.
-fn time(description: &Description, run: &Run, walker: &Walker) -> Option<Time> {
-    let cycles_per_instruction = description.core.cycles_per_instruction?;
-    if !walker.port.latencies.known || description.page_table.is_none() {
-        return None;
-    }
-    // What a hit in the nearest cache costs is part of the instruction's own cycles.
-    let nearest = description.cache.present().find_map(|(_, cache)| cache.latency_cycles);
-    let hit_cycles = nearest.map_or(0, u64::from);
-    let stalls = walker.program_served.iter().zip(&walker.port.latencies.served_cycles);
-    let stall_cycles: u64 =
-        stalls.map(|(count, cycles)| count * cycles.saturating_sub(hit_cycles)).sum();
-    let program = run.instructions as f64 * cycles_per_instruction + stall_cycles as f64;
-    let translation = run.tlb_cycles + walker.walks.cycles;
-    let accesses: u64 = run.accesses.iter().sum();
-    let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
-    // Hardware may walk while the program goes on; a handler runs in the program's place.
-    let least = if walker.handler.is_some() { walker.walks.cycles } else { 0 };
-    let range =
-        |of: &dyn Fn(f64) -> f64| Range { lo: of(least as f64), hi: of(translation as f64) };
-    Some(Time {
-        program_cycles: program as u64,
-        translation_cycles: Range { lo: least, hi: translation },
-        cycles_per_access: range(&|cycles| ratio(cycles, accesses as f64)),
-        share: range(&|cycles| ratio(cycles, program + cycles)),
-    })
 }
 
 /// What the run left out, for whoever reads the numbers.

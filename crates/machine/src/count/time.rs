@@ -1,0 +1,104 @@
+//! Time: counts times latencies, as a range.
+//!
+//! A core overlaps what it can, and a trace of addresses does not say which load waits for which.
+//! So neither the program's time nor translation's is one number:
+//!
+//! ```text
+//!                 least                               most
+//! program         instructions, or their misses       instructions + every miss in full
+//!                 at the core's misses_in_flight
+//! translation     0: hidden behind the program;       every TLB lookup + every walk in full
+//!                 a refill handler's own cycles
+//! share           least / (least + program's most)    most / (most + program's least)
+//! ```
+//!
+//! The share's ends take opposite ends of both times, because overlap of data misses and overlap
+//! of walks are independent: a core with one page-table walker and many miss buffers hides the
+//! first and not the second.
+
+use addr::Kind;
+
+use crate::{
+    Description,
+    count::{
+        census::{RegionCensus, TlbCensus},
+        results::{Range, Time},
+    },
+    hardware::{
+        tlbs::{Hardware, NONE, Unit},
+        walker::Walker,
+    },
+    run::Run,
+};
+
+/// The time of a run; `None` if the description leaves out a latency that it takes.
+pub(crate) fn of(description: &Description, run: &Run, walker: &Walker) -> Option<Time> {
+    let cycles_per_instruction = description.core.cycles_per_instruction?;
+    if !walker.port.latencies.known || description.page_table.is_none() {
+        return None;
+    }
+    let issue = run.instructions as f64 * cycles_per_instruction;
+    let program = program(description, issue, stall_cycles(description, walker));
+    // Hardware may walk while the program goes on; a handler runs in the program's place.
+    let least = if walker.handler.is_some() { walker.walks.cycles } else { 0 };
+    let translation = Range { lo: least, hi: lookup_cycles(run) + walker.walks.cycles };
+    let accesses: u64 = run.accesses.iter().sum();
+    let ratio = |part: u64, rest: f64| {
+        let part = part as f64;
+        if part > 0.0 { part / (part + rest) } else { 0.0 }
+    };
+    let per_access = |cycles: u64| cycles as f64 / accesses.max(1) as f64;
+    Some(Time {
+        program_cycles: Range { lo: program.lo as u64, hi: program.hi as u64 },
+        translation_cycles: translation,
+        cycles_per_access: Range { lo: per_access(translation.lo), hi: per_access(translation.hi) },
+        share: Range {
+            lo: ratio(translation.lo, program.hi),
+            hi: ratio(translation.hi, program.lo),
+        },
+    })
+}
+
+/// Cycles of the TLB lookups for the accesses of a region.
+pub(crate) fn of_lookups(hardware: &Hardware, region: &RegionCensus) -> u64 {
+    let of_kind = |kind: Kind| {
+        let index = kind as usize;
+        let latency = |unit: usize| match unit {
+            NONE => 0,
+            unit => hardware.units[unit].latency_cycles,
+        };
+        let (hits, misses) = (region.hits[index], region.l1_misses[index]);
+        (hits + misses) * latency(hardware.first[index]) + misses * latency(hardware.second[index])
+    };
+    Kind::ALL.into_iter().map(of_kind).sum::<u64>() + region.table_cycles
+}
+
+/// Cycles of all TLB lookups of the run.
+fn lookup_cycles(run: &Run) -> u64 {
+    let of_tlb = |(unit, counts): (&Unit, &TlbCensus)| {
+        let lookups: u64 = counts.hits.iter().chain(&counts.misses).sum();
+        lookups * unit.latency_cycles
+    };
+    let tlbs = run.hardware.units.iter().zip(&run.census.tlbs);
+    tlbs.map(of_tlb).sum::<u64>() + run.census.table_cycles()
+}
+
+/// Cycles that the data caches add to the program beyond hits in the nearest one, which are part
+/// of the instructions' own cycles.
+fn stall_cycles(description: &Description, walker: &Walker) -> f64 {
+    let nearest = description.cache.present().find_map(|(_, cache)| cache.latency_cycles);
+    let hit_cycles = nearest.map_or(0, u64::from);
+    let served = walker.program_served.iter().zip(&walker.port.latencies.served_cycles);
+    served.map(|(count, cycles)| count * cycles.saturating_sub(hit_cycles)).sum::<u64>() as f64
+}
+
+/// The cycles of `issue` and `stalls`, overlapping as far as the core lets them and not at all.
+fn program(description: &Description, issue: f64, stalls: f64) -> Range<f64> {
+    let most = issue + stalls;
+    let least = match description.core.misses_in_flight.map(u32::from) {
+        Some(1) => most,
+        Some(misses) => issue.max(stalls / f64::from(misses)),
+        None => issue,
+    };
+    Range { lo: least, hi: most }
+}

@@ -1,0 +1,192 @@
+//! An aged memory: one that a machine has after a long time of use.
+//!
+//! ```text
+//!   fill memory with objects of 1 to 32 pages, some of them wired
+//!   replace objects at random, twice the memory in all:  | m | w | m m |   | m |   | w | m |
+//!   free movable ones at random until the wanted share is free
+//! ```
+//!
+//! Everything goes through the machine's own allocator, a base frame at a time as a kernel's
+//! objects grow: how fragmented the memory becomes is the allocator's doing. (Setting free lists
+//! as if memory were fragmented would judge no allocator.) The sizes of objects are an
+//! assumption: 1 to 32 pages, each size twice as frequent as its double.
+
+use alloc::vec::Vec;
+
+use crate::{
+    allocator::{Allocator, Request},
+    frame::{FrameId, Identity, State},
+    physmem::Physmem,
+};
+
+/// How memory is to be after ageing; shares are in thousandths of all frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Aging {
+    /// Frames that are free.
+    pub free_permille: u16,
+    /// Frames that cannot be moved.
+    pub wired_permille: u16,
+    /// Where the random choices begin.
+    pub seed: u64,
+}
+
+/// What fills an aged memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Aged {
+    /// Movable base frames in use, without mappings.
+    pub movable: u64,
+    /// Base frames in use that stay.
+    pub wired: u64,
+}
+
+/// Shares that together are more than the whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooMuch;
+
+impl core::fmt::Display for TooMuch {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("free and wired memory together are more than all memory")
+    }
+}
+
+impl core::error::Error for TooMuch {}
+
+/// The owner of the frames that ageing leaves in use.
+pub const AGED_OBJECT: u32 = u32::MAX;
+
+/// Ages a memory of which nothing is in use yet.
+pub fn age<A: Allocator>(physmem: &mut Physmem<A>, aging: Aging) -> Result<Aged, TooMuch> {
+    if aging.free_permille.saturating_add(aging.wired_permille) > 1000 {
+        return Err(TooMuch);
+    }
+    let frames = physmem.table().frames().len() as u64;
+    let share = |permille: u16| frames * u64::from(permille) / 1000;
+    let mut past = Past {
+        random: aging.seed,
+        wired_wanted: share(aging.wired_permille),
+        aged: Aged::default(),
+        movable: Vec::new(),
+        wired: Vec::new(),
+        objects: 0,
+    };
+    past.fill(physmem);
+    let mut replaced = 0;
+    while replaced < 2 * frames && (past.movable.len() + past.wired.len()) > 0 {
+        replaced += past.free_one(physmem);
+        if physmem.table().count(State::Free) > frames / 8 {
+            past.fill(physmem);
+        }
+    }
+    past.fill(physmem);
+    past.wire_rest(physmem);
+    past.free_down_to(physmem, share(aging.free_permille));
+    Ok(past.aged)
+}
+
+/// What has been allocated so far.
+struct Past {
+    random: u64,
+    wired_wanted: u64,
+    aged: Aged,
+    movable: Vec<Vec<FrameId>>,
+    wired: Vec<Vec<FrameId>>,
+    objects: u64,
+}
+
+impl Past {
+    /// Allocates objects until memory is full.
+    fn fill<A: Allocator>(&mut self, physmem: &mut Physmem<A>) {
+        let frames = physmem.table().frames().len() as u64;
+        loop {
+            let pages = 1u64 << self.next().trailing_zeros().min(5);
+            let wired = self.next() % frames.max(1) < self.wired_wanted;
+            let wired = wired && self.aged.wired + pages <= self.wired_wanted;
+            let state = if wired { State::Kernel } else { State::Movable };
+            let mut object = Vec::new();
+            for index in 0..pages {
+                let Ok(frame) = physmem.allocate(&Request::new(0, state)) else { break };
+                let identity = Identity { object: AGED_OBJECT, index: self.objects + index };
+                physmem.pfdat_mut(frame).identity = identity;
+                object.push(frame);
+            }
+            self.objects += pages;
+            let full = (object.len() as u64) < pages;
+            if wired {
+                self.aged.wired += object.len() as u64;
+                self.wired.push(object);
+            } else {
+                self.aged.movable += object.len() as u64;
+                self.movable.push(object);
+            }
+            if full {
+                return;
+            }
+        }
+    }
+
+    /// Frees an object chosen at random, and says how many frames that were.
+    fn free_one<A: Allocator>(&mut self, physmem: &mut Physmem<A>) -> u64 {
+        let choice = self.next() % (self.movable.len() + self.wired.len()) as u64;
+        let choice = choice as usize;
+        let object = match choice.checked_sub(self.movable.len()) {
+            None => {
+                let object = self.movable.swap_remove(choice);
+                self.aged.movable -= object.len() as u64;
+                object
+            }
+            Some(choice) => {
+                let object = self.wired.swap_remove(choice);
+                self.aged.wired -= object.len() as u64;
+                object
+            }
+        };
+        for &frame in &object {
+            physmem.try_free(frame, 0).expect("the frame is this object's");
+        }
+        // An object that found no frame counts as one, so that replacing ends.
+        (object.len() as u64).max(1)
+    }
+
+    /// The kernel takes over movable frames until it has the wanted share.
+    fn wire_rest<A: Allocator>(&mut self, physmem: &mut Physmem<A>) {
+        while self.aged.wired < self.wired_wanted {
+            let Some(frame) = self.pop_movable() else { return };
+            physmem.set_state(frame, 0, State::Kernel);
+            self.aged.wired += 1;
+        }
+    }
+
+    /// Frees movable frames, object by object, until `free` frames are.
+    fn free_down_to<A: Allocator>(&mut self, physmem: &mut Physmem<A>, free: u64) {
+        while physmem.table().count(State::Free) < free {
+            let Some(frame) = self.pop_movable() else { return };
+            physmem.try_free(frame, 0).expect("the frame is this object's");
+        }
+    }
+
+    /// The last frame of the object that stands last; an object chosen at random takes its
+    /// place when that is used up.
+    fn pop_movable(&mut self) -> Option<FrameId> {
+        while let Some(object) = self.movable.last_mut() {
+            if let Some(frame) = object.pop() {
+                self.aged.movable -= 1;
+                return Some(frame);
+            }
+            self.movable.pop();
+            if let Some(last) = self.movable.len().checked_sub(1) {
+                let choice = (self.next() % self.movable.len() as u64) as usize;
+                self.movable.swap(choice, last);
+            }
+        }
+        None
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood 2014).
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+}

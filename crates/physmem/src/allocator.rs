@@ -1,0 +1,91 @@
+use crate::{
+    frame::{FrameId, State},
+    lists::Color,
+    table::FrameTable,
+};
+
+/// What a memory manager asks an allocator for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// log2 of how many base frames: contiguous, and aligned to their number.
+    pub order: u32,
+    /// What they will be used for; some allocators keep movable and other frames apart.
+    pub state: State,
+    /// The node that they should come from, and whether another node will do.
+    pub node: Option<Home>,
+    /// The cache colour that the first of them should have. It is a wish: frames of another
+    /// colour are given rather than none.
+    pub color: Option<Color>,
+}
+
+/// A NUMA node that frames should come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Home {
+    /// Its number.
+    pub node: u8,
+    /// Whether frames of another node are refused.
+    pub strict: bool,
+}
+
+impl Request {
+    /// A request for `2^order` frames from anywhere.
+    pub const fn new(order: u32, state: State) -> Request {
+        Request { order, state, node: None, color: None }
+    }
+}
+
+/// Who chooses which free frames are given out: one strategy over a range of memory.
+///
+/// An allocator sees descriptors and frame numbers only. It keeps the *free* blocks: a frame
+/// leaves them by [`Allocator::allocate`] or [`Allocator::take`] and returns by
+/// [`Allocator::free`]. What a frame is used for in between is entered by [`crate::Physmem`],
+/// through which every request goes. No method allocates memory.
+pub trait Allocator {
+    /// Takes a block of `2^request.order` free frames.
+    fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId>;
+
+    /// Enters `2^order` frames from `first`, aligned to their number, whose descriptors say
+    /// already that they are free.
+    fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32);
+
+    /// Takes exactly these `2^order` frames if all are free: for targets of migrations, frames
+    /// at a wished place, and frames that are to be offline.
+    fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool;
+
+    /// How many free blocks there are of exactly `2^order` frames.
+    fn free_blocks(&self, order: u32) -> u64;
+
+    /// The order of the largest free block.
+    fn largest_free(&self) -> Option<u32> {
+        (0..u32::BITS).rev().find(|&order| self.free_blocks(order) > 0)
+    }
+
+    /// Hears that so many frames more or fewer can be moved among those in use at `frame`.
+    fn migratable_changed(&mut self, _frame: FrameId, _change: i64) {}
+}
+
+impl<A: Allocator + ?Sized> Allocator for alloc::boxed::Box<A> {
+    fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
+        (**self).allocate(table, request)
+    }
+
+    fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {
+        (**self).free(table, first, order);
+    }
+
+    fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        (**self).take(table, first, order)
+    }
+
+    fn free_blocks(&self, order: u32) -> u64 {
+        (**self).free_blocks(order)
+    }
+
+    fn largest_free(&self) -> Option<u32> {
+        (**self).largest_free()
+    }
+
+    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
+        (**self).migratable_changed(frame, change);
+    }
+}

@@ -1,0 +1,65 @@
+use alloc::{boxed::Box, vec::Vec};
+
+use crate::frame::FrameId;
+
+const CHUNK_WORDS: usize = 512;
+const CHUNK_BITS: usize = CHUNK_WORDS * 64;
+
+/// One bit per base frame, set while the frame is free (G98 section 6.4.1).
+///
+/// Chunks exist where a frame was ever taken; elsewhere all bits are set.
+#[derive(Default)]
+pub(crate) struct Bitmap {
+    chunks: Vec<Option<Box<[u64; CHUNK_WORDS]>>>,
+}
+
+impl Bitmap {
+    /// Sets or clears the bits of `2^order` frames from `first`, which is aligned to them.
+    pub(crate) fn set(&mut self, first: FrameId, order: u32, free: bool) {
+        self.each_word(first, order, |word, mask| {
+            *word = if free { *word | mask } else { *word & !mask };
+        });
+    }
+
+    /// Whether the bits of `2^order` frames from `first` are all set.
+    pub(crate) fn is_free(&self, first: FrameId, order: u32) -> bool {
+        self.clear_bits(first, order, 1) == 0
+    }
+
+    /// How many of the bits are clear; stops counting at `enough`.
+    pub(crate) fn clear_bits(&self, first: FrameId, order: u32, enough: u64) -> u64 {
+        let mut clear = 0;
+        let (mut at, end) = (u64::from(first.0), u64::from(first.0) + (1 << order));
+        while at < end && clear < enough {
+            let bits = (64 - at % 64).min(end - at);
+            if let Some(Some(chunk)) = self.chunks.get(at as usize / CHUNK_BITS) {
+                let word = chunk[at as usize % CHUNK_BITS / 64];
+                clear += u64::from((!word & mask(at, bits)).count_ones());
+                at += bits;
+            } else {
+                at = (at / CHUNK_BITS as u64 + 1) * CHUNK_BITS as u64;
+            }
+        }
+        clear
+    }
+
+    fn each_word(&mut self, first: FrameId, order: u32, mut each: impl FnMut(&mut u64, u64)) {
+        let (mut at, end) = (u64::from(first.0), u64::from(first.0) + (1 << order));
+        while at < end {
+            let bits = (64 - at % 64).min(end - at);
+            let number = at as usize / CHUNK_BITS;
+            if number >= self.chunks.len() {
+                self.chunks.resize_with(number + 1, || None);
+            }
+            let chunk =
+                self.chunks[number].get_or_insert_with(|| Box::new([u64::MAX; CHUNK_WORDS]));
+            each(&mut chunk[at as usize % CHUNK_BITS / 64], mask(at, bits));
+            at += bits;
+        }
+    }
+}
+
+/// `bits` ones from the place of bit `at` in its word.
+const fn mask(at: u64, bits: u64) -> u64 {
+    (u64::MAX >> (64 - bits)) << (at % 64)
+}

@@ -1,0 +1,163 @@
+use core::fmt;
+
+/// The number of a base frame: its physical address divided by the base page size.
+///
+/// 32 bits number 16 TiB of 4 KiB frames, less the last one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FrameId(pub u32);
+
+/// Who uses a base frame, and so whether its contents may be moved.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum State {
+    /// Nobody: the allocator's.
+    #[default]
+    Free,
+    /// Held back for an object that is expected to use it (FreeBSD's reservations).
+    Reserved,
+    /// User or page-cache memory, reached through mappings only: it can be migrated.
+    Movable,
+    /// The kernel's, or locked for it: pointers lead to it, so it stays where it is.
+    Kernel,
+    /// A page table's, or other memory of the HAT layer: it stays too.
+    Table,
+    /// The target of a migration whose copy is not complete: a fault on it waits.
+    InTransit,
+    /// Not to be used.
+    Offline,
+}
+
+impl State {
+    /// Every state, in the order of their numbers.
+    pub const ALL: [State; 7] = [
+        State::Free,
+        State::Reserved,
+        State::Movable,
+        State::Kernel,
+        State::Table,
+        State::InTransit,
+        State::Offline,
+    ];
+
+    /// Whether a frame in this state can be given to another owner by moving its contents,
+    /// wired counts aside.
+    pub const fn is_migratable(self) -> bool {
+        matches!(self, State::Movable)
+    }
+}
+
+/// What a frame holds: page `index` of the memory object `object`.
+///
+/// The numbers are the memory manager's; this crate only keeps them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Identity {
+    /// The memory object, 0 for none.
+    pub object: u32,
+    /// Which base page of it.
+    pub index: u64,
+}
+
+/// A page-frame descriptor: what is known of one base frame.
+///
+/// ```text
+///   bytes  0..8    links: the neighbours in the one list that the frame is in
+///          8..20   identity: index and object
+///         20..22   wired: how many reasons there are not to move or reclaim it
+///         22       state    23 order (of a free block's first frame)    24 node    25 flags
+/// ```
+///
+/// It holds no page size (G98 section 6.1): a large page is the adjacent descriptors of its base
+/// frames. Only a *free* block has an order, in the descriptor of its first frame, so that the
+/// free lists need no memory of their own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pfdat {
+    /// Previous and next in a list: of free blocks while the frame is free, of the owner's
+    /// making otherwise.
+    pub links: [u32; 2],
+    /// What it holds.
+    pub identity: Identity,
+    /// How many reasons there are not to move or reclaim it.
+    pub wired: u16,
+    state: State,
+    order: u8,
+    node: u8,
+    /// Bits that belong to the owner of the frame.
+    pub flags: u8,
+}
+
+/// The end of a list: no frame has this number.
+pub const NO_FRAME: u32 = u32::MAX;
+
+/// The order of a frame that is no free block's first.
+const NO_ORDER: u8 = u8::MAX;
+
+impl Pfdat {
+    pub(crate) const fn free(node: u8) -> Pfdat {
+        Pfdat {
+            links: [NO_FRAME; 2],
+            identity: Identity { object: 0, index: 0 },
+            wired: 0,
+            state: State::Free,
+            order: NO_ORDER,
+            node,
+            flags: 0,
+        }
+    }
+
+    /// Who uses it.
+    #[inline]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// The NUMA node that it belongs to.
+    #[inline]
+    pub const fn node(&self) -> u8 {
+        self.node
+    }
+
+    /// Whether its contents may be moved elsewhere.
+    #[inline]
+    pub const fn is_migratable(&self) -> bool {
+        self.state.is_migratable() && self.wired == 0
+    }
+
+    /// The order of the free block that begins here, if one does.
+    #[inline]
+    pub(crate) const fn free_order(&self) -> Option<u32> {
+        if matches!(self.state, State::Free) && self.order != NO_ORDER {
+            Some(self.order as u32)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn set_free_order(&mut self, order: Option<u32>) {
+        self.order = order.map_or(NO_ORDER, |order| order as u8);
+    }
+
+    /// Gives the frame to a new owner, who finds it without identity, wired counts and flags.
+    pub(crate) fn hand_over(&mut self, state: State) {
+        *self = Pfdat { state, ..Pfdat::free(self.node) };
+    }
+
+    pub(crate) fn set_state(&mut self, state: State) {
+        self.state = state;
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            State::Free => "free",
+            State::Reserved => "reserved",
+            State::Movable => "movable",
+            State::Kernel => "kernel",
+            State::Table => "table",
+            State::InTransit => "in transit",
+            State::Offline => "offline",
+        })
+    }
+}
+
+const _: () = assert!(size_of::<Pfdat>() <= 32, "a page-frame descriptor takes 32 bytes at most");

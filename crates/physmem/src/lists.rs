@@ -1,0 +1,117 @@
+use crate::{
+    allocator::Request,
+    frame::{FrameId, NO_FRAME},
+    table::FrameTable,
+};
+
+/// Free lists, one per order, whose links lie in the descriptors of the blocks' first frames.
+///
+/// ```text
+///   heads[2] --> pfdat of frame 8 <--> pfdat of frame 64        blocks of four base frames
+///   heads[0] --> pfdat of frame 3                               blocks of one
+/// ```
+///
+/// Entering, leaving and taking the first take constant time and no memory.
+#[derive(Clone)]
+pub(crate) struct FreeLists<const ORDERS: usize> {
+    heads: [u32; ORDERS],
+    counts: [u32; ORDERS],
+}
+
+impl<const ORDERS: usize> FreeLists<ORDERS> {
+    pub(crate) const fn new() -> FreeLists<ORDERS> {
+        FreeLists { heads: [NO_FRAME; ORDERS], counts: [0; ORDERS] }
+    }
+
+    /// How many blocks of `order` there are.
+    pub(crate) fn count(&self, order: u32) -> u32 {
+        self.counts.get(order as usize).copied().unwrap_or(0)
+    }
+
+    /// The block of `order` that entered last.
+    pub(crate) fn first(&self, order: u32) -> Option<FrameId> {
+        let head = self.heads[order as usize];
+        (head != NO_FRAME).then_some(FrameId(head))
+    }
+
+    /// Enters a block.
+    pub(crate) fn push(&mut self, table: &mut FrameTable, block: FrameId, order: u32) {
+        let next = self.heads[order as usize];
+        let pfdat = table.get_mut(block);
+        pfdat.links = [NO_FRAME, next];
+        pfdat.set_free_order(Some(order));
+        if next != NO_FRAME {
+            table.get_mut(FrameId(next)).links[0] = block.0;
+        }
+        self.heads[order as usize] = block.0;
+        self.counts[order as usize] += 1;
+    }
+
+    /// Takes a block out that is in the list of `order`.
+    pub(crate) fn remove(&mut self, table: &mut FrameTable, block: FrameId, order: u32) {
+        let pfdat = table.get_mut(block);
+        debug_assert_eq!(pfdat.free_order(), Some(order), "frame {} heads no such block", block.0);
+        let [previous, next] = pfdat.links;
+        pfdat.links = [NO_FRAME; 2];
+        pfdat.set_free_order(None);
+        match previous {
+            NO_FRAME => self.heads[order as usize] = next,
+            _ => table.get_mut(FrameId(previous)).links[1] = next,
+        }
+        if next != NO_FRAME {
+            table.get_mut(FrameId(next)).links[0] = previous;
+        }
+        self.counts[order as usize] -= 1;
+    }
+
+    /// The block of `order` that entered last, or that entered last among those that hold a
+    /// frame of `color`, if one of the first blocks of the list does.
+    pub(crate) fn choose(
+        &self,
+        table: &FrameTable,
+        order: u32,
+        color: Option<Color>,
+    ) -> Option<FrameId> {
+        let mut block = self.first(order)?;
+        let Some(color) = color else { return Some(block) };
+        for _ in 0..COLOR_LOOKS {
+            if color.within(block, order).is_some() {
+                return Some(block);
+            }
+            match table.get(block).links[1] {
+                NO_FRAME => break,
+                next => block = FrameId(next),
+            }
+        }
+        None
+    }
+}
+
+/// How many blocks of a list are looked at for a colour.
+const COLOR_LOOKS: usize = 64;
+
+/// A cache colour: frames whose number leaves the remainder `value` when it is divided by `of`
+/// fall into the same sets of a physically indexed cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Color {
+    /// The remainder.
+    pub value: u32,
+    /// How many colours there are.
+    pub of: u32,
+}
+
+impl Color {
+    /// The first frame of this colour among the `2^order` from `block`.
+    pub(crate) fn within(self, block: FrameId, order: u32) -> Option<FrameId> {
+        let behind = block.0.checked_rem(self.of)?;
+        let distance = (self.value % self.of + self.of - behind) % self.of;
+        (u64::from(distance) < 1 << order).then(|| FrameId(block.0 + distance))
+    }
+}
+
+/// Where in a block of `from` that has left its list the part of `order` begins that `request`
+/// gets: at the wished colour if that is there.
+pub(crate) fn part(block: FrameId, from: u32, request: &Request) -> FrameId {
+    let colored = request.color.and_then(|color| color.within(block, from));
+    colored.filter(|at| at.0.trailing_zeros() >= request.order).unwrap_or(block)
+}

@@ -1,0 +1,358 @@
+use alloc::vec::Vec;
+use core::{fmt, ops::Range};
+
+use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
+
+use crate::{
+    allocator::{Allocator, Request},
+    buddy::Buddy,
+    frame::{FrameId, Pfdat, State},
+    nodes::Nodes,
+    table::FrameTable,
+};
+
+/// A range of physical memory: the descriptors of its frames and the allocator of the free ones.
+///
+/// ```text
+///   allocate(request) -> allocator chooses -> descriptors: free -> request.state
+///   free(frame, size) -> descriptors: free -> allocator enters
+/// ```
+///
+/// Every request goes through here, so that descriptors and free lists always agree: a frame is
+/// free in both or in neither. A frame has one owner; a second free of it is an error.
+pub struct Physmem<A = Buddy> {
+    table: FrameTable,
+    allocator: A,
+}
+
+/// Why a range of memory cannot be managed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GeometryError {
+    /// It does not begin and end on base-frame boundaries.
+    Misaligned {
+        /// The base frame's size.
+        base: PageSize,
+    },
+    /// It runs past the end of the physical address space.
+    Wraps,
+    /// It has more frames than 32 bits can number.
+    TooLarge {
+        /// The base frame's size.
+        base: PageSize,
+    },
+}
+
+/// Why frames cannot be taken back. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreeError {
+    /// They are not all frames of this memory, or not aligned to their size.
+    Foreign {
+        /// The first of them.
+        frame: PhysAddr,
+    },
+    /// One of them is free already: it was freed before, or never given out.
+    NotOut {
+        /// That frame.
+        frame: PhysAddr,
+    },
+    /// One of them is wired.
+    Wired {
+        /// That frame.
+        frame: PhysAddr,
+    },
+}
+
+impl Physmem<Buddy> {
+    /// `bytes` bytes of memory from `start`, all free, whose smallest frame is `base`, under the
+    /// buddy system.
+    pub fn buddy(
+        start: PhysAddr,
+        bytes: u64,
+        base: PageSize,
+    ) -> Result<Physmem<Buddy>, GeometryError> {
+        Physmem::new(start, bytes, base, Buddy::new)
+    }
+}
+
+impl<A: Allocator> Physmem<A> {
+    /// `bytes` bytes of memory from `start`, all free, whose smallest frame is `base`; `allocator`
+    /// makes its allocator from the numbers of the frames.
+    pub fn new(
+        start: PhysAddr,
+        bytes: u64,
+        base: PageSize,
+        allocator: impl FnOnce(Range<u32>) -> A,
+    ) -> Result<Physmem<A>, GeometryError> {
+        let frames = numbers(start, bytes, base)?;
+        let allocator = allocator(frames.clone());
+        let mut physmem = Physmem { table: FrameTable::new(base, frames.clone()), allocator };
+        physmem.cover(frames);
+        Ok(physmem)
+    }
+
+    /// The same memory divided among `nodes` NUMA nodes of equal size, the last one larger by
+    /// the rest; at least one.
+    pub fn with_nodes(
+        start: PhysAddr,
+        bytes: u64,
+        base: PageSize,
+        nodes: u8,
+        mut allocator: impl FnMut(Range<u32>) -> A,
+    ) -> Result<Physmem<Nodes<A>>, GeometryError> {
+        let frames = numbers(start, bytes, base)?;
+        let (count, each) =
+            (u32::from(nodes.max(1)), frames.len() as u32 / u32::from(nodes.max(1)));
+        let range = |node: u32| {
+            let first = frames.start + node * each;
+            first..if node + 1 == count { frames.end } else { first + each }
+        };
+        let parts: Vec<_> = (0..count).map(|node| (range(node), allocator(range(node)))).collect();
+        let ends: Vec<u32> = parts.iter().map(|(range, _)| range.end).collect();
+        let mut table = FrameTable::new(base, frames.clone());
+        table.set_nodes(&ends);
+        let mut physmem = Physmem { table, allocator: Nodes::new(parts) };
+        for node in 0..count {
+            physmem.cover(range(node));
+        }
+        Ok(physmem)
+    }
+
+    /// The descriptors.
+    pub const fn table(&self) -> &FrameTable {
+        &self.table
+    }
+
+    /// The descriptor of a frame, for its owner to write to.
+    pub fn pfdat_mut(&mut self, frame: FrameId) -> &mut Pfdat {
+        self.table.get_mut(frame)
+    }
+
+    /// The allocator.
+    pub const fn allocator(&self) -> &A {
+        &self.allocator
+    }
+
+    /// The allocator, with the descriptors that its own operations need.
+    pub fn allocator_mut(&mut self) -> (&mut A, &mut FrameTable) {
+        (&mut self.allocator, &mut self.table)
+    }
+
+    /// The smallest frame that there is.
+    pub const fn base(&self) -> PageSize {
+        self.table.base()
+    }
+
+    /// Bytes of all frames.
+    pub fn bytes(&self) -> u64 {
+        self.table.frames().len() as u64 * self.base().bytes()
+    }
+
+    /// Bytes that are free, in pieces of any size.
+    pub fn free_bytes(&self) -> u64 {
+        self.table.count(State::Free) * self.base().bytes()
+    }
+
+    /// Bytes that are in use or held back.
+    pub fn used_bytes(&self) -> u64 {
+        self.bytes() - self.free_bytes()
+    }
+
+    /// How many frames of exactly `size` are free, those inside larger ones not counted.
+    pub fn free_frames(&self, size: PageSize) -> u64 {
+        match size.shift().checked_sub(self.base().shift()) {
+            Some(order) => self.allocator.free_blocks(order),
+            None => 0,
+        }
+    }
+
+    /// The size of the largest free frame.
+    pub fn largest_free(&self) -> Option<PageSize> {
+        self.size(self.allocator.largest_free()?)
+    }
+
+    /// Takes frames for a new owner; their contents are arbitrary.
+    pub fn allocate(&mut self, request: &Request) -> Result<FrameId, OutOfFrames> {
+        let found = self.allocator.allocate(&mut self.table, request);
+        let first = found.ok_or_else(|| self.out_of_frames(request.order))?;
+        self.hand_out(first, request.order, request.state);
+        Ok(first)
+    }
+
+    /// The same for one page, by its address.
+    pub fn allocate_page(&mut self, size: PageSize, state: State) -> Result<PhysAddr, OutOfFrames> {
+        let first = self.allocate(&Request::new(self.table.order(size), state))?;
+        Ok(self.table.address(first))
+    }
+
+    /// Takes exactly the `2^order` frames from `first` if all are free. Says whether it did.
+    pub fn take(&mut self, first: FrameId, order: u32, state: State) -> bool {
+        let taken =
+            self.is_block(first, order) && self.allocator.take(&mut self.table, first, order);
+        if taken {
+            self.hand_out(first, order, state);
+        }
+        taken
+    }
+
+    /// Takes frames back. They need not have been given out together: a page that was split
+    /// comes back in parts.
+    pub fn try_free(&mut self, first: FrameId, order: u32) -> Result<(), FreeError> {
+        let frame = self.table.address(first);
+        if !self.is_block(first, order) {
+            return Err(FreeError::Foreign { frame });
+        }
+        let count = 1u32 << order;
+        let mut migratable = 0;
+        for number in first.0..first.0 + count {
+            let pfdat = self.table.get(FrameId(number));
+            let frame = self.table.address(FrameId(number));
+            if pfdat.state() == State::Free {
+                return Err(FreeError::NotOut { frame });
+            }
+            if pfdat.wired > 0 {
+                return Err(FreeError::Wired { frame });
+            }
+            migratable += i64::from(pfdat.is_migratable());
+        }
+        self.table.take_back(first, count);
+        if migratable > 0 {
+            self.allocator.migratable_changed(first, -migratable);
+        }
+        self.allocator.free(&mut self.table, first, order);
+        Ok(())
+    }
+
+    /// Changes what frames in use are used for.
+    ///
+    /// # Panics
+    /// If one of them is free.
+    pub fn set_state(&mut self, first: FrameId, order: u32, state: State) {
+        let before = self.migratable(first, order);
+        self.table.set_state(first, 1 << order, state);
+        self.tell_migratable(first, order, before);
+    }
+
+    /// One reason more not to move or reclaim a frame: a lock in memory, or a transfer that is
+    /// under way.
+    pub fn wire(&mut self, frame: FrameId) {
+        let before = self.migratable(frame, 0);
+        self.table.get_mut(frame).wired += 1;
+        self.tell_migratable(frame, 0, before);
+    }
+
+    /// One reason less.
+    ///
+    /// # Panics
+    /// If there was none.
+    pub fn unwire(&mut self, frame: FrameId) {
+        let before = self.migratable(frame, 0);
+        let pfdat = self.table.get_mut(frame);
+        assert!(pfdat.wired > 0, "frame {} is not wired", frame.0);
+        pfdat.wired -= 1;
+        self.tell_migratable(frame, 0, before);
+    }
+
+    fn migratable(&self, first: FrameId, order: u32) -> i64 {
+        let frames = first.0..first.0 + (1 << order);
+        frames.map(|number| i64::from(self.table.get(FrameId(number)).is_migratable())).sum()
+    }
+
+    fn tell_migratable(&mut self, first: FrameId, order: u32, before: i64) {
+        let change = self.migratable(first, order) - before;
+        if change != 0 {
+            self.allocator.migratable_changed(first, change);
+        }
+    }
+
+    fn hand_out(&mut self, first: FrameId, order: u32, state: State) {
+        self.table.hand_out(first, 1 << order, state);
+        if state.is_migratable() {
+            self.allocator.migratable_changed(first, 1 << order);
+        }
+    }
+
+    /// Enters frames as free in the largest blocks that fit.
+    fn cover(&mut self, frames: Range<u32>) {
+        let mut first = frames.start;
+        while first < frames.end {
+            let order = (frames.end - first).ilog2().min(first.trailing_zeros()).min(31);
+            self.allocator.free(&mut self.table, FrameId(first), order);
+            first += 1 << order;
+        }
+    }
+
+    fn is_block(&self, first: FrameId, order: u32) -> bool {
+        let frames = self.table.frames();
+        let end = u64::from(first.0) + (1u64 << order.min(32));
+        first.0.trailing_zeros() >= order && first.0 >= frames.start && end <= frames.end.into()
+    }
+
+    fn size(&self, order: u32) -> Option<PageSize> {
+        PageSize::from_shift((self.base().shift() + order) as u8)
+    }
+
+    fn out_of_frames(&self, order: u32) -> OutOfFrames {
+        OutOfFrames { size: self.size(order).unwrap_or(self.base()), free_bytes: self.free_bytes() }
+    }
+}
+
+/// Frames for page tables and whoever else does not say what they are for.
+impl<A: Allocator> Frames for Physmem<A> {
+    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
+        self.allocate_page(size, State::Table)
+    }
+
+    fn free(&mut self, frame: PhysAddr, size: PageSize) {
+        let order = self.table.order(size);
+        let freed = match self.table.frame_at(frame) {
+            Some(first) => self.try_free(first, order),
+            None => Err(FreeError::Foreign { frame }),
+        };
+        if let Err(error) = freed {
+            panic!("a frame was freed that is not its owner's to free: {error}");
+        }
+    }
+}
+
+fn numbers(start: PhysAddr, bytes: u64, base: PageSize) -> Result<Range<u32>, GeometryError> {
+    let end = start.checked_add(bytes).ok_or(GeometryError::Wraps)?;
+    if !start.is_aligned(base) || !end.is_aligned(base) {
+        return Err(GeometryError::Misaligned { base });
+    }
+    let number = |addr: PhysAddr| u32::try_from(addr.get() >> base.shift());
+    match (number(start), number(end)) {
+        (Ok(first), Ok(end)) => Ok(first..end),
+        _ => Err(GeometryError::TooLarge { base }),
+    }
+}
+
+impl fmt::Display for GeometryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GeometryError::Misaligned { base } => {
+                write!(f, "physical memory must begin and end on multiples of {base}")
+            }
+            GeometryError::Wraps => {
+                f.write_str("physical memory runs past the end of the address space")
+            }
+            GeometryError::TooLarge { base } => {
+                write!(f, "physical memory has more than 4294967295 frames of {base}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for FreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FreeError::Foreign { frame } => {
+                write!(f, "the frames at {frame} are not of this memory, or not aligned")
+            }
+            FreeError::NotOut { frame } => write!(f, "no frame at {frame} is in use"),
+            FreeError::Wired { frame } => write!(f, "the frame at {frame} is wired"),
+        }
+    }
+}
+
+impl core::error::Error for GeometryError {}
+impl core::error::Error for FreeError {}

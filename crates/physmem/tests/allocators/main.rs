@@ -1,0 +1,243 @@
+//! Every allocator against a set of frames, under one stream of requests.
+
+mod model;
+mod rules;
+mod size_lists;
+
+use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
+use model::{Rule, check};
+use physmem::{
+    Aging, Allocator, Buddy, Color, FrameId, FreeError, GeometryError, Home, Physmem, Request,
+    Scattered, SizeLists, State, age,
+};
+
+const K4: PageSize = PageSize::SIZE_4K;
+
+fn size(order: u32) -> PageSize {
+    PageSize::from_shift((K4.shift() + order) as u8).unwrap()
+}
+
+/// The page sizes of an R10000: 4K to 16M by factors of four.
+fn irix_sizes() -> Vec<PageSize> {
+    (0..=12).step_by(2).map(size).collect()
+}
+
+fn memory<A: Allocator>(
+    first: u64,
+    frames: u64,
+    allocator: impl FnOnce(std::ops::Range<u32>) -> A,
+) -> Physmem<A> {
+    Physmem::new(PhysAddr::new(first * K4.bytes()), frames * K4.bytes(), K4, allocator).unwrap()
+}
+
+const MEMORIES: [(u64, u64); 6] = [(0, 64), (5, 93), (64, 1), (96, 160), (1023, 66), (0, 1 << 13)];
+
+#[test]
+fn buddies_under_streams_of_requests() {
+    for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
+        let rule = Rule { holds: rules::buddies_are_joined, finds: |_| true };
+        check(seed as u64, memory(first, frames, Buddy::new), rule);
+    }
+}
+
+#[test]
+fn size_lists_under_streams_of_requests() {
+    for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
+        for ordered in [false, true] {
+            let lists = |frames| {
+                let lists = SizeLists::new(frames, K4, &irix_sizes()).unwrap();
+                if ordered { lists.ordered() } else { lists }
+            };
+            // A size without a list may lie in two free pages of the next smaller one.
+            let rule = Rule { holds: rules::sizes_are_joined, finds: |order| order % 2 == 0 };
+            check(seed as u64, memory(first, frames, lists), rule);
+        }
+    }
+}
+
+#[test]
+fn nodes_under_streams_of_requests() {
+    for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
+        let start = PhysAddr::new(first * K4.bytes());
+        let nodes = Physmem::with_nodes(start, frames * K4.bytes(), K4, 3, Buddy::new).unwrap();
+        // A block across two nodes is nobody's to give.
+        check(seed as u64, nodes, Rule { holds: |_, _| (), finds: |order| order == 0 });
+    }
+}
+
+#[test]
+fn scattered_frames_under_streams_of_requests() {
+    for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
+        let scattered = |frames| Scattered::new(Buddy::new(frames), seed as u64);
+        check(
+            seed as u64,
+            memory(first, frames, scattered),
+            Rule { holds: |_, _| (), finds: |_| true },
+        );
+    }
+}
+
+#[test]
+fn scattered_frames_are_each_given_once_and_a_seed_decides_their_order() {
+    let order = |seed: u64| {
+        let mut memory = memory(0, 64, |frames| Scattered::new(Buddy::new(frames), seed));
+        let large = memory.allocate(&Request::new(4, State::Movable)).unwrap();
+        let base = Request::new(0, State::Movable);
+        let frames: Vec<u32> = (0..48).map(|_| memory.allocate(&base).unwrap().0).collect();
+        assert!(memory.allocate(&base).is_err() && memory.free_bytes() == 0);
+        memory.try_free(large, 4).unwrap();
+        frames.iter().for_each(|&frame| memory.try_free(FrameId(frame), 0).unwrap());
+        assert_eq!(memory.allocate(&Request::new(6, State::Movable)), Ok(FrameId(0)));
+        frames
+    };
+    let all: Vec<Vec<u32>> = (1..=9).map(order).collect();
+    for (frames, seed) in all.iter().zip(1..) {
+        let mut sorted = frames.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (16..64).collect::<Vec<u32>>(), "seed {seed}");
+        assert_eq!(*frames, order(seed));
+    }
+    // The first two requests share a colour of two pages about as often as not.
+    let alike = all.iter().filter(|frames| (frames[0] ^ frames[1]) & 1 == 0).count();
+    assert!((1..=8).contains(&alike), "{alike} of 9");
+    let orders: std::collections::BTreeSet<_> = all.iter().collect();
+    assert_eq!(orders.len(), 9);
+}
+
+#[test]
+fn boxed_allocators_are_allocators() {
+    let boxed = |frames| Box::new(Buddy::new(frames)) as Box<dyn Allocator>;
+    let rule = Rule { holds: rules::buddies_are_joined, finds: |_| true };
+    check(7, memory(3, 200, boxed), rule);
+}
+
+#[test]
+fn a_large_machine_is_built_at_once() {
+    let mut memory = Physmem::buddy(PhysAddr::new(0), 8 << 40, K4).unwrap();
+    assert_eq!(memory.largest_free(), Some(size(31)));
+    let mut at = |size| Frames::allocate(&mut memory, size);
+    assert_eq!(at(K4), Ok(PhysAddr::new(0)));
+    assert_eq!(at(PageSize::SIZE_1G), Ok(PhysAddr::new(1 << 30)));
+    assert_eq!(at(PageSize::SIZE_2M), Ok(PhysAddr::new(2 << 20)));
+    assert_eq!(at(K4), Ok(PhysAddr::new(0x1000)));
+}
+
+#[test]
+fn frames_that_were_never_given_out_are_refused() {
+    let mut memory = memory(4, 8, Buddy::new);
+    let block = memory.allocate(&Request::new(2, State::Movable)).unwrap();
+    for frame in [0, 3, 12, u32::MAX] {
+        assert!(memory.try_free(FrameId(frame), 0).is_err(), "frame {frame} was taken");
+    }
+    assert!(matches!(memory.try_free(FrameId(block.0 + 1), 1), Err(FreeError::Foreign { .. })));
+    assert_eq!(memory.used_bytes(), 4 * K4.bytes());
+    // A page comes back in parts.
+    for part in [1, 0, 3, 2] {
+        assert_eq!(memory.try_free(FrameId(block.0 + part), 0), Ok(()));
+    }
+    assert_eq!(memory.used_bytes(), 0);
+    assert_eq!(memory.free_frames(size(2)), 2, "the parts are one page again");
+}
+
+#[test]
+#[should_panic(expected = "no frame at 0x0 is in use")]
+fn a_second_owner_is_a_panic() {
+    let mut memory = memory(0, 1, Buddy::new);
+    let frame = Frames::allocate(&mut memory, K4).unwrap();
+    Frames::free(&mut memory, frame, K4);
+    Frames::free(&mut memory, frame, K4);
+}
+
+#[test]
+fn a_wired_frame_is_not_freed_and_not_migratable() {
+    let mut memory = memory(0, 4, Buddy::new);
+    let frame = memory.allocate(&Request::new(0, State::Movable)).unwrap();
+    memory.wire(frame);
+    memory.wire(frame);
+    memory.unwire(frame);
+    assert!(!memory.table().get(frame).is_migratable());
+    let addr = memory.table().address(frame);
+    assert_eq!(memory.try_free(frame, 0), Err(FreeError::Wired { frame: addr }));
+    memory.unwire(frame);
+    assert_eq!(memory.try_free(frame, 0), Ok(()));
+}
+
+#[test]
+fn impossible_memories_are_refused() {
+    let misaligned = Some(GeometryError::Misaligned { base: K4 });
+    for (start, bytes, expected) in [
+        (1, 0x1000, misaligned),
+        (0, 0x1001, misaligned),
+        (u64::MAX - 0xfff, 0x1000, Some(GeometryError::Wraps)),
+        (0, 16 << 40, Some(GeometryError::TooLarge { base: K4 })),
+        (0, (16 << 40) - 0x1000, None),
+        (0, 0, None),
+    ] {
+        assert_eq!(Physmem::buddy(PhysAddr::new(start), bytes, K4).err(), expected);
+    }
+    let mut empty = memory(0, 0, Buddy::new);
+    let none = OutOfFrames { size: K4, free_bytes: 0 };
+    assert_eq!(Frames::allocate(&mut empty, K4), Err(none));
+    assert_eq!(empty.largest_free(), None);
+}
+
+#[test]
+fn a_home_node_is_preferred_and_a_strict_one_is_all_there_is() {
+    let mut memory =
+        Physmem::with_nodes(PhysAddr::new(0), 12 * K4.bytes(), K4, 3, Buddy::new).unwrap();
+    let mut ask = |node, strict| {
+        let node = Some(Home { node, strict });
+        let request = Request { node, ..Request::new(1, State::Movable) };
+        memory.allocate(&request).ok().map(|frame| memory.table().get(frame).node())
+    };
+    assert_eq!([ask(1, true), ask(1, true), ask(1, true)], [Some(1), Some(1), None]);
+    assert_eq!([ask(1, false), ask(1, false)], [Some(2), Some(2)], "the next node lends");
+    assert_eq!([ask(2, false), ask(2, true)], [Some(0), None]);
+}
+
+#[test]
+fn a_colour_is_had_where_a_frame_of_it_is_free() {
+    for color in 0..8 {
+        let mut memory = memory(0, 64, Buddy::new);
+        for _ in 0..8 {
+            let color = Some(Color { value: color, of: 8 });
+            let request = Request { color, ..Request::new(0, State::Movable) };
+            let frame = memory.allocate(&request).unwrap();
+            assert_eq!(Some(frame.0 % 8), color.map(|color| color.value));
+        }
+        let request = Request {
+            color: Some(Color { value: color, of: 8 }),
+            ..Request::new(0, State::Movable)
+        };
+        assert!(memory.allocate(&request).is_ok(), "another colour rather than none");
+    }
+}
+
+#[test]
+fn ageing_leaves_the_shares_that_were_asked_for() {
+    for (free, wired) in [(500, 100), (100, 600), (0, 0), (1000, 0), (250, 750)] {
+        let aging = Aging { free_permille: free, wired_permille: wired, seed: 3 };
+        let mut memory = memory(0, 4096, Buddy::new);
+        let aged = age(&mut memory, aging).unwrap();
+        let share = |permille: u16| 4096 * u64::from(permille) / 1000;
+        assert_eq!(memory.table().count(State::Free), share(free), "{aging:?}");
+        assert_eq!(memory.table().count(State::Kernel), share(wired), "{aging:?}");
+        assert_eq!(memory.table().count(State::Movable), aged.movable);
+        assert_eq!(aged.movable + aged.wired + share(free), 4096);
+    }
+    let aging = Aging { free_permille: 600, wired_permille: 600, seed: 3 };
+    assert!(age(&mut memory(0, 64, Buddy::new), aging).is_err());
+}
+
+#[test]
+fn ageing_fragments_and_is_repeatable() {
+    let aged = |seed| {
+        let mut memory = memory(0, 1 << 14, Buddy::new);
+        age(&mut memory, Aging { free_permille: 500, wired_permille: 100, seed }).unwrap();
+        (0..14).map(|order| memory.free_frames(size(order))).collect::<Vec<_>>()
+    };
+    assert_eq!(aged(1), aged(1));
+    assert_ne!(aged(1), aged(2));
+    let large: u64 = (9..14).map(|order| aged(1)[order]).sum();
+    assert_eq!(large, 0, "half of memory is free and no 2M of it is in one piece");
+}

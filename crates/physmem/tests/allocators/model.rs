@@ -1,0 +1,114 @@
+//! The obvious allocator: a set of frames that are in use.
+
+use std::collections::BTreeMap;
+
+use physmem::{Allocator, FrameId, FreeError, Home, Physmem, Request, State};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// What is in use, by base frame.
+pub(crate) struct Model {
+    pub(crate) first: u32,
+    pub(crate) end: u32,
+    pub(crate) used: BTreeMap<u32, State>,
+}
+
+impl Model {
+    pub(crate) fn is_free(&self, first: u32, order: u32) -> bool {
+        let end = u64::from(first) + (1 << order);
+        first >= self.first
+            && end <= u64::from(self.end)
+            && self.used.range(first..end as u32).next().is_none()
+    }
+
+    /// Whether any aligned block of `order` is free.
+    fn has(&self, order: u32) -> bool {
+        let blocks = self.first >> order..=self.end >> order;
+        blocks.into_iter().any(|block| self.is_free(block << order, order))
+    }
+}
+
+/// What one allocator promises and others need not: a property of its free blocks, and the
+/// orders of which it always finds a block if there is one.
+pub(crate) struct Rule<A> {
+    pub(crate) holds: fn(&Physmem<A>, &Model),
+    pub(crate) finds: fn(u32) -> bool,
+}
+
+/// Random requests to `memory`, each answered as the model allows.
+pub(crate) fn check<A: Allocator>(seed: u64, mut memory: Physmem<A>, rule: Rule<A>) {
+    println!("seed {seed}");
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let frames = memory.table().frames();
+    let mut model = Model { first: frames.start, end: frames.end, used: BTreeMap::new() };
+    let mut out: Vec<(u32, u32)> = Vec::new();
+    for step in 0..4000 {
+        let order = rng.random_range(0..8u32).saturating_sub(3);
+        let state = [State::Movable, State::Kernel, State::Table][rng.random_range(0..3)];
+        let strict = rng.random_bool(0.2);
+        let node = rng.random_bool(0.5).then(|| Home { node: rng.random_range(0..3), strict });
+        if step % 500 < 300 && rng.random_bool(0.6) {
+            let request = Request { node, ..Request::new(order, state) };
+            match memory.allocate(&request) {
+                Ok(first) => {
+                    assert!(model.is_free(first.0, order), "step {step}: two owners");
+                    assert_eq!(first.0 % (1 << order), 0, "step {step}: alignment");
+                    model.used.extend((first.0..first.0 + (1 << order)).map(|at| (at, state)));
+                    out.push((first.0, order));
+                }
+                Err(_) if node.is_some_and(|home| home.strict) => {}
+                Err(_) if !(rule.finds)(order) => {}
+                Err(_) => assert!(!model.has(order), "step {step}: there is a block"),
+            }
+        } else if rng.random_bool(0.1) {
+            let first = rng.random_range(frames.clone()) >> order << order;
+            let crosses = |table: &physmem::FrameTable| {
+                let last = FrameId(first + (1 << order) - 1);
+                first >= frames.start
+                    && last.0 < frames.end
+                    && table.get(FrameId(first)).node() != table.get(last).node()
+            };
+            let crosses = crosses(memory.table());
+            let taken = memory.take(FrameId(first), order, state);
+            assert_eq!(taken, model.is_free(first, order) && !crosses, "step {step}");
+            if taken {
+                model.used.extend((first..first + (1 << order)).map(|at| (at, state)));
+                out.push((first, order));
+            }
+        } else if !out.is_empty() {
+            let (first, order) = out.swap_remove(rng.random_range(0..out.len()));
+            // Sometimes a part of it first.
+            if order > 0 && rng.random_bool(0.3) {
+                let half = 1 << (order - 1);
+                out.extend([(first, order - 1), (first + half, order - 1)]);
+                continue;
+            }
+            memory.try_free(FrameId(first), order).unwrap();
+            for at in first..first + (1 << order) {
+                model.used.remove(&at);
+            }
+            let twice = memory.try_free(FrameId(first), order);
+            assert!(matches!(twice, Err(FreeError::NotOut { .. })), "step {step}");
+        }
+        compare(&memory, &model);
+        if step % 16 == 0 {
+            (rule.holds)(&memory, &model);
+        }
+    }
+    for (first, order) in out {
+        memory.try_free(FrameId(first), order).unwrap();
+    }
+    assert_eq!(memory.used_bytes(), 0);
+    (rule.holds)(&memory, &Model { used: BTreeMap::new(), ..model });
+}
+
+fn compare<A: Allocator>(memory: &Physmem<A>, model: &Model) {
+    let frames = u64::from(model.end - model.first);
+    let listed: u64 = (0..32).map(|order| memory.allocator().free_blocks(order) << order).sum();
+    assert_eq!(listed, frames - model.used.len() as u64, "frames in free blocks");
+    for state in State::ALL {
+        let used = model.used.values().filter(|&&of| of == state).count() as u64;
+        let expected = if state == State::Free { frames - model.used.len() as u64 } else { used };
+        assert_eq!(memory.table().count(state), expected, "{state} frames");
+    }
+}
