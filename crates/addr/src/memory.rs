@@ -96,6 +96,16 @@ pub trait Frames {
     fn free(&mut self, frame: PhysAddr, size: PageSize);
 }
 
+impl<F: Frames + ?Sized> Frames for &mut F {
+    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
+        (**self).allocate(size)
+    }
+
+    fn free(&mut self, frame: PhysAddr, size: PageSize) {
+        (**self).free(frame, size);
+    }
+}
+
 /// No frame of that size is free: reclaim some memory, or fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfFrames {

@@ -20,15 +20,14 @@ use std::{
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use mmu::{Hierarchy, Requester};
-use pagetable::{Footprint, Memory, Reference, Space, SparseMemory, Translation};
+use pagetable::{Footprint, Memory, Mounted, Reference, Space, SparseMemory, Translation};
 use physmem::State;
 use serde::Serialize;
 
 use crate::{
     Machine,
     hardware::walker::{hierarchy, latencies},
-    os,
-    table::{self, Table},
+    os, table,
 };
 
 /// What operations have done.
@@ -52,7 +51,7 @@ pub struct Work {
 
 /// A page table on the bench.
 pub struct Workbench {
-    table: Box<dyn Table>,
+    table: Box<dyn Mounted>,
     frames: os::Ram,
     meter: Option<Arc<Mutex<Meter>>>,
     page_size: PageSize,
@@ -127,7 +126,7 @@ impl Workbench {
             for (&addr, &frame) in addresses.iter().zip(&frames) {
                 let page = VirtAddr::new(addr).page(size);
                 let page = Translation { page, frame, rights: Rights::ALL, global: false };
-                let mapped = bench.table.map(number, page, &mut bench.frames);
+                let mapped = bench.table.map(number, page, 1, &mut bench.frames);
                 mapped.map_err(|e| format!("{addr:#x}: {e}"))?.done(&mut bench.frames);
             }
             Ok(())
@@ -166,7 +165,7 @@ impl Workbench {
         let number = self.tenant(space)?.space;
         let ((), work) = self.working(|bench| {
             for &(addr, bytes) in ranges {
-                let flush = bench.table.protect(number, range(addr, bytes)?, rights);
+                let flush = bench.table.protect(number, range(addr, bytes)?, rights, &mut |_| {});
                 flush.map_err(|e| format!("{addr:#x}: {e}"))?.done(&mut bench.frames);
             }
             Ok(())

@@ -200,6 +200,18 @@ fn pages_that_an_event_maps_move_nodes_too() {
     }
 }
 
+/// A page that moves has been accessed and stored to: where it has gone, neither bit is to be set,
+/// and the walk of the next store reads four entries and writes none.
+#[test]
+fn pages_that_move_keep_their_usage_bits() {
+    let far = BASE + (1 << 16);
+    let store = |addr| Row::Access(Kind::Store, addr, 8);
+    let rows = [store(BASE), store(BASE + 4096), remap(BASE, 4096, far, 4096), store(far)];
+    let results = with("none", &[], &rows);
+    assert_eq!((results.walks.walks, results.walks.cold), (3, 2));
+    assert_eq!(results.walks.references_per_walk, [(4, 1)]);
+}
+
 /// A guard that does not match ends a walk at an entry that leads to a table for other addresses.
 /// A page-table cache holds that entry, and it is not stale.
 #[test]

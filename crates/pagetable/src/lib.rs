@@ -12,6 +12,9 @@
 //!     Format: X86_64, Mpt, Split (any split, flattened, linear)
 //! ```
 //!
+//! [`Mounted`] is a table in its memory, object-safe, for who chooses the table when the program
+//! runs.
+//!
 //! A *tree* lets a walk start below the root. *Pages* is what tables have in common that
 //! reach any page directly: each finds, inserts and removes single pages, and ranges, errors
 //! and tokens are the same for all.
@@ -67,6 +70,7 @@ mod format;
 mod guarded;
 mod hashed;
 mod linear;
+mod mounted;
 mod mpt;
 mod pages;
 mod pool;
@@ -89,6 +93,7 @@ pub use format::{Entry, Format};
 pub use guarded::Guarded;
 pub use hashed::{Hashed, HashedShape, Walker};
 pub use linear::LinearArray;
+pub use mounted::{Mount, Mounted};
 pub use mpt::{Mpt, MptEntries};
 pub use radix::Radix;
 pub use sparse::SparseMemory;

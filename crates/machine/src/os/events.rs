@@ -8,7 +8,7 @@
 //! ```
 
 use addr::{Frames, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Flush, Translation};
+use pagetable::{Flush, Mapping, Translation, Usage};
 use trace::Event;
 
 use super::{Failure, Os, expressible};
@@ -93,11 +93,11 @@ impl Os {
     fn protect(&mut self, start: u64, bytes: u64, prot: u32) -> Result<Option<Shootdown>, Failure> {
         let Some(range) = self.whole_pages(start, bytes) else { return Ok(None) };
         let rights = expressible(Rights::from_bits((prot & 7) as u8));
-        let flush = self.table.protect(self.here, range, rights)?;
+        let flush = self.table.protect(self.here, range, rights, &mut |_| {})?;
         Ok(Some(Shootdown { flush, frames: Vec::new() }))
     }
 
-    /// Pages that move keep their frames; what the new length leaves out goes.
+    /// Pages that move keep their frames and their usage bits; what the new length leaves out goes.
     fn remap(
         &mut self,
         old: u64,
@@ -124,15 +124,17 @@ impl Os {
         }
         let space = self.here;
         let mut moved = Vec::new();
-        let flush =
-            self.table.unmap(space, range, &mut |mapping| moved.push(mapping.translation))?;
+        let flush = self.table.unmap(space, range, &mut |mapping| moved.push(mapping))?;
         shootdowns.push(Shootdown { flush, frames: Vec::new() });
-        for translation in moved {
+        for Mapping { translation, usage } in moved {
             let addr = translation.page.start().wrapping_add(distance);
             let page = addr.page(translation.page.size());
             let there = Translation { page, ..translation };
-            let flush = self.table.map(space, there, &mut self.frames)?;
+            let flush = self.table.map(space, there, 1, &mut self.frames)?;
             shootdowns.push(Shootdown { flush, frames: Vec::new() });
+            if usage != Usage::default() {
+                self.table.set_usage(space, addr, usage)?;
+            }
         }
         Ok(shootdowns)
     }

@@ -15,19 +15,19 @@
 //! and had it backed counts once, as it is then repeated.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Fault, Node, Reference, Space, SparseMemory, Translation, TreeShape};
+use pagetable::{Fault, Mounted, Node, Reference, Space, SparseMemory, Translation, TreeShape};
 use physmem::{Physmem, State};
 
 use crate::{
     Description, description,
     hardware::behind::{HostWalk, Walk},
     os::{Failure, Ram, boxed_buddy},
-    table::{self, Table},
+    table,
 };
 
 /// The host.
 pub(crate) struct Host {
-    table: Box<dyn Table>,
+    table: Box<dyn Mounted>,
     frames: Ram,
     space: Space,
     root: Node,
@@ -53,9 +53,8 @@ impl Host {
         let mut table = table::new(&below, memory)
             .map_err(|(wrong, what)| (key(wrong.trim_start_matches("page_table.")), what))?;
         let page_size = nested.page_size.0;
-        if let Some(sizes) = table.page_sizes()
-            && !sizes.contains(&page_size)
-        {
+        let sizes = table.page_sizes();
+        if !sizes.contains(&page_size) {
             let names: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
             let what = format!("the host's table holds pages of {}", names.join(", "));
             return Err((key("page_size"), what));
@@ -121,7 +120,7 @@ impl Host {
 
     /// The page that backs `gpa`, read without a walk.
     pub(crate) fn query(&self, gpa: PhysAddr) -> Option<Translation> {
-        self.table.query(self.space, as_virtual(gpa))
+        self.table.query(self.space, as_virtual(gpa)).map(|mapping| mapping.translation)
     }
 
     fn walk(&mut self, gpa: PhysAddr, kind: Kind) -> Result<Translation, Failure> {
@@ -151,7 +150,7 @@ impl Host {
         let frame = frame.map_err(|_| Failure::OutOfHostFrames)?;
         let page = va.page(self.page_size);
         let page = Translation { page, frame, rights: Rights::ALL, global: false };
-        let mapped = self.table.map(self.space, page, &mut self.frames);
+        let mapped = self.table.map(self.space, page, 1, &mut self.frames);
         let flush = mapped.map_err(|error| match error {
             pagetable::Error::OutOfFrames(_) => Failure::OutOfHostFrames,
             other => Failure::Table(format!("the host: {other}")),

@@ -15,7 +15,9 @@ pub(crate) mod host;
 use std::{collections::BTreeMap, ops::Range};
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Fault, Footprint, Node, Reference, Space, SparseMemory, Translation, TreeShape};
+use pagetable::{
+    Fault, Footprint, Mounted, Node, Reference, Space, SparseMemory, Translation, TreeShape,
+};
 use physmem::{Allocator, Buddy, Physmem, Scattered, State};
 use trace::{Region, RegionId, Regions};
 
@@ -24,7 +26,6 @@ use crate::{
     hardware::behind::Way,
     os::host::{Host, splinter},
     table,
-    table::Table,
 };
 pub(crate) use events::Shootdown;
 
@@ -81,7 +82,7 @@ pub(crate) struct Os {
     uses_frames: bool,
     is_linear: bool,
     populated: bool,
-    table: Box<dyn Table>,
+    table: Box<dyn Mounted>,
     /// What is below, if this is the system of a virtual machine.
     host: Option<Host>,
     /// Refills with a smaller page than the guest's, as the host's is smaller.
@@ -124,9 +125,8 @@ impl Os {
     pub(crate) fn new(description: &Description) -> Result<Os, (String, String)> {
         let table = table::new(description, SparseMemory::new(description.memory.size.0))?;
         let page_size = description.os.page_size.0;
-        if let Some(sizes) = table.page_sizes()
-            && !sizes.contains(&page_size)
-        {
+        let sizes = table.page_sizes();
+        if !sizes.contains(&page_size) {
             let names: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
             let what =
                 format!("the page table holds pages of {}, not {page_size}", names.join(", "));
@@ -257,7 +257,7 @@ impl Os {
 
     /// What the page table says of `addr`, without a walk.
     fn known(&self, addr: VirtAddr) -> Option<Translation> {
-        self.table.query(self.here, addr)
+        self.table.query(self.here, addr).map(|mapping| mapping.translation)
     }
 
     /// Answers a fault: after it, a walk for the same access succeeds. Where there is nothing to
@@ -293,7 +293,7 @@ impl Os {
             self.protection_faults += 1;
             let range = VirtRange::of_page(known.page);
             let rights = expressible(known.rights | needed);
-            let flush = self.table.protect(self.here, range, rights)?;
+            let flush = self.table.protect(self.here, range, rights, &mut |_| {})?;
             return Ok(Answer::Granted(Shootdown { flush, frames: Vec::new() }));
         }
         let page = addr.page(self.page_size);
@@ -306,7 +306,7 @@ impl Os {
         let rights = self.address_space().regions.rights_at(addr.get());
         let rights = expressible(rights.unwrap_or(Rights::ALL) | needed);
         let translation = Translation { page, frame, rights, global: false };
-        let mapped = self.table.map(self.here, translation, &mut self.frames);
+        let mapped = self.table.map(self.here, translation, 1, &mut self.frames);
         let flush = mapped.inspect_err(|_| {
             if self.uses_frames {
                 self.frames.free(frame, self.page_size);

@@ -2,11 +2,11 @@
 
 use addr::Memory;
 use pagetable::{
-    CacheShape, Cached, ElasticCuckoo, Format, Geometry, Guarded, Hashed, HashedShape, Mpt,
-    PageTable, Radix, Split, Tree, X86_64,
+    CacheShape, Cached, ElasticCuckoo, Format, Geometry, Guarded, Hashed, HashedShape, Mount,
+    Mounted, Mpt, PageTable, Radix, Split, Tree, X86_64,
 };
 
-use super::{Table, flat::Flat, hosted::Hosted};
+use super::flat::Flat;
 use crate::{
     Description,
     description::{self, WalkerKind},
@@ -37,8 +37,8 @@ type Refusal = (String, String);
 pub(crate) fn new(
     description: &Description,
     memory: impl Memory + Send + 'static,
-) -> Result<Box<dyn Table>, Refusal> {
-    let Some(table) = &description.page_table else { return Ok(Box::new(Flat::default())) };
+) -> Result<Box<dyn Mounted>, Refusal> {
+    let Some(table) = &description.page_table else { return Ok(Box::new(Flat::new())) };
     check_keys(table)?;
     let marks = description.walker.kind == WalkerKind::Hardware;
     let memory_bytes = description.memory.size.0;
@@ -51,7 +51,7 @@ pub(crate) fn new(
         "mpt" => build.radix(if marks { Mpt::with_usage() } else { Mpt::new() }),
         "linear" => {
             let table = Split::linear().map_err(refused("format"))?;
-            Ok(Box::new(Hosted::tree(table, build.memory)))
+            Ok(Box::new(Mount::tree(table, build.memory)))
         }
         "guarded" => {
             let nodes = table.nodes.unwrap_or(16);
@@ -125,33 +125,36 @@ struct Build<'a, M> {
 
 impl<M: Memory + Send + 'static> Build<'_, M> {
     /// `table` in its memory, behind the software TLB if there is one.
-    fn any(self, table: impl PageTable + Send + 'static) -> Result<Box<dyn Table>, Refusal> {
+    fn any(self, table: impl PageTable + Send + 'static) -> Result<Box<dyn Mounted>, Refusal> {
         match self.table.software_tlb {
-            None => Ok(Box::new(Hosted::new(table, self.memory))),
+            None => Ok(Box::new(Mount::new(table, self.memory))),
             Some(Bytes(table_bytes)) => {
                 let shape = self.cache(CacheShape { table_bytes, ..CacheShape::S8K });
                 let table = Cached::new(shape, table).map_err(refused("software_tlb"))?;
-                Ok(Box::new(Hosted::new(table, self.memory)))
+                Ok(Box::new(Mount::new(table, self.memory)))
             }
         }
     }
 
     /// The same for a tree, whose walks can start below the root unless a software TLB comes
     /// first.
-    fn tree(self, table: impl Tree + Send + 'static) -> Result<Box<dyn Table>, Refusal> {
+    fn tree(self, table: impl Tree + Send + 'static) -> Result<Box<dyn Mounted>, Refusal> {
         if self.table.software_tlb.is_some() {
             return self.any(table);
         }
-        Ok(Box::new(Hosted::tree(table, self.memory)))
+        Ok(Box::new(Mount::tree(table, self.memory)))
     }
 
     /// The same for a radix tree, which remembers its lowest table unless that is off.
-    fn radix<F: Format + Send + 'static>(self, table: Radix<F>) -> Result<Box<dyn Table>, Refusal> {
+    fn radix<F: Format + Send + 'static>(
+        self,
+        table: Radix<F>,
+    ) -> Result<Box<dyn Mounted>, Refusal> {
         let remembers = self.table.remembers_leaf.unwrap_or(true);
         self.tree(if remembers { table } else { table.forgetful() })
     }
 
-    fn x86_64<const LEVELS: u8>(self) -> Result<Box<dyn Table>, Refusal> {
+    fn x86_64<const LEVELS: u8>(self) -> Result<Box<dyn Mounted>, Refusal> {
         if self.marks {
             self.radix(X86_64::<LEVELS, true>::new())
         } else {
@@ -160,7 +163,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     }
 
     /// A hashed table of `shape`, as far as the description does not say otherwise.
-    fn hashed(self, shape: HashedShape) -> Result<Box<dyn Table>, Refusal> {
+    fn hashed(self, shape: HashedShape) -> Result<Box<dyn Mounted>, Refusal> {
         let key = if self.table.entry_pages.is_some() { "entry_pages" } else { "table" };
         let shape = HashedShape {
             table_bytes: self.table.table.map_or(shape.table_bytes, |bytes| bytes.0),
@@ -175,18 +178,18 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     }
 
     /// A TSB in front of clustered hash chains, from which Solaris fills it.
-    fn tsb(self, memory_bytes: u64) -> Result<Box<dyn Table>, Refusal> {
+    fn tsb(self, memory_bytes: u64) -> Result<Box<dyn Mounted>, Refusal> {
         let table_bytes = self.table.table.map_or(CacheShape::TSB_1M.table_bytes, |bytes| bytes.0);
         let shape = self.cache(CacheShape { table_bytes, ..CacheShape::TSB_1M });
         let behind = HashedShape::behind_tsb(memory_bytes);
         let behind = HashedShape { walk_sets_usage: self.marks, ..behind };
         let behind = Hashed::new(behind.with_large_pages()).map_err(refused("format"))?;
         let table = Cached::new(shape, behind).map_err(refused("table"))?;
-        Ok(Box::new(Hosted::new(table, self.memory)))
+        Ok(Box::new(Mount::new(table, self.memory)))
     }
 
     /// The PowerPC's hashed table in front of a tree, from which Linux fills it.
-    fn powerpc(self, memory_bytes: u64) -> Result<Box<dyn Table>, Refusal> {
+    fn powerpc(self, memory_bytes: u64) -> Result<Box<dyn Mounted>, Refusal> {
         let shape = self.cache(CacheShape::powerpc(memory_bytes));
         if self.marks {
             self.cached(shape, X86_64::<4, true>::new())
@@ -200,9 +203,9 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
         self,
         shape: CacheShape,
         table: impl PageTable + Send + 'static,
-    ) -> Result<Box<dyn Table>, Refusal> {
+    ) -> Result<Box<dyn Mounted>, Refusal> {
         let table = Cached::new(shape, table).map_err(refused("format"))?;
-        Ok(Box::new(Hosted::new(table, self.memory)))
+        Ok(Box::new(Mount::new(table, self.memory)))
     }
 
     fn cache(&self, shape: CacheShape) -> CacheShape {

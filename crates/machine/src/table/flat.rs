@@ -1,11 +1,9 @@
-use crate::os::Ram;
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
-    Error, Fault, Flush, Footprint, Mapping, Node, Reference, Space, Translation, TreeShape, Usage,
+    Error, Fault, Flush, Footprint, Frames, Mapping, Mounted, Node, Reference, Space, Translation,
+    TreeShape, Usage,
 };
 use rustc_hash::FxHashMap;
-
-use super::{Table, only_root};
 
 /// What a machine of TLBs alone has in place of a page table: the set of its mapped pages. A
 /// walk of it has no references, and the frame of a page is the page itself.
@@ -13,9 +11,13 @@ use super::{Table, only_root};
 /// ```text
 ///   page number   | chunk | 12 bits |      chunks --> a bit for each of 4096 adjacent pages
 /// ```
-#[derive(Default)]
+///
+/// Pages have no rights and no usage bits: every access is allowed.
 pub(super) struct Flat {
     chunks: FxHashMap<Chunk, Box<[u64; WORDS]>>,
+    /// All that there are.
+    page_sizes: Vec<PageSize>,
+    /// Those of mapped pages.
     sizes: Vec<PageSize>,
     spaces: u32,
 }
@@ -52,6 +54,11 @@ fn bit(page: Page) -> (usize, u64) {
 }
 
 impl Flat {
+    pub(super) fn new() -> Flat {
+        let page_sizes = (0..u64::BITS as u8).filter_map(PageSize::from_shift).collect();
+        Flat { chunks: FxHashMap::default(), page_sizes, sizes: Vec::new(), spaces: 0 }
+    }
+
     fn contains(&self, space: Space, page: Page) -> bool {
         let (word, bit) = bit(page);
         self.chunks.get(&Chunk::of(space, page)).is_some_and(|words| words[word] & bit != 0)
@@ -83,30 +90,47 @@ impl Flat {
         let frame = PhysAddr::new(page.start().get());
         Translation { page, frame, rights: Rights::ALL, global: false }
     }
+
+    fn mapping(page: Page) -> Mapping {
+        Mapping { translation: Flat::translation(page), usage: Usage::default() }
+    }
 }
 
-impl Table for Flat {
-    fn page_sizes(&self) -> Option<&[PageSize]> {
-        None
+impl Mounted for Flat {
+    fn page_sizes(&self) -> &[PageSize] {
+        &self.page_sizes
     }
 
-    fn create(&mut self, _frames: &mut Ram) -> Result<Space, Error> {
+    fn create(&mut self, _frames: &mut dyn Frames) -> Result<Space, Error> {
         self.spaces += 1;
         Ok(Space::new(self.spaces - 1, PhysAddr::new(0)))
     }
 
     fn destroy(&mut self, space: Space) -> Result<Flush, Error> {
         self.chunks.retain(|chunk, _| chunk.space != space.id());
-        Ok(Flush::nothing(space))
+        Ok(Flush::whole(space, false))
     }
 
-    fn map(&mut self, space: Space, page: Translation, _frames: &mut Ram) -> Result<Flush, Error> {
-        if !self.sizes.contains(&page.page.size()) {
-            self.sizes.push(page.page.size());
+    fn map(
+        &mut self,
+        space: Space,
+        first: Translation,
+        count: u64,
+        _frames: &mut dyn Frames,
+    ) -> Result<Flush, Error> {
+        let size = first.page.size();
+        let range = VirtRange::new(first.page.start(), count.saturating_mul(size.bytes()))?;
+        if let Some(page) = range.pages(size).find_map(|page| self.find(space, page.start())) {
+            return Err(Error::AlreadyMapped { page });
         }
-        let (word, bit) = bit(page.page);
-        let chunk = self.chunks.entry(Chunk::of(space, page.page));
-        chunk.or_insert_with(|| Box::new([0; WORDS]))[word] |= bit;
+        if !self.sizes.contains(&size) {
+            self.sizes.push(size);
+        }
+        for page in range.pages(size) {
+            let (word, bit) = bit(page);
+            let chunk = self.chunks.entry(Chunk::of(space, page));
+            chunk.or_insert_with(|| Box::new([0; WORDS]))[word] |= bit;
+        }
         Ok(Flush::nothing(space))
     }
 
@@ -123,7 +147,7 @@ impl Table for Flat {
                 words[word] &= !bit;
             }
             flush.add(page, false);
-            each(Mapping { translation: Flat::translation(page), usage: Usage::default() });
+            each(Flat::mapping(page));
         }
         Ok(flush)
     }
@@ -133,8 +157,23 @@ impl Table for Flat {
         space: Space,
         _range: VirtRange,
         _rights: Rights,
+        _each: &mut dyn FnMut(Mapping),
     ) -> Result<Flush, Error> {
         Ok(Flush::nothing(space))
+    }
+
+    fn clear_usage(
+        &mut self,
+        space: Space,
+        _range: VirtRange,
+        _bits: Usage,
+        _each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        Ok(Flush::nothing(space))
+    }
+
+    fn set_usage(&mut self, space: Space, addr: VirtAddr, _bits: Usage) -> Result<(), Error> {
+        self.find(space, addr).map(|_| ()).ok_or(Error::NotMapped { addr })
     }
 
     fn walk(
@@ -148,12 +187,30 @@ impl Table for Flat {
         Ok(Flat::translation(page))
     }
 
+    fn query(&self, space: Space, addr: VirtAddr) -> Option<Mapping> {
+        self.find(space, addr).map(Flat::mapping)
+    }
+
+    fn visit(&self, space: Space, range: VirtRange, each: &mut dyn FnMut(Mapping)) {
+        for page in self.covered(space, range) {
+            each(Flat::mapping(page));
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint::default()
+    }
+
+    fn footprint_of(&self, _space: Space) -> Footprint {
+        Footprint::default()
+    }
+
     fn tree_shape(&self) -> Option<TreeShape> {
         None
     }
 
     fn root(&self, space: Space) -> Node {
-        only_root(space)
+        Node { table: space.root(), level: 1, shift: 64, rights: Rights::ALL }
     }
 
     fn walk_from(
@@ -164,13 +221,5 @@ impl Table for Flat {
         _references: &mut Vec<Reference>,
     ) -> Result<Translation, Fault> {
         Err(Fault::NotMapped { level: start.level })
-    }
-
-    fn query(&self, space: Space, addr: VirtAddr) -> Option<Translation> {
-        self.find(space, addr).map(Flat::translation)
-    }
-
-    fn footprint(&self) -> Footprint {
-        Footprint::default()
     }
 }

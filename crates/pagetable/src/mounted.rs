@@ -1,0 +1,268 @@
+//! A page table in its memory: what is chosen when the program runs.
+//!
+//! ```text
+//!   Mounted      dyn: map, unmap, walk, ...        hat, a machine, a bench
+//!      |
+//!   Mount<T, M>  table T  +  memory M              frames come with each call
+//!      |            |
+//!   PageTable, Tree: generic over memory           a kernel's own choice, inlined
+//! ```
+//!
+//! [`PageTable`] is generic over memory, frames and callbacks, so that a kernel that knows its
+//! table has no indirect call in a walk. Who chooses the table when the program runs (a simulated
+//! machine), or is written once for all of them (the HAT layer), mounts it in its memory and calls
+//! it through this trait. The contract is the same, word for word; only references are appended
+//! to a list, so that a walk makes one indirect call and not one for each of them.
+
+use alloc::vec::Vec;
+
+use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
+
+use crate::{
+    Error, Fault, Flush, Footprint, Frames, Mapping, Memory, Node, PageTable, Reference, Space,
+    Translation, Tree, TreeShape, Usage,
+};
+
+/// A page table with all of its spaces, in the memory that it lies in.
+///
+/// Object-safe. Each operation is that of [`PageTable`] or [`Tree`] with the same name.
+pub trait Mounted: Send {
+    /// The page sizes that it can hold, ascending; the first is the base page.
+    fn page_sizes(&self) -> &[PageSize];
+
+    /// See [`PageTable::create`].
+    fn create(&mut self, frames: &mut dyn Frames) -> Result<Space, Error>;
+
+    /// See [`PageTable::destroy`].
+    fn destroy(&mut self, space: Space) -> Result<Flush, Error>;
+
+    /// See [`PageTable::map`].
+    fn map(
+        &mut self,
+        space: Space,
+        first: Translation,
+        count: u64,
+        frames: &mut dyn Frames,
+    ) -> Result<Flush, Error>;
+
+    /// See [`PageTable::unmap`].
+    fn unmap(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error>;
+
+    /// See [`PageTable::protect`].
+    fn protect(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        rights: Rights,
+        each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error>;
+
+    /// See [`PageTable::clear_usage`].
+    fn clear_usage(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        bits: Usage,
+        each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error>;
+
+    /// See [`PageTable::set_usage`].
+    fn set_usage(&mut self, space: Space, addr: VirtAddr, bits: Usage) -> Result<(), Error>;
+
+    /// See [`PageTable::walk`]; its references are appended to `references`.
+    fn walk(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault>;
+
+    /// See [`PageTable::query`].
+    fn query(&self, space: Space, addr: VirtAddr) -> Option<Mapping>;
+
+    /// See [`PageTable::visit`].
+    fn visit(&self, space: Space, range: VirtRange, each: &mut dyn FnMut(Mapping));
+
+    /// See [`PageTable::footprint`].
+    fn footprint(&self) -> Footprint;
+
+    /// See [`PageTable::footprint_of`].
+    fn footprint_of(&self, space: Space) -> Footprint;
+
+    /// See [`Tree::shape`]; `None` where walks do not descend from a root.
+    fn tree_shape(&self) -> Option<TreeShape>;
+
+    /// See [`Tree::root`]. In a table that is no tree, a node that stands for the whole table.
+    fn root(&self, space: Space) -> Node;
+
+    /// See [`Tree::walk_from`]. Nothing leads on in a table that is no tree: it finds no page.
+    fn walk_from(
+        &mut self,
+        start: Node,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault>;
+}
+
+/// A page table `T` in a memory `M`.
+#[derive(Debug)]
+pub struct Mount<T, M> {
+    table: T,
+    memory: M,
+    tree: Option<TreeCalls<T, M>>,
+}
+
+impl<T: PageTable, M: Memory> Mount<T, M> {
+    /// `table`, which has no spaces yet, in `memory`; its walks start at the root.
+    pub const fn new(table: T, memory: M) -> Mount<T, M> {
+        Mount { table, memory, tree: None }
+    }
+}
+
+impl<T: Tree, M: Memory> Mount<T, M> {
+    /// `table`, which has no spaces yet, in `memory`; its walks can start below the root.
+    pub const fn tree(table: T, memory: M) -> Mount<T, M> {
+        Mount { table, memory, tree: Some(TreeCalls::NEW) }
+    }
+}
+
+impl<T: PageTable + Send, M: Memory + Send> Mounted for Mount<T, M> {
+    fn page_sizes(&self) -> &[PageSize] {
+        self.table.page_sizes()
+    }
+
+    fn create(&mut self, mut frames: &mut dyn Frames) -> Result<Space, Error> {
+        self.table.create(&mut self.memory, &mut frames)
+    }
+
+    fn destroy(&mut self, space: Space) -> Result<Flush, Error> {
+        self.table.destroy(space, &mut self.memory)
+    }
+
+    fn map(
+        &mut self,
+        space: Space,
+        first: Translation,
+        count: u64,
+        mut frames: &mut dyn Frames,
+    ) -> Result<Flush, Error> {
+        self.table.map(space, first, count, &mut self.memory, &mut frames)
+    }
+
+    fn unmap(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        mut each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        self.table.unmap(space, range, &mut self.memory, &mut each)
+    }
+
+    fn protect(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        rights: Rights,
+        mut each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        self.table.protect(space, range, rights, &mut self.memory, &mut each)
+    }
+
+    fn clear_usage(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        bits: Usage,
+        mut each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        self.table.clear_usage(space, range, bits, &mut self.memory, &mut each)
+    }
+
+    fn set_usage(&mut self, space: Space, addr: VirtAddr, bits: Usage) -> Result<(), Error> {
+        self.table.set_usage(space, addr, bits, &mut self.memory)
+    }
+
+    fn walk(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault> {
+        let each = &mut |reference| references.push(reference);
+        self.table.walk(space, addr, kind, &mut self.memory, each)
+    }
+
+    fn query(&self, space: Space, addr: VirtAddr) -> Option<Mapping> {
+        self.table.query(space, addr, &self.memory)
+    }
+
+    fn visit(&self, space: Space, range: VirtRange, mut each: &mut dyn FnMut(Mapping)) {
+        self.table.visit(space, range, &self.memory, &mut each);
+    }
+
+    fn footprint(&self) -> Footprint {
+        self.table.footprint()
+    }
+
+    fn footprint_of(&self, space: Space) -> Footprint {
+        self.table.footprint_of(space)
+    }
+
+    fn tree_shape(&self) -> Option<TreeShape> {
+        self.tree.as_ref().map(|tree| (tree.shape)(&self.table))
+    }
+
+    fn root(&self, space: Space) -> Node {
+        self.tree.as_ref().map_or(whole(space), |tree| (tree.root)(&self.table, space))
+    }
+
+    fn walk_from(
+        &mut self,
+        start: Node,
+        addr: VirtAddr,
+        kind: Kind,
+        references: &mut Vec<Reference>,
+    ) -> Result<Translation, Fault> {
+        match &self.tree {
+            Some(tree) => {
+                (tree.walk_from)(&self.table, start, addr, kind, &mut self.memory, references)
+            }
+            None => Err(Fault::NotMapped { level: start.level }),
+        }
+    }
+}
+
+/// What a table can do besides if it is a tree: functions of `T`, which a table that is none has
+/// not.
+#[derive(Debug)]
+struct TreeCalls<T, M> {
+    shape: fn(&T) -> TreeShape,
+    root: fn(&T, Space) -> Node,
+    walk_from: WalkFrom<T, M>,
+}
+
+type WalkFrom<T, M> =
+    fn(&T, Node, VirtAddr, Kind, &mut M, &mut Vec<Reference>) -> Result<Translation, Fault>;
+
+impl<T: Tree, M: Memory> TreeCalls<T, M> {
+    const NEW: TreeCalls<T, M> = TreeCalls {
+        shape: T::shape,
+        root: T::root,
+        walk_from: |table, start, addr, kind, memory, references| {
+            table.walk_from(start, addr, kind, memory, &mut |reference| references.push(reference))
+        },
+    };
+}
+
+/// The node that stands for all of a table that is no tree.
+const fn whole(space: Space) -> Node {
+    Node { table: space.root(), level: 1, shift: 64, rights: Rights::ALL }
+}
