@@ -19,6 +19,7 @@ int main(int argc, char **argv) {
     for (long i = 0; i < n * n; i++) {
         a[i] = (double)(i % 7);
         b[i] = (double)(i % 11);
+        c[i] = 0;
     }
     for (long i = 0; i < rows; i++) {
         for (long j = 0; j < n; j++) {

@@ -1,14 +1,20 @@
 """Reproducing experiments: what is data, how claims are judged, and each at a smoke size."""
 
 import json
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pagewalk import Error, WorkError
-from pagewalk.reproduce import Lab, Table, find, root
+from pagewalk.reproduce import Lab, Table, find, history, root
+from pagewalk.reproduce.cells import compare
 from pagewalk.reproduce.claims import Claim
+from pagewalk.reproduce.outcome import measure
 from pagewalk.reproduce.programs import load
+from pagewalk.reproduce.scoreboard import apart, sentence, tallies
+from pagewalk.reproduce.table import over
 
 FOLDER = Path(__file__).parents[2] / "experiments"
 NAMES = [experiment.name for experiment in find(FOLDER)]
@@ -29,31 +35,70 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("stated", "reached", "ours"),
+    ("stated", "verdict", "ours"),
     [
-        ({"value": ["a", "2"], "within": [0.5, 0.7], "published": 0.6}, True, "0.6"),
-        ({"value": ["a", "4"], "within": [0.5, 0.7]}, False, "0.4"),
-        ({"row": "b", "ratio": ["8", "2"], "within": [1.9, 2.1]}, True, "2"),
-        ({"column": "8", "spread": ["a", "b", "c"], "within": [1, 1.5]}, False, "2"),
-        ({"reaching": {"row": "b", "level": 0.5}, "within": [2, 2]}, True, "2"),
-        ({"reaching": {"row": "a", "level": 0.5}, "within": [2, 2]}, False, "8"),
-        ({"reaching": {"row": "a", "level": 0.95}, "within": [2, 2]}, None, "not reached"),
-        ({"row": "b", "ascending": ["1", "2", "4", "8"]}, True, "1 0.2, 2 0.5, 4 0.6, 8 1"),
-        ({"row": "a", "ascending": ["1", "2", "4"]}, False, "4 0.4"),
-        ({"row": "a", "ascending": ["1", "2", "4"], "slack": 0.5}, True, "4 0.4"),
-        ({"column": "8", "least": "c", "among": ["a", "b"]}, True, "c 0.5"),
-        ({"row": "large", "ascending": ["1", "2", "4", "8"]}, True, "2 1200, 4 13.0 k, 8 2.50 M"),
-        ({"value": ["c", "1"], "within": [0, 1]}, None, "not measured"),
-        ({"row": "z", "ascending": ["1", "2"]}, None, "not measured"),
+        ({"value": ["a", "2"], "published": 0.6}, "reached", "0.6"),
+        ({"value": ["a", "2"], "published": 0.54}, "missed", "0.6"),
+        ({"value": ["a", "1"], "published": 0.06, "digit": 0.1}, "reached", "0.1"),
+        ({"value": ["a", "4"], "within": [0.5, 0.7], "band": "words"}, "missed", "0.4"),
+        ({"row": "b", "ratio": ["8", "2"], "published": 2.1}, "reached", "2"),
+        (
+            {"column": "8", "spread": ["a", "b", "c"], "within": [1, 1.5], "band": "words"},
+            "missed",
+            "2",
+        ),
+        ({"reaching": {"row": "b", "level": 0.5}, "published": 2}, "reached", "2"),
+        ({"reaching": {"row": "a", "level": 0.5}, "published": 2}, "missed", "8"),
+        ({"reaching": {"row": "a", "level": 0.95}, "published": 2}, "not measured", "not reached"),
+        ({"row": "b", "ascending": ["1", "2", "4", "8"]}, "reached", "1 0.2, 2 0.5, 4 0.6, 8 1"),
+        ({"row": "a", "ascending": ["1", "2", "4"]}, "missed", "4 0.4"),
+        ({"row": "a", "ascending": ["1", "2", "4"], "slack": 0.5, "band": "w"}, "reached", "4 0.4"),
+        ({"column": "8", "least": "c", "among": ["a", "b"]}, "reached", "c 0.5"),
+        ({"column": "8", "greatest": "c", "among": ["a", "b"]}, "missed", "c 0.5"),
+        ({"column": "8", "greatest": "b", "among": ["a", "c"]}, "reached", "b 1"),
+        ({"row": "a", "each": ["2", "8"], "within": [0.5, 1], "band": "words"}, "reached", "1"),
+        ({"row": "a", "each": ["2", "4"], "within": [0.5, 1], "band": "words"}, "missed", "0.5"),
+        ({"row": "a", "majority": ["2", "4"], "within": [0.5, 1], "band": "w"}, "missed", "0.5"),
+        (
+            {"row": "a", "majority": ["2", "4", "8"], "within": [0.5, 1], "band": "w"},
+            "reached",
+            "0.667",
+        ),
+        (
+            {"row": "large", "ascending": ["1", "2", "4", "8"]},
+            "reached",
+            "2 1200, 4 13.0 k, 8 2.50 M",
+        ),
+        ({"value": ["c", "1"], "published": 1}, "not measured", "not measured"),
+        ({"row": "z", "ascending": ["1", "2"]}, "not measured", "not measured"),
     ],
 )
 def test_a_claim_is_judged_by_our_numbers(
-    stated: dict[str, object], reached: bool | None, ours: str
+    stated: dict[str, object], verdict: str, ours: str
 ) -> None:
-    verdict = Claim({"says": "so", "reason": "why", **stated}, "here").judge(NUMBERS)
-    assert verdict.reached is reached
-    assert ours in verdict.ours
-    assert verdict.reason == ("" if reached else "why")
+    judged = Claim({"says": "so", "reason": "why", **stated}, "here").judge([NUMBERS])
+    assert judged.verdict == verdict
+    assert ours in judged.ours
+    assert judged.reason == ("" if verdict == "reached" else "why")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "verdict", "ours"),
+    [
+        ([0.95, 1.0, 1.05], "reached", "1 (0.95 to 1.05)"),
+        ([0.95, 1.0, 1.2], "unstable", "1 (0.95 to 1.2)"),
+        ([1.3, 1.2, 1.4], "missed", "1.3 (1.2 to 1.4)"),
+        ([1.0, None, 1.0], "unstable", "not measured"),
+    ],
+)
+def test_a_claim_whose_spread_crosses_its_band_is_unstable(
+    numbers: list[float | None], verdict: str, ours: str
+) -> None:
+    tables = [Table(["x"], {"a": [number], "b": [1.1]}) for number in numbers]
+    judged = Claim({"says": "so", "value": ["a", "x"], "published": 1}, "here").judge(tables)
+    assert (judged.verdict, judged.ours) == (verdict, ours)
+    order = Claim({"says": "so", "column": "x", "ascending": ["a", "b"]}, "here")
+    assert order.judge(tables).verdict == (verdict if None not in numbers else "not measured")
 
 
 @pytest.mark.parametrize(
@@ -63,26 +108,86 @@ def test_a_claim_is_judged_by_our_numbers(
         ({"value": ["a", "1"], "within": [0, 1]}, "a claim `says` something"),
         ({"says": "x", "value": ["a", "1"]}, "lacks the band"),
         ({"says": "x", "value": ["a", "1"], "withing": [0, 1]}, "has no withing"),
+        ({"says": "x", "value": ["a", "1"], "within": [0, 1]}, "says in `band` how"),
+        ({"says": "x", "row": "a", "ascending": ["1"], "slack": 0.1}, "why its `slack`"),
+        (
+            {"says": "x", "value": ["a", "1"], "published": 1, "within": [0.8, 1.1]},
+            "band of over 10 %",
+        ),
+        ({"says": "x", "value": ["a", "1"], "published": 1, "kind": "fit"}, "is of a kind"),
+        ({"says": "x", "value": ["a", "1"], "published": 1, "kind": "fitted"}, "what was fitted"),
+        ({"says": "x", "value": "1", "published": 1}, "names 1, which is no cell"),
     ],
 )
 def test_a_claim_that_cannot_be_checked_is_refused(stated, complaint: str) -> None:
     with pytest.raises(Error, match=f"file.toml.*{complaint}"):
-        Claim(stated, "file.toml")
+        Claim(stated, "file.toml").judge([NUMBERS])
+
+
+def test_claims_are_counted_by_their_kind() -> None:
+    wide = {"says": "x", "value": ["a", "1"], "published": 1, "within": [0.1, 9], "wide": "why"}
+    assert Claim(wide, "here").kind == "wide"
+    counted = tallies([("paper", "reached"), ("paper", "unstable"), ("wide", "missed"),
+                       ("fitted", "reached"), ("own", "missed")])  # fmt: skip
+    assert str(counted["paper"]) == "1 of 2, 1 unstable"
+    assert apart(counted) == "wide 0 of 1; fitted 1 of 1; own 0 of 1"
+    assert sentence(counted).startswith("2 claims of the papers: 1 reached, 0 missed, 1 unstable")
+
+
+def test_tables_are_compared_cell_by_cell() -> None:
+    paper = Table(["unit", "x", "y"], {"a": [1, 1, 2], "b": [1, 3, 4], "mean": [1, 2, 3]})
+    ours = Table(["unit", "x", "y"], {"a": [1, 2, 2], "b": [1, 4, 5], "mean": [1, 9, 9]})
+    agreement = compare(paper, ours, ["mean"])
+    assert agreement is not None and agreement.cells == 4
+    assert agreement.error == 0.75 and agreement.paper_mean == 2.5
+    assert agreement.correlation == pytest.approx(0.949, abs=0.001)
+    assert compare(paper, Table(["x"], {"z": [1]})) is None
+
+
+def test_the_median_of_placements_is_taken_cell_by_cell() -> None:
+    tables = [Table(["x", "y"], {"a": [n, None]}) for n in (3.0, 1.0, 9.0)]
+    assert over(tables).rows == {"a": [3.0, None]}
+    assert over(tables, max).rows == {"a": [9.0, None]}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_claims_and_plots_name_what_the_paper_or_the_parameters_have(name: str) -> None:
+def test_claims_say_what_a_band_rests_on(name: str) -> None:
     [experiment] = find(FOLDER, [name])
     assert experiment.claims and experiment.source.startswith(name.split("/", maxsplit=1)[0])
-    columns = {str(c) for key in ("designs", "regions", "pages") for c in
-               _listed(experiment.parameters.get(key))}  # fmt: skip
-    if experiment.method in ("refill", "tasks", "protect"):
-        for claim in experiment.claims:
-            assert {column for _, column in claim.cells()} <= columns, claim.says
+    says = [claim.says for claim in experiment.claims]
+    assert len(set(says)) == len(says)
 
 
-def _listed(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+@pytest.mark.parametrize("name", NAMES)
+def test_every_claim_finds_its_cells(pagewalk, cache: Path, tmp_path: Path, name: str) -> None:
+    """Measures at the smallest sizes that have all of the rows and columns of the real one."""
+    experiment = find(FOLDER, [name])[0]
+    lab = Lab(FOLDER, cache)
+    lab.placement = 1 if experiment.placements else None
+    table = measure(experiment, tiny(experiment.parameters), lab)
+    for claim in experiment.claims:
+        for cell in claim.cells():
+            assert cell[0] in table.rows and cell[1] in table.columns, (claim.says, cell)
+        claim.judge([table])
+    if experiment.published:
+        known = [row for row in experiment.published.rows if row in table.rows]
+        assert known or name in ("B10/table4.5",), experiment.published.rows
+
+
+def tiny(parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with few accesses of a program that is made at once."""
+    made = dict(parameters)
+    if "accesses" in made:
+        made["accesses"] = 3000
+    if "rounds" in made:
+        made["rounds"] = 1
+    if "beside_bytes" in made:
+        made["beside_bytes"] = min(made["beside_bytes"], 1 << 16)
+    if "programs" in made:
+        made["programs"] = dict.fromkeys(made["programs"], "generate:uniform,size=1M")
+    elif not made.get("program", "generate:").startswith("generate:"):
+        made["program"] = "generate:uniform,size=1M"
+    return made
 
 
 def test_experiments_are_found_by_name_and_by_paper() -> None:
@@ -190,11 +295,75 @@ def test_the_page_has_every_number_and_claim_and_fetches_nothing(
 
 def test_the_handbook_shows_what_our_last_numbers_say() -> None:
     page = (FOLDER.parent / "docs" / "experiments.md").read_text()
+    every = []
     for experiment in find(FOLDER):
         last = experiment.last()
-        says = "not measured yet"
+        says = "not measured yet | "
         if last is not None:
-            reached = sum(claim["reached"] is True for claim in last["claims"])
-            says = f"{reached} of {len(last['claims'])}"
+            counted = tallies((claim["kind"], claim["verdict"]) for claim in last["claims"])
+            every += [(claim["kind"], claim["verdict"]) for claim in last["claims"]]
+            says = f"{counted['paper']} | {apart(counted)}"
+            for claim in last["claims"]:
+                if claim["verdict"] != "reached" and claim["kind"] == "paper":
+                    assert f"* **{experiment.name}**: {claim['says']}" in page
         link = f"[{experiment.name}](../experiments/{experiment.name}/experiment.toml)"
         assert f"| {link} | {experiment.title} | {says} |" in page
+    assert sentence(tallies(every)) in " ".join(page.split())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_saved_numbers_are_younger_than_their_bands(name: str) -> None:
+    [experiment] = find(FOLDER, [name])
+    if history.git(FOLDER, "rev-parse", "--is-shallow-repository") != "false":
+        pytest.skip("this clone has no history to look at")
+    assert experiment.last() is None or history.complaint(experiment) == ""
+
+
+def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Path) -> None:
+    folder = tmp_path / "experiments"
+    at = folder / "X" / "one"
+    at.mkdir(parents=True)
+    text = (FOLDER / "E99" / "fig9" / "experiment.toml").read_text()
+    text = text.replace("placements = 9", "placements = 2")
+    (at / "experiment.toml").write_text(text)
+    (folder / "designs.toml").write_text((FOLDER / "designs.toml").read_text())
+    (folder / "programs.toml").write_text("")
+
+    def git(*arguments: str) -> None:
+        who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        subprocess.run(["git", "-C", tmp_path, *who, *arguments], check=True, capture_output=True)
+
+    def reproduce(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        places = ("--experiments", folder, "--cache", tmp_path / "cache")
+        done: subprocess.CompletedProcess[str] = pagewalk("reproduce", *places, *arguments)
+        return done
+
+    refused = reproduce("--save")
+    assert refused.returncode == 2 and "does not lie in a git clone" in refused.stderr
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "bands")
+    (at / "experiment.toml").write_text(text.replace("within = [0.8, 0.9]", "within = [0.0, 0.9]"))
+    refused = reproduce("--save")
+    assert refused.returncode == 2 and "commit its bands before" in refused.stderr
+    (at / "experiment.toml").write_text(text)
+    assert reproduce("--save").returncode == 0
+    last = json.loads((at / "last.json").read_text())
+    assert last["measured_on"]["commit"] and last["measured_on"]["sources"] and last["most"]
+    assert reproduce("--stale").stdout == "All saved numbers stand.\n"
+
+    moved = text.replace("within = [0.8, 0.9]", "within = [0.0, 0.9]")
+    (at / "experiment.toml").write_text(moved)
+    git("add", ".")
+    git("commit", "-qm", "a band that suits")
+    assert "is not from before our number" in reproduce("--list").stdout
+    assert "X/one: the band of `protecting all at once" in reproduce("--stale").stdout
+    (at / "experiment.toml").write_text(text.replace("rounds = 20", "rounds = 21"))
+    assert "X/one: its parameters" in reproduce("--stale").stdout
+    (at / "experiment.toml").write_text(text)
+    last["measured_on"]["sources"]["crates/mmu"] = "another"
+    (at / "last.json").write_text(json.dumps(last))
+    assert reproduce("--stale").stdout == "All saved numbers stand.\n"
+    last["measured_on"]["smoke"] = "another"
+    (at / "last.json").write_text(json.dumps(last))
+    assert "crates/mmu changed, and a smoke run comes out otherwise" in reproduce("--stale").stdout

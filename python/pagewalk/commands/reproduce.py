@@ -17,10 +17,12 @@ examples:
   pagewalk reproduce --list               what there is, and what our last numbers said
   pagewalk reproduce B10/fig4.14          one figure: the paper's numbers and claims, and ours
   pagewalk reproduce E99 --html e99.html  all of a paper, with plots
+  pagewalk reproduce --stale              which saved numbers must be measured again, and why
   pagewalk reproduce                      everything, then the scoreboard: it takes a while
 
 Programs are recorded once, into --cache, capped in accesses. A claim that our numbers do not
-bear out is shown as missed and is no error; the status is 1 if something could not be measured.
+bear out is shown as missed and is no error; one that some placements of frames bear out and others
+do not is unstable. The status is 1 if something could not be measured.
 """
 
 
@@ -38,6 +40,11 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "names", nargs="*", metavar="NAME", help="an experiment or a paper (default: all)"
     )
     parser.add_argument("--list", action="store_true", help="list them and run nothing")
+    parser.add_argument(
+        "--stale",
+        action="store_true",
+        help="name those whose saved numbers must be measured again, after small runs at most",
+    )
     parser.add_argument(
         "--cache",
         type=Path,
@@ -64,25 +71,30 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measures what is named, and says what became of each claim."""
-    from pagewalk.reproduce import Lab, find, root, scoreboard
+    from pagewalk.reproduce import Lab, find, history, root, scoreboard
 
     arguments.no_program(options)
     arguments.check_documents(options)
     if options.smoke and options.save:
         raise Error("--smoke measures nothing worth keeping: leave out --save")
+    if options.stale and (options.save or options.json is not None or options.html is not None):
+        raise Error("--stale measures nothing: leave out --save, --json and --html")
     folder = root(options.experiments)
     experiments = find(folder, options.names)
     if options.list:
         listed = [
-            (experiment.name, experiment.title, experiment.last()) for experiment in experiments
+            (experiment.name, experiment.title, experiment.last(), history.complaint(experiment))
+            for experiment in experiments
         ]
         if options.json is not None:
-            last = {name: document for name, _, document in listed}
+            last = {name: document for name, _, document, _ in listed}
             arguments.write_output(options.json, json.dumps(last, indent=1) + "\n", options.force)
         if options.json != "-":
             print(scoreboard.listing(listed))
         return 0
     lab = Lab(folder, options.cache, options.install)
+    if options.stale:
+        return _stale(experiments, lab)
     outcomes, failures = _measure(experiments, lab, options)
     if options.json is not None:
         documents = [outcome.document() for outcome in outcomes]
@@ -98,12 +110,30 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
+def _stale(experiments: "list[Experiment]", lab: "Lab") -> int:
+    """Names the experiments whose saved numbers are stale, each with the reason."""
+    from pagewalk.reproduce.outcome import stale
+
+    found = False
+    for experiment in experiments:
+        why = stale(experiment, lab)
+        found |= bool(why)
+        if why:
+            print(f"{experiment.name}: {why}", flush=True)
+    if not found:
+        print("All saved numbers stand.")
+    return 0
+
+
 def _measure(
     experiments: "list[Experiment]", lab: "Lab", options: argparse.Namespace
 ) -> "tuple[list[Outcome], dict[str, str]]":
     """The outcomes, and why the others have none; one that fails does not stop the rest."""
-    from pagewalk.reproduce import reproduce, scoreboard
+    from pagewalk.reproduce import history, reproduce, saved, scoreboard
 
+    if options.save:
+        for experiment in experiments:
+            history.check_saving(experiment)
     outcomes, failures = [], {}
     for number, experiment in enumerate(experiments, 1):
         if len(experiments) > 1 and sys.stderr.isatty():
@@ -122,6 +152,6 @@ def _measure(
         if options.json != "-":
             print(scoreboard.outcome(outcome), end="\n\n", flush=True)
         if options.save:
-            text = json.dumps(outcome.document(), indent=1, ensure_ascii=False) + "\n"
+            text = saved(outcome, reproduce(experiment, lab, smoke=True))
             arguments.write_output(str(experiment.folder / "last.json"), text, True)
     return outcomes, failures

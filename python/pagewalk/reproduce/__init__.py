@@ -12,7 +12,7 @@ is a method, one file each, shared by all experiments that measure the same way.
 
 from pagewalk.reproduce.experiment import Experiment, find, root
 from pagewalk.reproduce.lab import Lab
-from pagewalk.reproduce.outcome import Outcome, reproduce
+from pagewalk.reproduce.outcome import Outcome, reproduce, saved
 from pagewalk.reproduce.table import Table
 
-__all__ = ["Experiment", "Lab", "Outcome", "Table", "find", "reproduce", "root"]
+__all__ = ["Experiment", "Lab", "Outcome", "Table", "find", "reproduce", "root", "saved"]

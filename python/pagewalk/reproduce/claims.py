@@ -2,31 +2,50 @@
 
 A claim is one number, or one order, that can be computed from a table:
 
-* `value = CELL`, `ratio = [CELL, CELL]`, `spread = [CELLS]` (largest over smallest), or
-  `reaching = {row, level}` (the first size from which a row stays at or above a level), with
-  `within = [low, high]` (`inf`: no bound), and `published`, the paper's own number, where it
-  prints one;
+* `value = CELL`, `ratio = [CELL, CELL]`, `spread = [CELLS]` (largest over smallest),
+  `reaching = {row, level}` (the first size from which a row stays at or above a level), or the
+  share of cells that lie in a band: `each = [CELLS]` (all) or `majority = [CELLS]` (over a half);
 * `ascending = [CELLS]`, each no larger than the next, but for a share `slack`;
-* `least = CELL` and `among = [CELLS]`: it is no larger than any of them, but for `slack`.
+* `least = CELL` or `greatest = CELL` and `among = [CELLS]`: none of them is smaller, or larger,
+  but for `slack`.
 
 A cell is `[row, column]`, or one name where the claim names the `row` or `column` of all.
+
+The band comes from the paper. Around a printed number, `published`, it is 10 % of the number to
+either side, or half a `digit`, the last one printed, where that is more. Where the paper has
+words, `within = [low, high]` (`inf`: no bound) or `slack` puts them into figures, and `band` says
+why these. A band wider than 10 % around a printed number says why in `wide`, and is counted apart.
+
+What a claim counts as is its `kind`: `paper`; `fitted`, where a parameter of ours was chosen so
+that the number comes out, which `fitted` names; `arithmetic`, where nothing is measured; `own`,
+where no paper says so. Only the first kind is counted among the papers' claims.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from pagewalk import text
 from pagewalk._native import Error
 from pagewalk.reproduce.table import Cell, Table
 
+NUMBERS = ("value", "ratio", "spread", "reaching", "each", "majority")
+SHARES = {"each": (1.0, 1.0), "majority": (math.nextafter(0.5, 1), 1.0)}
+ORDERS = ("ascending", "least", "greatest")
 KEYS = {
-    "says", "row", "column", "value", "ratio", "spread", "reaching", "ascending", "least",
-    "among", "within", "published", "slack", "reason",
+    "says", "row", "column", *NUMBERS, *ORDERS, "among", "within", "published", "digit", "slack",
+    "band",
+    "wide", "kind", "fitted", "timed", "reason",
 }  # fmt: skip
-KINDS = ("value", "ratio", "spread", "reaching", "ascending", "least")
+KINDS = ("paper", "wide", "fitted", "arithmetic", "own")
+"""What claims are counted as; a claim of the kind `paper` with a wide band is `wide`."""
+TOLERANCE = 0.1
+"""The band around a printed number, as a share of it to either side."""
+
+REACHED, MISSED, UNSTABLE, UNMEASURED = "reached", "missed", "unstable", "not measured"
 
 
 def shown(value: float) -> str:
@@ -42,26 +61,41 @@ class Verdict:
 
     Attributes:
         says: The claim in words.
-        reached: Whether our numbers bear it out; `None` if they are not there.
-        ours: Our number, or the numbers that were to be in order.
+        kind: What it counts as: one of `KINDS`.
+        verdict: `reached`, `missed`, `unstable` (some placements reach it and others do not), or
+            `not measured`.
+        ours: Our number, or the numbers that were to be in order; over several placements the
+            median, and the least and the most.
         paper: The paper's number, or the order.
-        reason: Why it is missed, where that is known.
+        reason: Why it is not reached, where that is known.
+        remark: Why the band is what it is, or what was fitted.
+        timed: Whether the number is a time on the host, which another host need not have.
     """
 
     says: str
-    reached: bool | None
+    kind: str
+    verdict: str
     ours: str
     paper: str
     reason: str = ""
+    remark: str = ""
+    timed: bool = False
+
+    @property
+    def reached(self) -> bool:
+        """Whether all of our numbers bear it out."""
+        return self.verdict == REACHED
 
     def document(self) -> dict[str, Any]:
         """The same for JSON."""
         return {
             "says": self.says,
-            "reached": self.reached,
+            "kind": self.kind,
+            "verdict": self.verdict,
             "ours": self.ours,
             "paper": self.paper,
             "reason": self.reason,
+            "remark": self.remark,
         }
 
 
@@ -69,7 +103,8 @@ class Claim:
     """One claim as an experiment's file states it.
 
     Raises:
-        Error: It states nothing that can be checked; `where` says which file.
+        Error: It states nothing that can be checked, or a band without its reason; `where` says
+            which file.
     """
 
     def __init__(self, stated: dict[str, Any], where: str) -> None:
@@ -78,72 +113,138 @@ class Claim:
         self.says = str(stated.get("says", ""))
         if unknown := set(stated) - KEYS:
             raise Error(f"{where}: a claim has no {', '.join(sorted(unknown))}")
-        kinds = [kind for kind in KINDS if kind in stated]
-        if len(kinds) != 1 or not self.says:
-            raise Error(f"{where}: a claim `says` something and has one of {', '.join(KINDS)}")
-        self._kind = kinds[0]
-        if self._kind in ("value", "ratio", "spread", "reaching") and "within" not in stated:
-            raise Error(f"{where}: `{self.says}` lacks the band `within` which it is reached")
+        checks = [check for check in (*NUMBERS, *ORDERS) if check in stated]
+        if len(checks) != 1 or not self.says:
+            known = ", ".join((*NUMBERS, *ORDERS))
+            raise Error(f"{where}: a claim `says` something and has one of {known}")
+        self._check = checks[0]
+        self.kind = self._kind()
+        self._within = self._band() if self._check in NUMBERS else (0.0, 0.0)
+        if stated.get("slack") and "band" not in stated:
+            raise self._error("says in `band` why its `slack` is what it is")
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is about a time on the host."""
+        return bool(self._stated.get("timed"))
+
+    def stated(self) -> dict[str, Any]:
+        """All that decides about its verdict: its file's entry but for reasons."""
+        return {key: value for key, value in self._stated.items()
+                if key not in ("reason", "band", "wide", "fitted")}  # fmt: skip
 
     def cells(self) -> list[Cell]:
         """The cells that it looks at."""
-        stated = self._stated[self._kind]
-        if self._kind in ("value", "least"):
+        stated = self._stated[self._check]
+        if self._check in ("value", "least", "greatest"):
             return [self._cell(stated)] + [self._cell(c) for c in self._stated.get("among", [])]
-        if self._kind == "reaching":
+        if self._check == "reaching":
             return []
         return [self._cell(cell) for cell in stated]
 
-    def judge(self, table: Table) -> Verdict:
-        """Whether `table` bears it out."""
-        if self._kind in ("ascending", "least"):
-            return self._order(table)
-        number = self._number(table)
-        low, high = self._stated["within"]
+    def judge(self, tables: Sequence[Table]) -> Verdict:
+        """Whether `tables`, one for each placement, bear it out."""
+        if self._check in ORDERS:
+            return self._order(tables)
+        numbers = [self._number(table) for table in tables]
+        low, high = SHARES.get(self._check, self._within)
         published = self._stated.get("published")
-        band = f"at least {low:g}" if high == math.inf else f"{low:g} to {high:g}"
+        band = f"at least {low:g}" if high == math.inf else f"{low:.4g} to {high:.4g}"
         paper = band if published is None else f"{published:g} (taken as reached: {band})"
         if published == low == high:
             paper = f"{published:g}"
-        if number is None:
-            return self._verdict(None, "not reached at any size" if self._kind == "reaching" else
-                                 "not measured", paper)  # fmt: skip
-        return self._verdict(low <= number <= high, shown(number), paper)
+        if self._check in SHARES:
+            share = "most" if self._check == "majority" else "all"
+            paper = (
+                f"{share} of {len(self.cells())} from {self._within[0]:g} to {self._within[1]:g}"
+            )
+        known = [number for number in numbers if number is not None]
+        if len(known) < len(numbers):
+            missing = "not reached at any size" if self._check == "reaching" else UNMEASURED
+            verdict = UNSTABLE if known else UNMEASURED
+            return self._verdict(verdict, missing, paper)
+        holds = [low <= number <= high for number in known]
+        return self._verdict(_of(holds), _spread(known), paper)
+
+    def _kind(self) -> str:
+        kind = str(self._stated.get("kind", "paper"))
+        if "wide" in self._stated and kind == "paper":
+            return "wide"
+        if kind not in KINDS or kind == "wide":
+            raise self._error("is of a kind `paper`, `fitted`, `arithmetic` or `own`")
+        if (kind == "fitted") != ("fitted" in self._stated):
+            raise self._error('with `kind = "fitted"` says in `fitted` what was fitted to what')
+        return kind
+
+    def _band(self) -> tuple[float, float]:
+        """The band in which the number is reached, its reason being given where one is due."""
+        stated = self._stated
+        published = stated.get("published")
+        if "within" not in stated:
+            if published is None or self._check in SHARES:
+                raise self._error("lacks the band `within` which it is reached")
+            return published - self._margin(), published + self._margin()
+        low, high = stated["within"]
+        if self.kind in ("arithmetic", "own"):
+            return low, high
+        if published is None:
+            if "band" not in stated and self.kind != "fitted":
+                raise self._error("says in `band` how the paper's words became figures")
+        elif "wide" not in stated and self.kind != "fitted":
+            margin = self._margin() + 1e-9
+            if low < published - margin or high > published + margin:
+                raise self._error("has a band of over 10 %: say in `wide` why")
+        return low, high
+
+    def _margin(self) -> float:
+        """How far a number may be from the printed one."""
+        published, digit = float(self._stated["published"]), float(self._stated.get("digit", 0))
+        return max(TOLERANCE * abs(published), digit / 2)
 
     def _number(self, table: Table) -> float | None:
-        if self._kind == "reaching":
+        if self._check == "reaching":
             wanted = self._stated["reaching"]
             return table.reaching(wanted["row"], wanted["level"])
         values = [table.value(cell) for cell in self.cells()]
         known = [value for value in values if value is not None]
         if len(known) < len(values) or not known:
             return None
-        if self._kind == "value":
+        if self._check == "value":
             return known[0]
-        if self._kind == "ratio":
+        if self._check == "ratio":
             return known[0] / known[1] if known[1] else None
+        if self._check in SHARES:
+            low, high = self._within
+            return sum(low <= value <= high for value in known) / len(known)
         return max(known) / min(known) if min(known) > 0 else None
 
-    def _order(self, table: Table) -> Verdict:
+    def _order(self, tables: Sequence[Table]) -> Verdict:
         cells = self.cells()
-        values = [table.value(cell) for cell in cells]
-        sign = " ≤ " if self._kind == "ascending" else ", "
+        sign = " ≤ " if self._check == "ascending" else ", "
         names = [" ".join(part for part in self._short(cell)) for cell in cells]
         paper = sign.join(names)
-        if self._kind == "least":
-            paper = f"{names[0]} is least of {', '.join(names[1:])}"
-        known = [value for value in values if value is not None]
-        if len(known) < len(values):
-            return self._verdict(None, "not measured", paper)
+        if self._check != "ascending":
+            paper = f"{names[0]} is {self._check} of {', '.join(names[1:])}"
+        columns: list[list[float]] = [[] for _ in cells]
+        holds = []
+        for table in tables:
+            values = [table.value(cell) for cell in cells]
+            known = [value for value in values if value is not None]
+            if len(known) < len(values):
+                return self._verdict(UNMEASURED, UNMEASURED, paper)
+            for column, value in zip(columns, known, strict=True):
+                column.append(value)
+            holds.append(self._holds(known))
+        ours = ", ".join(f"{n} {_spread(v)}" for n, v in zip(names, columns, strict=True))
+        return self._verdict(_of(holds), ours, paper)
+
+    def _holds(self, values: list[float]) -> bool:
         slack = 1 + float(self._stated.get("slack", 0))
-        pairs = (
-            pairwise(known)
-            if self._kind == "ascending"
-            else ((known[0], other) for other in known[1:])
-        )
-        holds = all(one <= other * slack for one, other in pairs)
-        ours = ", ".join(f"{n} {shown(v)}" for n, v in zip(names, known, strict=True))
-        return self._verdict(holds, ours, paper)
+        if self._check == "ascending":
+            return all(one <= other * slack for one, other in pairwise(values))
+        if self._check == "least":
+            return all(values[0] <= other * slack for other in values[1:])
+        return all(values[0] * slack >= other for other in values[1:])
 
     def _short(self, cell: Cell) -> Sequence[str]:
         row, column = cell
@@ -151,9 +252,11 @@ class Claim:
             return [column]
         return [row] if self._stated.get("column") == column else [row, column]
 
-    def _verdict(self, reached: bool | None, ours: str, paper: str) -> Verdict:
-        reason = "" if reached else str(self._stated.get("reason", ""))
-        return Verdict(self.says, reached, ours, paper, reason)
+    def _verdict(self, verdict: str, ours: str, paper: str) -> Verdict:
+        stated = self._stated
+        reason = "" if verdict == REACHED else str(stated.get("reason", ""))
+        remark = str(stated.get("fitted") or stated.get("wide") or stated.get("band") or "")
+        return Verdict(self.says, self.kind, verdict, ours, paper, reason, remark, self.timed)
 
     def _cell(self, stated: Any) -> Cell:
         if isinstance(stated, list) and len(stated) == 2:
@@ -163,4 +266,17 @@ class Claim:
                 return str(self._stated["row"]), str(stated)
             if "column" in self._stated:
                 return str(stated), str(self._stated["column"])
-        raise Error(f"{self._where}: `{self.says}`: {stated} is no cell: write [row, column]")
+        raise self._error(f"names {stated}, which is no cell: write [row, column]")
+
+    def _error(self, what: str) -> Error:
+        return Error(f"{self._where}: the claim `{self.says}` {what}")
+
+
+def _of(holds: Sequence[bool]) -> str:
+    return REACHED if all(holds) else UNSTABLE if any(holds) else MISSED
+
+
+def _spread(values: Sequence[float]) -> str:
+    middle = shown(median(values))
+    least, most = shown(min(values)), shown(max(values))
+    return middle if least == most else f"{middle} ({least} to {most})"

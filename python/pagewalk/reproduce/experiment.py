@@ -25,8 +25,8 @@ else:
     import tomli as tomllib
 
 KEYS = {
-    "title", "source", "method", "unit", "notes", "parameters", "smoke", "published", "plot",
-    "claim",
+    "title", "source", "method", "unit", "notes", "placements", "parameters", "smoke",
+    "published", "plot", "claim",
 }  # fmt: skip
 
 
@@ -62,9 +62,12 @@ class Experiment:
         method: How it is measured: a module of `pagewalk.reproduce.methods`.
         unit: The unit of our numbers.
         notes: What differs from the paper's setting.
+        placements: With how many placements of frames, or sequences of addresses, it is measured;
+            a claim is reached if it is with each.
         parameters: What the method takes.
         smoke: What takes the place of some of them for a quick look.
         published: What the paper printed, if it printed numbers.
+        aggregates: Rows of `published` that are averages of its other rows.
         plot: How it is drawn: `kind` (`lines` over the columns, or `bars`), `x`, `y`, `log`,
             `rows`, `columns`; if empty, only its table is shown.
         claims: What the paper claims.
@@ -77,9 +80,11 @@ class Experiment:
     method: str
     unit: str
     notes: str
+    placements: int
     parameters: dict[str, Any]
     smoke: dict[str, Any]
     published: Table | None
+    aggregates: list[str]
     plot: dict[str, Any]
     claims: list[Claim]
 
@@ -90,8 +95,16 @@ class Experiment:
         Raises:
             Error: It is no experiment; the message says what is wrong.
         """
+        return cls.of(read_toml(folder / "experiment.toml"), folder)
+
+    @classmethod
+    def of(cls, data: dict[str, Any], folder: Path) -> "Experiment":
+        """The experiment in `folder` whose file has `data`, now or at another commit.
+
+        Raises:
+            Error: It is no experiment; the message says what is wrong.
+        """
         path = folder / "experiment.toml"
-        data = read_toml(path)
         name = f"{folder.parent.name}/{folder.name}"
         if unknown := set(data) - KEYS:
             raise Error(f"{path}: there is no key {', '.join(sorted(unknown))}")
@@ -107,9 +120,11 @@ class Experiment:
             method=data["method"],
             unit=data.get("unit", ""),
             notes=" ".join(data.get("notes", "").split()),
+            placements=int(data.get("placements", 0)),
             parameters=data.get("parameters", {}),
             smoke=data.get("smoke", {}),
             published=_published(published, path) if published else None,
+            aggregates=list((published or {}).get("aggregates", [])),
             plot=data.get("plot", {}),
             claims=[Claim(stated, str(path)) for stated in data.get("claim", [])],
         )
@@ -148,11 +163,21 @@ def read_toml(path: Path) -> dict[str, Any]:
         Error: It cannot be read or is no TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise Error(f"{path} cannot be read: {error.strerror}") from error
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """The TOML document `text`, which comes from `where`.
+
+    Raises:
+        Error: It is no TOML.
+    """
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise Error(f"{path}: {error}") from error
+        raise Error(f"{where}: {error}") from error
 
 
 def _published(data: dict[str, Any], path: Path) -> Table:

@@ -5,14 +5,19 @@ r"""`Lab`: where an experiment gets its traces and its runs, each made once and 
              program, version, inputs, length    trace, machine, this build of Pagewalk
 ```
 
-A name is a digest of all that decides about the contents, so nothing here is ever stale.
+A name is a digest of all that decides about the contents, so nothing here is ever stale. Beside
+each is kept how many seconds of CPU it took, so that an experiment can say what it takes without
+a cache.
 """
 
 import functools
 import hashlib
 import json
 import os
+import resource
+import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +32,7 @@ from pagewalk.recording import Recording
 from pagewalk.reproduce import programs
 from pagewalk.reproduce.experiment import read_toml
 from pagewalk.trace import Trace
+from pagewalk.workbench import Workbench
 
 SMALL = 10_000_000
 """Accesses of a recording that is made for a quick look."""
@@ -42,17 +48,43 @@ class Lab:
         experiments: The folder of the experiments.
         cache: Where to keep traces and runs; `~/.cache/pagewalk` if not given.
         install: Whether to install packages that are missing.
+
+    Attributes:
+        placement: The seed of the order in which frames are given out; `None`: lowest first.
+        used: What was taken by name since it was cleared: versions and lengths of programs.
+        inputs: The digest of each trace among these.
+        kept_seconds: Seconds of CPU that what came out of the cache had taken.
     """
 
     def __init__(self, experiments: Path, cache: Path | None = None, install: bool = False) -> None:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         self.cache = (cache or home / "pagewalk").absolute()
         self.install = install
+        self.placement: int | None = None
         self.used: dict[str, str] = {}
+        self.inputs: dict[str, str] = {}
+        self.kept_seconds = 0.0
         self._experiments = experiments
         self._sources = experiments.parent / "workloads"
         self._programs = programs.load(experiments / "programs.toml")
         self._designs: dict[str, dict[str, Any]] = read_toml(experiments / "designs.toml")
+
+    def clear(self) -> None:
+        """Forgets what was used."""
+        self.used.clear()
+        self.inputs.clear()
+        self.kept_seconds = 0.0
+
+    def bench(self, machine: str, design: str, *, metered: bool = True) -> Workbench:
+        """The page table of `machine` under a design, with frames as they are placed now.
+
+        Raises:
+            Error: There is no such machine or design.
+        """
+        return Workbench(machine, [*self.settings(design), *self._placed()], metered=metered)
+
+    def _placed(self) -> list[str]:
+        return [] if self.placement is None else [f"memory.placement={self.placement}"]
 
     def program(self, name: str) -> programs.Program:
         """The program called `name`.
@@ -72,7 +104,9 @@ class Lab:
         """
         if design not in self._designs:
             raise Error(f"there is no design `{design}` in experiments/designs.toml")
-        return [f"{key}={value}" for key, value in self._designs[design].items()]
+        words = {True: "true", False: "false"}
+        return [f"{key}={words.get(value, value) if isinstance(value, bool) else value}"
+                for key, value in self._designs[design].items()]  # fmt: skip
 
     def trace(self, name: str, accesses: int, fetches: bool = True) -> Trace:
         """The trace of a program's first `accesses` accesses after those it skips.
@@ -84,10 +118,12 @@ class Lab:
             WorkError: It cannot be recorded.
         """
         if name.startswith("generate:"):
-            self.used[name] = f"{accesses} accesses"
+            self.used[name] = self.inputs[name] = f"{accesses} accesses"
             return Trace(f"{name},accesses={accesses}")
         program = self.program(name)
         command, stdin, version = program.ready(self.cache, self._sources, self.install)
+        if accesses >= SMALL:
+            accesses = max(accesses, program.accesses)
         # A small recording does not wait for what it would skip.
         skip = program.skip if accesses >= SMALL else min(program.skip, accesses)
         known = programs.digest(version, program, accesses, skip, fetches)
@@ -97,10 +133,16 @@ class Lab:
             recording = Recording(
                 command, skip=skip, max_accesses=accesses, ends=True, fetches=fetches
             )
-            with _streams(stdin), ProgressLine(f"recording {name}") as progress:
+            began = cpu_seconds()
+            with _streams(stdin), _environment(), ProgressLine(f"recording {name}") as progress:
                 _check_whole(recording.record(part, True, progress), name, accesses)
+            took.write_text(f"{cpu_seconds() - began:.2f}\n", encoding="ascii")
 
+        took = path.with_suffix(".seconds")
+        if path.exists():
+            self.kept_seconds += float(took.read_text(encoding="ascii"))
         trace = Trace(programs.kept(path, record))
+        self.inputs[name] = trace.digest or ""
         self.used[name] = f"{version}, {trace.accesses} accesses, skipped {skip}"
         return trace
 
@@ -117,21 +159,28 @@ class Lab:
         """
         path = self._experiments / machine
         name = path if machine.endswith(".toml") else machine
-        devices = [Machine(name, changes) for changes in settings]
+        devices = [Machine(name, [*changes, *self._placed()]) for changes in settings]
         paths = [self._kept_at(trace, device) for device in devices]
         missing = {
             path: device for path, device in zip(paths, devices, strict=True) if not path.exists()
         }
+        made = []
         if missing:
             label = f"{trace.name.split('-')[0]} on {len(missing)} designs of {machine}"
+            began = cpu_seconds()
             with ProgressLine(label) as progress:
                 natives = [device.native for device in missing.values()]
                 outcomes, _ = _native.sweep_trace(natives, trace.source, trace.reading, 0, progress)
+            seconds = (cpu_seconds() - began) / len(missing)
             for path, (document, error) in zip(missing, outcomes, strict=True):
                 if document is None:
                     raise WorkError(f"{trace.name} on {machine}: {error}")
-                programs.kept(path, functools.partial(_write, document))
-        return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+                text = f'{{"seconds": {seconds:.4f}, "results": {document}}}'
+                programs.kept(path, functools.partial(_write, text))
+            made = list(missing)
+        kept = {path: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+        self.kept_seconds += sum(one["seconds"] for at, one in kept.items() if at not in made)
+        return [kept[path]["results"] for path in paths]
 
     def _kept_at(self, trace: Trace, device: Machine) -> Path:
         known = programs.digest(trace.digest or trace.source, device.digest, _build())
@@ -167,6 +216,33 @@ def _streams(stdin: str) -> Iterator[None]:
         for number, old in enumerate(kept):
             os.dup2(old, number)
             os.close(old)
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Programs started meanwhile have the same few variables everywhere.
+
+    How long they are decides where the stack of a program begins.
+    """
+    kept = dict(os.environ)
+    named = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/", "LC_ALL": "C"}
+    # The recorder looks for QEMU and its plugin by these.
+    if shutil.which("qemu-x86_64", path=named["PATH"]) is None:
+        named["PATH"] = kept.get("PATH", named["PATH"])
+    named |= {name: value for name, value in kept.items() if name == "PAGEWALK_PLUGIN"}
+    try:
+        os.environ.clear()
+        os.environ.update(named)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)
+
+
+def cpu_seconds() -> float:
+    """Seconds of CPU of this process, its threads, and the processes that it has waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 @functools.cache

@@ -1,8 +1,12 @@
 """`Outcome`: what reproducing an experiment gave, beside what the paper has."""
 
 import datetime
+import hashlib
 import importlib
+import json
 import platform
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -10,10 +14,12 @@ from typing import Any
 
 from pagewalk import _native
 from pagewalk._native import Error
+from pagewalk.reproduce import history
+from pagewalk.reproduce.cells import Agreement, compare
 from pagewalk.reproduce.claims import Verdict
 from pagewalk.reproduce.experiment import Experiment
-from pagewalk.reproduce.lab import Lab
-from pagewalk.reproduce.table import Table
+from pagewalk.reproduce.lab import Lab, cpu_seconds
+from pagewalk.reproduce.table import Table, over
 
 
 @dataclass
@@ -22,46 +28,77 @@ class Outcome:
 
     Attributes:
         experiment: What was reproduced.
-        table: Our numbers.
+        tables: Our numbers, a table for each placement.
         verdicts: What became of each claim; none where sizes were small.
         smoke: Whether sizes were small, so that the numbers mean nothing.
         used: The programs and traces behind the numbers: a name, and version and length.
+        inputs: The digest of each trace behind them.
+        seconds: Seconds of CPU that all of it takes where nothing is in the cache.
     """
 
     experiment: Experiment
-    table: Table
+    tables: list[Table]
     verdicts: list[Verdict]
     smoke: bool = False
     used: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
     @property
-    def reached(self) -> int:
-        """How many claims are reached."""
-        return sum(verdict.reached is True for verdict in self.verdicts)
+    def table(self) -> Table:
+        """Our numbers; over several placements the median of each."""
+        return over(self.tables)
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """How our table agrees with the paper's, if it printed one."""
+        experiment = self.experiment
+        if experiment.published is None or self.smoke:
+            return None
+        return compare(experiment.published, self.table, experiment.aggregates)
+
+    def digest(self) -> str:
+        """A digest of the numbers, times on the host left out, and of what they are of."""
+        timed = self.experiment.parameters.get("timed", [])
+        tables = [table.document() for table in self.tables]
+        for table in tables:
+            for name in timed:
+                table["rows"].pop(name, None)
+        text = json.dumps([tables, self.used], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def document(self) -> dict[str, Any]:
         """All of it as plain data, for JSON."""
-        published = self.experiment.published
-        return {
-            "name": self.experiment.name,
-            "title": self.experiment.title,
-            "source": self.experiment.source,
-            "notes": self.experiment.notes,
+        experiment, agreement = self.experiment, self.agreement
+        published = experiment.published
+        document = {
+            "name": experiment.name,
+            "title": experiment.title,
+            "source": experiment.source,
+            "notes": experiment.notes,
             "smoke": self.smoke,
             "measured_on": {
                 "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
                 "pagewalk": _native.version(),
                 "processor": _processor(),
+                "commit": history.commit(experiment),
+                "cpu_seconds": round(self.seconds, 1),
                 "used": self.used,
+                "inputs": self.inputs,
             },
             "ours": self.table.document(),
             "published": published.document() if published else None,
+            "cells": agreement.document() if agreement else None,
             "claims": [verdict.document() for verdict in self.verdicts],
         }
+        if len(self.tables) > 1:
+            document["least"] = over(self.tables, min).document()["rows"]
+            document["most"] = over(self.tables, max).document()["rows"]
+        return document
 
 
 def reproduce(experiment: Experiment, lab: Lab, smoke: bool = False) -> Outcome:
-    """Measures `experiment`.
+    """Measures `experiment`, with each of its placements unless it is small.
 
     Args:
         experiment: What to measure.
@@ -73,11 +110,60 @@ def reproduce(experiment: Experiment, lab: Lab, smoke: bool = False) -> Outcome:
         WorkError: Measuring failed.
     """
     parameters = {**experiment.parameters, **(experiment.smoke if smoke else {})}
-    lab.used.clear()
+    lab.clear()
+    began = cpu_seconds()
+    placements: Sequence[int | None] = range(1, experiment.placements + 1) or [None]
+    tables: list[Table] = []
+    for placement in placements[:1] if smoke else placements:
+        lab.placement = placement
+        tables.append(measure(experiment, parameters, lab))
+    for table in tables:
+        table.unit = table.unit or experiment.unit
+    seconds = cpu_seconds() - began + lab.kept_seconds
+    verdicts = [] if smoke else [claim.judge(tables) for claim in experiment.claims]
+    return Outcome(experiment, tables, verdicts, smoke, dict(lab.used), dict(lab.inputs), seconds)
+
+
+def measure(experiment: Experiment, parameters: dict[str, Any], lab: Lab) -> Table:
+    """The table that the experiment's method makes of `parameters`.
+
+    Raises:
+        Error: As `reproduce`.
+        WorkError: Likewise.
+    """
     table: Table = _method(experiment).measure(parameters, lab)
-    table.unit = table.unit or experiment.unit
-    verdicts = [] if smoke else [claim.judge(table) for claim in experiment.claims]
-    return Outcome(experiment, table, verdicts, smoke, dict(lab.used))
+    return table
+
+
+def saved(outcome: Outcome, small: Outcome) -> str:
+    """The text of `last.json` for `outcome`; `small` is a smoke run by the same build."""
+    document = outcome.document()
+    experiment = outcome.experiment
+    document["measured_on"]["definition"] = history.definition(experiment)
+    document["measured_on"]["sources"] = history.sources(experiment)
+    document["measured_on"]["smoke"] = small.digest()
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    # A row of numbers in a line.
+    return re.sub(r"\[\s+([^\[\]{}\"]*?)\s+\]", _in_a_line, text) + "\n"
+
+
+def stale(experiment: Experiment, lab: Lab) -> str:
+    """Why the saved numbers must be measured again, or nothing."""
+    complaint = history.complaint(experiment)
+    if complaint:
+        return complaint
+    last = experiment.last()
+    measured = last["measured_on"] if last else {}
+    if measured.get("definition") != history.definition(experiment):
+        return "its parameters, or a program or machine that it names, have changed"
+    changed = history.changed(experiment)
+    if not changed or reproduce(experiment, lab, smoke=True).digest() == measured.get("smoke"):
+        return ""
+    return f"{', '.join(changed)} changed, and a smoke run comes out otherwise"
+
+
+def _in_a_line(found: "re.Match[str]") -> str:
+    return "[" + " ".join(found.group(1).split()) + "]"
 
 
 def _method(experiment: Experiment) -> ModuleType:

@@ -12,7 +12,13 @@ from pagewalk.report.model import Cell, Figure, Table, Value
 from pagewalk.report.page import poured
 from pagewalk.reproduce.claims import Verdict
 from pagewalk.reproduce.outcome import Outcome
-from pagewalk.reproduce.scoreboard import formatter, merged
+from pagewalk.reproduce.scoreboard import (
+    apart,
+    counts,
+    formatter,
+    merged,
+    sentence,
+)
 from pagewalk.reproduce.table import Table as Numbers
 
 COLOURS = 4
@@ -29,6 +35,7 @@ class Part:
     source: str
     notes: str
     figure: Figure
+    agreement: str
     claims: list[Verdict]
     used: list[tuple[str, str]]
 
@@ -59,22 +66,21 @@ def render(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> str:
 def board(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> Board:
     """The page's data."""
     rows: list[list[Cell]] = [
-        [made.experiment.name, made.experiment.title, _score(made)] for made in outcomes
+        [made.experiment.name, made.experiment.title, *_score(made)] for made in outcomes
     ]
-    rows += [[name, f"not measured: {why}", "-"] for name, why in failures.items()]
-    claims = sum(len(made.verdicts) for made in outcomes)
-    reached = sum(made.reached for made in outcomes)
+    rows += [[name, f"not measured: {why}", "-", ""] for name, why in failures.items()]
+    counted = counts(outcomes)
     return Board(
         title="The papers' experiments, run anew",
         subtitle="What the papers claim, and what our numbers say of it",
-        headline=f"{reached} of {claims} claims reached."
-        if claims
+        headline=sentence(counted)
+        if any(tally.all for tally in counted.values())
         else "Small sizes: the numbers mean nothing, and no claim is judged.",
         scoreboard=Table(
             "Claims that our numbers bear out",
-            ["", "Experiment", "Claims reached"],
+            ["", "Experiment", "Claims reached", "Counted apart"],
             rows,
-            [False, False, True],
+            [False, False, True, False],
         ),
         parts=[_part(made) for made in outcomes],
         version=_native.version(),
@@ -162,6 +168,7 @@ def _part(made: Outcome) -> Part:
         source=experiment.source,
         notes=experiment.notes,
         figure=_figure(made),
+        agreement=str(made.agreement or ""),
         claims=made.verdicts,
         used=list(made.used.items()),
     )
@@ -209,5 +216,8 @@ def _numbers(paper: Numbers | None, ours: Numbers) -> Table:
     return Table(f"All numbers{unit}", ["", *columns], rows, [False] + [True] * len(columns))
 
 
-def _score(made: Outcome) -> str:
-    return "small sizes" if made.smoke else f"{made.reached} of {len(made.verdicts)}"
+def _score(made: Outcome) -> list[str]:
+    if made.smoke:
+        return ["small sizes", ""]
+    counted = counts([made])
+    return [str(counted["paper"]), apart(counted)]

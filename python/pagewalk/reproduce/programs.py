@@ -19,7 +19,7 @@ from pagewalk._native import Error, WorkError
 from pagewalk.reproduce import inputs
 from pagewalk.reproduce.experiment import read_toml
 
-KEYS = {"what", "source", "arguments", "package", "command", "inputs", "stdin", "skip"}
+KEYS = {"what", "source", "arguments", "package", "command", "inputs", "stdin", "skip", "accesses"}
 COMPILE = ("-std=gnu11", "-O2", "-static")
 
 
@@ -37,6 +37,7 @@ class Program:
         inputs: What is made before it runs: a name, and a maker of `inputs` with its parameters.
         stdin: Which input it reads as its standard input, or nothing.
         skip: Accesses to pass over, so that starting up is not what is recorded.
+        accesses: The least that touch all of its memory: it is not recorded for fewer.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Program:
     inputs: dict[str, dict[str, Any]]
     stdin: str
     skip: int
+    accesses: int
 
     def ready(self, folder: Path, sources: Path, install: bool) -> tuple[list[str], str, str]:
         """Its command line, its standard input's path, and which version it is.
@@ -96,6 +98,7 @@ def load(path: Path) -> dict[str, Program]:
             inputs=entry.get("inputs", {}),
             stdin=entry.get("stdin", ""),
             skip=entry.get("skip", 0),
+            accesses=entry.get("accesses", 0),
         )
     return programs
 

@@ -1,16 +1,68 @@
-"""Outcomes as text: one experiment, a list of them, the scoreboard of all."""
+"""Outcomes as text: one experiment, a list of them, the scoreboard of all.
+
+Counted are the claims of papers whose band is 10 % or the paper's words. Beside them, apart:
+claims with a wider band, claims that something was fitted to, arithmetic, and our own.
+"""
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pagewalk import text
-from pagewalk.reproduce.claims import Verdict
+from pagewalk.reproduce.claims import KINDS, MISSED, REACHED, UNMEASURED, UNSTABLE, Verdict
 from pagewalk.reproduce.outcome import Outcome
 from pagewalk.reproduce.table import Table
 
-WORDS = {True: "reached", False: "MISSED", None: "no number"}
+WORDS = {REACHED: "reached", MISSED: "MISSED", UNSTABLE: "UNSTABLE", UNMEASURED: "no number"}
 COLUMNS_MAX = 10
+
+
+@dataclass
+class Tally:
+    """How many claims of one kind came to which verdict."""
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def all(self) -> int:
+        """How many claims there are."""
+        return self.verdicts.total()
+
+    @property
+    def reached(self) -> int:
+        """How many are reached."""
+        return self.verdicts[REACHED]
+
+    def __str__(self) -> str:
+        rest = [f"{self.verdicts[verdict]} {verdict}" for verdict in (UNSTABLE, UNMEASURED)
+                if self.verdicts[verdict]]  # fmt: skip
+        return ", ".join([f"{self.reached} of {self.all}", *rest])
+
+
+def tallies(verdicts: Iterable[tuple[str, str]]) -> dict[str, Tally]:
+    """The tally of each kind of claim, from claims' kinds and verdicts."""
+    made = {kind: Tally() for kind in KINDS}
+    for kind, verdict in verdicts:
+        made[kind].verdicts[verdict] += 1
+    return made
+
+
+def apart(counted: Mapping[str, Tally]) -> str:
+    """What is not counted among the papers' claims."""
+    return "; ".join(f"{kind} {counted[kind]}" for kind in KINDS[1:] if counted[kind].all)
+
+
+def sentence(counted: Mapping[str, Tally]) -> str:
+    """All counts in words."""
+    paper = counted["paper"].verdicts
+    said = (
+        f"{counted['paper'].all} claims of the papers: {paper[REACHED]} reached, {paper[MISSED]} "
+        f"missed, {paper[UNSTABLE]} unstable, {paper[UNMEASURED]} not measured."
+    )
+    rest = apart(counted)
+    return f"{said} Apart: {rest}." if rest else said
 
 
 def outcome(made: Outcome) -> str:
@@ -23,6 +75,11 @@ def outcome(made: Outcome) -> str:
     if experiment.notes:
         parts.append(_paragraph(experiment.notes))
     parts.append(side_by_side(experiment.published, made.table))
+    if made.agreement:
+        parts.append(_paragraph(str(made.agreement)))
+    if len(made.tables) > 1:
+        words = f"Medians of {len(made.tables)} placements; claims show least and most too."
+        parts.append(_paragraph(words))
     parts += [_verdict(verdict) for verdict in made.verdicts]
     return "\n".join(parts)
 
@@ -52,16 +109,18 @@ def merged(
     return columns, rows
 
 
-def listing(experiments: Sequence[tuple[str, str, Mapping[str, Any] | None]]) -> str:
-    """Names, titles, and what the last numbers said."""
+def listing(experiments: Sequence[tuple[str, str, Mapping[str, Any] | None, str]]) -> str:
+    """Names, titles, what the last numbers said, and what speaks against these."""
     rows = []
-    width = _width(name for name, _, _ in experiments)
-    for name, title, last in experiments:
-        claims = last["claims"] if last else []
-        reached = sum(claim["reached"] is True for claim in claims)
-        state = f"{reached} of {len(claims)}" if last else "-"
-        rows.append([f"{name:{width}}  {text.shorten(title, 84)}", state])
-    return text.table(["", "claims reached"], rows, indent="")
+    width = _width(name for name, *_ in experiments)
+    for name, title, last, complaint in experiments:
+        counted = tallies((claim["kind"], claim["verdict"]) for claim in last["claims"]) if last \
+            else tallies(())  # fmt: skip
+        state = [str(counted["paper"]), apart(counted)] if last else ["-", ""]
+        rows.append([f"{name:{width}}  {text.shorten(title, 84)}", *state])
+        if complaint and last:
+            rows.append([f"{'':{width}}  does not count: {complaint}", "", ""])
+    return text.table(["", "claims reached", "apart"], rows, indent="")
 
 
 def summary(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> str:
@@ -71,21 +130,28 @@ def summary(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> str:
     width = _width([*(made.experiment.name for made in outcomes), *failures])
     for made in outcomes:
         name = made.experiment.name
-        count = f"{made.reached} of {len(made.verdicts)}" if not made.smoke else "small sizes"
-        rows.append([f"{name:{width}}  {text.shorten(made.experiment.title, 84)}", count])
-        missed += [(name, verdict) for verdict in made.verdicts if verdict.reached is not True]
+        counted = counts([made])
+        count = [str(counted["paper"]), apart(counted)] if not made.smoke else ["small sizes", ""]
+        rows.append([f"{name:{width}}  {text.shorten(made.experiment.title, 84)}", *count])
+        missed += [(name, verdict) for verdict in made.verdicts if not verdict.reached]
     rows += [
-        [f"{name:{width}}  not measured: {text.shorten(why, 76)}", "-"]
+        [f"{name:{width}}  not measured: {text.shorten(why, 76)}", "-", ""]
         for name, why in failures.items()
     ]
-    parts = ["Scoreboard", text.table(["", "claims reached"], rows)]
+    parts = ["Scoreboard", text.table(["", "claims reached", "apart"], rows)]
     if missed:
-        parts.append("\nMissed")
-        parts += [f"  {name}: {verdict.says}" for name, verdict in missed]
-    reached, all_ = sum(made.reached for made in outcomes), sum(len(m.verdicts) for m in outcomes)
-    if all_:
-        parts.append(f"\n{reached} of {all_} claims reached.")
+        parts.append("\nNot reached")
+        parts += [f"  {name}: {_named(verdict)}" for name, verdict in missed]
+    counted = counts(outcomes)
+    if any(tally.all for tally in counted.values()):
+        parts.append(f"\n{sentence(counted)}")
     return "\n".join(parts)
+
+
+def counts(outcomes: Iterable[Outcome]) -> dict[str, Tally]:
+    """The tally of each kind of claim in all of `outcomes`."""
+    return tallies((verdict.kind, verdict.verdict) for made in outcomes
+                   for verdict in made.verdicts)  # fmt: skip
 
 
 def formatter(rows: Sequence[tuple[str, list[float | None]]]) -> Callable[[float | None], str]:
@@ -109,11 +175,16 @@ def _number(value: float | None) -> str:
 
 
 def _verdict(verdict: Verdict) -> str:
-    first = f"  {WORDS[verdict.reached]:9}  {verdict.says}"
+    first = f"  {WORDS[verdict.verdict]:9}  {_named(verdict)}"
     lines = [first, f"             ours: {verdict.ours}; paper: {verdict.paper}"]
-    if verdict.reason:
-        lines.append(_paragraph(f"why: {verdict.reason}", " " * 13))
+    lines += [_paragraph(f"{what}: {words}", " " * 13)
+              for what, words in (("band", verdict.remark), ("why", verdict.reason))
+              if words]  # fmt: skip
     return "\n".join(lines)
+
+
+def _named(verdict: Verdict) -> str:
+    return verdict.says if verdict.kind == "paper" else f"({verdict.kind}) {verdict.says}"
 
 
 def _width(names: Iterable[str]) -> int:

@@ -1,7 +1,8 @@
 """`Table`: numbers by row and column, as a paper prints them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 Cell = tuple[str, str]
@@ -59,6 +60,16 @@ class Table:
         )
 
 
+def over(tables: Sequence[Table], number: Callable[[list[float]], float] = median) -> Table:
+    """Of tables with the same rows and columns the median of each cell, or another `number`."""
+    first = tables[0]
+    rows: dict[str, list[float | None]] = {}
+    for name in first.rows:
+        cells = zip(*(table.rows[name] for table in tables), strict=True)
+        rows[name] = [_over(cell, number) for cell in cells]
+    return Table(first.columns, rows, first.unit)
+
+
 def mean(values: Sequence[float | None]) -> float | None:
     """The mean of the numbers among `values`."""
     known = [value for value in values if value is not None]
@@ -72,3 +83,8 @@ def deviation(values: Sequence[float | None]) -> float | None:
     if middle is None:
         return None
     return float((sum((value - middle) ** 2 for value in known) / len(known)) ** 0.5)
+
+
+def _over(values: Sequence[float | None], number: Callable[[list[float]], float]) -> float | None:
+    known = [value for value in values if value is not None]
+    return number(known) if len(known) == len(values) else None

@@ -2,7 +2,8 @@
 
 Parameters: `machine` and `designs`, a name for each and its settings. A row is an array of a
 design, named by its level where there are several; columns are how many arrays the design has,
-and the bits of an entry's tag and of its data.
+and the bits of an entry's tag and of its data. With `circuits`, columns are what §4.4 of B10 says
+the circuits take instead.
 """
 
 from typing import Any
@@ -10,18 +11,25 @@ from typing import Any
 from pagewalk.reproduce.lab import Lab
 from pagewalk.reproduce.table import Table
 
+CIRCUITS = ["multiplexers", "wires", "bypass transistors"]
 TRACE = "generate:uniform,size=64K"
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     """The table: a row an array."""
-    table = Table(["caches", "tag", "data"])
+    circuits = parameters.get("circuits", False)
+    table = Table(CIRCUITS if circuits else ["caches", "tag", "data"])
     designs: dict[str, list[str]] = parameters["designs"]
     runs = lab.runs(lab.trace(TRACE, 100), parameters["machine"], list(designs.values()))
     for name, run in zip(designs, runs, strict=True):
         arrays = run["mmu_cache"]["arrays"]
         for array in sorted(arrays, key=lambda one: -(one["level"] or 0)):
             row = name if len(arrays) == 1 else f"{name} L{array['level']}"
-            table.rows[row] = [len(arrays), array["tag_bits"], array["data_bits"]]
-    lab.used.clear()
+            tag, data = array["tag_bits"], array["data_bits"]
+            multiplexers = (tag + data) * (array["entries"] - 1)
+            bypassed = 2 * tag * array["entries"]
+            table.rows[row] = (
+                [multiplexers, 2 * multiplexers, bypassed] if circuits else [len(arrays), tag, data]
+            )
+    lab.clear()
     return table

@@ -4,9 +4,10 @@ An inverted table is as large as memory, so each program gets a memory that it f
 power of two that holds its pages and their table. The table, of twice as many places as frames,
 is then from a quarter to half full.
 
-Parameters: `machine`, `programs`, `accesses`, `averages`, `columns` (a name for each, and its
-design and number; a number of `walks`, or `fill`), and `sized_by`: the design whose run says how
-many pages there are. Designs called in `fitted` get the memory that the program fills.
+Parameters: `machine`, `programs`, `accesses`, `set` (changes for every run), `averages`, `columns`
+(a name for each, and its design and number; a number of `walks`, or `fill`), and `sized_by`: the
+design whose run says how many pages there are. Designs called in `fitted` get the memory that the
+program fills.
 """
 
 from typing import Any
@@ -24,14 +25,19 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     """The table: a row a program, then the averages."""
     columns: dict[str, list[str]] = parameters["columns"]
     machine, fitted = parameters["machine"], parameters["fitted"]
+    every = parameters.get("set", [])
     designs = list(dict.fromkeys(design for design, _ in columns.values()))
     table = Table(list(columns))
     for row, program in parameters["programs"].items():
         trace = lab.trace(program, parameters["accesses"], fetches=False)
-        [sized] = lab.runs(trace, machine, [lab.settings(parameters["sized_by"])])
+        [sized] = lab.runs(trace, machine, [[*every, *lab.settings(parameters["sized_by"])]])
         megabytes = _memory(sized) >> 20
         settings = [
-            [*lab.settings(design), *([f"memory.size={megabytes}M"] if design in fitted else [])]
+            [
+                *every,
+                *lab.settings(design),
+                *([f"memory.size={megabytes}M"] if design in fitted else []),
+            ]
             for design in designs
         ]
         runs = dict(zip(designs, lab.runs(trace, machine, settings), strict=True))

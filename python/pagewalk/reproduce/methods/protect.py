@@ -6,7 +6,8 @@ and either
 * `pages`: adjacent pages, protected one by one (row PROT1) or at once (PROTN), then unprotected
   one by one in random order; a column a design; or
 * `regions`: bytes of regions in which `pages` pages lie at random; a row a design, a column a
-  region. All are protected by one operation on the region and unprotected by another.
+  region. All are protected by one operation on the region and unprotected by another. Designs in
+  `alone` have a row without the segment beside too, and one of how much dearer it makes them.
 
 Numbers are cycles of references a page and round, in the caches of the machine.
 """
@@ -30,25 +31,30 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     if "regions" not in parameters:
         table = Table(list(designs), {"PROT1": [], "PROTN": []})
         for design in designs:
-            table.rows["PROT1"].append(_compact(parameters, lab.settings(design), whole=False))
-            table.rows["PROTN"].append(_compact(parameters, lab.settings(design), whole=True))
+            table.rows["PROT1"].append(_compact(parameters, lab, design, whole=False))
+            table.rows["PROTN"].append(_compact(parameters, lab, design, whole=True))
         return table
     regions: list[int] = parameters["regions"]
-    return Table(
-        [str(region) for region in regions],
-        {
-            design: [_sparse(parameters, lab.settings(design), region) for region in regions]
-            for design in designs
-        },
-    )
+    table = Table([str(region) for region in regions])
+    for design in designs:
+        table.rows[design] = [_sparse(parameters, lab, design, region) for region in regions]
+    for design in parameters.get("alone", []):
+        without = {**parameters, "beside_bytes": 0}
+        alone = [_sparse(without, lab, design, region) for region in regions]
+        beside = [cell or 0.0 for cell in table.rows[design]]
+        table.rows[f"{design}, alone"] = list[float | None](alone)
+        table.rows[f"{design} degraded"] = [
+            one / other for one, other in zip(beside, alone, strict=True)
+        ]
+    return table
 
 
-def _compact(parameters: dict[str, Any], settings: list[str], whole: bool) -> float:
+def _compact(parameters: dict[str, Any], lab: Lab, design: str, whole: bool) -> float:
     count, rounds = int(parameters["pages"]), int(parameters["rounds"])
-    bench, client = _client(parameters, settings)
+    bench, client = _client(parameters, lab.bench(parameters["machine"], design))
     pages = [(REGION + page * PAGE, PAGE) for page in range(count)]
     bench.map(client, [addr for addr, _ in pages])
-    rng = random.Random(1)
+    rng = random.Random(lab.placement)
     cycles = 0
     for _ in range(rounds):
         if whole:
@@ -61,10 +67,10 @@ def _compact(parameters: dict[str, Any], settings: list[str], whole: bool) -> fl
     return cycles / rounds / count
 
 
-def _sparse(parameters: dict[str, Any], settings: list[str], region: int) -> float:
+def _sparse(parameters: dict[str, Any], lab: Lab, design: str, region: int) -> float:
     count, rounds = int(parameters["pages"]), int(parameters["rounds"])
-    bench, client = _client(parameters, settings)
-    chosen = random.Random(region).sample(range(region // PAGE), count)
+    bench, client = _client(parameters, lab.bench(parameters["machine"], design))
+    chosen = random.Random(f"{region} {lab.placement}").sample(range(region // PAGE), count)
     bench.map(client, [REGION + page * PAGE for page in chosen])
     cycles = 0
     for _ in range(rounds):
@@ -73,9 +79,8 @@ def _sparse(parameters: dict[str, Any], settings: list[str], region: int) -> flo
     return cycles / rounds / count
 
 
-def _client(parameters: dict[str, Any], settings: list[str]) -> tuple[Workbench, int]:
+def _client(parameters: dict[str, Any], bench: Workbench) -> tuple[Workbench, int]:
     """A task with code, stack, and the segment beside if there is one."""
-    bench = Workbench(parameters["machine"], settings)
     client, _ = bench.create()
     bench.map(client, [CODE, STACK])
     beside = parameters.get("beside_bytes", 0)

@@ -2,7 +2,9 @@
 
 Parameters: `machine`, `programs` (rows: a name for each, and the program), `designs` (columns),
 `accesses`, `set` (changes for every run), `trap_cycles` (what a refill takes besides, where the
-runs leave that out), and `measure`:
+runs leave that out), `derived` (columns more: a name, and two designs with `/` or `-` between
+them), `compared` (designs whose largest number over their smallest is the column `spread`), and
+`measure`:
 
 * `refill`: cycles a refill: translation cycles over walks, at their highest;
 * `space`: bytes of tables in use over pages mapped at the end;
@@ -26,7 +28,11 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
         settings = [[*parameters.get("set", []), *lab.settings(name)] for name in designs]
         runs = lab.runs(trace, parameters["machine"], settings)
         table.rows[row] = [number(run, runs[0], trap) for run in runs]
-    columns = [[table.value((row, name)) for row in list(table.rows)] for name in designs]
+    for name, (one, sign, other) in parameters.get("derived", {}).items():
+        _add(table, name, [one, other], SIGNS[sign])
+    if "compared" in parameters:
+        _add(table, "spread", parameters["compared"], _spread)
+    columns = [[table.value((row, name)) for row in list(table.rows)] for name in table.columns]
     if parameters["measure"] == "elapsed":
         table.rows["geometric mean"] = [_geometric(column) for column in columns]
         return table
@@ -37,6 +43,27 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     table.rows["smallest"] = [min((v for v in column if v is not None), default=None)
                               for column in columns]  # fmt: skip
     return table
+
+
+def _add(
+    table: Table, name: str, designs: list[str], number: Callable[[list[float]], float]
+) -> None:
+    """A column whose numbers are made of those of `designs` in the same row."""
+    for row, values in table.rows.items():
+        cells = [table.value((row, design)) for design in designs]
+        known = [cell for cell in cells if cell is not None]
+        values.append(number(known) if len(known) == len(cells) else None)
+    table.columns.append(name)
+
+
+def _spread(values: list[float]) -> float:
+    return max(values) / min(values)
+
+
+SIGNS: dict[str, Callable[[list[float]], float]] = {
+    "/": lambda values: values[0] / values[1],
+    "-": lambda values: values[0] - values[1],
+}
 
 
 def _refill(run: Results, _first: Results, trap: int) -> float | None:

@@ -3,9 +3,15 @@
 * `uniform`: single pages anywhere in 64 bits of address;
 * `file`: objects anywhere, as long as files are.
 
-Parameters: `machine`, `designs`, `pages` (how many, a list), `seeds` (how many sequences), and
-`over`: whether the columns are `pages` (a row a design and distribution) or `designs` (a row a
-distribution, averaged over the numbers of pages).
+Parameters: `machine`, `designs`, `pages` (how many, a list), `chains` (designs of which the
+references of a walk are counted too), and `over`: whether the columns are `pages` (a row a design
+and distribution) or `designs` (a row a distribution, averaged over the numbers of pages). The
+placement decides where the pages lie.
+
+Over designs there are three rows more: the `worst case` of a guarded table, in which every node has
+two entries in use (Liedtke 1996), so that each page but the first brings a node; both that and
+`uniform` over their numbers with nodes of two entries; and, of `uniform`, the number with the most
+pages over that with the fewest.
 """
 
 import bisect
@@ -17,6 +23,8 @@ from pagewalk.reproduce.table import Table, mean
 from pagewalk.workbench import Workbench
 
 PAGE = 4096
+ENTRY = 16
+"""Bytes of an entry of a guarded node, and of a pair of pages (E99 §3.2)."""
 DISTRIBUTIONS = ("uniform", "file")
 
 
@@ -24,37 +32,61 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     """Bytes of tables in use over pages mapped."""
     designs: list[str] = parameters["designs"]
     counts: list[int] = parameters["pages"]
-    sizes = parameters["file_pages"]
+    chains: list[str] = parameters.get("chains", [])
     bytes_: dict[tuple[str, str, int], float | None] = {}
+    references: dict[tuple[str, str, int], float | None] = {}
     for distribution in DISTRIBUTIONS:
         for count in counts:
-            spaces = [
-                addresses(distribution, count, seed, sizes)
-                for seed in range(1, parameters["seeds"] + 1)
-            ]
+            space = addresses(distribution, count, lab.placement or 0, parameters["file_pages"])
             for design in designs:
-                settings = lab.settings(design)
-                taken = [_bytes_a_page(parameters["machine"], settings, space) for space in spaces]
-                bytes_[distribution, design, count] = mean(taken)
+                bench = lab.bench(parameters["machine"], design)
+                number = _mapped(bench, space)
+                bytes_[distribution, design, count] = bench.footprint.table_bytes / count
+                if design in chains:
+                    walked = bench.walk(number, space)
+                    references[distribution, design, count] = walked.reads / count
     if parameters["over"] == "designs":
-        return Table(
-            designs,
-            {
-                distribution: [
-                    mean([bytes_[distribution, design, count] for count in counts])
-                    for design in designs
-                ]
-                for distribution in DISTRIBUTIONS
-            },
-        )
-    return Table(
-        [str(count) for count in counts],
-        {
-            f"{design} {distribution}": [bytes_[distribution, design, count] for count in counts]
-            for design in designs
-            for distribution in DISTRIBUTIONS
-        },
-    )
+        return _over_designs(designs, counts, bytes_)
+    table = Table([str(count) for count in counts])
+    for name, numbers, named in (("", bytes_, designs), (", references", references, chains)):
+        for design in named:
+            for distribution in DISTRIBUTIONS:
+                row = [numbers[distribution, design, count] for count in counts]
+                table.rows[f"{design} {distribution}{name}"] = row
+    for distribution in DISTRIBUTIONS:
+        if {"C128k", "H128k"} <= set(designs):
+            pair = [table.rows[f"{design} {distribution}"] for design in ("C128k", "H128k")]
+            table.rows[f"C128k of H128k, {distribution}"] = _over(*pair)
+    return table
+
+
+def _over_designs(
+    designs: list[str], counts: list[int], bytes_: dict[tuple[str, str, int], float | None]
+) -> Table:
+    table = Table(designs)
+    for distribution in DISTRIBUTIONS:
+        table.rows[distribution] = [
+            mean([bytes_[distribution, design, count] for count in counts]) for design in designs
+        ]
+    worst = [_worst(design) for design in designs]
+    least = designs.index("G2")
+    table.rows["worst case"] = worst
+    for name, row in (("uniform", table.rows["uniform"]), ("worst case", worst)):
+        table.rows[f"{name}, of G2"] = _over(row, [row[least]] * len(row))
+    ends = [[bytes_["uniform", design, count] for design in designs]
+            for count in (max(counts), min(counts))]  # fmt: skip
+    table.rows["uniform, most pages over fewest"] = _over(*ends)
+    return table
+
+
+def _worst(design: str) -> float | None:
+    """Bytes a page of a guarded table whose nodes have two entries in use each."""
+    entries = design.removeprefix("G")
+    return ENTRY * int(entries) + ENTRY if entries.isdigit() else None
+
+
+def _over(one: list[float | None], other: list[float | None]) -> list[float | None]:
+    return [a / b if a is not None and b else None for a, b in zip(one, other, strict=True)]
 
 
 def addresses(distribution: str, count: int, seed: int, sizes: list[list[float]]) -> list[int]:
@@ -72,10 +104,10 @@ def addresses(distribution: str, count: int, seed: int, sizes: list[list[float]]
     return [page * PAGE for page in sorted(taken)]
 
 
-def _bytes_a_page(machine: str, settings: list[str], space: list[int]) -> float:
-    bench = Workbench(machine, settings)
+def _mapped(bench: Workbench, space: list[int]) -> int:
+    """The number of a new space with these pages, which come in no order."""
     number, _ = bench.create()
     order = list(space)
     random.Random(len(space)).shuffle(order)
     bench.map(number, order)
-    return bench.footprint.table_bytes / len(space)
+    return number

@@ -22,22 +22,17 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     table.rows = {name: [] for name in names}
     rounds = parameters["rounds"]
     for design in parameters["designs"]:
-        settings = lab.settings(design)
-        cycles, zeroed, references, frames, _ = _rounds(parameters["machine"], settings, rounds)
-        native = min(
-            _rounds(parameters["machine"], settings, rounds, metered=False)[4]
-            for _ in range(REPEATS)
-        )
+        benches = (lab.bench(parameters["machine"], design, metered=False) for _ in range(REPEATS))
+        native = min(_rounds(bench, rounds)[4] for bench in benches)
+        bench = lab.bench(parameters["machine"], design)
+        cycles, zeroed, references, frames, _ = _rounds(bench, rounds)
         for name, value in zip(names, (cycles, zeroed, references, frames, native), strict=True):
             table.rows[name].append(value)
     return table
 
 
-def _rounds(
-    machine: str, settings: list[str], rounds: int, metered: bool = True
-) -> tuple[float, float, float, float, float]:
+def _rounds(bench: Workbench, rounds: int) -> tuple[float, float, float, float, float]:
     """Cycles, bytes initialised, references, bytes of frames and nanoseconds of a round."""
-    bench = Workbench(machine, settings, metered=metered)
     # The system itself has a space, as L4's root task does.
     parent, _ = bench.create()
     bench.map(parent, [CODE])

@@ -2,15 +2,20 @@
 
 Parameters: `machine`, `programs` (rows: a name for each, and the program or generator),
 `accesses`, `fetches`, `set` (changes for every run), `averages` (rows besides: a name, and the
-rows it averages), and `columns`: a name for each, and its design and number. Numbers are
-averages a walk:
+rows it averages; after the first of them come the least and the most of its rows), and
+`columns`: a name for each, and its design and number. Numbers are averages a walk:
 
 * `instructions`, `accesses`, `dram`: of the program, between two walks; dram: those of its
   accesses that no cache served;
 * `lookups`: of the MMU cache;
 * `references`: of a walk for a page that had been touched before;
 * `walk_dram`: of these, what memory served; `walk_l2`: what a cache did;
-* `upper`: references above the lowest level, which an MMU cache is there to save.
+* `upper`: references above the lowest level, which an MMU cache is there to save;
+* `spared`: what such a cache served of the three entries above the lowest level;
+* `beyond`: the share of walks for pages touched before that took more references than the least:
+  those that a software TLB or TSB did not serve, or that went along a chain;
+* `l2_share`: of the references, the share that a cache served;
+* `table_bytes`: bytes of the table a page.
 
 All are over TLB misses. A page that is touched for the first time is walked for twice, and the
 second walk finds in the caches what the first one left: it adds nothing to what memory serves.
@@ -37,6 +42,12 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     for name, members in parameters.get("averages", {}).items():
         rows = [table.rows[member] for member in members]
         table.rows[name] = [mean(column) for column in zip(*rows, strict=True)]
+        for bound, number in (("(least)", min), ("(most)", max)):
+            if bound not in table.rows:
+                table.rows[bound] = [
+                    number(known) if (known := [cell for cell in column if cell is not None])
+                    else None for column in zip(*rows, strict=True)
+                ]  # fmt: skip
     return table
 
 
@@ -82,6 +93,27 @@ def _dram(run: Results) -> int:
     return int(last["read_misses"] + last["write_misses"])
 
 
+def _beyond(run: Results) -> float | None:
+    histogram = run["walks"]["references_per_walk"]
+    walks = sum(count for _, count in histogram)
+    return 1 - histogram[0][1] / walks if walks else None
+
+
+def _l2_share(run: Results) -> float | None:
+    references, cached = _references(run), _l2(run)
+    return cached / references if references and cached is not None else None
+
+
+def _spared(run: Results) -> float | None:
+    upper_ = NUMBERS["upper"](run)
+    return None if upper_ is None else 3 - upper_
+
+
+def _table_bytes(run: Results) -> float | None:
+    pages = sum(run["memory"]["pages_by_size"].values())
+    return run["memory"]["table_used_bytes"] / pages if pages else None
+
+
 NUMBERS: dict[str, Callable[[Results], float | None]] = {
     "instructions": _a_miss(lambda run: int(run["instructions"])),
     "accesses": _a_miss(_accesses),
@@ -91,4 +123,8 @@ NUMBERS: dict[str, Callable[[Results], float | None]] = {
     "walk_dram": _a_miss(lambda run: served(run, "memory")),
     "walk_l2": _l2,
     "upper": _a_miss(upper),
+    "spared": _spared,
+    "beyond": _beyond,
+    "l2_share": _l2_share,
+    "table_bytes": _table_bytes,
 }

@@ -1,0 +1,145 @@
+r"""Where saved numbers come from: their commit, what they ran through, and whether that holds.
+
+```
+ commit A   bands, from the paper        experiment.toml
+    |
+ commit B   measured here                last.json: commit B, digests of sources, of a smoke run
+    |
+ commit C   last.json is committed       A is before B: the bands were not made for the numbers
+```
+
+Saved numbers are *stale* if the sources that the experiment runs through have changed and a
+smoke run of it comes out otherwise than when they were saved.
+"""
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pagewalk._native import Error
+from pagewalk.reproduce.experiment import Experiment, parse_toml, read_toml
+
+BENCH: tuple[str, ...] = ("addr", "pagetable", "physmem", "mmu", "machine", "python")
+"""Crates that a page table by itself runs through."""
+RUN = (*BENCH, "trace")
+"""And a run of a generated trace."""
+RECORD = (*RUN, "ring", "recorder", "capture")
+"""And of a recorded one."""
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    """What `git` prints in `folder`; `None` if it fails or is not there."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def commit(experiment: Experiment) -> str | None:
+    """The commit that is checked out, if the experiment lies in a clone."""
+    return git(experiment.folder, "rev-parse", "HEAD")
+
+
+def check_saving(experiment: Experiment) -> None:
+    """That numbers measured now may be saved: their bands are committed.
+
+    Raises:
+        Error: They are not, or there is no commit.
+    """
+    if commit(experiment) is None:
+        raise Error(f"{experiment.name} does not lie in a git clone: its numbers have no commit")
+    if git(experiment.folder, "status", "--porcelain", "--", "experiment.toml"):
+        raise Error(
+            f"{experiment.folder / 'experiment.toml'} is not committed: commit its bands before "
+            "the numbers are measured, then --save"
+        )
+
+
+def complaint(experiment: Experiment) -> str:
+    """Why the saved numbers do not count, or nothing: each claim's band is from before them."""
+    last = experiment.last()
+    if last is None:
+        return "not measured yet"
+    measured = last["measured_on"].get("commit")
+    if measured is None:
+        return "saved without its commit: measure again"
+    if git(experiment.folder, "merge-base", "--is-ancestor", measured, "HEAD") is None:
+        return f"measured at {measured[:12]}, which is not among the commits before this one"
+    path = f"{measured}:./experiment.toml"
+    stated = git(experiment.folder, "show", path)
+    if stated is None:
+        return f"{measured[:12]}, where it was measured, has no such experiment"
+    then = Experiment.of(parse_toml(stated, path), experiment.folder)
+    bands = {claim.says: claim.stated() for claim in then.claims}
+    for claim in experiment.claims:
+        if bands.get(claim.says) != claim.stated():
+            return f"the band of `{claim.says}` is not from before our number: measure again"
+    return ""
+
+
+def sources(experiment: Experiment) -> dict[str, str]:
+    """A digest of each part of the sources that the experiment runs through."""
+    top = experiment.folder.parents[2]
+    named = set(_texts(experiment.parameters))
+    crates: tuple[str, ...] = BENCH
+    if named & set(read_toml(top / "experiments" / "programs.toml")):
+        crates = RECORD
+    elif any(name.startswith("generate:") for name in named):
+        crates = RUN
+    parts = {f"crates/{name}": sorted((top / "crates" / name).glob("src/**/*.rs"))
+             for name in crates}  # fmt: skip
+    parts["python/pagewalk/reproduce"] = sorted((top / "python/pagewalk/reproduce").rglob("*.py"))
+    return {name: _digest(path.read_bytes() for path in paths) for name, paths in parts.items()}
+
+
+def definition(experiment: Experiment, smoke: bool = False) -> str:
+    """A digest of what is measured: parameters, and all that they name."""
+    top = experiment.folder.parents[2]
+    folder = top / "experiments"
+    parameters = experiment.smoke if smoke else experiment.parameters
+    named = set(_texts(parameters))
+    known = {**read_toml(folder / "programs.toml"), **read_toml(folder / "designs.toml")}
+    parts: list[Any] = [experiment.method, experiment.placements, parameters]
+    for name in sorted(named & set(known)):
+        entry = known[name]
+        parts.append([name, entry])
+        if "source" in entry:
+            parts.append(_digest([(top / "workloads" / entry["source"]).read_bytes()]))
+    for name in sorted(named):
+        for path in (folder / name, top / "machines" / f"{name}.toml"):
+            if path.suffix == ".toml" and path.is_file():
+                parts.append(_digest([path.read_bytes()]))
+    return _digest([json.dumps(parts, sort_keys=True).encode()])
+
+
+def changed(experiment: Experiment) -> list[str]:
+    """What has changed of the sources since the numbers were saved."""
+    last = experiment.last()
+    then = last["measured_on"].get("sources", {}) if last else {}
+    now = sources(experiment)
+    return [name for name in now if now[name] != then.get(name)]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in nested parameters."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, Sequence):
+        for part in value:
+            yield from _texts(part)
+
+
+def _digest(contents: Any) -> str:
+    whole = hashlib.sha256()
+    for part in contents:
+        whole.update(part)
+    return whole.hexdigest()[:16]
