@@ -14,7 +14,7 @@ PLUGIN_APIS := v1 v4
 BENCH := $(TARGET)/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
 
-.PHONY: help build demo test fuzz bench reproduce lint format clean tools
+.PHONY: help build demo test torture fuzz bench reproduce lint format clean tools
 
 help: ## say what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -40,6 +40,9 @@ test: tools build ## run all tests: Rust, Python, and the report in a browser
 	cargo test --workspace --quiet
 	cargo build --release -p bench
 	BENCH=$(abspath $(TARGET))/release/bench $(BIN)/pytest
+
+torture: tools build ## record 37 kinds of programs that make trouble, and kill the recorder forty times
+	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
 	PAGEWALK_FUZZ_SECONDS=60 cargo test -p trace --test import --quiet fuzz

@@ -9,7 +9,7 @@ from os import PathLike
 
 Progress = Callable[[int, int | None], object]
 Pulled = tuple[bytes, bytes | None, bytes | None, bytes | None, bytes | None, bytes | None]
-Columns = tuple[int, bytes, bytes, bytes, bytes, bytes, bytes | None]
+Columns = tuple[int, bytes, bytes, bytes, bytes, bytes, bytes | None, bytes | None]
 
 class Error(Exception): ...
 class WorkError(Error): ...
@@ -18,11 +18,13 @@ class Batches:
     """The accesses of a trace in order, as columns."""
 
     has_paddr: bool
+    has_process: bool
     def next(self) -> Columns | None:
         """The next accesses, or `None` at the end.
 
         Rows, then one buffer a column in native byte order: addr `u64`, size `u16`, kind `u8`
-        (0 fetch, 1 load, 2 store), thread `u32`, instructions `u16`, paddr `u64` or `None`.
+        (0 fetch, 1 load, 2 store), thread `u32`, instructions `u16`, paddr `u64` or `None`,
+        process `u32` or `None`.
         """
 
 def version() -> str: ...
@@ -40,6 +42,7 @@ class Reading:
         columns: Sequence[tuple[str, str]],
         interleave: str,
         v2p: str | PathLike[str] | None,
+        process: str | None,
         skip: int,
         warmup: int,
         max_accesses: int | None,
@@ -151,11 +154,18 @@ class Recording:
         plugins: Sequence[str | PathLike[str]],
         skip: int,
         max_accesses: int | None,
+        max_bytes: int | None,
         ends: bool,
         fetches: bool,
         filter: str,  # noqa: A002
         callbacks: bool,
+        follow: bool,
+        process: str | None,
+        calls: bool,
+        arguments: bool,
     ) -> None: ...
 
-def record(recording: Recording, output: str, force: bool, progress: Progress | None) -> str:
+def record(
+    recording: Recording, output: str | PathLike[str], force: bool, progress: Progress | None
+) -> str:
     """Records a program; the outcome as JSON. Releases the GIL."""

@@ -5,6 +5,8 @@ live `run` end with the recorded program's own.
 """
 
 import argparse
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -78,6 +80,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and gives its exit status; no traceback reaches the user."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if sys.stdout is None:
+        sys.stdout = _Closed()
     try:
         # What follows `--` is another program's command line and none of ours.
         own, program = _split(arguments)
@@ -111,6 +115,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{' '.join(str(error).split())} (PAGEWALK_TRACEBACK=1 shows where; please report it)",
             1,
         )
+
+
+class _Closed(io.TextIOBase):
+    """A standard output that was closed before we began: whoever writes to it is told."""
+
+    def write(self, _: str) -> int:
+        raise OSError(errno.EBADF, "standard output is closed; redirect it to a file")
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:

@@ -21,10 +21,15 @@ class Recording:
     Attributes:
         command: The program and its arguments; found as a shell finds it.
         skip: Accesses to pass over before recording begins.
-        max_accesses: Accesses after which recording stops; the program runs on.
+        max_accesses: Accesses of each process after which recording stops; it runs on.
+        max_bytes: Bytes of the file, about, after which recording ends; the programs run on.
         ends: Whether it is killed then instead, as nothing but its trace is wanted.
         fetches: Whether to record the executed blocks.
         filter: `none`, or `page16` for a 16-entry direct-mapped filter of pages.
+        follow: Whether what the program executes and starts is recorded too.
+        process: The only process to record: its number, or the name or path of its program.
+        calls: Whether to record file and blocking calls.
+        arguments: Whether to record the arguments of programs.
         callbacks: Whether the recorder keeps to QEMU's plugin interface where it could do
             without: the same trace, more slowly.
     """
@@ -33,9 +38,14 @@ class Recording:
     _: KW_ONLY
     skip: int = 0
     max_accesses: int | None = None
+    max_bytes: int | None = None
     ends: bool = False
     fetches: bool = True
     filter: str = "none"
+    follow: bool = True
+    process: str | None = None
+    calls: bool = False
+    arguments: bool = True
     callbacks: bool = False
 
     @property
@@ -54,10 +64,15 @@ class Recording:
             plugins=sorted(PLUGINS.glob("*.so")),
             skip=self.skip,
             max_accesses=self.max_accesses,
+            max_bytes=self.max_bytes,
             ends=self.ends,
             fetches=self.fetches,
             filter=self.filter,
             callbacks=self.callbacks,
+            follow=self.follow,
+            process=self.process,
+            calls=self.calls,
+            arguments=self.arguments,
         )
 
     def record(
@@ -72,13 +87,15 @@ class Recording:
         not, as it likes, and its trace is finished in any case.
 
         Args:
-            output: The trace to write; children are recorded into files beside it.
+            output: The trace to write, with all processes that the program starts.
             force: Whether `output` may replace a file.
             progress: Called about ten times a second.
 
         Returns:
-            `exit_status` (128 plus the signal if one ended the program), `traces` (path,
-            command, accesses, instructions, bytes and digest of each process), `notes`.
+            `exit_status` (128 plus the signal if one ended the program); `path`, `accesses`,
+            `instructions`, `bytes` and `digest` of the trace; `processes` (number in the trace,
+            pid, parent's number, name, command, programs, accesses and instructions of each, in
+            the order in which they began); `notes`.
 
         Raises:
             Error: The program or its recorder cannot be started.

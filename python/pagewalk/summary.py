@@ -6,6 +6,11 @@ from pagewalk import text
 from pagewalk.report import values
 
 REGIONS_SHOWN = 12
+PROCESSES_SHOWN = 16
+COMMAND_SHOWN = 200
+"""Letters of a command line; the rest is in the JSON document."""
+NEARLY_ALL = 0.9
+"""The share of accesses from which on a result speaks of one process."""
 
 
 def summary(data: dict[str, Any]) -> str:
@@ -27,7 +32,10 @@ def summary(data: dict[str, Any]) -> str:
 def trace_summary(name: str, info: dict[str, Any]) -> str:
     """What `pagewalk info` counted."""
     accesses = sum(info["accesses"].values())
-    parts = [_trace_heading(name, info, accesses), _trace_kinds(info)]
+    parts = [_trace_heading(name, info, accesses)]
+    if len(info["processes"]) > 1:
+        parts.append(_processes(info["processes"], accesses))
+    parts.append(_trace_kinds(info))
     regions = [region for region in info["regions"] if sum(region["accesses"].values())]
     if regions:
         rows = [
@@ -67,7 +75,11 @@ def _trace_heading(name: str, info: dict[str, Any], accesses: int) -> str:
         f"{text.plural(info['instructions'], 'instruction')}, "
         f"{text.plural(info['threads'], 'thread')}",
         f"  made by {info['header']['producer']}"
-        + (f" from {' '.join(info['header']['command'])}" if info["header"]["command"] else ""),
+        + (
+            f" from {text.shorten(' '.join(info['header']['command']), COMMAND_SHOWN)}"
+            if info["header"]["command"]
+            else ""
+        ),
     ]
     if info.get("bytes_on_disk"):
         each = info["bytes_on_disk"] / max(accesses, 1)
@@ -75,6 +87,39 @@ def _trace_heading(name: str, info: dict[str, Any], accesses: int) -> str:
     if info.get("digest"):
         lines.append(f"  digest {info['digest']}")
     return "\n".join(lines)
+
+
+def _processes(processes: list[dict[str, Any]], accesses: int) -> str:
+    rows = [
+        (
+            str(process["number"]),
+            str(process["pid"]),
+            "" if process.get("parent") is None else str(process["parent"]),
+            text.count(process["accesses"]),
+            text.percent(process["accesses"] / max(accesses, 1)),
+            text.shorten(" ".join(process["programs"][-1]["command"]), 60),
+        )
+        for process in processes
+    ]
+    head = ("Processes", "pid", "parent", "accesses", "share", "command")
+    part = text.table(head, rows[:PROCESSES_SHOWN])
+    if len(rows) > PROCESSES_SHOWN:
+        more = text.plural(len(rows) - PROCESSES_SHOWN, "process", "processes")
+        part += f"\n  … and {more} more"
+    return part
+
+
+def _whose(data: dict[str, Any]) -> str:
+    """Whose the accesses are, where nearly all of several processes' are one's."""
+    processes = data["trace"].get("processes", [])
+    total = sum(process["accesses"] for process in processes)
+    if len(processes) < 2 or processes[0]["accesses"] < NEARLY_ALL * total:
+        return ""
+    name = processes[0]["programs"][-1]["command"][0].rpartition("/")[2]
+    return (
+        f"\n  {text.percent(processes[0]['accesses'] / total)} of the accesses of "
+        f"{len(processes)} processes are {name}'s ({processes[0]['pid']}); --process takes one"
+    )
 
 
 def _trace_kinds(info: dict[str, Any]) -> str:
@@ -105,7 +150,7 @@ def _heading(data: dict[str, Any], accesses: int) -> str:
         f"{data['trace'].get('name', 'trace')} on {machine['name']}{changed}: {machine['title']}\n"
         f"  {text.plural(accesses, 'access', 'accesses')}{f' ({by_kind})' if by_kind else ''}, "
         f"{text.plural(data['instructions'], 'instruction')}, "
-        f"{text.plural(data['threads'], 'thread')}"
+        f"{text.plural(data['threads'], 'thread')}{_whose(data)}"
     )
 
 

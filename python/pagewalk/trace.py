@@ -32,6 +32,8 @@ class Trace:
         columns: What a table calls our columns, as in `{"addr": "vaddr"}`.
         interleave: What orders the threads of a drmemtrace.
         v2p: Physical addresses of a drmemtrace, a `v2p.textproto`.
+        process: The only process of a recording to read: its number at the system, or the name or
+            path of a program that it ran.
         skip: Accesses that are left out at the beginning.
         warmup: Accesses after them that a machine, a sweep or a curve takes without counting them.
         max_accesses: Accesses after these, after which the trace ends.
@@ -60,11 +62,17 @@ class Trace:
         columns: Mapping[str, str] | None = None,
         interleave: Interleave = "timestamps",
         v2p: str | os.PathLike[str] | None = None,
+        process: str | None = None,
         skip: int = 0,
         warmup: int = 0,
         max_accesses: int | None = None,
     ) -> None:
         self.source = os.fspath(source)
+        if any("\udc80" <= letter <= "\udcff" for letter in self.source):
+            shown = self.source.encode(errors="backslashreplace").decode()
+            raise _native.Error(
+                f"{shown}: traces are read under names that are UTF-8; rename it, or give a link"
+            )
         self.options: dict[str, Any] = {
             "format": format,
             "keep_going": keep_going,
@@ -72,6 +80,7 @@ class Trace:
             "columns": dict(columns or {}),
             "interleave": interleave,
             "v2p": None if v2p is None else os.fspath(v2p),
+            "process": process,
             "skip": skip,
             "warmup": warmup,
             "max_accesses": max_accesses,
@@ -157,28 +166,29 @@ class Trace:
 
     def schema(self) -> "pa.Schema":
         """The Arrow schema of `batches()`."""
-        return _schema(_native.trace_batches(self.source, self.reading).has_paddr)
+        return _schema(_native.trace_batches(self.source, self.reading))
 
     def batches(self) -> Iterator["pa.RecordBatch"]:
         """The accesses in order, as Arrow record batches of some ten thousand rows.
 
         Columns: `addr` (uint64, bytes), `size` (uint16, bytes), `kind` (dictionary: fetch, load,
         store), `thread` (uint32, 0 is the first), `instructions` (uint16: those that began since
-        the row before, this row's own among them), and `paddr` (uint64) where the trace knows
-        physical addresses. Memory is constant in the length of the trace.
+        the row before, this row's own among them), `paddr` (uint64) where the trace knows physical
+        addresses, and in a recording of several processes `process` (uint32), the number of the one
+        in whose space the access is. Memory is constant in the length of the trace.
 
         Raises:
             WorkError: The file is damaged from there on.
         """
         source = _native.trace_batches(self.source, self.reading)
-        return _record_batches(source, _schema(source.has_paddr))
+        return _record_batches(source, _schema(source))
 
     def to_arrow(self) -> "pa.RecordBatchReader":
         """The same as an Arrow stream, which polars, pandas and DuckDB read without a copy."""
         import pyarrow as pa
 
         source = _native.trace_batches(self.source, self.reading)
-        schema = _schema(source.has_paddr)
+        schema = _schema(source)
         return pa.RecordBatchReader.from_batches(schema, _record_batches(source, schema))
 
 
@@ -186,7 +196,7 @@ def _opened(source: str, options: dict[str, Any]) -> Trace:
     return Trace(source, **options)
 
 
-def _schema(has_paddr: bool) -> "pa.Schema":
+def _schema(source: _native.Batches) -> "pa.Schema":
     import pyarrow as pa
 
     fields = [
@@ -196,8 +206,10 @@ def _schema(has_paddr: bool) -> "pa.Schema":
         pa.field("thread", pa.uint32(), nullable=False),
         pa.field("instructions", pa.uint16(), nullable=False),
     ]
-    if has_paddr:
+    if source.has_paddr:
         fields.append(pa.field("paddr", pa.uint64()))
+    if source.has_process:
+        fields.append(pa.field("process", pa.uint32(), nullable=False))
     return pa.schema(fields)
 
 
@@ -206,7 +218,7 @@ def _record_batches(source: _native.Batches, schema: "pa.Schema") -> Iterator["p
 
     kinds = pa.array(KINDS)
     while (columns := source.next()) is not None:
-        rows, addr, size, kind, thread, instructions, paddr = columns
+        rows, addr, size, kind, thread, instructions, paddr, process = columns
 
         def array(kind: "pa.DataType", data: bytes, rows: int = rows) -> "pa.Array[Any]":
             return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(data)])
@@ -222,4 +234,6 @@ def _record_batches(source: _native.Batches, schema: "pa.Schema") -> Iterator["p
             arrays.append(
                 pa.nulls(rows, pa.uint64()) if paddr is None else array(pa.uint64(), paddr)
             )
+        if process is not None:
+            arrays.append(array(pa.uint32(), process))
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

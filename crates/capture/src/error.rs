@@ -94,6 +94,25 @@ pub enum Error {
         /// What was found.
         what: String,
     },
+    /// Recording ended before the program did.
+    #[error("{error}; what was recorded before is kept in {part}, which --keep-going reads")]
+    Kept {
+        /// What happened.
+        error: Box<Error>,
+        /// The file.
+        part: PathBuf,
+    },
+    /// No process was the one to record.
+    #[error(
+        "no process ran as `{process}`, so nothing was recorded (the program ended with status \
+         {status}); `pagewalk record` without --process records all, and `pagewalk info` lists them"
+    )]
+    NoProcess {
+        /// What was asked for.
+        process: String,
+        /// The program's exit status.
+        status: i32,
+    },
     /// The trace cannot be written; the program was not started.
     #[error("{error}")]
     Output {

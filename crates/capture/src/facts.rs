@@ -1,7 +1,9 @@
 //! What the plugin tells besides accesses, as the trace's events.
 
+use std::os::unix::fs::MetadataExt;
+
 use ring::{Call, EventCode};
-use trace::{Event, Origin, Sink};
+use trace::{Buffer, Descriptor, Event, FileId, FileKind, Origin, Sink};
 
 use crate::decode::Fault;
 use crate::maps::{Line, images};
@@ -27,6 +29,8 @@ pub(crate) struct Facts {
     pub(crate) executing: Option<Executing>,
     /// What could not be recorded.
     pub(crate) notes: Vec<String>,
+    /// Processes that were forked since this was last looked at, by their numbers at the system.
+    pub(crate) forked: Vec<u32>,
 }
 
 /// An `execve` whose result is not known.
@@ -74,13 +78,23 @@ impl Facts {
                 self.executing = Some(Executing { thread, path, arguments });
             }
             (EventCode::Note, _) => self.notes.push(lossy(&bytes(words)?)),
-            (EventCode::Call, &[call, a, b, c, d, e, f, result, ref path @ ..]) => {
+            (EventCode::FileCall, _) => {
+                let call = file_call(words)
+                    .ok_or_else(|| Fault::Garbled(format!("a call of {} words", words.len())))?;
+                sink.event(thread, Event::Call(Box::new(call)))?;
+            }
+            (
+                EventCode::Call,
+                &[call, a, b, c, d, e, f, result, device, inode, size, ref path @ ..],
+            ) => {
                 let Some(call) = Call::from_bits(call) else {
                     return Err(Fault::Garbled(format!("system call {call}")));
                 };
                 let path = bytes(path)?;
                 let path = (!path.is_empty()).then(|| lossy(&path));
-                let event = self.call(call, [a, b, c, d, e, f], result as i64, path);
+                let file = FileId { device, inode, bytes: size };
+                let file = (file != FileId { device: 0, inode: 0, bytes: 0 }).then_some(file);
+                let event = self.call(call, [a, b, c, d, e, f], result as i64, path, file);
                 sink.event(thread, event)?;
             }
             _ => return Err(Fault::Garbled(format!("{code:?} with {} words", words.len()))),
@@ -88,7 +102,14 @@ impl Facts {
         Ok(())
     }
 
-    fn call(&mut self, call: Call, a: [u64; 6], result: i64, path: Option<String>) -> Event {
+    fn call(
+        &mut self,
+        call: Call,
+        a: [u64; 6],
+        result: i64,
+        path: Option<String>,
+        file: Option<FileId>,
+    ) -> Event {
         let (addr, bytes) = (a[0], a[1]);
         match call {
             Call::Mmap => Event::Mmap {
@@ -99,7 +120,7 @@ impl Facts {
                 fd: a[4] as i32,
                 offset: a[5],
                 path,
-                file: None,
+                file,
                 result,
             },
             Call::Munmap => Event::Munmap { addr, bytes, result },
@@ -120,8 +141,41 @@ impl Facts {
             Call::Clone if Call::makes_thread(a[0]) => {
                 Event::Clone { flags: a[0], stack: a[1], result }
             }
-            Call::Clone => Event::Fork { result, flags: a[0] },
-            Call::Fork => Event::Fork { result, flags: a[0] },
+            Call::Clone | Call::Fork => {
+                self.forked.extend(u32::try_from(result).ok().filter(|&pid| pid != 0));
+                Event::Fork { result, flags: a[0] }
+            }
+            Call::ProcessMadvise => Event::ProcessMadvise {
+                pidfd: a[0] as i32,
+                ranges: a[1],
+                ranges_count: a[2],
+                advice: a[3] as u32,
+                result,
+            },
+            Call::Mlock => Event::Mlock { addr, bytes, flags: 0, result },
+            Call::Mlock2 => Event::Mlock { addr, bytes, flags: a[2] as u32, result },
+            Call::Munlock => Event::Munlock { addr, bytes, result },
+            Call::Mlockall => Event::Mlockall { flags: a[0] as u32, result },
+            Call::Munlockall => Event::Munlockall { result },
+            Call::Msync => Event::Msync { addr, bytes, flags: a[2] as u32, result },
+            Call::Shmat => Event::Shmat {
+                id: a[0] as i32,
+                addr: a[1],
+                flags: a[2] as u32,
+                bytes: file.map(|file| file.bytes),
+                file,
+                result,
+            },
+            Call::Shmdt => Event::Shmdt { addr, result },
+            Call::Mbind => Event::Mbind {
+                addr,
+                bytes,
+                mode: a[2] as u32,
+                nodes: a[3],
+                flags: a[5] as u32,
+                result,
+            },
+            Call::HugePages => Event::HugePages { disabled: a[1] != 0, result },
             Call::Execve => {
                 let path = self.executing.take().map(|executing| executing.path);
                 Event::Execve { path: path.unwrap_or_default(), result }
@@ -158,7 +212,7 @@ impl Facts {
             };
             self.stack = regions.windows(2).find(guarded).map(|pair| (pair[1].0, pair[1].1));
         }
-        let mut mappings: Vec<(u64, u64, u8, Origin)> = Vec::new();
+        let mut mappings: Vec<(u64, u64, u8, Origin, Option<Part>)> = Vec::new();
         for (start, end, flags) in regions {
             let rights = (flags & RIGHTS) as u8;
             let mut at = start;
@@ -167,22 +221,30 @@ impl Facts {
                 let until = line.map_or(end, |line| line.end.wrapping_sub(base).clamp(at + 1, end));
                 let before = mappings.last().filter(|before| before.1 == at);
                 let origin = self.origin(at, rights, line, before.map(|before| &before.3));
+                let part = line.filter(|_| matches!(origin, Origin::File(_)));
+                let part = part.map(|line| Part {
+                    offset: line.offset + (at.wrapping_add(base) - line.start),
+                    device: line.device,
+                    inode: line.inode,
+                });
+                let goes_on = |last: &(u64, u64, u8, Origin, Option<Part>)| {
+                    let after = last.4.map(|part| part.after(last.1 - last.0));
+                    last.1 == at && last.2 == rights && last.3 == origin && after == part
+                };
                 match mappings.last_mut() {
-                    Some(last) if last.1 == at && last.2 == rights && last.3 == origin => {
-                        last.1 = until;
-                    }
-                    _ => mappings.push((at, until, rights, origin)),
+                    Some(last) if goes_on(last) => last.1 = until,
+                    _ => mappings.push((at, until, rights, origin, part)),
                 }
                 at = until;
             }
         }
-        let event = |(start, end, rights, origin)| Event::Mapping {
-            start,
-            bytes: end - start,
-            rights,
-            origin,
-            offset: None,
-            file: None,
+        let event = |(start, end, rights, origin, part): (u64, u64, u8, Origin, Option<Part>)| {
+            let file = match (&origin, part) {
+                (Origin::File(path), Some(part)) => part.file(path),
+                _ => None,
+            };
+            let offset = part.map(|part| part.offset);
+            Event::Mapping { start, bytes: end - start, rights, origin, offset, file }
         };
         mappings.into_iter().map(event).collect()
     }
@@ -204,6 +266,73 @@ impl Facts {
             _ if at >= 0xffff_ffff_ff60_0000 => Origin::Other("vsyscall".to_owned()),
             _ => Origin::Other("anonymous".to_owned()),
         }
+    }
+}
+
+/// A call as [`EventCode::FileCall`] tells it; `None` if that is garbled.
+fn file_call(words: &[u64]) -> Option<trace::Call> {
+    let (head, rest) = words.split_first_chunk::<12>()?;
+    let [_, a, b, c, d, e, f, result, began_ns, ended_ns, offset, fds] = *head;
+    let (fds, rest) = rest.split_at_checked(usize::try_from(fds).ok()?.checked_mul(5)?)?;
+    let (&buffers, rest) = rest.split_first()?;
+    let (buffers, name) = rest.split_at_checked(usize::try_from(buffers).ok()?.checked_mul(2)?)?;
+    let descriptors: Vec<Descriptor> = fds
+        .as_chunks::<5>()
+        .0
+        .iter()
+        .map(|&[fd, mode, device, inode, bytes]| Descriptor {
+            fd: fd as i32,
+            kind: kind((mode >> 32) as u32),
+            file: FileId { device, inode, bytes },
+            nonblocking: mode as u32 & libc::O_NONBLOCK as u32 != 0,
+        })
+        .collect();
+    let buffers = buffers.as_chunks::<2>().0.iter();
+    Some(trace::Call {
+        name: lossy(&bytes(name).ok()?),
+        arguments: [a, b, c, d, e, f],
+        result: result as i64,
+        began_ns,
+        ended_ns,
+        fd: descriptors.first().map(|first| first.fd),
+        descriptors,
+        offset: (offset != u64::MAX).then_some(offset),
+        buffers: buffers.map(|&[addr, bytes]| Buffer { addr, bytes }).collect(),
+    })
+}
+
+/// What a file of that mode is.
+fn kind(mode: u32) -> FileKind {
+    match mode & libc::S_IFMT {
+        libc::S_IFREG => FileKind::Regular,
+        libc::S_IFDIR => FileKind::Directory,
+        libc::S_IFIFO => FileKind::Pipe,
+        libc::S_IFSOCK => FileKind::Socket,
+        libc::S_IFCHR => FileKind::Character,
+        libc::S_IFBLK => FileKind::Block,
+        _ => FileKind::Other,
+    }
+}
+
+/// A part of a file that is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Part {
+    offset: u64,
+    device: u64,
+    inode: u64,
+}
+
+impl Part {
+    /// What lies `bytes` behind.
+    fn after(self, bytes: u64) -> Part {
+        Part { offset: self.offset.wrapping_add(bytes), ..self }
+    }
+
+    /// The file, if it is still at `path`.
+    fn file(self, path: &str) -> Option<FileId> {
+        let Part { device, inode, .. } = self;
+        let found = std::fs::metadata(path).ok()?;
+        (found.ino() == inode).then(|| FileId { device, inode, bytes: found.len() })
     }
 }
 

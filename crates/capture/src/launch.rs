@@ -11,7 +11,6 @@ use crate::command::Program;
 use crate::qemu::Qemu;
 use crate::session::{Session, Settings};
 use crate::signals::Guard;
-use crate::supervise::Arrival;
 use crate::{Error, Options};
 
 /// Everything that a program needs to run under QEMU.
@@ -24,12 +23,13 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// Finds the program of `options`, its QEMU and the plugin, and makes the session.
-    pub(crate) fn new(options: &Options, follow: bool) -> Result<Prepared, Error> {
+    pub(crate) fn new(options: &Options) -> Result<Prepared, Error> {
         let program = Program::find(&options.command)?;
         let qemu = Qemu::find(options, &program)?;
         let mut session = Session::new(&Settings {
             filter_page16: options.filter == Filter::Page16,
-            follow,
+            follow: options.follow,
+            calls: options.calls,
             fetches: options.fetches,
             skip_accesses: options.skip_accesses,
             strays: qemu.strays,
@@ -39,14 +39,13 @@ impl Prepared {
         let plugin = qemu.plugin_argument(&session.path());
         session.set_plugin(plugin.as_bytes())?;
         let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
-        let command = words.collect();
+        let command = told(words.collect(), options.arguments);
         Ok(Prepared { program, qemu, session, command })
     }
 
-    /// The first process, whose number is not known yet.
-    pub(crate) fn arrival(&self) -> Arrival {
-        let arch = self.program.elf.arch;
-        Arrival { pid: 0, command: self.command.clone(), arch, number: 0 }
+    /// The first program, as its trace tells it.
+    pub(crate) fn first(&self) -> trace::Program {
+        trace::Program { arch: self.program.elf.arch, command: self.command.clone(), from: 0 }
     }
 
     /// Starts the program.
@@ -102,6 +101,19 @@ impl Launch {
         self.status = Some(status.code().unwrap_or_else(by_signal));
     }
 
+    /// What there is to say if the program ended by an instruction that its processor did not know:
+    /// by the signal itself, or as a shell reports it of its child.
+    pub(crate) fn why_illegal(&self, status: i32) -> Option<String> {
+        (status == 128 + libc::SIGILL).then(|| {
+            format!(
+                "the program ended with SIGILL: it used an instruction that the processor of {} \
+                 does not have, AVX-512 for instance, which QEMU 7.2 does not know; let it choose \
+                 others, or build it for an older processor (-march=x86-64-v3)",
+                self.qemu.path.display()
+            )
+        })
+    }
+
     /// Why nothing was recorded though QEMU was started.
     pub(crate) fn why_nothing(&self, status: i32) -> Error {
         self.qemu
@@ -119,27 +131,40 @@ fn path_argument(path: &OsStr) -> std::path::PathBuf {
     }
 }
 
-/// What a trace of `arrival` says about itself. `follow` tells whether what it starts is recorded
-/// too.
-pub(crate) fn header(options: &Options, arrival: &Arrival, follow: bool) -> Header {
+/// What is told of a command: all of it, or the program alone.
+pub(crate) fn told(mut command: Vec<String>, arguments: bool) -> Vec<String> {
+    if !arguments {
+        command.truncate(1);
+    }
+    command
+}
+
+/// What a trace that begins with the program `first` says about itself.
+pub(crate) fn header(options: &Options, first: &trace::Program) -> Header {
     let mut notes = vec![
         "recorded in QEMU's user mode: the layout of the address space is QEMU's, not Linux's, \
          and what the kernel itself touches is not seen"
             .to_owned(),
     ];
-    if !follow {
+    if !options.follow {
         notes.push("what the program starts, by fork or exec, runs unseen".to_owned());
     }
     if options.skip_accesses != 0 {
-        notes.push(format!("begins after {} accesses", options.skip_accesses));
+        notes.push(format!("each process begins after {} accesses", options.skip_accesses));
     }
     if let Some(max) = options.accesses_max {
-        notes.push(format!("ends after {max} accesses at most"));
+        notes.push(format!("each process ends after {max} accesses at most"));
+    }
+    if let Some(max) = options.bytes_max {
+        notes.push(format!("ends after about {max} bytes of its file at most"));
+    }
+    if let Some(process) = &options.process {
+        notes.push(format!("only what ran as `{process}` was recorded"));
     }
     Header {
         producer: options.producer.clone(),
-        command: arrival.command.clone(),
-        arch: arrival.arch,
+        command: first.command.clone(),
+        arch: first.arch,
         fetches: options.fetches,
         filter: options.filter,
         page_bytes: 4096,

@@ -1,38 +1,52 @@
 //! Recording into batches, while the program runs.
 
-use trace::{Arch, Batch, Batcher, Error as TraceError, Header, Source};
+use std::collections::VecDeque;
+
+use trace::{Arch, Batch, Batcher, Error as TraceError, Family, Header, Process, Source};
 
 use crate::launch::{Launch, Prepared, header};
-use crate::supervise::{Arrival, Failure, Outputs, Supervisor};
+use crate::supervise::{Failure, Outputs, Supervisor};
 use crate::{Error, Options};
 
 /// A program that runs and is recorded, as a source of its accesses. Nothing is stored.
 ///
-/// Only the first process is seen, until it ends or executes another program; what it starts
-/// runs unrecorded. Dropped before its end, it lets the program run on unrecorded.
+/// It follows what the program executes and starts, unless that was not asked for: accesses of all
+/// processes come in the order of the clock, each in its space, until the last has ended. Dropped
+/// before its end, it lets the programs run on unrecorded.
 pub struct Live {
     header: Header,
     launch: Launch,
-    supervisor: Supervisor<First>,
+    supervisor: Supervisor<Batches>,
+    family: Family,
+    /// Processes that `family` knows.
+    known: usize,
+    /// What was taken from a process last; kept for its memory.
+    piece: Batch,
+    given: u64,
     is_done: bool,
 }
 
-/// The first process only.
-struct First {
-    /// What its process has left when it ended.
-    rest: Option<Batcher>,
+/// A batcher for each process.
+#[derive(Default)]
+struct Batches {
+    /// What processes have left that ended.
+    rests: VecDeque<(u32, Batcher)>,
 }
 
-impl Outputs for First {
+impl Outputs for Batches {
     type Sink = Batcher;
 
-    fn open(&mut self, arrival: &Arrival) -> Result<Option<Batcher>, TraceError> {
-        Ok((arrival.number == 0).then(Batcher::new))
+    fn open(&mut self, _: &Process) -> Result<Batcher, TraceError> {
+        Ok(Batcher::new())
     }
 
-    fn close(&mut self, _: &Arrival, mut sink: Batcher) -> Result<(), TraceError> {
+    fn tell(&mut self, _: &Process) -> Result<(), TraceError> {
+        Ok(())
+    }
+
+    fn close(&mut self, process: &Process, mut sink: Batcher) -> Result<(), TraceError> {
         sink.finish();
-        self.rest = Some(sink);
+        self.rests.push_back((process.number, sink));
         Ok(())
     }
 }
@@ -44,12 +58,21 @@ impl Live {
     ///
     /// When the program or its QEMU is missing or does not start.
     pub fn start(options: &Options) -> Result<Live, Error> {
-        let prepared = Prepared::new(options, false)?;
-        let arrival = prepared.arrival();
-        let header = header(options, &arrival, false);
+        let prepared = Prepared::new(options)?;
+        let first = prepared.first();
+        let header = header(options, &first);
         let (launch, session) = prepared.start()?;
-        let supervisor = Supervisor::new(session, First { rest: None }, options, arrival.command);
-        Ok(Live { header, launch, supervisor, is_done: false })
+        let supervisor = Supervisor::new(session, Batches::default(), options, first);
+        Ok(Live {
+            header,
+            launch,
+            supervisor,
+            family: Family::default(),
+            known: 0,
+            piece: Batch::default(),
+            given: 0,
+            is_done: false,
+        })
     }
 
     /// Waits for the program's end and gives its exit status: 128 and the signal's number if
@@ -60,7 +83,7 @@ impl Live {
             if let Some(status) = self.launch.status() {
                 return status;
             }
-            if !self.supervisor.step(&mut |_| false) {
+            if !self.supervisor.step() {
                 self.supervisor.sleep();
             }
         }
@@ -76,16 +99,67 @@ impl Live {
         self.header.arch
     }
 
-    /// Takes what has come, if that is enough for a batch.
-    fn take(&mut self, batch: &mut Batch) -> bool {
-        for watched in &mut self.supervisor.processes {
-            if let Some(window) = &mut watched.process.output
-                && window.sink.is_full()
-            {
-                return window.sink.take(batch);
+    /// Appends what process `number` has to `batch`.
+    fn take(&mut self, number: u32, batch: &mut Batch) {
+        let mine =
+            |watched: &&mut crate::supervise::Watched<Batcher>| watched.number == Some(number);
+        let watched = self.supervisor.processes.iter_mut().find(mine);
+        if let Some(window) = watched.and_then(|watched| watched.process.output.kept()) {
+            window.sink.take(&mut self.piece);
+            self.append(number, batch);
+        }
+    }
+
+    /// Appends the piece of process `number` to `batch`.
+    fn append(&mut self, number: u32, batch: &mut Batch) {
+        for process in &self.supervisor.family[self.known..] {
+            self.family.begin(process);
+        }
+        self.known = self.supervisor.family.len();
+        let rows = 0..self.piece.len() as u32;
+        self.family.append(number, &mut self.piece, rows, batch);
+    }
+
+    /// Fills `batch`; false if the programs have ended.
+    fn fill(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
+        while batch.len() < Batcher::FULL {
+            let (number, any) = self.supervisor.step_in_order(&mut |batcher| batcher.is_full());
+            if let Some(failure) = self.supervisor.failure.take() {
+                return Err(match failure {
+                    Failure::Trace(error) => error,
+                    Failure::Other(error) => TraceError::Recorder(error.to_string()),
+                });
+            }
+            if let Some(number) = number {
+                self.take(number, batch);
+            }
+            while let Some((number, mut rest)) = self.supervisor.outputs.rests.pop_front() {
+                rest.take(&mut self.piece);
+                self.append(number, batch);
+            }
+            if any {
+                continue;
+            }
+            if let Some(status) = self.launch.status() {
+                if self.supervisor.seen == 0 {
+                    return Err(TraceError::Recorder(self.launch.why_nothing(status).to_string()));
+                }
+                if self.supervisor.is_empty() {
+                    self.supervisor.notes.extend(self.launch.why_illegal(status));
+                    return Ok(false);
+                }
+                if self.launch.signals.came() {
+                    self.supervisor.abandon();
+                }
+            }
+            // What has come is worth a batch if nothing more comes.
+            if batch.is_empty() {
+                self.supervisor.sleep();
+            } else {
+                break;
             }
         }
-        false
+        Ok(true)
     }
 }
 
@@ -96,34 +170,23 @@ impl Source for Live {
 
     fn next(&mut self, batch: &mut Batch) -> Result<bool, TraceError> {
         batch.clear();
-        while !self.is_done {
-            let any = self.supervisor.step(&mut |batcher| batcher.is_full());
-            if let Some(failure) = self.supervisor.failure.take() {
-                self.is_done = true;
-                return Err(match failure {
-                    Failure::Trace(error) => error,
-                    Failure::Other(error) => TraceError::Recorder(error.to_string()),
-                });
-            }
-            if self.take(batch) {
-                return Ok(true);
-            }
-            if let Some(mut rest) = self.supervisor.outputs.rest.take() {
-                self.is_done = true;
-                return Ok(rest.take(batch));
-            }
-            if any {
-                continue;
-            }
-            if let Some(status) = self.launch.status()
-                && self.supervisor.seen == 0
-            {
-                self.is_done = true;
-                return Err(TraceError::Recorder(self.launch.why_nothing(status).to_string()));
-            }
-            self.supervisor.sleep();
+        batch.first = self.given;
+        if self.is_done {
+            return Ok(false);
         }
-        Ok(false)
+        match self.fill(batch) {
+            Ok(more) => self.is_done = !more,
+            Err(error) => {
+                self.is_done = true;
+                return Err(error);
+            }
+        }
+        self.given += batch.len() as u64;
+        Ok(!batch.is_empty())
+    }
+
+    fn processes(&self) -> &[Process] {
+        &self.supervisor.family
     }
 }
 

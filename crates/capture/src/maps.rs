@@ -43,7 +43,10 @@ pub(crate) struct Line<'a> {
     pub(crate) end: u64,
     is_executable: bool,
     /// Where in the file it begins.
-    offset: u64,
+    pub(crate) offset: u64,
+    /// The file's device, as `stat` gives it, and its number there.
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
     pub(crate) path: &'a str,
 }
 
@@ -53,12 +56,17 @@ impl<'a> Line<'a> {
         let mut fields = line.splitn(6, ' ');
         let (start, end) = fields.next()?.split_once('-')?;
         let rights = fields.next()?;
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let offset = hex(fields.next()?)?;
+        let (major, minor) = fields.next()?.split_once(':')?;
         Some(Line {
-            start: u64::from_str_radix(start, 16).ok()?,
-            end: u64::from_str_radix(end, 16).ok()?,
+            start: hex(start)?,
+            end: hex(end)?,
             is_executable: rights.contains('x'),
-            offset: u64::from_str_radix(fields.next()?, 16).ok()?,
-            path: fields.nth(2).unwrap_or("").trim_start(),
+            offset,
+            device: libc::makedev(hex(major)? as u32, hex(minor)? as u32),
+            inode: fields.next()?.parse().ok()?,
+            path: fields.next().unwrap_or("").trim_start(),
         })
     }
 

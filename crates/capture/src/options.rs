@@ -19,11 +19,19 @@ pub struct Options {
     /// Accesses of each process to record; after them it runs on unrecorded, and so do the
     /// programs that it starts from then on.
     pub accesses_max: Option<u64>,
+    /// Bytes of the file, about, after which recording ends; the programs run on.
+    pub bytes_max: Option<u64>,
     /// Whether the program is killed once `accesses_max` are recorded, of all processes, instead.
     pub ends: bool,
-    /// Whether children, forked or executed, are recorded into traces of their own. A
-    /// [`crate::Live`] run never follows them.
+    /// Whether children, forked or executed, are recorded too.
     pub follow: bool,
+    /// Records only processes of that number at the system, or while they run a program of that
+    /// name or path.
+    pub process: Option<String>,
+    /// Whether file and blocking calls are recorded.
+    pub calls: bool,
+    /// Whether the arguments of programs are recorded.
+    pub arguments: bool,
     /// Whether the recorder uses nothing but the callbacks of QEMU's plugin interface, even where
     /// it could do without them.
     pub callbacks: bool,
@@ -45,8 +53,12 @@ impl Options {
             filter: Filter::None,
             skip_accesses: 0,
             accesses_max: None,
+            bytes_max: None,
             ends: false,
             follow: true,
+            process: None,
+            calls: false,
+            arguments: true,
             callbacks: false,
             qemu: None,
             plugins: Vec::new(),
@@ -59,7 +71,7 @@ impl Options {
 pub struct Progress {
     /// Accesses recorded so far, of all processes.
     pub accesses: u64,
-    /// Bytes written so far, of all traces.
+    /// Bytes written so far.
     pub bytes: u64,
     /// Processes seen so far.
     pub processes: u32,
@@ -70,19 +82,21 @@ pub struct Progress {
 pub struct Outcome {
     /// The program's exit status; 128 and the signal's number if one has ended it.
     pub status: i32,
-    /// The traces in the order in which their processes began; the first is the program's.
-    pub traces: Vec<Recorded>,
+    /// The file and what is in it.
+    pub summary: trace::Summary,
+    /// The processes in the order in which they began; the first is the program's.
+    pub processes: Vec<Recorded>,
     /// What could not be recorded and why.
     pub notes: Vec<String>,
 }
 
-/// One trace.
+/// One process.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// The file and what is in it.
-    pub summary: trace::Summary,
-    /// The process's number at the system.
-    pub pid: u32,
-    /// The program and its arguments.
-    pub command: Vec<String>,
+    /// What the recording says of it.
+    pub process: trace::Process,
+    /// Its accesses.
+    pub accesses: u64,
+    /// Instructions that they count.
+    pub instructions: u64,
 }

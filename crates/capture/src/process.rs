@@ -1,28 +1,30 @@
-//! One recorded process: its threads' rings merged into one sequence.
+//! One recorded process, as long as it runs one program: its threads' rings merged into one
+//! sequence.
 //!
 //! ```text
-//!   thread 0   |----- 3 -----|-- 5 --|------- 8 ...
-//!   thread 1      |--- 4 ---|            |- 7 -|          numbers at the segments' ends
+//!   thread 0   |---- 300 ----|- 500 -|------ 800 ...
+//!   thread 1      |-- 400 --|            |-700-|          times at the segments' ends
 //!   merged     0 0 0 0 3 1 1 1 4 0 0 5 1 1 7
 //! ```
 //!
-//! A round reads the process's counter, takes all marks below it from all rings, and goes
-//! through the segments in the order of their numbers. A thread between taking a number and
-//! publishing it says so, and the round stops short of that number.
+//! A round looks at the clock, takes all marks before that from all rings, and goes through the
+//! segments in the order of their times. A thread between looking at the clock and publishing what
+//! it saw says so, and the round stops short of that time.
 
+use std::cmp::Reverse;
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use ring::{
     BLOCKS_PER_CHUNK, Block, ChunkState, EventCode, Mark, ProcessState, RING_RECORDS, Ring,
     SPAN_ROOM, TAGS_PER_CHUNK,
 };
-use trace::{Event, Sink};
+use trace::{Event, Shape, ShapeId, Sink, Taken};
 
 use crate::decode::{Context, Decoder, Fault, Rest};
 use crate::facts::Facts;
-use crate::session::{Session, wake_writer};
+use crate::session::{Session, now, wake_writer};
 use crate::window::Window;
 
 /// A process in its slot.
@@ -31,10 +33,12 @@ pub(crate) struct Process<S> {
     pub(crate) slot_index: usize,
     pub(crate) generation: u32,
     pub(crate) pid: u32,
-    pub(crate) command: Vec<String>,
     pub(crate) world: World,
-    /// Where the accesses go; none if they are dropped.
-    pub(crate) output: Option<Window<S>>,
+    pub(crate) output: Output<S>,
+    /// The number of its first thread: those of programs before it come first.
+    threads_before: u32,
+    /// Whom it has forked, and its accesses before.
+    pub(crate) forks: Vec<(u32, u64)>,
     rings: Vec<Attached>,
     decoder: Decoder,
     /// Segments of this round that have not been decoded, the next one last.
@@ -45,11 +49,78 @@ pub(crate) struct Process<S> {
     filtered: u64,
 }
 
+/// Where the accesses of a process go.
+pub(crate) enum Output<S> {
+    /// Into a sink.
+    Kept(Window<S>),
+    /// Nowhere, but it is told what program it executes.
+    Muted,
+    /// Nowhere.
+    Dropped,
+}
+
+impl<S> Output<S> {
+    /// The window, if accesses are kept.
+    pub(crate) fn kept(&mut self) -> Option<&mut Window<S>> {
+        match self {
+            Output::Kept(window) => Some(window),
+            Output::Muted | Output::Dropped => None,
+        }
+    }
+}
+
+/// What is left of a process when its program has ended.
+pub(crate) struct Remains<S> {
+    pub(crate) output: Output<S>,
+    /// The program that it has executed, with its arguments.
+    pub(crate) executed: Option<Vec<String>>,
+    /// Threads so far.
+    pub(crate) threads: u32,
+}
+
+/// A sink for what is not kept.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn shape(&mut self, _: &Shape) -> ShapeId {
+        ShapeId::default()
+    }
+
+    fn thread(&mut self, _: u32) {}
+
+    fn execute(&mut self, _: ShapeId, _: &[u64]) -> Result<(), trace::Error> {
+        Ok(())
+    }
+
+    fn usual(&mut self, _: usize, _: ShapeId, _: &[u16]) {}
+
+    fn execute_words(&mut self, _: &[u64]) -> Result<Taken, trace::Error> {
+        Ok(Taken::default())
+    }
+
+    fn execute_physical(&mut self, _: ShapeId, _: &[u64], _: &[u64]) -> Result<(), trace::Error> {
+        Ok(())
+    }
+
+    fn advance(&mut self, _: u64) {}
+
+    fn begin_program(&mut self) {}
+
+    fn accesses(&self) -> u64 {
+        0
+    }
+
+    fn event(&mut self, _: u32, _: Event) -> Result<(), trace::Error> {
+        Ok(())
+    }
+}
+
 /// What the decoder asks about a process.
+#[derive(Default)]
 pub(crate) struct World {
     pub(crate) facts: Facts,
     pub(crate) blocks: Blocks,
-    thread: u32,
+    pub(crate) thread: u32,
 }
 
 impl Context for World {
@@ -138,24 +209,24 @@ struct Attached {
 unsafe impl Send for Attached {}
 
 impl<S: Sink> Process<S> {
-    /// A process that has just come.
+    /// A process that has just come, or executed another program after it had `threads_before`.
     pub(crate) fn new(
         slot: &'static ring::Process,
         slot_index: usize,
-        command: Vec<String>,
-        facts: Facts,
-        blocks: Blocks,
+        world: World,
         decoder: Decoder,
-        output: Option<Window<S>>,
+        output: Output<S>,
+        threads_before: u32,
     ) -> Process<S> {
         Process {
             slot,
             slot_index,
             generation: slot.generation.load(Ordering::Relaxed),
             pid: slot.pid.load(Ordering::Relaxed),
-            command,
-            world: World { facts, blocks, thread: 0 },
+            world,
             output,
+            threads_before,
+            forks: Vec::new(),
             rings: Vec::new(),
             decoder,
             queue: Vec::new(),
@@ -172,7 +243,7 @@ impl<S: Sink> Process<S> {
 
     /// A thread has come.
     pub(crate) fn attach(&mut self, chunk: usize, ring: &'static Ring, records: NonNull<u64>) {
-        let thread = ring.thread.load(Ordering::Relaxed);
+        let thread = self.threads_before + ring.thread.load(Ordering::Relaxed);
         let (rest, done, marks, published) = (None, 0, 0, 0);
         self.rings.push(Attached { chunk, ring, records, thread, rest, done, marks, published });
     }
@@ -184,25 +255,38 @@ impl<S: Sink> Process<S> {
         enough: &mut dyn FnMut(&S) -> bool,
     ) -> Result<bool, Fault> {
         if self.queue.is_empty() {
-            self.gather();
+            let bound = self.settled(now());
+            self.gather(bound);
         }
         let any = !self.queue.is_empty();
-        while let Some((mark, ring)) = self.queue.pop() {
-            self.segment(session, ring, mark.position, mark.whole)?;
-            if self.output.as_ref().is_some_and(|window| enough(&window.sink)) {
+        while self.next_ns().is_some() {
+            self.next(session)?;
+            if self.has_enough(enough) {
                 break;
             }
-        }
-        if self.queue.is_empty() {
-            self.release(session);
         }
         Ok(any)
     }
 
-    /// Decodes all that is published.
-    pub(crate) fn round_until_empty(&mut self, session: &Session) -> Result<(), Fault> {
-        while self.round(session, &mut |_| false)? {}
+    /// The time of the next segment, of those that were gathered.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.queue.last().map(|(mark, _)| mark.ns)
+    }
+
+    /// Decodes the next segment of those that were gathered.
+    pub(crate) fn next(&mut self, session: &Session) -> Result<(), Fault> {
+        if let Some((mark, ring)) = self.queue.pop() {
+            self.segment(session, ring, mark.position, mark.whole, mark.ns)?;
+        }
+        if self.queue.is_empty() {
+            self.release(session);
+        }
         Ok(())
+    }
+
+    /// Whether what is kept is `enough`.
+    pub(crate) fn has_enough(&mut self, enough: &mut dyn FnMut(&S) -> bool) -> bool {
+        self.output.kept().is_some_and(|window| enough(&window.sink))
     }
 
     /// Reads the descriptors of blocks that have come.
@@ -223,49 +307,59 @@ impl<S: Sink> Process<S> {
         while let Some(ring) = self.rings.len().checked_sub(1) {
             let attached = &self.rings[ring];
             let end = self.rest(attached, session);
-            self.segment(session, ring, end, true)?;
+            self.segment(session, ring, end, true, now())?;
             let attached = self.rings.remove(ring);
             self.filtered += attached.ring.filtered.load(Ordering::Relaxed);
             session.free_chunk(attached.chunk);
-            if self.output.as_ref().is_some_and(|window| enough(&window.sink)) {
+            if self.has_enough(enough) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Ends the trace and gives the slot back. The process has ended and nothing is left.
-    pub(crate) fn close(mut self, session: &Session) -> Result<Option<S>, trace::Error> {
+    /// Tells what the program did last and gives the slot back. It has ended, or executed another,
+    /// and nothing is left of it.
+    pub(crate) fn close(mut self, session: &Session) -> Result<Remains<S>, trace::Error> {
         let executing = self.world.facts.executing.take();
-        let output = self.output.take();
         self.world.blocks.chunks(self.slot).for_each(|chunk| session.free_chunk(chunk));
+        let threads = self.threads_before + self.slot.threads.load(Ordering::Relaxed);
         self.slot.state.store(ProcessState::Free as u32, Ordering::Release);
-        let Some(mut window) = output else { return Ok(None) };
-        if self.filtered != 0 {
-            window.event(0, Event::Gap { accesses: self.filtered, instructions: 0 })?;
+        if let Some(window) = self.output.kept() {
+            if self.filtered != 0 {
+                window.event(0, Event::Gap { accesses: self.filtered, instructions: 0 })?;
+            }
+            if let Some(executing) = &executing {
+                let event = Event::Execve { path: executing.path.clone(), result: 0 };
+                window.event(executing.thread, event)?;
+            }
+            window.stamp(now());
         }
-        if let Some(executing) = executing {
-            let event = Event::Execve { path: executing.path, result: 0 };
-            window.event(executing.thread, event)?;
-        }
-        window.close().map(Some)
+        let executed = executing.map(|executing| {
+            let arguments = executing.arguments.into_iter().skip(1);
+            [executing.path].into_iter().chain(arguments).collect()
+        });
+        Ok(Remains { output: self.output, executed, threads })
     }
 
-    /// Takes all marks whose numbers are known to be followed by higher ones only.
-    fn gather(&mut self) {
-        let mut bound = self.slot.sequence.load(Ordering::SeqCst);
-        let mut heads = Vec::with_capacity(self.rings.len());
+    /// A time up to `bound`, which is over, before which all marks are there.
+    pub(crate) fn settled(&self, mut bound: u64) -> u64 {
+        fence(Ordering::SeqCst);
         for attached in &self.rings {
-            let numbering = attached.ring.numbering.load(Ordering::Acquire);
-            if numbering != 0 {
-                bound = bound.min(numbering - 1);
+            match attached.ring.stamping.load(Ordering::Acquire) {
+                0 => {}
+                stamping => bound = bound.min(stamping),
             }
-            heads.push(attached.ring.marks_head.load(Ordering::Acquire));
         }
-        for (index, (attached, head)) in self.rings.iter_mut().zip(heads).enumerate() {
-            while attached.marks < head {
+        bound
+    }
+
+    /// Takes all marks from before `bound`, a time that is over: none will come any more.
+    pub(crate) fn gather(&mut self, bound: u64) {
+        for (index, attached) in self.rings.iter_mut().enumerate() {
+            while attached.marks < attached.ring.marks_head.load(Ordering::Acquire) {
                 let mark = attached.ring.mark(attached.marks);
-                if mark.sequence >= bound {
+                if mark.ns >= bound {
                     break;
                 }
                 attached.marks += 1;
@@ -273,7 +367,8 @@ impl<S: Sink> Process<S> {
                 self.queue.push((mark, index));
             }
         }
-        self.queue.sort_unstable_by_key(|(mark, _)| std::cmp::Reverse(mark.sequence));
+        let by_time = |(mark, ring): &(Mark, usize)| Reverse((mark.ns, *ring, mark.position));
+        self.queue.sort_unstable_by_key(by_time);
     }
 
     /// Decodes a ring's records up to `end`.
@@ -283,6 +378,7 @@ impl<S: Sink> Process<S> {
         ring: usize,
         end: u64,
         whole: bool,
+        ns: u64,
     ) -> Result<(), Fault> {
         self.world.blocks.update(self.slot, session);
         let attached = &mut self.rings[ring];
@@ -290,8 +386,16 @@ impl<S: Sink> Process<S> {
         if length > RING_RECORDS as u64 {
             return Err(Fault::Garbled(format!("a segment of {length} records")));
         }
+        // SAFETY: the view holds the ring twice in a row, so `length` records from any position are
+        // inside; the thread does not write them before `tail` passes.
+        let records = unsafe {
+            let at = (attached.done % RING_RECORDS as u64) as usize;
+            slice::from_raw_parts(attached.records.as_ptr().add(at), length as usize)
+        };
+        self.world.thread = attached.thread;
+        let (rest, world) = (&mut attached.rest, &mut self.world);
         let used = match &mut self.output {
-            Some(window) if !window.is_over() => {
+            Output::Kept(window) if !window.is_over() => {
                 let skipped = self.slot.skipped_accesses.load(Ordering::Relaxed);
                 if skipped != self.skip_told {
                     let instructions = self.slot.skipped_instructions.load(Ordering::Relaxed);
@@ -301,26 +405,25 @@ impl<S: Sink> Process<S> {
                     );
                     (self.skip_told, self.skip_instructions_told) = (skipped, instructions);
                 }
-                // SAFETY: the view holds the ring twice in a row, so `length` records from any
-                // position are inside; the thread does not write them before `tail` passes.
-                let records = unsafe {
-                    let at = (attached.done % RING_RECORDS as u64) as usize;
-                    slice::from_raw_parts(attached.records.as_ptr().add(at), length as usize)
-                };
-                self.world.thread = attached.thread;
                 window.thread(attached.thread);
-                let (rest, world) = (&mut attached.rest, &mut self.world);
                 let used = if window.is_open() {
                     self.decoder.segment(records, whole, rest, world, &mut window.sink)?
                 } else {
                     self.decoder.segment(records, whole, rest, world, window)?
                 };
+                window.stamp(ns);
+                let accesses = window.accesses();
+                let forked = world.facts.forked.drain(..).map(|pid| (pid, accesses));
+                self.forks.extend(forked);
                 if window.is_over() {
                     self.slot.stop.store(1, Ordering::Release);
                 }
                 used as u64
             }
-            _ => length,
+            Output::Muted => {
+                self.decoder.segment(records, whole, rest, world, &mut Nowhere)? as u64
+            }
+            Output::Kept(_) | Output::Dropped => length,
         };
         attached.done += used;
         attached.ring.tail.store(attached.done, Ordering::Release);
@@ -368,7 +471,8 @@ impl<S: Sink> Process<S> {
 pub(crate) struct Ended {
     pub(crate) slot: usize,
     pub(crate) generation: u32,
-    pub(crate) command: Vec<String>,
+    pub(crate) told: trace::Process,
+    pub(crate) number: Option<u32>,
     pub(crate) facts: Facts,
     pub(crate) blocks: Blocks,
 }

@@ -1,44 +1,45 @@
-//! Recording into files.
+//! Recording into a file.
 
-use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use trace::Writer;
+use trace::{Recording, Sink, Writer};
 
 use crate::launch::{Prepared, header};
-use crate::supervise::{Arrival, Failure, Outputs, Supervisor};
+use crate::supervise::{Failure, Outputs, Supervisor};
 use crate::{Error, Options, Outcome, Progress, Recorded};
 
 /// Time between two calls of the progress function.
 const PROGRESS: Duration = Duration::from_millis(100);
 
-/// Records `options.command` into `output`, and its children beside it.
+/// Records `options.command` and all that it starts into `output`.
 ///
-/// A child's trace is named after its process and program: `out.pwt`, `out.1234-ls.pwt`. The
-/// recording lasts until the last recorded process has ended. `progress` is called some times
+/// The recording lasts until the last recorded process has ended. `progress` is called some times
 /// a second. The program's input and output are this process's own; Ctrl-C is the program's.
 ///
 /// # Errors
 ///
-/// When the program cannot be started nothing is left behind. When a trace cannot be written
-/// the program runs on to its end, unrecorded, and what was not finished is removed.
+/// When the program cannot be started nothing is left behind. When the trace cannot be written the
+/// program runs on to its end, unrecorded, and what was written before stays as `NAME.part`.
 pub fn record(
     options: &Options,
     output: &Path,
     writer: &trace::Options,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, Error> {
-    let prepared = Prepared::new(options, options.follow)?;
-    let mut files = Files::new(options, output, writer);
+    let prepared = Prepared::new(options)?;
+    let first = prepared.first();
+    let header = header(options, &first);
     // Before the program runs: it should not run in vain.
-    let first = prepared.arrival();
-    files.first = files.open(&first).map_err(|error| Error::Output { error })?;
+    let recording = Recording::create(output, &header, writer.clone())
+        .map_err(|error| Error::Output { error })?;
     let (mut launch, session) = prepared.start()?;
-    let mut supervisor = Supervisor::new(session, files, options, first.command);
+    raise_limit();
+    let mut supervisor = Supervisor::new(session, File::new(recording), options, first);
     let mut told = Instant::now();
     loop {
-        let any = supervisor.step(&mut |_| false);
+        let any = supervisor.step();
         if told.elapsed() >= PROGRESS {
             told = Instant::now();
             progress(&supervisor.progress());
@@ -48,6 +49,9 @@ pub fn record(
         {
             launch.end();
         }
+        if options.bytes_max.is_some_and(|max| supervisor.outputs.recording.bytes() >= max) {
+            supervisor.end();
+        }
         if any {
             continue;
         }
@@ -56,7 +60,7 @@ pub fn record(
                 supervisor.abandon();
             }
             // Once more, for what came between the last look and the end.
-            if supervisor.processes.is_empty() && !supervisor.step(&mut |_| false) {
+            if supervisor.is_empty() && !supervisor.step() {
                 break;
             }
         }
@@ -64,100 +68,91 @@ pub fn record(
     }
     progress(&supervisor.progress());
     let status = launch.status().unwrap_or_default();
-    match supervisor.failure.take() {
+    let linked = supervisor.link();
+    let failure = supervisor.failure.take().or(linked.err().map(Failure::Trace));
+    let Supervisor { outputs, family, seen, .. } = &mut supervisor;
+    match failure {
         Some(Failure::Trace(error)) => return Err(Error::Trace { error, status }),
-        Some(Failure::Other(error)) => return Err(error),
+        Some(Failure::Other(error)) => {
+            let error = Box::new(error);
+            return Err(match outputs.recording.keep() {
+                Some(part) => Error::Kept { error, part },
+                None => *error,
+            });
+        }
         None => {}
     }
-    if supervisor.seen == 0 {
+    if *seen == 0 {
         return Err(launch.why_nothing(status));
     }
+    if family.is_empty() {
+        let process = options.process.clone().unwrap_or_default();
+        return Err(Error::NoProcess { process, status });
+    }
+    let counts = |process: &trace::Process| outputs.counts.get(&process.number).copied();
+    let processes = family.iter().map(|process| {
+        let (accesses, instructions) = counts(process).unwrap_or_default();
+        Recorded { process: process.clone(), accesses, instructions }
+    });
+    let processes = processes.collect();
     let mut notes = std::mem::take(&mut supervisor.notes);
     notes.extend(supervisor.lost());
-    let mut traces = supervisor.outputs.done;
-    traces.sort_by_key(|(number, _)| *number);
-    Ok(Outcome { status, traces: traces.into_iter().map(|(_, trace)| trace).collect(), notes })
+    notes.extend(launch.why_illegal(status));
+    let summary = supervisor.outputs.recording.finish();
+    let summary = summary.map_err(|error| Error::Trace { error, status })?;
+    Ok(Outcome { status, summary, processes, notes })
 }
 
-impl Supervisor<Files<'_>> {
-    fn progress(&self) -> Progress {
-        let mut progress = Progress { processes: self.seen, ..self.outputs.finished };
-        for watched in &self.processes {
-            if let Some(window) = &watched.process.output {
-                progress.accesses += window.sink.accesses();
-                progress.bytes += window.sink.bytes();
-            }
+/// Lets this process have as many descriptors as it may: one for each recorded process.
+fn raise_limit() {
+    // SAFETY: plain calls with a structure of ours. The program has its own limit already.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
         }
-        progress
+    }
+}
+
+impl Supervisor<File> {
+    fn progress(&mut self) -> Progress {
+        let bytes = self.outputs.recording.bytes();
+        let mut accesses = self.outputs.counts.values().map(|(accesses, _)| accesses).sum();
+        for watched in &mut self.processes {
+            accesses += watched.process.output.kept().map_or(0, |window| window.accesses());
+        }
+        Progress { accesses, bytes, processes: self.seen }
     }
 }
 
-/// One trace file a process.
-struct Files<'a> {
-    options: &'a Options,
-    output: PathBuf,
-    writer: &'a trace::Options,
-    named: HashSet<PathBuf>,
-    finished: Progress,
-    done: Vec<(u32, Recorded)>,
-    /// Opened before the program was started.
-    first: Option<Writer>,
+/// One file for all processes.
+struct File {
+    recording: Recording,
+    /// Accesses and instructions of processes that have ended, by number.
+    counts: HashMap<u32, (u64, u64)>,
 }
 
-impl<'a> Files<'a> {
-    fn new(options: &'a Options, output: &Path, writer: &'a trace::Options) -> Files<'a> {
-        Files {
-            options,
-            output: output.to_owned(),
-            writer,
-            named: HashSet::from([output.to_owned()]),
-            finished: Progress::default(),
-            done: Vec::new(),
-            first: None,
-        }
-    }
-
-    /// `out.1234-ls.pwt` for `out.pwt`; another number if there is such a trace already.
-    fn name(&mut self, arrival: &Arrival) -> PathBuf {
-        if arrival.number == 0 {
-            return self.output.clone();
-        }
-        let program = arrival.command.first().map_or("", String::as_str);
-        let program = Path::new(program).file_name().unwrap_or_default().to_string_lossy();
-        let stem = self.output.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let extension = self.output.extension().map(|extension| extension.to_string_lossy());
-        let extension = extension.map_or(String::new(), |extension| format!(".{extension}"));
-        for again in 1.. {
-            let number = if again == 1 { String::new() } else { format!(".{again}") };
-            let name = format!("{stem}.{}{number}-{program}{extension}", arrival.pid);
-            let path = self.output.with_file_name(name);
-            let is_taken = path.exists() && !self.writer.overwrite;
-            if !is_taken && self.named.insert(path.clone()) {
-                return path;
-            }
-        }
-        unreachable!("there are names without end")
+impl File {
+    fn new(recording: Recording) -> File {
+        File { recording, counts: HashMap::new() }
     }
 }
 
-impl Outputs for Files<'_> {
+impl Outputs for File {
     type Sink = Writer;
 
-    fn open(&mut self, arrival: &Arrival) -> Result<Option<Writer>, trace::Error> {
-        if let Some(writer) = self.first.take() {
-            return Ok(Some(writer));
-        }
-        let path = self.name(arrival);
-        let header = header(self.options, arrival, self.options.follow);
-        Writer::create(&path, header, self.writer.clone()).map(Some)
+    fn open(&mut self, process: &trace::Process) -> Result<Writer, trace::Error> {
+        self.recording.process(process)
     }
 
-    fn close(&mut self, arrival: &Arrival, writer: Writer) -> Result<(), trace::Error> {
-        let summary = writer.finish()?;
-        self.finished.accesses += summary.accesses;
-        self.finished.bytes += summary.bytes;
-        let command = arrival.command.clone();
-        self.done.push((arrival.number, Recorded { summary, pid: arrival.pid, command }));
+    fn tell(&mut self, process: &trace::Process) -> Result<(), trace::Error> {
+        self.recording.tell(process)
+    }
+
+    fn close(&mut self, process: &trace::Process, mut writer: Writer) -> Result<(), trace::Error> {
+        writer.end()?;
+        self.counts.insert(process.number, (writer.accesses(), writer.instructions()));
         Ok(())
     }
 }

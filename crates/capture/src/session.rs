@@ -42,6 +42,7 @@ pub(crate) struct Settings<'a> {
     /// Whether the plugin may write into QEMU's intermediate code.
     pub(crate) inline_code: bool,
     pub(crate) follow: bool,
+    pub(crate) calls: bool,
     pub(crate) fetches: bool,
     pub(crate) skip_accesses: u64,
     /// Whether QEMU's own accesses may follow a block's; the plugin needs not know.
@@ -77,7 +78,9 @@ impl Session {
             filter_page16: settings.filter_page16.into(),
             inline_code: settings.inline_code.into(),
             follow: settings.follow.into(),
+            calls: settings.calls.into(),
             fetches: settings.fetches.into(),
+            pad: 0,
             skip_accesses: settings.skip_accesses,
             qemu: [0; ring::PATH_BYTES_MAX],
             plugin: [0; 2 * ring::PATH_BYTES_MAX],
@@ -224,6 +227,14 @@ impl Session {
         }
         head.host_sleeps.store(0, Ordering::Release);
     }
+}
+
+/// Nanoseconds of the system's monotonic clock, which all processors share.
+pub(crate) fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one `timespec`; the clock is there on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Wakes the thread that waits for space in `ring`, if one does.

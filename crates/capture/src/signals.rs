@@ -1,16 +1,18 @@
 //! Signals while a program is recorded: they are meant for the program.
 //!
 //! Ctrl-C at a terminal reaches the program by itself, so the recorder only does not die of
-//! it; what is sent to the recorder alone is passed on. A second way out is needed when the
-//! program has ended and its children go on: then the recorder ends their traces.
+//! it: the kernel says that it sent the signal. What somebody else sends to the recorder is passed
+//! on. A second way out is needed when the program has ended and its children go on: then the
+//! recorder ends their traces.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 static CAME: AtomicBool = AtomicBool::new(false);
 
-const WATCHED: [(i32, bool); 4] =
-    [(libc::SIGINT, false), (libc::SIGQUIT, false), (libc::SIGTERM, true), (libc::SIGHUP, true)];
+const WATCHED: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
+/// The kernel itself sent the signal, for a key.
+const SI_KERNEL: i32 = 0x80;
 
 /// As long as it lives, signals are kept from ending this process.
 pub(crate) struct Guard {
@@ -23,7 +25,7 @@ impl Guard {
         CAME.store(false, Ordering::Relaxed);
         PROGRAM.store(0, Ordering::Relaxed);
         let mut before = Vec::new();
-        for (signal, pass) in WATCHED {
+        for signal in WATCHED {
             // SAFETY: the handlers do nothing that a handler may not; a signal that was
             // ignored stays so, for the program inherits that.
             unsafe {
@@ -33,9 +35,8 @@ impl Guard {
                     continue;
                 }
                 let mut new: libc::sigaction = std::mem::zeroed();
-                new.sa_sigaction =
-                    if pass { on_passed as *const () } else { on_noted as *const () } as usize;
-                new.sa_flags = libc::SA_RESTART;
+                new.sa_sigaction = on_signal as *const () as usize;
+                new.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
                 libc::sigaction(signal, &new, std::ptr::null_mut());
                 before.push((signal, old));
             }
@@ -70,14 +71,12 @@ impl Drop for Guard {
     }
 }
 
-extern "C" fn on_noted(_: i32) {
-    CAME.store(true, Ordering::Relaxed);
-}
-
-extern "C" fn on_passed(signal: i32) {
+extern "C" fn on_signal(signal: i32, info: *const libc::siginfo_t, _: *mut libc::c_void) {
     CAME.store(true, Ordering::Relaxed);
     let program = PROGRAM.load(Ordering::Relaxed);
-    if program > 0 {
+    // SAFETY: the system gives it with `SA_SIGINFO`.
+    let sender = unsafe { (*info).si_code };
+    if program > 0 && sender != SI_KERNEL {
         // SAFETY: `kill` may be called in a handler.
         unsafe { libc::kill(program, signal) };
     }

@@ -7,12 +7,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ring::{ChunkState, Origin, ProcessState};
-use trace::{Arch, Sink};
+use trace::{Arch, CLONE_VM, Sink};
 
 use crate::decode::{Decoder, Fault};
-use crate::facts::Facts;
-use crate::process::{Blocks, Ended, Process};
-use crate::session::Session;
+use crate::process::{Blocks, Ended, Output, Process, Remains, World};
+use crate::session::{Session, now};
 use crate::window::Window;
 use crate::{Error, Options};
 
@@ -26,23 +25,16 @@ const SLEEP_MS: i64 = 5;
 /// fill its ring meanwhile, and to be woken for each span costs both more than the span does.
 const NAP: Duration = Duration::from_micros(50);
 
-/// A process that begins to be recorded.
-pub(crate) struct Arrival {
-    pub(crate) pid: u32,
-    pub(crate) command: Vec<String>,
-    pub(crate) arch: Arch,
-    /// How many came before it in the session.
-    pub(crate) number: u32,
-}
-
 /// Where accesses go, process by process.
 pub(crate) trait Outputs {
     /// What takes the accesses of one process.
     type Sink: Sink;
-    /// A process begins; `None` drops its accesses.
-    fn open(&mut self, arrival: &Arrival) -> Result<Option<Self::Sink>, trace::Error>;
+    /// A process begins, the next by its number.
+    fn open(&mut self, process: &trace::Process) -> Result<Self::Sink, trace::Error>;
+    /// More is known of a process.
+    fn tell(&mut self, process: &trace::Process) -> Result<(), trace::Error>;
     /// It has ended; all of it is in the sink.
-    fn close(&mut self, arrival: &Arrival, sink: Self::Sink) -> Result<(), trace::Error>;
+    fn close(&mut self, process: &trace::Process, sink: Self::Sink) -> Result<(), trace::Error>;
 }
 
 /// All processes of a session.
@@ -50,17 +42,27 @@ pub(crate) struct Supervisor<O: Outputs> {
     pub(crate) session: Session,
     pub(crate) outputs: O,
     pub(crate) processes: Vec<Watched<O::Sink>>,
-    /// Processes seen so far.
+    /// What is told of all processes that are kept, by their numbers.
+    pub(crate) family: Vec<trace::Process>,
+    /// Processes and programs that have come.
     pub(crate) seen: u32,
     /// The first thing that went wrong.
     pub(crate) failure: Option<Failure>,
     pub(crate) notes: Vec<String>,
+    /// Programs whose processes have not been seen to end the one before.
+    waiting: Vec<Waiting>,
     ended: VecDeque<Ended>,
+    /// Parent, child's number at the system, and the parent's accesses before each fork.
+    forks: Vec<(u32, u32, u64)>,
     arrivals: u32,
     /// Whether nothing has come since the last nap.
     idle: bool,
     looked: Instant,
-    first: Vec<String>,
+    /// Whether nothing more is kept.
+    is_over: bool,
+    first: trace::Program,
+    wanted: Option<String>,
+    arguments: bool,
     skip: u64,
     max: Option<u64>,
     fetches: bool,
@@ -75,9 +77,20 @@ pub(crate) enum Failure {
 /// A process and how it is seen to end.
 pub(crate) struct Watched<S> {
     pub(crate) process: Process<S>,
-    pub(crate) arrival: Arrival,
+    /// What is told of it. Its number counts only if it is kept.
+    told: trace::Process,
+    /// Its number, once it is kept.
+    pub(crate) number: Option<u32>,
     life: Option<OwnedFd>,
     dead: bool,
+}
+
+/// A program that a process has executed, while there is something left of the one before.
+struct Waiting {
+    slot: usize,
+    generation: u32,
+    pid: u32,
+    began_ns: u64,
 }
 
 impl<O: Outputs> Supervisor<O> {
@@ -86,37 +99,86 @@ impl<O: Outputs> Supervisor<O> {
         session: Session,
         outputs: O,
         options: &Options,
-        first: Vec<String>,
+        first: trace::Program,
     ) -> Supervisor<O> {
         Supervisor {
             session,
             outputs,
             processes: Vec::new(),
+            family: Vec::new(),
             seen: 0,
             failure: None,
             notes: Vec::new(),
+            waiting: Vec::new(),
             ended: VecDeque::new(),
+            forks: Vec::new(),
             arrivals: 0,
             idle: false,
             looked: Instant::now(),
+            is_over: false,
             first,
+            wanted: options.process.clone(),
+            arguments: options.arguments,
             skip: options.skip_accesses,
             max: options.accesses_max,
             fetches: options.fetches,
         }
     }
 
-    /// Decodes what is there; whether there was anything. `enough` ends the step early.
-    pub(crate) fn step(&mut self, enough: &mut dyn FnMut(&O::Sink) -> bool) -> bool {
+    /// Decodes what is there, each process by itself; whether there was anything.
+    pub(crate) fn step(&mut self) -> bool {
         self.discover();
         let mut any = false;
         for index in 0..self.processes.len() {
             let watched = &mut self.processes[index];
-            match watched.process.round(&self.session, enough) {
+            match watched.process.round(&self.session, &mut |_| false) {
                 Ok(more) => any |= more,
                 Err(fault) => self.fail(index, fault),
             }
         }
+        self.rest(any, &mut |_| false)
+    }
+
+    /// Decodes what is next by the clock, of one process, until another's is next or `enough` says
+    /// so; which process that was. Without one there may be more, if the second answer is true.
+    pub(crate) fn step_in_order(
+        &mut self,
+        enough: &mut dyn FnMut(&O::Sink) -> bool,
+    ) -> (Option<u32>, bool) {
+        let times = self.processes.iter().map(|watched| watched.process.next_ns());
+        let mut times: Vec<(u64, usize)> =
+            times.enumerate().filter_map(|(index, ns)| Some((ns?, index))).collect();
+        times.sort_unstable();
+        let Some(&(_, index)) = times.first() else {
+            // All from before some time has been decoded. What has not come yet is from after it.
+            let now = now();
+            self.discover();
+            let bound = self.waiting.iter().map(|waiting| waiting.began_ns).fold(now, u64::min);
+            // A thread that is about to publish an earlier time holds up all.
+            let processes = &mut self.processes;
+            let bound = processes.iter_mut().fold(bound, |bound, it| it.process.settled(bound));
+            for watched in processes {
+                watched.process.gather(bound);
+            }
+            let any = self.processes.iter().any(|watched| watched.process.next_ns().is_some());
+            return (None, if any { true } else { self.rest(false, enough) });
+        };
+        let until = times.get(1).map_or(u64::MAX, |other| other.0);
+        let watched = &mut self.processes[index];
+        while watched.process.next_ns().is_some_and(|ns| ns <= until) {
+            if let Err(fault) = watched.process.next(&self.session) {
+                self.fail(index, fault);
+                break;
+            }
+            if watched.process.has_enough(enough) {
+                break;
+            }
+        }
+        (self.processes[index].number, true)
+    }
+
+    /// Looks for processes that have ended, now and then or when there was nothing else to do.
+    fn rest(&mut self, mut any: bool, enough: &mut dyn FnMut(&O::Sink) -> bool) -> bool {
         if !any || self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
             self.look();
@@ -135,20 +197,40 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
-    /// Ends all traces with what has come so far.
+    /// Whether no process is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.processes.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Ends all processes' accesses with what has come so far.
     pub(crate) fn abandon(&mut self) {
+        self.is_over = true;
         for watched in &mut self.processes {
             watched.process.slot.stop.store(1, Ordering::Release);
             watched.dead = true;
         }
-        while self.bury(&mut |_| false) {}
+        while self.bury(&mut |_| false) {
+            self.processes.iter_mut().for_each(|watched| watched.dead = true);
+        }
     }
 
-    /// Stops recording, all processes run on.
-    pub(crate) fn stop(&mut self) {
+    /// Keeps nothing more; all processes run on.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
         for watched in &mut self.processes {
             watched.process.slot.stop.store(1, Ordering::Release);
-            watched.process.output = None;
+            if let Some(window) = watched.process.output.kept() {
+                window.end();
+            }
+        }
+    }
+
+    /// Stops recording, all processes run on, and what was kept is not finished.
+    pub(crate) fn stop(&mut self) {
+        self.is_over = true;
+        for watched in &mut self.processes {
+            watched.process.slot.stop.store(1, Ordering::Release);
+            watched.process.output = Output::Dropped;
         }
     }
 
@@ -160,6 +242,21 @@ impl<O: Outputs> Supervisor<O> {
         })
     }
 
+    /// Tells where in their parents the processes began, as far as their parents said so.
+    pub(crate) fn link(&mut self) -> Result<(), trace::Error> {
+        let mut forks = std::mem::take(&mut self.forks);
+        for process in &mut self.family {
+            let Some(parent) = process.parent else { continue };
+            let mine = |fork: &(u32, u32, u64)| (fork.0, fork.1) == (parent, process.pid);
+            // A number at the system may come again: the first fork is the first child's.
+            if let Some(at) = forks.iter().position(mine) {
+                process.parent_accesses = Some(forks.remove(at).2);
+                self.outputs.tell(process)?;
+            }
+        }
+        Ok(())
+    }
+
     fn fail(&mut self, index: usize, fault: Fault) {
         let failure = match fault {
             Fault::Sink(error) => Failure::Trace(error),
@@ -167,6 +264,10 @@ impl<O: Outputs> Supervisor<O> {
                 Failure::Other(Error::Garbled { pid: self.processes[index].process.pid, what })
             }
         };
+        self.fault(failure);
+    }
+
+    fn fault(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
         self.stop();
     }
@@ -181,22 +282,20 @@ impl<O: Outputs> Supervisor<O> {
         let mut fresh = Vec::new();
         for slot in 0..self.session.head().processes_high.load(Ordering::Acquire) as usize {
             let process = self.session.process(slot);
-            let generation = process.generation.load(Ordering::Relaxed);
             let is_live = process.state.load(Ordering::Acquire) == ProcessState::Live as u32;
+            let generation = process.generation.load(Ordering::Relaxed);
             let is_known = self.processes.iter().any(|watched| {
                 watched.process.slot_index == slot && watched.process.generation == generation
             });
-            if is_live && !is_known {
-                fresh.push(slot);
+            let waits =
+                |waiting: &Waiting| (waiting.slot, waiting.generation) == (slot, generation);
+            if is_live && !is_known && !self.waiting.iter().any(waits) {
+                fresh.push((generation, slot));
             }
         }
         // Parents before their children.
-        let generation =
-            |slot: &usize| self.session.process(*slot).generation.load(Ordering::Relaxed);
-        fresh.sort_by_key(generation);
-        for slot in fresh {
-            // It may be what a process has executed, as that one's ring tells.
-            self.attach();
+        fresh.sort_unstable();
+        for (_, slot) in fresh {
             self.welcome(slot);
         }
         self.attach();
@@ -227,77 +326,132 @@ impl<O: Outputs> Supervisor<O> {
         }
     }
 
+    /// A program begins: a process of its own, or what a process has executed.
     fn welcome(&mut self, slot_index: usize) {
         let slot = self.session.process(slot_index);
         let pid = slot.pid.load(Ordering::Relaxed);
-        let is_fork = slot.origin.load(Ordering::Relaxed) == Origin::Forked as u32;
-        let (command, facts, blocks) = if is_fork {
+        let began_ns = slot.began_ns.load(Ordering::Relaxed);
+        self.seen += 1;
+        if slot.origin.load(Ordering::Relaxed) == Origin::Forked as u32 {
             let parent = slot.parent.load(Ordering::Relaxed) as usize;
             let generation = slot.parent_generation.load(Ordering::Relaxed);
             let count = slot.blocks_inherited.load(Ordering::Relaxed) as usize;
-            self.heritage(parent, generation, count)
-        } else {
-            // The same process before: it has executed this program.
-            let mut command = None;
-            for watched in &mut self.processes {
-                if watched.process.pid == pid && !watched.dead {
-                    watched.dead = true;
-                    let session = &self.session;
-                    // The path may be in a segment that has not been decoded.
-                    if let Err(fault) = watched.process.round_until_empty(session) {
-                        self.failure.get_or_insert(match fault {
-                            Fault::Sink(error) => Failure::Trace(error),
-                            Fault::Garbled(what) => Failure::Other(Error::Garbled { pid, what }),
-                        });
-                    }
-                    command = watched.process.world.facts.executing.as_ref().map(|executing| {
-                        let mut command = vec![executing.path.clone()];
-                        command.extend(executing.arguments.iter().skip(1).cloned());
-                        command
-                    });
-                }
-            }
-            let is_first = self.seen == 0;
-            let command = command.unwrap_or_else(|| {
-                if is_first { self.first.clone() } else { vec![format!("process {pid}")] }
-            });
-            (command, Facts::default(), Blocks::default())
-        };
-        let arch = match slot.machine.load(Ordering::Relaxed) {
-            62 => Arch::X86_64,
-            3 => Arch::I386,
-            183 => Arch::Aarch64,
-            243 => Arch::Riscv64,
-            _ => Arch::Unknown,
-        };
-        let arrival = Arrival { pid, command, arch, number: self.seen };
-        self.seen += 1;
-        let mut output = None;
-        if self.failure.is_none() {
-            match self.outputs.open(&arrival) {
-                Ok(sink) => output = sink.map(|sink| Window::new(sink, self.skip, self.max)),
-                Err(error) => {
-                    self.failure = Some(Failure::Trace(error));
-                    self.stop();
-                }
-            }
+            let flags = u64::from(slot.fork_flags.load(Ordering::Relaxed));
+            let (program, number, world) = self.heritage(parent, generation, count);
+            let told = trace::Process {
+                number: 0,
+                pid,
+                parent: number,
+                parent_accesses: None,
+                shares_space: flags & CLONE_VM != 0,
+                began_ns,
+                programs: vec![trace::Program { from: 0, ..program }],
+                accesses: 0,
+                instructions: 0,
+            };
+            return self.add(slot_index, told, world);
         }
-        if output.is_none() {
-            slot.stop.store(1, Ordering::Release);
+        let same = |watched: &&mut Watched<O::Sink>| watched.process.pid == pid;
+        if let Some(before) = self.processes.iter_mut().find(same) {
+            // It has executed this program. What is left of the one before comes first.
+            before.dead = true;
+            let generation = slot.generation.load(Ordering::Relaxed);
+            self.waiting.push(Waiting { slot: slot_index, generation, pid, began_ns });
+            return;
         }
-        let command = arrival.command.clone();
-        let decoder = Decoder::new(self.fetches, self.session.strays);
-        let process = Process::new(slot, slot_index, command, facts, blocks, decoder, output);
-        self.processes.push(Watched { process, arrival, life: open_life(pid), dead: false });
+        let program = match self.seen {
+            1 => self.first.clone(),
+            _ => trace::Program {
+                arch: arch_of(slot),
+                command: vec![format!("process {pid}")],
+                from: 0,
+            },
+        };
+        let told = trace::Process {
+            number: 0,
+            pid,
+            parent: None,
+            parent_accesses: None,
+            shares_space: false,
+            began_ns,
+            programs: vec![program],
+            accesses: 0,
+            instructions: 0,
+        };
+        self.add(slot_index, told, World::default());
     }
 
-    /// Command, facts and blocks that a child has from its parent.
+    /// Watches over a process that has come.
+    fn add(&mut self, slot: usize, told: trace::Process, world: World) {
+        let life = open_life(told.pid);
+        self.watch(slot, told, None, Output::Muted, world, life, 0);
+    }
+
+    /// Watches over a process that runs its last program in `slot`: keeps what it does, if that is
+    /// wanted, after what `output` has of it.
+    #[expect(clippy::too_many_arguments, reason = "all that a process consists of")]
+    fn watch(
+        &mut self,
+        slot_index: usize,
+        mut told: trace::Process,
+        mut number: Option<u32>,
+        mut output: Output<O::Sink>,
+        world: World,
+        life: Option<OwnedFd>,
+        threads: u32,
+    ) {
+        if self.is_over {
+            output = Output::Dropped;
+        } else if !self.wants(&told) {
+            output = Output::Muted;
+        } else if !matches!(output, Output::Kept(_)) {
+            if number.is_none() {
+                told.number = self.family.len() as u32;
+                match self.outputs.open(&told) {
+                    Ok(sink) => {
+                        output = Output::Kept(Window::new(sink, self.skip, self.max));
+                        self.family.push(told.clone());
+                        number = Some(told.number);
+                    }
+                    Err(error) => {
+                        output = Output::Dropped;
+                        self.fault(Failure::Trace(error));
+                    }
+                }
+            } else {
+                // It was kept before, and ended when it executed what is not wanted.
+                output = Output::Muted;
+            }
+        }
+        let slot = self.session.process(slot_index);
+        if matches!(output, Output::Dropped) {
+            slot.stop.store(1, Ordering::Release);
+        }
+        let decoder = Decoder::new(self.fetches, self.session.strays);
+        let process = Process::new(slot, slot_index, world, decoder, output, threads);
+        self.processes.push(Watched { process, told, number, life, dead: false });
+    }
+
+    /// Whether what the process does is to be kept.
+    fn wants(&self, told: &trace::Process) -> bool {
+        let Some(wanted) = &self.wanted else { return true };
+        let now = trace::Process {
+            programs: told.programs.last().cloned().into_iter().collect(),
+            ..*told
+        };
+        now.is_called(wanted)
+    }
+
+    /// Program, number and world that a child has from its parent.
     fn heritage(
         &mut self,
         parent: usize,
         generation: u32,
         count: usize,
-    ) -> (Vec<String>, Facts, Blocks) {
+    ) -> (trace::Program, Option<u32>, World) {
+        let last = |told: &trace::Process, first: &trace::Program| {
+            told.programs.last().unwrap_or(first).clone()
+        };
         let alive = self.processes.iter_mut().find(|watched| {
             watched.process.slot_index == parent && watched.process.generation == generation
         });
@@ -305,19 +459,21 @@ impl<O: Outputs> Supervisor<O> {
             let process = &mut watched.process;
             process.update_blocks(&self.session);
             let blocks = Blocks::inherit(&process.world.blocks, count);
-            return (process.command.clone(), process.world.facts.inherited(), blocks);
+            let facts = process.world.facts.inherited();
+            let world = World { facts, blocks, thread: 0 };
+            return (last(&watched.told, &self.first), watched.number, world);
         }
         let ended =
             self.ended.iter().find(|ended| ended.slot == parent && ended.generation == generation);
         match ended {
-            Some(ended) => (
-                ended.command.clone(),
-                ended.facts.inherited(),
-                Blocks::inherit(&ended.blocks, count),
-            ),
+            Some(ended) => {
+                let blocks = Blocks::inherit(&ended.blocks, count);
+                let world = World { facts: ended.facts.inherited(), blocks, thread: 0 };
+                (last(&ended.told, &self.first), ended.number, world)
+            }
             None => {
                 let blocks = Blocks::inherit(&Blocks::default(), count);
-                (self.first.clone(), Facts::default(), blocks)
+                (self.first.clone(), None, World { blocks, ..World::default() })
             }
         }
     }
@@ -352,33 +508,91 @@ impl<O: Outputs> Supervisor<O> {
                 Ok(false) => {}
                 Err(fault) => self.fail(index, fault),
             }
-            let Watched { mut process, arrival, .. } = self.processes.remove(index);
-            if self.ended.len() == ENDED_MAX {
-                self.ended.pop_front();
-            }
-            process.update_blocks(&self.session);
-            for note in &process.world.facts.notes {
-                let note = format!("process {}: {note}", process.pid);
-                self.notes.push(note);
-            }
-            self.ended.push_back(Ended {
-                slot: process.slot_index,
-                generation: process.generation,
-                command: process.command.clone(),
-                facts: process.world.facts.inherited(),
-                blocks: process.world.blocks.clone(),
-            });
-            let closed = match process.close(&self.session) {
-                Ok(Some(sink)) => self.outputs.close(&arrival, sink),
-                Ok(None) => Ok(()),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = closed {
-                self.failure.get_or_insert(Failure::Trace(error));
+            let watched = self.processes.remove(index);
+            if let Err(error) = self.finish(watched) {
+                self.fault(Failure::Trace(error));
             }
             any = true;
         }
         any
+    }
+
+    /// Finishes with a program of a process, of which nothing is left.
+    fn finish(&mut self, watched: Watched<O::Sink>) -> Result<(), trace::Error> {
+        let Watched { mut process, mut told, number, life, .. } = watched;
+        let pid = process.pid;
+        process.update_blocks(&self.session);
+        let notes = process.world.facts.notes.iter();
+        self.notes.extend(notes.map(|note| format!("process {pid}: {note}")));
+        if let Some(number) = number {
+            let forks = process.forks.drain(..);
+            self.forks.extend(forks.map(|(child, accesses)| (number, child, accesses)));
+        }
+        if self.ended.len() == ENDED_MAX {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(Ended {
+            slot: process.slot_index,
+            generation: process.generation,
+            told: told.clone(),
+            number,
+            facts: process.world.facts.inherited(),
+            blocks: process.world.blocks.clone(),
+        });
+        let Remains { mut output, executed, threads } = process.close(&self.session)?;
+        let Some(at) = self.waiting.iter().position(|waiting| waiting.pid == pid) else {
+            return self.close(number, output);
+        };
+        let Waiting { slot: slot_index, .. } = self.waiting.remove(at);
+        let slot = self.session.process(slot_index);
+        let command = executed.unwrap_or_else(|| vec![format!("process {pid}")]);
+        let from = output.kept().map_or(0, |window| window.accesses());
+        told.programs.push(trace::Program {
+            arch: arch_of(slot),
+            command: crate::launch::told(command, self.arguments),
+            from,
+        });
+        if let Some(window) = output.kept() {
+            window.begin_program();
+            if let Some(known) = number.and_then(|number| self.family.get_mut(number as usize)) {
+                known.programs.clone_from(&told.programs);
+                self.outputs.tell(known)?;
+            }
+        }
+        if !self.wants(&told) {
+            self.close(number, std::mem::replace(&mut output, Output::Muted))?;
+        }
+        self.watch(slot_index, told, number, output, World::default(), life, threads);
+        let goes_on = self.waiting.iter().any(|waiting| waiting.pid == pid);
+        if let Some(last) = self.processes.last_mut() {
+            last.dead = goes_on;
+        }
+        self.attach();
+        Ok(())
+    }
+
+    /// A process has ended, or what of it is kept.
+    fn close(&mut self, number: Option<u32>, output: Output<O::Sink>) -> Result<(), trace::Error> {
+        let process = number.and_then(|number| self.family.get_mut(number as usize));
+        match (process, output) {
+            (Some(process), Output::Kept(window)) => {
+                let sink = window.close()?;
+                process.accesses = sink.accesses();
+                self.outputs.close(process, sink)
+            }
+            (_, Output::Kept(_) | Output::Muted | Output::Dropped) => Ok(()),
+        }
+    }
+}
+
+/// The instruction set of the program in `slot`.
+fn arch_of(slot: &ring::Process) -> Arch {
+    match slot.machine.load(Ordering::Relaxed) {
+        62 => Arch::X86_64,
+        3 => Arch::I386,
+        183 => Arch::Aarch64,
+        243 => Arch::Riscv64,
+        _ => Arch::Unknown,
     }
 }
 

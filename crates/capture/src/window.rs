@@ -18,6 +18,8 @@ pub(crate) struct Window<S> {
     /// Instructions that were not passed before the window.
     instructions: u64,
     entered: bool,
+    /// Whether nothing passes any more, wherever the window ends.
+    ended: bool,
     thread: u32,
     shapes: FxHashMap<ShapeId, Shape>,
 }
@@ -33,6 +35,7 @@ impl<S: Sink> Window<S> {
             at: 0,
             instructions: 0,
             entered: skip == 0,
+            ended: false,
             thread: 0,
             shapes: FxHashMap::default(),
         }
@@ -40,12 +43,17 @@ impl<S: Sink> Window<S> {
 
     /// Whether everything passes and always will.
     pub(crate) fn is_open(&self) -> bool {
-        self.from == 0 && self.to == u64::MAX
+        self.from == 0 && self.to == u64::MAX && !self.ended
     }
 
     /// Whether the last access has passed.
     pub(crate) fn is_over(&self) -> bool {
-        self.at >= self.to
+        self.at >= self.to || self.ended
+    }
+
+    /// Lets nothing pass any more.
+    pub(crate) fn end(&mut self) {
+        self.ended = true;
     }
 
     /// Accesses were dropped before they came here.
@@ -169,6 +177,21 @@ impl<S: Sink> Sink for Window<S> {
             self.sink.advance(instructions);
         } else {
             self.instructions += instructions;
+        }
+    }
+
+    fn begin_program(&mut self) {
+        self.shapes.clear();
+        self.sink.begin_program();
+    }
+
+    fn accesses(&self) -> u64 {
+        self.sink.accesses()
+    }
+
+    fn stamp(&mut self, ns: u64) {
+        if !self.is_over() {
+            self.sink.stamp(ns);
         }
     }
 

@@ -10,7 +10,7 @@ use capture::Error;
 use common::{compile, directory, options};
 
 #[test]
-fn the_program_runs_to_its_end_and_nothing_half_is_left() {
+fn the_program_runs_to_its_end_and_what_was_written_stays() {
     let directory = directory("disk");
     let source = r#"
         #include <stdio.h>
@@ -32,7 +32,7 @@ fn the_program_runs_to_its_end_and_nothing_half_is_left() {
     let mut is_limited = false;
     let mut progress = |_: &capture::Progress| {
         if !std::mem::replace(&mut is_limited, true) {
-            let limit = libc::rlimit { rlim_cur: 1 << 20, rlim_max: libc::RLIM_INFINITY };
+            let limit = libc::rlimit { rlim_cur: 8 << 20, rlim_max: libc::RLIM_INFINITY };
             // SAFETY: plain calls; the signal would end this process instead of the write.
             unsafe {
                 libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
@@ -46,7 +46,10 @@ fn the_program_runs_to_its_end_and_nothing_half_is_left() {
     assert_eq!(*status, 6, "{error}");
     assert!(said.exists(), "the program ran to its end");
     assert!(error.to_string().contains("out.pwt"), "{error}");
+    assert!(error.to_string().contains("out.pwt.part"), "{error}");
     let left = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name());
     let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("out")).collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(left, ["out.pwt.part"]);
+    let reader = trace::Reader::open(&directory.join("out.pwt.part")).expect("it is read");
+    assert!(reader.cut_at().is_some() && reader.accesses() > 1_000_000);
 }

@@ -34,7 +34,7 @@ fn steady(name: &str) -> (PathBuf, Options) {
 fn recorded(directory: &std::path::Path, options: &Options) -> Whole {
     let outcome = record(directory, options);
     assert_eq!(outcome.status, 0);
-    Whole::read(&outcome.traces[0].summary.path)
+    Whole::read(&outcome.summary.path)
 }
 
 /// Rows without what depends on the row before: the instructions since then.
@@ -107,8 +107,8 @@ fn a_program_that_is_not_wanted_any_more_is_ended() {
     options.ends = true;
     let outcome = record(&directory, &options);
     assert_eq!(outcome.status, 128 + 9);
-    assert_eq!(outcome.traces[0].summary.accesses, 300_000);
-    assert_eq!(Whole::read(&outcome.traces[0].summary.path).rows.len(), 300_000);
+    assert_eq!(outcome.summary.accesses, 300_000);
+    assert_eq!(Whole::read(&outcome.summary.path).rows.len(), 300_000);
 }
 
 #[test]

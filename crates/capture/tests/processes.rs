@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use addr::Kind;
+use capture::{Live, Options};
 use common::{Whole, compile, directory, numbers, options, record};
 use trace::Event;
 
@@ -39,7 +40,7 @@ fn two_hundred_threads_each_in_order() {
     let outcome = record(&directory, &options(&program, &[said.to_str().unwrap()]));
     assert_eq!(outcome.status, 0);
     let start = numbers(&said)[0];
-    let whole = Whole::read(&outcome.traces[0].summary.path);
+    let whole = Whole::read(&outcome.summary.path);
     let mut owners = std::collections::HashSet::new();
     for thread in 0..THREADS {
         let from = start + thread * 4096 * 8;
@@ -93,7 +94,7 @@ fn what_happened_before_comes_before() {
     let said = directory.join("said");
     let outcome = record(&directory, &options(&program, &[said.to_str().unwrap()]));
     let start = numbers(&said)[0];
-    let whole = Whole::read(&outcome.traces[0].summary.path);
+    let whole = Whole::read(&outcome.summary.path);
     let expected: Vec<u64> = (0..400).map(|turn| start + 64 * turn).collect();
     assert_eq!(whole.addrs(Kind::Store, start, 8 * 8 * 400), expected);
 }
@@ -121,7 +122,7 @@ fn a_thousand_threads_at_one_time() {
     let program = compile(&directory, "many", "gcc", source);
     let outcome = record(&directory, &options(&program, &[]));
     assert_eq!(outcome.status, 0);
-    let whole = Whole::read(&outcome.traces[0].summary.path);
+    let whole = Whole::read(&outcome.summary.path);
     let started: Vec<u32> = whole
         .events
         .iter()
@@ -176,7 +177,7 @@ fn however_a_program_ends_nothing_is_lost() {
         let outcome = record(&directory, &options(&program, &[said.to_str().unwrap(), how]));
         assert_eq!(outcome.status, status, "{how}");
         let start = numbers(&said)[0];
-        let whole = Whole::read(&outcome.traces[0].summary.path);
+        let whole = Whole::read(&outcome.summary.path);
         let expected: Vec<u64> = (0..100_000).map(|i| start + 8 * i).collect();
         assert_eq!(whole.addrs(Kind::Store, start, 800_000), expected, "{how}");
         let failed = whole.events.iter().any(|(_, _, event)| {
@@ -216,29 +217,281 @@ fn children_are_followed() {
     let outcome = record(&directory, &options(&program, &[said.to_str().unwrap()]));
     assert_eq!(outcome.status, 0);
     let start = numbers(&said)[0];
-    // The program, its first child, its second child before and after it executed.
-    let stored: Vec<Vec<u64>> = outcome
-        .traces
-        .iter()
-        .map(|trace| Whole::read(&trace.summary.path).addrs(Kind::Store, start, 24_000))
-        .collect();
+    let path = &outcome.summary.path;
+    let files = fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name());
+    let files = files.filter(|name| name.to_string_lossy().contains(".pwt")).count();
+    assert_eq!(files, 1, "one recording, one file");
+    // The program, its first child, its second child, which executes the program again.
+    let processes: Vec<&trace::Process> =
+        outcome.processes.iter().map(|recorded| &recorded.process).collect();
+    assert_eq!(processes.len(), 3, "{processes:?}");
+    let stored: Vec<Vec<u64>> =
+        (0..3).map(|it| Whole::process(path, it).addrs(Kind::Store, start, 24_000)).collect();
     let stores = |which: u64| (0..1000).map(|i| start + 8 * (which * 1000 + i)).collect();
-    let expected: Vec<Vec<u64>> = vec![stores(0), stores(1), vec![], stores(2)];
-    assert_eq!(stored, expected, "{:?}", outcome.traces);
-    let last = &outcome.traces[3];
-    assert_eq!(&last.command[2..], ["more"]);
-    let name = last.summary.path.file_name().unwrap().to_string_lossy().into_owned();
-    assert_eq!(name, format!("out.{}.2-family.pwt", last.pid), "process, how often, program");
-    // A child's trace stands on its own: it knows its mappings.
-    let child = Whole::read(&outcome.traces[1].summary.path);
-    let mappings =
-        child.events.iter().filter(|(_, _, event)| matches!(event, Event::Mapping { .. })).count();
-    assert!(mappings > 3, "{mappings}");
-    let before = Whole::read(&outcome.traces[2].summary.path);
-    // What may follow is the writer's: instructions that no access counts.
-    let last = before.events.iter().rfind(|(_, _, event)| !matches!(event, Event::Gap { .. }));
+    let expected: Vec<Vec<u64>> = vec![stores(0), stores(1), stores(2)];
+    assert_eq!(stored, expected, "{processes:?}");
+    assert_eq!(processes[2].programs.len(), 2);
+    assert_eq!(&processes[2].programs[1].command[2..], ["more"]);
+    let shares: Vec<bool> = processes.iter().map(|process| process.shares_space).collect();
+    assert_eq!(shares, [false, false, true], "vfork's child runs in its parent's space");
+    // A child's part stands on its own: it knows its mappings, anew when it has executed.
+    let again = Whole::process(path, 2);
     let is_execve = |event: &Event| matches!(event, Event::Execve { result: 0, .. });
-    assert!(last.is_some_and(|(_, _, event)| is_execve(event)), "{last:?}");
+    let at = again.events.iter().position(|(_, _, event)| is_execve(event)).unwrap();
+    assert_eq!(again.events[at].0 as u64, processes[2].programs[1].from);
+    for events in [&again.events[..at], &again.events[at..]] {
+        let is_mapping = |event: &Event| matches!(event, Event::Mapping { .. });
+        let mappings = events.iter().filter(|(_, _, event)| is_mapping(event)).count();
+        assert!(mappings > 3, "{mappings}");
+    }
+    // Each child begins where its parent forked it.
+    let parent = Whole::process(path, 0);
+    for child in &processes[1..] {
+        let forks = |event: &Event| matches!(event, Event::Fork { result, .. } if *result == i64::from(child.pid));
+        let fork = parent.events.iter().find(|(_, _, event)| forks(event)).unwrap();
+        assert_eq!((child.parent, child.parent_accesses), (Some(0), Some(fork.0 as u64)));
+    }
+    // All together are what each is.
+    let together = Whole::read(path);
+    let rows = (0..3).map(|number| Whole::process(path, number).rows.len());
+    assert_eq!(together.rows.len(), rows.sum::<usize>());
+    assert_eq!(together.rows.len() as u64, outcome.summary.accesses);
+    let order = together.addrs(Kind::Store, start, 24_000);
+    assert_eq!(order, expected.concat(), "each waited for the one before");
+}
+
+/// Two take turns through pipes: in the recording there are as many, whether they are threads or
+/// processes, and live as well.
+#[test]
+fn a_hand_over_through_a_call_is_exact() {
+    let directory = directory("pingpong");
+    let source = r#"
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <sys/mman.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        enum { TURNS = 4000 };
+        static volatile long *turns;
+        static int pipes[2][2];
+        static void *play(void *arg) {
+            long me = (long)arg;
+            char token;
+            for (int i = 0; i < TURNS / 2; i++) {
+                if (read(pipes[me][0], &token, 1) != 1) return 0;
+                turns[2 * i + me] = 1;
+                if (write(pipes[!me][1], &token, 1) != 1) return 0;
+            }
+            return 0;
+        }
+        int main(int argc, char **argv) {
+            turns = mmap(0, TURNS * 8, 3, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+            if (pipe(pipes[0]) || pipe(pipes[1]) || write(pipes[0][1], "", 1) != 1) return 1;
+            if (argc > 2) {
+                if (fork() == 0) { play((void *)1); _exit(0); }
+                play(0);
+                wait(0);
+            } else {
+                pthread_t other;
+                pthread_create(&other, 0, play, (void *)1);
+                play(0);
+                pthread_join(other, 0);
+            }
+            FILE *f = fopen(argv[1], "w");
+            fprintf(f, "%lx", (long)turns);
+            return fclose(f);
+        }"#;
+    let program = compile(&directory, "pingpong", "gcc", source);
+    let said = directory.join("said");
+    for arguments in [vec![said.to_str().unwrap()], vec![said.to_str().unwrap(), "fork"]] {
+        let options = options(&program, &arguments);
+        let outcome = record(&directory, &options);
+        let start = numbers(&said)[0];
+        let expected: Vec<u64> = (0..4000).map(|turn| start + 8 * turn).collect();
+        let stored = Whole::read(&outcome.summary.path);
+        assert!(stored.addrs(Kind::Store, start, 32_000) == expected, "{arguments:?} stored");
+        let mut live = Live::start(&options).unwrap();
+        let seen = Whole::of(&mut live);
+        assert_eq!(live.finish(), 0);
+        let start = numbers(&said)[0];
+        let expected: Vec<u64> = (0..4000).map(|turn| start + 8 * turn).collect();
+        assert!(seen.addrs(Kind::Store, start, 32_000) == expected, "{arguments:?} live");
+    }
+}
+
+/// What `--calls` and the other calls of memory management tell.
+#[test]
+fn calls_tell_whom_they_were_about() {
+    let directory = directory("calls");
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <fcntl.h>
+        #include <stdio.h>
+        #include <sys/ipc.h>
+        #include <sys/mman.h>
+        #include <sys/prctl.h>
+        #include <sys/shm.h>
+        #include <sys/uio.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static char buffer[64];
+        int main(int argc, char **argv) {
+            int fd = open(argv[1], O_RDWR | O_CREAT, 0600), pipes[2];
+            if (write(fd, buffer, 10) != 10 || pwrite(fd, buffer + 10, 7, 100) != 7) return 1;
+            struct iovec parts[2] = {{buffer, 3}, {buffer + 8, 4}};
+            if (writev(fd, parts, 2) != 7 || pipe(pipes)) return 2;
+            if (fork() == 0) _exit(write(pipes[1], buffer, 5) != 5);
+            if (read(pipes[0], buffer, 64) != 5) return 3;
+            wait(0);
+            void *map = mmap(0, 8192, PROT_READ, MAP_SHARED, fd, 0);
+            char *area = mmap(0, 8192, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            int id = shmget(IPC_PRIVATE, 12288, 0600);
+            char *shared = shmat(id, 0, 0);
+            shmctl(id, IPC_RMID, 0);
+            mlock(area, 4096), munlock(area, 4096), msync(map, 4096, MS_SYNC);
+            prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+            mlockall(MCL_CURRENT), munlockall();
+            shared[1] = 2;
+            shmdt(shared);
+            dup2(pipes[0], 40);
+            close(fd);
+            return 0;
+        }"#;
+    let program = compile(&directory, "calls", "gcc", source);
+    let file = directory.join("data");
+    let mut options = options(&program, &[file.to_str().unwrap()]);
+    options.calls = true;
+    let outcome = record(&directory, &options);
+    assert_eq!(outcome.status, 0);
+    let path = &outcome.summary.path;
+    let events: Vec<Event> =
+        Whole::process(path, 0).events.into_iter().map(|(_, _, event)| event).collect();
+    let calls: Vec<&trace::Call> = events
+        .iter()
+        .filter_map(|event| if let Event::Call(call) = event { Some(&**call) } else { None })
+        .collect();
+    let of = |name: &str| -> Vec<&trace::Call> {
+        calls.iter().filter(|call| call.name == name).copied().collect()
+    };
+    use std::os::unix::fs::MetadataExt;
+    let inode = fs::metadata(&file).unwrap().ino();
+    let told = |call: &trace::Call| {
+        let which = call.descriptors.first().map(|it| (it.kind, it.file.inode));
+        (call.result, call.offset, which, call.buffers.clone())
+    };
+    let regular = Some((trace::FileKind::Regular, inode));
+    let write = of("write").iter().map(|call| told(call)).find(|call| call.0 == 10).unwrap();
+    assert_eq!((write.0, write.1, write.2), (10, Some(0), regular));
+    let area = write.3[0].addr;
+    let buffer = |addr, bytes| trace::Buffer { addr, bytes };
+    assert_eq!(told(of("pwrite64")[0]), (7, Some(100), regular, vec![buffer(area + 10, 7)]));
+    let parts = vec![buffer(area, 3), buffer(area + 8, 4)];
+    assert_eq!(told(of("writev")[0]), (7, Some(10), regular, parts));
+    let pipe = of("pipe").into_iter().chain(of("pipe2")).next().unwrap();
+    assert_eq!(pipe.descriptors.len(), 2);
+    let ends = [pipe.descriptors[0].file.inode, pipe.descriptors[1].file.inode];
+    assert!(pipe.descriptors[0].kind == trace::FileKind::Pipe && ends[0] == ends[1]);
+    let read = of("read").into_iter().find(|call| call.result == 5).unwrap();
+    assert_eq!(read.descriptors[0].file.inode, ends[0]);
+    let child = Whole::process(path, 1);
+    let written = child.events.iter().find_map(|(_, _, event)| match event {
+        Event::Call(call) if call.name == "write" => Some((**call).clone()),
+        _ => None,
+    });
+    let written = written.unwrap();
+    assert_eq!(written.descriptors[0].file.inode, ends[0], "both ends are one pipe");
+    assert!(written.began_ns < read.ended_ns && read.began_ns < read.ended_ns);
+    assert_eq!(of("dup2")[0].descriptors.len(), 2);
+    assert!(of("close").iter().any(|call| told(call).2 == regular), "what was closed is known");
+    assert!(of("wait4").len() == 1 && of("shmget").len() == 1);
+    let has = |is: &dyn Fn(&Event) -> bool| events.iter().any(is);
+    assert!(has(
+        &|event| matches!(event, Event::Mmap { file: Some(file), .. } if file.inode == inode && file.bytes == 107)
+    ));
+    assert!(has(
+        &|event| matches!(event, Event::Shmat { bytes: Some(12288), result, .. } if *result > 0)
+    ));
+    for name in ["shmdt", "mlock", "munlock", "msync", "huge-pages", "mlockall", "munlockall"] {
+        assert!(has(&|event| event.name() == name), "{name}");
+    }
+    let own = fs::metadata(&program).unwrap();
+    assert!(has(&|event| matches!(event, Event::Mapping { file: Some(file), offset: Some(0), .. }
+        if (file.inode, file.device, file.bytes) == (own.ino(), own.dev(), own.len()))));
+}
+
+/// One process of several, by the program that it runs.
+#[test]
+fn one_process_is_kept_if_asked() {
+    let directory = directory("wanted");
+    let mut options =
+        Options::new(["sh", "-c", "/bin/true; /bin/ls /; /bin/true x"].map(Into::into).to_vec());
+    options.plugins = vec![common::plugin()];
+    let all = record(&directory, &options);
+    assert_eq!(all.processes.len(), 4);
+    let ls = all.processes.iter().find(|it| it.process.name() == "ls").unwrap();
+    options.process = Some("ls".to_owned());
+    let one = record(&directory, &options);
+    assert_eq!(one.status, 0);
+    assert_eq!(one.processes.len(), 1);
+    let process = &one.processes[0].process;
+    assert_eq!((process.name(), process.programs[0].from, process.number), ("ls", 0, 0));
+    // The shell's child was a shell before it was `ls`.
+    let before = ls.process.programs[1].from;
+    assert_eq!(one.summary.accesses, ls.accesses - before);
+    options.process = Some("no-such".to_owned());
+    let output = directory.join("none.pwt");
+    let error = capture::record(&options, &output, &trace::Options::default(), &mut |_| {});
+    assert!(error.unwrap_err().to_string().contains("no process ran as `no-such`"));
+    assert!(!output.exists() && !directory.join("none.pwt.part").exists());
+}
+
+/// A descriptor that `execve` closes leads to the program all the same.
+#[test]
+fn a_program_is_executed_by_its_descriptor() {
+    let directory = directory("fexecve");
+    let source = r#"
+        #define _GNU_SOURCE
+        #include <fcntl.h>
+        #include <sys/mman.h>
+        #include <unistd.h>
+        int main(int argc, char **argv, char **environment) {
+            if (argc > 2) return 7;
+            char *again[] = {argv[0], "more", "arguments", 0}, block[4096];
+            int fd = open(argv[0], O_RDONLY | O_CLOEXEC);
+            if (argc > 1) {
+                int copy = memfd_create("copy", MFD_CLOEXEC);
+                long length;
+                while ((length = read(fd, block, sizeof block)) > 0)
+                    if (write(copy, block, length) != length) return 1;
+                fd = copy;
+            }
+            fexecve(fd, again, environment);
+            return 2;
+        }"#;
+    let program = compile(&directory, "fexecve", "gcc", source);
+    for arguments in [vec![], vec!["copy"]] {
+        let outcome = record(&directory, &options(&program, &arguments));
+        assert_eq!(outcome.status, 7, "{arguments:?} {:?}", outcome.notes);
+        assert_eq!(outcome.processes[0].process.programs.len(), 2, "{arguments:?}");
+    }
+}
+
+/// Recording ends with the file's size, and the program does not.
+#[test]
+fn the_file_grows_no_larger_than_asked() {
+    let directory = directory("bytes");
+    let said = directory.join("said");
+    let program = compile(&directory, "long", "gcc", LONG);
+    let begun = directory.join("begun");
+    let mut options = options(&program, &[begun.to_str().unwrap(), said.to_str().unwrap()]);
+    let whole = record(&directory, &options).summary;
+    options.bytes_max = Some(whole.bytes / 4);
+    fs::remove_file(&said).unwrap();
+    let part = record(&directory, &options).summary;
+    assert!(said.exists(), "the program ran to its end");
+    assert!(part.bytes < whole.bytes * 3 / 4, "{} of {}", part.bytes, whole.bytes);
+    let part = Whole::read(&part.path);
+    assert!(!part.rows.is_empty());
 }
 
 #[test]
@@ -250,11 +503,13 @@ fn scripts_run_and_only_the_program_is_recorded_if_asked() {
     let mut options = options(&script, &["one"]);
     let outcome = record(&directory, &options);
     assert_eq!(outcome.status, 12);
-    assert_eq!(outcome.traces.len(), 3, "the shell, its child, and what that executed");
+    let programs: Vec<usize> =
+        outcome.processes.iter().map(|it| it.process.programs.len()).collect();
+    assert_eq!(programs, [1, 2], "the shell, and its child, which executed another");
     options.follow = false;
     let outcome = record(&directory, &options);
     assert_eq!(outcome.status, 12);
-    assert_eq!(outcome.traces.len(), 1);
+    assert_eq!(outcome.processes.len(), 1);
 }
 
 fn make_executable(path: &Path) {
@@ -299,7 +554,7 @@ fn signals_and_faults_that_are_handled() {
     let outcome = record(&directory, &options(&program, &[said.to_str().unwrap()]));
     assert_eq!(outcome.status, 0);
     let start = numbers(&said)[0];
-    let whole = Whole::read(&outcome.traces[0].summary.path);
+    let whole = Whole::read(&outcome.summary.path);
     let expected: Vec<u64> = (0..1000).map(|i| start + 4096 * i).collect();
     assert_eq!(whole.addrs(Kind::Store, start, 1000 * 4096), expected);
     let faults = whole

@@ -27,9 +27,9 @@ fn stores(name: &str, compiler: &str, arch: Arch, word_bytes: u32) {
     let said = directory.join("said");
     let outcome = record(&directory, &options(&program, &[said.to_str().unwrap()]));
     assert_eq!(outcome.status, 7);
-    assert_eq!(outcome.traces.len(), 1);
+    assert_eq!(outcome.processes.len(), 1);
     let start = numbers(&said)[0];
-    let path = &outcome.traces[0].summary.path;
+    let path = &outcome.summary.path;
     let header = Reader::open(path).unwrap().header().clone();
     assert_eq!(header.arch, arch);
     let whole = Whole::read(path);
@@ -91,7 +91,7 @@ fn atomic_operations_load_and_store() {
     let said = directory.join("said");
     let outcome = record(&directory, &options(&program, &[said.to_str().unwrap()]));
     let x = numbers(&said)[0];
-    let whole = Whole::read(&outcome.traces[0].summary.path);
+    let whole = Whole::read(&outcome.summary.path);
     assert_eq!(whole.addrs(Kind::Load, x, 8), vec![x; 5]);
     assert_eq!(whole.addrs(Kind::Store, x, 8), vec![x; 5]);
 }
@@ -108,7 +108,7 @@ fn the_whole_program_is_counted() {
         }"#;
     let program = compile(&directory, "counted", "gcc", source);
     let outcome = record(&directory, &options(&program, &[]));
-    let whole = Whole::read(&outcome.traces[0].summary.path);
+    let whole = Whole::read(&outcome.summary.path);
     let mut fetches = std::collections::HashMap::new();
     for row in whole.rows.iter().filter(|row| row.kind() == Kind::Fetch) {
         *fetches.entry(row.addr).or_insert(0u64) += 1;
@@ -116,7 +116,7 @@ fn the_whole_program_is_counted() {
     // The first turn may belong to the block before the loop.
     let most = fetches.values().max().copied().unwrap_or(0);
     assert!((999_999..=1_000_000).contains(&most), "{most}");
-    let instructions = outcome.traces[0].summary.instructions;
+    let instructions = outcome.summary.instructions;
     assert!((2_000_000..2_200_000).contains(&instructions), "{instructions}");
 }
 
@@ -158,7 +158,7 @@ fn system_calls_carry_arguments_results_and_paths() {
         assert_eq!(outcome.status, 3, "{arch}");
         let said = numbers(&said);
         let [file, a, b, old] = said[..] else { panic!("{said:?}") };
-        let whole = Whole::read(&outcome.traces[0].summary.path);
+        let whole = Whole::read(&outcome.summary.path);
         let events: Vec<&Event> = whole.events.iter().map(|(_, _, event)| event).collect();
         let has = |what: &str, matches: &dyn Fn(&Event) -> bool| {
             assert!(events.iter().any(|event| matches(event)), "{arch}: {what} in {events:#?}");

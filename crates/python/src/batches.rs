@@ -3,11 +3,11 @@
 use std::sync::Mutex;
 
 use pyo3::{prelude::*, types::PyBytes};
-use trace::Batch;
+use trace::{Batch, Event};
 
 use crate::open::{Opened, Reading, open};
 
-/// Rows and the columns addr, size, kind, thread, instructions, paddr in native byte order.
+/// Rows and the columns addr, size, kind, thread, instructions, paddr, process in native byte order.
 type Columns<'py> = (
     usize,
     Bound<'py, PyBytes>,
@@ -15,6 +15,7 @@ type Columns<'py> = (
     Bound<'py, PyBytes>,
     Bound<'py, PyBytes>,
     Bound<'py, PyBytes>,
+    Option<Bound<'py, PyBytes>>,
     Option<Bound<'py, PyBytes>>,
 );
 
@@ -25,11 +26,16 @@ pub(crate) struct Batches {
     /// Whether physical addresses are known, as far as the first batch tells.
     #[pyo3(get)]
     has_paddr: bool,
+    /// Whether there are several processes.
+    #[pyo3(get)]
+    has_process: bool,
 }
 
 struct State {
     source: Opened,
     batch: Batch,
+    /// The process in whose space the batch begins.
+    space: u32,
     /// Whether `batch` holds rows that have not been handed out yet.
     waiting: bool,
 }
@@ -53,11 +59,12 @@ impl State {
 #[pyfunction]
 pub(crate) fn trace_batches(py: Python<'_>, trace: &str, reading: &Reading) -> PyResult<Batches> {
     let source = open(trace, reading)?;
-    let mut state = State { source, batch: Batch::default(), waiting: false };
+    let mut state = State { source, batch: Batch::default(), space: 0, waiting: false };
     let more = py.detach(|| state.advance()).map_err(|error| state.source.failed(error))?;
     state.waiting = more;
     let has_paddr = !state.batch.paddr.is_empty();
-    Ok(Batches { state: Mutex::new(state), has_paddr })
+    let has_process = state.source.processes().len() > 1;
+    Ok(Batches { state: Mutex::new(state), has_paddr, has_process })
 }
 
 #[pymethods]
@@ -67,20 +74,30 @@ impl Batches {
         let lock = || self.state.lock().unwrap_or_else(|poison| poison.into_inner());
         // The batch leaves its place meanwhile: the lock must not be held while waiting for
         // the interpreter's.
-        let batch = py.detach(|| {
+        let batch: Result<_, trace::Error> = py.detach(|| {
             let mut state = lock();
-            state.advance().map(|more| more.then(|| std::mem::take(&mut state.batch)))
+            let more = state.advance()?;
+            Ok(more.then(|| (std::mem::take(&mut state.batch), state.space)))
         });
-        let Some(batch) = batch.map_err(|error| lock().source.failed(error))? else {
+        let Some((batch, mut space)) = batch.map_err(|error| lock().source.failed(error))? else {
             return Ok(None);
         };
-        let columns = columns(py, &batch)?;
-        py.detach(|| lock().batch = batch);
+        let columns = columns(py, &batch, self.has_process, &mut space)?;
+        py.detach(|| {
+            let mut state = lock();
+            (state.batch, state.space) = (batch, space);
+        });
         Ok(Some(columns))
     }
 }
 
-fn columns<'py>(py: Python<'py>, batch: &Batch) -> PyResult<Columns<'py>> {
+/// The columns of `batch`, which begins in `space`; what it ends in.
+fn columns<'py>(
+    py: Python<'py>,
+    batch: &Batch,
+    has_process: bool,
+    space: &mut u32,
+) -> PyResult<Columns<'py>> {
     let rows = batch.len();
     let metas = &batch.meta;
     let size = fill(py, rows, |row| (metas[row].size() as u16).to_ne_bytes())?;
@@ -99,7 +116,24 @@ fn columns<'py>(py: Python<'py>, batch: &Batch) -> PyResult<Columns<'py>> {
         0 => None,
         _ => Some(fill(py, rows, |row| batch.paddr[row].to_ne_bytes())?),
     };
-    Ok((rows, addr, size, kind, thread, instructions, paddr))
+    let mut runs = batch.events.iter().filter_map(|placed| match placed.event {
+        Event::Run { space, .. } => Some((placed.at as usize, space)),
+        _ => None,
+    });
+    let mut next = runs.next();
+    let mut at = |row: usize| {
+        while let Some((_, to)) = next.filter(|&(at, _)| at <= row) {
+            *space = to;
+            next = runs.next();
+        }
+        *space
+    };
+    let process = match has_process {
+        true => Some(fill(py, rows, |row| at(row).to_ne_bytes())?),
+        false => None,
+    };
+    at(rows);
+    Ok((rows, addr, size, kind, thread, instructions, paddr, process))
 }
 
 /// A column of `rows` values of `N` bytes, written where Python keeps it.

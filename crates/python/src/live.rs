@@ -1,9 +1,6 @@
 //! Programs: recorded into traces, or simulated while they run.
 
-use std::{
-    ffi::OsString,
-    path::{Path, PathBuf},
-};
+use std::{ffi::OsString, path::PathBuf};
 
 use capture::{Options, Outcome};
 use pyo3::prelude::*;
@@ -24,17 +21,25 @@ pub(crate) struct Recording {
 #[pymethods]
 impl Recording {
     #[new]
-    #[pyo3(signature = (command, *, plugins, skip, max_accesses, ends, fetches, filter, callbacks))]
+    #[pyo3(signature = (
+        command, *, plugins, skip, max_accesses, max_bytes, ends, fetches, filter, callbacks, follow,
+        process, calls, arguments
+    ))]
     #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
     fn new(
         command: Vec<OsString>,
         plugins: Vec<PathBuf>,
         skip: u64,
         max_accesses: Option<u64>,
+        max_bytes: Option<u64>,
         ends: bool,
         fetches: bool,
         filter: &str,
         callbacks: bool,
+        follow: bool,
+        process: Option<String>,
+        calls: bool,
+        arguments: bool,
     ) -> PyResult<Recording> {
         let filter = match filter {
             "none" => Filter::None,
@@ -48,10 +53,15 @@ impl Recording {
         let options = Options {
             skip_accesses: skip,
             accesses_max: max_accesses,
+            bytes_max: max_bytes,
             ends,
             fetches,
             filter,
             callbacks,
+            follow,
+            process,
+            calls,
+            arguments,
             plugins,
             ..Options::new(command)
         };
@@ -59,13 +69,13 @@ impl Recording {
     }
 }
 
-/// Records a program and its children into `output` and files beside it; the outcome as JSON.
+/// Records a program and its children into `output`; the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (recording, output, force, progress))]
 pub(crate) fn record(
     py: Python<'_>,
     recording: &Recording,
-    output: &str,
+    output: PathBuf,
     force: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
@@ -73,7 +83,7 @@ pub(crate) fn record(
     py.detach(|| {
         let mut progress = Progress::new(progress);
         let options = &recording.options;
-        let outcome = capture::record(options, Path::new(output), &writer, &mut |at| {
+        let outcome = capture::record(options, &output, &writer, &mut |at| {
             progress.report(at.accesses, None);
         });
         outcome.map(|outcome| describe(&outcome).to_string()).map_err(sorted)
@@ -82,28 +92,41 @@ pub(crate) fn record(
 
 /// The exception for `error`: whether the request or the work was at fault.
 pub(crate) fn sorted(error: capture::Error) -> PyErr {
-    use capture::Error::{Garbled, System, Trace};
+    use capture::Error::{Garbled, Kept, NoProcess, System, Trace};
     match error {
-        Garbled { .. } | System { .. } | Trace { .. } => failed(error),
+        Garbled { .. } | Kept { .. } | NoProcess { .. } | System { .. } | Trace { .. } => {
+            failed(error)
+        }
         _ => refused(error),
     }
 }
 
 fn describe(outcome: &Outcome) -> Value {
-    let traces: Vec<Value> = outcome
-        .traces
+    let processes: Vec<Value> = outcome
+        .processes
         .iter()
         .map(|recorded| {
             json!({
-                "path": recorded.summary.path.to_string_lossy(),
-                "command": recorded.command,
-                "process": recorded.pid,
-                "accesses": recorded.summary.accesses,
-                "instructions": recorded.summary.instructions,
-                "bytes": recorded.summary.bytes,
-                "digest": recorded.summary.digest,
+                "number": recorded.process.number,
+                "pid": recorded.process.pid,
+                "parent": recorded.process.parent,
+                "name": recorded.process.name(),
+                "command": recorded.process.programs.last().map(|program| &program.command),
+                "programs": recorded.process.programs,
+                "accesses": recorded.accesses,
+                "instructions": recorded.instructions,
             })
         })
         .collect();
-    json!({ "exit_status": outcome.status, "traces": traces, "notes": outcome.notes })
+    let summary = &outcome.summary;
+    json!({
+        "exit_status": outcome.status,
+        "path": summary.path.to_string_lossy(),
+        "accesses": summary.accesses,
+        "instructions": summary.instructions,
+        "bytes": summary.bytes,
+        "digest": summary.digest,
+        "processes": processes,
+        "notes": outcome.notes,
+    })
 }

@@ -35,7 +35,8 @@ pub(crate) struct Reading {
 impl Reading {
     #[new]
     #[pyo3(signature = (
-        *, format, keep_going, fetches, columns, interleave, v2p, skip, warmup, max_accesses
+        *, format, keep_going, fetches, columns, interleave, v2p, process, skip, warmup,
+        max_accesses
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
     fn new(
@@ -45,6 +46,7 @@ impl Reading {
         columns: Vec<(String, String)>,
         interleave: &str,
         v2p: Option<PathBuf>,
+        process: Option<String>,
         skip: u64,
         warmup: u64,
         max_accesses: Option<u64>,
@@ -62,7 +64,8 @@ impl Reading {
             other => return Err(refused(format!("interleave `{other}`: timestamps, schedule"))),
         };
         let bounds = Bounds { skip, warmup, accesses_max: max_accesses };
-        let options = Options { format, keep_going, fetches, columns, interleave, v2p, bounds };
+        let options =
+            Options { format, keep_going, fetches, columns, interleave, v2p, process, bounds };
         Ok(Reading { options })
     }
 }

@@ -1,9 +1,11 @@
 //! The system calls that change an address space, as each guest numbers them.
 
-use ring::{Call, EventCode};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use ring::{CLONE_VFORK, CLONE_VM, Call, EventCode};
 
 use crate::vcpu::{Phase, cursor};
-use crate::{events, exec, filter, guest, span, vcpu};
+use crate::{events, exec, files, filter, global, guest, span, vcpu};
 
 /// QEMU's "will be issued again": no result yet.
 const RESTART: i64 = -512;
@@ -58,16 +60,40 @@ impl Guest {
                 25 => plain(Mremap),
                 28 => plain(Madvise),
                 56 => plain(Clone),
-                57 | 58 => plain(Fork),
+                57 => Some((Fork, Form::Fork(SIGCHLD))),
+                58 => Some((Fork, Form::Fork(VFORK))),
                 59 => plain(Execve),
                 60 => plain(Exit),
+                26 => plain(Msync),
+                30 => plain(Shmat),
+                67 => plain(Shmdt),
+                149 => plain(Mlock),
+                150 => plain(Munlock),
+                151 => plain(Mlockall),
+                152 => plain(Munlockall),
+                157 => plain(HugePages),
                 231 => plain(ExitGroup),
+                237 => plain(Mbind),
+                325 => plain(Mlock2),
+                440 => plain(ProcessMadvise),
                 322 => Some((Execve, Form::At)),
                 _ => None,
             },
             Guest::I386 => match number {
                 1 => plain(Exit),
-                2 | 190 => plain(Fork),
+                2 => Some((Fork, Form::Fork(SIGCHLD))),
+                190 => Some((Fork, Form::Fork(VFORK))),
+                144 => plain(Msync),
+                150 => plain(Mlock),
+                151 => plain(Munlock),
+                152 => plain(Mlockall),
+                153 => plain(Munlockall),
+                172 => plain(HugePages),
+                274 => plain(Mbind),
+                376 => plain(Mlock2),
+                397 => plain(Shmat),
+                398 => plain(Shmdt),
+                440 => plain(ProcessMadvise),
                 11 => plain(Execve),
                 45 => plain(Brk),
                 90 => Some((Mmap, Form::InMemory)),
@@ -91,6 +117,17 @@ impl Guest {
                 221 => plain(Execve),
                 222 => plain(Mmap),
                 226 => plain(Mprotect),
+                167 => plain(HugePages),
+                196 => plain(Shmat),
+                197 => plain(Shmdt),
+                227 => plain(Msync),
+                228 => plain(Mlock),
+                229 => plain(Munlock),
+                230 => plain(Mlockall),
+                231 => plain(Munlockall),
+                235 => plain(Mbind),
+                284 => plain(Mlock2),
+                440 => plain(ProcessMadvise),
                 233 => plain(Madvise),
                 281 => Some((Execve, Form::At)),
                 _ => None,
@@ -110,27 +147,60 @@ enum Form {
     Pages,
     /// A directory comes before the path, flags come last (`execveat`).
     At,
+    /// There are none; `clone` would be given these flags for the same.
+    Fork(u64),
+}
+
+/// Linux: the signal of a child's end, in the lowest byte of `clone`'s flags.
+const SIGCHLD: u64 = 17;
+/// What `vfork` asks for.
+const VFORK: u64 = CLONE_VM | CLONE_VFORK | SIGCHLD;
+/// Linux: the option of `prctl` that forbids huge pages.
+const PR_SET_THP_DISABLE: u64 = 41;
+
+/// The flags of the fork that was begun last, for the child.
+static FORK_FLAGS: AtomicU32 = AtomicU32::new(0);
+
+/// The flags with which this process was forked.
+pub(crate) fn fork_flags() -> u32 {
+    FORK_FLAGS.load(Ordering::Relaxed)
 }
 
 /// A system call begins.
 pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
     let cursor = cursor(vcpu);
     filter::settle(vcpu);
-    let Some((call, form)) = guest.call(number) else {
+    let found = guest.call(number);
+    let is_other = |call| call == Call::HugePages && raw[0] & 0xffff_ffff != PR_SET_THP_DISABLE;
+    let Some((call, form)) = found.filter(|&(call, _)| !is_other(call)) else {
         // SAFETY: only this thread uses the cursor.
         unsafe { (*cursor).call = None };
         span::mark(vcpu, true);
+        // SAFETY: as above.
+        unsafe { (*cursor).file_call = files::begin(guest, number, raw) };
         return;
     };
     let arguments = arguments(guest, form, raw);
     // SAFETY: as above.
     unsafe {
         (*cursor).call = Some(call);
+        (*cursor).file_call = None;
         (*cursor).arguments = arguments;
     }
     match call {
         Call::Clone if Call::makes_thread(arguments[0]) => {
             vcpu::expect_threads(vcpu);
+            span::mark(vcpu, true);
+        }
+        Call::Mlockall => {
+            span::mark(vcpu, true);
+            // Other threads write at any time.
+            if vcpu::is_alone() {
+                global::shared().hide(true);
+            }
+        }
+        Call::Clone | Call::Fork => {
+            FORK_FLAGS.store(arguments[0] as u32, Ordering::Relaxed);
             span::mark(vcpu, true);
         }
         Call::Exit | Call::ExitGroup => {
@@ -165,12 +235,21 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
 pub(crate) fn leave(vcpu: u32, guest: Guest, result: i64) {
     let cursor = cursor(vcpu);
     // SAFETY: only this thread uses the cursor.
-    let (call, arguments, phase) =
-        unsafe { ((*cursor).call.take(), (*cursor).arguments, (*cursor).phase) };
-    let Some(call) = call else { return };
+    let (call, file_call, arguments, phase) = unsafe {
+        let cursor = &mut *cursor;
+        (cursor.call.take(), cursor.file_call.take(), cursor.arguments, cursor.phase)
+    };
+    if call == Some(Call::Mlockall) && vcpu::is_alone() {
+        global::shared().hide(false);
+    }
     if result == RESTART || phase == Phase::Off {
         return;
     }
+    if let Some(begun) = file_call {
+        files::end(vcpu, guest, begun, result);
+        span::mark(vcpu, true);
+    }
+    let Some(call) = call else { return };
     if call == Call::Execve {
         exec::failed();
     }
@@ -194,6 +273,7 @@ fn arguments(guest: Guest, form: Form, raw: [u64; 6]) -> [u64; 6] {
             }
         }
         Form::Pages => arguments[5] *= MMAP2_UNIT_BYTES,
+        Form::Fork(flags) => arguments[0] = flags,
         Form::Plain | Form::At => {}
     }
     arguments
@@ -205,7 +285,22 @@ fn tell(vcpu: u32, call: Call, arguments: &[u64; 6], result: i64) {
     if call == Call::Mmap && arguments[4] as i32 >= 0 && result >= 0 {
         length = guest::path_of(arguments[4] as u32, &mut path);
     }
-    let [a, b, c, d, e, f] = *arguments;
-    let words = [call as u64, a, b, c, d, e, f, result as u64];
+    let mut arguments = *arguments;
+    let mut file = [0; 3];
+    if result >= 0 {
+        match call {
+            Call::Mmap if arguments[4] as i32 >= 0 => file = guest::file_of(arguments[4] as i32),
+            Call::Shmat => file = guest::segment_of(arguments[0] as i32),
+            _ => {}
+        }
+    }
+    if call == Call::Mbind {
+        let mut nodes = [0u64];
+        guest::read(arguments[3], &mut nodes);
+        arguments[3] = nodes[0];
+    }
+    let [a, b, c, d, e, f] = arguments;
+    let [device, inode, bytes] = file;
+    let words = [call as u64, a, b, c, d, e, f, result as u64, device, inode, bytes];
     events::text(vcpu, EventCode::Call, &words, &path[..length]);
 }

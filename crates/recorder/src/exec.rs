@@ -37,15 +37,15 @@ pub(crate) struct Request {
 /// Executes QEMU for the program that the guest wants; returns if that is not to be.
 pub(crate) fn follow(vcpu: u32, guest: Guest, request: &Request) {
     let mut path = [0; PATH_BYTES];
-    if !resolve(request, &mut path) {
-        return;
-    }
+    let Some(held) = resolve(request, &mut path) else { return };
     let Some(arguments) = Strings::read(guest, request.arguments) else { return };
     let Some(environment) = Strings::read(guest, request.environment) else { return };
     tell(vcpu, &path, &arguments);
     let session = global::shared().session();
     if session.follow != 0 && session.over.load(Ordering::Relaxed) == 0 {
         match Plan::make(&path) {
+            // The kernel refuses it, as the interpreter could not open it.
+            Ok(plan) if plan.is_script && held != Held::Nothing => {}
             Ok(mut plan) => plan.execute(&path, &arguments, &environment),
             Err(Some(why)) => {
                 events::note(vcpu, why);
@@ -54,6 +54,7 @@ pub(crate) fn follow(vcpu: u32, guest: Guest, request: &Request) {
             Err(None) => {}
         }
     }
+    held.release();
     global::process().leaving.store(1, Ordering::Release);
 }
 
@@ -136,12 +137,66 @@ impl Plan {
     }
 }
 
+/// What keeps the file of a descriptor that `execve` closes open for QEMU.
+#[derive(PartialEq, Eq)]
+enum Held {
+    /// It is not closed, or is found by its path.
+    Nothing,
+    /// It is found by its path: the descriptor is closed.
+    ByPath,
+    /// A copy of the descriptor.
+    Copy(i32),
+}
+
+impl Held {
+    /// Finds another way to the file of `fd`, which is at `path`, if `execve` closes `fd`.
+    fn of(fd: i32, path: &mut Path) -> Held {
+        // SAFETY: system calls on a descriptor and terminated paths.
+        unsafe {
+            if libc::fcntl(fd, libc::F_GETFD) & libc::FD_CLOEXEC == 0 {
+                return Held::Nothing;
+            }
+            let mut named = [0; PATH_BYTES];
+            let length = guest::path_of(fd as u32, &mut named[..PATH_BYTES - 1]);
+            let mut there: libc::stat = core::mem::zeroed();
+            let is_same = length != 0
+                && libc::stat(named.as_ptr().cast(), &mut there) == 0
+                && guest::file_of(fd)[..2] == [there.st_dev, there.st_ino];
+            if is_same {
+                *path = named;
+                return Held::ByPath;
+            }
+            // Far from those that a program counts on.
+            let copy = libc::fcntl(fd, libc::F_DUPFD, 200);
+            let copy = if copy < 0 { libc::fcntl(fd, libc::F_DUPFD, 3) } else { copy };
+            let mut link = [0; 32];
+            match guest::proc_fd(copy as u32, &mut link).and_then(|link| joined(&[link.to_bytes()]))
+            {
+                Some(link) if copy >= 0 => {
+                    *path = link;
+                    Held::Copy(copy)
+                }
+                _ => Held::Nothing,
+            }
+        }
+    }
+
+    /// The program was not executed.
+    fn release(self) {
+        if let Held::Copy(fd) = self {
+            // SAFETY: it is ours.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
 /// The path that the guest means, from this process's directory.
-fn resolve(request: &Request, path: &mut Path) -> bool {
+fn resolve(request: &Request, path: &mut Path) -> Option<Held> {
     let mut asked = [0; PATH_BYTES];
     if !read_string(request.path, &mut asked) {
-        return false;
+        return None;
     }
+    let mut descriptor = None;
     let asked = until_zero(&asked);
     let is_self = asked == b"/proc/self/exe";
     let own = global::internals().exec_path();
@@ -154,28 +209,30 @@ fn resolve(request: &Request, path: &mut Path) -> bool {
     } else {
         match request.directory {
             Some(fd) if fd != libc::AT_FDCWD => {
-                let Some(link) = guest::proc_fd(fd as u32, &mut link) else { return false };
+                let link = guest::proc_fd(fd as u32, &mut link)?;
                 if asked.is_empty() {
                     if request.flags & libc::AT_EMPTY_PATH == 0 {
-                        return false;
+                        return None;
                     }
+                    descriptor = Some(fd);
                     [link.to_bytes(), b"", b""]
                 } else {
                     [link.to_bytes(), b"/", asked]
                 }
             }
-            _ if asked.is_empty() => return false,
+            _ if asked.is_empty() => return None,
             // A name that begins with a dash would be an option to QEMU.
             _ => [b"./", asked, b""],
         }
     };
-    match joined(&parts) {
-        Some(whole) => {
-            *path = whole;
-            true
-        }
-        None => false,
+    *path = joined(&parts)?;
+    if descriptor.is_none() {
+        // So says a C library whose kernel has no `execveat`.
+        let own = [&b"/proc/self/fd/"[..], b"/dev/fd/"];
+        let number = own.iter().find_map(|prefix| asked.strip_prefix(*prefix));
+        descriptor = number.and_then(|number| core::str::from_utf8(number).ok()?.parse().ok());
     }
+    Some(descriptor.map_or(Held::Nothing, |fd| Held::of(fd, path)))
 }
 
 /// Reads a terminated string of the guest.

@@ -29,6 +29,32 @@ pub(crate) fn path_of(fd: u32, path: &mut [u8]) -> usize {
     length.max(0) as usize
 }
 
+/// Device, inode and bytes of the file that `fd` is open on; zeros if it is not open.
+pub(crate) fn file_of(fd: i32) -> [u64; 3] {
+    stat_of(fd).map_or([0; 3], |stat| [stat.st_dev, stat.st_ino, stat.st_size as u64])
+}
+
+/// What the system knows of the file that `fd` is open on.
+pub(crate) fn stat_of(fd: i32) -> Option<libc::stat> {
+    // SAFETY: the structure is the system's to fill; zeros are a value of it.
+    unsafe {
+        let mut stat: libc::stat = core::mem::zeroed();
+        (libc::fstat(fd, &mut stat) == 0).then_some(stat)
+    }
+}
+
+/// Which segment of System V shared memory `id` is: no device, the number, and its bytes.
+pub(crate) fn segment_of(id: i32) -> [u64; 3] {
+    // SAFETY: as above.
+    unsafe {
+        let mut segment: libc::shmid_ds = core::mem::zeroed();
+        match libc::shmctl(id, libc::IPC_STAT, &mut segment) {
+            0 => [0, id as u64, segment.shm_segsz as u64],
+            _ => [0; 3],
+        }
+    }
+}
+
 /// `/proc/self/fd/FD`.
 pub(crate) fn proc_fd(fd: u32, link: &mut [u8; 32]) -> Option<&CStr> {
     let mut out = &mut link[..];

@@ -28,6 +28,7 @@ mod calls;
 mod events;
 mod exec;
 mod ffi;
+mod files;
 mod filter;
 mod global;
 mod guest;
@@ -135,7 +136,8 @@ unsafe extern "C" fn on_fork() {
     }
     let parent = *global::place();
     let machine = global::process().machine.load(Ordering::Relaxed);
-    global::start_child(global::shared().enter(machine, Some(&parent)));
+    let parent = Some((&parent, calls::fork_flags()));
+    global::start_child(global::shared().enter(machine, parent));
 }
 
 #[allow(clippy::too_many_arguments)]

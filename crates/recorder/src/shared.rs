@@ -71,6 +71,17 @@ impl Shared {
         }
     }
 
+    /// Lets nobody in this process touch the session, or lets it again. `mlockall` would bring all
+    /// of what can be touched into memory, and the session's file is sparse.
+    pub(crate) fn hide(&self, hidden: bool) {
+        let rights = if hidden { libc::PROT_NONE } else { libc::PROT_READ | libc::PROT_WRITE };
+        // SAFETY: the mapping is ours; whoever hides it does not touch it until it is back.
+        if unsafe { libc::mprotect(self.base.cast(), SESSION_BYTES, rights) } != 0 && !hidden {
+            // SAFETY: there is nothing to go on with.
+            unsafe { libc::abort() };
+        }
+    }
+
     /// What all processes share.
     pub(crate) fn session(&self) -> &'static Session {
         // SAFETY: the mapping stays for the life of the process and begins with a `Session`.
@@ -125,7 +136,17 @@ impl Shared {
     }
 
     /// Takes a slot for this process and makes it live.
-    pub(crate) fn enter(&self, machine: u32, parent: Option<&Place>) -> Option<Place> {
+    ///
+    /// A forked process knows its `parent`'s place and the flags with which it was forked.
+    pub(crate) fn enter(&self, machine: u32, parent: Option<(&Place, u32)>) -> Option<Place> {
+        // SAFETY: no arguments, cannot fail.
+        let pid = unsafe { libc::getpid() } as u32;
+        let high = self.session().processes_high.load(Ordering::Acquire) as usize;
+        let was_recorded = (0..high).any(|slot| {
+            let process = self.process(slot);
+            process.state.load(Ordering::Acquire) == ProcessState::Live as u32
+                && process.pid.load(Ordering::Relaxed) == pid
+        });
         for slot in 0..PROCESSES_MAX {
             let process = self.process(slot);
             let (free, claimed) = (ProcessState::Free as u32, ProcessState::Claimed as u32);
@@ -139,14 +160,13 @@ impl Shared {
             let session = self.session();
             let generation = session.arrivals.load(Ordering::Relaxed).wrapping_add(1);
             let (origin, from, from_generation, blocks) = match parent {
-                Some(place) => {
+                Some((place, _)) => {
                     let blocks = self.process(place.slot).blocks.load(Ordering::Relaxed);
                     (Origin::Forked, place.slot as u32, place.generation, blocks)
                 }
+                None if was_recorded => (Origin::Executed, 0, 0, 0),
                 None => (Origin::Started, 0, 0, 0),
             };
-            // SAFETY: no arguments, cannot fail.
-            let pid = unsafe { libc::getpid() } as u32;
             for (word, value) in [
                 (&process.pid, pid),
                 (&process.machine, machine),
@@ -160,12 +180,13 @@ impl Shared {
                 (&process.stop, 0),
                 (&process.leaving, 0),
                 (&process.threads, 0),
+                (&process.fork_flags, parent.map_or(0, |(_, flags)| flags)),
             ] {
                 word.store(value, Ordering::Relaxed);
             }
             process.skipped_accesses.store(0, Ordering::Relaxed);
             process.skipped_instructions.store(0, Ordering::Relaxed);
-            process.sequence.store(0, Ordering::Relaxed);
+            process.began_ns.store(wait::now(), Ordering::Relaxed);
             process.state.store(ProcessState::Live as u32, Ordering::Release);
             session.processes_high.fetch_max(slot as u32 + 1, Ordering::AcqRel);
             wait::announce(session);

@@ -12,15 +12,18 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::Ordering;
 
-use ring::{BLOCKS_PER_CHUNK, Control, Record, SPAN_RECORDS};
+use ring::{BLOCKS_PER_CHUNK, Control, Origin, Record, SPAN_RECORDS};
 
 use crate::global;
 use crate::vcpu::{Phase, advance, cursor, next};
 
 /// Whether there are still accesses to skip, more than the host is left to drop.
+///
+/// Of a process that has executed another program the host drops all: it knows what came before.
 pub(crate) fn is_on() -> bool {
     let skip = global::shared().session().skip_accesses;
     skip != 0
+        && global::process().origin.load(Ordering::Relaxed) != Origin::Executed as u32
         && global::process().skipped_accesses.load(Ordering::Relaxed) + 2 * SPAN_RECORDS as u64
             <= skip
 }

@@ -4,7 +4,7 @@ use core::ptr;
 use core::sync::atomic::Ordering;
 
 use ring::{
-    ChunkState, Control, EventCode, RING_RECORDS, Record, SPAN_RECORDS, SPAN_ROOM, Session,
+    ChunkState, Control, EventCode, RING_RECORDS, Record, Ring, SPAN_RECORDS, SPAN_ROOM, Session,
 };
 
 use crate::vcpu::{Cursor, Phase, advance, cursor, idle, next};
@@ -84,9 +84,22 @@ pub(crate) fn mark(vcpu: u32, whole: bool) {
             skip::before_event(vcpu);
             let ring = &*(*cursor).ring;
             ring.filtered.store((*cursor).filter.dropped, Ordering::Relaxed);
-            ring.publish(position(vcpu), whole, &global::process().sequence);
+            publish(ring, position(vcpu), whole);
             // What is published is the host's to drop.
             (*cursor).uncounted = *next(vcpu);
+        }
+    }
+}
+
+/// Ends a segment, and waits for the host if too many marks wait: what comes before a call is told
+/// apart from what comes behind it.
+fn publish(ring: &Ring, position: u64, whole: bool) {
+    let session = global::shared().session();
+    while !ring.publish(position, whole, wait::now) {
+        let goes_on = wait::wait_for_marks(session, ring);
+        let is_stopped = global::process().stop.load(Ordering::Relaxed) != 0;
+        if !goes_on || is_stopped || global::is_stopped() || is_over(session) {
+            break;
         }
     }
 }
@@ -171,7 +184,7 @@ unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
         let ring = &*(*cursor).ring;
         let position = (*cursor).span_position + SPAN_RECORDS as u64;
         ring.filtered.store((*cursor).filter.dropped, Ordering::Relaxed);
-        let mut published = ring.publish(position, false, &process.sequence);
+        let mut published = ring.publish(position, false, wait::now);
         loop {
             if process.stop.load(Ordering::Relaxed) != 0 || is_over(session) {
                 global::stop(vcpu);
@@ -187,7 +200,7 @@ unsafe fn next_span(vcpu: u32, cursor: *mut Cursor) -> bool {
                 global::stop(vcpu);
             }
             if !published {
-                published = ring.publish(position, false, &process.sequence);
+                published = ring.publish(position, false, wait::now);
             }
         }
         if position - ring.tail.load(Ordering::Relaxed) >= RING_RECORDS as u64 / 2 {
@@ -226,13 +239,7 @@ pub(crate) fn close(vcpu: u32) {
         let ring = &*(*cursor).ring;
         let session = global::shared().session();
         ring.filtered.store((*cursor).filter.dropped, Ordering::Relaxed);
-        let end = position(vcpu);
-        while !ring.publish(end, true, &global::process().sequence) {
-            let goes_on = wait::wait_for_space(session, ring, end);
-            if !goes_on || global::is_stopped() || is_over(session) {
-                break;
-            }
-        }
+        publish(ring, position(vcpu), true);
         off(vcpu);
         ring.state.store(ChunkState::Closed as u32, Ordering::Release);
         wait::announce(session);

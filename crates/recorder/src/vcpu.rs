@@ -26,6 +26,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence};
 use ring::{Control, NEXT_BYTES, Next, Record, Ring, SPAN_RECORDS, SPAN_ROOM, Tag, VCPUS_MAX};
 
 use crate::ffi::MemInfo;
+use crate::files::Begun;
 use crate::filter::Filter;
 use crate::{ffi, global, span};
 
@@ -63,6 +64,8 @@ pub(crate) struct Cursor {
     /// The system call that the thread is in, and its arguments.
     pub(crate) call: Option<ring::Call>,
     pub(crate) arguments: [u64; 6],
+    /// The file or blocking call that it is in.
+    pub(crate) file_call: Option<Begun>,
     pub(crate) filter: Filter,
 }
 
@@ -77,6 +80,7 @@ impl Cursor {
         uncounted: ptr::null_mut(),
         call: None,
         arguments: [0; 6],
+        file_call: None,
         filter: Filter::EMPTY,
     };
 }

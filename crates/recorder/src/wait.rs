@@ -38,17 +38,36 @@ pub(crate) fn has_space(ring: &Ring, position: u64) -> bool {
     position + SPAN_RECORDS as u64 - ring.tail.load(Ordering::Acquire) <= FULL_RECORDS
 }
 
-/// Waits a while for the host to read; false if there is no host any more.
+/// Waits a while for the host to read until a span that begins at `position` can be written; false
+/// if there is no host any more.
 pub(crate) fn wait_for_space(session: &Session, ring: &Ring, position: u64) -> bool {
+    wait_until(session, ring, || has_space(ring, position))
+}
+
+/// Waits a while for the host to read until there is room for a mark; false if there is no host any
+/// more.
+pub(crate) fn wait_for_marks(session: &Session, ring: &Ring) -> bool {
+    wait_until(session, ring, || ring.has_room_for_mark())
+}
+
+fn wait_until(session: &Session, ring: &Ring, is_done: impl Fn() -> bool) -> bool {
     let space = ring.space.load(Ordering::Acquire);
     ring.writer_sleeps.store(1, Ordering::SeqCst);
     ring_doorbell(session);
-    if !has_space(ring, position) {
+    if !is_done() {
         let timeout = libc::timespec { tv_sec: 0, tv_nsec: PATIENCE_NS };
         futex(&ring.space, libc::FUTEX_WAIT, space, &timeout);
     }
     ring.writer_sleeps.store(0, Ordering::Relaxed);
-    has_space(ring, position) || is_alive(session.host_pid)
+    is_done() || is_alive(session.host_pid)
+}
+
+/// Nanoseconds of the system's monotonic clock, which all processors share.
+pub(crate) fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one `timespec`; the clock is there on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Whether the process exists and has not ended; a zombie has.

@@ -25,7 +25,7 @@ pub const SPAN_RECORDS: usize = 2048;
 /// Records that are free in a span when a block begins: its own and its accesses'.
 pub const SPAN_ROOM: usize = 128;
 /// Segments of one ring that can wait for the host.
-pub const MARKS_MAX: usize = 1024;
+pub const MARKS_MAX: usize = 4096;
 /// Block descriptors of one chunk.
 pub const BLOCKS_PER_CHUNK: usize = CHUNK_BYTES / size_of::<Block>();
 /// Tags of one chunk.

@@ -20,13 +20,15 @@
 //! process takes chunks for the blocks that it translates, and for the tags of fixed ones. The
 //! host gives chunks back.
 //!
-//! # Order of threads
+//! # Order of threads and processes
 //!
 //! A thread ends a *segment* of its ring every [`SPAN_RECORDS`] records and at each system
-//! call: it takes the next number of its process and publishes the pair of position and number
-//! in its [`Marks`]. The host merges segments by these numbers, so a thread that sleeps holds
-//! up nobody, and what a thread did before it woke or created another by a system call comes
-//! first. What threads tell each other by memory alone is in order to within a segment only.
+//! call: it looks at the system's monotonic clock and publishes the pair of position and time, a
+//! [`Mark`]. The host orders segments by these times, so a thread that sleeps holds up nobody.
+//! What a thread did before it woke another, wrote into a pipe or created a process comes first,
+//! since its segment ended before that call began and the other's next segment ends after the call
+//! that waited for it. What threads and processes tell each other by memory alone, without a
+//! system call, is in order to within a segment only.
 #![no_std]
 
 mod layout;
@@ -41,6 +43,8 @@ pub use layout::{
     process_offset, ring_offset,
 };
 pub use process::{Block, LOG_CHUNKS_MAX, Origin, Process, ProcessState, TAG_CHUNKS_MAX};
-pub use record::{Call, Control, EventCode, Record, Tag, event_header, event_parts};
+pub use record::{
+    CLONE_VFORK, CLONE_VM, Call, Control, EventCode, Record, Tag, event_header, event_parts,
+};
 pub use session::{MAGIC, PATH_BYTES_MAX, Session, VERSION};
 pub use thread::{ChunkState, Mark, Next, Ring};

@@ -37,6 +37,8 @@ pub enum Origin {
     Started = 0,
     /// It was forked from the process in slot `parent`.
     Forked = 1,
+    /// A process that was recorded before has executed another program.
+    Executed = 2,
 }
 
 /// A basic block, as translated.
@@ -55,7 +57,7 @@ pub struct Block {
     pub tags: u32,
 }
 
-/// A recorded process. `execve` ends one and begins another in a new slot.
+/// A recorded program of a process. `execve` ends one and begins another in a new slot.
 #[repr(C, align(4096))]
 pub struct Process {
     /// A [`ProcessState`].
@@ -88,10 +90,10 @@ pub struct Process {
     pub skipped_instructions: AtomicU64,
     /// Tags in the log of tags; a block's are there before the block is in its log.
     pub tags: AtomicU32,
-    pad: [u32; 14],
-    /// The next number of a segment. On a line of its own: all threads count it.
-    pub sequence: AtomicU64,
-    pad2: [u64; 7],
+    /// The flags with which it was forked, as `clone` has them.
+    pub fork_flags: AtomicU32,
+    /// When it began, in nanoseconds of the system's monotonic clock.
+    pub began_ns: AtomicU64,
     /// The chunks of the log in order: [`crate::BLOCKS_PER_CHUNK`] descriptors each.
     pub log: [AtomicU32; LOG_CHUNKS_MAX],
     /// The chunks of the log of tags in order: [`crate::TAGS_PER_CHUNK`] each.

@@ -163,12 +163,18 @@ pub enum EventCode {
     MapsText = 4,
     /// All regions and maps have been told: the guest base.
     Layout = 5,
-    /// A system call: its [`Call`], six arguments, its result, path bytes, then the path.
+    /// A system call: its [`Call`], six arguments, its result; device, inode and bytes of the file
+    /// that it is about, or zeros; path bytes, then the path.
     Call = 6,
     /// `execve` begins: text bytes, then path and arguments with a zero after each.
     Execve = 7,
     /// Something that the trace's reader must know: text bytes, then the text.
     Note = 8,
+    /// A file or blocking call: the guest's number of it, six arguments, its result, the times at
+    /// which it began and ended, the file offset or `u64::MAX`; how many descriptors, and
+    /// for each its number, mode and flags (`mode << 32 | flags`), device, inode and bytes; how many
+    /// buffers, and for each its address and bytes; the name's bytes, then the name.
+    FileCall = 9,
 }
 
 impl EventCode {
@@ -183,6 +189,7 @@ impl EventCode {
             6 => EventCode::Call,
             7 => EventCode::Execve,
             8 => EventCode::Note,
+            9 => EventCode::FileCall,
             _ => return None,
         })
     }
@@ -216,7 +223,7 @@ pub enum Call {
     Madvise = 6,
     /// `clone`: flags and stack in the first two arguments.
     Clone = 7,
-    /// `fork`, `vfork`.
+    /// `fork`, `vfork`: `clone`'s flags for it in the first argument.
     Fork = 8,
     /// `execve`, `execveat`: told only when it has failed.
     Execve = 9,
@@ -224,12 +231,34 @@ pub enum Call {
     Exit = 10,
     /// `exit_group`.
     ExitGroup = 11,
+    /// `process_madvise`.
+    ProcessMadvise = 12,
+    /// `mlock`; the third argument is 0.
+    Mlock = 13,
+    /// `mlock2`.
+    Mlock2 = 14,
+    /// `munlock`.
+    Munlock = 15,
+    /// `mlockall`.
+    Mlockall = 16,
+    /// `munlockall`.
+    Munlockall = 17,
+    /// `msync`.
+    Msync = 18,
+    /// `shmat`.
+    Shmat = 19,
+    /// `shmdt`.
+    Shmdt = 20,
+    /// `mbind`; the fourth argument is the mask's first word.
+    Mbind = 21,
+    /// `prctl(PR_SET_THP_DISABLE)`.
+    HugePages = 22,
 }
 
 /// Linux: a `clone` with this flag shares its address space,
-const CLONE_VM: u64 = 0x100;
+pub const CLONE_VM: u64 = 0x100;
 /// and with this one it is a `vfork`.
-const CLONE_VFORK: u64 = 0x4000;
+pub const CLONE_VFORK: u64 = 0x4000;
 
 impl Call {
     /// Whether a `clone` with these flags makes a thread: QEMU's `vfork` is a `fork`.
@@ -251,6 +280,17 @@ impl Call {
             9 => Call::Execve,
             10 => Call::Exit,
             11 => Call::ExitGroup,
+            12 => Call::ProcessMadvise,
+            13 => Call::Mlock,
+            14 => Call::Mlock2,
+            15 => Call::Munlock,
+            16 => Call::Mlockall,
+            17 => Call::Munlockall,
+            18 => Call::Msync,
+            19 => Call::Shmat,
+            20 => Call::Shmdt,
+            21 => Call::Mbind,
+            22 => Call::HugePages,
             _ => return None,
         })
     }

@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The layout that this crate describes; plugin and host must agree on it.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Bytes of a path in the session, its final zero included.
 pub const PATH_BYTES_MAX: usize = 4096;
 
@@ -20,10 +20,14 @@ pub struct Session {
     pub filter_page16: u32,
     /// 1 if the plugin may write into QEMU's translation what its callbacks do otherwise.
     pub inline_code: u32,
-    /// 1 to follow `execve` into traces of their own.
+    /// 1 to follow forks and `execve`.
     pub follow: u32,
+    /// 1 to tell file and blocking calls.
+    pub calls: u32,
     /// 1 if a block's fetch counts as an access.
     pub fetches: u32,
+    /// Nothing.
+    pub pad: u32,
     /// Accesses to drop before recording begins. The plugin drops whole spans and tells how
     /// many; the host drops the rest exactly.
     pub skip_accesses: u64,

@@ -1,4 +1,4 @@
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::{MARKS_MAX, RING_RECORDS, SPAN_RECORDS};
 
@@ -39,8 +39,8 @@ pub struct Mark {
     pub position: u64,
     /// Whether the last block before it has run to its end.
     pub whole: bool,
-    /// Its number in the order of the process's segments.
-    pub sequence: u64,
+    /// When it ended, in nanoseconds of the system's monotonic clock.
+    pub ns: u64,
 }
 
 /// Where a thread writes its next record: an address in its process, or [`Next::NOWHERE`].
@@ -83,8 +83,9 @@ pub struct Ring {
     pub generation: AtomicU32,
     /// The thread's number in the process, from 0.
     pub thread: AtomicU32,
-    /// While the thread takes a number: one more than a lower bound of it. Otherwise 0.
-    pub numbering: AtomicU64,
+    /// While the thread looks at the clock and publishes what it saw: a time that is not after it.
+    /// Otherwise 0.
+    pub stamping: AtomicU64,
     /// Marks published.
     pub marks_head: AtomicU64,
     /// Accesses that the filter dropped.
@@ -114,7 +115,7 @@ impl Ring {
         self.thread.store(thread, Ordering::Relaxed);
         self.vcpu.store(vcpu, Ordering::Relaxed);
         for word in [
-            &self.numbering,
+            &self.stamping,
             &self.marks_head,
             &self.filtered,
             &self.opened,
@@ -126,22 +127,31 @@ impl Ring {
         self.writer_sleeps.store(0, Ordering::Relaxed);
     }
 
-    /// Ends a segment at `position` under the next number of `sequence`; false if too many
-    /// marks wait, and the segment goes on.
-    pub fn publish(&self, position: u64, whole: bool, sequence: &AtomicU64) -> bool {
+    /// Whether there is room for a mark.
+    pub fn has_room_for_mark(&self) -> bool {
         let head = self.marks_head.load(Ordering::Relaxed);
-        if head - self.marks_tail.load(Ordering::Acquire) >= MARKS_MAX as u64 {
+        head - self.marks_tail.load(Ordering::Acquire) < MARKS_MAX as u64
+    }
+
+    /// Ends a segment at `position`, at the time that `clock` says; false if too many marks wait,
+    /// and the segment goes on.
+    pub fn publish(&self, position: u64, whole: bool, clock: impl FnOnce() -> u64) -> bool {
+        if !self.has_room_for_mark() {
             return false;
         }
-        // A host that reads the counter between our taking a number and publishing it must not
-        // take higher numbers of other threads first: it looks at `numbering`.
-        self.numbering.store(sequence.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        let number = sequence.fetch_add(1, Ordering::SeqCst);
-        let slot = &self.marks[head as usize % MARKS_MAX];
+        let head = self.marks_head.load(Ordering::Relaxed);
+        // A host that looks at the clock between our looking at it and publishing what we saw must
+        // not take later marks of other threads first: it looks at `stamping`. Either it sees that,
+        // or its own look at the clock came first.
+        let slot = |index: u64| &self.marks[index as usize % MARKS_MAX];
+        let last = head.checked_sub(1).map_or(1, |last| slot(last)[1].load(Ordering::Relaxed));
+        self.stamping.store(last.max(1), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let slot = slot(head);
         slot[0].store(position << 1 | u64::from(whole), Ordering::Relaxed);
-        slot[1].store(number, Ordering::Relaxed);
+        slot[1].store(clock(), Ordering::Relaxed);
         self.marks_head.store(head + 1, Ordering::Release);
-        self.numbering.store(0, Ordering::Release);
+        self.stamping.store(0, Ordering::Release);
         true
     }
 
@@ -152,7 +162,7 @@ impl Ring {
         Mark {
             position: position >> 1,
             whole: position & 1 != 0,
-            sequence: slot[1].load(Ordering::Relaxed),
+            ns: slot[1].load(Ordering::Relaxed),
         }
     }
 }

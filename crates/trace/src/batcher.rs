@@ -239,6 +239,15 @@ impl Sink for Batcher {
         Ok(Taken { words: taken, accesses: (self.batch.len() - before) as u64 })
     }
 
+    fn begin_program(&mut self) {
+        self.usual = Usual::default();
+        self.ready.forget_all();
+    }
+
+    fn accesses(&self) -> u64 {
+        self.given + self.batch.len() as u64
+    }
+
     fn execute_physical(
         &mut self,
         shape: ShapeId,

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::{Batch, Error, Event, Header, Meta, Regions, Source, adjoin, joined_bytes};
+use crate::{Batch, Error, Event, Header, Meta, Process, Regions, Source, adjoin, joined_bytes};
 use census::Census;
 
 /// A count for each kind of access.
@@ -39,6 +39,15 @@ pub struct Distinct {
     pub total: u64,
 }
 
+impl Distinct {
+    fn add(&mut self, other: Distinct) {
+        self.fetch += other.fetch;
+        self.load += other.load;
+        self.store += other.store;
+        self.total += other.total;
+    }
+}
+
 /// What is known of a region when the trace is over.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RegionInfo {
@@ -56,6 +65,8 @@ pub struct RegionInfo {
     pub accesses: ByKind,
     /// Pages of 4 KiB that accesses touched while they were its.
     pub pages: u64,
+    /// The address space that it lies in.
+    pub space: u32,
 }
 
 /// What is not in the trace although it happened.
@@ -72,15 +83,17 @@ pub struct Missing {
 pub struct Info {
     /// What the trace says about itself.
     pub header: Header,
+    /// The processes of a recording, those with most accesses first.
+    pub processes: Vec<Process>,
     /// Accesses.
     pub accesses: ByKind,
     /// Instructions, those after the last access among them.
     pub instructions: u64,
     /// Threads that made an access.
     pub threads: u64,
-    /// Pages of 4 KiB.
+    /// Pages of 4 KiB, those of each address space by themselves.
     pub pages: Distinct,
-    /// Lines of 64 bytes.
+    /// Lines of 64 bytes, likewise.
     pub lines: Distinct,
     /// The regions of the address space, those that are gone too, in order of appearance.
     pub regions: Vec<RegionInfo>,
@@ -116,10 +129,19 @@ pub fn info(source: &mut dyn Source, progress: &mut dyn FnMut(u64) -> bool) -> R
     Ok(counting.finish(source))
 }
 
+/// What is counted in one address space.
 #[derive(Default)]
-struct Counting {
+struct Space {
     census: Census,
     regions: Regions,
+}
+
+#[derive(Default)]
+struct Counting {
+    spaces: BTreeMap<u32, Space>,
+    /// The present one, which is taken out.
+    space: Space,
+    number: u32,
     threads: FxHashSet<u32>,
     events: BTreeMap<&'static str, u64>,
     instructions: u64,
@@ -142,7 +164,7 @@ impl Counting {
     fn rows(&mut self, addr: &[u64], meta: &[Meta]) {
         self.instructions += meta.iter().map(|meta| u64::from(meta.instructions())).sum::<u64>();
         for (&addr, &meta) in addr.iter().zip(meta) {
-            self.census.count(addr, meta, &mut self.regions);
+            self.space.census.count(addr, meta, &mut self.space.regions);
         }
     }
 
@@ -154,29 +176,47 @@ impl Counting {
                 self.missing.accesses += accesses;
                 self.missing.instructions += instructions;
             }
+            Event::Run { space, .. } if space != self.number => self.enter(space),
             _ => {}
         }
         if event.changes_mappings() {
-            self.regions.apply(event);
-            self.census.regions_changed();
+            self.space.regions.apply(event);
+            self.space.census.regions_changed();
         }
     }
 
+    /// What follows is done in `space`.
+    fn enter(&mut self, space: u32) {
+        let next = self.spaces.remove(&space).unwrap_or_default();
+        let before = std::mem::replace(&mut self.space, next);
+        self.spaces.insert(std::mem::replace(&mut self.number, space), before);
+    }
+
     fn finish(mut self, source: &dyn Source) -> Info {
-        let regions = self.census.by_region();
-        let regions = self.regions.all().iter().map(|region| {
-            let counts = regions.get(region.id.0 as usize).copied().unwrap_or_default();
-            RegionInfo {
-                name: region.name.clone(),
-                start: region.start,
-                bytes: region.bytes,
-                rights: region.rights.to_string(),
-                inferred: region.inferred,
-                accesses: counts.accesses,
-                pages: counts.pages,
-            }
-        });
-        let regions = clustered(regions.collect());
+        self.spaces.insert(self.number, std::mem::take(&mut self.space));
+        let (mut regions, mut pages, mut lines) =
+            (Vec::new(), Distinct::default(), Distinct::default());
+        for (&space, Space { census, regions: known }) in &mut self.spaces {
+            let counts = census.by_region();
+            let here = known.all().iter().map(|region| {
+                let counts = counts.get(region.id.0 as usize).copied().unwrap_or_default();
+                RegionInfo {
+                    name: region.name.clone(),
+                    start: region.start,
+                    bytes: region.bytes,
+                    rights: region.rights.to_string(),
+                    inferred: region.inferred,
+                    accesses: counts.accesses,
+                    pages: counts.pages,
+                    space,
+                }
+            });
+            regions.extend(clustered(here.collect()));
+            pages.add(census.pages());
+            lines.add(census.lines());
+        }
+        let mut processes = source.processes().to_vec();
+        processes.sort_by_key(|process| std::cmp::Reverse(process.accesses));
         let sum = |kind: fn(&ByKind) -> u64| regions.iter().map(|one| kind(&one.accesses)).sum();
         let accesses = ByKind {
             fetch: sum(|kinds| kinds.fetch),
@@ -187,11 +227,12 @@ impl Counting {
         let stored = source.stored();
         Info {
             header: source.header().clone(),
+            processes,
             accesses,
             instructions: self.instructions,
             threads: self.threads.len() as u64,
-            pages: self.census.pages(),
-            lines: self.census.lines(),
+            pages,
+            lines,
             regions,
             events: self.events,
             missing: self.missing,

@@ -1,7 +1,7 @@
 //! The file of a trace while it is written: frames in their order, and the index of them.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::format::{
     Entry, FRAME_BYTES, FrameKind, HEAD_BYTES_MAX, MAGIC, PREAMBLE_BYTES, digest, frame, index_body,
@@ -62,6 +62,11 @@ impl Output {
         self.instructions += entry.instructions;
         self.chunks += u64::from(kind == FrameKind::Chunk);
         Ok(())
+    }
+
+    /// Leaves what was written under its passing name, which it gives.
+    pub(crate) fn keep(&mut self) -> Option<PathBuf> {
+        self.file.keep()
     }
 
     /// Bytes so far.

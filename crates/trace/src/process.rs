@@ -25,6 +25,12 @@ pub struct Process {
     pub began_ns: u64,
     /// What it ran, one after the other; a fork's child begins with its parent's program.
     pub programs: Vec<Program>,
+    /// Its accesses, as far as they are known.
+    #[serde(default)]
+    pub accesses: u64,
+    /// Instructions that they count.
+    #[serde(default)]
+    pub instructions: u64,
 }
 
 /// A program that a process runs.

@@ -10,7 +10,7 @@
 //! and each chunk belongs to one process. Chunks are in the file as they were full: what one
 //! process did is read without the others, and stamps say who came first ([`crate::Stamp`]).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use crate::format::{Entry, FrameKind, Recorded, VERSION_RECORDING};
@@ -58,6 +58,11 @@ impl Recording {
     /// Bytes in the file so far.
     pub fn bytes(&self) -> u64 {
         lock(&self.output).bytes()
+    }
+
+    /// Leaves what was written as `NAME.part`, whose path it gives.
+    pub fn keep(&self) -> Option<PathBuf> {
+        lock(&self.output).keep()
     }
 
     /// Writes the index and gives the file its name. All writers of processes have ended.

@@ -133,6 +133,11 @@ impl Regions {
         }
     }
 
+    /// What events said is mapped now: starts and lengths in bytes, by ascending address.
+    pub fn mapped(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.pieces.iter().map(|(&start, piece)| (start, (piece.last - start).saturating_add(1)))
+    }
+
     /// The region that `addr` lies in now; one is inferred where none is known.
     #[inline]
     pub fn region_of(&mut self, addr: u64) -> RegionId {

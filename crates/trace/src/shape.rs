@@ -80,7 +80,7 @@ impl Shape {
 }
 
 /// A shape that a [`crate::Sink`] knows; good only for the sink that gave it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+#[derive(Default, Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct ShapeId(pub(crate) u32);
 
 /// A shape as rows: what one execution appends to a batch.

@@ -41,6 +41,12 @@ pub trait Sink {
     /// They are counted at its next row.
     fn advance(&mut self, instructions: u64);
 
+    /// Another program begins, with blocks of its own: what was usual is forgotten.
+    fn begin_program(&mut self);
+
+    /// Accesses so far.
+    fn accesses(&self) -> u64;
+
     /// What came so far was done by the time `ns`. Only a recording keeps it.
     fn stamp(&mut self, ns: u64) {
         let _ = ns;

@@ -177,12 +177,12 @@ impl<P: DerefMut<Target: Source>> Source for Window<P> {
         total.map(|total| total.saturating_sub(self.bounds.skip))
     }
 
-    fn processes(&self) -> &[Process] {
-        self.source.processes()
-    }
-
     fn warnings(&self) -> &[String] {
         self.source.warnings()
+    }
+
+    fn processes(&self) -> &[Process] {
+        self.source.processes()
     }
 
     fn switches(&self) -> Option<Switches> {

@@ -116,11 +116,6 @@ impl Writer {
         self.close_chunk()
     }
 
-    /// Accesses so far.
-    pub fn accesses(&self) -> u64 {
-        self.accesses + u64::from(self.encoder.head().accesses)
-    }
-
     /// Instructions that the accesses so far count.
     pub fn instructions(&self) -> u64 {
         self.instructions + self.encoder.head().instructions
@@ -246,6 +241,14 @@ impl Sink for Writer {
 
     fn advance(&mut self, instructions: u64) {
         self.encoder.advance(instructions);
+    }
+
+    fn begin_program(&mut self) {
+        self.encoder.begin_program();
+    }
+
+    fn accesses(&self) -> u64 {
+        self.accesses + u64::from(self.encoder.head().accesses)
     }
 
     fn stamp(&mut self, ns: u64) {

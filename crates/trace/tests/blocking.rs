@@ -51,6 +51,8 @@ fn recorded(name: &str, processes: &[(Option<u32>, bool, u64, &[Act])]) -> PathB
             shares_space: *shares_space,
             began_ns,
             programs: vec![Program { arch: Arch::X86_64, command: vec!["p".into()], from: 0 }],
+            accesses: 0,
+            instructions: 0,
         };
         let mut writer = recording.process(&process).unwrap();
         act(&mut writer, number, began_ns, acts);

@@ -161,9 +161,9 @@ fn other_files_are_called_what_they_are() {
         check_error(&error, &path, contents.len());
         assert!(error.to_string().contains(wanted), "{name}: {error}");
     }
-    bytes[8] = 2;
+    bytes[8] = 3;
     let error = read(&folder.file("version", &bytes)).unwrap_err().to_string();
-    assert!(error.contains("version 2; this Pagewalk reads version 1"), "{error}");
+    assert!(error.contains("version 3; this Pagewalk reads versions 1 and 2"), "{error}");
     let error = read(&folder.0.join("missing")).unwrap_err().to_string();
     assert!(error.contains("missing: No such file"), "{error}");
     let error = read(&folder.0).unwrap_err().to_string();

@@ -113,9 +113,23 @@ def add_window(parser: argparse.ArgumentParser, warmup: bool = False) -> None:
     )
 
 
+def add_process(parser: argparse.ArgumentParser) -> None:
+    """`--process`."""
+    parser.add_argument(
+        "--process",
+        metavar="NAME|PID",
+        help="only this process of several: its number, or the name or path of its program",
+    )
+
+
 def add_recording(parser: argparse.ArgumentParser) -> None:
     """What a recording, stored or live, leaves out besides `add_window`."""
     group = parser.add_argument_group("recording")
+    group.add_argument(
+        "--no-follow",
+        action="store_true",
+        help="the program alone: what it executes or starts runs unseen",
+    )
     group.add_argument(
         "--no-fetch",
         action="store_true",
@@ -145,8 +159,13 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
         command,
         skip=options.skip,
         max_accesses=limit,
+        max_bytes=vars(options).get("max_bytes"),
         fetches=not options.no_fetch,
         filter=options.user_filter,
+        follow=not options.no_follow,
+        process=options.process,
+        calls=vars(options).get("calls", False),
+        arguments=not vars(options).get("no_arguments", False),
         callbacks=options.callbacks,
     )
 
@@ -245,6 +264,7 @@ def trace(options: argparse.Namespace, source: str) -> "Trace":
         columns=dict(given.get("column", [])),
         interleave=given.get("interleave", "timestamps"),
         v2p=given.get("v2p"),
+        process=given.get("process"),
         skip=given.get("skip", 0),
         warmup=given.get("warmup", 0),
         max_accesses=given.get("max_accesses"),

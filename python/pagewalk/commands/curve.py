@@ -52,6 +52,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     arguments.add_json(parser, "the curves")
     parser.add_argument("--html", metavar="FILE", help="write a page with the curves drawn")
     arguments.add_force(parser)
+    arguments.add_process(parser)
     arguments.add_window(parser, warmup=True)
     arguments.add_reading(parser)
     parser.set_defaults(run=run)

@@ -30,7 +30,8 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "export",
         help="write a trace in another format",
         description="Write a trace for other tools. As Parquet and CSV, one row an access: addr, "
-        "size, kind, thread, instructions and, where known, paddr. As ChampSim's records, one an "
+        "size, kind, thread, instructions and, where there are any, paddr and process. As "
+        "ChampSim's records, one an "
         "instruction. Memory stays constant in the trace's length.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -55,6 +56,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help="champsim and csv: the only thread to write, counted from 0",
     )
+    arguments.add_process(parser)
     arguments.add_window(parser)
     arguments.add_reading(parser)
     arguments.add_force(parser)

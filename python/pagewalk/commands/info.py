@@ -21,6 +21,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     arguments.add_trace(parser)
     arguments.add_json(parser, "the counts")
     arguments.add_force(parser)
+    arguments.add_process(parser)
     arguments.add_window(parser)
     arguments.add_reading(parser)
     parser.set_defaults(run=run)

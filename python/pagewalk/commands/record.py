@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk import text
+from pagewalk._native import Error
 from pagewalk.commands import arguments
 from pagewalk.progress import ProgressLine
 
 EPILOG = """\
 examples:
   pagewalk record -- ls -l                               writes ls.pwt
+  pagewalk record -o make.pwt --process cc1 -- make      the compiler's own process alone
   pagewalk record -o join.pwt --skip 1G --max-accesses 500M -- sqlite3 :memory: '.read join.sql'
 
-The program's input, output and exit status are its own. Children are recorded into files beside
-the first. Programs for x86-64, i386, aarch64 and riscv64 Linux run through their qemu.
+The program's input, output and exit status are its own. The trace has all processes that it
+starts; `pagewalk info` lists them. Programs for x86-64, i386, aarch64 and riscv64 Linux run through
+their qemu.
 """
 
 
@@ -34,8 +37,26 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="the trace to write (default: PROGRAM.pwt)"
     )
+    arguments.add_process(parser)
     arguments.add_window(parser)
     arguments.add_recording(parser)
+    parser.add_argument(
+        "--max-bytes",
+        type=arguments.number,
+        metavar="N",
+        help="end recording when the trace has about N bytes; the programs run on",
+    )
+    parser.add_argument(
+        "--calls",
+        action="store_true",
+        help="record file and blocking calls as well: whom they were about, how much, from when "
+        "to when",
+    )
+    parser.add_argument(
+        "--no-arguments",
+        action="store_true",
+        help="leave the programs' arguments out of the trace: their names only",
+    )
     arguments.add_json(parser, "what was recorded")
     arguments.add_force(parser)
     parser.set_defaults(run=run)
@@ -45,6 +66,10 @@ def run(options: argparse.Namespace) -> int:
     """Records, says what was recorded, and ends as the program ended."""
     command = arguments.program(options)
     output = options.output or f"{Path(command[0]).name}.pwt"
+    if output == "-":
+        raise Error(
+            "-o -: a trace is not written to standard output, which is the program's; name a file"
+        )
     arguments.check_output(output, options.force)
     arguments.check_output(options.json, options.force)
     with ProgressLine("recording") as progress:
@@ -60,13 +85,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def describe(outcome: dict[str, Any]) -> list[str]:
-    """One line a trace, then the notes."""
-    lines = []
-    for trace in outcome["traces"]:
-        accesses, size = trace["accesses"], trace["bytes"]
-        each = f", {size / accesses:.2f} B an access" if accesses else ""
+    """One line for the trace, one for its processes if there are several, then the notes."""
+    accesses, size, processes = outcome["accesses"], outcome["bytes"], outcome["processes"]
+    each = f", {size / accesses:.2f} B per access" if accesses else ""
+    lines = [
+        f"{outcome['path']}: {text.plural(accesses, 'access', 'accesses')} in "
+        f"{text.size(size)}{each}"
+    ]
+    if len(processes) > 1:
+        largest = max(processes, key=lambda process: process["accesses"])
         lines.append(
-            f"{trace['path']}: {text.plural(accesses, 'access', 'accesses')} in "
-            f"{text.size(size)}{each}"
+            f"{text.plural(len(processes), 'process', 'processes')}, the largest {largest['name']} "
+            f"({largest['pid']}) with {text.percent(largest['accesses'] / max(accesses, 1))} of "
+            "the accesses"
         )
     return lines + [f"note: {note}" for note in outcome["notes"]]

@@ -63,6 +63,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         action="store_true",
         help="compare each translation with the page table, and all counts with their identities",
     )
+    arguments.add_process(parser)
     arguments.add_window(parser, warmup=True)
     arguments.add_reading(parser)
     arguments.add_recording(parser)
@@ -102,8 +103,9 @@ def run(options: argparse.Namespace) -> int:
 def _stored(machines: list[Machine], options: argparse.Namespace) -> list[Results]:
     if options.trace is None:
         raise Error("no trace to run: give a file, generate:KIND, or a program after `--`")
-    if options.no_fetch or options.callbacks or options.user_filter != "none":
-        raise Error("--no-fetch, --user-filter and --callbacks are for a live program")
+    is_live = options.no_fetch or options.callbacks or options.no_follow
+    if is_live or options.user_filter != "none":
+        raise Error("--no-follow, --no-fetch, --user-filter and --callbacks are for a live program")
     trace = arguments.trace(options, options.trace)
     if trace.is_stdin and len(machines) > 1:
         raise Error("standard input is read once: `pagewalk import` it, then compare machines")

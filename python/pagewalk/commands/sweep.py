@@ -72,6 +72,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "--threads", type=_positive, metavar="N", help="threads that work (default: all cores)"
     )
     arguments.add_force(parser)
+    arguments.add_process(parser)
     arguments.add_window(parser, warmup=True)
     arguments.add_reading(parser)
     parser.set_defaults(run=run)

@@ -64,6 +64,12 @@ impl Whole {
         Whole::of(&mut Reader::open(path).expect("the trace opens"))
     }
 
+    /// Process `number` of a recording.
+    pub fn process(path: &Path, number: u32) -> Whole {
+        let reader = Reader::open(path).expect("the trace opens");
+        Whole::of(&mut reader.process(number).expect("the process is there"))
+    }
+
     /// Rows of `kind` whose addresses lie in `bytes` bytes from `start`.
     pub fn within(&self, kind: Kind, start: u64, bytes: u64) -> Vec<Row> {
         let inside = |row: &&Row| row.kind() == kind && row.addr.wrapping_sub(start) < bytes;

@@ -83,6 +83,9 @@ pub struct HeaderSummary {
     pub filter: trace::Filter,
     /// What its maker wants known.
     pub notes: Vec<String>,
+    /// The processes of a recording, those with most accesses first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<trace::Process>,
 }
 
 /// The machine that ran it.

@@ -51,6 +51,14 @@ impl Os {
                     shootdowns.extend(self.unmap(now, before - now)?);
                 }
             }
+            // The process goes on in an empty space.
+            Event::Execve { result: 0, .. } => {
+                let mapped: Vec<(u64, u64)> = self.address_space_mut().regions.mapped().collect();
+                for (start, bytes) in mapped {
+                    shootdowns.extend(self.unmap(start, bytes)?);
+                }
+                self.address_space_mut().program_break = 0;
+            }
             _ => {}
         }
         self.address_space_mut().regions.apply(event);

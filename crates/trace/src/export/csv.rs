@@ -1,7 +1,8 @@
 //! A text table: what [`crate::import`] reads, and every other tool.
 //!
 //! ```text
-//!   addr,size,kind,thread,instrs            and paddr, if the first batch has it
+//!   addr,size,kind,thread,instrs            and paddr, if the first batch has it;
+//!                                           process, if the trace has several
 //!   0x401000,23,fetch,0,1
 //!   0x7ffe0010,8,load,0,1
 //! ```
@@ -30,7 +31,7 @@ pub fn csv(
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Option<Summary>, Error> {
     let mut output = Output::create(path, options.overwrite)?;
-    let mut table = Table::default();
+    let mut table = Table { process: source.processes().len() > 1, ..Table::default() };
     let mut batch = Batch::default();
     let mut seen = 0;
     loop {
@@ -59,6 +60,10 @@ struct Table {
     text: Vec<u8>,
     titled: bool,
     paddr: bool,
+    /// Whether there are several processes.
+    process: bool,
+    /// The process in whose space the next access is.
+    space: u32,
     rows: u64,
     events: u64,
     physical: u64,
@@ -70,12 +75,10 @@ impl Table {
     fn title(&mut self, paddr: bool) {
         if !std::mem::replace(&mut self.titled, true) {
             self.paddr = paddr;
-            let names = if paddr {
-                "addr,size,kind,thread,instrs,paddr\n"
-            } else {
-                "addr,size,kind,thread,instrs\n"
-            };
-            self.text.extend(names.as_bytes());
+            self.text.extend(b"addr,size,kind,thread,instrs");
+            self.text.extend_from_slice(if paddr { b",paddr" } else { b"" });
+            self.text.extend_from_slice(if self.process { b",process" } else { b"" });
+            self.text.push(b'\n');
         }
     }
 
@@ -116,6 +119,7 @@ impl Table {
                 let waiting = self.waiting.entry(thread).or_default();
                 *waiting = waiting.saturating_add(*instructions);
             }
+            Event::Run { space, .. } if self.process => self.space = *space,
             _ => self.events += 1,
         }
     }
@@ -144,6 +148,10 @@ impl Table {
             hexadecimal(text, paddr);
         } else if paddr != 0 {
             self.physical += 1;
+        }
+        if self.process {
+            text.push(b',');
+            decimal(text, u64::from(self.space));
         }
         text.push(b'\n');
         self.rows += 1;

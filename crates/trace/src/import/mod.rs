@@ -124,6 +124,9 @@ pub struct Options {
     /// Where pages were in physical memory: DynamoRIO's `v2p.textproto`. One in the trace's
     /// folder is found without being named.
     pub v2p: Option<PathBuf>,
+    /// The only process of a recording that is given: its number at the system, or a program that
+    /// it ran.
+    pub process: Option<String>,
     /// The part of it that is given, in any format.
     pub bounds: Bounds,
 }
@@ -174,7 +177,7 @@ pub(crate) fn whole(
         }
         _ => match Mix::of_recording(path, options)? {
             Some(mix) => Ahead::start(Box::new(mix)),
-            None => own::open(path, options.keep_going),
+            None => own::open(path, options.keep_going, options.process.as_deref()),
         },
     }
 }

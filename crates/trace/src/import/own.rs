@@ -11,15 +11,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::{Format, Options};
 use crate::{Batch, Error, Header, Process, Reader, Source, Stored};
 
-/// Opens the trace at `path`. With `keep_going` damage ends it with a warning.
-pub(crate) fn open(path: &Path, keep_going: bool) -> Result<Box<dyn Source + Send>, Error> {
-    whole(Reader::open(path)?, path, keep_going)
+/// Opens the trace at `path`, or one `process` of it. With `keep_going` damage ends it with a
+/// warning.
+pub(crate) fn open(
+    path: &Path,
+    keep_going: bool,
+    process: Option<&str>,
+) -> Result<Box<dyn Source + Send>, Error> {
+    let mut reader = Reader::open(path)?;
+    if let Some(process) = process {
+        reader = reader.process(reader.called(process)?)?;
+    }
+    whole(reader, path, keep_going)
 }
 
-/// The recording at `path`, if there is one of several processes.
+/// The recording at `path`, if there is one of several processes, of which none was chosen.
 pub(crate) fn recording(path: &Path, options: &Options) -> Result<Option<Reader>, Error> {
     let own = path.extension().is_some_and(|extension| extension == "pwt");
-    if !path.is_file() || !(own || options.format == Some(Format::Pagewalk)) {
+    if options.process.is_some()
+        || !path.is_file()
+        || !(own || options.format == Some(Format::Pagewalk))
+    {
         return Ok(None);
     }
     Ok(Some(Reader::open(path)?).filter(|reader| reader.processes().len() > 1))
@@ -102,6 +114,10 @@ impl Source for Whole {
 
     fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    fn processes(&self) -> &[Process] {
+        self.reader.processes()
     }
 
     fn digest(&self) -> Option<String> {

@@ -51,13 +51,20 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
     };
     let chunks = locate(&entries, start)
         .ok_or_else(|| input.corrupt(start, "its index counts more accesses than there can be"))?;
-    let processes = input.processes(&entries, start)?;
+    let mut processes = input.processes(&entries, start)?;
     if let Some(chunk) = chunks
         .iter()
         .find(|chunk| input.recorded && processes.get(chunk.process as usize).is_none())
     {
         let what = format!("a chunk is of process {}, which the file does not tell", chunk.process);
         return Err(input.corrupt(chunk.offset, &what));
+    }
+    processes.iter_mut().for_each(|process| (process.accesses, process.instructions) = (0, 0));
+    for chunk in &chunks {
+        if let Some(process) = processes.get_mut(chunk.process as usize) {
+            process.accesses += u64::from(chunk.accesses);
+            process.instructions += chunk.instructions;
+        }
     }
     let accesses = chunks.iter().map(|chunk| u64::from(chunk.accesses)).sum();
     let file = OpenFile { path: path.to_owned(), file: Arc::new(file) };

@@ -34,6 +34,8 @@ pub(crate) fn summarize(
     let not_modelled = not_modelled(machine.description(), source, run, walker);
     let (timeline, map) = run.history.clone().finish(run.position - run.left_out);
     let header = source.header();
+    let mut processes = source.processes().to_vec();
+    processes.sort_by_key(|process| std::cmp::Reverse(process.accesses));
     Results {
         schema: SCHEMA,
         pagewalk: env!("CARGO_PKG_VERSION").to_owned(),
@@ -46,6 +48,7 @@ pub(crate) fn summarize(
                 fetches: header.fetches,
                 filter: header.filter,
                 notes: header.notes.clone(),
+                processes,
             },
         },
         machine: MachineSummary {

@@ -236,6 +236,13 @@ impl Encoder {
         self.context = 0;
     }
 
+    /// Another program begins: what was usual is forgotten.
+    pub(crate) fn begin_program(&mut self) {
+        self.usual = Usual::default();
+        self.present.ready.forget_all();
+        self.contexts.iter_mut().for_each(|context| context.ready.forget_all());
+    }
+
     /// What follows is done by `thread`.
     #[inline]
     pub(crate) fn thread(&mut self, thread: u32) {

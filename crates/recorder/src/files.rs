@@ -1,0 +1,285 @@
+//! File and blocking calls, for `--calls`: who waited for what, and what the kernel touched.
+//!
+//! ```text
+//!   begin   offset, descriptors     the clock            what is closed is known before
+//!     ...   the kernel works, or waits for another
+//!   end     new descriptors         the clock, result    what is opened is known after
+//! ```
+//!
+//! They are looked at in the recorded process itself, with the host's own calls: QEMU gives a guest
+//! the host's descriptors under the same numbers.
+
+use ring::EventCode;
+
+use crate::calls::Guest;
+use crate::{events, global, guest, wait};
+
+/// Parts of a vector that are told.
+const BUFFERS_MAX: usize = 16;
+/// No offset.
+const NO_OFFSET: u64 = u64::MAX;
+
+/// Which arguments of a call are descriptors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Descriptors {
+    None,
+    /// The first.
+    First,
+    /// The first two.
+    Two,
+    /// The result.
+    Result,
+    /// The first, and the result.
+    FirstAndResult,
+    /// `fcntl`: the first, and the result if it is a copy of it.
+    Control,
+    /// A pair of new ones at the address in the argument of that index.
+    PairAt(usize),
+}
+
+/// Which memory a call reads or fills.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    None,
+    /// The second argument is an address, the third a length.
+    Plain,
+    /// The second argument is a vector of addresses and lengths, the third says how many.
+    Vector,
+    /// The second argument is a message header, which has a vector.
+    Message,
+}
+
+/// Where in its file a call begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    None,
+    /// Where the descriptor is.
+    Current,
+    /// The fourth argument says it.
+    Given,
+}
+
+/// A call: its name, and its number on x86-64, i386, and with Linux's generic numbers.
+struct Known {
+    name: &'static str,
+    numbers: [i16; 3],
+    descriptors: Descriptors,
+    memory: Memory,
+    place: Place,
+}
+
+const fn known(
+    name: &'static str,
+    numbers: [i16; 3],
+    descriptors: Descriptors,
+    memory: Memory,
+    place: Place,
+) -> Known {
+    Known { name, numbers, descriptors, memory, place }
+}
+
+/// The calls that are told. -1: the processor has none of that name.
+#[rustfmt::skip]
+static KNOWN: [Known; 61] = {
+    use Descriptors::{Control, First, FirstAndResult, None as NoFd, PairAt, Result, Two};
+    use Memory::{Message, None as NoMemory, Plain, Vector};
+    use Place::{Current, Given, None as NoPlace};
+    [
+        known("read", [0, 3, 63], First, Plain, Current),
+        known("write", [1, 4, 64], First, Plain, Current),
+        known("pread64", [17, 180, 67], First, Plain, Given),
+        known("pwrite64", [18, 181, 68], First, Plain, Given),
+        known("readv", [19, 145, 65], First, Vector, Current),
+        known("writev", [20, 146, 66], First, Vector, Current),
+        known("preadv", [295, 333, 69], First, Vector, Given),
+        known("pwritev", [296, 334, 70], First, Vector, Given),
+        known("open", [2, 5, -1], Result, NoMemory, NoPlace),
+        known("openat", [257, 295, 56], Result, NoMemory, NoPlace),
+        known("openat2", [437, 437, 437], Result, NoMemory, NoPlace),
+        known("creat", [85, 8, -1], Result, NoMemory, NoPlace),
+        known("close", [3, 6, 57], First, NoMemory, NoPlace),
+        known("dup", [32, 41, 23], FirstAndResult, NoMemory, NoPlace),
+        known("dup2", [33, 63, -1], FirstAndResult, NoMemory, NoPlace),
+        known("dup3", [292, 330, 24], FirstAndResult, NoMemory, NoPlace),
+        known("fcntl", [72, 221, 25], Control, NoMemory, NoPlace),
+        known("pipe", [22, 42, -1], PairAt(0), NoMemory, NoPlace),
+        known("pipe2", [293, 331, 59], PairAt(0), NoMemory, NoPlace),
+        known("socket", [41, 359, 198], Result, NoMemory, NoPlace),
+        known("socketpair", [53, 360, 199], PairAt(3), NoMemory, NoPlace),
+        known("bind", [49, 361, 200], First, NoMemory, NoPlace),
+        known("listen", [50, 363, 201], First, NoMemory, NoPlace),
+        known("accept", [43, -1, 202], FirstAndResult, NoMemory, NoPlace),
+        known("accept4", [288, 364, 242], FirstAndResult, NoMemory, NoPlace),
+        known("connect", [42, 362, 203], First, NoMemory, NoPlace),
+        known("shutdown", [48, 373, 210], First, NoMemory, NoPlace),
+        known("sendto", [44, 369, 206], First, Plain, NoPlace),
+        known("recvfrom", [45, 371, 207], First, Plain, NoPlace),
+        known("sendmsg", [46, 370, 211], First, Message, NoPlace),
+        known("recvmsg", [47, 372, 212], First, Message, NoPlace),
+        known("lseek", [8, 19, 62], First, NoMemory, Current),
+        known("ftruncate", [77, 93, 46], First, NoMemory, NoPlace),
+        known("fallocate", [285, 324, 47], First, NoMemory, NoPlace),
+        known("fsync", [74, 118, 82], First, NoMemory, NoPlace),
+        known("fdatasync", [75, 148, 83], First, NoMemory, NoPlace),
+        known("flock", [73, 143, 32], First, NoMemory, NoPlace),
+        known("sendfile", [40, 187, 71], Two, NoMemory, NoPlace),
+        known("splice", [275, 313, 76], First, NoMemory, NoPlace),
+        known("copy_file_range", [326, 377, 285], First, NoMemory, NoPlace),
+        known("shmget", [29, 395, 194], NoFd, NoMemory, NoPlace),
+        known("poll", [7, 168, -1], NoFd, NoMemory, NoPlace),
+        known("ppoll", [271, 309, 73], NoFd, NoMemory, NoPlace),
+        known("select", [23, 142, -1], NoFd, NoMemory, NoPlace),
+        known("pselect6", [270, 308, 72], NoFd, NoMemory, NoPlace),
+        known("epoll_wait", [232, 256, -1], First, NoMemory, NoPlace),
+        known("epoll_pwait", [281, 319, 22], First, NoMemory, NoPlace),
+        known("eventfd2", [290, 328, 19], Result, NoMemory, NoPlace),
+        known("futex", [202, 240, 98], NoFd, NoMemory, NoPlace),
+        known("futex_time64", [-1, 422, -1], NoFd, NoMemory, NoPlace),
+        known("wait4", [61, 114, 260], NoFd, NoMemory, NoPlace),
+        known("waitid", [247, 284, 95], NoFd, NoMemory, NoPlace),
+        known("nanosleep", [35, 162, 101], NoFd, NoMemory, NoPlace),
+        known("clock_nanosleep", [230, 267, 115], NoFd, NoMemory, NoPlace),
+        known("pause", [34, 29, -1], NoFd, NoMemory, NoPlace),
+        known("rt_sigsuspend", [130, 179, 133], NoFd, NoMemory, NoPlace),
+        known("rt_sigtimedwait", [128, 177, 137], NoFd, NoMemory, NoPlace),
+        known("semop", [65, -1, 193], NoFd, NoMemory, NoPlace),
+        known("msgsnd", [69, 400, 189], NoFd, NoMemory, NoPlace),
+        known("msgrcv", [70, 401, 188], NoFd, NoMemory, NoPlace),
+        known("sched_yield", [24, 158, 124], NoFd, NoMemory, NoPlace),
+    ]
+};
+
+/// A call that a thread is in.
+#[derive(Clone, Copy)]
+pub(crate) struct Begun {
+    number: i64,
+    /// Index in [`KNOWN`].
+    known: usize,
+    arguments: [u64; 6],
+    began_ns: u64,
+    offset: u64,
+    /// What its first descriptor was before it.
+    first: Option<Told>,
+}
+
+/// What is told of a descriptor: number, mode and flags, device, inode, bytes.
+type Told = [u64; 5];
+
+/// A call begins; `None` if it is not to be told.
+pub(crate) fn begin(guest: Guest, number: i64, raw: [u64; 6]) -> Option<Begun> {
+    if global::shared().session().calls == 0 {
+        return None;
+    }
+    let column = match guest {
+        Guest::X86_64 => 0,
+        Guest::I386 => 1,
+        Guest::Generic64 => 2,
+    };
+    let known = KNOWN.iter().position(|known| i64::from(known.numbers[column]) == number)?;
+    let arguments = raw.map(|argument| argument & guest.address_mask());
+    let Known { descriptors, place, .. } = &KNOWN[known];
+    let first = match descriptors {
+        Descriptors::First
+        | Descriptors::Two
+        | Descriptors::FirstAndResult
+        | Descriptors::Control => tell(arguments[0] as i32),
+        Descriptors::None | Descriptors::Result | Descriptors::PairAt(_) => None,
+    };
+    let is_regular =
+        first.is_some_and(|first| (first[1] >> 32) as u32 & libc::S_IFMT == libc::S_IFREG);
+    let offset = match place {
+        // SAFETY: asks where it is.
+        Place::Current if is_regular => unsafe {
+            libc::lseek(arguments[0] as i32, 0, libc::SEEK_CUR) as u64
+        },
+        Place::Given if guest == Guest::I386 => arguments[3] | arguments[4] << 32,
+        Place::Given => arguments[3],
+        Place::None | Place::Current => NO_OFFSET,
+    };
+    Some(Begun { number, known, arguments, began_ns: wait::now(), offset, first })
+}
+
+/// The call has returned: it is told.
+pub(crate) fn end(vcpu: u32, guest: Guest, begun: Begun, result: i64) {
+    let ended_ns = wait::now();
+    let Begun { number, known, arguments, began_ns, offset, first } = begun;
+    let Known { name, descriptors, memory, .. } = &KNOWN[known];
+    let mut fds = [[0; 5]; 2];
+    let mut count = 0;
+    let mut add = |told: Option<Told>| {
+        if let Some(told) = told {
+            fds[count] = told;
+            count += 1;
+        }
+    };
+    add(first);
+    let is_copy = |command: u64| matches!(command as i32, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC);
+    match *descriptors {
+        _ if result < 0 => {}
+        Descriptors::Result | Descriptors::FirstAndResult => add(tell(result as i32)),
+        Descriptors::Control if is_copy(arguments[1]) => add(tell(result as i32)),
+        Descriptors::Two => add(tell(arguments[1] as i32)),
+        Descriptors::PairAt(index) => {
+            let mut pair = [0i32; 2];
+            if guest::read(arguments[index], &mut pair) {
+                pair.into_iter().for_each(|fd| add(tell(fd)));
+            }
+        }
+        Descriptors::None | Descriptors::First | Descriptors::Control => {}
+    }
+    let mut buffers = [[0; 2]; BUFFERS_MAX];
+    let buffered = match memory {
+        Memory::None => 0,
+        Memory::Plain => {
+            buffers[0] = [arguments[1], arguments[2]];
+            1
+        }
+        Memory::Vector => vector(guest, arguments[1], arguments[2], &mut buffers),
+        Memory::Message => {
+            // `struct msghdr`: the name's address and length come before the vector's.
+            let bytes = guest.pointer_bytes() as u64;
+            let at = word(guest, arguments[1].wrapping_add(2 * bytes));
+            let parts = word(guest, arguments[1].wrapping_add(3 * bytes));
+            vector(guest, at, parts, &mut buffers)
+        }
+    };
+    let [a, b, c, d, e, f] = arguments;
+    let (result, number) = (result as u64, number as u64);
+    let head = [number, a, b, c, d, e, f, result, began_ns, ended_ns, offset, count as u64];
+    let mut words = [0; 12 + 2 * 5 + 1 + 2 * BUFFERS_MAX];
+    let mut length = 0;
+    let fds = fds[..count].iter().flatten();
+    let buffers = buffers[..buffered].iter().flatten();
+    for &value in head.iter().chain(fds).chain([&(buffered as u64)]).chain(buffers) {
+        words[length] = value;
+        length += 1;
+    }
+    events::text(vcpu, EventCode::FileCall, &words[..length], name.as_bytes());
+}
+
+/// What there is to tell of a descriptor; `None` if it is not open.
+fn tell(fd: i32) -> Option<Told> {
+    let stat = guest::stat_of(fd)?;
+    // SAFETY: asks for the flags of an open descriptor.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) } as u32;
+    let mode = u64::from(stat.st_mode) << 32 | u64::from(flags);
+    Some([fd as u64, mode, stat.st_dev, stat.st_ino, stat.st_size as u64])
+}
+
+/// Reads a vector of addresses and lengths; how many there are.
+fn vector(guest: Guest, at: u64, parts: u64, buffers: &mut [[u64; 2]; BUFFERS_MAX]) -> usize {
+    let bytes = guest.pointer_bytes() as u64;
+    let count = parts.min(BUFFERS_MAX as u64);
+    for (index, buffer) in (0..count).zip(buffers.iter_mut()) {
+        let at = at.wrapping_add(index * 2 * bytes);
+        *buffer = [word(guest, at), word(guest, at.wrapping_add(bytes))];
+    }
+    count as usize
+}
+
+/// The guest's word at `address`; 0 if it cannot be read.
+fn word(guest: Guest, address: u64) -> u64 {
+    let mut bytes = [0u8; 8];
+    guest::read_bytes(address, bytes.as_mut_ptr(), guest.pointer_bytes());
+    u64::from_le_bytes(bytes)
+}

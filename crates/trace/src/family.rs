@@ -1,0 +1,104 @@
+//! The processes of a recording in one stream: whose a piece is, in the recording's own numbers.
+//!
+//! ```text
+//!   process 1, threads 0 1     piece --\                  thread 0 1   Run: space 1
+//!   process 2, thread  0       piece ---+--> append -->    thread 2     Run: space 2
+//! ```
+
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
+
+use crate::{Batch, Event, Placed, Process, Segment};
+
+/// Numbers of threads, and which process runs in which space.
+///
+/// A child that shares its parent's space runs there until it executes a program.
+#[derive(Debug, Default)]
+pub struct Family {
+    /// By process: its space, and whether that is its parent's.
+    spaces: Vec<(u32, bool)>,
+    threads: FxHashMap<(u32, u32), u32>,
+    /// The space of what was appended last.
+    space: u32,
+}
+
+impl Family {
+    /// A process begins: the next number.
+    pub fn begin(&mut self, process: &Process) {
+        let shared = process.parent.filter(|_| process.shares_space);
+        let space = shared.and_then(|parent| self.spaces.get(parent as usize));
+        let space = space.map_or((process.number, false), |&(space, _)| (space, true));
+        self.spaces.push(space);
+    }
+
+    /// Appends the accesses `rows` of `from`, a batch of `process`, and the events among them to
+    /// `to`. Events before `rows` were taken; those at its end are, too. Stamps are not.
+    pub fn append(&mut self, process: u32, from: &mut Batch, rows: Range<u32>, to: &mut Batch) {
+        let base = to.len() as u32;
+        let Family { spaces, threads, space: here } = self;
+        let Some((space, shared)) = spaces.get_mut(process as usize) else { return };
+        let mut thread = |own: u32| {
+            let next = threads.len() as u32;
+            *threads.entry((process, own)).or_insert(next)
+        };
+        let mut enter = |to: &mut Batch, at: u32, thread: u32, space: u32| {
+            if std::mem::replace(here, space) != space {
+                to.events.push(Placed { at, thread, event: Event::Run { cpu: 0, space } });
+            }
+        };
+        let count = from.events.iter().take_while(|event| event.at <= rows.end).count();
+        let segment = from.segments.iter().rev().find(|segment| segment.start <= rows.start);
+        let first = match (from.events[..count].first(), segment) {
+            (Some(event), _) => Some(event.thread),
+            (None, Some(segment)) if !rows.is_empty() => Some(segment.thread),
+            _ => None,
+        };
+        if let Some(first) = first {
+            enter(to, base, thread(first), *space);
+        }
+        for Placed { at, thread: own, event } in from.events.drain(..count) {
+            let (at, number) = (base + at.saturating_sub(rows.start), thread(own));
+            match &event {
+                // They are its parent's, which are known.
+                Event::Mapping { .. } if *shared => continue,
+                Event::Execve { result: 0, .. } if *shared => {
+                    (*space, *shared) = (process, false);
+                    enter(to, at, number, *space);
+                }
+                _ => {}
+            }
+            to.events.push(Placed { at, thread: number, event });
+        }
+        let after = from.segments.iter().skip(1).map(|segment| segment.start);
+        let ends = after.chain([from.len() as u32]);
+        for (segment, until) in from.segments.iter().zip(ends) {
+            if until <= rows.start || segment.start >= rows.end {
+                continue;
+            }
+            let start = base + segment.start.max(rows.start) - rows.start;
+            let thread = thread(segment.thread);
+            if to.segments.last().is_none_or(|last| last.thread != thread) {
+                to.segments.push(Segment { start, thread });
+            }
+        }
+        let is_whole = rows.len() == from.len();
+        let rows = rows.start as usize..rows.end as usize;
+        if base == 0 && is_whole {
+            std::mem::swap(&mut to.addr, &mut from.addr);
+            std::mem::swap(&mut to.meta, &mut from.meta);
+            std::mem::swap(&mut to.paddr, &mut from.paddr);
+            return;
+        }
+        if rows.is_empty() {
+            return;
+        }
+        to.addr.extend_from_slice(&from.addr[rows.clone()]);
+        to.meta.extend_from_slice(&from.meta[rows.clone()]);
+        if !from.paddr.is_empty() || !to.paddr.is_empty() {
+            to.paddr.resize(base as usize, 0);
+            to.paddr.extend_from_slice(from.paddr.get(rows).unwrap_or_default());
+            to.paddr.resize(to.addr.len(), 0);
+        }
+    }
+}
