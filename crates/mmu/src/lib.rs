@@ -33,7 +33,9 @@ pub use replacement::{
 };
 pub use set_array::SetArray;
 pub use stack_distance::StackDistance;
-pub use tlb::{ArrayParams, Entry, Evicted, Hit, Stride, Strides, Tlb, TlbCounts, TlbParams};
+pub use tlb::{
+    ArrayParams, Entry, Evicted, Found, Hit, Miss, Stride, Strides, Tlb, TlbCounts, TlbParams,
+};
 pub use walk_cache::{
     AnyWalkCache, ArrayBits, Design, Held, ParseDesignError, Sptc, Stc, Tpc, Uptc, Utc, WalkArray,
     WalkCache, WalkCacheParams,

@@ -46,12 +46,12 @@ fn a_depth_says_which_tlbs_hit() {
         let page = VirtAddr::new(rng.below(span) << 12).page(PageSize::SIZE_4K);
         let depth = stack.touch(page.number());
         for (tlb, &entries) in tlbs.iter_mut().zip(&sizes) {
-            let hit = tlb.lookup(page.start(), Asid(0), Kind::Load).is_some();
+            let hit = tlb.lookup(page.start(), Asid(0), Kind::Load).is_ok();
             assert_eq!(hit, depth.is_some_and(|depth| depth < entries as usize), "step {step}");
             if !hit {
                 let frame = PhysAddr::new(page.start().get());
                 let entry = Entry::single(page, frame, Asid(0), false, Rights::READ);
-                tlb.fill(&entry, 0, &mut |_| {});
+                tlb.fill(&entry, 0, Kind::Load, &mut |_| {});
             }
         }
     }

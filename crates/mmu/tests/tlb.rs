@@ -3,7 +3,7 @@
 mod model;
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use mmu::{ArrayParams, Entry, Evicted, Policy, Tlb, TlbParams};
+use mmu::{ArrayParams, Entry, Evicted, Found, Miss, Policy, Stride, Strides, Tlb, TlbParams};
 use model::{Rng, tlb::ModelTlb};
 
 const SEEDS: u64 = 600;
@@ -46,51 +46,81 @@ fn random_entry(rng: &mut Rng, va: VirtAddr, params: &TlbParams, asid: Asid) -> 
         params.arrays.iter().flat_map(|array| &array.page_sizes).copied().collect();
     let size = if rng.chance(97) { rng.pick(&held) } else { rng.pick(&sizes()) };
     let frame = |rng: &mut Rng| PhysAddr::new(rng.below(1 << 40)).align_down(size);
-    let mut entry = Entry::single(va.page(size), frame(rng), asid, rng.chance(10), Rights::READ);
+    // Nothing is allowed at times, and everything mostly.
+    let rights = |rng: &mut Rng| {
+        if rng.chance(70) { Rights::ALL } else { Rights::from_bits(rng.below(16) as u8) }
+    };
+    let allowed = rights(rng);
+    let mut entry = Entry::single(va.page(size), frame(rng), asid, rng.chance(10), allowed);
+    entry.rights[1] = rights(rng);
     if params.paired {
         entry.frames = [0, 1].map(|_| rng.chance(75).then(|| frame(rng)));
     }
     entry
 }
 
-/// A lookup by itself, or first in a stride, often one for pages of the size that is `favoured`.
+/// Physical address and label.
+type Place = (PhysAddr, u32);
+
+/// The clock of all TLBs, the granules that strides ask for, and which of them comes first.
+struct Striding {
+    clock: u64,
+    granules: (PageSize, Option<PageSize>),
+    large_first: bool,
+}
+
+/// A lookup by itself, or first in a stride, often one for pages of the sizes that are favoured.
 fn lookup(
     rng: &mut Rng,
     tlb: &mut Tlb,
-    favoured: PageSize,
-    clock: &mut u64,
+    striding: &mut Striding,
     va: VirtAddr,
     asid: Asid,
     kind: Kind,
-) -> Found {
+) -> Result<Place, Miss> {
     if rng.chance(80) {
         // The clock is the caller's, who may have other TLBs.
-        *clock = tlb.now().max(*clock) + 1 + rng.below(3);
-        let time = *clock;
-        let granule = if rng.chance(90) { favoured } else { rng.pick(&sizes()) };
+        striding.clock = tlb.now().max(striding.clock) + 1 + rng.below(3);
+        striding.large_first ^= rng.chance(10);
+        let other = (rng.pick(&sizes()), None);
+        let granules = if rng.chance(90) { striding.granules } else { other };
+        let largest = granules.1.unwrap_or(granules.0);
         // A page is found whole or not at all, and one that is not must be looked up.
-        let bytes = 1 + rng.below(granule.bytes() - va.offset_in(granule)) as u32;
-        let bytes = if rng.chance(90) { bytes } else { granule.bytes() as u32 };
-        let in_page = va.offset_in(granule) + u64::from(bytes) <= granule.bytes();
-        let page_bits = !granule.mask();
+        let bytes = 1 + rng.below(largest.bytes() - va.offset_in(largest)) as u32;
+        let bytes = if rng.chance(90) { bytes } else { largest.bytes() as u32 };
+        let in_page = va.offset_in(largest) + u64::from(bytes) <= largest.bytes();
+        let time = striding.clock;
         let found = if tlb.needs_time_only() && rng.chance(50) {
-            let stride = tlb.stride::<true>(asid, granule);
-            stride.and_then(|stride| stride.lookup(va, bytes, kind as usize, time, page_bits))
+            let stride = tlb.stride::<true>(asid, granules);
+            first(stride, granules, striding.large_first, va, bytes, kind, time)
         } else {
-            let stride = tlb.stride::<false>(asid, granule);
-            stride.and_then(|stride| stride.lookup(va, bytes, kind as usize, time, page_bits))
+            let stride = tlb.stride::<false>(asid, granules);
+            first(stride, granules, striding.large_first, va, bytes, kind, time)
         };
         tlb.set_now(time);
-        if found.is_some() {
-            assert!(in_page, "{bytes} bytes at {va} are not in one page of {granule}");
-            return found;
+        if let Some(Found { phys, label, .. }) = found {
+            assert!(in_page, "{bytes} bytes at {va} are not in one page of {largest}");
+            return Ok((phys, label));
         }
     }
-    tlb.lookup(va, asid, kind).map(|hit| (hit.phys, hit.label))
+    tlb.lookup(va, asid, kind).map(|hit| {
+        assert!(hit.rights.allows(kind));
+        (hit.phys, hit.label)
+    })
 }
 
-/// Physical address and label.
-type Found = Option<(PhysAddr, u32)>;
+/// The first lookup of a stride.
+fn first<const TIME_ONLY: bool>(
+    stride: Option<Stride<'_, TIME_ONLY>>,
+    granules: (PageSize, Option<PageSize>),
+    large_first: bool,
+    va: VirtAddr,
+    bytes: u32,
+    kind: Kind,
+    time: u64,
+) -> Option<Found> {
+    Strides::new(|_| stride, granules, large_first).lookup(va, bytes, kind as usize, time)
+}
 
 #[test]
 fn a_tlb_does_what_a_list_searched_in_order_does() {
@@ -99,11 +129,15 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
         let params = random_params(&mut rng);
         let (mut tlb, mut model) = (Tlb::new(&params).unwrap(), ModelTlb::new(&params));
         let held = params.arrays.iter().flat_map(|array| &array.page_sizes);
-        let mut favoured = *held.min().unwrap();
-        let mut clock = rng.pick(&[0, 1 << 20]);
-        if rng.chance(50) {
-            favoured = rng.pick(&sizes());
-            tlb.favour(favoured);
+        let mut striding = Striding {
+            clock: rng.pick(&[0, 1 << 20]),
+            granules: (*held.min().unwrap(), None),
+            large_first: false,
+        };
+        if rng.chance(70) {
+            let (small, large) = (rng.pick(&sizes()), rng.pick(&sizes()));
+            striding.granules = (small, (large > small).then_some(large));
+            tlb.favour(small, Some(large));
         }
         let pages = rng.pick(&[8, 40, 200, 2000]);
         let asids = rng.pick(&[1, 3]);
@@ -119,13 +153,14 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
             match rng.below(1000) {
                 0..900 => {
                     let kind = rng.pick(&Kind::ALL);
-                    let hit = lookup(&mut rng, &mut tlb, favoured, &mut clock, va, of, kind);
+                    let hit = lookup(&mut rng, &mut tlb, &mut striding, va, of, kind);
                     let found = model.lookup(va, of, kind);
                     assert_eq!(hit, found, "{}", context());
-                    if found.is_none() {
+                    if found.is_err() {
                         let entry = random_entry(&mut rng, va, &params, of);
                         let label = rng.next() as u32;
-                        let filled = tlb.fill(&entry, label, &mut |gone| seen.push(gone));
+                        let filled = tlb
+                            .fill(&entry, label, rng.pick(&Kind::ALL), &mut |gone| seen.push(gone));
                         assert_eq!(
                             filled,
                             model.fill(&entry, label, &mut expected),
@@ -138,7 +173,7 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
                 900..950 => {
                     let entry = random_entry(&mut rng, va, &params, of);
                     let label = rng.next() as u32;
-                    tlb.fill(&entry, label, &mut |gone| seen.push(gone));
+                    tlb.fill(&entry, label, rng.pick(&Kind::ALL), &mut |gone| seen.push(gone));
                     model.fill(&entry, label, &mut expected);
                 }
                 950..975 => {
@@ -209,7 +244,7 @@ fn hits_handed_out_are_all_hits() {
             let va = random_addr(&mut rng, 150);
             let kind = rng.pick(&Kind::ALL);
             lookups[kind as usize] += 1;
-            if tlb.lookup(va, Asid(7), kind).is_none() {
+            if tlb.lookup(va, Asid(7), kind).is_err() {
                 misses[kind as usize] += 1;
                 let mut entry = Entry::single(
                     va.page(PageSize::SIZE_4K),
@@ -219,7 +254,7 @@ fn hits_handed_out_are_all_hits() {
                     Rights::ALL,
                 );
                 entry.frames[1] = entry.frames[0];
-                tlb.fill(&entry, 0, &mut add);
+                tlb.fill(&entry, 0, kind, &mut add);
             }
         }
         tlb.drain(&mut add);

@@ -31,6 +31,10 @@ pub(crate) struct TlbCensus {
     pub(crate) hits: [u64; Kind::COUNT],
     pub(crate) misses: [u64; Kind::COUNT],
     pub(crate) cold_misses: u64,
+    /// Misses on an entry that does not allow the access.
+    pub(crate) denied: u64,
+    /// Misses on a pair that has no frame for the page.
+    pub(crate) invalid: u64,
     pub(crate) evictions: u64,
     pub(crate) flushed: u64,
     /// Hits on entries that bear the label [`TABLES`].

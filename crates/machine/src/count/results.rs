@@ -175,6 +175,10 @@ pub struct TlbCounts {
     pub total: HitsAndMisses,
     /// Misses that ended in a first-touch fault.
     pub cold_misses: u64,
+    /// Misses that found an entry which does not allow the access. The entry goes.
+    pub denied: u64,
+    /// Misses on a page that is the invalid half of a pair in the TLB.
+    pub invalid: u64,
     /// Entries that made room for others.
     pub evictions: u64,
     /// Entries that the operating system flushed.
@@ -206,6 +210,11 @@ pub struct Walks {
     pub cold: u64,
     /// References of all walks.
     pub references: u64,
+    /// Stores to a clean page that a TLB had, for which hardware set the dirty bit; the machine
+    /// tracks dirty pages.
+    pub dirty_assists: u64,
+    /// Stores to a clean page for which a handler in software was trapped to.
+    pub modify_traps: u64,
     /// References of the cold ones, of both their walks.
     pub cold_references: u64,
     /// How many of the walks that were not cold took how many references.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{lru, one, units::Ways};
+use super::{is_false, lru, one, units::Ways};
 
 /// Who refills a TLB.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -19,6 +19,15 @@ pub struct Walker {
     /// Cycles of a handler's miss on the page table itself, where that is `linear`; 400 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nested_cycles: Option<u32>,
+    /// Whether a clean page is filled into the TLB without the right to store, so that its first
+    /// store is seen: hardware sets the dirty bit then, and a handler in software is trapped to.
+    #[serde(skip_serializing_if = "is_false")]
+    pub tracks_dirty: bool,
+    /// Cycles of a TLB exception that is no refill, besides references and instructions: of a
+    /// handler's trap to a page whose entry is invalid or forbids the access, `refill_cycles` if
+    /// absent; of the assist with which hardware sets a dirty bit, 0 if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exception_cycles: Option<u32>,
     /// Where the numbers come from.
     pub source: String,
 }

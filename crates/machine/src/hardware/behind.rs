@@ -53,6 +53,27 @@ pub(crate) struct HostWalk {
     pub(crate) moved: Option<VirtRange>,
 }
 
+/// A miss that has come to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Refill {
+    /// The label of the region that was accessed.
+    pub(crate) region: u32,
+    /// Whether a page was touched for the first time.
+    pub(crate) cold: bool,
+    /// Whether it began as an exception which is no refill: the TLB had an entry, for the invalid
+    /// half of a pair or one that forbids the access, and a handler in software was trapped to.
+    pub(crate) instead: bool,
+    /// Whether a store to a clean page trapped or took an assist.
+    pub(crate) dirtied: bool,
+}
+
+impl Refill {
+    /// All but the region, as bits.
+    pub(crate) const fn bits(self) -> u32 {
+        self.cold as u32 | (self.instead as u32) << 1 | (self.dirtied as u32) << 2
+    }
+}
+
 /// What the OS wants forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Forget {
@@ -80,9 +101,8 @@ pub(crate) trait Behind {
     /// The way of a walk from a node which the page table no longer knows.
     fn astray(&mut self, walk: &Walk, way: Way<'_>);
 
-    /// The TLB is refilled: the walks since the last refill were for one miss in the region
-    /// labelled `region`, and it was a `cold` one if a page was touched for the first time.
-    fn refilled(&mut self, region: u32, cold: bool);
+    /// The TLB is refilled: the walks since the last refill were for this one.
+    fn refilled(&mut self, refill: Refill);
 
     /// The OS shoots down.
     fn forget(&mut self, forget: Forget);

@@ -42,7 +42,7 @@ impl Hardware {
             let params = tlb_params(name, tlb, &default_sizes)?;
             let mut built = Tlb::new(&params)
                 .map_err(|error| (geometry_key(name, tlb, &error), error.to_string()))?;
-            built.favour(description.tlb_page_size());
+            built.favour(description.tlb_page_size(), None);
             let latency_cycles = u64::from(tlb.latency_cycles);
             units.push(Unit { name, level, latency_cycles, params, tlb: built });
         }

@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
-    Fault, Footprint, Mounted, Node, Reference, Space, SparseMemory, Translation, TreeShape,
+    Fault, Footprint, Mounted, Node, Reference, Space, SparseMemory, Translation, TreeShape, Usage,
 };
 use physmem::{Allocator, Buddy, Physmem, Scattered, State};
 use trace::{Region, RegionId, Regions};
@@ -258,6 +258,19 @@ impl Os {
     /// What the page table says of `addr`, without a walk.
     fn known(&self, addr: VirtAddr) -> Option<Translation> {
         self.table.query(self.here, addr).map(|mapping| mapping.translation)
+    }
+
+    /// Whether the page that holds `addr` allows stores and has not been stored to.
+    pub(crate) fn is_clean(&self, addr: VirtAddr) -> bool {
+        self.table.query(self.here, addr).is_some_and(|mapping| {
+            mapping.translation.rights.allows(Kind::Store) && !mapping.usage.dirty
+        })
+    }
+
+    /// Notes a store to the page that holds `addr`, where no hardware does it.
+    pub(crate) fn set_dirty(&mut self, addr: VirtAddr) -> Result<(), Failure> {
+        let dirty = Usage { dirty: true, ..Usage::default() };
+        Ok(self.table.set_usage(self.here, addr, dirty)?)
     }
 
     /// Answers a fault: after it, a walk for the same access succeeds. Where there is nothing to

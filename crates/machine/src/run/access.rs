@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use addr::{Kind, PhysAddr, VirtAddr, VirtRange};
-use mmu::{Hit, Stride, Strides};
+use addr::{Kind, PageSize, PhysAddr, VirtAddr};
+use mmu::{Found, Hit, Stride, Strides};
 use trace::{Batch, Meta};
 
 use super::Run;
@@ -68,19 +68,19 @@ impl Run {
         let mut strides: [Option<Stride<'_, TIME_ONLY>>; FIRST_LEVEL_MAX] = [const { None }; _];
         let first_level = units.iter_mut().take_while(|unit| unit.level == 1);
         for (stride, unit) in strides.iter_mut().zip(first_level) {
-            *stride = unit.tlb.stride(self.asid, self.page_size);
+            *stride = unit.tlb.stride(self.asid, self.granules);
         }
-        let strides = Strides::new(|kind| *strides.get(*first.get(kind)?)?);
-        // With room for all that two bits can say.
+        let strides =
+            Strides::new(|kind| *strides.get(*first.get(kind)?)?, self.granules, self.large_first);
+        // Four, so that `kind & 3` needs no bounds check.
         let is_left_out: [bool; 4] = std::array::from_fn(|kind| first.get(kind) == Some(&NONE));
-        let page_bits = self.page_bits;
-        let (mut ran, mut left_out) = (0, 0);
+        let (mut ran, mut left_out, mut far) = (0, 0, 0);
         for (&addr, &meta) in addrs.iter().zip(metas) {
             let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind_index(), meta.size());
-            if let Some(stride) = strides.of(kind) {
-                let time = before + 1 + ran as u64;
-                let found = stride.lookup(addr, bytes, kind, time, page_bits);
-                let Some((phys, label)) = found else { break };
+            let time = before + 1 + ran as u64;
+            if let Some(found) = strides.lookup(addr, bytes, kind, time) {
+                let Found { phys, label, is_far } = found;
+                far += usize::from(is_far);
                 if label == SHARED {
                     shared_hit(&mut self.os, &mut self.census, addr, meta.kind());
                 }
@@ -96,6 +96,8 @@ impl Run {
         }
         let time = before + ran as u64;
         self.left_out += left_out;
+        // The granule in which more is found comes first.
+        self.large_first ^= far * 2 > ran;
         (ran, time)
     }
 
@@ -114,76 +116,91 @@ impl Run {
             return Ok(());
         }
         let place = Place { addr, kind, unit, access };
-        let phys = self.translate::<CHECK>(place, back)?;
-        if addr.offset_in(self.page_size) + u64::from(bytes) > self.page_size.bytes() {
-            self.straddle::<CHECK, CACHES>(place, phys, bytes, back)?;
+        let (phys, size) = self.translate::<CHECK>(place, back)?;
+        if addr.offset_in(size) + u64::from(bytes) > size.bytes() {
+            self.straddle::<CHECK, CACHES>(place, phys, size, bytes, back)?;
         } else if CACHES {
             back.data(phys, bytes, kind);
         }
         Ok(())
     }
 
-    /// The physical address of one access that lies within a page.
+    /// The physical address of one access that lies within a page, and that page's size.
     fn translate<const CHECK: bool>(
         &mut self,
         place: Place,
         back: &mut impl Behind,
-    ) -> Result<PhysAddr, Error> {
+    ) -> Result<(PhysAddr, PageSize), Error> {
         let found = self.hardware.units[place.unit].tlb.lookup(place.addr, self.asid, place.kind);
         match found {
-            Some(hit) => {
+            Ok(hit) => {
                 if hit.label == SHARED {
                     shared_hit(&mut self.os, &mut self.census, place.addr, place.kind);
                 }
                 if CHECK {
                     self.compare(place, &hit)?;
                 }
-                Ok(hit.phys)
+                Ok((hit.phys, hit.size))
             }
-            None => self.miss(place, back),
+            Err(why) => self.miss(place, why, back),
         }
     }
 
-    /// An access that does not end in the page where it starts: a lookup for each page.
+    /// An access that does not end in the page where it starts, whose translation was found: a
+    /// lookup for each further page, whatever its size.
     #[cold]
     fn straddle<const CHECK: bool, const CACHES: bool>(
         &mut self,
         place: Place,
         phys: PhysAddr,
+        size: PageSize,
         bytes: u32,
         back: &mut impl Behind,
     ) -> Result<(), Error> {
         self.page_crossings += 1;
-        let Ok(range) = VirtRange::new(place.addr, u64::from(bytes.max(1))) else {
-            let what = format!("{bytes} bytes at {} run past the end of the space", place.addr);
-            return Err(Error::Access { access: place.access, what });
-        };
-        for page in range.pages(self.page_size) {
-            // Both ranges hold the page's part of the access.
-            let Some(part) = range.intersection(VirtRange::of_page(page)) else { continue };
-            let phys = if part.start() == place.addr {
-                phys
-            } else {
-                self.translate::<CHECK>(Place { addr: part.start(), ..place }, back)?
-            };
+        let (mut addr, mut left) = (place.addr, u64::from(bytes));
+        let (mut phys, mut size) = (phys, size);
+        loop {
+            let part = left.min(size.bytes() - addr.offset_in(size));
             if CACHES {
-                back.data(phys, part.bytes() as u32, place.kind);
+                back.data(phys, part as u32, place.kind);
             }
+            left -= part;
+            if left == 0 {
+                return Ok(());
+            }
+            let Some(next) = addr.checked_add(part) else {
+                let what = format!("{bytes} bytes at {} run past the end of the space", place.addr);
+                return Err(Error::Access { access: place.access, what });
+            };
+            addr = next;
+            (phys, size) = self.translate::<CHECK>(Place { addr, ..place }, back)?;
         }
-        Ok(())
     }
 
-    /// Stops at a translation that is not what the page table says now.
+    /// Stops at a translation that is not what the page table says now, or that allows what the
+    /// page table forbids.
     #[cold]
     fn compare(&mut self, place: Place, hit: &Hit) -> Result<(), Error> {
-        let table = self.os.query(place.addr).map(|translation| translation.apply(place.addr));
-        if table == Some(hit.phys) {
-            return Ok(());
-        }
-        let said = table.map_or_else(|| "nothing".to_owned(), |phys| phys.to_string());
+        let table = self.os.query(place.addr);
+        let phys = table.map(|translation| translation.apply(place.addr));
+        let said = match (phys, table) {
+            (Some(phys), Some(table)) if phys == hit.phys => {
+                if table.rights.allows(place.kind) {
+                    return Ok(());
+                }
+                format!("that it allows {} only", table.rights)
+            }
+            (Some(phys), _) => phys.to_string(),
+            (None, _) => "nothing".to_owned(),
+        };
         Err(Error::Check(format!(
-            "access {}: tlb.{} translates {} to {}, the page table says {said}",
-            place.access, self.hardware.units[place.unit].name, place.addr, hit.phys
+            "access {}: tlb.{} translates {} to {} for a {}, the page table says {said}",
+            place.access,
+            self.hardware.units[place.unit].name,
+            place.addr,
+            hit.phys,
+            place.kind.name()
         )))
     }
 }

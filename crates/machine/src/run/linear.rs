@@ -18,7 +18,7 @@ use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
 use mmu::Evicted;
 use pagetable::{Fault, LinearArray, Node, Reference, Translation};
 
-use super::{Run, access::Place, miss::Refill};
+use super::{Run, access::Place, miss::Pair};
 use crate::{
     Error,
     count::census::{Census, TABLES},
@@ -38,6 +38,7 @@ impl Run {
         let mut references = std::mem::take(&mut self.references);
         references.clear();
         let found = self.os.walk_from(start, addr, kind, &mut references);
+        self.trap_if_clean(place, found.is_ok(), &mut references)?;
         if self.check && found.ok() != self.os.query(addr).filter(|page| page.rights.allows(kind)) {
             return Err(Error::Check(format!(
                 "access {access}: the TLB has a table of level {} for {addr} at {}, which the \
@@ -76,18 +77,18 @@ impl Run {
             [self.hardware.first, self.hardware.second].map(|of| of[kind as usize]);
         let counts = self.census.region(region);
         counts.table_cycles += self.hardware.units[first].latency_cycles;
-        if let Some(hit) = self.hardware.units[first].tlb.lookup(entry, self.asid, kind) {
+        if let Ok(hit) = self.hardware.units[first].tlb.lookup(entry, self.asid, kind) {
             return Some(hit.frame());
         }
         if second == NONE {
             return None;
         }
         counts.table_cycles += self.hardware.units[second].latency_cycles;
-        let hit = self.hardware.units[second].tlb.lookup(entry, self.asid, kind)?;
+        let hit = self.hardware.units[second].tlb.lookup(entry, self.asid, kind).ok()?;
         let (page, frame) = (entry.page(hit.size), hit.frame());
         let (rights, global) = (hit.rights, hit.global);
         let translation = Translation { page, frame, rights, global };
-        self.fill(first, &Refill { translation, other: None }, TABLES);
+        self.fill(first, kind, &Pair { translation, other: None }, TABLES);
         Some(frame)
     }
 
@@ -101,11 +102,13 @@ impl Run {
             let _ = self.os.walk(neighbour, Kind::Load, &mut references);
         }
         let mut nodes = references.iter().filter_map(|reference| reference.next());
-        let other = nodes.find(|node| node.level == table.level).map(|node| node.table);
-        let refill = Refill { translation: LinearArray.translation_of(addr, table), other };
+        let other = nodes.find(|node| node.level == table.level);
+        let translation = LinearArray.translation_of(addr, table);
+        let other = other.map(|node| (node.table, translation.rights));
+        let refill = Pair { translation, other };
         for unit in [self.hardware.second, self.hardware.first].map(|of| of[Kind::Load as usize]) {
             if unit != NONE {
-                self.fill(unit, &refill, TABLES);
+                self.fill(unit, Kind::Load, &refill, TABLES);
             }
         }
     }

@@ -1,71 +1,145 @@
 //! The rare case: a lookup that the first level did not answer, down to the fault.
 
-use addr::{PhysAddr, VirtAddr, VirtRange};
-use mmu::{Entry, Evicted};
-use pagetable::{Fault, Translation};
+use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use mmu::{Entry, Evicted, Miss};
+use pagetable::{Fault, Leads, Reference, Translation};
 
 use super::{Run, access::Place};
 use crate::{
     Error,
     count::census::SHARED,
-    hardware::behind::{Behind, Walk},
+    hardware::behind::{Behind, Refill, Walk},
     hardware::tlbs::NONE,
     os::Answer,
 };
 
 impl Run {
-    /// A lookup that the first level did not answer.
+    /// A lookup that the first level did not answer; gives the place, and the size of the page.
     #[cold]
     #[inline(never)]
-    pub(super) fn miss(&mut self, place: Place, back: &mut impl Behind) -> Result<PhysAddr, Error> {
+    pub(super) fn miss(
+        &mut self,
+        place: Place,
+        why: Miss,
+        back: &mut impl Behind,
+    ) -> Result<(PhysAddr, PageSize), Error> {
         let Place { addr, kind, access, .. } = place;
         let region = self.os.label_of(addr);
         self.census.region(region).l1_misses[kind as usize] += 1;
+        self.no_hit(place.unit, addr, why);
+        let mut last = why;
 
         let second = self.hardware.second[kind as usize];
         if second != NONE {
             let unit = &mut self.hardware.units[second];
-            if let Some(hit) = unit.tlb.lookup(addr, self.asid, kind) {
+            let found = unit.tlb.lookup(addr, self.asid, kind);
+            if let Err(why) = found {
+                self.no_hit(second, addr, why);
+                last = why;
+            }
+            if let Ok(hit) = found {
                 self.census.tlbs[place.unit].missed(kind, hit.size, false);
                 let (page, frame) = (addr.page(hit.size), hit.frame());
                 let (rights, global) = (hit.rights, hit.global);
-                let entry = self.entry(Translation { page, frame, rights, global });
-                self.fill(place.unit, &entry, hit.label);
+                let entry = self.pair(Translation { page, frame, rights, global });
+                self.fill(place.unit, kind, &entry, hit.label);
                 self.history.l1_miss(access - self.left_out);
-                return Ok(hit.phys);
+                return Ok((hit.phys, hit.size));
             }
         }
 
         let populated =
             self.os.populate(addr, kind).map_err(|failure| self.failed(failure, access))?;
         let populated = populated.map(|shootdown| self.shoot_down(shootdown, back)).is_some();
-        let (translation, cold) = self.walk(place, region, back)?;
+        let (translation, cold) = self.walk(place, last, region, back)?;
         let label = self.label(translation, region);
-        let entry = self.entry(translation);
+        let entry = self.pair(self.without_dirt(translation, place));
         if second != NONE {
             self.census.tlbs[second].missed(kind, translation.page.size(), cold);
-            self.fill(second, &entry, label);
+            self.fill(second, kind, &entry, label);
         }
         self.census.tlbs[place.unit].missed(kind, translation.page.size(), cold);
-        self.fill(place.unit, &entry, label);
+        self.fill(place.unit, kind, &entry, label);
         self.history.miss(access - self.left_out, addr.get(), cold);
         let census = self.census.region(region);
         census.misses += 1;
         census.cold_misses += u64::from(cold);
         census.pages += u64::from(cold || populated);
-        Ok(translation.apply(addr))
+        Ok((translation.apply(addr), translation.page.size()))
     }
 
-    /// Walks until there is a translation, with the operating system's help where it faults.
-    /// Says whether the page was touched for the first time.
+    /// Counts why a TLB had no hit. An entry that does not allow the access goes.
+    fn no_hit(&mut self, unit_index: usize, addr: VirtAddr, why: Miss) {
+        let unit = &mut self.hardware.units[unit_index];
+        match why {
+            Miss::Absent => {}
+            Miss::Invalid => self.census.tlbs[unit_index].invalid += 1,
+            Miss::Denied => {
+                self.census.tlbs[unit_index].denied += 1;
+                let (census, first_level) = (&mut self.census, unit.level == 1);
+                unit.tlb.flush_page(addr, self.asid, &mut |gone| {
+                    census.collect(unit_index, first_level, &gone);
+                });
+            }
+        }
+    }
+
+    /// What the TLBs are given of `translation`: a clean page without the right to store, if the
+    /// machine tracks dirty pages.
+    fn without_dirt(&self, translation: Translation, place: Place) -> Translation {
+        let Translation { rights, .. } = translation;
+        let is_clean = self.tracks_dirty
+            && place.kind != Kind::Store
+            && rights.allows(Kind::Store)
+            && self.os.is_clean(place.addr);
+        if is_clean {
+            Translation { rights: read_only(rights), ..translation }
+        } else {
+            translation
+        }
+    }
+
+    /// A store has found a page that is clean, and no hardware sets its bit: the handler that is
+    /// trapped to writes the entry which the last of the `references` has read.
+    pub(super) fn trap_if_clean(
+        &mut self,
+        place: Place,
+        found: bool,
+        references: &mut Vec<Reference>,
+    ) -> Result<(), Error> {
+        let Place { addr, kind, access, .. } = place;
+        let may_trap = self.tracks_dirty && !self.marks && found && kind == Kind::Store;
+        if !may_trap || !self.os.is_clean(addr) {
+            return Ok(());
+        }
+        self.modify_traps += 1;
+        self.dirtied = true;
+        let read = references.last().copied();
+        references.extend(read.map(|read| Reference {
+            write: true,
+            leads: Leads::Nowhere,
+            ..read
+        }));
+        self.os.set_dirty(addr).map_err(|failure| self.failed(failure, access))
+    }
+
+    /// Walks until there is a translation, with the operating system's help where it faults. The
+    /// last TLB that was asked had no hit because of `why`. Says whether the page was touched for
+    /// the first time.
     fn walk(
         &mut self,
         place: Place,
+        why: Miss,
         region: u32,
         back: &mut impl Behind,
     ) -> Result<(Translation, bool), Error> {
         let Place { addr, kind, access, .. } = place;
         let mut cold = false;
+        self.dirtied = self.marks
+            && self.tracks_dirty
+            && (kind, why) == (Kind::Store, Miss::Denied)
+            && self.os.is_clean(addr);
+        self.dirty_assists += u64::from(self.dirtied);
         let translation = loop {
             match self.walk_once(place, back)? {
                 Ok(translation) => break translation,
@@ -81,7 +155,8 @@ impl Run {
                 }
             }
         };
-        back.refilled(region, cold);
+        let instead = self.by_software && why != Miss::Absent;
+        back.refilled(Refill { region, cold, instead, dirtied: self.dirtied });
         Ok((translation, cold))
     }
 
@@ -99,6 +174,7 @@ impl Run {
         references.clear();
         let failed = |run: &Run, failure| run.failed(failure, access);
         let found = self.os.walk(addr, kind, &mut references);
+        self.trap_if_clean(place, found.is_ok(), &mut references)?;
         let mut placed = self
             .os
             .place(addr, kind, &references, found)
@@ -133,7 +209,7 @@ impl Run {
 
     /// What the TLBs are refilled with. Where one holds pairs, it takes the neighbour too, if
     /// that is mapped.
-    fn entry(&self, translation: Translation) -> Refill {
+    fn pair(&self, translation: Translation) -> Pair {
         let page = translation.page;
         let neighbour = VirtAddr::new(page.start().get() ^ page.size().bytes());
         let other = self
@@ -141,8 +217,11 @@ impl Run {
             .then(|| self.os.query(neighbour))
             .flatten()
             .filter(|other| other.page.size() == page.size())
-            .map(|other| other.frame);
-        Refill { translation, other }
+            .map(|other| {
+                let is_clean = self.tracks_dirty && self.os.is_clean(neighbour);
+                (other.frame, if is_clean { read_only(other.rights) } else { other.rights })
+            });
+        Pair { translation, other }
     }
 
     /// Whether some TLB holds two pages under one tag.
@@ -150,7 +229,7 @@ impl Run {
         self.hardware.units.iter().any(|unit| unit.params.paired)
     }
 
-    pub(super) fn fill(&mut self, unit: usize, refill: &Refill, label: u32) {
+    pub(super) fn fill(&mut self, unit: usize, kind: Kind, refill: &Pair, label: u32) {
         let Translation { page, frame, rights, global } = refill.translation;
         let mut entry = Entry::single(page, frame, self.asid, global, rights);
         let (census, unit_index) = (&mut self.census, unit);
@@ -158,18 +237,24 @@ impl Run {
         if unit.params.paired {
             let odd = (page.number() & 1) as usize;
             entry.frames[odd] = Some(frame);
-            entry.frames[1 - odd] = refill.other;
+            entry.frames[1 - odd] = refill.other.map(|(frame, _)| frame);
+            entry.rights[1 - odd] = refill.other.map_or(Rights::NONE, |(_, rights)| rights);
         }
         let first_level = unit.level == 1;
-        unit.tlb.fill(&entry, label, &mut |evicted: Evicted| {
+        unit.tlb.fill(&entry, label, kind, &mut |evicted: Evicted| {
             census.tlbs[unit_index].evictions += 1;
             census.collect(unit_index, first_level, &evicted);
         });
     }
 }
 
-/// A translation, with the frame of the other page of its pair if that is there.
-pub(super) struct Refill {
+/// A translation, with frame and rights of the other page of its pair if that is there.
+pub(super) struct Pair {
     pub(super) translation: Translation,
-    pub(super) other: Option<PhysAddr>,
+    pub(super) other: Option<(PhysAddr, Rights)>,
+}
+
+/// These rights without the one to store.
+fn read_only(rights: Rights) -> Rights {
+    Rights::from_bits(rights.bits() & !Rights::WRITE.bits())
 }

@@ -34,6 +34,7 @@ use crate::{
     count::history::History,
     count::identities,
     count::summary,
+    description::WalkerKind,
     hardware::behind::{Behind, Forget},
     hardware::tlbs::{Hardware, NONE},
     os::{Failure, Os, Shootdown},
@@ -112,13 +113,23 @@ pub(crate) struct Run {
     pub(crate) position: u64,
     /// Accesses that the machine leaves out, so far.
     pub(crate) left_out: u64,
+    /// Stores to clean pages: assists of hardware, and traps to a handler.
+    pub(crate) dirty_assists: u64,
+    pub(crate) modify_traps: u64,
+    /// Whether clean pages come into the TLBs without the right to store.
+    tracks_dirty: bool,
+    /// Whether walks set the bits of page-table entries.
+    marks: bool,
+    by_software: bool,
+    /// Whether the walk under way is for a store that found a clean page.
+    dirtied: bool,
     asids: Asids,
     asid: Asid,
     /// Whether the policies of all first-level TLBs learn no more of hits than their time.
     time_only: bool,
-    page_size: PageSize,
-    /// The bits of an address that tell its page.
-    page_bits: u64,
+    /// What the shortcuts of the TLBs are for, and whether the larger of them serve more accesses.
+    granules: (PageSize, Option<PageSize>),
+    large_first: bool,
     references: Vec<Reference>,
 }
 
@@ -140,11 +151,17 @@ impl Run {
             check,
             position: 0,
             left_out: 0,
+            dirty_assists: 0,
+            modify_traps: 0,
+            tracks_dirty: description.walker.tracks_dirty && description.page_table.is_some(),
+            marks: description.walker.kind == WalkerKind::Hardware && !os.is_linear(),
+            by_software: description.walker.kind == WalkerKind::Software,
+            dirtied: false,
             asids: Asids::new(description.core.asid_bits),
             asid: Asid(0),
             time_only: hardware.first_level_needs_time_only(),
-            page_size: os.page_size(),
-            page_bits: !os.page_size().mask(),
+            granules: (os.page_size(), None),
+            large_first: false,
             references: Vec::with_capacity(64),
             hardware,
             os,

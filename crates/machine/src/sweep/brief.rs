@@ -16,7 +16,7 @@ use pagetable::{Node, Reference};
 use rustc_hash::FxHashMap;
 
 use super::{log::Astray, numbers::Numbers};
-use crate::hardware::behind::{Forget, Walk};
+use crate::hardware::behind::{Forget, Refill, Walk};
 
 /// One thing that a front said.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +62,7 @@ pub(crate) struct Miss {
     pub(crate) walks: Vec<WalkMade>,
     /// The references of all its walks.
     pub(crate) references: Vec<Reference>,
-    pub(crate) region: u32,
-    pub(crate) cold: bool,
+    pub(crate) refill: Refill,
 }
 
 /// A walk and how many references there are on its whole way.
@@ -102,11 +101,11 @@ impl Brief {
     }
 
     #[inline]
-    pub(super) fn refilled(&mut self, known: &mut Known, region: u32, cold: bool) {
-        known.key.extend([region, u32::from(cold)]);
+    pub(super) fn refilled(&mut self, known: &mut Known, refill: Refill) {
+        known.key.extend([refill.region, refill.bits()]);
         let class = match known.classes.get(known.key.as_slice()) {
             Some(class) => *class,
-            None => known.add_class(region, cold),
+            None => known.add_class(refill),
         };
         self.entries.push(Entry::Refilled { class });
         known.under_way.clear();
@@ -133,11 +132,11 @@ impl Brief {
 
 impl Known {
     #[cold]
-    fn add_class(&mut self, region: u32, cold: bool) -> u32 {
+    fn add_class(&mut self, refill: Refill) -> u32 {
         let class = self.misses.len() as u32;
         self.classes.insert(self.key.as_slice().into(), class);
         let (walks, references) = (self.under_way.clone(), self.references.clone());
-        self.misses.push(Miss { walks, references, region, cold });
+        self.misses.push(Miss { walks, references, refill });
         class
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
 /// between two designs, known here or not, gives them fronts of their own.
-const BEHIND: [&[&str]; 11] = [
+const BEHIND: [&[&str]; 12] = [
     &["mmu_cache"],
     &["nested", "mmu_cache"],
     &["nested", "tlb"],
@@ -22,6 +22,7 @@ const BEHIND: [&[&str]; 11] = [
     &["walker", "enters"],
     &["walker", "refill_cycles"],
     &["walker", "nested_cycles"],
+    &["walker", "exception_cycles"],
     &["walker", "source"],
     &["memory", "latency_cycles"],
     &["memory", "source"],

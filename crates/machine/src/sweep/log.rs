@@ -13,14 +13,14 @@ use super::{
     brief::{Brief, Known},
     repeats::Repeats,
 };
-use crate::hardware::behind::{Behind, Forget, HostWalk, Walk, Way};
+use crate::hardware::behind::{Behind, Forget, HostWalk, Refill, Walk, Way};
 
 /// One thing that a front said. What is long or rare is in a list of its own.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Data { phys: PhysAddr, bytes: u16, kind: Kind },
     Walk { references: u16, host: u16, host_references: u16 },
-    Refilled { region: u32, cold: bool },
+    Refilled(Refill),
     Forget,
     ForgetCounts,
 }
@@ -75,7 +75,7 @@ impl Log {
                     };
                     back.walk(walk, way).map_err(|node| Astray { walk: *walk, node })?;
                 }
-                Entry::Refilled { region, cold } => back.refilled(region, cold),
+                Entry::Refilled(refill) => back.refilled(refill),
                 Entry::Forget => {
                     if let Some(forget) = forgets.next() {
                         back.forget(*forget);
@@ -152,12 +152,12 @@ impl Behind for Log {
     /// Never called: [`Log::walk`] takes every walk as it is.
     fn astray(&mut self, _walk: &Walk, _way: Way<'_>) {}
 
-    fn refilled(&mut self, region: u32, cold: bool) {
+    fn refilled(&mut self, refill: Refill) {
         if self.in_brief {
-            self.brief.refilled(&mut self.known, region, cold);
+            self.brief.refilled(&mut self.known, refill);
         }
         if self.whole {
-            self.entries.push(Entry::Refilled { region, cold });
+            self.entries.push(Entry::Refilled(refill));
         }
     }
 

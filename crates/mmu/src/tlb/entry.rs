@@ -9,8 +9,9 @@ pub struct Entry {
     pub asid: Asid,
     /// Whether it serves every space.
     pub global: bool,
-    /// What it allows.
-    pub rights: Rights,
+    /// What it allows: of a pair the even and the odd page. In any other TLB the first counts and
+    /// the second is not looked at.
+    pub rights: [Rights; 2],
     /// Its frame. In a paired TLB the frames of the even and of the odd page; a page without a
     /// frame misses. In any other the first is the page's and the second is not looked at.
     pub frames: [Option<PhysAddr>; 2],
@@ -20,7 +21,7 @@ impl Entry {
     /// A single page's translation.
     #[inline]
     pub fn single(page: Page, frame: PhysAddr, asid: Asid, global: bool, rights: Rights) -> Entry {
-        Entry { page, asid, global, rights, frames: [Some(frame), None] }
+        Entry { page, asid, global, rights: [rights; 2], frames: [Some(frame), None] }
     }
 }
 
@@ -31,7 +32,7 @@ pub struct Hit {
     pub phys: PhysAddr,
     /// What the filler wrote on the entry.
     pub label: u32,
-    /// What is allowed there. Whether that suffices is the caller's to judge.
+    /// What is allowed there: the access that was looked up, and perhaps more.
     pub rights: Rights,
     /// The size of the page.
     pub size: PageSize,
@@ -54,6 +55,18 @@ impl Hit {
     }
 }
 
+/// Why a lookup is a miss.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Miss {
+    /// No entry bears the tag.
+    Absent,
+    /// The entry does not allow the access.
+    Denied,
+    /// The tag is that of a pair of which this page has no frame: MIPS processors raise an
+    /// exception of their own for it, TLB invalid, in place of the refill.
+    Invalid,
+}
+
 /// What an entry did, handed out when it goes and by [`crate::Tlb::drain`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Evicted {
@@ -67,10 +80,14 @@ pub struct Evicted {
     pub hits: [u64; Kind::COUNT],
 }
 
-/// Bit of `Slot::flags` above the rights: the entry serves every space.
-const GLOBAL: u8 = 1 << 4;
-/// Bits of `Slot::flags` that say which frames there are.
-const FRAMES: [u8; 2] = [1 << 5, 1 << 6];
+/// Bits of `Slot::flags`: fetch, load and store of the even page, or of the only one, ...
+const RIGHTS: u8 = Rights::READ.bits() | Rights::WRITE.bits() | Rights::EXECUTE.bits();
+/// ... and of the odd page, so many bits further up.
+const ODD: u32 = 4;
+/// User mode, for both pages of a pair.
+const USER: u8 = Rights::USER.bits();
+/// The entry serves every space.
+const GLOBAL: u8 = 1 << 7;
 
 /// A place for an entry: all that a hit needs in one line of the host's cache.
 ///
@@ -106,6 +123,7 @@ impl Slot {
         let size = entry.page.size();
         let start = entry.page.start().get();
         let global = if entry.global { GLOBAL } else { 0 };
+        let [even_rights, odd_rights] = entry.rights.map(Rights::bits);
         let mut slot = Slot {
             base: start,
             mask: !size.mask(),
@@ -114,7 +132,7 @@ impl Slot {
             label,
             asid: entry.asid,
             size,
-            flags: entry.rights.bits() | global,
+            flags: even_rights | (odd_rights & RIGHTS) << ODD | global,
         };
         if paired {
             let even = start & !size.bytes();
@@ -123,11 +141,6 @@ impl Slot {
                 [Some(_), None] => (even, slot.mask),
                 [None, _] => (even | size.bytes(), slot.mask),
             };
-            for (bit, frame) in FRAMES.into_iter().zip(entry.frames) {
-                slot.flags |= if frame.is_some() { bit } else { 0 };
-            }
-        } else {
-            slot.flags |= FRAMES[0];
         }
         slot
     }
@@ -179,13 +192,25 @@ impl Slot {
         PhysAddr::new(phys)
     }
 
+    /// What is allowed in the page of the pair with the number `half`; 0 where there are no pairs.
+    #[inline]
+    fn rights_of(&self, half: usize) -> Rights {
+        Rights::from_bits(self.flags >> (ODD * half as u32) & RIGHTS | self.flags & USER)
+    }
+
+    /// What is allowed at `addr`, which it covers.
+    #[inline]
+    pub(super) fn rights(&self, addr: VirtAddr, paired: bool) -> Rights {
+        self.rights_of(usize::from(paired && addr.get() & self.size.bytes() != 0))
+    }
+
     /// What a lookup of `addr`, which it covers, gives.
     #[inline]
     pub(super) fn hit(&self, addr: VirtAddr, paired: bool) -> Hit {
         Hit {
             phys: self.phys(addr, paired),
             label: self.label,
-            rights: Rights::from_bits(self.flags),
+            rights: self.rights(addr, paired),
             size: self.size,
             global: self.is_global(),
         }
@@ -198,13 +223,17 @@ impl Slot {
 
     pub(super) fn entry(&self, paired: bool) -> Entry {
         let frame = |half: usize| {
-            (self.flags & FRAMES[half] != 0).then(|| PhysAddr::new(self.frames[half]))
+            let is_there = match half {
+                0 => !paired || self.base & self.size.bytes() == 0,
+                _ => paired && (self.base | !self.mask) & self.size.bytes() != 0,
+            };
+            is_there.then(|| PhysAddr::new(self.frames[half]))
         };
         Entry {
             page: self.page(paired),
             asid: self.asid,
             global: self.is_global(),
-            rights: Rights::from_bits(self.flags),
+            rights: [self.rights_of(0), self.rights_of(usize::from(paired))],
             frames: [frame(0), frame(1)],
         }
     }

@@ -7,10 +7,12 @@
 //!                   array -> set -> fingerprints -> slots: size, page and ASID equal? hit
 //! ```
 //!
-//! The shortcuts are no hardware: they remember where pages were found or filled in last, so that
-//! the usual hit neither selects a set nor compares tags, however associative the TLB is. They go
-//! with their entries, and all of them when another ASID comes, so a lookup gives what a search
-//! would give.
+//! An entry that does not allow the access is no hit: the lookup is a miss that says why ([`Miss`]).
+//!
+//! The shortcuts are no hardware: they remember where pages were found or filled in last, by kind
+//! of access, so that the usual hit neither selects a set nor compares tags and rights, however
+//! associative the TLB is. They go with their entries, and all of them when another ASID comes,
+//! so a lookup gives what a search would give.
 //!
 //! A TLB never consults the page table. An entry stays, right or wrong, until it is replaced or
 //! flushed. If entries of several sizes cover an address, the smallest page wins.
@@ -29,9 +31,9 @@ use core::cell::RefCell;
 
 use addr::{Asid, Kind, Page, PageSize, VirtAddr};
 
-pub use entry::{Entry, Evicted, Hit};
+pub use entry::{Entry, Evicted, Hit, Miss};
 pub use params::{ArrayParams, TlbParams};
-pub use stride::{Stride, Strides};
+pub use stride::{Found, Stride, Strides};
 
 use crate::{GeometryError, Replacement, SetArray};
 use entry::{Slot, add};
@@ -43,8 +45,12 @@ use shortcuts::{Shortcuts, Target, Use};
 pub struct TlbCounts {
     /// Lookups that found an entry, by [`Kind`].
     pub hits: [u64; Kind::COUNT],
-    /// Lookups that found none, by [`Kind`].
+    /// Lookups that found none that allows the access, by [`Kind`].
     pub misses: [u64; Kind::COUNT],
+    /// Misses that found an entry which does not allow the access.
+    pub denied: u64,
+    /// Misses that found a pair without the page's frame.
+    pub invalid: u64,
     /// Entries put in.
     pub fills: u64,
     /// Entries that made room for another page's.
@@ -107,7 +113,7 @@ impl Tlb {
         let smallest = params.smallest_page_size()?;
         Ok(Tlb {
             space: Asid(0),
-            shortcuts: Shortcuts::new(smallest, first),
+            shortcuts: Shortcuts::new(smallest, None, first),
             smallest,
             slots: vec![Slot::EMPTY; first].into_boxed_slice(),
             policy: RefCell::new(TlbPolicy::new(params, &arrays)),
@@ -134,17 +140,20 @@ impl Tlb {
         self.paired
     }
 
-    /// Keeps shortcuts for pages of `granule` instead of the smallest size: what most entries
-    /// are to be for. It changes how fast lookups are, and nothing else.
-    pub fn favour(&mut self, granule: PageSize) {
+    /// Keeps shortcuts for pages of the sizes `small` and perhaps `large` instead of the smallest
+    /// size: what most entries are to be for. It changes how fast lookups are, and nothing else.
+    pub fn favour(&mut self, small: PageSize, large: Option<PageSize>) {
         self.forget_shortcuts();
-        self.shortcuts = Shortcuts::new(granule, self.slots.len());
+        self.shortcuts = Shortcuts::new(small, large, self.slots.len());
+        for slot in self.slots.iter().filter(|slot| !slot.is_empty()) {
+            self.shortcuts.crowd(slot.page(self.paired), true);
+        }
     }
 
     /// Looks `va` up for an access of `kind` in the space `asid`, and counts it.
     // Inlined whatever its size: handing a hit over in memory would cost more than finding it.
     #[inline(always)]
-    pub fn lookup(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Option<Hit> {
+    pub fn lookup(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<Hit, Miss> {
         let slot = if asid == self.space
             && let Some(slot) = self.shortcuts.hit(va, kind)
         {
@@ -153,13 +162,20 @@ impl Tlb {
         } else {
             self.search_and_count(va, asid, kind)?
         };
-        Some(self.slots[slot].hit(va, self.paired))
+        Ok(self.slots[slot].hit(va, self.paired))
     }
 
     /// Makes `entry` part of the TLB, with `label` on it, and hands out what had to go: the
     /// entry of the same tag, or else, where its set is full, the policy's victim. Says whether
-    /// the TLB holds pages of this size at all; if not, nothing happens.
-    pub fn fill(&mut self, entry: &Entry, label: u32, evicted: &mut impl FnMut(Evicted)) -> bool {
+    /// the TLB holds pages of this size at all; if not, nothing happens. `kind` is the access that
+    /// asked for it; it changes how fast lookups are, and nothing else.
+    pub fn fill(
+        &mut self,
+        entry: &Entry,
+        label: u32,
+        kind: Kind,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> bool {
         let size = entry.page.size();
         let Some(array) = self.array_of[size.shift() as usize] else { return false };
         let counting_frames = if self.paired { &entry.frames[..] } else { &entry.frames[..1] };
@@ -174,12 +190,14 @@ impl Tlb {
         let Array { sets, first } = &mut self.arrays[array];
         sets.occupy(set, slot - *first, number);
         self.policy.get_mut().inserted(slot);
-        self.note_live(size);
+        self.note_live(entry.page);
         self.retired.fills += 1;
         self.distrust_shortcuts(entry.page);
         let serves = self.slots[slot].serves(self.space);
-        if self.was_used && serves && !self.paired && size == self.shortcuts.granule() {
-            self.link(entry.page.start(), slot);
+        let has_granule = self.shortcuts.are_for(entry.page);
+        let allows = entry.rights[0].allows(kind);
+        if self.was_used && serves && allows && has_granule && !self.paired {
+            self.link(entry.page.start(), kind, slot);
         }
         true
     }
@@ -241,19 +259,49 @@ impl Tlb {
 
     /// What `lookup` does where no shortcut leads to a hit. Gives the slot of a hit.
     #[inline(never)]
-    fn search_and_count(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Option<usize> {
+    fn search_and_count(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<usize, Miss> {
         if asid != self.space {
             self.forget_shortcuts();
             self.space = asid;
         }
-        let Some(slot) = self.search(va, asid) else {
-            self.misses[kind as usize] += 1;
-            return None;
+        let found = self.search(va, asid);
+        let slot = match found {
+            Some(slot) if self.slots[slot].rights(va, self.paired).allows(kind) => slot,
+            other => {
+                self.misses[kind as usize] += 1;
+                return Err(self.count_miss(va, asid, other.is_some()));
+            }
         };
         self.slots[slot].hits[kind as usize] += 1;
         self.policy.get_mut().touched(slot);
-        self.link(va, slot);
-        Some(slot)
+        self.link(va, kind, slot);
+        Ok(slot)
+    }
+
+    /// Why it is a miss, where there is an entry or not.
+    #[inline]
+    fn count_miss(&mut self, va: VirtAddr, asid: Asid, is_there: bool) -> Miss {
+        if is_there {
+            self.retired.denied += 1;
+            Miss::Denied
+        } else if self.paired && self.has_tag(va, asid) {
+            self.retired.invalid += 1;
+            Miss::Invalid
+        } else {
+            Miss::Absent
+        }
+    }
+
+    /// Whether an entry bears the tag of the page or pair at `va`.
+    fn has_tag(&self, va: VirtAddr, asid: Asid) -> bool {
+        sizes(self.live_sizes).any(|size| {
+            self.array_of[size.shift() as usize].is_some_and(|array| {
+                let number = self.number(va, size);
+                let set = self.arrays[array as usize].sets.set_of(number);
+                let serves = |slot: &Slot| slot.serves(asid);
+                self.find_tagged(array as usize, set, size, number, serves).is_some()
+            })
+        })
     }
 
     /// The slot that translates `va` in `asid`, found without shortcuts.
@@ -330,29 +378,30 @@ impl Tlb {
     /// win.
     #[inline]
     fn distrust_shortcuts(&mut self, page: Page) {
-        let (start, size) = (page.start(), page.size());
-        if self.live_sizes >> size.shift() > 1 {
-            if self.paired || size > self.shortcuts.granule() {
-                self.forget_shortcuts();
-            } else {
-                let forgotten = self.shortcuts.forget_granule(start);
-                self.note(forgotten);
-            }
+        if self.live_sizes >> page.size().shift() <= 1 {
+            return;
+        }
+        let Tlb { shortcuts, slots, policy, .. } = self;
+        let mut note = |forgotten| note(slots, policy, forgotten);
+        if self.paired || shortcuts.forget_page(page, &mut note) {
+            self.forget_shortcuts();
         }
     }
 
-    /// Makes `slot`, in which a search for `va` ends, what the whole granule is found by.
+    /// Makes `slot`, in which a search for `va` ends and which allows `kind`, what the whole
+    /// granule is found by.
     #[inline]
-    fn link(&mut self, va: VirtAddr, slot: usize) {
-        let (entry, granule) = (&self.slots[slot], self.shortcuts.granule());
+    fn link(&mut self, va: VirtAddr, kind: Kind, slot: usize) {
+        let (entry, (small, _)) = (&self.slots[slot], self.shortcuts.granules());
         // Otherwise some of it may be in a smaller page.
-        let smaller_sizes = self.live_sizes & ((1 << granule.shift()) - 1);
+        let smaller_sizes = self.live_sizes & ((1 << small.shift()) - 1);
         if smaller_sizes == 0 {
             let phys = entry.phys(va, self.paired).get();
             let to_phys = phys.wrapping_sub(va.get());
             let target = Target { slot, label: entry.label(), to_phys };
-            let displaced = self.shortcuts.link(va, target);
-            self.note(displaced);
+            if let Some(displaced) = self.shortcuts.link(va, kind, entry.size(), target) {
+                note(&mut self.slots, &mut self.policy, displaced);
+            }
         }
     }
 
@@ -360,16 +409,7 @@ impl Tlb {
     fn forget_shortcuts(&mut self) {
         for slot in 0..self.slots.len() {
             let forgotten = self.shortcuts.forget(slot);
-            self.note(Some(forgotten));
-        }
-    }
-
-    /// Keeps what forgotten shortcuts knew.
-    #[inline]
-    fn note(&mut self, forgotten: Option<Use>) {
-        if let Some(Use { slot, hits, last }) = forgotten {
-            self.slots[slot].add_hits(hits);
-            self.policy.get_mut().touched_at(slot, last);
+            note(&mut self.slots, &mut self.policy, forgotten);
         }
     }
 
@@ -387,7 +427,9 @@ impl Tlb {
     /// Hands out what the entry in `slot` did; the slot is about to be emptied or refilled.
     #[inline]
     fn retire(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
-        let size = self.slots[slot].size();
+        let page = self.slots[slot].page(self.paired);
+        let size = page.size();
+        self.shortcuts.crowd(page, false);
         let forgotten = self.shortcuts.forget(slot);
         self.slots[slot].add_hits(forgotten.hits);
         self.was_used = self.slots[slot].hits != [0; Kind::COUNT];
@@ -399,10 +441,20 @@ impl Tlb {
         }
     }
 
-    fn note_live(&mut self, size: PageSize) {
+    fn note_live(&mut self, page: Page) {
+        let size = page.size();
+        self.shortcuts.crowd(page, true);
         self.live[size.shift() as usize] += 1;
         self.live_sizes |= 1 << size.shift();
     }
+}
+
+/// Keeps what forgotten shortcuts knew.
+#[inline]
+fn note(slots: &mut [Slot], policy: &mut RefCell<TlbPolicy>, forgotten: Use) {
+    let Use { slot, hits, last } = forgotten;
+    slots[slot].add_hits(hits);
+    policy.get_mut().touched_at(slot, last);
 }
 
 fn retire(

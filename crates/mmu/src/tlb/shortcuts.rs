@@ -1,4 +1,4 @@
-//! Where recently used pages are: all that a hit reads, in one line of the host's cache.
+//! Where recently used pages are: all that a hit reads, in half a line of the host's cache.
 //!
 //! ```text
 //!   va --hash of its page--> | base | base to frame | hits | slot |   va in the page? a hit
@@ -8,30 +8,38 @@
 //! ```
 //!
 //! This is no hardware: it saves the usual hit the selection of a set, the comparison of tags
-//! and the way to the entry, however associative the TLB is. A shortcut is always true: it goes
-//! with its entry, and hands over what it knows of its use.
+//! and rights, and the way to the entry, however associative the TLB is. A shortcut is always
+//! true: it goes with its entry, and hands over what it knows of its use.
 //!
-//! Shortcuts are for pages of one size, the *granule*. An entry for a larger page, or for a
-//! pair, has one for each granule of it that is used.
+//! Each kind of access has shortcuts of its own, which only entries that allow the kind get: so
+//! rights cost a hit nothing. Shortcuts are for pages of two sizes, the *granules*, in tables of
+//! their own. An entry for a page between them, or larger than both, or for a pair, has one for
+//! each granule of it that is used. A shortcut of the large granule is true for all of it: none
+//! is made while an entry for a smaller page lies there, which `crowded` counts.
 
-use core::cell::Cell;
+use std::cell::Cell;
 
-use addr::{Kind, PageSize, VirtAddr};
+use addr::{Kind, Page, PageSize, VirtAddr};
 
-use super::entry::add;
-
-/// How many there are: enough for first-level TLBs to have few collisions. A power of two.
+/// How many there are in a table: enough for first-level TLBs to have few collisions. A power of
+/// two.
 const SHORTCUTS: usize = 1024;
+/// Granules, the smaller first.
+const GRANULES: usize = 2;
 /// No shortcut has this number.
 const NONE: u16 = u16::MAX;
 
 /// The shortcuts of a TLB.
 #[derive(Clone, Debug)]
 pub(super) struct Shortcuts {
-    granule: PageSize,
-    table: Box<Table>,
+    small: PageSize,
+    large: Option<PageSize>,
+    /// By granule, then by kind. A kind has none before its first shortcut.
+    tables: [Option<Box<Table>>; GRANULES * Kind::COUNT],
     /// By slot: the first of its shortcuts.
     first: Box<[u16]>,
+    /// By hash of a page of the large granule: how many entries are for smaller pages in it.
+    crowded: Box<[u32]>,
 }
 
 /// Shortcuts by the hash of their page.
@@ -41,26 +49,33 @@ pub(super) struct Table {
     /// The time of the last hit of each in a stride: apart, since whoever looks for the oldest
     /// needs many of them and nothing else.
     used: [Cell<u64>; SHORTCUTS],
+    /// The neighbours of each among those of its slot.
+    chains: [Chain; SHORTCUTS],
 }
 
 /// A way to the entry of one page.
 #[derive(Clone, Debug)]
-#[repr(align(64))]
-pub(super) struct Shortcut {
+#[repr(align(32))]
+struct Shortcut {
     /// Where the page begins. In an empty one it is a page that is looked for elsewhere.
     base: u64,
     /// What makes a virtual address of the page a physical one.
     to_phys: u64,
-    /// With room for all that two bits can say.
-    hits: [Cell<u64>; 4],
+    hits: Cell<u64>,
     slot: u32,
     label: u32,
-    /// Its neighbours among those of its slot.
+}
+
+const _: () = assert!(size_of::<Shortcut>() == 32);
+
+/// The numbers of neighbours: a shortcut's in its table, and its table's times [`SHORTCUTS`].
+#[derive(Clone, Copy, Debug)]
+struct Chain {
     before: u16,
     after: u16,
 }
 
-const _: () = assert!(size_of::<Shortcut>() == 64);
+const _: () = assert!(GRANULES * Kind::COUNT * SHORTCUTS < NONE as usize);
 
 /// What a shortcut leads to.
 #[derive(Clone, Copy, Debug)]
@@ -84,38 +99,37 @@ impl Use {
         Use { slot, hits: [0; Kind::COUNT], last: 0 }
     }
 
-    /// Takes over what `shortcut` has counted.
-    fn add(&mut self, shortcut: &Shortcut, last: &Cell<u64>) {
-        add(&mut self.hits, shortcut.take_hits());
-        self.last = self.last.max(last.get());
-    }
-}
-
-impl Shortcut {
-    fn hits(&self) -> [u64; Kind::COUNT] {
-        std::array::from_fn(|kind| self.hits[kind].get())
-    }
-
-    fn take_hits(&self) -> [u64; Kind::COUNT] {
-        std::array::from_fn(|kind| self.hits[kind].take())
-    }
-
-    /// Counts a hit of the kind with the number `kind`.
-    #[inline(always)]
-    fn count(&self, kind: usize) {
-        let hits = &self.hits[kind & 3];
-        hits.set(hits.get() + 1);
+    /// Takes over what the shortcut with the number `index` of the `number`th table has counted.
+    fn add(&mut self, number: usize, table: &Table, index: usize) {
+        self.hits[number % Kind::COUNT] += table.shortcuts[index].hits.take();
+        self.last = self.last.max(table.used[index].get());
     }
 }
 
 impl Table {
-    /// Counts a hit of the kind with the number `kind` at `time` in a stride, found by the shortcut
-    /// with the number `index`, and gives what that leads to.
+    /// An empty one, for pages of `granule`.
+    fn new(granule: PageSize) -> Box<Table> {
+        let empty = |index| Shortcut {
+            base: elsewhere(index, granule),
+            to_phys: 0,
+            hits: Cell::new(0),
+            slot: 0,
+            label: 0,
+        };
+        Box::new(Table {
+            shortcuts: std::array::from_fn(empty),
+            used: [const { Cell::new(0) }; _],
+            chains: [Chain { before: NONE, after: NONE }; _],
+        })
+    }
+
+    /// Counts a hit at `time` in a stride, found by the shortcut with the number `index`, and gives
+    /// what that leads to.
     #[inline(always)]
-    pub(super) fn hit_at(&self, index: usize, kind: usize, time: u64) -> Target {
+    pub(super) fn hit_at(&self, index: usize, time: u64) -> Target {
         self.used[index].set(time);
         let shortcut = &self.shortcuts[index];
-        shortcut.count(kind);
+        shortcut.hits.set(shortcut.hits.get() + 1);
         let &Shortcut { slot, label, to_phys, .. } = shortcut;
         Target { slot: slot as usize, label, to_phys }
     }
@@ -132,89 +146,148 @@ impl Table {
 }
 
 impl Shortcuts {
-    /// None yet, for pages of `granule`, in a TLB of `slots` slots.
-    pub(super) fn new(granule: PageSize, slots: usize) -> Shortcuts {
-        let empty = |index| Shortcut {
-            base: elsewhere(index, granule),
-            to_phys: 0,
-            hits: Default::default(),
-            slot: 0,
-            label: 0,
-            before: NONE,
-            after: NONE,
-        };
-        let shortcuts = std::array::from_fn(empty);
-        let table = Box::new(Table { shortcuts, used: [const { Cell::new(0) }; _] });
-        Shortcuts { granule, table, first: vec![NONE; slots].into_boxed_slice() }
+    /// None yet, for pages of `small` and perhaps of a `large` size, in a TLB of `slots` slots.
+    pub(super) fn new(small: PageSize, large: Option<PageSize>, slots: usize) -> Shortcuts {
+        let large = large.filter(|large| *large > small);
+        Shortcuts {
+            small,
+            large,
+            tables: Default::default(),
+            first: vec![NONE; slots].into_boxed_slice(),
+            crowded: vec![0; if large.is_some() { SHORTCUTS } else { 0 }].into_boxed_slice(),
+        }
     }
 
-    /// The size of the pages that they are for.
+    /// The sizes of the pages that they are for.
     #[inline]
-    pub(super) fn granule(&self) -> PageSize {
-        self.granule
+    pub(super) fn granules(&self) -> (PageSize, Option<PageSize>) {
+        (self.small, self.large)
     }
 
-    /// The bits of an address that tell its granule.
+    /// Whether one leads to all of `page`, if it is not in a smaller page.
     #[inline]
-    fn page_bits(&self) -> u64 {
-        !self.granule.mask()
+    pub(super) fn are_for(&self, page: Page) -> bool {
+        let size = page.size();
+        size == self.small || Some(size) == self.large && self.is_free(page.start(), size)
     }
 
-    /// All of them, for many lookups.
+    /// The `granule`th one's size.
     #[inline]
-    pub(super) fn table(&self) -> &Table {
-        &self.table
+    fn granule(&self, granule: usize) -> Option<PageSize> {
+        if granule == 0 { Some(self.small) } else { self.large }
+    }
+
+    /// Those of the `granule`th granule for accesses of the kind with the number `kind`.
+    #[inline]
+    pub(super) fn table(&self, granule: usize, kind: usize) -> Option<&Table> {
+        if kind < Kind::COUNT { self.tables[granule * Kind::COUNT + kind].as_deref() } else { None }
     }
 
     /// Counts a hit of `kind` at `va` where a shortcut leads to it; gives the slot.
     #[inline(always)]
     pub(super) fn hit(&self, va: VirtAddr, kind: Kind) -> Option<usize> {
-        let index = self.table.find(va, 1, self.page_bits())?;
-        let shortcut = &self.table.shortcuts[index];
-        shortcut.count(kind as usize);
-        Some(shortcut.slot as usize)
+        let hit = |granule: usize, size: PageSize| {
+            let table = self.table(granule, kind as usize)?;
+            let shortcut = &table.shortcuts[table.find(va, 1, !size.mask())?];
+            shortcut.hits.set(shortcut.hits.get() + 1);
+            Some(shortcut.slot as usize)
+        };
+        hit(0, self.small).or_else(|| hit(1, self.large?))
     }
 
-    /// Makes `target` what the granule of `va` is found by, and gives what is known of the use
-    /// of the one that had the shortcut.
-    pub(super) fn link(&mut self, va: VirtAddr, target: Target) -> Option<Use> {
-        let index = index(va, self.page_bits());
-        let displaced = self.unlink(index);
-        let after = std::mem::replace(&mut self.first[target.slot], index as u16);
-        let Table { shortcuts, used } = &mut *self.table;
-        if let Some(next) = shortcuts.get_mut(usize::from(after)) {
-            next.before = index as u16;
+    /// Makes `target` what the granule of `va` is found by for accesses of `kind`, and gives what
+    /// is known of the use of the one that had the shortcut. The target's page is of the size
+    /// `of`.
+    pub(super) fn link(
+        &mut self,
+        va: VirtAddr,
+        kind: Kind,
+        of: PageSize,
+        target: Target,
+    ) -> Option<Use> {
+        let is_large = self.large.is_some_and(|large| of >= large && self.is_free(va, large));
+        let granule = usize::from(is_large);
+        let size = self.granule(granule)?;
+        let number = granule * Kind::COUNT + kind as usize;
+        if self.tables[number].is_none() {
+            // Both at once: a stride looks into both.
+            self.tables[kind as usize] = Some(Table::new(self.small));
+            self.tables[Kind::COUNT + kind as usize] = self.large.map(Table::new);
         }
-        used[index].set(0);
-        shortcuts[index] = Shortcut {
-            base: va.align_down(self.granule).get(),
+        let index = index(va, !size.mask());
+        let displaced = self.unlink(number, index);
+        let whole = (number * SHORTCUTS + index) as u16;
+        let after = std::mem::replace(&mut self.first[target.slot], whole);
+        if let Some(next) = self.chain(after) {
+            next.before = whole;
+        }
+        let table = self.tables[number].as_deref_mut()?;
+        table.used[index].set(0);
+        table.chains[index] = Chain { before: NONE, after };
+        table.shortcuts[index] = Shortcut {
+            base: va.align_down(size).get(),
             to_phys: target.to_phys,
-            hits: Default::default(),
+            hits: Cell::new(0),
             slot: target.slot as u32,
             label: target.label,
-            before: NONE,
-            after,
         };
         displaced
     }
 
-    /// Forgets the shortcut of the granule of `va`, if there is one; gives what it knows.
-    pub(super) fn forget_granule(&mut self, va: VirtAddr) -> Option<Use> {
-        let index = index(va, self.page_bits());
-        let is_its = self.table.shortcuts[index].base == va.align_down(self.granule).get();
-        is_its.then(|| self.unlink(index)).flatten()
+    /// Notes that there is an entry for `page` now, or `false`, that it has gone.
+    #[inline]
+    pub(super) fn crowd(&mut self, page: Page, is_there: bool) {
+        if let Some(large) = self.large
+            && page.size() < large
+        {
+            let count = &mut self.crowded[index(page.start(), !large.mask())];
+            *count = if is_there { *count + 1 } else { *count - 1 };
+        }
+    }
+
+    /// Whether no entry for a smaller page lies in the page of the `large` granule at `va`.
+    fn is_free(&self, va: VirtAddr, large: PageSize) -> bool {
+        self.crowded[index(va, !large.mask())] == 0
+    }
+
+    /// Forgets the shortcuts that lead into `page`, for which there is a new entry, and gives what
+    /// they know to `note`. Where the page has many granules it says that all are to be forgotten.
+    #[must_use]
+    pub(super) fn forget_page(&mut self, page: Page, note: &mut impl FnMut(Use)) -> bool {
+        const PAGES_MAX: u64 = 16;
+        for granule in 0..GRANULES {
+            let Some(size) = self.granule(granule) else { break };
+            let pages = page.size().count_of(size).max(1);
+            if pages > PAGES_MAX {
+                return true;
+            }
+            for va in (0..pages).map(|number| page.start().wrapping_add(number << size.shift())) {
+                let (base, index) = (va.align_down(size).get(), index(va, !size.mask()));
+                for number in granule * Kind::COUNT..(granule + 1) * Kind::COUNT {
+                    let Some(table) = &self.tables[number] else { continue };
+                    if table.shortcuts[index].base == base
+                        && let Some(gone) = self.unlink(number, index)
+                    {
+                        note(gone);
+                    }
+                }
+            }
+        }
+        false
     }
 
     /// Forgets the shortcuts of `slot`; gives what they know.
     #[inline]
     pub(super) fn forget(&mut self, slot: usize) -> Use {
+        let (small, large) = (self.small, self.large);
         let mut known = Use::none(slot);
         let mut next = usize::from(std::mem::replace(&mut self.first[slot], NONE));
-        let Table { shortcuts, used } = &mut *self.table;
-        while let (Some(shortcut), Some(used)) = (shortcuts.get_mut(next), used.get(next)) {
-            known.add(shortcut, used);
-            shortcut.base = elsewhere(next, self.granule);
-            next = usize::from(shortcut.after);
+        while let Some(Some(table)) = self.tables.get_mut(next / SHORTCUTS) {
+            let (number, index) = (next / SHORTCUTS, next % SHORTCUTS);
+            known.add(number, table, index);
+            let granule = if number < Kind::COUNT { Some(small) } else { large };
+            table.shortcuts[index].base = elsewhere(index, granule.unwrap_or(small));
+            next = usize::from(table.chains[index].after);
         }
         known
     }
@@ -222,51 +295,60 @@ impl Shortcuts {
     /// What the shortcuts of `slot` know; they begin to count anew.
     pub(super) fn take(&mut self, slot: usize) -> Use {
         let mut known = Use::none(slot);
-        self.of(slot).for_each(|(shortcut, used)| known.add(shortcut, used));
+        self.of(slot).for_each(|(number, table, index)| known.add(number, table, index));
         known
     }
 
     /// The time of the last hit in a stride that a shortcut of `slot` led to, or 0.
     #[inline]
     pub(super) fn last_used(&self, slot: usize) -> u64 {
-        self.of(slot).map(|(_, used)| used.get()).max().unwrap_or(0)
+        self.of(slot).map(|(_, table, index)| table.used[index].get()).max().unwrap_or(0)
     }
 
-    /// The shortcuts of `slot`, with the times of their last hits.
+    /// The shortcuts of `slot`: the number of each one's table, that table, its number in it.
     #[inline]
-    fn of(&self, slot: usize) -> impl Iterator<Item = (&Shortcut, &Cell<u64>)> {
+    fn of(&self, slot: usize) -> impl Iterator<Item = (usize, &Table, usize)> {
         let mut next = usize::from(self.first[slot]);
         std::iter::from_fn(move || {
-            let both = (self.table.shortcuts.get(next)?, &self.table.used[next]);
-            next = usize::from(both.0.after);
-            Some(both)
+            let (number, index) = (next / SHORTCUTS, next % SHORTCUTS);
+            let table = self.tables.get(number)?.as_deref()?;
+            next = usize::from(table.chains[index].after);
+            Some((number, table, index))
         })
     }
 
     /// What all of them have counted.
     pub(super) fn hits(&self) -> [u64; Kind::COUNT] {
         let mut hits = [0; Kind::COUNT];
-        self.table.shortcuts.iter().for_each(|shortcut| add(&mut hits, shortcut.hits()));
+        for (number, table) in self.tables.iter().enumerate() {
+            let shortcuts = table.iter().flat_map(|table| &table.shortcuts);
+            hits[number % Kind::COUNT] += shortcuts.map(|one| one.hits.get()).sum::<u64>();
+        }
         hits
     }
 
+    fn chain(&mut self, whole: u16) -> Option<&mut Chain> {
+        let table = self.tables.get_mut(usize::from(whole) / SHORTCUTS)?.as_deref_mut()?;
+        Some(&mut table.chains[usize::from(whole) % SHORTCUTS])
+    }
+
     /// Empties one; gives what it knows, if it led to a slot.
-    fn unlink(&mut self, index: usize) -> Option<Use> {
-        let elsewhere = elsewhere(index, self.granule);
-        let Table { shortcuts, used } = &mut *self.table;
-        let shortcut = &mut shortcuts[index];
+    fn unlink(&mut self, number: usize, index: usize) -> Option<Use> {
+        let elsewhere = elsewhere(index, self.granule(number / Kind::COUNT)?);
+        let table = self.tables[number].as_deref_mut()?;
+        let shortcut = &mut table.shortcuts[index];
         if shortcut.base == elsewhere {
             return None;
         }
         shortcut.base = elsewhere;
         let mut known = Use::none(shortcut.slot as usize);
-        known.add(shortcut, &used[index]);
-        let (before, after) = (shortcut.before, shortcut.after);
-        match shortcuts.get_mut(usize::from(before)) {
+        known.add(number, table, index);
+        let Chain { before, after } = table.chains[index];
+        match self.chain(before) {
             Some(before) => before.after = after,
             None => self.first[known.slot] = after,
         }
-        if let Some(after) = shortcuts.get_mut(usize::from(after)) {
+        if let Some(after) = self.chain(after) {
             after.before = before;
         }
         Some(known)

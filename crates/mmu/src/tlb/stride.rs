@@ -1,7 +1,8 @@
 //! Lookups that hit, many in a row: the loop in which a simulation spends its time.
 //!
 //! ```text
-//!   per access:  shortcut covers va? -> hits[kind] += 1, used = now
+//!   per access:  shortcut of this kind covers va? -> hits += 1, used = now
+//!                   | no: the same for the other granule
 //! ```
 //!
 //! A [`Tlb`] behind a `&mut` is loaded anew from memory on every access, since any store might
@@ -15,7 +16,7 @@ use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 
 use super::{
     Tlb, TlbPolicy,
-    shortcuts::{Table, Target},
+    shortcuts::{Shortcuts, Table, Target},
 };
 use crate::{AnyReplacement, Replacement};
 
@@ -23,57 +24,99 @@ use crate::{AnyReplacement, Replacement};
 /// hits than their time, as LRU does; FIFO and random do not even look at that.
 #[derive(Clone, Copy, Debug)]
 pub struct Stride<'a, const TIME_ONLY: bool> {
-    table: &'a Table,
+    shortcuts: &'a Shortcuts,
     /// The policy, if it is another.
     policy: Option<&'a RefCell<TlbPolicy>>,
 }
 
 /// Strides by the number of the kind of access that they serve, in which each lookup chooses.
+///
+/// Of the two granules of a TLB the *near* one is looked for first. Which of them that is changes
+/// how fast lookups are, and nothing else.
 #[derive(Clone, Copy, Debug)]
 pub struct Strides<'a, const TIME_ONLY: bool> {
-    /// With room for all that two bits can say, and apart from the policies, so that no more than
-    /// the table is loaded where only the time counts.
-    tables: [Option<&'a Table>; 4],
+    /// Four each, so that `kind & 3` needs no bounds check; and apart from the policies, so that no
+    /// more than the table is loaded where only the time counts.
+    near: [Option<&'a Table>; 4],
+    far: [Option<&'a Table>; 4],
     policies: [Option<&'a RefCell<TlbPolicy>>; 4],
+    near_bits: u64,
+    far_bits: u64,
+}
+
+/// What a lookup in a stride finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// Where the address lies in physical memory.
+    pub phys: PhysAddr,
+    /// What the filler wrote on the entry.
+    pub label: u32,
+    /// Whether it was found by the far granule.
+    pub is_far: bool,
 }
 
 impl<'a, const TIME_ONLY: bool> Strides<'a, TIME_ONLY> {
-    /// What `serving` gives for the number of each kind.
+    /// What `serving` gives for the number of each kind; of TLBs with the granules `small` and
+    /// perhaps `large`, of which the large one is near if `large_first`.
     #[inline]
-    pub fn new(serving: impl Fn(usize) -> Option<Stride<'a, TIME_ONLY>>) -> Self {
+    pub fn new(
+        serving: impl Fn(usize) -> Option<Stride<'a, TIME_ONLY>>,
+        (small, large): (PageSize, Option<PageSize>),
+        large_first: bool,
+    ) -> Self {
         let strides: [_; 4] = core::array::from_fn(serving);
-        Strides {
-            tables: strides.map(|stride| Some(stride?.table)),
-            policies: strides.map(|stride| stride?.policy),
+        let tables = |granule: usize| {
+            core::array::from_fn(|kind| strides[kind]?.shortcuts.table(granule, kind))
+        };
+        let large_first = large_first && large.is_some();
+        let (small_bits, large_bits) = (!small.mask(), !large.unwrap_or(small).mask());
+        let policies = strides.map(|stride| stride?.policy);
+        if large_first {
+            let (near_bits, far_bits) = (large_bits, small_bits);
+            Strides { near: tables(1), far: tables(0), policies, near_bits, far_bits }
+        } else {
+            let (near_bits, far_bits) = (small_bits, large_bits);
+            Strides { near: tables(0), far: tables(1), policies, near_bits, far_bits }
         }
     }
 
-    /// The one that serves the kind with the number `kind`.
+    /// Looks the `bytes` at `va` up for an access of the kind with the number `kind` at `time`,
+    /// and counts it if a shortcut leads to all of them.
     #[inline(always)]
-    pub fn of(&self, kind: usize) -> Option<Stride<'a, TIME_ONLY>> {
-        let table = self.tables[kind & 3]?;
-        let policy = if TIME_ONLY { None } else { self.policies[kind & 3] };
-        Some(Stride { table, policy })
+    pub fn lookup(&self, va: VirtAddr, bytes: u32, kind: usize, time: u64) -> Option<Found> {
+        let near = self.near[kind & 3]?;
+        let (index, table, is_far) = match near.find(va, bytes, self.near_bits) {
+            Some(index) => (index, near, false),
+            None => {
+                let far = self.far[kind & 3]?;
+                (far.find(va, bytes, self.far_bits)?, far, true)
+            }
+        };
+        let Target { slot, label, to_phys } = table.hit_at(index, time);
+        if !TIME_ONLY && let Some(policy) = self.policies[kind & 3] {
+            policy.borrow_mut().touched(slot);
+        }
+        Some(Found { phys: PhysAddr::new(va.get().wrapping_add(to_phys)), label, is_far })
     }
 }
 
 impl Tlb {
     /// Borrows the TLB for lookups in `asid`, if its shortcuts are for that space and for pages
-    /// of `granule`, and its policy is one that `TIME_ONLY` allows. The times given to
-    /// [`Stride::lookup`] start above [`Tlb::now`].
+    /// of the `granules`, and its policy is one that `TIME_ONLY` allows. The times given to
+    /// [`Strides::lookup`] start above [`Tlb::now`].
     #[inline]
     pub fn stride<const TIME_ONLY: bool>(
         &mut self,
         asid: Asid,
-        granule: PageSize,
+        granules: (PageSize, Option<PageSize>),
     ) -> Option<Stride<'_, TIME_ONLY>> {
         let needs_more = !self.needs_time_only();
-        if asid != self.space || granule != self.shortcuts.granule() || TIME_ONLY && needs_more {
+        if asid != self.space || granules != self.shortcuts.granules() || TIME_ONLY && needs_more {
             return None;
         }
         self.strode = true;
         let policy = needs_more.then_some(&self.policy);
-        Some(Stride { table: self.shortcuts.table(), policy })
+        Some(Stride { shortcuts: &self.shortcuts, policy })
     }
 
     /// Whether its policy learns no more of hits than their time.
@@ -94,28 +137,5 @@ impl Tlb {
         if let TlbPolicy::Same(AnyReplacement::Lru(lru)) = self.policy.get_mut() {
             lru.set_now(now);
         }
-    }
-}
-
-impl<const TIME_ONLY: bool> Stride<'_, TIME_ONLY> {
-    /// Looks the `bytes` at `va` up for an access of the kind with the number `kind` at `time`,
-    /// and counts it if a shortcut leads to all of them. Gives the physical address and the
-    /// entry's label. `page_bits` are the bits of an address that tell its page, which has the
-    /// size that the stride was made for.
-    #[inline(always)]
-    pub fn lookup(
-        &self,
-        va: VirtAddr,
-        bytes: u32,
-        kind: usize,
-        time: u64,
-        page_bits: u64,
-    ) -> Option<(PhysAddr, u32)> {
-        let index = self.table.find(va, bytes, page_bits)?;
-        let Target { slot, label, to_phys } = self.table.hit_at(index, kind, time);
-        if !TIME_ONLY && let Some(policy) = self.policy {
-            policy.borrow_mut().touched(slot);
-        }
-        Some((PhysAddr::new(va.get().wrapping_add(to_phys)), label))
     }
 }

@@ -1,7 +1,7 @@
 //! A TLB as a list of entries in ways of sets.
 
 use addr::{Asid, Kind, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
-use mmu::{Entry, Evicted, Policy, Random, TlbCounts, TlbParams};
+use mmu::{Entry, Evicted, Miss, Policy, Random, TlbCounts, TlbParams};
 
 use super::policy::ModelPolicy;
 
@@ -68,8 +68,9 @@ impl ModelTlb {
         va: VirtAddr,
         asid: Asid,
         kind: Kind,
-    ) -> Option<(PhysAddr, u32)> {
+    ) -> Result<(PhysAddr, u32), Miss> {
         let mut found: Option<(PageSize, PhysAddr, usize, usize, usize)> = None;
+        let mut has_tag = false;
         for (a, array) in self.arrays.iter().enumerate() {
             for (s, set) in array.sets.iter().enumerate() {
                 for (w, slot) in set.ways.iter().enumerate() {
@@ -81,6 +82,7 @@ impl ModelTlb {
                     {
                         continue;
                     }
+                    has_tag = true;
                     let Some(frame) = self.frame(&slot.entry, page) else { continue };
                     assert_ne!(found.map(|found| found.0), Some(size), "two entries of one size");
                     if found.is_none_or(|found| size < found.0) {
@@ -92,14 +94,22 @@ impl ModelTlb {
         }
         let Some((_, phys, a, s, w)) = found else {
             self.counts.misses[kind as usize] += 1;
-            return None;
+            self.counts.invalid += u64::from(has_tag);
+            return Err(if has_tag { Miss::Invalid } else { Miss::Absent });
         };
+        let entry = &self.arrays[a].sets[s].ways[w].as_ref().unwrap().entry;
+        let odd = self.paired && va.page(entry.page.size()).number() % 2 == 1;
+        if !entry.rights[usize::from(odd)].allows(kind) {
+            self.counts.misses[kind as usize] += 1;
+            self.counts.denied += 1;
+            return Err(Miss::Denied);
+        }
         self.counts.hits[kind as usize] += 1;
         let set = &mut self.arrays[a].sets[s];
         set.policy.touched(w);
         let slot = set.ways[w].as_mut().unwrap();
         slot.hits[kind as usize] += 1;
-        Some((phys, slot.label))
+        Ok((phys, slot.label))
     }
 
     pub(crate) fn fill(&mut self, entry: &Entry, label: u32, evicted: &mut Vec<Evicted>) -> bool {

@@ -64,7 +64,7 @@ pub(crate) fn summarize(
         threads: run.threads.iter().filter(|seen| **seen).count() as u64,
         page_crossings: run.page_crossings,
         tlbs: tlbs(&run.hardware, &run.census),
-        walks: walks(walker),
+        walks: walks(run, walker),
         mmu_cache: mmu_cache(machine.description().mmu_cache.as_ref(), &walker.dimension),
         nested: nested(machine.description(), &run.os, walker),
         caches: caches(machine.description(), walker),
@@ -102,6 +102,8 @@ fn tlbs(hardware: &Hardware, census: &Census) -> Vec<TlbCounts> {
             replacement: arrays.iter().map(|array| array.replacement.to_string()).collect(),
             total: by_kind[0].plus(by_kind[1]).plus(by_kind[2]),
             cold_misses: counts.cold_misses,
+            denied: counts.denied,
+            invalid: counts.invalid,
             evictions: counts.evictions,
             flushed: counts.flushed,
             table_hits: counts.table_hits,
@@ -112,12 +114,14 @@ fn tlbs(hardware: &Hardware, census: &Census) -> Vec<TlbCounts> {
     hardware.units.iter().enumerate().map(counts).collect()
 }
 
-fn walks(walker: &Walker) -> Walks {
+fn walks(run: &Run, walker: &Walker) -> Walks {
     let walks = &walker.walks;
     Walks {
         walks: walks.walks,
         cold: walks.cold,
         references: walks.references,
+        dirty_assists: run.dirty_assists,
+        modify_traps: run.modify_traps,
         cold_references: walks.cold_references,
         references_per_walk: (0..)
             .zip(&walks.per_walk)
@@ -339,16 +343,17 @@ fn not_modelled(
             say("exits to the hypervisor: a page of the host is there when it is first needed");
             say("one MMU cache for both dimensions: guest and host have their own");
         }
-        if walker.handler.is_none() {
-            say("a locked update of the dirty bit when a store hits a clean TLB entry");
-        } else {
-            say(
-                "the trap of a first store to a clean page: what is refilled can be stored to at once",
-            );
+        if !description.walker.tracks_dirty {
+            say(match walker.handler {
+                None => "the assist of a first store to a clean page (walker.tracks_dirty)",
+                Some(_) => "the trap of a first store to a clean page (walker.tracks_dirty)",
+            });
+        }
+        if walker.handler.is_some() {
             say("the refill handler's instructions in the instruction cache, and what it saves");
         }
     } else {
-        say("walks, data caches and time: the machine consists of TLBs alone");
+        say("walks, rights, data caches and time: the machine consists of TLBs alone");
     }
     if !description.core.fetches {
         say("fetches: the machine looks at data accesses only");

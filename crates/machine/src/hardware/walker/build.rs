@@ -178,6 +178,7 @@ pub(crate) fn latencies(description: &Description) -> Latencies {
     let mut latencies = Latencies {
         known: true,
         refill_cycles: u64::from(description.walker.refill_cycles),
+        exception_cycles: exception_cycles(&description.walker),
         ..Latencies::default()
     };
     let caches = description.cache.present().map(|(name, cache)| (name, cache.latency_cycles));
@@ -195,6 +196,14 @@ pub(crate) fn latencies(description: &Description) -> Latencies {
     latencies.reference_cycles =
         latencies.served_cycles.map(|cycles| cycles.saturating_sub(in_instruction));
     latencies
+}
+
+fn exception_cycles(walker: &description::Walker) -> u64 {
+    let unless_given = match walker.kind {
+        description::WalkerKind::Hardware => 0,
+        description::WalkerKind::Software => walker.refill_cycles,
+    };
+    walker.exception_cycles.unwrap_or(unless_given).into()
 }
 
 /// The data caches that `description` has, if any.

@@ -25,7 +25,7 @@ impl Walker {
                 self.walk(&made.walk, Way { references: own, host: &[], host_references: &[] });
             debug_assert!(walked.is_ok(), "it was given nodes of this way");
         }
-        self.refilled(miss.region, miss.cold);
+        self.refilled(miss.refill);
     }
 }
 

@@ -31,7 +31,7 @@ use addr::{Kind, PhysAddr};
 use mmu::{Hierarchy, Requester, Served};
 use pagetable::{Node, Reference};
 
-use crate::hardware::behind::{Behind, Forget, Walk, Way};
+use crate::hardware::behind::{Behind, Forget, Refill, Walk, Way};
 
 /// Cycles by what serves a reference.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +40,8 @@ pub(crate) struct Latencies {
     pub(crate) known: bool,
     pub(crate) served_cycles: [u64; Served::COUNT],
     pub(crate) refill_cycles: u64,
+    /// Cycles of an exception that is no refill.
+    pub(crate) exception_cycles: u64,
     /// Cycles of a walk's reference by what serves it: of one by software only what it takes
     /// beyond a hit in the nearest cache, which is part of the instruction.
     pub(crate) reference_cycles: [u64; Served::COUNT],
@@ -209,13 +211,17 @@ impl Behind for Walker {
         let _ = self.follow(walk, way, 0);
     }
 
-    fn refilled(&mut self, region: u32, cold: bool) {
+    fn refilled(&mut self, refill: Refill) {
+        let Refill { region, cold, instead, dirtied } = refill;
         if let Some(handler) = &self.handler {
             self.execute(handler.always());
         }
         self.dimension.repeats = false;
         let mut made = std::mem::take(&mut self.port.under_way);
-        made.cycles += self.port.latencies.refill_cycles + self.dimension.take_search_cycles();
+        let latencies = &self.port.latencies;
+        made.cycles += if instead { latencies.exception_cycles } else { latencies.refill_cycles };
+        made.cycles += if dirtied && !instead { latencies.exception_cycles } else { 0 };
+        made.cycles += self.dimension.take_search_cycles();
         if let Some(host) = &mut self.host {
             made.cycles += host.dimension.take_search_cycles();
         }

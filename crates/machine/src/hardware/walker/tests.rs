@@ -5,7 +5,7 @@ use pagetable::{Node, Reference};
 
 use crate::{
     Machine,
-    hardware::behind::{Behind, Walk},
+    hardware::behind::{Behind, Refill, Walk},
     os::Os,
 };
 
@@ -101,7 +101,7 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
             }
             let walk = Walk { va, asid: Asid(0), root: os.root(), found: true, nested_misses: 0 };
             walker.walk(&walk, way).unwrap();
-            walker.refilled(0, false);
+            walker.refilled(Refill { region: 0, cold: false, instead: false, dirtied: false });
             let made = (walker.walks.references, walker.host.as_ref().unwrap().walks);
             assert_eq!(made, (expected as u64, host_walks), "seed {seed}: {settings:?}");
         }

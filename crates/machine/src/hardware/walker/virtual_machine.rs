@@ -64,7 +64,7 @@ impl HostSide {
     fn hits(&mut self, host: &HostWalk, port: &mut Port) -> bool {
         let Some(tlb) = &mut self.tlb else { return false };
         port.under_way.cycles += self.lookup_cycles;
-        tlb.lookup(host.walk.va, Asid(0), Kind::Load).is_some()
+        tlb.lookup(host.walk.va, Asid(0), Kind::Load).is_ok()
     }
 
     fn walk(&mut self, host: &HostWalk, references: &[Reference], port: &mut Port) {
@@ -82,7 +82,7 @@ impl HostSide {
         if let Some(tlb) = &mut self.tlb {
             let page = host.page;
             let entry = Entry::single(page.page, page.frame, Asid(0), false, page.rights);
-            tlb.fill(&entry, 0, &mut |_| {});
+            tlb.fill(&entry, 0, Kind::Load, &mut |_| {});
         }
     }
 }
