@@ -1,0 +1,55 @@
+"""Experiments run whole: those that take at most a minute, a few minutes together.
+
+A verdict that is not the saved one fails: either what changed it is wrong, or `pagewalk reproduce
+NAME --save` keeps the new numbers.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pagewalk.reproduce import find
+
+FOLDER = Path(__file__).parents[2] / "experiments"
+SECONDS_MAX = 60
+ALL_SECONDS_MAX = 240
+
+
+def quick() -> list[str]:
+    """The experiments that take the least, by the seconds of CPU that are saved with them."""
+    took = sorted(
+        (last["measured_on"]["cpu_seconds"], experiment.name)
+        for experiment in find(FOLDER)
+        if (last := experiment.last()) is not None
+    )
+    chosen, sum_ = [], 0.0
+    for seconds, name in took:
+        sum_ += seconds
+        if seconds <= SECONDS_MAX and sum_ <= ALL_SECONDS_MAX:
+            chosen.append(name)
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.parametrize("name", quick())
+def test_verdicts_are_the_saved_ones(pagewalk, cache: Path, name: str) -> None:
+    done = pagewalk("reproduce", name, "--cache", cache, "--json")
+    assert done.returncode == 0, done.stderr
+    [experiment] = find(FOLDER, [name])
+    [now], last = json.loads(done.stdout), experiment.last()
+    timed = {claim.says for claim in experiment.claims if claim.timed}
+    verdicts = [
+        {c["says"]: (c["verdict"], c["ours"]) for c in each["claims"] if c["says"] not in timed}
+        for each in (now, last)
+    ]
+    changed = {
+        says: (then, verdicts[0][says])
+        for says, then in verdicts[1].items()
+        if then[0] != verdicts[0][says][0]
+    }
+    assert not changed, "saved, and now: " + json.dumps(changed, indent=1, ensure_ascii=False)
