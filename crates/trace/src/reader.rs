@@ -94,7 +94,7 @@ struct OpenFile {
 #[derive(Debug)]
 enum Feed {
     /// Chunks one after the other.
-    Chunks(Chunks),
+    Chunks(Box<Chunks>),
     /// Those of several processes.
     Merge(Merge),
 }
@@ -138,7 +138,7 @@ impl Reader {
         };
         let chunks = chunks.limited_to(range.clone(), &self.chunks);
         self.range = range;
-        self.decoding = Decoding::Waiting(Box::new(Feed::Chunks(chunks)));
+        self.decoding = Decoding::Waiting(Box::new(Feed::Chunks(Box::new(chunks))));
         Ok(self)
     }
 
@@ -154,7 +154,7 @@ impl Reader {
         if let Some(program) = process.programs.last() {
             (header.command, header.arch) = (program.command.clone(), program.arch);
         }
-        let feed = Feed::Chunks(Chunks::new(&self.file, &chunks)?);
+        let feed = Feed::Chunks(Box::new(Chunks::new(&self.file, &chunks)?));
         let accesses = chunks.iter().map(|chunk| u64::from(chunk.accesses)).sum();
         Ok(Reader {
             header,

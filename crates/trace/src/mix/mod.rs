@@ -29,7 +29,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::import::{Opening, Options, own, whole};
-use crate::{Arch, Batch, Error, Event, Filter, Header, Process, Source, Stored};
+use crate::{Arch, Batch, Error, Event, Filter, Header, Process, Reader, Source, Stored};
 use calls::{Pipes, Wait};
 use program::{Program, Stop};
 use schedule::Schedule;
@@ -89,17 +89,22 @@ impl Part {
             Order::Blocking | Order::Turns => own::recording(Path::new(name), options)?,
             Order::Stamps => None,
         };
-        let Some(reader) = reader else {
-            return Ok(Part::whole(name.to_owned(), whole(name, options)?));
-        };
-        Ok(Part {
+        match reader {
+            Some(reader) => Ok(Part::recording(name, reader, options)),
+            None => Ok(Part::whole(name.to_owned(), whole(name, options)?)),
+        }
+    }
+
+    /// The processes of the recording `reader` called `name`.
+    fn recording(name: &str, reader: Reader, options: &Options) -> Part {
+        Part {
             name: name.to_owned(),
             header: reader.header().clone(),
             total: reader.total(),
             digest: reader.digest(),
             stored: reader.stored(),
             programs: own::processes(reader, Path::new(name), options.keep_going),
-        })
+        }
     }
 }
 
@@ -168,12 +173,10 @@ impl Mix {
     /// The recording at `path` in the usual order, if it is one of several processes.
     pub(crate) fn of_recording(path: &Path, options: &Options) -> Result<Option<Mix>, Error> {
         let Some(name) = path.to_str() else { return Ok(None) };
-        let spec = Spec::of_recording(name);
-        let part = Part::open(name, spec.order, options)?;
-        if part.programs.len() < 2 {
-            return Ok(None);
-        }
-        Mix::new(spec, vec![part]).map(Some)
+        // Not by `Part::open`, which opens here what is no recording.
+        let Some(reader) = own::recording(path, options)? else { return Ok(None) };
+        let part = Part::recording(name, reader, options);
+        Mix::new(Spec::of_recording(name), vec![part]).map(Some)
     }
 
     /// A mix of `parts` as `spec` says, whatever traces that names.

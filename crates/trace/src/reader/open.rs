@@ -71,7 +71,7 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
     let feed = if processes.len() > 1 {
         Feed::Merge(Merge::new(&file, &processes, &chunks)?)
     } else {
-        Feed::Chunks(Chunks::new(&file, &chunks)?)
+        Feed::Chunks(Box::new(Chunks::new(&file, &chunks)?))
     };
     Ok(Reader {
         header,
