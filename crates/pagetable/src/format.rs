@@ -110,14 +110,12 @@ pub trait Format {
     /// hardware ignores, so that a table is freed when its last page goes, without a search.
     fn population(&self, entry: u64) -> u64;
 
-    /// The entry with another population.
-    fn with_population(&self, entry: u64, population: u64) -> u64;
-
-    /// The entry with a population that is higher by so much, and in the bounds.
-    #[inline]
-    fn recount(&self, entry: u64, by: i64) -> u64 {
-        self.with_population(entry, self.population(entry).wrapping_add_signed(by))
-    }
+    /// Adds `by` to the population of the table that the entry at `at` leads to, and says true.
+    /// Where no entry of that table would be in use any more, it says false and changes nothing.
+    ///
+    /// A plain store does it, whatever walkers run: where a walker sets a bit in entries that lead
+    /// to tables, the population is in bytes of the entry that no walker changes.
+    fn recount(&self, level: u8, at: PhysAddr, by: i64, memory: &mut impl Memory) -> bool;
 
     /// The entry for a page at `level`, never referenced.
     fn page(&self, level: u8, frame: PhysAddr, rights: Rights, global: bool) -> u64;
@@ -125,10 +123,11 @@ pub trait Format {
     /// What the entry of the page at `level` that holds `addr` says.
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation;
 
-    /// Which bits of a page's entry say what is allowed, and what they are for `rights`.
+    /// A page's entry with other rights.
     #[inline]
-    fn rights_bits(&self, rights: Rights) -> (u64, u64) {
-        pte::rights_bits(rights)
+    fn with_rights(&self, entry: u64, rights: Rights) -> u64 {
+        let (mask, bits) = pte::rights_bits(rights);
+        entry & !mask | bits
     }
 
     /// The usage bits of a page's entry.
@@ -162,6 +161,13 @@ pub trait Format {
         }
     }
 
+    /// The same where the population is often changed: where [`Format::recount`] stores part of an
+    /// entry, reading that part by itself need not wait until the store has left the processor.
+    #[inline]
+    fn read_counted(&self, level: u8, at: PhysAddr, memory: &impl Memory) -> u64 {
+        self.read(level, at, memory)
+    }
+
     /// Replaces the entry at `at`, which no walker changes meanwhile: it is empty.
     #[inline]
     fn write(&self, level: u8, at: PhysAddr, entry: u64, memory: &mut impl Memory) {
@@ -169,6 +175,16 @@ pub trait Format {
             memory.write_u64(at, entry);
         } else {
             memory.write_u32(at, entry as u32);
+        }
+    }
+
+    /// Replaces the entry at `at`; what it was, with all that walkers have set in it.
+    #[inline]
+    fn swap(&self, level: u8, at: PhysAddr, new: u64, memory: &mut impl Memory) -> u64 {
+        if self.entry_bytes(level) == 8 {
+            memory.swap_u64(at, new)
+        } else {
+            u64::from(memory.swap_u32(at, new as u32))
         }
     }
 

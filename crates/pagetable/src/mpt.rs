@@ -21,7 +21,7 @@
 //! wants them, ends with two 32-bit pointers into the kernel's mapping tree, which are the
 //! kernel's to use and which the table leaves zero.
 
-use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::pte::{Pte, Width};
 use crate::{Entry, Format, Radix, Translation};
@@ -157,8 +157,13 @@ impl Format for MptEntries {
     }
 
     #[inline]
-    fn with_population(&self, entry: u64, population: u64) -> u64 {
-        entry & !POPULATION | population
+    fn recount(&self, _level: u8, at: PhysAddr, by: i64, memory: &mut impl Memory) -> bool {
+        let entry = memory.read_u32(at).wrapping_add_signed(by as i32);
+        let stays = u64::from(entry) & POPULATION != 0;
+        if stays {
+            memory.write_u32(at, entry);
+        }
+        stays
     }
 
     #[inline]

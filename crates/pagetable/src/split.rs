@@ -19,7 +19,7 @@
 
 use alloc::vec::Vec;
 
-use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::pte::{Pte, Width};
 use crate::{Entry, Format, Geometry, Radix, Translation};
@@ -124,6 +124,13 @@ fn canonical(bits: u32) -> Vec<VirtRange> {
         .collect()
 }
 
+#[inline]
+fn with_population(entry: u64, population: u64) -> u64 {
+    let high = population >> POPULATION_LOW_BITS << POPULATION_HIGH_SHIFT;
+    let low = (population & POPULATION_LOW) << POPULATION_LOW_SHIFT;
+    entry & !POPULATION | high | low
+}
+
 impl Format for SplitEntries {
     const LEVELS_MAX: u8 = LEVELS_MAX as u8;
 
@@ -197,7 +204,7 @@ impl Format for SplitEntries {
     }
 
     fn table(&self, table: PhysAddr, population: u64) -> u64 {
-        self.with_population(table.get() | TABLE | MAPPED, population)
+        with_population(table.get() | TABLE | MAPPED, population)
     }
 
     #[inline]
@@ -207,10 +214,13 @@ impl Format for SplitEntries {
     }
 
     #[inline]
-    fn with_population(&self, entry: u64, population: u64) -> u64 {
-        let high = population >> POPULATION_LOW_BITS << POPULATION_HIGH_SHIFT;
-        let low = (population & POPULATION_LOW) << POPULATION_LOW_SHIFT;
-        entry & !POPULATION | high | low
+    fn recount(&self, _level: u8, at: PhysAddr, by: i64, memory: &mut impl Memory) -> bool {
+        let entry = memory.read_u64(at);
+        let population = self.population(entry).wrapping_add_signed(by);
+        if population > 0 {
+            memory.write_u64(at, with_population(entry, population));
+        }
+        population > 0
     }
 
     #[inline]

@@ -20,9 +20,19 @@
 //! that leads to a table) counts the entries in use there. *NA* (bit 9, with P = 0) marks a page
 //! that is mapped and allows nothing, which hardware sees as not present.
 //!
+//! Such an entry has the bits of its frame, 12 to 51, inverted. Processors with L1 Terminal Fault
+//! (Intel 2018, CVE-2018-3620) look the frame of an entry up in the first-level cache before they
+//! see that P is 0. The inverse of a frame in the lower half of the physical addresses lies in the
+//! upper half, where no memory is, so that nothing is found. Linux does the same ("PTE inversion",
+//! Documentation/admin-guide/hw-vuln/l1tf.rst).
+//!
+//! A walker sets A and D, both in the lower half of an entry, by a locked update of the entry (SDM
+//! vol. 3A, "Automatic Locking"). No store of the OS can fall into such an update, so that a plain
+//! store to the upper half, where the population is, loses no bit of the lower.
+//!
 //! x86-64 cannot express a page that may be written or executed but not read.
 
-use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::{Entry, Format, Radix, Translation, Unfit, Usage};
 
@@ -35,6 +45,7 @@ const PAGE_SIZE: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
 const NO_ACCESS: u64 = 1 << 9;
 const NO_EXECUTE: u64 = 1 << 63;
+const RIGHTS: u64 = PRESENT | WRITABLE | USER | NO_ACCESS | NO_EXECUTE;
 
 const FRAME_SHIFT: u32 = 12;
 const PHYSICAL_BITS: u32 = 52;
@@ -42,6 +53,10 @@ const FRAME: u64 = (1 << PHYSICAL_BITS) - (1 << FRAME_SHIFT);
 
 const POPULATION_SHIFT: u32 = 52;
 const POPULATION: u64 = 0x3ff << POPULATION_SHIFT;
+/// The upper half of an entry, and the population in it.
+const HALF_BYTES: u64 = 4;
+const POPULATION_HALF_SHIFT: u32 = POPULATION_SHIFT - 32;
+const POPULATION_HALF: u32 = (POPULATION >> 32) as u32;
 
 const INDEX_BITS: u32 = 9;
 const ENTRY_SHIFT: u32 = 3;
@@ -191,20 +206,28 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
     }
 
     #[inline]
-    fn with_population(&self, entry: u64, population: u64) -> u64 {
-        entry & !POPULATION | population << POPULATION_SHIFT
+    fn read_counted(&self, _level: u8, at: PhysAddr, memory: &impl Memory) -> u64 {
+        let high = memory.read_u32(at.wrapping_add(HALF_BYTES));
+        u64::from(high) << 32 | u64::from(memory.read_u32(at))
     }
 
     #[inline]
-    fn recount(&self, entry: u64, by: i64) -> u64 {
-        entry.wrapping_add_signed(by << POPULATION_SHIFT)
+    fn recount(&self, _level: u8, at: PhysAddr, by: i64, memory: &mut impl Memory) -> bool {
+        let half = at.wrapping_add(HALF_BYTES);
+        let new = memory.read_u32(half).wrapping_add_signed((by << POPULATION_HALF_SHIFT) as i32);
+        let stays = new & POPULATION_HALF != 0;
+        if stays {
+            memory.write_u32(half, new);
+        }
+        stays
     }
 
     #[inline]
     fn page(&self, level: u8, frame: PhysAddr, rights: Rights, global: bool) -> u64 {
         let size = if level > 1 { PAGE_SIZE } else { 0 };
         let global = if global { GLOBAL } else { 0 };
-        frame.get() | size | global | rights_bits(rights)
+        let entry = frame.get() | size | global | rights_bits(rights);
+        entry ^ hidden(entry)
     }
 
     #[inline]
@@ -212,15 +235,16 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
         let size = self.page_size(level);
         Translation {
             page: addr.page(size),
-            frame: PhysAddr::new(entry & FRAME).align_down(size),
+            frame: PhysAddr::new((entry ^ hidden(entry)) & FRAME).align_down(size),
             rights: rights(entry),
             global: entry & GLOBAL != 0,
         }
     }
 
     #[inline]
-    fn rights_bits(&self, rights: Rights) -> (u64, u64) {
-        (PRESENT | WRITABLE | USER | NO_ACCESS | NO_EXECUTE, rights_bits(rights))
+    fn with_rights(&self, entry: u64, rights: Rights) -> u64 {
+        let new = entry & !RIGHTS | rights_bits(rights);
+        if (new ^ entry) & PRESENT == 0 { new } else { new ^ FRAME }
     }
 
     #[inline]
@@ -244,6 +268,12 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
     fn walk_sets_usage(&self) -> bool {
         MARKS
     }
+}
+
+/// The bits of a page's entry that are inverted: those of its frame, if it is not present.
+#[inline]
+fn hidden(entry: u64) -> u64 {
+    if entry & PRESENT == 0 { FRAME } else { 0 }
 }
 
 /// What an entry allows. One that is not present is that of a page without rights but for the

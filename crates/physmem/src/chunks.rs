@@ -43,7 +43,7 @@ impl Chunks {
     /// Chunks of `2^order` frames over `frames`, none free yet.
     pub(crate) fn new(frames: Range<u32>, order: u32) -> Chunks {
         let first = frames.start >> order;
-        let count = if frames.is_empty() { 0 } else { (frames.end - 1 >> order) - first + 1 };
+        let count = if frames.is_empty() { 0 } else { ((frames.end - 1) >> order) - first + 1 };
         let empty = || Chunk {
             lists: FreeLists::new(),
             free_frames: 0,

@@ -32,7 +32,7 @@ pub struct PageTable {
     /// Bytes of a software TLB in front of the table; none if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub software_tlb: Option<Bytes>,
-    /// Whether the OS starts an operation on a page at the lowest table that it used last, where
+    /// Whether the OS starts an operation on a page at the table of level 2 that it used last, where
     /// that has the page, in place of the root: `x86-64`, `mpt` and `flattened`. It does if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remembers_leaf: Option<bool>,

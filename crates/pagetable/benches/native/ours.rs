@@ -9,35 +9,35 @@ use crate::{
     work::{PAGE_BYTES, Table, unmapped},
 };
 
+/// What a table has before the first round: no space.
+const NO_SPACE: Space = Space::new(0, PhysAddr::new(0));
+
 /// A table of this crate, in memory where walkers run or where none does.
 pub(crate) struct Ours<P, const WALKERS: bool> {
     table: P,
     arena: Arena,
     memory: DirectMap<WALKERS>,
-    space: Option<Space>,
+    /// That of the round.
+    space: Space,
 }
 
 impl<P: PageTable + 'static, const WALKERS: bool> Ours<P, WALKERS> {
     pub(crate) fn new(table: P, arena_bytes: u64) -> Ours<P, WALKERS> {
         let arena = Arena::new(arena_bytes);
         let memory = arena.memory();
-        Ours { table, arena, memory, space: None }
-    }
-
-    fn space(&self) -> Space {
-        self.space.expect("a round begins with a space")
+        Ours { table, arena, memory, space: NO_SPACE }
     }
 
     #[inline(always)]
     fn protect_range(&mut self, range: VirtRange) {
-        let (space, rights) = (self.space(), Rights::READ | Rights::USER);
+        let (space, rights) = (self.space, Rights::READ | Rights::USER);
         let flush = self.table.protect(space, range, rights, &mut self.memory, &mut |_| {});
         self.flush(flush.expect("it can be protected"));
     }
 
     #[inline(always)]
     fn unmap_range(&mut self, range: VirtRange) {
-        let flush = self.table.unmap(self.space(), range, &mut self.memory, &mut |_| {});
+        let flush = self.table.unmap(self.space, range, &mut self.memory, &mut |_| {});
         self.flush(flush.expect("it can be unmapped"));
     }
 
@@ -67,21 +67,19 @@ impl<P: PageTable + 'static, const WALKERS: bool> Walked for Ours<P, WALKERS> {
     }
 
     fn root(&self) -> PhysAddr {
-        self.space().root()
+        self.space.root()
     }
 }
 
 impl<P: PageTable + 'static, const WALKERS: bool> Table for Ours<P, WALKERS> {
     fn create(&mut self) {
         let space = self.table.create(&mut self.memory, &mut self.arena);
-        self.space = Some(space.expect("the arena has room"));
+        self.space = space.expect("the arena has room");
     }
 
     fn destroy(&mut self) {
-        if let Some(space) = self.space.take() {
-            let flush = self.table.destroy(space, &mut self.memory).expect("it exists");
-            flush.done(&mut self.arena);
-        }
+        let flush = self.table.destroy(self.space, &mut self.memory).expect("it exists");
+        flush.done(&mut self.arena);
     }
 
     #[inline(always)]
@@ -89,14 +87,14 @@ impl<P: PageTable + 'static, const WALKERS: bool> Table for Ours<P, WALKERS> {
         let page = VirtAddr::new(start).page(PageSize::SIZE_4K);
         let rights = Rights::READ | Rights::WRITE | Rights::USER;
         let first = Translation { page, frame: PhysAddr::new(frame), rights, global: false };
-        let space = self.space();
+        let space = self.space;
         let mapped = self.table.map(space, first, pages, &mut self.memory, &mut self.arena);
         mapped.expect("nothing is there yet").done(&mut self.arena);
     }
 
     #[inline(always)]
     fn walk(&mut self, addr: u64) -> u64 {
-        let (space, addr) = (self.space(), VirtAddr::new(addr));
+        let (space, addr) = (self.space, VirtAddr::new(addr));
         let found = self.table.walk(space, addr, Kind::Load, &mut self.memory, &mut |_| {});
         found.unwrap_or_else(|_| unmapped()).apply(addr).get()
     }

@@ -203,9 +203,7 @@ impl<F: Format> Radix<F> {
         if let Entry::Table(next) = self.format.decode(entry, level) {
             let added = self.fill(level - 1, next, slot, fill);
             if added > 0 {
-                self.update(level, at, entry, fill.memory, |entry| {
-                    self.format.with_population(entry, self.format.population(entry) + added)
-                });
+                self.format.recount(level, at, added as i64, fill.memory);
             }
             return false;
         }

@@ -1,4 +1,4 @@
-use addr::Rights;
+use addr::{Memory, PhysAddr, Rights};
 
 use crate::{Format, Translation, Usage};
 
@@ -7,8 +7,16 @@ pub(super) trait Change<F>: Copy {
     /// Whether pages go.
     const REMOVES: bool;
 
-    /// The entry that takes the place of `entry`; `None` lets it be.
-    fn apply(self, format: &F, entry: u64) -> Option<u64>;
+    /// Changes the entry of a page at `at`, just read as `entry`, where walkers may set bits of it
+    /// at any time; what it was if it changed.
+    fn apply(
+        self,
+        format: &F,
+        level: u8,
+        at: PhysAddr,
+        entry: u64,
+        memory: &mut impl Memory,
+    ) -> Option<u64>;
 
     /// Whether what hardware remembers of `before` is more than is now allowed.
     fn must_flush(self, before: &Translation) -> bool;
@@ -26,12 +34,19 @@ pub(super) struct Protect(pub(super) Rights);
 #[derive(Clone, Copy)]
 pub(super) struct Clear(pub(super) Usage);
 
-impl<F> Change<F> for Remove {
+impl<F: Format> Change<F> for Remove {
     const REMOVES: bool = true;
 
-    #[inline]
-    fn apply(self, _format: &F, _entry: u64) -> Option<u64> {
-        Some(0)
+    #[inline(always)]
+    fn apply(
+        self,
+        format: &F,
+        level: u8,
+        at: PhysAddr,
+        _entry: u64,
+        memory: &mut impl Memory,
+    ) -> Option<u64> {
+        Some(format.swap(level, at, 0, memory))
     }
 
     #[inline]
@@ -43,10 +58,16 @@ impl<F> Change<F> for Remove {
 impl<F: Format> Change<F> for Protect {
     const REMOVES: bool = false;
 
-    #[inline]
-    fn apply(self, format: &F, entry: u64) -> Option<u64> {
-        let (mask, bits) = format.rights_bits(self.0);
-        Some(entry & !mask | bits).filter(|&new| new != entry)
+    #[inline(always)]
+    fn apply(
+        self,
+        format: &F,
+        level: u8,
+        at: PhysAddr,
+        entry: u64,
+        memory: &mut impl Memory,
+    ) -> Option<u64> {
+        exchange(format, level, at, entry, memory, |entry| format.with_rights(entry, self.0))
     }
 
     #[inline]
@@ -58,14 +79,44 @@ impl<F: Format> Change<F> for Protect {
 impl<F: Format> Change<F> for Clear {
     const REMOVES: bool = false;
 
-    #[inline]
-    fn apply(self, format: &F, entry: u64) -> Option<u64> {
+    #[inline(always)]
+    fn apply(
+        self,
+        format: &F,
+        level: u8,
+        at: PhysAddr,
+        entry: u64,
+        memory: &mut impl Memory,
+    ) -> Option<u64> {
         let bits = format.usage_bits(self.0);
-        (entry & bits != 0).then_some(entry & !bits)
+        exchange(format, level, at, entry, memory, |entry| entry & !bits)
     }
 
     #[inline]
     fn must_flush(self, _before: &Translation) -> bool {
         true
+    }
+}
+
+/// Replaces an entry by what `new` makes of it; what it was, or `None` where that is the same.
+#[inline(always)]
+fn exchange<F: Format>(
+    format: &F,
+    level: u8,
+    at: PhysAddr,
+    mut entry: u64,
+    memory: &mut impl Memory,
+    new: impl Fn(u64) -> u64,
+) -> Option<u64> {
+    loop {
+        let new = new(entry);
+        if new == entry {
+            return None;
+        }
+        match format.exchange(level, at, entry, new, memory) {
+            Ok(()) => return Some(entry),
+            // A walker has set a bit since the entry was read.
+            Err(found) => entry = found,
+        }
     }
 }

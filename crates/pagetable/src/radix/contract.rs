@@ -4,7 +4,7 @@ use addr::{Frames, Kind, Memory, PageSize, Rights, VirtAddr, VirtRange};
 
 use super::Radix;
 use super::change::{Clear, Protect, Remove};
-use super::single::Leaf;
+use super::single::Recent;
 use crate::{
     Error, Fault, Flush, Footprint, Format, Mapping, Node, PageTable, Reference, Space,
     Translation, Tree, TreeShape, Usage,
@@ -33,7 +33,7 @@ impl<F: Format> PageTable for Radix<F> {
 
     fn destroy(&mut self, space: Space, memory: &mut impl Memory) -> Result<Flush, Error> {
         let (global, _) = self.spaces.destroy(space)?;
-        self.recent = Leaf::NONE;
+        self.recent = Recent::NONE;
         let mut flush = Flush::whole(space, global);
         let root = self.root_table(space);
         flush.add_table(root.start, self.frame_size(root.level));

@@ -1,6 +1,6 @@
-use addr::{Memory, PhysAddr, VirtAddr, VirtRange};
+use addr::{Memory, VirtAddr, VirtRange};
 
-use super::{Part, Radix, Table, change::Change, single::Leaf};
+use super::{Part, Radix, Table, change::Change, single::Recent};
 use crate::{Entry, Error, Flush, Format, Mapping, Space, Translation};
 
 /// An edit under way: what is done, who is told of each page as it was, and the token.
@@ -96,7 +96,7 @@ impl<F: Format> Radix<F> {
                 Entry::Empty => {}
                 Entry::Page => {
                     seen += 1;
-                    if let Some(entry) = self.edit_page(level, at, entry, edit.change, memory) {
+                    if let Some(entry) = edit.change.apply(&self.format, level, at, entry, memory) {
                         let before = self.mapping(entry, level, start);
                         note(edit.change, before, &mut edit.flush);
                         (edit.each)(before);
@@ -108,11 +108,10 @@ impl<F: Format> Radix<F> {
                     let entries = Some(self.format.population(entry));
                     let next = Table { level: level - 1, start: next, entries };
                     let gone = self.edit_table(next, slot, memory, edit);
-                    if gone > 0 {
-                        removed += u64::from(self.shrink(level, at, entry, gone, memory));
-                    }
-                    if gone > 0 && entries == Some(gone) {
-                        self.recent = Leaf::NONE;
+                    if gone > 0 && !self.format.recount(level, at, -(gone as i64), memory) {
+                        self.format.swap(level, at, 0, memory);
+                        removed += 1;
+                        self.recent = Recent::NONE;
                         let footprint = self.table_footprint(next.level);
                         *self.spaces.own_mut(edit.flush.space()) -= footprint;
                         edit.flush.add_table(next.start, self.frame_size(next.level));
@@ -144,7 +143,7 @@ impl<F: Format> Radix<F> {
             let entry = self.format.read(1, at, memory);
             if self.format.decode(entry, 1) == Entry::Page {
                 seen += 1;
-                if let Some(entry) = self.edit_page(1, at, entry, edit.change, memory) {
+                if let Some(entry) = edit.change.apply(&self.format, 1, at, entry, memory) {
                     let before = self.mapping(entry, 1, addr);
                     if edit.change.must_flush(&before.translation) {
                         first = if pages == 0 { addr } else { first };
@@ -164,45 +163,6 @@ impl<F: Format> Radix<F> {
         }
         edit.flush.add_pages(first.page(base), last.page(base), pages, global);
         if C::REMOVES { changed } else { 0 }
-    }
-
-    /// Edits one page's entry; what it was if it changed.
-    #[inline(always)]
-    pub(super) fn edit_page(
-        &self,
-        level: u8,
-        at: PhysAddr,
-        mut entry: u64,
-        change: impl Change<F>,
-        memory: &mut impl Memory,
-    ) -> Option<u64> {
-        loop {
-            let new = change.apply(&self.format, entry)?;
-            match self.format.exchange(level, at, entry, new, memory) {
-                Ok(()) => return Some(entry),
-                // A walker has set a bit since the entry was read.
-                Err(found) => entry = found,
-            }
-        }
-    }
-
-    /// Takes `gone` entries off the population of the table that `entry` leads to, and the
-    /// entry away if none is left; whether it went.
-    #[inline]
-    pub(super) fn shrink(
-        &self,
-        level: u8,
-        at: PhysAddr,
-        entry: u64,
-        gone: u64,
-        memory: &mut impl Memory,
-    ) -> bool {
-        0 == self.update(level, at, entry, memory, |entry| {
-            match self.format.population(entry) - gone {
-                0 => 0,
-                left => self.format.with_population(entry, left),
-            }
-        })
     }
 
     /// Hands the tables below `table` to the token, without looking at entries of base pages.

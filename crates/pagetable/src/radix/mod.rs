@@ -9,7 +9,7 @@
 //!
 //! A page larger than the base page is an entry that ends the walk at a higher level. Every
 //! table but the root holds at least one entry: the last one removed takes the table with it.
-//! The count that tells so travels in the entry that leads to the table.
+//! The count that tells so is in the entry that leads to the table.
 //!
 //! What an entry looks like is a [`Format`]; the algorithms stand in the files beside this one.
 
@@ -20,12 +20,12 @@ mod edit;
 mod search;
 mod single;
 
-use addr::{Memory, PageSize, PhysAddr, VirtAddr, VirtRange};
+use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use crate::spaces::Spaces;
 use crate::{Footprint, Format, Mapping, Space, Unfit};
 
-use single::Leaf;
+use single::Recent;
 
 /// The page table whose entries `F` lays out, with all of its spaces.
 #[derive(Debug)]
@@ -33,8 +33,7 @@ pub struct Radix<F> {
     format: F,
     /// What the tables of each space take.
     spaces: Spaces<Footprint>,
-    /// The table of level 1 that an operation on a single page used last.
-    recent: Leaf,
+    recent: Recent,
     /// Whether the next operation may start there.
     remembers: bool,
 }
@@ -42,7 +41,7 @@ pub struct Radix<F> {
 impl<F: Format> Radix<F> {
     /// A table in this format, without spaces.
     pub fn with_format(format: F) -> Radix<F> {
-        Radix { format, spaces: Spaces::new(), recent: Leaf::NONE, remembers: true }
+        Radix { format, spaces: Spaces::new(), recent: Recent::NONE, remembers: true }
     }
 
     /// The same table, each of whose operations descends from the root, as in a kernel that keeps
@@ -91,26 +90,6 @@ impl<F: Format> Radix<F> {
     fn part(&self, level: u8, start: VirtAddr, last: VirtAddr) -> Part {
         let mask = (1u64 << self.format.entry_shift(level)) - 1;
         Part { start, last: VirtAddr::new((start.get() | mask).min(last.get())) }
-    }
-
-    /// Replaces the entry at `at`, just read as `entry`, by what `new` makes of it, however
-    /// often a walker sets bits meanwhile; what it was replaced by.
-    #[inline]
-    fn update(
-        &self,
-        level: u8,
-        at: PhysAddr,
-        mut entry: u64,
-        memory: &mut impl Memory,
-        new: impl Fn(u64) -> u64,
-    ) -> u64 {
-        loop {
-            let new = new(entry);
-            match self.format.exchange(level, at, entry, new, memory) {
-                Ok(()) => return new,
-                Err(found) => entry = found,
-            }
-        }
     }
 
     #[inline]

@@ -1,78 +1,111 @@
 //! One base page: what most operations of a kernel are about.
 //!
 //! ```text
-//!   root [ . ] -> ... -> [ above ] -> [ entry ]
-//!                            |            ^-- is written
-//!                            ^-- its population changes, and nothing else
+//!   root [ . ] -> ... -> [ level 2 ] -> [ level 1 ]
+//!                            |             ^-- the page's entry is written
+//!                            ^-- the population of its table changes, and nothing else
 //! ```
 //!
-//! The table of level 1 that was used last is remembered, for the next page is most often a
-//! neighbour; `forgetful` tables descend each time. Where there is more to do than to write an entry (a table is missing or becomes
-//! empty, a superpage is there, the request is wrong) the algorithms over ranges take over: they
-//! know all the cases.
+//! The table of level 2 that was used last is remembered, for the next page is most often near:
+//! with x86-64's split, in the same gibibyte. A `forgetful` table descends each time. Where there
+//! is more to do than to write an entry (a table is missing or becomes empty, a superpage is there,
+//! the request is wrong) the algorithms over ranges take over: they know all the cases.
 
 use addr::{Memory, PhysAddr, VirtAddr, VirtRange};
 
 use super::{Radix, change::Change};
 use crate::{Entry, Flush, Format, Mapping, Space, Translation};
 
-/// A table of level 1 of a space that exists, and the entry that leads to it.
+/// The table of level 2 that an operation on a single page used last, in a space that exists.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leaf {
+pub(super) struct Recent {
     space: Space,
-    /// The addresses that the table is for, without the bits that choose in it.
+    /// The addresses that the table is for, without the bits that choose below it.
     region: u64,
     table: PhysAddr,
-    above: PhysAddr,
 }
 
-impl Leaf {
+/// A table of level 1, and the entry that leads to it.
+#[derive(Clone, Copy)]
+struct Leaf {
+    above: PhysAddr,
+    table: PhysAddr,
+}
+
+impl Recent {
     /// No address is in it.
-    pub(super) const NONE: Leaf = Leaf {
+    pub(super) const NONE: Recent = Recent {
         space: Space::new(0, PhysAddr::new(0)),
         region: u64::MAX,
         table: PhysAddr::new(0),
-        above: PhysAddr::new(0),
     };
 }
 
 impl<F: Format> Radix<F> {
-    /// The table of level 1 for `addr`, if it is there.
+    /// The table of level 1 for `addr`, if it is there; `RECOUNT` if its population then changes.
     #[inline(always)]
-    fn leaf(&mut self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Leaf> {
+    fn leaf<const RECOUNT: bool>(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        memory: &impl Memory,
+    ) -> Option<Leaf> {
         if self.format.levels() < 2 {
             return None;
         }
-        let region = addr.get() >> self.format.entry_shift(2);
+        let region = addr.get() >> self.region_shift();
         let is_recent = self.recent.region == region && self.recent.space == space;
-        (is_recent || self.find_leaf(space, addr, region, memory)).then_some(self.recent)
+        if !is_recent && !self.descend_to_recent(space, addr, region, memory) {
+            return None;
+        }
+        let above = self.entry_at(2, self.recent.table, addr);
+        let entry = if RECOUNT {
+            self.format.read_counted(2, above, memory)
+        } else {
+            self.format.read(2, above, memory)
+        };
+        let table = self.format.next_table(entry, 2)?;
+        Some(Leaf { above, table })
     }
 
-    /// Descends to the table of level 1 for `addr` and remembers it; whether it is there. A call,
-    /// so that pages beside the one before keep their registers.
+    /// log2 of the bytes of a region: what a table of level 2 is for, or half of it where it is the
+    /// root, since addresses are sign-extended.
+    #[inline(always)]
+    fn region_shift(&self) -> u32 {
+        if self.format.levels() > 2 {
+            return self.format.entry_shift(3);
+        }
+        let entry_shift = self.format.entry_bytes(2).trailing_zeros();
+        self.format.entry_shift(2) + self.format.table_size(2).shift() - entry_shift - 1
+    }
+
+    /// Descends to the table of level 2 for `addr` and remembers it; whether it is there. A call,
+    /// so that pages near the one before keep their registers.
     #[inline(never)]
-    fn find_leaf(
+    fn descend_to_recent(
         &mut self,
         space: Space,
         addr: VirtAddr,
         region: u64,
         memory: &impl Memory,
     ) -> bool {
-        if !self.format.holds(addr) || self.spaces.check(space).is_err() {
+        let first = VirtAddr::new(region << self.region_shift());
+        let Ok(range) = VirtRange::new(first, 1 << self.region_shift()) else { return false };
+        let is_held = self.format.spans().iter().any(|span| span.covers(range));
+        if !is_held || self.spaces.check(space).is_err() {
             return false;
         }
-        let mut leaf = Leaf { space, region, table: space.root(), above: space.root() };
-        let found = self.step::<8>(addr, memory, &mut leaf)
-            && self.step::<7>(addr, memory, &mut leaf)
-            && self.step::<6>(addr, memory, &mut leaf)
-            && self.step::<5>(addr, memory, &mut leaf)
-            && self.step::<4>(addr, memory, &mut leaf)
-            && self.step::<3>(addr, memory, &mut leaf)
-            && self.step::<2>(addr, memory, &mut leaf);
+        let mut table = space.root();
+        let found = self.step::<8>(addr, memory, &mut table)
+            && self.step::<7>(addr, memory, &mut table)
+            && self.step::<6>(addr, memory, &mut table)
+            && self.step::<5>(addr, memory, &mut table)
+            && self.step::<4>(addr, memory, &mut table)
+            && self.step::<3>(addr, memory, &mut table);
         if found {
             // No address is in the region of a table that is not to be found again.
-            let region = if self.remembers { region } else { Leaf::NONE.region };
-            self.recent = Leaf { region, ..leaf };
+            let region = if self.remembers { region } else { Recent::NONE.region };
+            self.recent = Recent { space, region, table };
         }
         found
     }
@@ -82,14 +115,18 @@ impl<F: Format> Radix<F> {
     ///
     /// Each step is written for its level, so that what the level means is a constant there.
     #[inline(always)]
-    fn step<const LEVEL: u8>(&self, addr: VirtAddr, memory: &impl Memory, leaf: &mut Leaf) -> bool {
+    fn step<const LEVEL: u8>(
+        &self,
+        addr: VirtAddr,
+        memory: &impl Memory,
+        table: &mut PhysAddr,
+    ) -> bool {
         if LEVEL > F::LEVELS_MAX || LEVEL > self.format.levels() {
             return true;
         }
-        leaf.above = self.entry_at(LEVEL, leaf.table, addr);
-        let entry = self.format.read(LEVEL, leaf.above, memory);
-        let Some(table) = self.format.next_table(entry, LEVEL) else { return false };
-        leaf.table = table;
+        let entry = self.format.read(LEVEL, self.entry_at(LEVEL, *table, addr), memory);
+        let Some(next) = self.format.next_table(entry, LEVEL) else { return false };
+        *table = next;
         true
     }
 
@@ -110,14 +147,14 @@ impl<F: Format> Radix<F> {
         if !fits || page.global {
             return false;
         }
-        let Some(leaf) = self.leaf(space, addr, memory) else { return false };
+        let Some(leaf) = self.leaf::<true>(space, addr, memory) else { return false };
         let at = self.entry_at(1, leaf.table, addr);
         if self.format.decode(self.format.read(1, at, memory), 1) != Entry::Empty {
             return false;
         }
         let entry = self.format.page(1, page.frame, page.rights, page.global);
         self.format.write(1, at, entry, memory);
-        self.recount(leaf, 1, memory);
+        self.format.recount(2, leaf.above, 1, memory);
         true
     }
 
@@ -136,32 +173,26 @@ impl<F: Format> Radix<F> {
         if range != VirtRange::of_page(addr.page(self.format.page_size(1))) {
             return None;
         }
-        let leaf = self.leaf(space, addr, memory)?;
+        let leaf = if C::REMOVES {
+            self.leaf::<true>(space, addr, memory)
+        } else {
+            self.leaf::<false>(space, addr, memory)
+        }?;
         let at = self.entry_at(1, leaf.table, addr);
         let entry = self.format.read(1, at, memory);
         if self.format.decode(entry, 1) != Entry::Page {
             return Some(Flush::nothing(space));
         }
-        if C::REMOVES && self.format.population(self.format.read(2, leaf.above, memory)) == 1 {
+        if C::REMOVES && !self.format.recount(2, leaf.above, -1, memory) {
             return None;
         }
-        let Some(entry) = self.edit_page(1, at, entry, change, memory) else {
+        let Some(entry) = change.apply(&self.format, 1, at, entry, memory) else {
             return Some(Flush::nothing(space));
         };
-        if C::REMOVES {
-            self.recount(leaf, -1, memory);
-        }
         let before = self.mapping(entry, 1, addr);
         each(before);
         let Translation { page, global, .. } = before.translation;
         let must_flush = change.must_flush(&before.translation);
         Some(Flush::of_page(space, page, global, must_flush))
-    }
-
-    /// Adds to the population of a table that keeps at least one entry.
-    #[inline(always)]
-    fn recount(&self, leaf: Leaf, by: i64, memory: &mut impl Memory) {
-        let above = self.format.read(2, leaf.above, memory);
-        self.update(2, leaf.above, above, memory, |above| self.format.recount(above, by));
     }
 }

@@ -8,5 +8,6 @@ mod cuckoo;
 mod guarded;
 mod hashed;
 mod mpt;
+mod race;
 mod split;
 mod x86_64;

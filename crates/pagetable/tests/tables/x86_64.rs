@@ -96,7 +96,7 @@ fn walk<const LEVELS: u8>(
 }
 
 /// Entries of pages as the manual has them: P 1, RW 2, US 4, A 20, D 40, PS 80, G 100, NX at
-/// the top; 200 is ours.
+/// the top; 200 is ours. Without P the frame's bits are inverted.
 #[test]
 fn page_entries_are_those_of_the_manual() {
     let cases = [
@@ -117,11 +117,43 @@ fn page_entries_are_those_of_the_manual() {
         let (mut world, space) = with_page::<4>(translation);
         let (_, references) = walk(&mut world, space, addr, Kind::Load);
         let at = references.iter().rfind(|reference| !reference.write).unwrap().addr;
-        let accessed = if rights.contains(Rights::READ) { 0x20 } else { 0 };
+        let present = rights.contains(Rights::READ);
+        let accessed = if present { 0x20 } else { 0 };
+        let frame = if present { frame } else { frame ^ 0x000f_ffff_ffff_f000 };
         assert_eq!(world.physical.read_u64(at), frame | bits | accessed, "{size} {rights:?}");
         if rights.contains(Rights::WRITE) {
             let _ = walk(&mut world, space, addr, Kind::Store);
             assert_eq!(world.physical.read_u64(at), frame | bits | 0x60, "{size} {rights:?}");
+        }
+    }
+}
+
+/// L1 Terminal Fault: an entry that is not present names no frame of the lower half of memory,
+/// however it became so, and gives the true frame back with the rights.
+#[test]
+fn the_frame_of_a_page_without_rights_is_hidden() {
+    let frames = 0x000f_ffff_ffff_f000;
+    for (size, level) in [(K4, 1), (M2, 2), (G1, 3)] {
+        for frame in [0, size.bytes(), 0x1234_4000_0000] {
+            let addr = 0x7fff_c000_0000;
+            let (mut world, space) = with_page::<4>(page(addr, size, frame, Rights::ALL));
+            let (_, references) = walk(&mut world, space, addr, Kind::Store);
+            let at = references.last().unwrap();
+            assert_eq!(at.level, level);
+            let range = range(addr, size.bytes());
+            for rights in [Rights::NONE, Rights::USER, Rights::READ, Rights::NONE, READ_WRITE] {
+                let memory = &mut world.physical;
+                let flush = world.table.protect(space, range, rights, memory, &mut |_| {});
+                flush.unwrap().done(memory);
+                let entry = world.physical.read_u64(at.addr);
+                let hidden = if rights.contains(Rights::READ) { 0 } else { frames };
+                assert_eq!(entry & frames, frame ^ hidden, "{size} at {frame:#x}: {rights}");
+                // Both bits stay, as no one has cleared them.
+                assert_eq!(entry & 0x60, 0x60);
+                let found = world.table.query(space, VirtAddr::new(addr), &world.physical);
+                let found = found.unwrap().translation;
+                assert_eq!((found.frame, found.rights), (PhysAddr::new(frame), rights));
+            }
         }
     }
 }

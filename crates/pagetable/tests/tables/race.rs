@@ -1,0 +1,131 @@
+//! A walker that is as fast as can be: whenever the OS has read an entry, the walker sets the
+//! accessed and the dirty bit there before the OS does anything else.
+
+use std::cell::RefCell;
+
+use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use pagetable::{PageTable, Translation, Usage, X86_64};
+
+use crate::common::physical::Physical;
+
+const PRESENT: u64 = 1;
+const MARKS: u64 = 0x60;
+const MARKED: Usage = Usage { referenced: true, dirty: true };
+
+/// Memory with that walker. Its exchanges are atomic; a plain store over bits that the walker has
+/// set is noted as a loss.
+struct Raced {
+    memory: RefCell<Physical>,
+    lost: Vec<PhysAddr>,
+}
+
+impl Raced {
+    fn race(&self, addr: PhysAddr) {
+        let word = PhysAddr::new(addr.get() & !7);
+        let mut memory = self.memory.borrow_mut();
+        let entry = memory.read_u64(word);
+        if entry & PRESENT != 0 {
+            memory.write_u64(word, entry | MARKS);
+        }
+    }
+
+    fn store(&mut self, addr: PhysAddr, store: impl Fn(&mut Physical)) {
+        let word = PhysAddr::new(addr.get() & !7);
+        let memory = self.memory.get_mut();
+        let before = memory.read_u64(word);
+        store(memory);
+        if before & PRESENT != 0 && before & MARKS & !memory.read_u64(word) != 0 {
+            self.lost.push(addr);
+        }
+    }
+}
+
+impl Memory for Raced {
+    fn read_u64(&self, addr: PhysAddr) -> u64 {
+        let value = self.memory.borrow().read_u64(addr);
+        self.race(addr);
+        value
+    }
+
+    fn read_u32(&self, addr: PhysAddr) -> u32 {
+        let value = self.memory.borrow().read_u32(addr);
+        self.race(addr);
+        value
+    }
+
+    fn read_u8(&self, _addr: PhysAddr) -> u8 {
+        unreachable!("x86-64 has no entries of a byte")
+    }
+
+    fn write_u64(&mut self, addr: PhysAddr, value: u64) {
+        self.store(addr, |memory| memory.write_u64(addr, value));
+    }
+
+    fn write_u32(&mut self, addr: PhysAddr, value: u32) {
+        self.store(addr, |memory| memory.write_u32(addr, value));
+    }
+
+    fn write_u8(&mut self, _addr: PhysAddr, _value: u8) {
+        unreachable!("x86-64 has no entries of a byte")
+    }
+
+    fn swap_u64(&mut self, addr: PhysAddr, new: u64) -> u64 {
+        self.memory.get_mut().swap_u64(addr, new)
+    }
+
+    fn compare_exchange_u64(&mut self, addr: PhysAddr, current: u64, new: u64) -> Result<(), u64> {
+        self.memory.get_mut().compare_exchange_u64(addr, current, new)
+    }
+
+    fn zero(&mut self, start: PhysAddr, bytes: u64) {
+        self.memory.get_mut().zero(start, bytes);
+    }
+}
+
+fn range(start: u64, bytes: u64) -> VirtRange {
+    VirtRange::new(VirtAddr::new(start), bytes).unwrap()
+}
+
+/// Single pages, ranges within a table and across two, a superpage, and tables that stay and go.
+#[test]
+fn no_bit_of_a_walker_is_lost() {
+    let mut frames = Physical::new();
+    let mut memory = Raced { memory: RefCell::new(frames.clone()), lost: Vec::new() };
+    let mut table = X86_64::<4>::new();
+    let space = table.create(&mut memory, &mut frames).unwrap();
+    let k4 = PageSize::SIZE_4K;
+    let regions = [
+        (0x20_0000, k4, 1),
+        (0x20_1000, k4, 1),
+        (0x20_2000, k4, 1),
+        (0x3f_f000, k4, 2),
+        (0x60_0000, PageSize::SIZE_2M, 1),
+    ];
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        for (start, size, pages) in regions {
+            let page = VirtAddr::new(start).page(size);
+            let frame = PhysAddr::new(1 << 30);
+            let first = Translation { page, frame, rights: Rights::ALL, global: false };
+            let flush = table.map(space, first, pages, &mut memory, &mut frames).unwrap();
+            flush.done(&mut frames);
+        }
+        let ranges = regions.map(|(start, size, pages)| range(start, size.bytes() * pages));
+        for range in ranges {
+            let each = &mut |_| {};
+            let flush = table.protect(space, range, Rights::READ, &mut memory, each).unwrap();
+            flush.done(&mut frames);
+            let found = table.query(space, range.start(), &memory).unwrap();
+            assert_eq!(found.usage, MARKED, "after a protect of {range:?}");
+        }
+        for range in ranges {
+            let each = &mut |mapping: pagetable::Mapping| told.push(mapping.usage);
+            let flush = table.unmap(space, range, &mut memory, each).unwrap();
+            flush.done(&mut frames);
+        }
+    }
+    assert_eq!(told, [MARKED; 12], "what unmap says of each page");
+    assert_eq!(memory.lost, [], "plain stores over bits of the walker");
+    table.destroy(space, &mut memory).unwrap().done(&mut frames);
+    assert_eq!(frames.frames_out(), 0);
+}
