@@ -19,8 +19,11 @@ class Work(NamedTuple):
         writes: References that write, initialisation not among them.
         initialised_bytes: Bytes of tables that were initialised.
         misses: References, initialisation among them, that no data cache served.
-        cycles: What all of them take in the machine's caches and memory if nothing overlaps;
-            instructions between them are not counted.
+        cycles: What all of them take in the machine's caches and memory if nothing overlaps.
+        instructions: Instructions beside those that make the references: of the refill handler for
+            a walk, and else of the kernel's path; `crates/machine/src/kernel_path.rs` has each
+            count with its reason. At one instruction per cycle, `cycles + instructions` is what
+            the operation takes.
         table_bytes: Bytes of frames taken for tables, less those given back.
         nanoseconds: Time on this host, which means something without the meter.
     """
@@ -30,6 +33,7 @@ class Work(NamedTuple):
     initialised_bytes: int
     misses: int
     cycles: int
+    instructions: int
     table_bytes: int
     nanoseconds: int
 

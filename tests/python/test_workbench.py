@@ -1,7 +1,7 @@
 import pytest
 
 from pagewalk import Error, Workbench, WorkError
-from pagewalk.workbench import READ
+from pagewalk.workbench import READ, WRITE
 
 PAGE = 4096
 FORMATS = ["x86-64", "mpt", "guarded", "guarded-adaptive", "hashed", "clustered", "elastic-cuckoo"]
@@ -64,11 +64,29 @@ def test_a_placement_moves_frames_and_a_seed_is_enough_to_move_them_back() -> No
     assert len({tuple(cycles(seed)) for seed in range(1, 10)}) > 1
 
 
+def test_instructions_are_those_of_what_was_done() -> None:
+    """`kernel_path.rs` has the counts: 5 for a read, 2 for a write or for 32 bytes initialised."""
+    settings = {"page_table.format": "mpt", "page_table.remembers_leaf": "false"}
+    bench = Workbench("r4700", settings)
+    space, made = bench.create()
+    assert made.instructions == 60 + made.initialised_bytes // 32 * 2
+    mapped = bench.map(space, [PAGE])
+    around = 5 * mapped.reads + 2 * mapped.writes
+    assert mapped.instructions == 100 + around + mapped.initialised_bytes // 32 * 2
+    # The 37 instructions of the handler's path through six levels make six references.
+    assert bench.walk(space, [PAGE]).instructions == 37 - 6
+    less = bench.protect(space, [(PAGE, PAGE)], READ)
+    assert less.instructions == 60 + 3 + 7 + 5 * less.reads + 2 * less.writes
+    # What is allowed to more needs no flush.
+    more = bench.protect(space, [(PAGE, PAGE)], READ | WRITE)
+    assert more.instructions == 60 + 3 + 5 * more.reads + 2 * more.writes
+
+
 def test_the_same_operations_without_a_meter_take_time_and_no_counts() -> None:
     bench = Workbench("r4700", {"page_table.format": "guarded"}, metered=False)
     space, _ = bench.create()
     work = bench.map(space, [PAGE, 5 * PAGE])
-    assert work.nanoseconds > 0 and work.reads == work.cycles == 0
+    assert work.nanoseconds > 0 and work.reads == work.cycles == work.instructions == 0
 
 
 def test_what_cannot_be_done_is_said() -> None:

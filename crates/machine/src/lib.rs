@@ -20,6 +20,7 @@ pub mod curve;
 pub mod description;
 mod error;
 mod hardware;
+mod kernel_path;
 mod os;
 mod page_table_bench;
 mod run;

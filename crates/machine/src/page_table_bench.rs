@@ -8,8 +8,9 @@
 //!
 //! What E99 §4.2 measures in a kernel (tasks made and ended, regions protected) is here counted
 //! work: the references that the operation makes to its tables, the bytes it initialises, the
-//! frames it takes, and the cycles that the references take in the machine's caches if nothing
-//! overlaps. Instructions between them are not counted. Without the meter, the same operations
+//! frames it takes, the cycles that the references take in the machine's caches if nothing
+//! overlaps, and the instructions around them: those of the refill handler for a walk, and else
+//! those of the kernel's path ([`crate::kernel_path`]). Without the meter, the same operations
 //! run at the speed of the host, and what they take is time.
 
 use std::{
@@ -20,14 +21,16 @@ use std::{
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use mmu::{Hierarchy, Requester};
-use pagetable::{Footprint, Memory, Mounted, Reference, Space, SparseMemory, Translation};
+use pagetable::{
+    Flush, Footprint, Memory, Mounted, Reference, Scope, Space, SparseMemory, Translation,
+};
 use physmem::State;
 use serde::Serialize;
 
 use crate::{
     Machine,
-    hardware::walker::{hierarchy, latencies},
-    os, table,
+    hardware::walker::{Handler, hierarchy, latencies},
+    kernel_path, os, table,
 };
 
 /// What operations have done.
@@ -43,6 +46,9 @@ pub struct Work {
     pub misses: u64,
     /// Cycles of all of them; 0 if the machine leaves a latency out.
     pub cycles: u64,
+    /// Instructions of the refill handler or of the kernel's path beside those that make the
+    /// references; 0 for the walks of a machine whose hardware walks.
+    pub instructions: u64,
     /// Bytes of frames taken for tables, net of those given back.
     pub table_bytes: i64,
     /// Time on this host; the meter's is in it, if there is one.
@@ -54,6 +60,8 @@ pub struct Workbench {
     table: Box<dyn Mounted>,
     frames: os::Ram,
     meter: Option<Arc<Mutex<Meter>>>,
+    /// That of a machine that refills by software.
+    handler: Option<Handler>,
     page_size: PageSize,
     spaces: Vec<Option<Tenant>>,
 }
@@ -89,12 +97,14 @@ impl Workbench {
         };
         let base = page_size.min(PageSize::SIZE_4K);
         let frames = os::frames(&description.memory, base)?;
-        Ok(Workbench { table, frames, meter, page_size, spaces: Vec::new() })
+        let handler = Handler::new(description);
+        Ok(Workbench { table, frames, meter, handler, page_size, spaces: Vec::new() })
     }
 
     /// A new, empty space and its number.
     pub fn create(&mut self) -> Result<(usize, Work), String> {
         self.working(|bench| {
+            bench.execute(kernel_path::SYSTEM_CALL);
             let space = bench.table.create(&mut bench.frames).map_err(|e| e.to_string())?;
             bench.spaces.push(Some(Tenant { space, frames: BTreeSet::new() }));
             Ok(bench.spaces.len() - 1)
@@ -105,6 +115,7 @@ impl Workbench {
     pub fn destroy(&mut self, space: usize) -> Result<Work, String> {
         let number = self.tenant(space)?.space;
         let ((), work) = self.working(|bench| {
+            bench.execute(kernel_path::SYSTEM_CALL);
             let flush = bench.table.destroy(number).map_err(|e| e.to_string())?;
             flush.done(&mut bench.frames);
             Ok(())
@@ -124,6 +135,7 @@ impl Workbench {
         let frames = frames.map_err(|e| e.to_string())?;
         let ((), work) = self.working(|bench| {
             for (&addr, &frame) in addresses.iter().zip(&frames) {
+                bench.execute(kernel_path::IPC);
                 let page = VirtAddr::new(addr).page(size);
                 let page = Translation { page, frame, rights: Rights::ALL, global: false };
                 let mapped = bench.table.map(number, page, 1, &mut bench.frames);
@@ -143,7 +155,7 @@ impl Workbench {
             for &(addr, bytes) in ranges {
                 let each = &mut |mapping: pagetable::Mapping| gone.push(mapping.translation.frame);
                 let flush = bench.table.unmap(number, range(addr, bytes)?, each);
-                flush.map_err(|e| format!("{addr:#x}: {e}"))?.done(&mut bench.frames);
+                bench.forget(flush.map_err(|e| format!("{addr:#x}: {e}"))?);
             }
             Ok(())
         })?;
@@ -166,7 +178,7 @@ impl Workbench {
         let ((), work) = self.working(|bench| {
             for &(addr, bytes) in ranges {
                 let flush = bench.table.protect(number, range(addr, bytes)?, rights, &mut |_| {});
-                flush.map_err(|e| format!("{addr:#x}: {e}"))?.done(&mut bench.frames);
+                bench.forget(flush.map_err(|e| format!("{addr:#x}: {e}"))?);
             }
             Ok(())
         })?;
@@ -190,6 +202,10 @@ impl Workbench {
                         read(meter).walked(reference);
                     }
                 }
+                if let Some(handler) = bench.handler {
+                    let path = handler.always() + handler.instructions(&references);
+                    bench.execute(path.saturating_sub(references.len() as u64));
+                }
             }
             Ok(())
         })?;
@@ -204,6 +220,24 @@ impl Workbench {
     fn tenant(&mut self, number: usize) -> Result<&mut Tenant, String> {
         let known = self.spaces.get_mut(number).and_then(Option::as_mut);
         known.ok_or_else(|| format!("there is no space {number}"))
+    }
+
+    /// Counts instructions, if anyone counts.
+    fn execute(&self, instructions: u64) {
+        if let Some(meter) = &self.meter {
+            read(meter).work.instructions += instructions;
+        }
+    }
+
+    /// What follows the change of a range: the system call's way, and the TLB's pages.
+    fn forget(&mut self, flush: Flush) {
+        let pages = match flush.scope() {
+            Scope::Pages { pages, .. } => pages,
+            Scope::Nothing | Scope::Space => 0,
+        };
+        let range = kernel_path::SYSTEM_CALL + kernel_path::RANGE;
+        self.execute(range + kernel_path::FORGET_PAGE * pages);
+        flush.done(&mut self.frames);
     }
 
     /// Whether accesses to memory count. A walk's do not: its references do, which may be wider.
@@ -259,12 +293,16 @@ impl Meter {
         if self.counts {
             self.work.reads += u64::from(!write);
             self.work.writes += u64::from(write);
+            self.work.instructions += if write { kernel_path::WRITE } else { kernel_path::READ };
             self.reference(addr, bytes, write);
         }
     }
 
+    /// A reference of a walk, whose instructions are the handler's.
     fn walked(&mut self, reference: &Reference) {
+        let instructions = self.work.instructions;
         self.access(reference.addr, u32::from(reference.bytes), reference.write);
+        self.work.instructions = instructions;
     }
 }
 
@@ -313,6 +351,7 @@ impl Memory for Metered {
     fn zero(&mut self, start: PhysAddr, bytes: u64) {
         let mut meter = read(&self.meter);
         meter.work.initialised_bytes += bytes;
+        meter.work.instructions += kernel_path::initialise(bytes);
         for offset in (0..bytes).step_by(8) {
             meter.reference(start.wrapping_add(offset), 8, true);
         }

@@ -9,7 +9,8 @@ and either
   region. All are protected by one operation on the region and unprotected by another. Designs in
   `alone` have a row without the segment beside too, and one of how much dearer it makes them.
 
-Numbers are cycles of references a page and round, in the caches of the machine.
+Numbers are cycles per page and round: those of references, in the caches of the machine, and one
+for each instruction of the kernel's path.
 """
 
 import random
@@ -17,7 +18,7 @@ from typing import Any
 
 from pagewalk.reproduce.lab import Lab
 from pagewalk.reproduce.table import Table
-from pagewalk.workbench import EXECUTE, READ, USER, WRITE, Workbench
+from pagewalk.workbench import EXECUTE, READ, USER, WRITE, Work, Workbench
 
 PAGE = 4096
 CODE, STACK, BESIDE, REGION = 0x40_0000, 0x7FFF_F000, 0x1000_0000, 0x4000_0000
@@ -26,7 +27,7 @@ ALL = READ_ONLY | WRITE
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """Cycles a page."""
+    """Cycles per page."""
     designs: list[str] = parameters["designs"]
     if "regions" not in parameters:
         table = Table(list(designs), {"PROT1": [], "PROTN": []})
@@ -58,12 +59,12 @@ def _compact(parameters: dict[str, Any], lab: Lab, design: str, whole: bool) -> 
     cycles = 0
     for _ in range(rounds):
         if whole:
-            cycles += bench.protect(client, [(REGION, count * PAGE)], READ_ONLY).cycles
+            cycles += _cycles(bench.protect(client, [(REGION, count * PAGE)], READ_ONLY))
         else:
-            cycles += bench.protect(client, pages, READ_ONLY).cycles
+            cycles += _cycles(bench.protect(client, pages, READ_ONLY))
         back = list(pages)
         rng.shuffle(back)
-        cycles += bench.protect(client, back, ALL).cycles
+        cycles += _cycles(bench.protect(client, back, ALL))
     return cycles / rounds / count
 
 
@@ -75,8 +76,12 @@ def _sparse(parameters: dict[str, Any], lab: Lab, design: str, region: int) -> f
     cycles = 0
     for _ in range(rounds):
         for rights in (READ_ONLY, ALL):
-            cycles += bench.protect(client, [(REGION, region)], rights).cycles
+            cycles += _cycles(bench.protect(client, [(REGION, region)], rights))
     return cycles / rounds / count
+
+
+def _cycles(work: Work) -> int:
+    return work.cycles + work.instructions
 
 
 def _client(parameters: dict[str, Any], bench: Workbench) -> tuple[Workbench, int]:

@@ -1,8 +1,9 @@
 """A task is made, touches one page, and is deleted (E99 §3.3, "tasking benchmarks").
 
-Parameters: `machine`, `designs` (columns), `rounds`. Rows: counted work of a round, in cycles of
-references, bytes initialised and bytes of frames taken; and the time of the same structures on
-this host, as the least of several rounds' means.
+Parameters: `machine`, `designs` (columns), `rounds`. Rows: counted work of a round, in cycles (of
+references, and of instructions, one each), instructions alone, bytes initialised and bytes of
+frames taken; and the time of the same structures on this host, as the least of several rounds'
+means.
 """
 
 from typing import Any
@@ -18,25 +19,31 @@ REPEATS = 5
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     """A column a design."""
     table = Table(list(parameters["designs"]))
-    names = ("cycles", "bytes initialised", "references", "bytes of frames", "native ns")
+    names = (
+        "cycles",
+        "instructions",
+        "bytes initialised",
+        "references",
+        "bytes of frames",
+        "native ns",
+    )
     table.rows = {name: [] for name in names}
     rounds = parameters["rounds"]
     for design in parameters["designs"]:
         benches = (lab.bench(parameters["machine"], design, metered=False) for _ in range(REPEATS))
-        native = min(_rounds(bench, rounds)[4] for bench in benches)
-        bench = lab.bench(parameters["machine"], design)
-        cycles, zeroed, references, frames, _ = _rounds(bench, rounds)
-        for name, value in zip(names, (cycles, zeroed, references, frames, native), strict=True):
+        native = min(_rounds(bench, rounds)[-1] for bench in benches)
+        *counted, _ = _rounds(lab.bench(parameters["machine"], design), rounds)
+        for name, value in zip(names, (*counted, native), strict=True):
             table.rows[name].append(value)
     return table
 
 
-def _rounds(bench: Workbench, rounds: int) -> tuple[float, float, float, float, float]:
-    """Cycles, bytes initialised, references, bytes of frames and nanoseconds of a round."""
+def _rounds(bench: Workbench, rounds: int) -> list[float]:
+    """Of a round: cycles, instructions, bytes initialised, references, bytes of frames, and ns."""
     # The system itself has a space, as L4's root task does.
     parent, _ = bench.create()
     bench.map(parent, [CODE])
-    sums = [0.0] * 5
+    sums = [0.0] * 6
     for turn in range(rounds + 1):
         child, made = bench.create()
         mapped = bench.map(child, [CODE])
@@ -45,10 +52,10 @@ def _rounds(bench: Workbench, rounds: int) -> tuple[float, float, float, float, 
         if turn == 0:
             continue  # caches and pools are cold
         for work in (made, mapped, touched, ended):
-            sums[0] += work.cycles
-            sums[1] += work.initialised_bytes
-            sums[2] += work.reads + work.writes
-            sums[4] += work.nanoseconds
-        sums[3] += made.table_bytes + mapped.table_bytes
-    return (sums[0] / rounds, sums[1] / rounds, sums[2] / rounds, sums[3] / rounds,
-            sums[4] / rounds)  # fmt: skip
+            sums[0] += work.cycles + work.instructions
+            sums[1] += work.instructions
+            sums[2] += work.initialised_bytes
+            sums[3] += work.reads + work.writes
+            sums[5] += work.nanoseconds
+        sums[4] += made.table_bytes + mapped.table_bytes
+    return [value / rounds for value in sums]
