@@ -1,5 +1,7 @@
+import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pagewalk
-from pagewalk.report.sweeps import document, sheet, summary
+from pagewalk.report.sweeps import document, render, sheet, summary
 from pagewalk.sweep import combinations, passes, sweep, values
 
 SPEC = "generate:join,table=16M,accesses=40k,seed=2"
@@ -87,7 +89,7 @@ def test_a_design_that_cannot_be_built_is_a_row_with_its_error() -> None:
     assert first["error"] is None and first["walks.walks"] > 0
     assert "33 entries are no whole number of sets" in second["error"]
     assert second["walks.walks"] is None and second["machine_digest"] is None
-    with pytest.raises(pagewalk.Error, match="unknown field"):
+    with pytest.raises(pagewalk.Error, match="there is no key `sets`"):
         sweep(SPEC, "opteron-2008", vary={"tlb.l2d.sets": "1,2"})
 
 
@@ -272,3 +274,64 @@ def test_the_page_shows_the_measures_that_differ() -> None:
         "value": 1000 * row["walks.walks"] / accesses,
     }  # fmt: skip
     assert len(summary(made).splitlines()) == 2 + 6
+
+
+def test_several_machines_are_compared_each_as_it_is_alone(pagewalk, tmp_path: Path) -> None:
+    names = ["opteron-2008", "epyc-9005"]
+    table = sweep(SPEC, names, vary={"os.page_size": "4K,2M"})
+    assert table.column("machine").to_pylist() == [names[0], names[0], names[1], names[1]]
+    alone = [
+        row
+        for name in names
+        for row in sweep(SPEC, name, vary={"os.page_size": "4K,2M"}).to_pylist()
+    ]
+    for row, one in zip(table.to_pylist(), alone, strict=True):
+        assert {key: row[key] for key in one} == one
+    assert sweep(SPEC, vary={"machine": names, "os.page_size": "4K,2M"}).equals(table)
+    assert sweep(SPEC, names).num_rows == 2
+    both = ["-m", names[0], "-m", names[1]]
+    done = pagewalk("sweep", SPEC, *both, "--vary", "os.page_size=4K,2M", "--json", tmp_path / "a")
+    assert done.returncode == 0, done.stderr
+    assert "4 designs of opteron-2008 and epyc-9005" in done.stdout
+    other = pagewalk(
+        "sweep", SPEC, "--vary", f"machine={','.join(names)}", "--vary", "os.page_size=4K,2M",
+        "--json", tmp_path / "b",
+    )  # fmt: skip
+    assert other.returncode == 0, other.stderr
+    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
+    twice = pagewalk("sweep", SPEC, *both, "--vary", "machine=r4700")
+    assert twice.returncode == 2 and "given twice" in twice.stderr
+
+
+@pytest.mark.parametrize(
+    ("vary", "axis", "scale"),
+    [
+        ({"page_table.format": ["x86-64", "guarded", "hashed"]}, "page_table.format", "ordinal"),
+        ({"os.page_size": ["4K", "2M"], "machine": ["a", "b", "c"]}, "machine", "ordinal"),
+        ({"tlb.l1d.entries": [64], "os.page_size": ["4K", "2M"]}, "os.page_size", "ordinal"),
+        ({"tlb.l1d.entries": [16, 48, 64], "os.page_size": ["4K"]}, "tlb.l1d.entries", "linear"),
+        ({"tlb.l1d.entries": [16, 32, 64, 128, 256]}, "tlb.l1d.entries", "logarithmic"),
+    ],
+)
+def test_what_varies_makes_the_axis(vary: dict[str, list[object]], axis: str, scale: str) -> None:
+    designs = [
+        {**dict(zip(vary, values, strict=True)), "accesses.load": 1000, "walks.walks": 10 + index,
+         "walks.cold": 1, "walks.references": 30, "walks.cold_references": 3}
+        for index, values in enumerate(itertools.product(*vary.values()))
+    ]  # fmt: skip
+    trace = {"name": "it", "notes": [], "producer": "p", "command": [], "arch": "unknown",
+             "fetches": False, "filter": "none", "digest": None}  # fmt: skip
+    made = document(trace, {"name": "m", "title": "t", "settings": []}, vary, designs)
+    page = render(made)
+    charts = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])["charts"]
+    across = charts["figure-0"]["encoding"]["x"]
+    assert across["title"] == axis
+    expected = {"ordinal": ("ordinal", None), "linear": ("quantitative", None)}
+    assert (across["type"], across.get("scale", {}).get("type")) == expected.get(
+        scale, ("quantitative", "log")
+    )
+    if scale == "ordinal":
+        assert across["sort"] == vary[axis]
+    table = sheet(made).table
+    assert table is not None and len(table.rows) == len(designs)
+    assert page.count("<caption>") == 1

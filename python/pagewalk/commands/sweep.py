@@ -10,6 +10,7 @@ from pagewalk._native import Error
 from pagewalk.commands import arguments
 from pagewalk.machine import DEFAULT, Machine
 from pagewalk.progress import ProgressLine
+from pagewalk.sweep import MACHINE
 from pagewalk.sweep.vary import values
 
 EPILOG = """\
@@ -17,11 +18,13 @@ examples:
   pagewalk sweep gzip.pwt --vary tlb.l2d.entries=2^9..2^12
   pagewalk sweep join.pwt -m opteron-2008 -o join.parquet --html join.html \\
       --vary mmu_cache.design=utc,stc,tpc --vary mmu_cache.entries=1..64
+  pagewalk sweep join.pwt -m epyc-9005 -m xeon-6900p --vary os.page_size=4K,2M
 
 Values are those of --set, separated by commas. 1..64 are the whole numbers from 1 to 64, 1..64:3
 every third of them, 2^0..2^10 powers of two. Several --vary give every combination. A design that
 cannot be built is a row with its error. A sweep that is interrupted goes on where it stopped if it
-is started again with the same output.
+is started again with the same output. Several --machine, or --vary machine=NAME,NAME, are one more
+thing that varies.
 """
 
 
@@ -39,14 +42,14 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser.add_argument(
         "-m",
         "--machine",
-        default=DEFAULT,
+        action="append",
         metavar="NAME|FILE",
-        help=f"a built-in machine or a TOML file (default: {DEFAULT})",
+        help=f"a built-in machine or a TOML file; again for a comparison (default: {DEFAULT})",
     )
     parser.add_argument(
         "--vary",
         action="append",
-        required=True,
+        default=[],
         metavar="KEY=VALUES",
         help="a key of the machine's file and its values, as in tlb.l2d.entries=512,1024",
     )
@@ -89,13 +92,17 @@ def run(options: argparse.Namespace) -> int:
     if options.output == "-":
         raise Error("--output needs the name of a file")
     vary = _vary(options.vary)
-    base = Machine(options.machine, options.set)
+    if options.machine and MACHINE in vary:
+        raise Error("the machines are given twice: leave out --machine or --vary machine=...")
+    names = options.machine or vary.pop(MACHINE, [DEFAULT])
+    bases = [Machine(name, options.set) for name in names]
+    arguments.note([line for base in bases for line in base.notes])
     trace = arguments.trace(options, options.trace)
     try:
         with ProgressLine(f"sweeping {trace.name}") as progress:
             table = sweep(
                 trace,
-                options.machine,
+                names,
                 vary=vary,
                 set=options.set,
                 output=options.output,
@@ -109,8 +116,13 @@ def run(options: argparse.Namespace) -> int:
         raise
     arguments.warn(trace.warnings)
     about = {"name": trace.name, "digest": trace.digest, **trace.header}
-    machine = {"name": base.name, "title": base.description["title"], "settings": options.set}
-    spans = {key: list(dict.fromkeys(table.column(key).to_pylist())) for key in vary}
+    machine = {
+        "name": " and ".join(base.name for base in bases),
+        "title": "; ".join(base.description["title"] for base in bases),
+        "settings": options.set,
+    }
+    keys = table.column_names[: table.column_names.index("machine_digest")]
+    spans = {key: list(dict.fromkeys(table.column(key).to_pylist())) for key in keys}
     made = document(about, machine, spans, table.to_pylist())
     if options.json is not None:
         text = json.dumps(made, ensure_ascii=False) + "\n"

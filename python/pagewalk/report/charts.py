@@ -220,36 +220,60 @@ def curve(figure: Figure) -> Chart:
     )
 
 
-def sweep(figure: Figure, axis: str, logarithmic: bool) -> Chart:
-    """A measure of designs over the values of one parameter; a line for each of the others."""
+Scale = Literal["linear", "logarithmic", "ordinal"]
+
+
+def sweep(figure: Figure, axis: str, scale: Scale) -> Chart:
+    """A measure of designs over the values of one parameter, a colour for each of the others.
+
+    Numbers are joined by lines; values that have no distances (formats, machines) are bars.
+    """
     series = list(dict.fromkeys(row["series"] for row in figure.rows))
-    numbers = all(isinstance(row["at"], int) for row in figure.rows)
-    across = alt.X("at:Q" if numbers else "at:O").title(axis)
-    if logarithmic:
-        across = across.scale(type="log", base=2, nice=False)
-    else:
-        across = across.scale(nice=False, zero=False)
-    encoding: dict[str, Any] = {
-        "x": across.axis(format="d" if numbers else alt.Undefined, grid=False, labelOverlap=True),
-        "y": alt.Y("value:Q").title(figure.title).axis(labelOverlap=True, minExtent=44),
-        "tooltip": [
-            alt.Tooltip("series:N", title="design"),
-            alt.Tooltip("at:Q" if numbers else "at:O", title=axis),
-            alt.Tooltip("value:Q", title=figure.title, format=".4g"),
-        ],
-    }
+    values = list(dict.fromkeys(row["at"] for row in figure.rows))
+    tooltip = [
+        alt.Tooltip("series:N", title="design"),
+        alt.Tooltip("at:O", title=axis),
+        alt.Tooltip("value:Q", title=figure.title, format=".4g"),
+    ]
+    y = alt.Y("value:Q").title(figure.title).axis(labelOverlap=True, minExtent=44)
+    encoding: dict[str, Any] = {"y": y, "tooltip": tooltip if len(series) > 1 else tooltip[1:]}
     if len(series) > 1:
+        scheme: Any = "tableau10" if len(series) <= 10 else "tableau20"
         encoding["color"] = (
             alt.Color("series:N")
-            .scale(domain=series, scheme="tableau10" if len(series) <= 10 else "tableau20")
+            .scale(domain=series, scheme=scheme)
             .title(None)
             .legend(orient="top", direction="horizontal", columns=4, labelLimit=240)
         )
-    few = len({row["at"] for row in figure.rows}) <= 24
-    return sized(
-        alt.Chart(_data(figure.rows)).mark_line(strokeWidth=1.75, point=few).encode(**encoding),
-        280,
-    )
+    if scale == "ordinal":
+        across = alt.X("at:O").title(axis).sort(values)
+        encoding["x"] = across.axis(labelAngle=0 if len(values) <= 8 else -40, labelLimit=160)
+        if len(series) > 1:
+            encoding["xOffset"] = alt.XOffset("series:N").sort(series)
+        # Wide enough to be seen, and never as wide as the page for one design.
+        bars = alt.Chart(_data(figure.rows)).mark_bar(width=alt.RelativeBandSize(0.8))
+        return sized(bars.encode(**encoding), 280)
+    line = alt.X("at:Q").title(axis)
+    if scale == "logarithmic":
+        line = line.scale(type="log", base=2, nice=False)
+        line = line.axis(values=_powers(values), format="d", grid=False, labelOverlap=True)
+    else:
+        line = line.scale(nice=False, zero=False).axis(format="d", grid=False, labelOverlap=True)
+    encoding["x"] = line
+    if 1 < len(series) <= 8:
+        # Whoever cannot tell the colours apart has the dashes and the shapes of points.
+        encoding["strokeDash"] = alt.StrokeDash("series:N").scale(domain=series).title(None)
+        encoding["shape"] = alt.Shape("series:N").scale(domain=series).title(None)
+    point = alt.OverlayMarkDef(size=36) if len(values) <= 24 else False
+    marked = alt.Chart(_data(figure.rows)).mark_line(strokeWidth=1.75, point=point)
+    return sized(marked.encode(**encoding), 280)
+
+
+def _powers(values: list[int]) -> list[int]:
+    """Where a logarithmic axis has labels: at the powers of two that it spans, at most ten."""
+    low, high = min(values), max(values)
+    powers = [1 << bit for bit in range(64) if low <= 1 << bit <= high]
+    return powers[:: -(-len(powers) // 10)] if len(powers) > 1 else [low, high]
 
 
 def _closed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ def sheet(document: dict[str, Any], curves: Sequence["Curve"]) -> Sheet:
         title=f"{trace['name']}: misses over TLB size",
         subtitle=f"Fully associative LRU TLBs of 1 to {text.count(entries)} entries, all exact",
         figures=[figure(group) for group in grouped(curves)],
+        table=None,
         facts=trace_facts(trace),
         notes=[*trace["notes"], *document["warnings"]]
         + [f"Not modelled: {line}" for line in document["not_modelled"]],

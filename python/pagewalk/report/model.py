@@ -44,7 +44,8 @@ class Figure:
     title: str
     sentence: str
     rows: list[dict[str, Any]]
-    table: Table
+    table: Table | None = None
+    """None where the page has one table for all of its figures."""
     axis: list[tuple[float, str]] = field(default_factory=list)
     """Places on the y axis and their labels, where it is not a plain scale."""
     edges: list[float] = field(default_factory=list)
@@ -108,6 +109,8 @@ class Sheet:
     title: str
     subtitle: str
     figures: list[Figure]
+    table: Table | None
+    """The numbers of all figures, where these have no tables of their own."""
     facts: list[tuple[str, str]]
     notes: list[str]
     version: str

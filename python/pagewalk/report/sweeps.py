@@ -94,14 +94,16 @@ def render(made: dict[str, Any]) -> str:
     """The page of a sweep, as the text of an HTML file."""
     from pagewalk.report import charts, page
 
-    whole = sheet(made)
-    logarithmic = _logarithmic(made)
-    drawn = [charts.sweep(figure, _axis(made) or "design", logarithmic) for figure in whole.figures]
+    whole, axis = sheet(made), _axis(made)
+    scale: charts.Scale = "ordinal"
+    if _numbers(made["vary"][axis]):
+        scale = "logarithmic" if _logarithmic(made["vary"][axis]) else "linear"
+    drawn = [charts.sweep(figure, axis, scale) for figure in whole.figures]
     return page.render_sheet(whole, drawn)
 
 
 def sheet(made: dict[str, Any]) -> Sheet:
-    """The page's data: a figure for each measure in which the designs differ."""
+    """The page's data: a figure for each measure in which the designs differ, one table of all."""
     from pagewalk.report.data import trace_facts
 
     trace, machine, vary = made["trace"], made["machine"], made["vary"]
@@ -111,6 +113,7 @@ def sheet(made: dict[str, Any]) -> Sheet:
         title=f"{trace['name']}: {_designs(made)} of {machine['name']}",
         subtitle="Varied: " + "; ".join(f"{key} over {_span(vary[key])}" for key in vary),
         figures=[_figure(made, measure) for measure in compared(made["designs"])],
+        table=_table(made, compared(made["designs"])),
         facts=[("Machine", machine["title"]), *settings, *trace_facts(trace)],
         notes=[
             *trace["notes"],
@@ -165,51 +168,55 @@ def _figure(made: dict[str, Any], measure: Measure) -> Figure:
     vary, axis = made["vary"], _axis(made)
     others = [key for key in vary if key != axis]
     rows: list[dict[str, Any]] = []
-    for index, row in enumerate(made["designs"]):
+    for row in made["designs"]:
         value = None if "error" in row else measure.of(row)
         if value is None:
             continue
         series = " ".join(_value(key, row) for key in others)
-        at = row[axis] if axis else index
-        rows.append({"at": at, "value": value, "series": series, "unit": measure.name})
+        rows.append({"at": row[axis], "value": value, "series": series, "unit": measure.name})
     best = min(rows, key=lambda row: row["value"])
     worst = max(rows, key=lambda row: row["value"])
     sentence = (
         f"{measure.what[:1].upper()}{measure.what[1:]}: from {text.ratio(best['value'])} "
         f"({_place(axis, best)}) to {text.ratio(worst['value'])} ({_place(axis, worst)})."
     )
-    return Figure(measure.name, sentence, rows, _table(made, measure))
+    return Figure(measure.name, sentence, rows)
 
 
-def _table(made: dict[str, Any], measure: Measure) -> Table:
+def _table(made: dict[str, Any], measures: Sequence[Measure]) -> Table:
+    """A row per design, its parameters first, then every measure."""
     vary = list(made["vary"])
     rows = made["designs"]
     step = max(1, -(-len(rows) // ROWS_SHOWN))
     cells: list[list[Cell]] = []
     for row in rows[::step]:
-        value = None if "error" in row else measure.of(row)
-        shown: Cell = row.get("error", "-") if value is None else Value(text.ratio(value), value)
-        cells.append([*(str(row[key]) for key in vary), shown])
-    caption = measure.what[:1].upper() + measure.what[1:]
-    if step > 1:
-        caption += f", every {step}th design"
-    return Table(caption, [*vary, measure.name], cells, [False] * len(vary) + [True])
+        of_row = [None if "error" in row else measure.of(row) for measure in measures]
+        shown: list[Cell] = [
+            "-" if value is None else Value(text.ratio(value), value) for value in of_row
+        ]
+        cells.append([*(str(row[key]) for key in vary), *shown])
+    caption = "All designs" if step == 1 else f"Every {step}th design; all are in the page's JSON"
+    names = [measure.name for measure in measures]
+    return Table(caption, [*vary, *names], cells, [False] * len(vary) + [True] * len(names))
 
 
-def _axis(made: dict[str, Any]) -> str | None:
-    """The key that makes the x axis: the one with the most numbers as values."""
-    numbers = {
-        key: len(values)
-        for key, values in made["vary"].items()
-        if all(isinstance(value, int) for value in values)
-    }
-    return max(numbers, key=lambda key: numbers[key], default=None)
+def _axis(made: dict[str, Any]) -> str:
+    """The key that makes the x axis: the one with the most numbers as values, else the most values.
+
+    Values that are no numbers (page sizes, formats, policies, machines) stand in the order given.
+    """
+    vary: Mapping[str, Sequence[Any]] = made["vary"]
+    return max(vary, key=lambda key: (_numbers(vary[key]), len(vary[key])))
 
 
-def _logarithmic(made: dict[str, Any]) -> bool:
+def _numbers(values: Sequence[Any]) -> bool:
+    """Whether the values make a scale: numbers, and more than one."""
+    return len(values) > 1 and all(isinstance(value, int) for value in values)
+
+
+def _logarithmic(given: Sequence[int]) -> bool:
     """Whether the values on the x axis lie as powers do: most of them near the low end."""
-    axis = _axis(made)
-    values = sorted(made["vary"][axis]) if axis else [0]
+    values = sorted(given)
     middle = values[len(values) // 2]
     return bool(values[0] > 0 and values[-1] >= 8 * values[0] and middle < values[-1] / 3)
 
@@ -219,9 +226,8 @@ def _shown(measure: Measure, row: Row) -> str:
     return "-" if value is None else text.ratio(value)
 
 
-def _place(axis: str | None, row: Row) -> str:
-    at = f"{axis} {row['at']}" if axis else ""
-    return " ".join(part for part in (row["series"], at) if part) or "the only design"
+def _place(axis: str, row: Row) -> str:
+    return " ".join(part for part in (row["series"], f"{axis} {row['at']}") if part)
 
 
 def _named(row: Row, vary: Mapping[str, Any]) -> str:

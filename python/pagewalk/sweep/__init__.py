@@ -8,7 +8,7 @@ r"""Sweeps: many designs over one trace, as a table with a row a design.
 ```
 """
 
-from pagewalk.sweep.passes import DESIGNS_PER_PASS, sweep
+from pagewalk.sweep.passes import DESIGNS_PER_PASS, MACHINE, sweep
 from pagewalk.sweep.vary import combinations, values
 
-__all__ = ["DESIGNS_PER_PASS", "combinations", "sweep", "values"]
+__all__ = ["DESIGNS_PER_PASS", "MACHINE", "combinations", "sweep", "values"]

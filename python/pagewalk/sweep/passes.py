@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pagewalk import _native
@@ -31,6 +32,9 @@ DESIGNS_PER_TASK = 32
 FRONTS_PER_PASS = 16
 """Fronts (TLBs, page tables, mapped pages) that are in memory at once."""
 
+MACHINE = "machine"
+"""The key of a sweep that varies over machines; no key of a machine's file is called so."""
+
 TRIES = 3
 """How often a pass is given to an executor whose workers die over it."""
 
@@ -50,9 +54,9 @@ class Design:
 
 def sweep(
     trace: Trace | str | os.PathLike[str],
-    machine: str | os.PathLike[str] = DEFAULT,
+    machine: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = DEFAULT,
     *,
-    vary: Mapping[str, str | Iterable[object]],
+    vary: Mapping[str, str | Iterable[object]] = MappingProxyType({}),
     set: Mapping[str, object] | Sequence[str] = (),  # noqa: A002
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
@@ -68,9 +72,11 @@ def sweep(
 
     Args:
         trace: A trace, or what `Trace` takes.
-        machine: As for `Machine`.
+        machine: As for `Machine`; of several, each is swept, and the table has a column
+            `machine`.
         vary: The keys of the machine's file that vary, with their values: a sequence, or a text
-            such as `"1..64"`, `"2^0..2^10"` or `"utc,stc"`. The last key varies fastest.
+            such as `"1..64"`, `"2^0..2^10"` or `"utc,stc"`. The last key varies fastest. The key
+            `machine` varies over machines.
         set: What to change in all designs, as for `Machine`.
         output: A Parquet file for the table. What is done is kept beside it under the same name
             with `.part` until it is whole, and an interrupted sweep goes on from there.
@@ -97,9 +103,18 @@ def sweep(
 
         refuse_existing(output, force)
     base = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
-    Machine(machine, base)
+    machines = [os.fspath(machine)] if isinstance(machine, str | os.PathLike) else machine
+    for one in machines:
+        Machine(one, base)
+    several = {MACHINE: [os.fspath(one) for one in machines]} if len(machines) > 1 else {}
+    if several and MACHINE in vary:
+        raise _native.Error("the machines are given twice: as `machine` and as a key that varies")
+    if not several and not vary:
+        raise _native.Error("nothing varies: give --vary KEY=VALUES (`vary`), or several machines")
+    vary = {**several, **vary}
     settings = combinations(vary)
-    built = [_built(trace, machine, base, design) for design in settings]
+    first = os.fspath(machines[0])
+    built = [_built(trace, first, base, design) for design in settings]
     designs = {one.key: one for one in built if isinstance(one, Design)}
     if not designs:
         raise _native.Error(next(one for one in built if isinstance(one, str)))
@@ -113,7 +128,7 @@ def sweep(
     passes = list(_passes(waiting, size))
     if trace.is_stdin and (len(passes) > 1 or executor is not None):
         raise _native.Error("standard input is read once: `pagewalk import` it, then sweep")
-    task = _Task(trace, os.fspath(machine), base, threads)
+    task = _Task(trace, first, base, threads)
     finished = (
         _here(task, passes, progress)
         if executor is None
@@ -136,19 +151,20 @@ def sweep(
     return table
 
 
-def _built(
-    trace: Trace, machine: str | os.PathLike[str], base: list[str], settings: dict[str, str]
-) -> Design | str:
+def _built(trace: Trace, machine: str, base: list[str], settings: dict[str, str]) -> Design | str:
     """The design with `settings`, or why it cannot be built."""
+    name, assigned = _described(machine, settings)
     try:
-        built = Machine(machine, base + _assigned(settings))
+        built = Machine(name, base + assigned)
     except _native.Error as error:
         return str(error)
     return Design(part.key(trace, built.digest), built.digest, settings, built)
 
 
-def _assigned(settings: Mapping[str, str]) -> list[str]:
-    return [f"{key}={value}" for key, value in settings.items()]
+def _described(machine: str, settings: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The machine of a design, `machine` unless that varies, and what is changed in it."""
+    assigned = [f"{key}={value}" for key, value in settings.items() if key != MACHINE]
+    return settings.get(MACHINE, machine), assigned
 
 
 def _row(settings: Mapping[str, str], digest: str, outcome: Outcome) -> rows.Row:
@@ -203,10 +219,10 @@ class _Task:
     threads: int | None
 
     def outcomes(
-        self, settings: list[list[str]], progress: Progress | None = None
+        self, designs: list[tuple[str, list[str]]], progress: Progress | None = None
     ) -> tuple[list[Outcome], list[str]]:
         """One pass, in the process where it is called."""
-        machines = [_native.Machine(self.machine, self.base + one) for one in settings]
+        machines = [_native.Machine(name, self.base + assigned) for name, assigned in designs]
         threads = self.threads or 0
         trace = self.trace
         return _native.sweep_trace(machines, trace.source, trace.reading, threads, progress)
@@ -218,7 +234,7 @@ Finished = Iterator[tuple[list[Design], list[Outcome]]]
 def _here(task: _Task, passes: list[list[Design]], progress: Progress | None) -> Finished:
     for index, designs in enumerate(passes):
         report = None if progress is None else _part_of(progress, index, len(passes))
-        outcomes, task.trace.warnings = task.outcomes(_settings(designs), report)
+        outcomes, task.trace.warnings = task.outcomes(_settings(task.machine, designs), report)
         yield designs, outcomes
 
 
@@ -242,7 +258,7 @@ def _there(
     total, finished = sum(len(designs) for designs in passes), 0
 
     def submit(designs: list[Design]) -> "Future[tuple[list[Outcome], list[str]]]":
-        return executor.submit(_Task.outcomes, task, _settings(designs))
+        return executor.submit(_Task.outcomes, task, _settings(task.machine, designs))
 
     tries = 0
     while passes:
@@ -287,8 +303,8 @@ def _told(error: Exception) -> Exception:
     )
 
 
-def _settings(designs: Sequence[Design]) -> list[list[str]]:
-    return [_assigned(one.settings) for one in designs]
+def _settings(machine: str, designs: Sequence[Design]) -> list[tuple[str, list[str]]]:
+    return [_described(machine, one.settings) for one in designs]
 
 
 def _write(table: "pa.Table", output: str | os.PathLike[str], force: bool) -> None:
