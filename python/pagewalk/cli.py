@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from pagewalk import _native
 from pagewalk.commands import (
     curve,
+    diff,
     export,
     generate,
     importing,
@@ -50,6 +51,7 @@ COMMANDS: tuple[Command, ...] = (
     record,
     run,
     sweep,
+    diff,
     curve,
     info,
     importing,

@@ -81,6 +81,10 @@ class Results:
         schema = data.get("schema") if isinstance(data, dict) else None
         if schema != 2:
             raise _native.Error(f"{name} is not results of schema 2 (its schema is {schema})")
+        # Documents of curves and sweeps have schemas too.
+        missing = [key for key in ("trace", "machine", "tlbs", "walks") if key not in data]
+        if missing:
+            raise _native.Error(f"{name} is not the results of one run: it has no `{missing[0]}`")
         return cls(data)
 
     def html(self, path: str | os.PathLike[str], force: bool = False) -> None:

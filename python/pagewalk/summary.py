@@ -1,9 +1,10 @@
 """Results and trace counts as text for a terminal."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pagewalk import text
-from pagewalk.report import values
+from pagewalk.report import tables, values
 
 REGIONS_SHOWN = 12
 PROCESSES_SHOWN = 16
@@ -27,6 +28,16 @@ def summary(data: dict[str, Any]) -> str:
     if data["not_modelled"]:
         parts.append("\n".join(["Not modelled:", *(f"  {line}" for line in data["not_modelled"])]))
     return "\n\n".join(part for part in parts if part)
+
+
+def side_by_side(documents: Sequence[dict[str, Any]]) -> str:
+    """The results of several runs, a column per machine; empty for one run."""
+    if len(documents) < 2:
+        return ""
+    table = tables.comparison(documents)
+    rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows]
+    head = ["Side by side", *(text.shorten(name, 14) for name in table.head[1:])]
+    return text.table(head, rows)
 
 
 def trace_summary(name: str, info: dict[str, Any]) -> str:

@@ -38,6 +38,7 @@ def test_the_version_comes_quickly(pagewalk) -> None:
         "record",
         "run",
         "sweep",
+        "diff",
         "curve",
         "info",
         "import",
@@ -81,6 +82,8 @@ def test_two_machines_make_an_array_and_one_report(pagewalk, tmp_path: Path) -> 
     documents = json.loads((tmp_path / "r.json").read_text())
     assert [document["machine"]["name"] for document in documents] == ["tlb-only", "opteron-2008"]
     assert "Side by side" in (tmp_path / "r.html").read_text()
+    [head] = [line for line in done.stdout.splitlines() if line.startswith("  Side by side")]
+    assert head.split()[-2:] == ["tlb-only", "opteron-2008"]
     assert names(tmp_path) == ["r.html", "r.json"]
 
 

@@ -92,11 +92,13 @@ def run(options: argparse.Namespace) -> int:
 
         write_text(options.html, render(results), options.force)
     if options.json != "-":
-        from pagewalk.summary import summary
+        from pagewalk.summary import side_by_side, summary
 
         # A live program owns standard output.
         stream = sys.stdout if options.program is None else sys.stderr
-        print("\n\n".join(summary(result.data) for result in results), file=stream)
+        documents = [result.data for result in results]
+        parts = [side_by_side(documents), *(summary(document) for document in documents)]
+        print("\n\n".join(part for part in parts if part), file=stream)
     return status
 
 

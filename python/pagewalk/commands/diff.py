@@ -1,0 +1,62 @@
+"""`pagewalk diff`: two results, and what changed from one to the other."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from pagewalk._native import Error
+from pagewalk.commands import arguments
+from pagewalk.results import Results
+
+EPILOG = """\
+examples:
+  pagewalk diff before.json after.json
+  pagewalk diff before.json after.json --top 40
+  pagewalk diff before.json after.json --json
+
+Results are what `pagewalk run --json FILE` writes. The biggest change stands first, as a factor
+from A to B; what fewer than 100 events say stands last.
+"""
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Adds the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "diff",
+        help="say what changed from one result to another",
+        description="Compare two results of `pagewalk run --json`: what was different to begin "
+        "with, and what changed, biggest first.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("a", metavar="A", help="results as JSON, before the change")
+    parser.add_argument("b", metavar="B", help="results as JSON, after it")
+    parser.add_argument(
+        "--top",
+        type=arguments.number,
+        default=20,
+        metavar="N",
+        help="show the N biggest changes (default: 20)",
+    )
+    arguments.add_json(parser, "all changes")
+    arguments.add_force(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compares, and gives the text or the JSON."""
+    from pagewalk import difference
+
+    arguments.no_program(options)
+    arguments.check_output(options.json, options.force)
+    if options.top == 0:
+        raise Error("--top 0 shows nothing: give 1 or more")
+    a, b = (Results.load(path).data for path in (options.a, options.b))
+    if options.json is not None:
+        made = json.dumps(difference.document(a, b), indent=1, ensure_ascii=False) + "\n"
+        arguments.write_output(options.json, made, options.force)
+    if options.json != "-":
+        names = (Path(options.a).stem, Path(options.b).stem)
+        print(difference.summary(names, a, b, options.top))
+    return 0
