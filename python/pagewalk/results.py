@@ -34,8 +34,8 @@ class Results:
 
         Args:
             table: `tlbs`, `walk_levels`, `caches`, `regions` (one row each; counts by kind and
-                size are columns such as `by_kind.load.misses`), `timeline` (one row a time bin)
-                or `map` (one row a cell: `first_access`, `addr`, `misses`).
+                size are columns such as `by_kind.load.misses`), `timeline` (one row per time bin)
+                or `map` (one row per cell: `first_access`, `addr`, `misses`).
 
         Raises:
             Error: There is no such table.

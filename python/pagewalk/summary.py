@@ -94,7 +94,7 @@ def _trace_heading(name: str, info: dict[str, Any], accesses: int) -> str:
     ]
     if info.get("bytes_on_disk"):
         each = info["bytes_on_disk"] / max(accesses, 1)
-        lines.append(f"  {text.size(info['bytes_on_disk'])} on disk, {each:.2f} B an access")
+        lines.append(f"  {text.size(info['bytes_on_disk'])} on disk, {each:.2f} B per access")
     if info.get("digest"):
         lines.append(f"  digest {info['digest']}")
     return "\n".join(lines)
@@ -192,7 +192,7 @@ def _walks(data: dict[str, Any]) -> str:
     if walks.get("handler_instructions") is not None:
         lines.append(
             f"  by software: {text.ratio(walks['handler_instructions'] / max(walks['walks'], 1))} "
-            "instructions of the handler a refill"
+            "instructions of the handler per refill"
         )
     if walks.get("nested_misses"):
         levels = ", ".join(
@@ -243,7 +243,7 @@ def _mmu_cache(name: str, cache: dict[str, Any], walks: int) -> str:
     lines = [
         f"{name}: {cache['design']}, {sizes} entries, {cache['replacement']}; "
         f"{text.plural(cache['searches'], 'search', 'searches')}, "
-        f"{text.ratio(cache['searches'] / max(walks, 1))} a walk"
+        f"{text.ratio(cache['searches'] / max(walks, 1))} per walk"
     ]
     rows = [
         (
@@ -255,7 +255,7 @@ def _mmu_cache(name: str, cache: dict[str, Any], walks: int) -> str:
         for level in cache["by_level"]
     ]
     if rows:
-        lines.append(text.table(("entries of", "needed", "held", "of needed"), rows))
+        lines.append(text.table(("entries of", "needed", "hits", "hit rate"), rows))
     return "\n".join(lines)
 
 

@@ -264,13 +264,13 @@ def test_the_page_shows_the_measures_that_differ() -> None:
     )  # fmt: skip
     page = sheet(made)
     assert [figure.title for figure in page.figures] == [
-        "misses / 1000", "from memory a walk", "time in translation, at most",
+        "misses per 1000 accesses", "from memory per walk", "time in translation, at most",
     ]  # fmt: skip
     figure = page.figures[0]
     row = table.to_pylist()[0]
     accesses = row["accesses.load"] + row["accesses.store"] + row["accesses.fetch"]
     assert figure.rows[0] == {
-        "at": 16, "series": "64K", "unit": "misses / 1000",
+        "at": 16, "series": "64K", "unit": "misses per 1000 accesses",
         "value": 1000 * row["walks.walks"] / accesses,
     }  # fmt: skip
     assert len(summary(made).splitlines()) == 2 + 6

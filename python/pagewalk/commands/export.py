@@ -29,7 +29,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "export",
         help="write a trace in another format",
-        description="Write a trace for other tools. As Parquet and CSV, one row an access: addr, "
+        description="Write a trace for other tools. As Parquet and CSV, one row per access: addr, "
         "size, kind, thread, instructions and, where there are any, paddr and process. As "
         "ChampSim's records, one an "
         "instruction. Memory stays constant in the trace's length.",

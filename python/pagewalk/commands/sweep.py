@@ -61,7 +61,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         help="change all designs, as in os.page_size=2M; may be given again",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the table, a row a design, as Parquet"
+        "-o", "--output", metavar="FILE", help="write the table, a row per design, as Parquet"
     )
     arguments.add_json(parser, "the table")
     parser.add_argument("--html", metavar="FILE", help="write a page with the designs drawn")

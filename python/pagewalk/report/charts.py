@@ -41,17 +41,19 @@ def shared_charts(report: Report) -> dict[str, Chart]:
 
 
 def l1_timeline(figure: Figure) -> Chart:
-    """L1 misses in 1000 accesses over time."""
+    """L1 misses per 1000 accesses over time."""
     rows = [{"start": row["start"], "misses": row["l1"]} for row in _closed(figure.rows)]
     return sized(
         alt.Chart(_data(rows))
         .mark_area(interpolate="step-after", style="quiet")
         .encode(
             x=_ACCESSES,
-            y=alt.Y("misses:Q").title("L1 misses / 1000").axis(tickCount=3, minExtent=44),
+            y=alt.Y("misses:Q")
+            .title(["L1 misses per", "1000 accesses"])
+            .axis(tickCount=3, minExtent=44),
             tooltip=[
                 alt.Tooltip("start:Q", title="from access", format=",d"),
-                alt.Tooltip("misses:Q", title="L1 misses in 1000", format=".3g"),
+                alt.Tooltip("misses:Q", title="L1 misses per 1000 accesses", format=".3g"),
             ],
         ),
         96,
@@ -59,7 +61,7 @@ def l1_timeline(figure: Figure) -> Chart:
 
 
 def timeline(figure: Figure) -> Chart:
-    """Misses of every TLB in 1000 accesses over time, first touches apart."""
+    """Misses of every TLB per 1000 accesses over time, first touches apart."""
     kinds = {"touched before": "again", "first touch": "cold"}
     rows = [
         {"start": row["start"], "kind": kind, "order": order, "misses": row[key]}
@@ -72,7 +74,7 @@ def timeline(figure: Figure) -> Chart:
         .encode(
             x=_ACCESSES,
             y=alt.Y("misses:Q")
-            .title("misses / 1000")
+            .title(["misses per", "1000 accesses"])
             .axis(tickCount=4, minExtent=44)
             .stack("zero"),
             opacity=alt.Opacity("kind:O")
@@ -83,7 +85,7 @@ def timeline(figure: Figure) -> Chart:
             tooltip=[
                 alt.Tooltip("start:Q", title="from access", format=",d"),
                 alt.Tooltip("kind:N", title="misses"),
-                alt.Tooltip("misses:Q", title="in 1000 accesses", format=".3g"),
+                alt.Tooltip("misses:Q", title="per 1000 accesses", format=".3g"),
             ],
         ),
         140,
@@ -91,7 +93,7 @@ def timeline(figure: Figure) -> Chart:
 
 
 def together(figure: Figure) -> Chart:
-    """Misses of every TLB over time, a line a machine."""
+    """Misses of every TLB over time, a line per machine."""
     machines = list(dict.fromkeys(row["machine"] for row in figure.rows))
     return sized(
         alt.Chart(_data(figure.rows))
@@ -101,7 +103,7 @@ def together(figure: Figure) -> Chart:
             .title("share of the run")
             .axis(format="%", grid=False, tickCount=6, labelOverlap=True)
             .scale(nice=False),
-            y=alt.Y("misses:Q").title("misses / 1000").axis(tickCount=4, minExtent=44),
+            y=alt.Y("misses:Q").title("misses per 1000 accesses").axis(tickCount=4, minExtent=44),
             color=alt.Color("machine:N")
             .scale(domain=machines)
             .title(None)
@@ -110,7 +112,7 @@ def together(figure: Figure) -> Chart:
             tooltip=[
                 alt.Tooltip("machine:N"),
                 alt.Tooltip("share:Q", title="at", format=".1%"),
-                alt.Tooltip("misses:Q", title="in 1000 accesses", format=".3g"),
+                alt.Tooltip("misses:Q", title="per 1000 accesses", format=".3g"),
             ],
         ),
         180,
@@ -172,7 +174,7 @@ def serving(figure: Figure) -> Chart:
         alt.Chart(_data(figure.rows))
         .mark_bar()
         .encode(
-            x=alt.X("per_walk:Q").title("references a walk").axis(tickCount=5),
+            x=alt.X("per_walk:Q").title("references per walk").axis(tickCount=5),
             y=alt.Y("level:N").title(None).sort(levels).axis(ticks=False, domain=False),
             color=alt.Color("place:O")
             .scale(domain=[*NEAR_PLACES, "memory"] if set(places) <= PLACES else places)
@@ -191,7 +193,7 @@ def serving(figure: Figure) -> Chart:
 
 
 def curve(figure: Figure) -> Chart:
-    """Misses over the entries of a TLB, both on logarithmic scales; a line a page size."""
+    """Misses over the entries of a TLB, both on logarithmic scales; a line per page size."""
     sizes = list(dict.fromkeys(row["page_size"] for row in figure.rows))
     return sized(
         alt.Chart(_data([row for row in figure.rows if row["misses"] > 0]))
@@ -202,7 +204,7 @@ def curve(figure: Figure) -> Chart:
             .scale(type="log", base=2, nice=False)
             .axis(grid=False, labelExpr="format(datum.value, ',d')", labelOverlap=True),
             y=alt.Y("misses:Q")
-            .title("misses / 1000")
+            .title("misses per 1000 lookups")
             .scale(type="log")
             .axis(format="~g", tickCount=4, labelOverlap=True, minExtent=44),
             color=alt.Color("page_size:O")
@@ -213,7 +215,7 @@ def curve(figure: Figure) -> Chart:
             tooltip=[
                 alt.Tooltip("page_size:N", title="pages of"),
                 alt.Tooltip("entries:Q", format=",d"),
-                alt.Tooltip("misses:Q", title="in 1000 lookups", format=".3g"),
+                alt.Tooltip("misses:Q", title="per 1000 lookups", format=".3g"),
             ],
         ),
         320,

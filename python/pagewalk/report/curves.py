@@ -47,7 +47,7 @@ def grouped(curves: Sequence["Curve"]) -> list[list["Curve"]]:
 
 
 def figure(curves: Sequence["Curve"]) -> Figure:
-    """Misses over entries, a line a page size."""
+    """Misses over entries, a line per page size."""
     what = WHAT[curves[0].lookups]
     rows = [
         {

@@ -108,8 +108,8 @@ def _cards(document: Mapping[str, Any]) -> list[Card]:
         Card(
             "Misses of every TLB",
             Value(text.count(missed), missed),
-            f"{text.ratio(1000 * missed / max(accesses, 1))} in 1000 accesses, "
-            f"{text.ratio(1000 * missed / max(document['instructions'], 1))} in 1000 instructions",
+            f"{text.ratio(1000 * missed / max(accesses, 1))} per 1000 accesses, "
+            f"{text.ratio(1000 * missed / max(document['instructions'], 1))} per 1000 instructions",
         ),
     ]
     if walks["references"]:

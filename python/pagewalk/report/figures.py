@@ -12,7 +12,7 @@ TABLE_ROWS_MAX = 48
 
 
 def timeline(document: Mapping[str, Any]) -> Figure | None:
-    """Misses in 1000 accesses over time: of the first level, and of all, first touches apart."""
+    """Misses per 1000 accesses over time: of the first level, and of all, first touches apart."""
     line = document["timeline"]
     bins = len(line["misses"])
     if not bins or not values.accesses(document):
@@ -38,13 +38,13 @@ def timeline(document: Mapping[str, Any]) -> Figure | None:
     total, cold = sum(line["misses"]), sum(line["cold_misses"])
     peak = max(rows, key=lambda row: row["again"] + row["cold"])
     sentence = (
-        f"On average {text.ratio(1000 * total / length)} accesses in 1000 miss every TLB, "
+        f"On average {text.ratio(1000 * total / length)} of 1000 accesses miss every TLB, "
         f"{text.percent(cold / total) if total else '0 %'} of them on the first touch of a page; "
         f"at most {text.ratio(peak['again'] + peak['cold'])} in 1000, from access "
         f"{text.count(peak['start'])} on."
     )
     table = Table(
-        "Misses in 1000 accesses, at some points in time",
+        "Misses per 1000 accesses, at some points in time",
         ["From access", "L1 misses", "Misses of all", "Of these cold"],
         [
             [
@@ -86,12 +86,12 @@ def together(documents: Sequence[Mapping[str, Any]]) -> Figure | None:
         for label, document in zip(labels, documents, strict=False)
     }
     sentence = (
-        "Misses of every TLB in 1000 accesses, on average: "
+        "Misses of every TLB per 1000 accesses, on average: "
         + ", ".join(f"{label} {text.ratio(mean)}" for label, mean in means.items())
         + "."
     )
     table = Table(
-        "Misses of every TLB in 1000 accesses, at some points in time",
+        "Misses of every TLB per 1000 accesses, at some points in time",
         ["Machine", "From", "Misses"],
         [
             [

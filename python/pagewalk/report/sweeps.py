@@ -54,14 +54,14 @@ def _held(level: int) -> Measure:
         needed = row.get(f"mmu_cache.by_level.{level}.needed")
         return row[f"mmu_cache.by_level.{level}.held"] / needed if needed else None
 
-    what = f"share of the entries of level {level} that the MMU cache holds"
-    return Measure(f"level {level} held", what, share)
+    what = f"MMU-cache hit rate, level {level}: of the entries of that level that walks need"
+    return Measure(f"MMU-cache hit rate, level {level}", what, share)
 
 
 MEASURES = (
-    Measure("misses / 1000", "misses of every TLB in 1000 accesses", _misses),
-    Measure("references a walk", "references a walk, where the page is mapped", _references),
-    Measure("from memory a walk", "references a walk that memory serves", _memory),
+    Measure("misses per 1000 accesses", "misses of every TLB per 1000 accesses", _misses),
+    Measure("references per walk", "references per walk, where the page is mapped", _references),
+    Measure("from memory per walk", "references per walk that memory serves", _memory),
     _held(3),
     _held(2),
     Measure(

@@ -11,7 +11,7 @@ REGIONS_IN_SIGHT = 20
 
 
 def tlbs(document: Mapping[str, Any]) -> Table:
-    """A row a TLB."""
+    """A row per TLB."""
     accesses = values.accesses(document)
     rows: list[list[Cell]] = []
     for index, tlb in enumerate(document["tlbs"]):
@@ -39,7 +39,7 @@ def tlbs(document: Mapping[str, Any]) -> Table:
 
 
 def mmu_cache(document: Mapping[str, Any]) -> Table:
-    """A row a level: the entries that walks needed, and those that the MMU cache held."""
+    """A row per level: the entries that walks needed, and the MMU cache's hits."""
     cache, walks = document["mmu_cache"], document["walks"]["walks"]
     rows: list[list[Cell]] = []
     for index, level in enumerate(cache["by_level"]):
@@ -54,8 +54,8 @@ def mmu_cache(document: Mapping[str, Any]) -> Table:
         )
     sizes = " + ".join(_array(array) for array in cache["arrays"])
     searches = values.ratio(cache["searches"], walks).text
-    caption = f"{cache['design']}, {cache['replacement']}, {sizes}; {searches} searches a walk"
-    head = ["Entries that lead on", "Needed by walks", "Held or skipped", "Of those needed"]
+    caption = f"{cache['design']}, {cache['replacement']}, {sizes}; {searches} searches per walk"
+    head = ["Entries of", "Needed by walks", "Hits, or skipped by a lower hit", "Hit rate"]
     return Table(caption, head, rows, [False] + [True] * 3)
 
 
@@ -69,7 +69,7 @@ def _array(array: Mapping[str, Any]) -> str:
 
 
 def nested(document: Mapping[str, Any]) -> Table:
-    """A row a level of the host's table in a virtual machine: what served its references."""
+    """A row per level of the host's table in a virtual machine: what served its references."""
     host = document["nested"]
     places = [cache["name"] for cache in document["caches"]] + ["memory"]
     rows: list[list[Cell]] = []
@@ -88,7 +88,7 @@ def nested(document: Mapping[str, Any]) -> Table:
 
 
 def caches(document: Mapping[str, Any]) -> Table:
-    """A row a data cache: what the program and the walker asked of it."""
+    """A row per data cache: what the program and the walker asked of it."""
     rows: list[list[Cell]] = []
     for index, cache in enumerate(document["caches"]):
         at = f"/caches/{index}"
@@ -155,7 +155,7 @@ def regions(document: Mapping[str, Any]) -> tuple[Table, Table | None]:
 
 
 def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
-    """A row a measure, a column a machine."""
+    """A row per measure, a column per machine."""
 
     def row(label: str, value: Callable[[Mapping[str, Any]], Cell]) -> list[Cell]:
         return [label, *(value(document) for document in documents)]
@@ -183,11 +183,11 @@ def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
         )
 
     rows = [
-        row("L1 misses in 1000 accesses", l1_share),
-        row("Misses of every TLB in 1000 accesses", missed),
+        row("L1 misses per 1000 accesses", l1_share),
+        row("Misses of every TLB per 1000 accesses", missed),
         row("Walks", lambda document: values.count(document, "/walks/walks")),
         row("Walk references", lambda document: values.count(document, "/walks/references")),
-        row("References a walk of a mapped page", references),
+        row("References per walk of a mapped page", references),
         row("Walk references served by memory", from_memory),
         row(
             "Cycles of translation per access, at most",

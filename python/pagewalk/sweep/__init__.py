@@ -1,4 +1,4 @@
-r"""Sweeps: many designs over one trace, as a table with a row a design.
+r"""Sweeps: many designs over one trace, as a table with a row per design.
 
 ```
  vary ------> designs ------> passes ------> rows --> pyarrow.Table

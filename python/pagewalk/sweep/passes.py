@@ -89,9 +89,9 @@ def sweep(
         progress: Called with accesses done and in all; with an executor, with designs.
 
     Returns:
-        A row a design, in order: its parameters, `machine_digest`, its counts by their path in the
-        results (`walks.references`, `tlbs.l1d.misses`), and `error`, which says why a design has
-        no counts.
+        A row per design, in order: its parameters, `machine_digest`, its counts by their path in
+        the results (`walks.references`, `tlbs.l1d.misses`), and `error`, which says why a design
+        has no counts.
 
     Raises:
         Error: There is no such trace or machine, or no design at all can be built.
