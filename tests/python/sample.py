@@ -26,6 +26,8 @@ def document(name: str = "sample-server", seed: int = 1, walks: bool = True) -> 
         ("stack", 0x7FFF_FFFD_E000, 33 * PAGE, "rw-", 0.02),
     ]
     cells = []
+    owners: dict[tuple[int, int], int] = {}
+    by_address = sorted(range(len(shares)), key=lambda index: shares[index][1])
     timeline: dict[str, Any] = {"bin_accesses": bin_accesses}
     timeline |= {"l1_misses": [], "misses": [], "cold_misses": []}
     granule = 64 * 1024
@@ -38,6 +40,9 @@ def document(name: str = "sample-server", seed: int = 1, walks: bool = True) -> 
             for index in sorted({chance.randrange(granules) for _ in range(min(6, granules))}):
                 misses = int(wave * share * scale * chance.uniform(200, 900)) + 1
                 cells.append([time, start // granule + index, misses])
+                owner = next(at for at, one in enumerate(by_address) if shares[one][0] == region)
+                key = (start // granule + index, owner)
+                owners[key] = owners.get(key, 0) + misses
                 per_region[region] += misses
                 total += misses
         cold = int(total * (0.7 if time < 6 else 0.02))
@@ -196,10 +201,15 @@ def document(name: str = "sample-server", seed: int = 1, walks: bool = True) -> 
                 "walk_references": per_region[region] * 4 if walks else 0,
                 "walk_cycles": per_region[region] * 40 if walks else None,
             }
-            for region, start, length, rights, share in shares
+            for region, start, length, rights, share in sorted(shares, key=lambda one: one[1])
         ],
         "timeline": timeline,
-        "map": {"bin_accesses": bin_accesses, "granule_bytes": granule, "cells": cells},
+        "map": {
+            "bin_accesses": bin_accesses,
+            "granule_bytes": granule,
+            "cells": cells,
+            "owners": [[granule, owner, misses] for (granule, owner), misses in owners.items()],
+        },
         "time": {
             "program_cycles": {"lo": program - stalls, "hi": program},
             "translation_cycles": {"lo": 0, "hi": hi},

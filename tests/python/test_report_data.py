@@ -164,10 +164,34 @@ def test_the_map_says_what_it_leaves_out() -> None:
     document["map"]["cells"] = [
         [0, (index << 40) // granule, 100 if index < 16 else 1] for index in range(40)
     ]
+    document["map"]["owners"] = [
+        [granule, index, misses]
+        for index, (_, granule, misses) in enumerate(document["map"]["cells"])
+    ]
     figure = missmap.miss_map(document)
     assert figure is not None
     assert sum(row["misses"] for row in figure.rows) == 1600
     assert "regions with 1.48 % of the misses are left out" in figure.sentence
+
+
+def test_a_granule_of_two_regions_is_in_the_band_of_the_one_with_more_misses() -> None:
+    document = sample.document()
+    size = document["map"]["granule_bytes"]
+    first = document["regions"][0]
+    document["regions"] = [
+        {**first, "name": "bss", "start": size, "bytes": size // 2},
+        {**first, "name": "heap", "start": size + size // 2, "bytes": 2 * size},
+    ]
+    document["map"]["cells"] = [[0, 1, 100], [0, 2, 7]]
+    document["map"]["owners"] = [[1, 0, 90], [1, 1, 10], [2, 1, 7]]
+    figure = missmap.miss_map(document)
+    assert figure is not None
+    assert {row["region"]: row["misses"] for row in figure.rows} == {"bss": 100, "heap": 7}
+    # A document of an earlier version does not say whose misses they were.
+    del document["map"]["owners"]
+    figure = missmap.miss_map(document)
+    assert figure is not None
+    assert {row["region"] for row in figure.rows} == {"heap"}
 
 
 def test_references_are_all_served() -> None:

@@ -9,7 +9,8 @@
 //! A region is what one request made: a mapping of a file, an `mmap`, the heap. It keeps its
 //! number and its name when it grows, moves, loses a part or changes its rights, and stays
 //! listed when it is gone, so that counts can be kept by number. Anonymous mappings that adjoin
-//! one of the same rights join it, as the system itself joins them.
+//! stay apart, although the system itself joins them: a program that maps a table beside an array
+//! asked for two things.
 //!
 //! Accesses that no event explains (a trace of another tool, a vsyscall page) get a region that
 //! is inferred: one for each aligned 2 MiB, as long as what was touched in it. The rule is fixed,
@@ -249,15 +250,6 @@ impl Regions {
 
     /// The region of a new anonymous mapping.
     fn anonymous(&mut self, first: u64, last: u64, rights: Rights) -> RegionId {
-        let below = first.checked_sub(1).and_then(|addr| self.piece_at(addr));
-        let above = last.checked_add(1).and_then(|addr| self.piece_at(addr));
-        let neighbour = [below, above].into_iter().flatten().find(|(_, piece)| {
-            piece.rights == rights && self.get(piece.id).name.starts_with("anonymous")
-        });
-        if let Some((_, piece)) = neighbour {
-            self.extend(piece.id, first, last);
-            return piece.id;
-        }
         if self.anonymous < ANONYMOUS_MAX {
             self.anonymous += 1;
             return self.add(format!("anonymous {}", self.anonymous), first, last, rights);
@@ -521,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn anonymous_neighbours_join_and_a_crowd_stays_bounded() {
+    fn anonymous_neighbours_stay_apart_and_a_crowd_stays_bounded() {
         let mut regions = Regions::new();
         let map = |at: u64| Event::Mmap {
             addr: 0,
@@ -536,7 +528,9 @@ mod tests {
         };
         regions.apply(&map(0x10_0000));
         regions.apply(&map(0x10_1000));
-        assert_eq!(regions.region_of(0x10_0000), regions.region_of(0x10_1000));
+        let (low, high) = (regions.region_of(0x10_0000), regions.region_of(0x10_1000));
+        assert_eq!((&*regions.get(low).name, regions.get(low).bytes), ("anonymous 1", 4096));
+        assert_eq!((&*regions.get(high).name, regions.get(high).bytes), ("anonymous 2", 4096));
         for far in 0..10_000 {
             regions.apply(&map(0x4000_0000 + far * 8192));
         }

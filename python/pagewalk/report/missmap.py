@@ -10,7 +10,7 @@
 ```
 """
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -125,27 +125,37 @@ def _lowest(heights: Sequence[int]) -> float:
 
 def _bands(document: Mapping[str, Any]) -> tuple[list[_Band], int]:
     """The busiest regions' granules by address, and the misses of the regions left out."""
-    grid = document["map"]
-    size = grid["granule_bytes"]
     misses: dict[int, int] = {}
-    for _, granule, number in grid["cells"]:
+    for _, granule, number in document["map"]["cells"]:
         misses[granule] = misses.get(granule, 0) + number
-    regions = sorted(
-        (region for region in document["regions"] if region["lookups"]),
-        key=lambda region: region["start"],
-    )
-    starts = [region["start"] for region in regions]
-    grouped: dict[tuple[int, str], list[int]] = {}
+    owners = _owners(document)
+    regions = document["regions"]
+    grouped: dict[int, list[int]] = {}
     for granule in sorted(misses):
-        # A granule may begin before the region whose misses it holds.
-        index = bisect_right(starts, (granule + 1) * size - 1) - 1
-        inside = index >= 0 and (granule * size < regions[index]["start"] + regions[index]["bytes"])
-        key = (index, regions[index]["name"]) if inside else (index, "elsewhere")
-        grouped.setdefault(key, []).append(granule)
+        grouped.setdefault(owners[granule], []).append(granule)
     bands = [
-        _Band(name, granules, sum(misses[granule] for granule in granules))
-        for (_, name), granules in grouped.items()
+        _Band(regions[region]["name"], granules, sum(misses[granule] for granule in granules))
+        for region, granules in grouped.items()
     ]
     kept = sorted(bands, key=lambda band: -band.misses)[:BANDS_MAX]
     left_out = sum(band.misses for band in bands if band not in kept)
     return [band for band in bands if band in kept], left_out
+
+
+def _owners(document: Mapping[str, Any]) -> dict[int, int]:
+    """For each granule the index of the region that has the most of its misses.
+
+    Where a granule holds the end of one region and the beginning of the next, addresses alone do
+    not tell whose misses they are.
+    """
+    most: dict[int, tuple[int, int]] = {}
+    grid = document["map"]
+    if "owners" not in grid:
+        # Documents of earlier versions have addresses alone: the last region that begins there.
+        starts = [region["start"] for region in document["regions"]]
+        ends = ((cell[1], (cell[1] + 1) * grid["granule_bytes"]) for cell in grid["cells"])
+        return {granule: max(0, bisect_left(starts, end) - 1) for granule, end in ends}
+    for granule, region, misses in grid["owners"]:
+        if misses > most.get(granule, (0, 0))[0]:
+            most[granule] = (misses, region)
+    return {granule: region for granule, (_, region) in most.items()}

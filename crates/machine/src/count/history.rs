@@ -29,6 +29,8 @@ pub(crate) struct History {
     map_bin_shift: u32,
     granule_shift: u32,
     cells: FxHashMap<(u64, u64), u64>,
+    /// The misses of each granule by the label of their region.
+    owners: FxHashMap<(u64, u32), u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,6 +50,7 @@ impl History {
             map_bin_shift: BIN_ACCESSES_MIN.trailing_zeros(),
             granule_shift: GRANULE_SHIFT_MIN,
             cells: FxHashMap::default(),
+            owners: FxHashMap::default(),
         }
     }
 
@@ -56,8 +59,9 @@ impl History {
         self.bin(access - self.from).l1_misses += 1;
     }
 
-    /// Counts a lookup of `addr` at `access` that missed every level.
-    pub(crate) fn miss(&mut self, access: u64, addr: u64, cold: bool) {
+    /// Counts a lookup of `addr` at `access` that missed every level; `region` is the label of the
+    /// region that `addr` lies in.
+    pub(crate) fn miss(&mut self, access: u64, addr: u64, region: u32, cold: bool) {
         let access = access - self.from;
         let bin = self.bin(access);
         bin.l1_misses += 1;
@@ -69,13 +73,20 @@ impl History {
         }
         let cell = (access >> self.map_bin_shift, addr >> self.granule_shift);
         *self.cells.entry(cell).or_insert(0) += 1;
+        *self.owners.entry((cell.1, region)).or_insert(0) += 1;
         while self.cells.len() > CELLS_MAX {
             self.granule_shift += 1;
             self.regroup(|(time, granule)| (time, granule >> 1));
+            let mut owners = FxHashMap::default();
+            for ((granule, region), misses) in self.owners.drain() {
+                *owners.entry((granule >> 1, region)).or_insert(0) += misses;
+            }
+            self.owners = owners;
         }
     }
 
-    /// The history up to the access `end`, with a bin for every stretch of it.
+    /// The history up to the access `end`, with a bin for every stretch of it. Owners in the map
+    /// are still called by their labels.
     pub(crate) fn finish(mut self, end: u64) -> (Timeline, MissMap) {
         if let Some(last) = (end - self.from).checked_sub(1) {
             self.bin(last);
@@ -89,10 +100,17 @@ impl History {
         let mut cells: Vec<(u64, u64, u64)> =
             self.cells.iter().map(|(&(time, granule), &misses)| (time, granule, misses)).collect();
         cells.sort_unstable();
+        let mut owners: Vec<(u64, u32, u64)> = self
+            .owners
+            .iter()
+            .map(|(&(granule, region), &misses)| (granule, region, misses))
+            .collect();
+        owners.sort_unstable();
         let map = MissMap {
             bin_accesses: 1 << self.map_bin_shift,
             granule_bytes: 1 << self.granule_shift,
             cells,
+            owners,
         };
         (timeline, map)
     }
@@ -144,7 +162,7 @@ mod tests {
             for access in (0..accesses).step_by(stride) {
                 state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 if state >> 63 == 0 {
-                    history.miss(access, (state >> 3) % spread, false);
+                    history.miss(access, (state >> 3) % spread, state as u32 % 3, false);
                     misses += 1;
                 } else {
                     history.l1_miss(access);
@@ -158,16 +176,24 @@ mod tests {
             assert!(timeline.misses.len() as u64 <= BINS_MAX);
             assert_eq!(map.cells.iter().map(|cell| cell.2).sum::<u64>(), misses);
             assert!(map.cells.len() <= CELLS_MAX);
+            let by_granule = |all: &mut dyn Iterator<Item = (u64, u64)>| {
+                let mut sums = std::collections::BTreeMap::new();
+                all.for_each(|(granule, misses)| *sums.entry(granule).or_insert(0) += misses);
+                sums
+            };
+            let of_cells = by_granule(&mut map.cells.iter().map(|cell| (cell.1, cell.2)));
+            assert_eq!(by_granule(&mut map.owners.iter().map(|one| (one.0, one.2))), of_cells);
         }
     }
 
     #[test]
     fn a_miss_lands_in_its_bin_and_granule() {
         let mut history = History::new(0);
-        history.miss(0, 0x1_0000, true);
-        history.miss(BIN_ACCESSES_MIN, 0x2_ffff, false);
+        history.miss(0, 0x1_0000, 7, true);
+        history.miss(BIN_ACCESSES_MIN, 0x2_ffff, 8, false);
         let (timeline, map) = history.finish(BIN_ACCESSES_MIN + 1);
         assert_eq!((timeline.misses, timeline.cold_misses), (vec![1, 1], vec![1, 0]));
         assert_eq!(map.cells, vec![(0, 1, 1), (1, 2, 1)]);
+        assert_eq!(map.owners, vec![(1, 7, 1), (2, 8, 1)]);
     }
 }

@@ -424,6 +424,9 @@ pub struct MissMap {
     pub granule_bytes: u64,
     /// `(time bin, address / granule_bytes, misses)`, in order.
     pub cells: Vec<(u64, u64, u64)>,
+    /// `(address / granule_bytes, index in regions, misses)`, in order: a granule may hold the end
+    /// of one region and the beginning of the next.
+    pub owners: Vec<(u64, u32, u64)>,
 }
 
 /// Time: counts times latencies, as ranges that no overlap of work can leave.

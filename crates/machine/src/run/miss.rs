@@ -60,7 +60,7 @@ impl Run {
         }
         self.census.tlbs[place.unit].missed(kind, translation.page.size(), cold);
         self.fill(place.unit, kind, &entry, label);
-        self.history.miss(access - self.left_out, addr.get(), cold);
+        self.history.miss(access - self.left_out, addr.get(), region, cold);
         let census = self.census.region(region);
         census.misses += 1;
         census.cold_misses += u64::from(cold);

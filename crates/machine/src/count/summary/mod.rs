@@ -30,9 +30,10 @@ pub(crate) fn summarize(
     walker: &Walker,
 ) -> Results {
     let time = time::of(machine.description(), run, walker);
-    let regions = regions(run, walker, time.is_some());
+    let (regions, places) = regions(run, walker, time.is_some());
     let not_modelled = not_modelled(machine.description(), source, run, walker);
-    let (timeline, map) = run.history.clone().finish(run.position - run.left_out);
+    let (timeline, mut map) = run.history.clone().finish(run.position - run.left_out);
+    map.owners = owners(&map.owners, &places);
     let header = source.header();
     let mut processes = source.processes().to_vec();
     processes.sort_by_key(|process| std::cmp::Reverse(process.accesses));
@@ -254,10 +255,11 @@ fn memory(os: &Os) -> MemoryCounts {
     }
 }
 
-fn regions(run: &mut Run, walker: &Walker, timed: bool) -> Vec<RegionCounts> {
+/// The regions by address, and the place of each label among them.
+fn regions(run: &mut Run, walker: &Walker, timed: bool) -> (Vec<RegionCounts>, Vec<u32>) {
     let Run { os, census, hardware, .. } = run;
     let spaces = os.spaces();
-    let mut regions: Vec<(u32, RegionCounts)> = (0..)
+    let mut regions: Vec<(u32, RegionCounts, Vec<u32>)> = (0..)
         .zip(os.labeled())
         .map(|(label, (space, region))| {
             let counts = census.region(label);
@@ -284,25 +286,38 @@ fn regions(run: &mut Run, walker: &Walker, timed: bool) -> Vec<RegionCounts> {
                 walk_references: walks.references,
                 walk_cycles: timed.then(|| time::of_lookups(hardware, counts) + walks.cycles),
             };
-            (space, region)
+            (space, region, vec![label])
         })
         .collect();
-    regions.sort_by(|(a_space, a), (b_space, b)| {
+    regions.sort_by(|(a_space, a, _), (b_space, b, _)| {
         (a_space, a.start, &a.name).cmp(&(b_space, b.start, &b.name))
     });
-    regions.dedup_by(|(next_space, next), (space, region)| {
+    regions.dedup_by(|(next_space, next, next_labels), (space, region, labels)| {
         let joins = space == next_space
             && region.inferred
             && next.inferred
             && adjoin(region.start, region.bytes, next.start);
         if joins {
             absorb(region, next);
+            labels.append(next_labels);
         }
         joins
     });
-    let mut regions: Vec<RegionCounts> = regions.into_iter().map(|(_, region)| region).collect();
-    regions.sort_by(|a, b| (a.start, &a.name).cmp(&(b.start, &b.name)));
-    regions
+    regions.sort_by(|(_, a, _), (_, b, _)| (a.start, &a.name).cmp(&(b.start, &b.name)));
+    let mut places = vec![0; regions.iter().map(|(_, _, labels)| labels.len()).sum()];
+    for (place, (_, _, labels)) in (0..).zip(&regions) {
+        labels.iter().for_each(|label| places[*label as usize] = place);
+    }
+    (regions.into_iter().map(|(_, region, _)| region).collect(), places)
+}
+
+/// The owners of granules by their places among the regions; labels of one cluster are one owner.
+fn owners(labeled: &[(u64, u32, u64)], places: &[u32]) -> Vec<(u64, u32, u64)> {
+    let mut owners = BTreeMap::new();
+    for &(granule, label, misses) in labeled {
+        *owners.entry((granule, places[label as usize])).or_insert(0) += misses;
+    }
+    owners.into_iter().map(|((granule, region), misses)| (granule, region, misses)).collect()
 }
 
 /// Adds `next`, which is not lower, to the inferred `region` of its cluster.
