@@ -3,7 +3,7 @@
 use addr::{Kind, Memory, Page, PhysAddr, VirtAddr, VirtRange};
 
 use super::shape::{ENTRY_BYTES, Layout, pte_at, ptes_of};
-use super::{Cached, Hit, Key};
+use super::{Cached, Changed, Hit, Key};
 use crate::pte::Pte;
 use crate::{Leads, Mapping, PageTable, Reference, Space, Translation, Usage};
 
@@ -114,22 +114,39 @@ impl<T: PageTable> Cached<T> {
         (free.unwrap_or_else(|| self.layout.victim(first, addr)), false)
     }
 
-    /// Throws out what the cache holds of `range`.
-    pub(super) fn forget(&self, space: Space, range: VirtRange, memory: &mut impl Memory) {
+    /// Throws out what the cache holds of the pages `changed`; all of the space if they are as many
+    /// as a sweep would look at.
+    pub(super) fn forget(&self, space: Space, changed: &Changed, memory: &mut impl Memory) {
         let (Some(base), Some(id)) = (self.base, self.tags.of(space)) else { return };
-        let unit = self.layout.unit;
-        let units = (range.last().get() >> unit.shift()) - (range.start().get() >> unit.shift());
-        if units >= self.layout.entries {
+        let shift = self.layout.unit.shift();
+        let units = |range: VirtRange| {
+            ((range.last().get() >> shift) - (range.start().get() >> shift)).saturating_add(1)
+        };
+        if changed.ranges().map(units).fold(0, u64::saturating_add) > self.layout.entries {
             forget_all(&self.layout, base, &|other| other == id, memory);
             return;
         }
-        for addr in range.pages(unit).map(Page::start) {
-            for bucket in self.layout.buckets(base, addr, id) {
-                for place in self.layout.places(bucket) {
-                    let tag = memory.read_u64(place);
-                    if self.layout.matches(tag, addr, id) {
-                        self.forget_entry(place, tag, range, memory);
-                    }
+        for range in changed.ranges() {
+            for addr in range.pages(self.layout.unit).map(Page::start) {
+                self.forget_at(base, id, addr, range, memory);
+            }
+        }
+    }
+
+    /// Throws out the pages in `range` of the entries for `addr`.
+    fn forget_at(
+        &self,
+        base: PhysAddr,
+        id: u64,
+        addr: VirtAddr,
+        range: VirtRange,
+        memory: &mut impl Memory,
+    ) {
+        for bucket in self.layout.buckets(base, addr, id) {
+            for place in self.layout.places(bucket) {
+                let tag = memory.read_u64(place);
+                if self.layout.matches(tag, addr, id) {
+                    self.forget_entry(place, tag, range, memory);
                 }
             }
         }

@@ -30,6 +30,8 @@ mod array;
 mod shape;
 mod tags;
 
+use alloc::vec::Vec;
+
 use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::pte::{Pte, Width};
@@ -73,6 +75,32 @@ struct Hit {
     page: Page,
 }
 
+/// Pages that were changed, as ranges of adjacent ones: those between them may be many.
+#[derive(Default)]
+struct Changed {
+    /// The one that grows; a single one takes no list.
+    last: Option<VirtRange>,
+    before: Vec<VirtRange>,
+}
+
+impl Changed {
+    fn add(&mut self, page: VirtRange) {
+        self.last = match self.last {
+            Some(range) if range.last().checked_add(1) == Some(page.start()) => {
+                Some(range.hull(page))
+            }
+            other => {
+                self.before.extend(other);
+                Some(page)
+            }
+        };
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = VirtRange> + '_ {
+        self.before.iter().copied().chain(self.last)
+    }
+}
+
 impl<T: PageTable> Cached<T> {
     /// A cache of that shape in front of `behind`, which has no spaces yet.
     pub fn new(shape: CacheShape, behind: T) -> Result<Cached<T>, Geometry> {
@@ -107,15 +135,12 @@ impl<T: PageTable> Cached<T> {
         each: &mut impl FnMut(Mapping),
         change: impl FnOnce(&mut T, &mut M, &mut dyn FnMut(Mapping)) -> Result<Flush, Error>,
     ) -> Result<Flush, Error> {
-        let mut changed: Option<VirtRange> = None;
+        let mut changed = Changed::default();
         let flush = change(&mut self.behind, memory, &mut |mapping| {
-            let page = VirtRange::of_page(mapping.translation.page);
-            changed = Some(changed.map_or(page, |range| range.hull(page)));
+            changed.add(VirtRange::of_page(mapping.translation.page));
             each(mapping);
         })?;
-        if let Some(range) = changed {
-            self.forget(space, range, memory);
-        }
+        self.forget(space, &changed, memory);
         Ok(flush)
     }
 }

@@ -1,11 +1,14 @@
 //! Software TLB, TSB and the PowerPC's table in front of tables of every kind.
 
-use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
+use std::cell::Cell;
+
+use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
-    CacheShape, Cached, Error, Geometry, Guarded, Hashed, HashedShape, Mpt, PageTable, Unfit,
-    X86_64,
+    CacheShape, Cached, Error, Geometry, Guarded, Hashed, HashedShape, Mpt, PageTable, Space,
+    Unfit, X86_64,
 };
 
+use crate::common::physical::Physical;
 use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
@@ -57,6 +60,89 @@ fn streams_of_operations_do_what_the_model_does() {
         let hashed = Hashed::new(HashedShape { shared: true, ..HashedShape::H8K }).unwrap();
         stream(&[12], seed + 6).run(world(shape, hashed));
     }
+}
+
+/// Reads of eight bytes and less that `operation` makes of a table with these pages.
+fn words(
+    shape: CacheShape,
+    pages: &[u64],
+    operation: impl FnOnce(&mut Cached<Guarded>, Space, &mut Counted),
+) -> u64 {
+    let mut table = Cached::new(shape, Guarded::new(16).unwrap()).unwrap();
+    let mut physical = Physical::new();
+    let mut memory = Counted { memory: physical.clone(), reads: Cell::new(0) };
+    let space = table.create(&mut memory, &mut physical).unwrap();
+    for &addr in pages {
+        let first = page(addr, K4, 0x10_0000, Rights::ALL);
+        table.map(space, first, 1, &mut memory, &mut physical).unwrap().done(&mut physical);
+    }
+    memory.reads.set(0);
+    operation(&mut table, space, &mut memory);
+    memory.reads.get()
+}
+
+/// Memory that counts what is read.
+struct Counted {
+    memory: Physical,
+    reads: Cell<u64>,
+}
+
+impl Memory for Counted {
+    fn read_u64(&self, addr: PhysAddr) -> u64 {
+        self.reads.set(self.reads.get() + 1);
+        self.memory.read_u64(addr)
+    }
+
+    fn read_u32(&self, addr: PhysAddr) -> u32 {
+        self.reads.set(self.reads.get() + 1);
+        self.memory.read_u32(addr)
+    }
+
+    fn read_u8(&self, addr: PhysAddr) -> u8 {
+        self.reads.set(self.reads.get() + 1);
+        self.memory.read_u8(addr)
+    }
+
+    fn write_u64(&mut self, addr: PhysAddr, value: u64) {
+        self.memory.write_u64(addr, value);
+    }
+
+    fn write_u32(&mut self, addr: PhysAddr, value: u32) {
+        self.memory.write_u32(addr, value);
+    }
+
+    fn write_u8(&mut self, addr: PhysAddr, value: u8) {
+        self.memory.write_u8(addr, value);
+    }
+}
+
+/// What a cache forgets is the pages that changed: what lies between them costs nothing.
+#[test]
+fn forgetting_costs_by_page_that_changes() {
+    let all = VirtRange::new(VirtAddr::new(0x4000_0000), 16 << 20).unwrap();
+    let spread: Vec<u64> = (0..16).map(|n| all.start().get() + (n << 20)).collect();
+    for (shape, places) in [
+        (CacheShape::S8K, 1),
+        (CacheShape::S128K, 1),
+        (CacheShape::TSB_1M, 1),
+        (CacheShape::powerpc(1 << 26), 16),
+    ] {
+        let protect = |table: &mut Cached<Guarded>, space, memory: &mut Counted| {
+            let each = &mut |_| {};
+            let _ = table.protect(space, all, Rights::READ, memory, each).unwrap();
+        };
+        let cached = words(shape, &spread, protect);
+        let behind = words(shape, &spread, |table, space, memory| {
+            table.visit(space, all, memory, &mut |_| {});
+        });
+        // An entry is read again to be exchanged, and each place where it may be cached once.
+        assert!(cached <= behind + 16 + 16 * places, "{cached} after {behind}, {shape:?}");
+    }
+    let far = [0x1000, 0x7fff_0000_0000];
+    let unmapped = words(CacheShape::TSB_1M, &far, |table, space, memory| {
+        let _ = table.unmap(space, VirtRange::ALL, memory, &mut |_| {}).unwrap();
+    });
+    assert!(unmapped < 200, "{unmapped}");
 }
 
 /// Two pages of a pair, another in the same place, their superpage, two spaces.
