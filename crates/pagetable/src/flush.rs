@@ -106,9 +106,9 @@ impl Flush {
         }
     }
 
-    /// Whether there is nothing to forget.
+    /// Whether there is nothing to forget and no frame to free.
     pub fn is_empty(&self) -> bool {
-        self.scope() == Scope::Nothing && self.tables().is_none()
+        self.scope() == Scope::Nothing && self.tables().is_none() && self.tables.is_empty()
     }
 
     /// The sizes of the pages in a [`Scope::Pages`], ascending.

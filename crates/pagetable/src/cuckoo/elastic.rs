@@ -15,9 +15,10 @@ use alloc::vec::Vec;
 use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use super::line::{LINE_BYTES, Line, PAGES, tag_part};
-use super::ways::{Ways, frame_size};
-use crate::Flush;
+use super::ways::Ways;
+use crate::pages::Run;
 use crate::pte::{Pte, Width};
+use crate::{Flush, Translation};
 
 const PAGES_SHIFT: u32 = PAGES.trailing_zeros();
 
@@ -63,13 +64,19 @@ impl Elastic {
         self.now.bytes() + self.next.as_ref().map_or(0, |(next, _)| next.bytes())
     }
 
-    /// Gives up all frames.
+    /// Gives up all frames, which ride in `flush`.
     pub(super) fn put_all(self, flush: &mut Flush) {
-        let next = self.next.map(|(next, _)| next);
-        for ways in core::iter::once(self.now).chain(next) {
-            for base in ways.bases {
-                flush.add_table(base, frame_size(ways.places));
-            }
+        self.now.put_all(flush);
+        if let Some((next, _)) = self.next {
+            next.put_all(flush);
+        }
+    }
+
+    /// Frees the frames of a table that nobody has walked.
+    pub(super) fn free(self, frames: &mut impl Frames) {
+        self.now.free(frames);
+        if let Some((next, _)) = self.next {
+            next.free(frames);
         }
     }
 
@@ -80,7 +87,11 @@ impl Elastic {
     /// The places, one in each way, where the line for `addr` can be.
     #[inline]
     pub(super) fn places(&self, addr: VirtAddr) -> impl Iterator<Item = PhysAddr> + '_ {
-        let cluster = self.cluster(addr);
+        self.places_of(self.cluster(addr))
+    }
+
+    #[inline]
+    fn places_of(&self, cluster: u64) -> impl Iterator<Item = PhysAddr> + '_ {
         (0..self.now.bases.len()).map(move |way| self.place(way, cluster))
     }
 
@@ -146,9 +157,7 @@ impl Elastic {
             }
             return;
         }
-        let moved = self.next.as_ref().map_or(0, |(_, moved)| *moved);
-        let next = self.next.iter().flat_map(|(next, _)| next.lines(0));
-        for at in self.now.lines(moved).chain(next) {
+        for at in self.lines_at() {
             let found = Line::read(at, memory);
             if found.is_used() {
                 line(VirtAddr::new(found.cluster() << cluster_size.shift()), at);
@@ -156,36 +165,61 @@ impl Elastic {
         }
     }
 
-    /// Enters `pte` for the page at `addr`, for which there is none.
+    /// Enters the pages of `run`, none of which is there: all of them or none.
     pub(super) fn insert(
         &mut self,
-        addr: VirtAddr,
-        pte: Pte,
+        run: &Run,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
+        flush: &mut Flush,
     ) -> Result<(), OutOfFrames> {
-        let cluster = self.cluster(addr);
-        let index = addr.get() >> self.size.shift() & (PAGES - 1);
-        let pte = pte.bits() | tag_part(cluster, index);
-        if let Some(at) = self.entry(addr, memory) {
-            memory.write_u64(at, pte);
+        if let Some(page) = run.single()
+            && let Some(at) = self.entry(page.page.start(), memory)
+        {
+            memory.write_u64(at, self.word(page));
             return Ok(());
         }
-        let mut line = Line::of(cluster);
-        line.0[index as usize] = pte;
-        let places = self.now.places * self.now.bases.len() as u64;
-        if self.next.is_none() && 10 * self.lines >= FULL_TENTHS * places {
-            self.start_growing(memory, frames)?;
-        }
-        self.move_over(memory, frames);
-        while !self.settle(line, memory) {
-            match self.next {
-                None => self.start_growing(memory, frames)?,
-                Some(_) => self.move_over(memory, frames),
+        // Lines come complete: one without pages is nobody's.
+        let mut missing: Vec<Line> = Vec::new();
+        for page in run.pages() {
+            let cluster = self.cluster(page.page.start());
+            if missing.last().is_none_or(|line| line.cluster() != cluster)
+                && self.entry(page.page.start(), memory).is_none()
+            {
+                missing.push(Line::of(cluster));
+            }
+            if let Some(line) = missing.last_mut().filter(|line| line.cluster() == cluster) {
+                line.0[self.index(page.page.start())] = self.word(page);
             }
         }
-        self.lines += 1;
+        match missing.as_slice() {
+            [] => {}
+            [line] => self.add_line(*line, memory, frames, flush)?,
+            lines => self.add_lines(lines, memory, frames, flush)?,
+        }
+        self.lines += missing.len() as u64;
+        for page in run.pages() {
+            let (addr, word) = (page.page.start(), self.word(page));
+            let cluster = self.cluster(addr);
+            if missing.binary_search_by_key(&cluster, |line| line.cluster()).is_err()
+                && let Some(at) = self.entry(addr, memory)
+            {
+                memory.write_u64(at, word);
+            }
+        }
         Ok(())
+    }
+
+    /// Where the page at `addr` is in its line.
+    fn index(&self, addr: VirtAddr) -> usize {
+        (addr.get() >> self.size.shift() & (PAGES - 1)) as usize
+    }
+
+    /// The entry of `page` with its part of the line's tag.
+    fn word(&self, page: Translation) -> u64 {
+        let Translation { page, frame, rights, global } = page;
+        let part = tag_part(self.cluster(page.start()), self.index(page.start()) as u64);
+        Width::Wide.pte(frame, rights, global).bits() | part
     }
 
     /// Gives up the line of the page whose entry lies at `at`, if it has no page any more.
@@ -197,18 +231,93 @@ impl Elastic {
         }
     }
 
-    fn start_growing(
+    /// Adds one line, growing by and by.
+    fn add_line(
         &mut self,
+        line: Line,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
+        flush: &mut Flush,
     ) -> Result<(), OutOfFrames> {
-        let ways = self.now.bases.len();
-        self.next = Some((Ways::new(ways, 2 * self.now.places, memory, frames)?, 0));
+        let starts = self.next.is_none() && 10 * self.lines >= FULL_TENTHS * self.now.lines_max();
+        if starts {
+            let ways = self.now.bases.len();
+            self.next = Some((Ways::new(ways, 2 * self.now.places, memory, frames)?, 0));
+        }
+        self.move_over(memory);
+        if !self.settle(line, memory)
+            && let Err(error) = self.rebuild(&[line], memory, frames, flush)
+        {
+            // What was moved is still where it was.
+            if starts && let Some((next, _)) = self.next.take() {
+                next.free(frames);
+            }
+            return Err(error);
+        }
+        self.finish_growing(flush);
         Ok(())
     }
 
-    /// Moves the next place of each way over, and lets the old ways go after the last.
-    fn move_over(&mut self, memory: &mut impl Memory, frames: &mut impl Frames) {
+    /// Adds lines: where they are, or, if that would make the table grow, in a larger one.
+    fn add_lines(
+        &mut self,
+        lines: &[Line],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        flush: &mut Flush,
+    ) -> Result<(), OutOfFrames> {
+        let before_last = self.lines + lines.len() as u64 - 1;
+        if self.next.is_none() && 10 * before_last < FULL_TENTHS * self.now.lines_max() {
+            let Some(crowded) = lines.iter().position(|line| !self.settle(*line, memory)) else {
+                return Ok(());
+            };
+            for line in &lines[..crowded] {
+                let place = self.places_of(line.cluster());
+                let mut place = place.filter(|&place| line.is_at(place, memory));
+                memory.zero(place.next().expect("the line has just settled"), LINE_BYTES);
+            }
+        }
+        self.rebuild(lines, memory, frames, flush)
+    }
+
+    /// Puts all lines and `more` into a new table that is large enough. The frames of the old
+    /// one ride in `flush`; an error leaves it as it was.
+    fn rebuild(
+        &mut self,
+        more: &[Line],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        flush: &mut Flush,
+    ) -> Result<(), OutOfFrames> {
+        let ways = self.now.bases.len();
+        let lines = self.lines + more.len() as u64;
+        let mut places = self.next.as_ref().map_or(2 * self.now.places, |(next, _)| next.places);
+        while 10 * lines > FULL_TENTHS * places * ways as u64 {
+            places *= 2;
+        }
+        loop {
+            let new = Elastic::new(self.size, ways, places, memory, frames)?;
+            let settles = |line: Line, memory: &mut _| !line.is_used() || new.settle(line, memory);
+            let fits = self.lines_at().all(|at| settles(Line::read(at, memory), memory))
+                && more.iter().all(|&line| settles(line, memory));
+            if fits {
+                let old = core::mem::replace(self, Elastic { lines: self.lines, ..new });
+                old.put_all(flush);
+                return Ok(());
+            }
+            new.free(frames);
+            places *= 2;
+        }
+    }
+
+    /// Where lines lie, used or not.
+    fn lines_at(&self) -> impl Iterator<Item = PhysAddr> + '_ {
+        let moved = self.next.as_ref().map_or(0, |(_, moved)| *moved);
+        self.now.lines(moved).chain(self.next.iter().flat_map(|(next, _)| next.lines(0)))
+    }
+
+    /// Moves the next place of each way over.
+    fn move_over(&mut self, memory: &mut impl Memory) {
         let Some((next, moved)) = &mut self.next else { return };
         for way in 0..self.now.bases.len() {
             let line = Line::read(self.now.at(way, *moved), memory);
@@ -218,13 +327,12 @@ impl Elastic {
             }
         }
         *moved += 1;
-        if *moved == self.now.places
-            && let Some((next, _)) = self.next.take()
-        {
-            let old = core::mem::replace(&mut self.now, next);
-            for base in old.bases {
-                frames.free(base, frame_size(old.places));
-            }
+    }
+
+    /// Lets the old ways go after the last place has been moved; they ride in `flush`.
+    fn finish_growing(&mut self, flush: &mut Flush) {
+        if let Some((next, _)) = self.next.take_if(|(_, moved)| *moved == self.now.places) {
+            core::mem::replace(&mut self.now, next).put_all(flush);
         }
     }
 

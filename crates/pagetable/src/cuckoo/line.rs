@@ -37,6 +37,12 @@ impl Line {
         parts.fold(0, |cluster, word| cluster << TAG_BITS | (word & TAG) >> TAG_SHIFT)
     }
 
+    /// Whether the line at `place` is this one's cluster's.
+    pub(super) fn is_at(self, place: PhysAddr, memory: &impl Memory) -> bool {
+        let there = Line::read(place, memory);
+        there.is_used() && there.cluster() == self.cluster()
+    }
+
     pub(super) fn is_used(self) -> bool {
         self.0.iter().any(|&word| Pte::from_bits(word).is_mapped())
     }

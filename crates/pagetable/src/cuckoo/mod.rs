@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 
 use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
 
-use crate::pages::{Found, Pages, conclude, exchange, read_of};
+use crate::pages::{Found, Pages, Run, conclude, exchange, read_of};
 use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
 use crate::{Error, Fault, Flush, Footprint, Geometry, Reference, Space, Translation};
@@ -134,24 +134,23 @@ impl Pages for ElasticCuckoo {
     fn insert(
         &mut self,
         space: Space,
-        translation: Translation,
+        run: &Run,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<bool, Error> {
-        let Translation { page, frame, rights, global } = translation;
-        let pte = PTE.pte(frame, rights, global);
+        flush: &mut Flush,
+    ) -> Result<(), Error> {
         let (ways, places) = (self.ways, self.places);
         let tables = self.tables_mut(space);
-        let index = tables.iter().position(|table| table.size() == page.size());
-        if let Some(index) = index {
-            tables[index].insert(page.start(), pte, memory, frames)?;
-        } else {
-            // An empty table has a place for every line, so this takes no frame.
-            let mut table = Elastic::new(page.size(), ways, places, memory, frames)?;
-            table.insert(page.start(), pte, memory, frames)?;
-            tables.push(table);
+        if let Some(table) = tables.iter_mut().find(|table| table.size() == run.size()) {
+            return Ok(table.insert(run, memory, frames, flush)?);
         }
-        Ok(false)
+        let mut table = Elastic::new(run.size(), ways, places, memory, frames)?;
+        if let Err(error) = table.insert(run, memory, frames, flush) {
+            table.free(frames);
+            return Err(error.into());
+        }
+        tables.push(table);
+        Ok(())
     }
 
     fn remove(

@@ -3,6 +3,7 @@ use alloc::vec::Vec;
 use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr};
 
 use super::line::LINE_BYTES;
+use crate::Flush;
 
 /// Arrays of one length, one a way.
 #[derive(Debug)]
@@ -39,6 +40,25 @@ impl Ways {
         self.bases[way].wrapping_add(index * LINE_BYTES)
     }
 
+    /// How many lines there is place for.
+    pub(super) fn lines_max(&self) -> u64 {
+        self.places * self.bases.len() as u64
+    }
+
+    /// Gives up the frames, which ride in `flush`.
+    pub(super) fn put_all(self, flush: &mut Flush) {
+        for base in self.bases {
+            flush.add_table(base, frame_size(self.places));
+        }
+    }
+
+    /// Frees the frames of arrays that nobody has walked.
+    pub(super) fn free(self, frames: &mut impl Frames) {
+        for base in self.bases {
+            frames.free(base, frame_size(self.places));
+        }
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.bases.len() as u64 * self.places * LINE_BYTES
     }
@@ -50,6 +70,6 @@ impl Ways {
     }
 }
 
-pub(super) fn frame_size(places: u64) -> PageSize {
+fn frame_size(places: u64) -> PageSize {
     PageSize::from_bytes(places * LINE_BYTES).unwrap_or(PageSize::SIZE_4K).max(PageSize::SIZE_4K)
 }

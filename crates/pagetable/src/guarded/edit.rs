@@ -10,11 +10,11 @@
 
 use alloc::vec::Vec;
 
-use addr::{Frames, Memory, OutOfFrames, Page, PhysAddr, VirtAddr};
+use addr::{Frames, Memory, OutOfFrames, Page, PhysAddr, VirtAddr, VirtRange};
 
 use super::entry::{ALL_SHIFT, Entry, PAIR_SHIFT, Table};
 use super::{Guarded, PTE};
-use crate::pages::{Found, exchange};
+use crate::pages::{Found, Run, exchange};
 use crate::pte::Pte;
 use crate::{Error, Flush, Space, Translation};
 
@@ -36,8 +36,42 @@ pub(super) struct Removed {
 }
 
 impl Guarded {
+    /// Maps pages where none are, all or none.
+    ///
+    /// Nodes grow after the last page, so that no page that is refused has moved one.
+    pub(super) fn add_all(
+        &mut self,
+        space: Space,
+        run: &Run,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+        flush: &mut Flush,
+    ) -> Result<(), Error> {
+        let mut parted: Vec<Page> = Vec::new();
+        for (n, page) in run.pages().enumerate() {
+            match self.add(space, page, memory, frames) {
+                Ok(parts) => parted.extend(parts.then_some(page.page)),
+                Err(error) => {
+                    let mut undone = Flush::nothing(space);
+                    for page in run.pages().take(n).rev() {
+                        self.take_out(space, page.page, memory, &mut undone);
+                    }
+                    undone.done(frames);
+                    return Err(error);
+                }
+            }
+        }
+        for page in parted {
+            flush.move_tables(VirtRange::of_page(page));
+            if self.adaptive {
+                self.grow(space, page.start(), memory, frames, flush);
+            }
+        }
+        Ok(())
+    }
+
     /// Maps a page where none is. Says whether a new node stands on the way to it.
-    pub(super) fn add(
+    fn add(
         &mut self,
         space: Space,
         translation: Translation,

@@ -41,7 +41,7 @@ use alloc::vec::Vec;
 
 use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
 
-use crate::pages::{Found, Pages};
+use crate::pages::{Found, Pages, Run};
 use crate::pool::Pool;
 use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
@@ -223,28 +223,12 @@ impl Pages for Guarded {
     fn insert(
         &mut self,
         space: Space,
-        translation: Translation,
-        memory: &mut impl Memory,
-        frames: &mut impl Frames,
-    ) -> Result<bool, Error> {
-        self.add(space, translation, memory, frames)
-    }
-
-    fn reshape(
-        &mut self,
-        space: Space,
-        addr: VirtAddr,
+        run: &Run,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
         flush: &mut Flush,
-    ) {
-        if self.adaptive {
-            self.grow(space, addr, memory, frames, flush);
-        }
-    }
-
-    fn take_back(&mut self, space: Space, page: Page, memory: &mut impl Memory, flush: &mut Flush) {
-        self.take_out(space, page, memory, flush);
+    ) -> Result<(), Error> {
+        self.add_all(space, run, memory, frames, flush)
     }
 
     fn remove(

@@ -8,7 +8,7 @@ use super::Hashed;
 use super::chain::{NEXT, NONE, move_to_front};
 use super::layout::{Form, HEADER_BYTES, is_valid};
 use super::store::Store;
-use crate::pages::{Found, Pages, conclude, exchange, read_of};
+use crate::pages::{Found, Pages, Run, conclude, exchange, read_of};
 use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
 use crate::{Error, Fault, Flush, Footprint, Reference, Space, Translation, Unfit};
@@ -52,6 +52,20 @@ impl Hashed {
         }
         self.store(space).count_in(held.probe);
         Ok(())
+    }
+
+    /// Enters a page, with all of its copies if it is replicated, or nothing of it.
+    fn insert_page(
+        &mut self,
+        space: Space,
+        page: Translation,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<(), Error> {
+        if self.layout.is_replicated(page.page.size()) {
+            return self.enter_copies(space, page, memory, frames);
+        }
+        self.enter(space, page, page.page.start(), memory, frames)
     }
 
     /// Takes out the page that holds `addr`, or its copy for `addr`, if it is there; what it was.
@@ -151,16 +165,22 @@ impl Pages for Hashed {
     fn insert(
         &mut self,
         space: Space,
-        translation: Translation,
+        run: &Run,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<bool, Error> {
-        if self.layout.is_replicated(translation.page.size()) {
-            self.enter_copies(space, translation, memory, frames)?;
-        } else {
-            self.enter(space, translation, translation.page.start(), memory, frames)?;
+        _flush: &mut Flush,
+    ) -> Result<(), Error> {
+        for (n, page) in run.pages().enumerate() {
+            if let Err(error) = self.insert_page(space, page, memory, frames) {
+                let mut undone = Flush::nothing(space);
+                for page in run.pages().take(n) {
+                    self.remove(space, page.page, memory, &mut undone);
+                }
+                undone.done(frames);
+                return Err(error);
+            }
         }
-        Ok(false)
+        Ok(())
     }
 
     fn remove(

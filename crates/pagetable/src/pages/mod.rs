@@ -1,7 +1,7 @@
 //! The contract over single pages: what tables have in common that reach any page directly.
 //!
 //! ```text
-//!   map     = nothing there (gather), then insert one by one; on an error, remove those again
+//!   map     = nothing there (gather), then insert all or none
 //!   unmap   = gather, then remove one by one
 //!   protect = gather, then exchange entries
 //!                |
@@ -39,6 +39,42 @@ impl Found {
     }
 }
 
+/// Adjacent pages to be mapped to adjacent frames.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    first: Translation,
+    count: u64,
+}
+
+impl Run {
+    /// `count` pages, the first as `first` says, which a table can hold.
+    pub(crate) const fn new(first: Translation, count: u64) -> Run {
+        Run { first, count }
+    }
+
+    /// The size of each page.
+    pub(crate) const fn size(&self) -> PageSize {
+        self.first.page.size()
+    }
+
+    /// The page, if it is only one.
+    pub(crate) fn single(&self) -> Option<Translation> {
+        (self.count == 1).then_some(self.first)
+    }
+
+    /// The pages, ascending.
+    pub(crate) fn pages(&self) -> impl DoubleEndedIterator<Item = Translation> + ExactSizeIterator {
+        let Run { first, count } = *self;
+        let size = first.page.size();
+        // A run has as many pages as an address can count, but no more than a range can hold.
+        (0..count as usize).map(move |n| {
+            let offset = n as u64 * size.bytes();
+            let page = first.page.start().wrapping_add(offset).page(size);
+            Translation { page, frame: first.frame.wrapping_add(offset), ..first }
+        })
+    }
+}
+
 /// A page table as single pages. Every operation is about a space that exists.
 pub(crate) trait Pages {
     /// What is kept for each space.
@@ -70,34 +106,16 @@ pub(crate) trait Pages {
     /// Every page that lies in `range`, whole or in part, in any order.
     fn gather(&self, space: Space, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>);
 
-    /// Maps one page, of a size and with a frame that fit, where none is. Says whether a node now
-    /// stands on the way to it that was not there. An error leaves the table as it was.
+    /// Maps the pages of `run`, of a size and with frames that fit, where none are: all of them or
+    /// none. `flush` is told of nodes that move; after an error it has been told nothing.
     fn insert(
         &mut self,
         space: Space,
-        translation: Translation,
+        run: &Run,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
-    ) -> Result<bool, Error>;
-
-    /// Gives the nodes on the way to `addr`, where one is new, other places if that is better;
-    /// `flush` is told which moved. It comes after all insertions of a run, so that none of them
-    /// that fails has moved a node.
-    fn reshape(
-        &mut self,
-        _space: Space,
-        _addr: VirtAddr,
-        _memory: &mut impl Memory,
-        _frames: &mut impl Frames,
-        _flush: &mut Flush,
-    ) {
-    }
-
-    /// Takes back the insertion of one page, the last that there was: the table is as it was
-    /// before.
-    fn take_back(&mut self, space: Space, page: Page, memory: &mut impl Memory, flush: &mut Flush) {
-        self.remove(space, page, memory, flush);
-    }
+        flush: &mut Flush,
+    ) -> Result<(), Error>;
 
     /// Removes one page, which is there, and returns its last entry. No other page's entry
     /// moves.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use addr::{Frames, Kind, Memory, PageSize, RangeError, Rights, VirtAddr, VirtRange};
 
-use super::{Found, Pages};
+use super::{Found, Pages, Run};
 use crate::pte::Pte;
 use crate::{
     Error, Fault, Flush, Footprint, Mapping, PageTable, Reference, Space, Translation, Unfit, Usage,
@@ -140,34 +140,9 @@ impl<P: Pages> PageTable for P {
         if let Some(found) = in_the_way {
             return Err(Error::AlreadyMapped { page: found.page });
         }
-        let size = first.page.size();
-        let nth = |n: u64| Translation {
-            page: first.page.start().wrapping_add(n * size.bytes()).page(size),
-            frame: first.frame.wrapping_add(n * size.bytes()),
-            ..first
-        };
+        let run = Run::new(first, count);
         let mut flush = Flush::nothing(space);
-        let mut joined = Vec::new();
-        for n in 0..count {
-            match self.insert(space, nth(n), memory, frames) {
-                Ok(false) => {}
-                Ok(true) => {
-                    flush.move_tables(VirtRange::of_page(nth(n).page));
-                    joined.push(nth(n).page.start());
-                }
-                Err(error) => {
-                    let mut undone = Flush::nothing(space);
-                    for mapped in (0..n).rev() {
-                        self.take_back(space, nth(mapped).page, memory, &mut undone);
-                    }
-                    undone.done(frames);
-                    return Err(error);
-                }
-            }
-        }
-        for addr in joined {
-            self.reshape(space, addr, memory, frames, &mut flush);
-        }
+        self.insert(space, &run, memory, frames, &mut flush)?;
         if first.global {
             self.spaces_mut().set_global(space);
         }

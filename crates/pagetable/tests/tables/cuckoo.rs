@@ -92,6 +92,28 @@ fn tables_grow_while_they_are_used() {
     }
 }
 
+/// Room for the first doubling and not for the second: what is refused takes no memory.
+#[test]
+fn a_run_that_is_refused_leaves_no_larger_table() {
+    let mut world = world(3);
+    world.apply(Op::Create);
+    let map = |addr, count| Op::Map { space: 0, first: page(addr, K4, 0, Rights::READ), count };
+    world.apply(map(0x10_0000, 3));
+    assert_eq!(world.physical.bytes_out(), 12288);
+    for room in [0, 3, 5] {
+        world.physical.limit(3 + room);
+        // The world compares the bytes that are out.
+        world.apply(map(0x4000_0000, 4096));
+        assert_eq!(world.table.footprint().table_bytes, 12288);
+        world.check();
+    }
+    world.physical.limit(6);
+    world.apply(map(0x4000_0000, 800));
+    assert_eq!(world.table.footprint().table_bytes, 24576);
+    world.check();
+    world.end();
+}
+
 /// The bits of a line: tag parts above 52, the lowest in the first entry, in all of them.
 #[test]
 fn a_line_has_its_tag_in_the_upper_bits() {

@@ -36,7 +36,7 @@ impl<P: PageTable> World<P> {
     /// Does `op` to both and compares what they say. When frames run out, the table must refuse
     /// and the model is left alone.
     pub(crate) fn apply(&mut self, op: Op) {
-        let before = self.physical.frames_out();
+        let before = self.physical.bytes_out();
         match op {
             Op::Create => {
                 let (memory, frames) = (&mut self.physical.clone(), &mut self.physical.clone());
@@ -71,7 +71,7 @@ impl<P: PageTable> World<P> {
                     }
                     Err(error @ Error::AlreadyMapped { .. }) => {
                         assert_eq!(model.map(first, count), Err(error));
-                        assert_eq!(self.physical.frames_out(), before);
+                        assert_eq!(self.physical.bytes_out(), before);
                     }
                     Err(error) => self.check_refused(error, before),
                 }
@@ -202,9 +202,9 @@ impl<P: PageTable> World<P> {
         }
     }
 
-    fn check_refused(&self, error: Error, frames_out_before: usize) {
+    fn check_refused(&self, error: Error, bytes_out_before: u64) {
         assert!(matches!(error, Error::OutOfFrames(_)), "{error}");
-        assert_eq!(self.physical.frames_out(), frames_out_before);
+        assert_eq!(self.physical.bytes_out(), bytes_out_before);
     }
 
     fn done(&mut self, flush: Flush) {
