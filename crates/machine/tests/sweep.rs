@@ -260,6 +260,30 @@ fn designs_taken_together_count_what_they_count_alone() {
     }
 }
 
+/// A store that is denied 52 nodes deep is walked twice: more steps than a word has bits.
+#[test]
+fn a_miss_of_more_than_a_hundred_steps_is_counted() {
+    let deep = 0x0123_4567_89ab_c000u64;
+    let load = |addr| Row::Access(Kind::Load, addr, 8);
+    let mut rows = vec![load(deep)];
+    rows.extend((13..64).map(|bit| load(deep ^ 1 << bit)));
+    rows.push(Row::Event(Event::Mprotect { addr: deep, bytes: 4096, prot: 1, result: 0 }));
+    rows.push(Row::Access(Kind::Store, deep, 8));
+    let designs: Vec<Vec<String>> = [1, 24, 200]
+        .map(|entries| {
+            let design = ["page_table.format=guarded", "page_table.nodes=2"];
+            let cache = ["mmu_cache.design=utc".to_owned(), format!("mmu_cache.entries={entries}")];
+            [&design.map(str::to_owned)[..], &cache].concat()
+        })
+        .to_vec();
+    check_all("deep", &designs, &rows, |settings| {
+        Machine::parse("test", WALKS_ONLY, "test", settings)
+    });
+    let alone = alone(&Machine::parse("test", WALKS_ONLY, "test", &designs[0]).unwrap(), &rows);
+    assert_eq!(alone.faults.protection, 1);
+    assert!(alone.walks.references_per_walk.last().unwrap().0 > 64, "{:?}", alone.walks);
+}
+
 #[test]
 fn a_design_that_fails_leaves_the_others_alone() {
     let machine =

@@ -25,12 +25,17 @@ pub(super) struct Family {
     /// The steps of the walks since the last refill: how many, and which of them whose MMU cache
     /// spared, as bits.
     steps: usize,
-    spared: Vec<(u64, u64)>,
+    spared: Vec<(Steps, u64)>,
     held: Vec<u64>,
     /// By class: the steps that were spared, and how often.
-    tallies: Vec<Vec<(u64, Tally)>>,
+    tallies: Vec<Vec<(Steps, Tally)>>,
     pub(super) failure: Option<String>,
 }
+
+/// The steps of all walks of a miss, as bits. The longest walks are those of a guarded table with
+/// nodes of two entries: 52 steps. A miss has at most two such walks, one that is denied and one
+/// after the grant.
+pub(crate) type Steps = u128;
 
 impl Family {
     /// Whether what lies behind the TLBs is an MMU cache alone, such as families have; then its
@@ -87,8 +92,17 @@ impl Family {
         self.held.clear();
         self.held.resize(way.len(), 0);
         self.caches.walk(way, found, &mut self.held);
-        // No walk of 64 bits of address has so many steps that those of the few walks of a miss
-        // would not fit into a word.
+        if self.steps + way.len() > Steps::BITS as usize {
+            self.failure.get_or_insert_with(|| {
+                format!(
+                    "the walks of one miss pass {} entries, and a sweep keeps account of {}: run \
+                     this design alone",
+                    self.steps + way.len(),
+                    Steps::BITS
+                )
+            });
+            return;
+        }
         for (step, &held) in (self.steps..).zip(&self.held) {
             for group in 0..self.spared.len() {
                 let (steps, members) = self.spared[group];

@@ -34,6 +34,7 @@ use trace::{Batch, Source};
 
 use crate::{Error, Machine, Progress, Results, description::digest};
 pub(crate) use brief::Miss;
+pub(crate) use family::Steps;
 use front::Front;
 
 /// How to sweep.

@@ -6,7 +6,7 @@ use pagetable::Reference;
 use super::{Dimension, Walker};
 use crate::{
     hardware::behind::{Behind, Walk, Way},
-    sweep::Miss,
+    sweep::{Miss, Steps},
 };
 
 impl Walker {
@@ -14,7 +14,7 @@ impl Walker {
     /// its walks from the root down) the MMU cache held or let it skip those `spared`.
     ///
     /// The walker has neither data caches nor a host, so that nothing else tells misses apart.
-    pub(crate) fn replay(&mut self, miss: &Miss, spared: u64, times: u64) {
+    pub(crate) fn replay(&mut self, miss: &Miss, spared: Steps, times: u64) {
         self.dimension.times = times;
         let (mut references, mut spared) = (miss.references.as_slice(), spared);
         for made in &miss.walks {
@@ -32,7 +32,7 @@ impl Walker {
 impl Dimension {
     /// Has the MMU cache hold those of the steps of `walk` that are `spared` and nothing else.
     /// Gives the bits of the steps that follow.
-    fn learn(&mut self, walk: &Walk, references: &[Reference], mut spared: u64) -> u64 {
+    fn learn(&mut self, walk: &Walk, references: &[Reference], mut spared: Steps) -> Steps {
         let searches = self.cache.searches();
         self.cache.flush_all();
         self.cache.start(walk.va, walk.asid, walk.root);
