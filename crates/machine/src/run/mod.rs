@@ -32,7 +32,7 @@ use crate::{
     Error, Machine, Results,
     count::census::Census,
     count::history::History,
-    count::identities,
+    count::identities::{self, Witness},
     count::summary,
     description::WalkerKind,
     hardware::behind::{Behind, Forget},
@@ -84,7 +84,7 @@ pub(crate) fn run(
     }
     run.hardware.drain(&mut run.census);
     let results = summary::summarize(machine, source, &mut run, &walker);
-    identities::check(&results)?;
+    identities::check(&results, &Witness::of(&run, &walker))?;
     Ok(results)
 }
 
@@ -103,6 +103,8 @@ pub(crate) struct Run {
     pub(crate) accesses: [u64; Kind::COUNT],
     pub(crate) instructions: u64,
     pub(crate) page_crossings: u64,
+    /// Lookups of their pages beyond the first, by kind.
+    pub(crate) crossing_lookups: [u64; Kind::COUNT],
     pub(crate) threads: Vec<bool>,
     pub(crate) gap_accesses: u64,
     pub(crate) saw_events: bool,
@@ -144,6 +146,7 @@ impl Run {
             accesses: [0; Kind::COUNT],
             instructions: 0,
             page_crossings: 0,
+            crossing_lookups: [0; Kind::COUNT],
             threads: Vec::new(),
             gap_accesses: 0,
             saw_events: false,
@@ -271,6 +274,8 @@ impl Run {
     fn forget_counts(&mut self, access: u64, back: &mut impl Behind) {
         self.hardware.drain(&mut self.census);
         self.census.forget_counts();
+        self.hardware.forget_counts();
+        self.crossing_lookups = [0; Kind::COUNT];
         self.os.forget_counts();
         self.history = History::new(access - self.left_out);
         self.accesses = [0; Kind::COUNT];
