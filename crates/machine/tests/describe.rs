@@ -75,6 +75,29 @@ fn a_wrong_setting_is_refused_by_name() {
 }
 
 /// What was most likely meant, and where it is, for the sake of whoever typed it.
+/// Hardware is added key by key, and only all keys together make a cache.
+#[test]
+fn settings_are_judged_together() {
+    let cache = ["cache.l1d.size=4K", "cache.l1d.line=64B", "cache.l1d.ways=4"];
+    let load = |settings: &[&str]| {
+        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        Machine::load("tlb-only", &settings).map(|machine| machine.digest().to_owned())
+    };
+    let digest = load(&cache).unwrap();
+    let reversed: Vec<&str> = cache.iter().rev().copied().collect();
+    assert_eq!(load(&reversed).unwrap(), digest);
+    // What is wrong is said of the setting that makes it so, wherever it stands.
+    for (settings, blamed, what) in [
+        (&cache[..1], cache[0], "missing field `line`"),
+        (&[cache[0], cache[1], "cache.l1d.wags=4"], "cache.l1d.wags=4", "no key `wags`"),
+        (&["cache.l1d.size=much", cache[1]], "cache.l1d.size=much", "much"),
+    ] {
+        let error = load(settings).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("--set {blamed}: ")), "{settings:?}: {error}");
+        assert!(error.contains(what), "{settings:?}: {error}");
+    }
+}
+
 #[test]
 fn a_setting_that_is_nearly_right_is_guessed() {
     for (machine, setting, what) in [

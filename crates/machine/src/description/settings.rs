@@ -12,7 +12,8 @@ pub(crate) struct Applied {
     pub(crate) added: Vec<String>,
 }
 
-/// Reads `text` and applies `settings` to it in order.
+/// Reads `text` and applies `settings` to it in order. They are judged together: hardware may be
+/// added key by key.
 ///
 /// The text alone must be a whole description, so that a mistake in it is found at its line
 /// whether or not a setting would have covered it.
@@ -26,18 +27,42 @@ pub(crate) fn apply(text: &str, origin: &str, settings: &[String]) -> Result<App
     if settings.is_empty() {
         return Ok(Applied { description, added });
     }
-    let mut table: Table = Table::try_from(&description)
+    let whole: Table = Table::try_from(&description)
         .map_err(|error| Error::Setting { setting: settings.join(" "), what: error.to_string() })?;
-    let mut changed = description;
+    let mut table = whole.clone();
     for setting in settings {
         let wrong = |what: String| Error::Setting { setting: setting.clone(), what };
-        let (key, value) = setting
-            .split_once('=')
-            .ok_or_else(|| wrong("write KEY=VALUE, as in tlb.l1d.entries=128".to_owned()))?;
-        added.extend(set(&mut table, key.trim(), value.trim()).map_err(wrong)?);
-        changed = table.clone().try_into().map_err(|error: toml::de::Error| wrong(said(&error)))?;
+        added.extend(put(&mut table, setting).map_err(wrong)?);
     }
-    Ok(Applied { description: changed, added })
+    match table.try_into() {
+        Ok(description) => Ok(Applied { description, added }),
+        Err(error) => {
+            let what = said(&error);
+            Err(Error::Setting { setting: to_blame(&whole, settings, &what), what })
+        }
+    }
+}
+
+/// The setting that `what` is about: the first without which it is not what is wrong; all of them
+/// if there is none.
+fn to_blame(whole: &Table, settings: &[String], what: &str) -> String {
+    let is_blamed = |blamed: &&String| {
+        let mut table = whole.clone();
+        for setting in settings.iter().filter(|setting| setting != blamed) {
+            // Each of them was put there before.
+            let _ = put(&mut table, setting);
+        }
+        let without: Result<Description, toml::de::Error> = table.try_into();
+        without.map_or_else(|error| said(&error) != what, |_| true)
+    };
+    settings.iter().find(is_blamed).cloned().unwrap_or_else(|| settings.join(" --set "))
+}
+
+/// Puts the value of a `KEY=VALUE` at its key.
+fn put(table: &mut Table, setting: &str) -> Result<Option<String>, String> {
+    let (key, value) =
+        setting.split_once('=').ok_or("write KEY=VALUE, as in tlb.l1d.entries=128")?;
+    set(table, key.trim(), value.trim())
 }
 
 /// What the parser said, on one line; for a key that is nearly right, which one was meant.

@@ -98,6 +98,30 @@ fn a_thread_is_read_from_its_header_to_its_end() {
     assert!(given.warnings.is_empty() && given.paddr.is_empty());
 }
 
+/// Version 1 begins with thread and process at once, and has no marker of version or file type.
+#[test]
+fn version_1_is_read_as_version_2_without_its_markers() {
+    let records = [
+        time(100),
+        instr(0x1000, 4),
+        load(0x7f00_0000_1000, 8),
+        record(13, 2, 0x1004),
+        time(200),
+        store_to(0x20, 8),
+    ]
+    .concat();
+    let thread = [record(22, 4, 5), record(24, 4, 5)].concat();
+    let bytes = |version, markers: Vec<u8>| {
+        [record(25, 0, version), markers, thread.clone(), records.clone(), end(5)].concat()
+    };
+    let first = bytes(1, Vec::new());
+    let given = read(&first);
+    let second = read(&bytes(2, [marker(12, 2), marker(9, 0x40), marker(10, 64)].concat()));
+    assert_eq!(given.rows.len(), 4);
+    assert_eq!((given.rows, given.events), (second.rows, second.events));
+    assert_eq!(import_source(&first).header().arch, trace::Arch::Unknown);
+}
+
 #[test]
 fn no_fetch_is_counted_that_did_not_happen() {
     let bytes = file(&[
@@ -511,10 +535,10 @@ fn wrong_files_are_refused_with_their_place() {
     let good = file(&[instr(0x1000, 4), load(0x10, 8)]);
     let keep = Options { keep_going: true, ..Options::default() };
     for (bytes, part, at) in [
-        ([record(25, 0, 1), marker(12, 1)].concat(), "version 1", 0),
+        ([record(25, 0, 0), marker(12, 0)].concat(), "version 0", 0),
         (
             [record(25, 0, 8), marker(12, 8)].concat(),
-            "version 8 of DynamoRIO's format; versions 2 to 7",
+            "version 8 of DynamoRIO's format; versions 1 to 7",
             0,
         ),
         (good[..good.len() - 12].to_vec(), "no end: it was cut", 156),

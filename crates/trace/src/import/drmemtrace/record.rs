@@ -13,8 +13,9 @@
 /// Bytes of a record.
 pub(crate) const RECORD_BYTES: usize = 12;
 
-/// The versions of the format that are understood.
-pub(crate) const VERSIONS: std::ops::RangeInclusive<u64> = 2..=7;
+/// The versions of the format that are understood. Version 1 has the records of version 2, but none
+/// of its markers for version, file type and lines: only its header says which it is.
+pub(crate) const VERSIONS: std::ops::RangeInclusive<u64> = 1..=7;
 
 /// What a record is.
 pub(crate) mod kind {
