@@ -12,7 +12,6 @@
 //! it saw says so, and the round stops short of that time.
 
 use std::cmp::Reverse;
-use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{Ordering, fence};
 
@@ -24,12 +23,12 @@ use trace::{Event, Shape, ShapeId, Sink, Taken};
 
 use crate::decode::{Context, Decoder, Fault, Rest};
 use crate::facts::Facts;
-use crate::session::{Session, now, wake_writer};
+use crate::session::{Session, Shared, View, now, wake_writer};
 use crate::window::Window;
 
 /// A process in its slot.
 pub(crate) struct Process<S> {
-    pub(crate) slot: &'static ring::Process,
+    pub(crate) slot: Shared<ring::Process>,
     pub(crate) slot_index: usize,
     pub(crate) generation: u32,
     pub(crate) pid: u32,
@@ -192,8 +191,8 @@ impl Blocks {
 /// A thread's ring.
 struct Attached {
     chunk: usize,
-    ring: &'static Ring,
-    records: NonNull<u64>,
+    ring: Shared<Ring>,
+    records: View,
     thread: u32,
     /// The block that its decoded records leave unfinished.
     rest: Option<Rest>,
@@ -205,13 +204,10 @@ struct Attached {
     published: u64,
 }
 
-// SAFETY: the records are shared memory that stays mapped with the session.
-unsafe impl Send for Attached {}
-
 impl<S: Sink> Process<S> {
     /// A process that has just come, or executed another program after it had `threads_before`.
     pub(crate) fn new(
-        slot: &'static ring::Process,
+        slot: Shared<ring::Process>,
         slot_index: usize,
         world: World,
         decoder: Decoder,
@@ -219,10 +215,10 @@ impl<S: Sink> Process<S> {
         threads_before: u32,
     ) -> Process<S> {
         Process {
-            slot,
             slot_index,
             generation: slot.generation.load(Ordering::Relaxed),
             pid: slot.pid.load(Ordering::Relaxed),
+            slot,
             world,
             output,
             threads_before,
@@ -242,7 +238,7 @@ impl<S: Sink> Process<S> {
     }
 
     /// A thread has come.
-    pub(crate) fn attach(&mut self, chunk: usize, ring: &'static Ring, records: NonNull<u64>) {
+    pub(crate) fn attach(&mut self, chunk: usize, ring: Shared<Ring>, records: View) {
         let thread = self.threads_before + ring.thread.load(Ordering::Relaxed);
         let (rest, done, marks, published) = (None, 0, 0, 0);
         self.rings.push(Attached { chunk, ring, records, thread, rest, done, marks, published });
@@ -291,7 +287,7 @@ impl<S: Sink> Process<S> {
 
     /// Reads the descriptors of blocks that have come.
     pub(crate) fn update_blocks(&mut self, session: &Session) {
-        self.world.blocks.update(self.slot, session);
+        self.world.blocks.update(&self.slot, session);
     }
 
     /// The process has ended: decodes what its threads had not published, one at a time;
@@ -322,7 +318,7 @@ impl<S: Sink> Process<S> {
     /// and nothing is left of it.
     pub(crate) fn close(mut self, session: &Session) -> Result<Remains<S>, trace::Error> {
         let executing = self.world.facts.executing.take();
-        self.world.blocks.chunks(self.slot).for_each(|chunk| session.free_chunk(chunk));
+        self.world.blocks.chunks(&self.slot).for_each(|chunk| session.free_chunk(chunk));
         let threads = self.threads_before + self.slot.threads.load(Ordering::Relaxed);
         self.slot.state.store(ProcessState::Free as u32, Ordering::Release);
         if let Some(window) = self.output.kept() {
@@ -380,7 +376,7 @@ impl<S: Sink> Process<S> {
         whole: bool,
         ns: u64,
     ) -> Result<(), Fault> {
-        self.world.blocks.update(self.slot, session);
+        self.world.blocks.update(&self.slot, session);
         let attached = &mut self.rings[ring];
         let length = end.wrapping_sub(attached.done);
         if length > RING_RECORDS as u64 {
@@ -390,7 +386,7 @@ impl<S: Sink> Process<S> {
         // inside; the thread does not write them before `tail` passes.
         let records = unsafe {
             let at = (attached.done % RING_RECORDS as u64) as usize;
-            slice::from_raw_parts(attached.records.as_ptr().add(at), length as usize)
+            slice::from_raw_parts(attached.records.records().add(at), length as usize)
         };
         self.world.thread = attached.thread;
         let (rest, world) = (&mut attached.rest, &mut self.world);
@@ -431,7 +427,7 @@ impl<S: Sink> Process<S> {
         // Not for every segment: both sides would do nothing but wake each other. A thread sleeps
         // when three quarters of its ring wait.
         if attached.published.saturating_sub(attached.done) <= RING_RECORDS as u64 / 4 {
-            wake_writer(attached.ring);
+            wake_writer(&attached.ring);
         }
         Ok(())
     }

@@ -6,13 +6,18 @@
 //!   view           [ chunk 7 | chunk 7 again ]     a segment that wraps is still one slice
 //! ```
 //!
+//! What is handed out of the mappings keeps them: the last user undoes them, whether that is the
+//! session or a process that is still being closed.
+//!
 //! The file has no name: recorded programs open it through this process's descriptor, and it
 //! is gone when the last of them has ended, however that happens.
 
 use std::fs::File;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ring::{
@@ -27,14 +32,61 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) struct Session {
     file: File,
-    base: NonNull<u8>,
-    views: Vec<Option<NonNull<u64>>>,
+    mapping: Arc<Mapping>,
+    views: Vec<Option<View>>,
     /// Whether QEMU's own accesses may follow a block's.
     pub(crate) strays: bool,
 }
 
-// SAFETY: the mappings are plain shared memory, reached through atomics or handed-over records.
-unsafe impl Send for Session {}
+/// A mapping of shared memory, undone when it is dropped.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: it is plain shared memory, reached through atomics or handed-over records.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's, and whoever points into it holds this value.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// A structure in the session's memory, which stays mapped as long as this is held.
+#[derive(Debug)]
+pub(crate) struct Shared<T> {
+    at: NonNull<T>,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: it gives shared references alone.
+unsafe impl<T: Sync> Send for Shared<T> {}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: `Session::shared` placed it inside the mapping, which is held; all fields that
+        // programs change are atomic, and zero is valid.
+        unsafe { self.at.as_ref() }
+    }
+}
+
+/// The records of a chunk, twice in a row, mapped as long as this is held.
+#[derive(Clone, Debug)]
+pub(crate) struct View(Arc<Mapping>);
+
+impl View {
+    /// The first of `2 * RING_RECORDS` records.
+    pub(crate) fn records(&self) -> *const u64 {
+        self.0.base.cast().as_ptr()
+    }
+}
 
 /// What is told to the plugin at the start.
 pub(crate) struct Settings<'a> {
@@ -94,8 +146,9 @@ impl Session {
         };
         // SAFETY: the mapping is large and aligned enough, and nobody else has it yet.
         unsafe { base.cast::<Head>().write(head) };
+        let mapping = Arc::new(Mapping { base, bytes: SESSION_BYTES });
         let views = vec![None; CHUNKS_MAX];
-        let mut session = Session { file, base, views, strays: settings.strays };
+        let mut session = Session { file, mapping, views, strays: settings.strays };
         session.tell(settings.qemu_prefix, |head| &mut head.qemu)?;
         Ok(session)
     }
@@ -122,7 +175,7 @@ impl Session {
             });
         }
         // SAFETY: no program has been started that could look at it.
-        let to = field(unsafe { self.base.cast::<Head>().as_mut() });
+        let to = field(unsafe { self.mapping.base.cast::<Head>().as_mut() });
         to[..text.len()].copy_from_slice(text);
         Ok(())
     }
@@ -130,54 +183,61 @@ impl Session {
     /// What all processes share.
     pub(crate) fn head(&self) -> &Head {
         // SAFETY: `new` has written it; what programs change in it is atomic.
-        unsafe { self.base.cast().as_ref() }
+        unsafe { self.mapping.base.cast().as_ref() }
     }
 
     /// A process's slot.
-    pub(crate) fn process(&self, slot: usize) -> &'static Process {
-        // SAFETY: the mapping is never undone; all fields are atomic, and zero is valid.
-        unsafe { self.base.add(process_offset(slot)).cast().as_ref() }
+    pub(crate) fn process(&self, slot: usize) -> Shared<Process> {
+        self.shared(process_offset(slot))
     }
 
     /// The header of a chunk.
-    pub(crate) fn ring(&self, chunk: usize) -> &'static Ring {
-        // SAFETY: as above.
-        unsafe { self.base.add(ring_offset(chunk)).cast().as_ref() }
+    pub(crate) fn ring(&self, chunk: usize) -> Shared<Ring> {
+        self.shared(ring_offset(chunk))
     }
 
     /// Where virtual CPU `vcpu` of the process in `slot` writes next.
-    pub(crate) fn next(&self, slot: usize, vcpu: u32) -> &'static Next {
+    pub(crate) fn next(&self, slot: usize, vcpu: u32) -> Shared<Next> {
         let index = vcpu as usize % VCPUS_MAX;
-        // SAFETY: as above.
-        unsafe { self.base.add(next_offset(slot)).cast::<Next>().add(index).as_ref() }
+        self.shared(next_offset(slot) + index * size_of::<Next>())
+    }
+
+    /// The structure at `offset`, which must be made of atomics and numbers that do not change.
+    fn shared<T: Sync>(&self, offset: usize) -> Shared<T> {
+        assert!(offset + size_of::<T>() <= self.mapping.bytes, "it lies outside the session");
+        // SAFETY: it lies inside the mapping, as was just seen.
+        let at = unsafe { self.mapping.base.add(offset).cast::<T>() };
+        assert!(at.is_aligned(), "structures of the session are aligned");
+        Shared { at, _mapping: Arc::clone(&self.mapping) }
     }
 
     /// Descriptor `index` of a chunk of a block log. It must have been published.
     pub(crate) fn block(&self, chunk: usize, index: usize) -> Block {
         assert!(index < ring::BLOCKS_PER_CHUNK);
         // SAFETY: inside the chunk, and written before it was published.
-        unsafe { self.base.add(chunk_offset(chunk)).cast::<Block>().add(index).read() }
+        unsafe { self.mapping.base.add(chunk_offset(chunk)).cast::<Block>().add(index).read() }
     }
 
     /// Tag `index` of a chunk of a log of tags. It must have been published.
     pub(crate) fn tag(&self, chunk: usize, index: usize) -> u16 {
         assert!(chunk < CHUNKS_MAX && index < ring::TAGS_PER_CHUNK);
         // SAFETY: as above.
-        unsafe { self.base.add(chunk_offset(chunk)).cast::<u16>().add(index).read() }
+        unsafe { self.mapping.base.add(chunk_offset(chunk)).cast::<u16>().add(index).read() }
     }
 
-    /// The records of a chunk, twice in a row: `2 * RING_RECORDS` of them.
-    pub(crate) fn view(&mut self, chunk: usize) -> Result<NonNull<u64>, Error> {
-        if let Some(view) = self.views[chunk] {
-            return Ok(view);
+    /// The records of a chunk, twice in a row.
+    pub(crate) fn view(&mut self, chunk: usize) -> Result<View, Error> {
+        if let Some(view) = &self.views[chunk] {
+            return Ok(view.clone());
         }
         let failed = || Error::System {
             what: "cannot map a ring of the recording".to_owned(),
             error: io::Error::last_os_error(),
         };
         let fd = self.file.as_raw_fd();
-        // SAFETY: the second and third mapping replace the first, which is this function's.
-        let view = unsafe {
+        // SAFETY: the second and third mapping replace the first, which is this function's; where
+        // one fails, `mapping` takes all of it away.
+        let mapping = unsafe {
             let both = libc::mmap(
                 ptr::null_mut(),
                 2 * CHUNK_BYTES,
@@ -189,12 +249,15 @@ impl Session {
             if both == libc::MAP_FAILED {
                 return Err(failed());
             }
+            let base = NonNull::new(both.cast()).ok_or_else(failed)?;
+            let mapping = Mapping { base, bytes: 2 * CHUNK_BYTES };
             for half in [both, both.byte_add(CHUNK_BYTES)] {
                 map(half, CHUNK_BYTES, fd, chunk_offset(chunk)).ok_or_else(failed)?;
             }
-            NonNull::new(both.cast()).ok_or_else(failed)?
+            mapping
         };
-        self.views[chunk] = Some(view);
+        let view = View(Arc::new(mapping));
+        self.views[chunk] = Some(view.clone());
         Ok(view)
     }
 
@@ -249,15 +312,6 @@ pub(crate) fn wake_writer(ring: &Ring) {
 impl Drop for Session {
     fn drop(&mut self) {
         self.head().over.store(1, Ordering::Release);
-        // The views and the mapping itself stay until here only: nothing outlives the session
-        // that still has references into it.
-        // SAFETY: these mappings are this value's.
-        unsafe {
-            for view in self.views.iter().flatten() {
-                libc::munmap(view.as_ptr().cast(), 2 * CHUNK_BYTES);
-            }
-            libc::munmap(self.base.as_ptr().cast(), SESSION_BYTES);
-        }
     }
 }
 
@@ -279,3 +333,37 @@ unsafe fn map(at: *mut libc::c_void, bytes: usize, fd: i32, offset: usize) -> Op
 }
 
 const _: () = assert!(RING_RECORDS * 8 == CHUNK_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Processes are closed after the session where a recording ends early.
+    #[test]
+    fn what_was_handed_out_outlives_the_session() {
+        let settings = Settings {
+            filter_page16: false,
+            inline_code: true,
+            follow: true,
+            fetches: true,
+            skip_accesses: 0,
+            strays: false,
+            calls: false,
+            qemu_prefix: b"/usr/bin/qemu-",
+        };
+        let mut session = Session::new(&settings).unwrap();
+        let (process, ring, next) = (session.process(3), session.ring(2), session.next(3, 1));
+        let view = session.view(2).unwrap();
+        drop(session);
+        process.pid.store(17, Ordering::Relaxed);
+        ring.thread.store(5, Ordering::Relaxed);
+        assert_eq!(process.pid.load(Ordering::Relaxed), 17);
+        assert_eq!(ring.thread.load(Ordering::Relaxed), 5);
+        assert_eq!(next.position(0), None);
+        // SAFETY: nobody else has the chunk.
+        unsafe {
+            view.records().cast_mut().write(42);
+            assert_eq!(view.records().add(RING_RECORDS).read(), 42);
+        }
+    }
+}

@@ -362,7 +362,7 @@ impl<O: Outputs> Supervisor<O> {
         let program = match self.seen {
             1 => self.first.clone(),
             _ => trace::Program {
-                arch: arch_of(slot),
+                arch: arch_of(&slot),
                 command: vec![format!("process {pid}")],
                 from: 0,
             },
@@ -548,7 +548,7 @@ impl<O: Outputs> Supervisor<O> {
         let command = executed.unwrap_or_else(|| vec![format!("process {pid}")]);
         let from = output.kept().map_or(0, |window| window.accesses());
         told.programs.push(trace::Program {
-            arch: arch_of(slot),
+            arch: arch_of(&slot),
             command: crate::launch::told(command, self.arguments),
             from,
         });

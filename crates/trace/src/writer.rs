@@ -9,9 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use zstd::bulk::Compressor;
-
-use crate::format::{Closed, Encoder, Entry, FrameKind, Owner, Recorded, VERSION};
+use crate::format::{Closed, Compressor, Encoder, Entry, FrameKind, Owner, Recorded, VERSION};
 use crate::output::Output;
 use crate::shape::Rows;
 use crate::{Error, Event, Header, Shape, ShapeId, Sink, Taken};

@@ -1,7 +1,6 @@
 //! The beginning of a chunk's body: its counts and the lengths of its streams.
 
-use zstd::bulk::{Compressor, Decompressor};
-
+use super::compression::{Compressor, Decompressor};
 use super::wire::Bytes;
 use super::{
     BODY_BYTES_MAX, CHUNK_ACCESSES_MAX, Damage, EVENT_BYTES_FULL, EVENT_BYTES_MAX,
@@ -12,7 +11,7 @@ use crate::Shape;
 /// Streams of a chunk.
 pub(super) const STREAMS: usize = 8;
 /// Those of a chunk that belongs to no process of a recording: all but the stamps.
-const STREAMS_ALONE: usize = 7;
+pub(super) const STREAMS_ALONE: usize = 7;
 /// The streams' names, in their order.
 pub(super) const NAMES: [&str; STREAMS] =
     ["dictionary", "segments", "sequence", "codes", "residual", "events", "physical", "stamps"];

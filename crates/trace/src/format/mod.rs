@@ -105,6 +105,7 @@
 
 mod chunk;
 mod codes;
+mod compression;
 mod decode;
 mod dictionary;
 mod encode;
@@ -119,6 +120,7 @@ mod wire;
 mod tests;
 
 pub(crate) use chunk::{Head, Owner};
+pub(crate) use compression::{Compressor, Decompressor};
 pub(crate) use decode::Decoder;
 pub(crate) use encode::{Closed, Encoder};
 pub(crate) use frame::{FRAME_BYTES, FrameHead, FrameKind, frame};

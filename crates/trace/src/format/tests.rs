@@ -3,14 +3,22 @@
 use addr::Kind;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use zstd::bulk::{Compressor, Decompressor};
 
-use super::chunk::STREAMS;
+use super::chunk::{STREAMS, STREAMS_ALONE};
+use super::compression::{Compressor, Decompressor};
 use super::*;
 use crate::shape::Rows;
-use crate::{Batch, Event, Meta};
+use crate::{
+    Batch, Batcher, Event, Meta, Op, Shape, Sink, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED,
+    WORD_SHIFT,
+};
 
 const SEED: u64 = 0x7761_6c6b;
+
+/// So many; under Miri, which takes a thousand times as long, a hundredth.
+fn few(many: usize) -> usize {
+    if cfg!(miri) { many.div_ceil(100) } else { many }
+}
 
 /// A chunk of random executions by several threads.
 fn chunk(random: &mut Xoshiro256PlusPlus, executions: usize) -> Vec<u8> {
@@ -84,7 +92,7 @@ fn what_goes_on_and_what_surprises_comes_back() {
         })
         .collect();
     let (mut expected, mut carry) = (Vec::new(), 0);
-    for _ in 0..20_000 {
+    for _ in 0..few(20_000) {
         let (shape, pc, metas, addrs, step) = &mut shapes[random.next_u64() as usize % 40];
         let ops = addrs.len();
         addrs.iter_mut().for_each(|addr| *addr += *step);
@@ -118,10 +126,11 @@ fn what_goes_on_and_what_surprises_comes_back() {
 
 /// A body of the same streams, each stored as it is, so that forging reaches what is in them.
 fn uncompressed(body: &[u8]) -> Vec<u8> {
-    let mut streams = Default::default();
+    let mut streams: [Vec<u8>; STREAMS] = Default::default();
     let head = Head::open(body, &mut Decompressor::new().unwrap(), &mut streams).unwrap();
+    let streams = &streams[..STREAMS_ALONE];
     let mut out = body[..44].to_vec();
-    for stream in &streams {
+    for stream in streams {
         out.extend_from_slice(&(stream.len() as u32).to_le_bytes());
         out.extend_from_slice(&(stream.len() as u32).to_le_bytes());
     }
@@ -135,7 +144,7 @@ fn nothing_in_a_chunk_is_trusted() {
     println!("seed {SEED:#x}");
     let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
     let (mut refused, mut read) = (0, 0);
-    for round in 0..300 {
+    for round in 0..few(300) {
         let body = chunk(&mut random, 1 + round % 150);
         let stored = uncompressed(&body);
         let rows = decode(&body).unwrap();
@@ -156,7 +165,7 @@ fn nothing_in_a_chunk_is_trusted() {
             }
         }
     }
-    assert!(refused > 1000 && read > 1000, "{refused} refused, {read} read");
+    assert!(refused > few(1000) && read > few(1000), "{refused} refused, {read} read");
 }
 
 /// The shape of each execution alone is another one: a shape may come before its first execution
@@ -165,13 +174,13 @@ fn nothing_in_a_chunk_is_trusted() {
 fn executions_of_other_shapes_are_refused_or_read() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
     let (mut refused, mut read) = (0, 0);
-    for _ in 0..40 {
+    for _ in 0..few(40) {
         let body = uncompressed(&chunk(&mut random, 60));
         let bytes = |stream: usize| {
             let at = 44 + 8 * stream;
             u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]) as usize
         };
-        let sequence = 44 + 8 * STREAMS + bytes(0) + bytes(1);
+        let sequence = 44 + 8 * STREAMS_ALONE + bytes(0) + bytes(1);
         for place in sequence..sequence + bytes(2) {
             for shape in 0..6 {
                 let mut forged = body.clone();
@@ -183,7 +192,7 @@ fn executions_of_other_shapes_are_refused_or_read() {
             }
         }
     }
-    assert!(refused > 1000 && read > 1000, "{refused} refused, {read} read");
+    assert!(refused > few(1000) && read > few(1000), "{refused} refused, {read} read");
 }
 
 /// Chunks of one byte per way of being wrong that a random change seldom hits.
@@ -202,4 +211,73 @@ fn counts_that_do_not_fit_together_are_refused() {
             assert_eq!(decode(&forged).is_ok(), same, "field at {field}: {other} for {value}");
         }
     }
+}
+
+/// A recorder's words, taken as they come in pieces of any length, are the executions that they
+/// stand for: for the batcher as for the encoder. Blocks have none to six operations, are fixed or
+/// tagged, fetched or not, and go on as before, jump, or are not usual.
+#[test]
+fn words_are_the_executions_that_they_stand_for() {
+    println!("seed {SEED:#x}");
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
+    let (mut plain, mut batcher, mut encoder) =
+        (Batcher::new(), Batcher::new(), Encoder::new(1 << 20));
+    let mut blocks = Vec::new();
+    for number in 0..28u64 {
+        let (ops, fixed, fetch) = (number as usize % 7, number % 14 < 7, number < 14);
+        let op = |op| Op { instruction: op as u16, kind: Kind::Load, size: 8 };
+        let ops: Vec<Op> = (0..ops).map(op).collect();
+        let shape = Shape { pc: 0x1000 + 64 * number, bytes: 9, instructions: 8, fetch, ops };
+        let tags: Vec<u16> = (0..shape.ops.len() as u16).collect();
+        let ids = (plain.shape(&shape), batcher.shape(&shape), encoder.shape(Rows::from(&shape)));
+        batcher.usual(number as usize, ids.1, &tags);
+        encoder.usual(number as usize, ids.2, &tags);
+        let addrs = vec![random.next_u64() >> 20; tags.len()];
+        blocks.push((fixed, ids, tags, addrs));
+    }
+    let (mut words, mut taken) = (Vec::new(), 0);
+    let rounds = few(20_000).max(600);
+    for round in 1..=rounds {
+        let number = random.next_u64() as usize % blocks.len();
+        let (fixed, ids, tags, addrs) = &mut blocks[number];
+        let moved = if random.next_u64().is_multiple_of(8) { random.next_u64() >> 20 } else { 8 };
+        addrs.iter_mut().for_each(|addr| *addr = (*addr + moved) & (u64::MAX >> 16));
+        plain.execute(ids.0, addrs).unwrap();
+        let block = (number as u64) << WORD_SHIFT;
+        if *fixed {
+            words.push(block | u64::from(WORD_FIXED) | (addrs.len() as u64) << WORD_COUNT_SHIFT);
+            words.extend_from_slice(addrs);
+        } else {
+            words.push(block | u64::from(WORD_BLOCK));
+            let tagged =
+                addrs.iter().zip(tags).map(|(addr, tag)| addr << WORD_SHIFT | u64::from(*tag));
+            words.extend(tagged);
+        }
+        if random.next_u64().is_multiple_of(5) || round == rounds {
+            let piece = words[taken..].to_vec();
+            let by_batcher = batcher.execute_words(&piece).unwrap().words;
+            let mut by_encoder = 0;
+            loop {
+                by_encoder += encoder.execute_words(&piece[by_encoder..]);
+                match encoder.execute_first(&piece[by_encoder..]).unwrap() {
+                    0 => break,
+                    more => by_encoder += more,
+                }
+            }
+            assert_eq!(by_batcher, by_encoder);
+            taken += by_batcher;
+        }
+    }
+    let (mut expected, mut batched) = (Batch::default(), Batch::default());
+    plain.take(&mut expected);
+    batcher.take(&mut batched);
+    assert!(taken > 0 && words.len() - taken < 16, "{taken} of {} words", words.len());
+    let rows = batched.len();
+    assert!(batched.addr == expected.addr[..rows] && batched.meta == expected.meta[..rows]);
+    let mut body = Vec::new();
+    encoder.close(0, &mut Compressor::new(1).unwrap(), &mut body).unwrap();
+    let (mut decoder, mut decoded) = (Decoder::new(), Batch::default());
+    decoder.open(&body, &mut Decompressor::new().unwrap()).unwrap();
+    decoder.fill(&mut decoded, rows).unwrap();
+    assert!(decoded.addr == batched.addr && decoded.meta == batched.meta);
 }

@@ -3,10 +3,8 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use zstd::bulk::Decompressor;
-
 use super::{BATCH_ACCESSES, ChunkInfo, OpenFile};
-use crate::format::{Decoder, FRAME_BYTES, FrameHead, FrameKind};
+use crate::format::{Decoder, Decompressor, FRAME_BYTES, FrameHead, FrameKind};
 use crate::{Batch, Error};
 
 /// The chunks of a file that are still to be read, and the one that is being decoded.

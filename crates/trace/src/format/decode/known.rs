@@ -37,21 +37,22 @@ impl Decoder {
         let (locals, templates) = (&self.locals[..self.at.defined], self.templates.as_slice());
         let slots = self.slots.as_mut_ptr();
         let sequence = &self.sequence[self.at.executions..][..self.at.segment_left as usize];
-        let codes = &self.codes[self.at.ops..self.head.ops as usize];
+        // What is read at once reaches WORD bytes further.
+        let codes = &self.codes[self.at.ops..self.head.ops as usize + WORD];
         let residual = &self.streams[RESIDUAL][self.at.residual..];
         let Some(room) = addr.len().min(meta.len()).checked_sub(rows + SPARE) else {
             return Ok(rows);
         };
         let rows_start = addr[rows..].as_mut_ptr();
         let rows_end = rows_start.wrapping_add(room);
-        let code_end = codes.as_ptr_range().end;
+        let code_end = codes.as_ptr_range().end.wrapping_sub(WORD);
 
         let mut numbers = sequence.as_ptr_range();
         let (mut next_addr, mut next_meta) = (rows_start, meta[rows..].as_mut_ptr());
         let (mut next_code, mut rest) = (codes.as_ptr(), residual.as_ptr());
         let mut carry = self.at.carry;
         // SAFETY: up to `rows_end` there is room for an execution's rows, and behind it for SPARE.
-        // Its codes lie before `code_end`, behind which `unpack` left WORD more. `open` made slots
+        // Its codes lie before `code_end`, behind which `codes` has WORD bytes more. `open` made slots
         // for the operations of all shapes. Each code is used once, in order, and all codes of
         // the chunk need its residual without the last WORD bytes.
         unsafe {

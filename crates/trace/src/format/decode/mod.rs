@@ -9,10 +9,10 @@
 mod known;
 
 use serde::Deserialize;
-use zstd::bulk::Decompressor;
 
 use super::chunk::{Head, NAMES, STREAMS, sequence_bytes};
 use super::codes::{Slot, WORD, word};
+use super::compression::Decompressor;
 use super::physical::PhysicalDecoder;
 use super::segments::Segment;
 use super::wire::Bytes;

@@ -16,11 +16,11 @@ mod words;
 
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use zstd::bulk::Compressor;
 
 use self::words::Own;
 use super::chunk::{Head, Owner, sequence_bytes};
 use super::codes::{self, Slot};
+use super::compression::Compressor;
 use super::physical::PhysicalEncoder;
 use super::segments::Segment;
 use super::{

@@ -46,7 +46,9 @@ impl Take<Own> for Streams<'_> {
         let codes = unsafe {
             self.sequence.write(own.number);
             self.sequence = self.sequence.add(1);
-            std::slice::from_raw_parts_mut(self.codes, words.len())
+            let codes = std::slice::from_raw_parts_mut(self.codes, words.len());
+            self.codes = self.codes.add(words.len());
+            codes
         };
         let slots = &mut self.slots[own.slot as usize..][..words.len()];
         let is_expected =
@@ -62,7 +64,6 @@ impl Take<Own> for Streams<'_> {
                 }
             }
         }
-        self.codes = codes[words.len()..].as_mut_ptr();
     }
 }
 
