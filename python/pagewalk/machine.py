@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pagewalk import _native
+from pagewalk import _native, natively
 from pagewalk.results import Results
 
 if TYPE_CHECKING:
@@ -134,6 +134,11 @@ class Machine:
         document, warnings = self._native.run(trace.source, trace.reading, check, progress)
         results = Results(_named(document, trace.name))
         results.data["trace"]["notes"] += warnings
+        run = natively.stored(trace)
+        if run is not None:
+            limits = {key: trace.options[key] for key in natively.LIMITS}
+            part = run.get("part") or natively.window(**limits)
+            results.data["native"] = natively.told(results.data["time"], run, part)
         trace.warnings = warnings
         return results
 
@@ -143,6 +148,9 @@ class Machine:
         check: bool = False,
         progress: Progress | None = None,
         warmup: int = 0,
+        *,
+        native: bool = False,
+        native_prepare: str | None = None,
     ) -> tuple[Results, int, list[str]]:
         """Runs a program and simulates it meanwhile; nothing is stored.
 
@@ -151,6 +159,9 @@ class Machine:
             check: As for `run`.
             progress: As for `run`.
             warmup: Recorded accesses at the beginning that run and are not counted.
+            native: Whether the program then runs natively too; what came of it is `native` in the
+                results. Standard input is kept for it.
+            native_prepare: A shell command that runs before each of the two runs.
 
         Returns:
             The results; the program's exit status, 128 plus the signal if one ended it; what could
@@ -160,6 +171,20 @@ class Machine:
             Error: The program cannot be recorded.
             WorkError: The recording or the run failed later.
         """
+        if not native:
+            return self._run_live(recording, check, progress, warmup)
+        with natively.spooled_stdin() as stdin:
+            natively.prepare(native_prepare)
+            results, status, notes = self._run_live(recording, check, progress, warmup)
+            run = natively.measure(recording.command, stdin, native_prepare)
+        run["recorded_status"], run["stdin"] = status, stdin is not None
+        part = recording.part or natively.window(warmup=warmup)
+        results.data["native"] = natively.told(results.data["time"], run, part)
+        return results, status, notes
+
+    def _run_live(
+        self, recording: "Recording", check: bool, progress: Progress | None, warmup: int
+    ) -> tuple[Results, int, list[str]]:
         results, status, notes = self._native.run_live(recording.native(), warmup, check, progress)
         return Results(_named(results, recording.name)), status, notes
 

@@ -7,8 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-from pagewalk import _native
+from pagewalk import _native, natively
 from pagewalk.machine import Progress
+from pagewalk.output import refuse_existing, write_text
 
 PLUGINS = Path(__file__).parent / "plugins"
 """Where the QEMU plugins lie: one file for each version of QEMU's plugin interface."""
@@ -75,11 +76,26 @@ class Recording:
             arguments=self.arguments,
         )
 
+    @property
+    def part(self) -> str | None:
+        """Why it is not of the whole program, if it is not."""
+        return natively.window(
+            skip=self.skip,
+            max_accesses=self.max_accesses,
+            max_bytes=self.max_bytes,
+            process=self.process,
+            no_follow=not self.follow,
+            user_filter=self.filter != "none",
+        )
+
     def record(
         self,
         output: str | os.PathLike[str],
         force: bool = False,
         progress: Progress | None = None,
+        *,
+        native: bool = False,
+        native_prepare: str | None = None,
     ) -> dict[str, Any]:
         """Runs the program under QEMU and writes its trace.
 
@@ -90,17 +106,42 @@ class Recording:
             output: The trace to write, with all processes that the program starts.
             force: Whether `output` may replace a file.
             progress: Called about ten times a second.
+            native: Whether the program then runs natively too; its time, exit status and maps
+                are kept in `NAME.native.json` beside the trace. Standard input is kept for it.
+            native_prepare: A shell command that runs before each of the two runs.
 
         Returns:
             `exit_status` (128 plus the signal if one ended the program); `path`, `accesses`,
             `instructions`, `bytes` and `digest` of the trace; `processes` (number in the trace,
             pid, parent's number, name, command, programs, accesses and instructions of each, in
-            the order in which they began); `notes`.
+            the order in which they began); `notes`; `native` if it was asked for, as
+            `pagewalk.natively.measure` gives it.
 
         Raises:
             Error: The program or its recorder cannot be started.
             WorkError: The trace cannot be written.
         """
+        if not native:
+            return self._record(output, force, progress)
+        beside = natively.beside(output)
+        refuse_existing(beside, force)
+        with natively.spooled_stdin() as stdin:
+            natively.prepare(native_prepare)
+            result = self._record(output, force, progress)
+            run = natively.measure(self.command, stdin, native_prepare)
+        run |= {
+            "digest": result["digest"],
+            "recorded_status": result["exit_status"],
+            "part": self.part,
+            "stdin": stdin is not None,
+        }
+        write_text(beside, json.dumps(run, indent=1) + "\n", force)
+        result["native"] = run
+        return result
+
+    def _record(
+        self, output: str | os.PathLike[str], force: bool, progress: Progress | None
+    ) -> dict[str, Any]:
         outcome = _native.record(self.native(), os.fspath(output), force, progress)
         result: dict[str, Any] = json.loads(outcome)
         return result

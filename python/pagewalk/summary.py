@@ -287,7 +287,9 @@ def _regions(data: dict[str, Any]) -> str:
 def _time(data: dict[str, Any]) -> str:
     time = data["time"]
     if time is None:
-        return "Time: not known, for the machine's file gives no latencies for all of it"
+        unknown = ["Time: not known, for the machine's file gives no latencies for all of it"]
+        native = values.native_lines(data["native"]) if data.get("native") else []
+        return "\n".join(unknown + native)
     cycles, program = time["cycles_per_access"], time["program_cycles"]
     lines = [
         f"Time in translation: {values.share_range(data)} of all cycles, "
@@ -295,4 +297,6 @@ def _time(data: dict[str, Any]) -> str:
     ]
     lines += [f"  {line}" for line in values.share_ends(data)]
     lines.append(f"  the program without translation: {text.span(program, text.count)} cycles")
+    if data.get("native"):
+        lines += values.native_lines(data["native"])
     return "\n".join(lines)

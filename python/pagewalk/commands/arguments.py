@@ -149,6 +149,29 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_native(parser: argparse.ArgumentParser) -> None:
+    """`--native`: the program natively as well."""
+    group = parser.add_argument_group("native run")
+    group.add_argument(
+        "--native",
+        action="store_true",
+        help="run the program natively as well, afterwards and with the same standard input, and "
+        "say how many of its milliseconds translation takes; its output is thrown away",
+    )
+    group.add_argument(
+        "--native-prepare",
+        metavar="CMD",
+        help="run this shell command before each of the two runs, as where a second `make` has "
+        "nothing to do",
+    )
+
+
+def check_native(options: argparse.Namespace) -> None:
+    """Refuses `--native-prepare` alone."""
+    if options.native_prepare is not None and not options.native:
+        raise Error("--native-prepare is for --native: give both")
+
+
 def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
     """A recording of `command` as `add_recording` and `add_window` were told."""
     # What warms a machine is recorded before what counts.

@@ -6,16 +6,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pagewalk import text
+from pagewalk import natively, text
 from pagewalk._native import Error
 from pagewalk.commands import arguments
 from pagewalk.progress import ProgressLine
+from pagewalk.report import values
 
 EPILOG = """\
 examples:
   pagewalk record -- ls -l                               writes ls.pwt
   pagewalk record -o make.pwt --process cc1 -- make      the compiler's own process alone
   pagewalk record -o join.pwt --skip 1G --max-accesses 500M -- sqlite3 :memory: '.read join.sql'
+  pagewalk record --native -o join.pwt -- sqlite3 :memory: '.read join.sql'
 
 The program's input, output and exit status are its own. The trace has all processes that it
 starts; `pagewalk info` lists them. Programs for x86-64, i386, aarch64 and riscv64 Linux run through
@@ -57,6 +59,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         action="store_true",
         help="leave the programs' arguments out of the trace: their names only",
     )
+    arguments.add_native(parser)
     arguments.add_json(parser, "what was recorded")
     arguments.add_force(parser)
     parser.set_defaults(run=run)
@@ -70,11 +73,18 @@ def run(options: argparse.Namespace) -> int:
         raise Error(
             "-o -: a trace is not written to standard output, which is the program's; name a file"
         )
+    arguments.check_native(options)
     arguments.check_output(output, options.force)
     arguments.check_output(options.json, options.force)
     with ProgressLine("recording") as progress:
         recording = arguments.recording(options, command)
-        outcome = recording.record(output, options.force, progress)
+        outcome = recording.record(
+            output,
+            options.force,
+            progress,
+            native=options.native,
+            native_prepare=options.native_prepare,
+        )
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(outcome, indent=1) + "\n", options.force)
     # Standard output is the program's: what is said here goes to standard error.
@@ -99,4 +109,8 @@ def describe(outcome: dict[str, Any]) -> list[str]:
             f"({largest['pid']}) with {text.percent(largest['accesses'] / max(accesses, 1))} of "
             "the accesses"
         )
-    return lines + [f"note: {note}" for note in outcome["notes"]]
+    lines += [f"note: {note}" for note in outcome["notes"]]
+    run = outcome.get("native")
+    if run is not None:
+        lines += values.native_lines(natively.told(None, run, run["part"]))
+    return lines

@@ -67,6 +67,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     arguments.add_window(parser, warmup=True)
     arguments.add_reading(parser)
     arguments.add_recording(parser)
+    arguments.add_native(parser)
     arguments.add_force(parser)
     parser.set_defaults(run=run)
 
@@ -105,6 +106,10 @@ def run(options: argparse.Namespace) -> int:
 def _stored(machines: list[Machine], options: argparse.Namespace) -> list[Results]:
     if options.trace is None:
         raise Error("no trace to run: give a file, generate:KIND, or a program after `--`")
+    if options.native or options.native_prepare is not None:
+        raise Error(
+            "--native is for a live program: `pagewalk record --native` keeps it for traces"
+        )
     is_live = options.no_fetch or options.callbacks or options.no_follow
     if is_live or options.user_filter != "none":
         raise Error("--no-follow, --no-fetch, --user-filter and --callbacks are for a live program")
@@ -127,11 +132,17 @@ def _live(machines: list[Machine], options: argparse.Namespace) -> tuple[list[Re
             "a live program runs on one machine: `pagewalk record` it, then compare machines"
         )
     arguments.no_reading(options)
+    arguments.check_native(options)
     command = arguments.program(options)
     with ProgressLine(f"{command[0]} on {machines[0].name}") as progress:
         recording = arguments.recording(options, command)
         results, status, notes = machines[0].run_live(
-            recording, options.check, progress, options.warmup
+            recording,
+            options.check,
+            progress,
+            options.warmup,
+            native=options.native,
+            native_prepare=options.native_prepare,
         )
     arguments.note(notes)
     return [results], status

@@ -91,6 +91,8 @@ def _headline(document: Mapping[str, Any]) -> str:
         sentence += f" Translation takes {values.share_range(document)} of all cycles"
         ends = values.share_ends(document)
         sentence += f": {'; '.join(ends)}." if ends else "."
+        if (taken := values.milliseconds(document)) is not None:
+            sentence += f" Natively that is {taken} in user mode."
     return sentence
 
 

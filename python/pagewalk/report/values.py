@@ -95,3 +95,33 @@ def share_ends(document: Mapping[str, Any]) -> list[str]:
         f"at most {text.percent(share['hi'])}: every lookup and walk is waited for"
         + (", and data-cache misses overlap as far as the core lets them" if overlapped else ""),
     ]
+
+
+def milliseconds(document: Mapping[str, Any]) -> str | None:
+    """How many of the native run's milliseconds translation takes, where that can be said."""
+    native = document.get("native")
+    if not native or native["translation_ms"] is None:
+        return None
+    most, user = native["translation_ms"]["hi"], 1000 * native["user_seconds"]
+    return f"up to {text.ratio(most)} ms of your {text.ratio(user)} ms"
+
+
+def native_lines(native: Mapping[str, Any]) -> list[str]:
+    """What is known of the native run."""
+    taken = milliseconds({"native": native})
+    user, wall = 1000 * native["user_seconds"], 1000 * native["wall_seconds"]
+    took = f"{text.ratio(wall)} ms of wall time, {text.ratio(user)} ms in user mode"
+    lines = [f"Native run: {took}, exit status {native['exit_status']}"]
+    if native.get("recorded_status", native["exit_status"]) != native["exit_status"]:
+        lines[0] += f" (recorded: {native['recorded_status']})"
+    if taken is not None:
+        lines.append(f"  translation takes {taken} in user mode")
+    elif native["no_ms"] is not None:
+        lines.append(f"  no milliseconds of translation: {native['no_ms']}")
+    if native["peak"] is not None:
+        sizes = native["peak"]["by_page_size"].items()
+        pages = ", ".join(f"{text.size(held)} in {size}" for size, held in sizes if held)
+        lines.append(f"  at its peak: {text.size(native['peak']['resident_bytes'])}: {pages}")
+    if not native.get("stdin", True):
+        lines.append("  standard input is a terminal: the native run had nothing to read")
+    return lines
