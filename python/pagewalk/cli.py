@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from pagewalk import _native
 from pagewalk.commands import (
+    calibrate,
     curve,
     diff,
     export,
@@ -58,6 +59,7 @@ COMMANDS: tuple[Command, ...] = (
     export,
     generate,
     machines,
+    calibrate,
     reproduce,
     version,
 )

@@ -31,6 +31,10 @@ NOT_RUN = {
     "pagewalk reproduce",
     "pagewalk reproduce B10/fig4.14",
     "pagewalk reproduce E99 --html e99.html",
+    # A machine file of this machine takes a quiet one, and to judge it some minutes: what there is
+    # to be tested of them, test_calibrate.py does.
+    "pagewalk calibrate -o here.toml",
+    "pagewalk calibrate --judge here.toml",
     # The handbook gives the time that this one takes: a minute.
     "pagewalk sweep generate:join,table=8G,accesses=50M -m experiments/B10/walks-only.toml"
     " --set os.populated=true --vary mmu_cache.design=uptc,sptc,utc,stc,tpc"
@@ -107,6 +111,7 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, size in (("before", "4K"), ("after", "2M")):
         made = Machine("epyc-9005", {"os.page_size": size}).run(folder / "join.pwt")
         made.save(folder / f"{name}.json")
+    shutil.copy(ROOT / "machines" / "epyc-9005.toml", folder / "here.toml")
     (folder / "misses.csv").write_text("vaddr;kind\n0x1000;load\n8192;store\n")
     return folder
 

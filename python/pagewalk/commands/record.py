@@ -112,5 +112,9 @@ def describe(outcome: dict[str, Any]) -> list[str]:
     lines += [f"note: {note}" for note in outcome["notes"]]
     run = outcome.get("native")
     if run is not None:
-        lines += values.native_lines(natively.told(None, run, run["part"]))
+        # What translation takes of it, a run says; why it cannot, is known now.
+        shown = natively.told(None, run, run["part"])
+        if run["part"] is None and run["exit_status"] == run["recorded_status"]:
+            shown["no_ms"] = None
+        lines += values.native_lines(shown)
     return lines

@@ -1,0 +1,255 @@
+"""From curves of nanoseconds to what the machine is: knees and plateaus.
+
+```
+  ns    page: one line of each of n pages      .--- walk
+        minus line: n adjacent lines       .--'
+                          .---------------'     second-level TLB: every load hits it
+        -----------------'
+        n          64                 1536      knees: entries of the TLBs
+```
+
+The least of the repeats counts at each point, as noise only adds; spreads are of the points that
+a number was taken from.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pagewalk import _native
+from pagewalk.calibrate.probe import Curve
+
+FIRST_STEP_CYCLES = 1.0
+"""A step of this many cycles ends the first-level TLB: a few of its sets overflow first."""
+STEP_CYCLES = 3.0
+"""A step of this many cycles ends the second level: walks take at least ten."""
+FLAT = 1.15
+"""Points of a plateau differ by no more than this factor."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number, and the least and the most that the measurements allow."""
+
+    value: float
+    lo: float
+    hi: float
+
+
+@dataclass
+class Seen:
+    """What timing saw; nanoseconds where nothing else is said.
+
+    Attributes:
+        ghz: Clock: dependent additions in a nanosecond.
+        cycles_per_instruction: Of independent additions.
+        l1_entries: Pages of 4K that the first-level TLB for data holds.
+        l2_entries: The same of the second level; `None` if no knee was seen.
+        l2_hit: What a hit in the second level adds.
+        walk: What a walk adds beyond that, by page size.
+        splinters: Whether memory of 2M pages has the knees of 4K pages: what is behind them, a
+            host for instance, keeps them in pieces.
+        caches: Bytes and latency of each level of the data caches.
+        memory: Latency of memory.
+        misses_in_flight: How many misses of the last cache overlap at most.
+        costs: What the kernel takes for a fault and the like, by name.
+        unseen: What could not be seen, in words.
+    """
+
+    ghz: Spread
+    cycles_per_instruction: Spread
+    l1_entries: Spread
+    l2_entries: Spread | None
+    l2_hit: Spread
+    walk: dict[str, Spread]
+    splinters: bool
+    caches: list[tuple[int, Spread]]
+    memory: Spread
+    misses_in_flight: Spread
+    costs: dict[str, Spread]
+    unseen: list[str] = field(default_factory=list)
+
+
+def see(curves: Mapping[str, Curve]) -> Seen:
+    """What `curves` show.
+
+    Raises:
+        WorkError: They show no first-level TLB, as on a machine that is busy.
+    """
+    add = curves["add"]
+    ghz = _inverse(spread(add[1]))
+    cycle = 1 / ghz.value
+    line = {n: min(times) for n, times in curves["line"].items()}
+    small = _beyond(curves["page"], line)
+    huge = _beyond(curves["huge"], line)
+    unseen: list[str] = []
+    first = _knee(small, 0.0, FIRST_STEP_CYCLES * cycle)
+    if first is None or first[0] < 2 * min(small):
+        raise _native.WorkError(
+            "no first-level TLB was seen: the machine is too busy; run it again when it is quiet"
+        )
+    hit = _level(small, 1.3 * first[1], 5 * first[1])
+    second = _knee(small, hit.value, STEP_CYCLES * cycle, after=4 * first[1])
+    walk: dict[str, Spread] = {}
+    if second is None:
+        unseen.append("a second-level TLB's end, and walks: no knee up to the largest size")
+    else:
+        walk["4K"] = _less(_level(small, 1.5 * second[1], 3 * second[1]), hit)
+    splinters = _splinters(small, huge, first, second, hit.value)
+    if splinters and second is not None:
+        walk["2M"] = _less(_level(huge, 1.5 * second[1], 3 * second[1]), hit)
+    else:
+        unseen.append("walks to pages of 2M: all that were touched stayed in the TLB")
+    far = max(line)
+    if splinters and second is not None:
+        # Adjacent lines in pieces of pages miss the TLBs too, as far as these do not reach.
+        line = {
+            n: time - _missing(n, first[0]) * hit.value - _missing(n, second[0]) * walk["2M"].value
+            for n, time in line.items()
+        }
+    caches = _caches(line)
+    flight = spread(curves["line"][far])
+    memory = Spread(line[far], line[far], line[far] + flight.hi - flight.lo)
+    alone = spread(next(iter(curves["independent"].values())))
+    unseen += [
+        "TLBs and caches for fetches: taken as those for data",
+        "ways and replacement of TLBs and caches, MMU caches, ASIDs: assumptions",
+        "prefetchers: every pattern that was timed is random",
+    ]
+    if len(curves["mprotect"]) < 2:
+        unseen.append("an mprotect with another thread: there is one processor only")
+    return Seen(
+        ghz=ghz,
+        cycles_per_instruction=_over(spread(add[6]), spread(add[1])),
+        l1_entries=_entries(first),
+        l2_entries=None if second is None else _entries(second),
+        l2_hit=hit,
+        walk=walk,
+        splinters=splinters,
+        caches=caches,
+        memory=memory,
+        misses_in_flight=_over(flight, alone),
+        costs=_costs(curves),
+        unseen=unseen,
+    )
+
+
+def spread(times: list[float]) -> Spread:
+    """The least of several, from it to their median."""
+    ordered = sorted(times)
+    return Spread(ordered[0], ordered[0], ordered[len(ordered) // 2])
+
+
+def _inverse(time: Spread) -> Spread:
+    return Spread(1 / time.value, 1 / time.hi, 1 / time.lo)
+
+
+def _over(above: Spread, below: Spread) -> Spread:
+    return Spread(above.value / below.value, above.lo / below.hi, above.hi / below.lo)
+
+
+def _less(whole: Spread, part: Spread) -> Spread:
+    """The rest of `whole` without `part`; never less than nothing."""
+    rest = (whole.value - part.value, whole.lo - part.hi, whole.hi - part.lo)
+    return Spread(*(max(number, 0.0) for number in rest))
+
+
+def _beyond(curve: Curve, line: Mapping[int, float]) -> dict[int, float]:
+    return {n: min(times) - line[n] for n, times in curve.items() if n in line}
+
+
+def _knee(
+    beyond: Mapping[int, float], level: float, step: float, after: float = 0
+) -> tuple[int, int] | None:
+    """The last size at `level` and the first that is a step above it, with all that follow."""
+    sizes = [n for n in sorted(beyond) if n >= after]
+    for at, n in enumerate(sizes[1:], 1):
+        if all(beyond[later] > level + step for later in sizes[at : at + 4]):
+            return sizes[at - 1], n
+    return None
+
+
+def _missing(lines: int, entries: int) -> float:
+    """The share of random loads from `lines` adjacent lines whose page `entries` do not hold."""
+    return max(0.0, 1 - 64 * entries / lines)
+
+
+def _level(beyond: Mapping[int, float], start: float, end: float) -> Spread:
+    """The median of a stretch, with its least and most."""
+    found = sorted(time for n, time in beyond.items() if start <= n <= end)
+    if not found:
+        raise _native.WorkError("a stretch of the curves has no points: time more sizes")
+    return Spread(found[len(found) // 2], found[0], found[-1])
+
+
+def _entries(knee: tuple[int, int]) -> Spread:
+    """The roundest number of entries for a knee between two sizes."""
+    last, first = knee
+    roundest = max(range(last, first), key=lambda n: (n & -n, -n))
+    return Spread(roundest, last, first - 1)
+
+
+def _splinters(
+    small: Mapping[int, float],
+    huge: Mapping[int, float],
+    first: tuple[int, int],
+    second: tuple[int, int] | None,
+    hit: float,
+) -> bool:
+    """Whether memory of 2M pages misses where memory of 4K pages does."""
+    # A knee of its own: 2M pages that are whole are so few that nothing misses.
+    if second is None:
+        places = [n for n in huge if 2 * first[1] <= n]
+        return min(huge[n] for n in places) > hit / 2
+    places = [n for n in huge if 1.5 * second[1] <= n <= 3 * second[1]]
+    return sum(huge[n] > hit + (small[n] - hit) / 4 for n in places) > len(places) / 2
+
+
+def _caches(line: Mapping[int, float]) -> list[tuple[int, Spread]]:
+    """Stretches of adjacent lines that take the same time; what rises throughout has no level."""
+    sizes = sorted(line)
+    found: list[tuple[int, Spread]] = []
+    start = 0
+    while start < len(sizes):
+        end = start
+        while end + 1 < len(sizes) and line[sizes[end + 1]] < FLAT * line[sizes[start]]:
+            end += 1
+        # Less than an octave is a slope.
+        if sizes[end] >= 2 * sizes[start] and (
+            not found or line[sizes[start]] > 1.5 * found[-1][1].value
+        ):
+            times = sorted(line[n] for n in sizes[start : end + 1])
+            found.append((sizes[end] * 64, Spread(times[len(times) // 2], times[0], times[-1])))
+            start = end + 1
+        else:
+            start += 1
+    return _with_slope(found[:-1], line, found[-1][1].value if found else 0.0)
+
+
+def _with_slope(
+    levels: list[tuple[int, Spread]], line: Mapping[int, float], memory: float
+) -> list[tuple[int, Spread]]:
+    """With two plateaus before memory, a shared cache shows as the slope up to half its latency."""
+    if len(levels) != 2:
+        return levels
+    slope = [n for n in sorted(line) if n * 64 > 1.4 * levels[-1][0] and line[n] < memory / 2]
+    if len(slope) < 2:
+        return levels
+    times = [line[n] for n in slope]
+    return [*levels, (slope[-1] * 64, Spread(times[len(times) // 2], times[0], times[-1]))]
+
+
+def _costs(curves: Mapping[str, Curve]) -> dict[str, Spread]:
+    names = {
+        ("fault", 4096): "fault on a page of 4K",
+        ("fault", 2 << 20): "fault on 2M, with zeroing",
+        ("zero", 4096): "zeroing 4K",
+        ("copy", 4096): "copying 4K",
+        ("switch", 1): "a switch between processes, with a pipe's read and write",
+        ("mprotect", 1): "mprotect of a page, alone",
+        ("mprotect", 2): "mprotect of a page, another thread running",
+    }
+    return {
+        name: spread(curves[curve][parameter])
+        for (curve, parameter), name in names.items()
+        if parameter in curves.get(curve, {})
+    }

@@ -1,0 +1,131 @@
+"""`pagewalk calibrate`: a machine file of this machine, and how far it may be trusted."""
+
+import argparse
+import json
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from pagewalk import _native, text
+from pagewalk.commands import arguments
+
+EPILOG = """\
+examples:
+  pagewalk calibrate -o here.toml
+  pagewalk run gzip.pwt --machine here.toml
+  pagewalk calibrate --judge here.toml
+
+Timing takes some ten seconds, and is only as good as the machine is quiet.
+"""
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Adds the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "calibrate",
+        help="write a machine file of this machine, from timing alone",
+        description="Time this machine's TLBs, walks, caches and kernel, and write a machine file "
+        "of it, each number with its spread. What timing cannot see, the file says.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("-o", "--output", metavar="FILE", help="the machine file to write")
+    what.add_argument(
+        "--judge",
+        metavar="FILE",
+        help="time small programs on this machine with 4K and with 2M pages, and say how often "
+        "they are inside the ranges that this machine file predicts",
+    )
+    arguments.add_json(parser, "what was seen, or the cases")
+    arguments.add_force(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Calibrates, or judges."""
+    arguments.no_program(options)
+    arguments.check_output(options.json, options.force)
+    if options.judge is not None:
+        return _judge(options)
+    arguments.check_output(options.output, options.force)
+    return _calibrate(options)
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    from dataclasses import asdict
+
+    from pagewalk.calibrate import machine_file, measure, see
+
+    _say("timing this machine for some ten seconds")
+    seen = see(measure())
+    title = f"This machine as timing saw it: {platform.machine()}, {platform.system()}"
+    arguments.write_output(options.output, machine_file(seen, title), options.force)
+    if options.json is not None:
+        document = json.dumps({"schema": 1, **asdict(seen)}, indent=1) + "\n"
+        arguments.write_output(options.json, document, options.force)
+    for what in seen.unseen:
+        _say(f"not seen: {what}")
+    return 0
+
+
+def _judge(options: argparse.Namespace) -> int:
+    from pagewalk.calibrate import judge
+
+    try:
+        clock = re.search(r"clock: ([0-9.]+) GHz", Path(options.judge).read_text("utf-8"))
+    except OSError as error:
+        raise _native.Error(f"{options.judge} cannot be read: {error.strerror}") from error
+    if clock is None:
+        raise _native.Error(
+            f"{options.judge} is not a file of `pagewalk calibrate`: its [core] names no clock"
+        )
+    cases = judge.judge(options.judge, float(clock[1]), _say)
+    made = judge.document(cases)
+    if options.json is not None:
+        arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)
+    if options.json != "-":
+        print(shown(cases, made["score"]))
+    return 0
+
+
+def shown(cases: "list[Any]", score: dict[str, Any]) -> str:
+    """The cases as a table, and the score in words."""
+
+    def gains(predicted: Any) -> str:
+        return f"{100 * predicted.lo:.0f} to {100 * predicted.hi:.0f} %"
+
+    rows = [
+        (
+            f"{case.kind}, {text.size(case.size_bytes)}",
+            *(f"{case.timed[page]:.1f} ns" for page in ("4K", "2M")),
+            f"{100 * case.gain:.0f} %",
+            gains(case.alone),
+            case.outside(case.alone) or "inside",
+            gains(case.informed),
+            case.outside(case.informed) or "inside",
+        )
+        for case in cases
+    ]
+    head = ("Program", "4K", "2M", "gain", "file alone", "", "4K time known", "")
+    lines = [text.table(head, rows), ""]
+    for name, of in (("From the file alone", "alone"), ("With the 4K time known", "informed")):
+        part = score[of]
+        lines.append(
+            f"{name}: {100 * part['inside']:.0f} % of {score['cases']} gains inside, median width "
+            f"{100 * part['median_width']:.1f} points; the middle as a point is off by "
+            f"{100 * part['middle_error']:.1f} points"
+        )
+    lines += [
+        f'"No gain" is off by {100 * score["no_gain_error"]:.1f} points, and right for '
+        f"{100 * score['no_gain_inside']:.0f} %",
+        f"Times: {100 * score['times_inside']:.0f} % inside, median range "
+        f"{score['times_median_ratio']:.1f}:1",
+    ]
+    return "\n".join(lines)
+
+
+def _say(what: str) -> None:
+    print(f"pagewalk: {what}", file=sys.stderr)
