@@ -4,6 +4,8 @@ use std::num::NonZero;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hardware::contexts::ContextPolicy;
+
 /// The processor core, as far as translation sees it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -12,6 +14,9 @@ pub struct Core {
     pub fetches: bool,
     /// Bits of an address-space identifier in the TLB; 0: a switch flushes what is not global.
     pub asid_bits: u8,
+    /// How the operating system hands them out.
+    #[serde(skip_serializing_if = "is_modulo")]
+    pub contexts: ContextPolicy,
     /// Cycles an instruction takes when memory and translation cost nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles_per_instruction: Option<f64>,
@@ -28,9 +33,15 @@ impl Default for Core {
         Core {
             fetches: true,
             asid_bits: 0,
+            contexts: ContextPolicy::default(),
             cycles_per_instruction: None,
             misses_in_flight: None,
             source: String::new(),
         }
     }
+}
+
+/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+fn is_modulo(policy: &ContextPolicy) -> bool {
+    *policy == ContextPolicy::Modulo
 }

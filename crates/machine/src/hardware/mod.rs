@@ -1,5 +1,6 @@
 //! The hardware that translates: TLBs, and what lies behind them.
 
 pub(crate) mod behind;
+pub(crate) mod contexts;
 pub(crate) mod tlbs;
 pub(crate) mod walker;

@@ -4,6 +4,7 @@ use addr::{Asid, Kind, PageSize};
 use mmu::{ArrayParams, Evicted, GeometryError, Policy, Tlb, TlbParams};
 use pagetable::{Flush, Scope};
 
+use super::contexts::BITS_MAX;
 use crate::{Description, count::census::Census, description, units::Ways};
 
 /// No TLB serves the kind.
@@ -35,6 +36,11 @@ pub(crate) struct Hardware {
 impl Hardware {
     /// Builds what `description` says; an error comes with the key that is wrong.
     pub(crate) fn new(description: &Description) -> Result<Hardware, (String, String)> {
+        let bits = description.core.asid_bits;
+        if bits > BITS_MAX {
+            let what = format!("{bits} bits are more than any format has: write 0 to {BITS_MAX}");
+            return Err(("core.asid_bits".to_owned(), what));
+        }
         let default_sizes = match &description.page_table {
             Some(_) => vec![PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G],
             None => vec![description.os.page_size.0],

@@ -367,6 +367,14 @@ impl Os {
         self.labels.iter().map(|(space, region)| (*space, self.spaces[space].regions.get(*region)))
     }
 
+    /// The number of `space` in the trace.
+    pub(crate) fn number_of(&self, space: Space) -> Option<u32> {
+        if self.here == space {
+            return Some(self.current);
+        }
+        self.spaces.iter().find(|(_, known)| known.space == space).map(|(number, _)| *number)
+    }
+
     /// How many address spaces the trace named.
     pub(crate) fn spaces(&self) -> usize {
         self.spaces.len()

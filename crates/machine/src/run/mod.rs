@@ -18,7 +18,6 @@
 //! behind [`Behind`]: the run tells it what it needs.
 
 mod access;
-mod asids;
 mod linear;
 mod miss;
 
@@ -36,10 +35,10 @@ use crate::{
     count::summary,
     description::WalkerKind,
     hardware::behind::{Behind, Forget},
+    hardware::contexts::{Contexts, Stale},
     hardware::tlbs::{Hardware, NONE},
     os::{Failure, Os, Shootdown},
 };
-use asids::{Asids, Taken};
 
 /// How to run.
 pub struct RunOptions<'a> {
@@ -94,6 +93,9 @@ pub(crate) fn built(machine: &Machine, (key, what): (String, String)) -> Error {
     Error::Description { origin: machine.name().to_owned(), line: 1, what }
 }
 
+/// The only processor.
+const PROCESSOR: usize = 0;
+
 /// A run under way, without what lies behind the TLBs.
 pub(crate) struct Run {
     pub(crate) hardware: Hardware,
@@ -125,7 +127,8 @@ pub(crate) struct Run {
     by_software: bool,
     /// Whether the walk under way is for a store that found a clean page.
     dirtied: bool,
-    asids: Asids,
+    contexts: Contexts,
+    /// The context of the space that runs, as a register of the processor holds it.
     asid: Asid,
     /// Whether the policies of all first-level TLBs learn no more of hits than their time.
     time_only: bool,
@@ -160,7 +163,7 @@ impl Run {
             marks: description.walker.kind == WalkerKind::Hardware && !os.is_linear(),
             by_software: description.walker.kind == WalkerKind::Software,
             dirtied: false,
-            asids: Asids::new(description.core.asid_bits),
+            contexts: Contexts::new(description.core.contexts, description.core.asid_bits, 1),
             asid: Asid(0),
             time_only: hardware.first_level_needs_time_only(),
             granules: (os.page_size(), None),
@@ -253,15 +256,15 @@ impl Run {
             self.shoot_down(shootdown, back);
         }
         if let Event::Run { space, .. } = *event {
-            let (asid, taken) = self.asids.of(space);
+            let (asid, stale) = self.contexts.enter(PROCESSOR, space);
             self.asid = asid;
-            match taken {
-                Taken::Own => {}
-                Taken::FromOther => {
+            match stale {
+                Stale::Nothing => {}
+                Stale::Context(asid) => {
                     self.hardware.flush_asid(asid, &mut self.census);
                     back.forget(Forget::Space(asid));
                 }
-                Taken::NoAsids => {
+                Stale::NonGlobal | Stale::Everywhere => {
                     self.hardware.flush_non_global(&mut self.census);
                     back.forget(Forget::All);
                 }
@@ -280,20 +283,26 @@ impl Run {
         self.history = History::new(access - self.left_out);
         self.accesses = [0; Kind::COUNT];
         (self.instructions, self.page_crossings) = (0, 0);
+        (self.dirty_assists, self.modify_traps) = (0, 0);
         back.forget_counts();
     }
 
+    /// Has the hardware forget what went, in the space that it went from.
     fn shoot_down(&mut self, shootdown: Shootdown, back: &mut impl Behind) {
         let flush = &shootdown.flush;
-        self.hardware.flush(flush, self.asid, &mut self.census);
-        if let Some(range) = flush.tables() {
-            if self.os.is_linear() {
-                self.hardware.flush_tables(range, self.asid, &mut self.census);
+        // A space that has lost its context has nothing left in the hardware.
+        let context = self.os.number_of(flush.space());
+        if let Some(asid) = context.and_then(|space| self.contexts.of(PROCESSOR, space)) {
+            self.hardware.flush(flush, asid, &mut self.census);
+            if let Some(range) = flush.tables() {
+                if self.os.is_linear() {
+                    self.hardware.flush_tables(range, asid, &mut self.census);
+                }
+                back.forget(match range {
+                    VirtRange::ALL => Forget::Space(asid),
+                    part => Forget::Range(part, asid),
+                });
             }
-            back.forget(match range {
-                VirtRange::ALL => Forget::Space(self.asid),
-                part => Forget::Range(part, self.asid),
-            });
         }
         self.os.complete(shootdown);
     }

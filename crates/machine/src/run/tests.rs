@@ -37,3 +37,39 @@ fn a_forgotten_shootdown_shows() {
     }
     assert!(forget_a_shootdown("none", true).is_ok());
 }
+
+/// Two spaces touch a page at the same address; that of the first is unmapped while the second
+/// runs, and the first touches it again.
+#[test]
+fn a_shootdown_goes_where_its_space_is() {
+    for policy in ["modulo", "lru", "generation", "per-processor"] {
+        let settings = ["core.asid_bits=4".to_owned(), format!("core.contexts={policy}")];
+        let machine = Machine::load("epyc-9005", &settings).unwrap();
+        let mut run = Run::new(&machine, true).unwrap();
+        let mut walker = machine.walker().unwrap();
+        let touch = |run: &mut Run, walker: &mut Walker| {
+            let mut batch = Batch::default();
+            batch.push(0, 0x40_0000, Meta::new(Kind::Load, 8, 1));
+            run.batch::<true>(&batch, walker)
+        };
+        let switch = |run: &mut Run, walker: &mut Walker, space| {
+            run.event(&Event::Run { cpu: 0, space }, 0, walker).unwrap();
+        };
+        touch(&mut run, &mut walker).unwrap();
+        switch(&mut run, &mut walker, 1);
+        touch(&mut run, &mut walker).unwrap();
+        switch(&mut run, &mut walker, 0);
+        let gone = Event::Munmap { addr: 0x40_0000, bytes: 4096, result: 0 };
+        let shootdowns = run.os.event(&gone).unwrap();
+        switch(&mut run, &mut walker, 1);
+        for shootdown in shootdowns {
+            run.shoot_down(shootdown, &mut walker);
+        }
+        let misses = run.os.first_touches;
+        touch(&mut run, &mut walker).unwrap();
+        assert_eq!(run.os.first_touches, misses, "{policy}: the second space lost its page");
+        switch(&mut run, &mut walker, 0);
+        touch(&mut run, &mut walker).unwrap();
+        assert_eq!(run.os.first_touches, misses + 1, "{policy}");
+    }
+}
