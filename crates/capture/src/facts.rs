@@ -332,7 +332,7 @@ impl Part {
     fn file(self, path: &str) -> Option<FileId> {
         let Part { device, inode, .. } = self;
         let found = std::fs::metadata(path).ok()?;
-        (found.ino() == inode).then(|| FileId { device, inode, bytes: found.len() })
+        (found.ino() == inode).then_some(FileId { device, inode, bytes: found.len() })
     }
 }
 
