@@ -17,7 +17,7 @@ NEARLY_ALL = 0.9
 def summary(data: dict[str, Any]) -> str:
     """The results of one run: what ran, the TLBs, the walks, the regions, the time."""
     accesses = sum(data["accesses"].values())
-    parts = [_heading(data, accesses), _tlbs(data, accesses)]
+    parts = [_heading(data, accesses), "\n".join(values.switches(data)), _tlbs(data, accesses)]
     if data["walks"]["references"]:
         parts.append(_walks(data))
     if data.get("mmu_cache"):

@@ -24,7 +24,8 @@ class Trace:
         source: The path of a trace file, Pagewalk's own or one of another tool, which
             `FORMAT:PATH` names; `-` for standard input, which can be read only once; or
             `generate:` and a generator's parameters, as in
-            `generate:join,table=16G,accesses=50M,seed=1`.
+            `generate:join,table=16G,accesses=50M,seed=1`; or `mix:` and several of these, as in
+            `mix:cpus=2,a.pwt*3,b.pwt`.
         format: The format of another tool's file, where its first bytes do not tell:
             `drmemtrace`, `champsim`, `cloudsuite`, `lackey`, `csv`, `parquet`.
         keep_going: Whether a damaged file is a trace that ends at the damage.
@@ -103,7 +104,7 @@ class Trace:
     @property
     def name(self) -> str:
         """The file's name without its directory, or the generator's parameters."""
-        if self.source.startswith("generate:"):
+        if self.source.startswith(("generate:", "mix:")):
             return self.source
         if self.is_stdin:
             return "standard input"

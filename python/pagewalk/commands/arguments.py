@@ -31,7 +31,9 @@ def number(text: str) -> int:
 def add_trace(parser: argparse.ArgumentParser) -> None:
     """`TRACE`."""
     parser.add_argument(
-        "trace", metavar="TRACE", help="a trace file, of another tool as well, or generate:KIND,..."
+        "trace",
+        metavar="TRACE",
+        help="a trace file, of another tool as well, generate:KIND,... or mix:TRACE,TRACE,...",
     )
 
 

@@ -40,7 +40,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         nargs="?",
         metavar="TRACE",
         help="a trace file, of another tool as well, - for standard input, or "
-        "generate:KIND,KEY=VALUE,...",
+        "generate:KIND,KEY=VALUE,..., or several as mix:TRACE,TRACE,...",
     )
     parser.add_argument(
         "-m",

@@ -125,3 +125,28 @@ def native_lines(native: Mapping[str, Any]) -> list[str]:
     if not native.get("stdin", True):
         lines.append("  standard input is a terminal: the native run had nothing to read")
     return lines
+
+
+def switches(document: Mapping[str, Any]) -> list[str]:
+    """How several programs took turns: nothing for one program."""
+    found = document.get("switches")
+    if not found:
+        return []
+    causes = {"quantum": "a quantum ended", "blocked": "a call waited", "ended": "a program ended"}
+    by_cause = [
+        f"{text.count(times)} as {causes.get(cause, cause)}"
+        for cause, times in found["by_cause"].items()
+        if times
+    ]
+    switched = text.plural(sum(found["by_cause"].values()), "switch", "switches")
+    lines = [
+        f"{switched} between programs on {text.plural(found['cpus'], 'processor')}, in order "
+        f"`{found['order']}`, quantum {text.count(found['quantum_instructions'])} instructions"
+        + (f": {', '.join(by_cause)}" if by_cause else "")
+    ]
+    if found["unexplained"]:
+        lines.append(
+            f"{text.plural(found['unexplained'], 'wait')} ended for a reason that is not in the "
+            "recording"
+        )
+    return lines
