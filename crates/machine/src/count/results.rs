@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use addr::Kind;
 use serde::Serialize;
+use trace::mix::Switches;
 
 /// The schema that this version writes.
 pub const SCHEMA: u32 = 2;
@@ -28,6 +29,8 @@ pub struct Results {
     pub instructions: u64,
     /// Threads seen.
     pub threads: u64,
+    /// How several programs took turns, if the trace has several.
+    pub switches: Option<Switches>,
     /// Accesses that touched two pages; each counts as a lookup of both.
     pub page_crossings: u64,
     /// The TLBs, first level first.

@@ -31,6 +31,38 @@ const PIPE_BUF: u64 = 4096;
 /// that under QEMU].
 const WAITED_NS: u64 = 20_000;
 
+/// The calls that wait for somebody else, where that is not known more exactly. Those on files and
+/// terminals do not.
+const WAITING: [&str; 27] = [
+    "accept",
+    "accept4",
+    "clock_nanosleep",
+    "connect",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "nanosleep",
+    "pause",
+    "poll",
+    "ppoll",
+    "pselect6",
+    "read",
+    "readv",
+    "recvfrom",
+    "recvmmsg",
+    "recvmsg",
+    "select",
+    "_newselect",
+    "sendmmsg",
+    "sendmsg",
+    "sendto",
+    "waitid",
+    "write",
+    "writev",
+    "recv",
+    "send",
+];
+
 /// A pipe: which recording's, its device and its inode.
 pub(super) type PipeId = (u32, u64, u64);
 
@@ -96,16 +128,14 @@ impl Pipes {
                 _ => {}
             }
         }
-        match (call.name.as_str(), kind) {
-            ("wait4", _) if call.result > 0 => Some(Wait::Child(call.result)),
-            ("futex", _) | (_, Some(FileKind::Regular | FileKind::Directory | FileKind::Block)) => {
-                None
-            }
-            _ => {
-                let waited = call.ended_ns.saturating_sub(call.began_ns) > WAITED_NS;
-                waited.then_some(Wait::Time(call.ended_ns))
-            }
+        if call.name == "wait4" {
+            return (call.result > 0).then_some(Wait::Child(call.result));
         }
+        let files = [FileKind::Regular, FileKind::Directory, FileKind::Character, FileKind::Block];
+        let may_wait = WAITING.contains(&call.name.as_str())
+            && !kind.is_some_and(|kind| files.contains(&kind));
+        let waited = call.ended_ns.saturating_sub(call.began_ns) > WAITED_NS;
+        (may_wait && waited).then_some(Wait::Time(call.ended_ns))
     }
 
     /// Whether a wait for a pipe is over.

@@ -63,6 +63,7 @@ pub(crate) fn summarize(
         accesses: run.accesses.into(),
         instructions: run.instructions,
         threads: run.threads.iter().filter(|seen| **seen).count() as u64,
+        switches: source.switches(),
         page_crossings: run.page_crossings,
         tlbs: tlbs(&run.hardware, &run.census),
         walks: walks(run, walker),
