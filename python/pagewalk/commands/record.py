@@ -15,7 +15,7 @@ from pagewalk.report import values
 EPILOG = """\
 examples:
   pagewalk record -- ls -l                               writes ls.pwt
-  pagewalk record -o make.pwt --process cc1 -- make      the compiler's own process alone
+  pagewalk record -o ls.pwt --process ls -- sh -c 'ls | wc -l'      one process of three
   pagewalk record -o join.pwt --skip 1G --max-accesses 500M -- sqlite3 :memory: '.read join.sql'
   pagewalk record --native -o join.pwt -- sqlite3 :memory: '.read join.sql'
 
