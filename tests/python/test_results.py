@@ -87,6 +87,6 @@ def test_the_summary_tells_of_software_refills_and_of_a_linear_table() -> None:
     time["share"]["lo"] = time["share"]["hi"]
     time["program_cycles"]["lo"] = time["program_cycles"]["hi"]
     shown = summary(document)
-    assert "9.00 instructions of the handler a refill" in shown
+    assert "9.00 instructions of the handler per refill" in shown
     assert "misses on the page table itself: 30 at level 1, 4 at level 2" in shown
     assert "nothing of it can be hidden" in shown
