@@ -20,8 +20,6 @@ pub(crate) struct Unit {
     pub(crate) latency_cycles: u64,
     pub(crate) params: TlbParams,
     pub(crate) tlb: Tlb,
-    /// How often it was asked for a page of the page table.
-    pub(crate) table_lookups: u64,
 }
 
 /// The TLBs.
@@ -52,7 +50,7 @@ impl Hardware {
                 .map_err(|error| (geometry_key(name, tlb, &error), error.to_string()))?;
             built.favour(description.tlb_page_size(), None);
             let latency_cycles = u64::from(tlb.latency_cycles);
-            units.push(Unit { name, level, latency_cycles, params, tlb: built, table_lookups: 0 });
+            units.push(Unit { name, level, latency_cycles, params, tlb: built });
         }
         let serving = |level: u8| {
             Kind::ALL.map(|kind| {
@@ -132,14 +130,6 @@ impl Hardware {
             let first_level = unit.level == 1;
             let mut collect = |evicted: Evicted| census.collect(index, first_level, &evicted);
             census.tlbs[index].flushed += unit.tlb.flush_asid(asid, &mut collect);
-        }
-    }
-
-    /// Begins to count anew; the entries stay.
-    pub(crate) fn forget_counts(&mut self) {
-        for unit in &mut self.units {
-            unit.tlb.forget_counts();
-            unit.table_lookups = 0;
         }
     }
 

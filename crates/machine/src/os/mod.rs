@@ -222,11 +222,6 @@ impl Os {
         }
     }
 
-    /// Whether pages are mapped before they are touched.
-    pub(crate) fn is_populated(&self) -> bool {
-        self.populated
-    }
-
     /// Whether the page table is an array in virtual memory.
     pub(crate) fn is_linear(&self) -> bool {
         self.is_linear

@@ -77,7 +77,6 @@ impl Run {
             [self.hardware.first, self.hardware.second].map(|of| of[kind as usize]);
         let counts = self.census.region(region);
         counts.table_cycles += self.hardware.units[first].latency_cycles;
-        self.hardware.units[first].table_lookups += 1;
         if let Ok(hit) = self.hardware.units[first].tlb.lookup(entry, self.asid, kind) {
             return Some(hit.frame());
         }
@@ -85,7 +84,6 @@ impl Run {
             return None;
         }
         counts.table_cycles += self.hardware.units[second].latency_cycles;
-        self.hardware.units[second].table_lookups += 1;
         let hit = self.hardware.units[second].tlb.lookup(entry, self.asid, kind).ok()?;
         let (page, frame) = (entry.page(hit.size), hit.frame());
         let (rights, global) = (hit.rights, hit.global);

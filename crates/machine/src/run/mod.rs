@@ -31,7 +31,7 @@ use crate::{
     Error, Machine, Results,
     count::census::Census,
     count::history::History,
-    count::identities::{self, Witness},
+    count::identities,
     count::summary,
     description::WalkerKind,
     hardware::behind::{Behind, Forget},
@@ -83,7 +83,7 @@ pub(crate) fn run(
     }
     run.hardware.drain(&mut run.census);
     let results = summary::summarize(machine, source, &mut run, &walker);
-    identities::check(&results, &Witness::of(&run, &walker))?;
+    identities::check(&results)?;
     Ok(results)
 }
 
@@ -105,8 +105,6 @@ pub(crate) struct Run {
     pub(crate) accesses: [u64; Kind::COUNT],
     pub(crate) instructions: u64,
     pub(crate) page_crossings: u64,
-    /// Lookups of their pages beyond the first, by kind.
-    pub(crate) crossing_lookups: [u64; Kind::COUNT],
     pub(crate) threads: Vec<bool>,
     pub(crate) gap_accesses: u64,
     pub(crate) saw_events: bool,
@@ -149,7 +147,6 @@ impl Run {
             accesses: [0; Kind::COUNT],
             instructions: 0,
             page_crossings: 0,
-            crossing_lookups: [0; Kind::COUNT],
             threads: Vec::new(),
             gap_accesses: 0,
             saw_events: false,
@@ -277,8 +274,6 @@ impl Run {
     fn forget_counts(&mut self, access: u64, back: &mut impl Behind) {
         self.hardware.drain(&mut self.census);
         self.census.forget_counts();
-        self.hardware.forget_counts();
-        self.crossing_lookups = [0; Kind::COUNT];
         self.os.forget_counts();
         self.history = History::new(access - self.left_out);
         self.accesses = [0; Kind::COUNT];

@@ -8,10 +8,7 @@ use mmu::{Design, WalkCacheFamily};
 
 use super::{Outcome, crew::Task, family::Family, log::Log, repeats::Repeats};
 use crate::{
-    Description, Error, Machine,
-    count::identities::{self, Witness},
-    count::summary,
-    hardware::walker::Walker,
+    Description, Error, Machine, count::identities, count::summary, hardware::walker::Walker,
     run::Run,
 };
 
@@ -144,8 +141,7 @@ impl Front {
             }
             let machine = &machines[back.index];
             let results = summary::summarize(machine, source, &mut self.run, &back.walker);
-            let witness = Witness::of(&self.run, &back.walker);
-            let checked = identities::check(&results, &witness).map_err(|error| error.to_string());
+            let checked = identities::check(&results).map_err(|error| error.to_string());
             (back.index, checked.map(|()| results))
         };
         self.backs.into_iter().map(outcome).collect()
