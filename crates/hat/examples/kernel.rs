@@ -1,0 +1,53 @@
+//! A kernel's half: the HAT layer over x86-64 page tables, without std.
+//!
+//! This is a library with a panic handler of its own. Should anything below it pull std in,
+//! there would be two, and it would not compile; every run of the tests builds it.
+#![no_std]
+
+use core::panic::PanicInfo;
+
+use addr::{Frames, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use hat::{Hat, HatSpace, LoadError, Platform};
+use pagetable::{Flush, Mount, Translation, X86_64};
+
+#[panic_handler]
+fn halt(_: &PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+/// The processors of this kernel, and its allocator of frames.
+pub struct Cpus<F> {
+    frames: F,
+    /// Sends INVLPG or a new CR3 to every processor that may hold what a token names.
+    invalidate: fn(HatSpace, &Flush),
+}
+
+impl<F: Frames> Platform for Cpus<F> {
+    fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
+        for (space, flush) in flushes {
+            (self.invalidate)(*space, flush);
+        }
+    }
+
+    fn frames(&mut self) -> &mut dyn Frames {
+        &mut self.frames
+    }
+}
+
+/// A space with one page of 2 MiB, of which the second half is given back.
+pub fn half_a_page<M: Memory + Send, F: Frames>(
+    memory: M,
+    cpus: &mut Cpus<F>,
+    frame: PhysAddr,
+) -> Result<HatSpace, LoadError> {
+    let mut hat = Hat::new(Mount::tree(X86_64::<4>::new(), memory));
+    let space = hat.create(cpus)?;
+    let page = VirtAddr::new(0x4000_0000).page(PageSize::SIZE_2M);
+    let whole = Translation { page, frame, rights: Rights::ALL, global: false };
+    hat.load(space, whole, 1, cpus)?;
+    hat.resize(space, VirtRange::of_page(page), PageSize::SIZE_4K, cpus)?;
+    let half = VirtRange::new(page.start().wrapping_add(1 << 20), 1 << 20);
+    let half = half.map_err(|error| LoadError::Table(error.into()))?;
+    hat.unload(space, half, &mut |_| (), cpus)?;
+    Ok(space)
+}

@@ -1,0 +1,37 @@
+//! The hardware-address-translation (HAT) layer: which frame is mapped where, in which space, and
+//! what hardware must forget when that changes (K94).
+//!
+//! ```text
+//!   memory manager     load  unload  unload_frames  protect  usage  resize  duplicate
+//!        |                                  |
+//!        v                                  v
+//!   Hat    spaces -> page table (Mounted)   Mappings: frame -> every page that maps it
+//!        |                  |
+//!        |                  +-- Flush tokens, gathered --> Platform::shoot --> then frames free
+//!        v
+//!   Platform           TLBs and MMU caches of all processors, frames for tables, counted work
+//! ```
+//!
+//! The truth about an address space is the memory manager's; this layer is a *cache* of it (K94
+//! section 3.2). Any translation may be dropped at any time and comes back by a minor fault. That
+//! is why [`Hat::load`] may fail for want of table memory and nothing is lost.
+//!
+//! Every operation has the same three steps: change the page table and gather the [`Flush`]
+//! tokens, have the processors forget, and only then free the table frames that ride in the
+//! tokens. One call for many frames or a long range makes one shootdown (G98 section 6.4.2).
+//!
+//! [`Flush`]: pagetable::Flush
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod hat;
+mod mappings;
+mod platform;
+
+pub use crate::{
+    hat::{Hat, HatSpace, LoadError},
+    mappings::Mapped,
+    platform::{Platform, Step},
+};

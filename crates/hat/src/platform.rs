@@ -1,0 +1,32 @@
+use addr::Frames;
+use pagetable::Flush;
+
+use crate::HatSpace;
+
+/// What the layer asks of the world: a kernel's processors, or a simulated machine.
+pub trait Platform {
+    /// Makes every processor forget what `flushes` name: TLB entries of their pages in their
+    /// spaces, and MMU-cache entries that lead to tables that moved or went.
+    ///
+    /// When this returns no processor uses any of it, so that the frames can have a new owner.
+    fn shoot(&mut self, flushes: &[(HatSpace, Flush)]);
+
+    /// Where frames for page tables come from and go to.
+    fn frames(&mut self) -> &mut dyn Frames;
+
+    /// Hears of work that was done, to count and price it. A kernel does it for nothing.
+    fn work(&mut self, _step: Step, _count: u64) {}
+}
+
+/// Work of this layer, in units that a price can be put on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    /// A page of a page table entered, changed or removed.
+    TableWrite,
+    /// A page of a page table looked at.
+    TableRead,
+    /// A node of a frame's mapping list entered, removed or looked at.
+    Mapping,
+    /// A shootdown, whatever it names.
+    Shootdown,
+}

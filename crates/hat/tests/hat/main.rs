@@ -1,0 +1,177 @@
+//! The HAT layer over page tables of several formats, against a map of pages and a TLB that
+//! forgets only what it is told to forget.
+
+mod model;
+
+use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use hat::{Hat, LoadError};
+use model::{Processor, World};
+use pagetable::{
+    Guarded, Hashed, HashedShape, Mount, Mounted, Mpt, SparseMemory, Translation, Usage, X86_64,
+};
+
+const K4: PageSize = PageSize::SIZE_4K;
+const M2: PageSize = PageSize::SIZE_2M;
+const MEMORY: u64 = 1 << 34;
+
+fn x86_64() -> Box<Hat<dyn Mounted>> {
+    Box::new(Hat::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY))))
+}
+
+fn guarded() -> Box<Hat<dyn Mounted>> {
+    Box::new(Hat::new(Mount::tree(Guarded::new(16).unwrap(), SparseMemory::new(MEMORY))))
+}
+
+fn adaptive() -> Box<Hat<dyn Mounted>> {
+    Box::new(Hat::new(Mount::tree(Guarded::adaptive(), SparseMemory::new(MEMORY))))
+}
+
+fn hashed() -> Box<Hat<dyn Mounted>> {
+    let table = Hashed::new(HashedShape { shared: true, ..HashedShape::H8K }).unwrap();
+    Box::new(Hat::new(Mount::new(table, SparseMemory::new(MEMORY))))
+}
+
+fn mpt() -> Box<Hat<dyn Mounted>> {
+    Box::new(Hat::new(Mount::tree(Mpt::new(), SparseMemory::new(MEMORY))))
+}
+
+type Make = fn() -> Box<Hat<dyn Mounted>>;
+
+const FORMATS: [(&str, Make); 5] = [
+    ("x86-64", x86_64),
+    ("guarded", guarded),
+    ("guarded-adaptive", adaptive),
+    ("hashed", hashed),
+    ("mpt", mpt),
+];
+
+fn page(addr: u64, size: PageSize, frame: u64, rights: Rights) -> Translation {
+    let page = VirtAddr::new(addr).page(size);
+    Translation { page, frame: PhysAddr::new(frame), rights, global: false }
+}
+
+#[test]
+fn streams_of_operations_over_several_spaces() {
+    for (name, make) in FORMATS {
+        for seed in 0..3 {
+            println!("{name}, seed {seed}");
+            World::new(seed, make()).run(600);
+        }
+    }
+}
+
+#[test]
+fn tables_that_cannot_be_had_lose_nothing() {
+    for seed in 0..4 {
+        println!("seed {seed}");
+        let mut world = World::new(seed, x86_64());
+        world.processor.allocations_left = Some(12);
+        world.run(800);
+    }
+}
+
+#[test]
+fn two_spaces_map_the_same_frames_at_two_sizes() {
+    let mut hat = x86_64();
+    let mut processor = Processor::default();
+    let [one, two] = [0; 2].map(|_| hat.create(&mut processor).unwrap());
+    let frame = M2.bytes() * 8;
+    hat.load(one, page(0x4000_0000, M2, frame, Rights::ALL), 1, &mut processor).unwrap();
+    let small = page(0x1000, K4, frame + 0x5000, Rights::ALL);
+    hat.load(two, small, 1, &mut processor).unwrap();
+
+    let count = |hat: &Hat<dyn Mounted>, frame: u64, size| {
+        let mut count = 0;
+        hat.each_mapping(PhysAddr::new(frame), size, &mut |_, _| count += 1);
+        count
+    };
+    assert_eq!(count(&hat, frame + 0x5000, K4), 2, "the 2M page covers the frame too");
+    assert_eq!(count(&hat, frame + 0x6000, K4), 1);
+    assert_eq!(count(&hat, frame, M2), 2);
+
+    let mut gone = Vec::new();
+    let frames = [(PhysAddr::new(frame + 0x5000), K4)];
+    let mut each =
+        |space, mapping: pagetable::Mapping| gone.push((space, mapping.translation.page));
+    hat.unload_frames(&frames, &mut each, &mut processor);
+    gone.sort_unstable();
+    assert_eq!(gone, [(one, VirtAddr::new(0x4000_0000).page(M2)), (two, small.page)]);
+    assert_eq!(processor.shootdowns, 1, "one shootdown for both spaces");
+    hat.check().unwrap();
+}
+
+#[test]
+fn usage_is_gathered_over_all_mappings_of_a_frame() {
+    let mut hat = x86_64();
+    let mut processor = Processor::default();
+    let [one, two] = [0; 2].map(|_| hat.create(&mut processor).unwrap());
+    let frame = PhysAddr::new(0x8000);
+    hat.load(one, page(0x1000, K4, 0x8000, Rights::ALL), 1, &mut processor).unwrap();
+    hat.load(two, page(0x2000, K4, 0x8000, Rights::ALL), 1, &mut processor).unwrap();
+    let none = Usage::default();
+    assert_eq!(hat.usage(frame, K4, none, &mut processor), none);
+
+    let space = hat.space(two).unwrap();
+    let walked = hat.table_mut().walk(space, VirtAddr::new(0x2000), addr::Kind::Store, &mut vec![]);
+    assert!(walked.is_ok());
+    let both = Usage { referenced: true, dirty: true };
+    let referenced = Usage { referenced: true, dirty: false };
+    assert_eq!(hat.usage(frame, K4, referenced, &mut processor), both);
+    assert_eq!(processor.shootdowns, 1, "a cleared bit must be seen to be set again");
+    assert_eq!(hat.usage(frame, K4, none, &mut processor), Usage { dirty: true, ..none });
+}
+
+#[test]
+fn an_upgrade_needs_a_full_and_aligned_page_of_equal_rights() {
+    let range = VirtRange::new(VirtAddr::new(0x4000_0000), M2.bytes()).unwrap();
+    let first = page(0x4000_0000, K4, M2.bytes() * 3, Rights::ALL);
+    type Change = fn(&mut Hat<dyn Mounted>, hat::HatSpace, &mut Processor);
+    let one_less: Change = |hat, space, processor| {
+        let page = VirtRange::new(VirtAddr::new(0x4000_3000), 0x1000).unwrap();
+        hat.unload(space, page, &mut |_| (), processor).unwrap();
+    };
+    let other_rights: Change = |hat, space, processor| {
+        let page = VirtRange::new(VirtAddr::new(0x4000_3000), 0x1000).unwrap();
+        hat.protect(space, page, Rights::READ | Rights::USER, processor).unwrap();
+    };
+    let other_frame: Change = |hat, space, processor| {
+        let page_range = VirtRange::new(VirtAddr::new(0x4000_3000), 0x1000).unwrap();
+        hat.unload(space, page_range, &mut |_| (), processor).unwrap();
+        let elsewhere = page(0x4000_3000, K4, 0x1000, Rights::ALL);
+        hat.load(space, elsewhere, 1, processor).unwrap();
+    };
+    let nothing: Change = |_, _, _| ();
+    for (change, allowed) in
+        [(nothing, true), (one_less, false), (other_rights, false), (other_frame, false)]
+    {
+        let mut hat = x86_64();
+        let mut processor = Processor::default();
+        let space = hat.create(&mut processor).unwrap();
+        hat.load(space, first, 512, &mut processor).unwrap();
+        change(&mut hat, space, &mut processor);
+        let before = hat.mappings();
+        let resized = hat.resize(space, range, M2, &mut processor);
+        assert_eq!(resized.is_ok(), allowed, "{resized:?}");
+        assert_eq!(hat.mappings(), if allowed { 1 } else { before });
+        hat.check().unwrap();
+        if allowed {
+            hat.resize(space, range, K4, &mut processor).unwrap();
+            assert_eq!(hat.mappings(), 512);
+            hat.check().unwrap();
+        }
+    }
+}
+
+#[test]
+fn spaces_that_ended_are_told() {
+    let mut hat = x86_64();
+    let mut processor = Processor::default();
+    let space = hat.create(&mut processor).unwrap();
+    hat.load(space, page(0x1000, K4, 0x8000, Rights::ALL), 1, &mut processor).unwrap();
+    hat.destroy(space, &mut processor);
+    hat.destroy(space, &mut processor);
+    assert_eq!(hat.mappings(), 0);
+    let again = hat.load(space, page(0x1000, K4, 0x8000, Rights::ALL), 1, &mut processor);
+    assert_eq!(again, Err(LoadError::NoSpace(space)));
+    assert_eq!(processor.frames_out(), 0, "all tables are free again");
+}
