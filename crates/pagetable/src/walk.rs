@@ -74,6 +74,18 @@ pub struct Node {
     pub rights: Rights,
 }
 
+impl Node {
+    /// The bits of `va` that an address must share with it for the node to be valid for both: 0
+    /// for a node that is valid for every address.
+    #[inline]
+    pub const fn prefix(&self, va: VirtAddr) -> u64 {
+        match va.get().checked_shr(self.shift as u32) {
+            Some(prefix) => prefix,
+            None => 0,
+        }
+    }
+}
+
 /// What a walk finds: a page, its frame and what is allowed there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Translation {

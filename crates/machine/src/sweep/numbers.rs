@@ -38,7 +38,7 @@ impl Numbers {
     /// The number of `node`, on the way to `va` in `asid`.
     #[inline]
     pub(super) fn number(&mut self, va: VirtAddr, asid: Asid, node: Node) -> Number {
-        let tag = (asid.0, va.get() >> node.shift, node.shift);
+        let tag = (asid.0, node.prefix(va), node.shift);
         match self.of.get(&tag) {
             Some(&known) if self.nodes[known as usize] == node => {
                 Number { node: known, stale: None }
@@ -66,8 +66,9 @@ impl Numbers {
     pub(super) fn forget(&mut self, forget: Forget) -> Vec<u32> {
         let gone = self.of.extract_if(|&(asid, prefix, shift), _| match forget {
             Forget::Range(range, of) => {
-                let (first, last) = (range.start().get(), range.last().get());
-                of.0 == asid && (first >> shift..=last >> shift).contains(&prefix)
+                // A shift of 64 leaves nothing: such a node is valid for every address.
+                let part = |addr: VirtAddr| addr.get().checked_shr(shift.into()).unwrap_or(0);
+                of.0 == asid && (part(range.start())..=part(range.last())).contains(&prefix)
             }
             Forget::Space(of) => of.0 == asid,
             Forget::All => true,

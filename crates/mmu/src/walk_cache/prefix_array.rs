@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Prefixes may have any length, so that guarded tables fit as well as those whose levels have
-//! fixed ones. Only lengths that are in the array are looked for.
+//! fixed ones: none at all for a guarded table's node that every address passes (a shift of 64). Only lengths that are in the array are looked for.
 
 use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::Node;
@@ -21,10 +21,13 @@ pub(super) struct PrefixArray {
     slots: Box<[Option<Prefixed>]>,
     policy: AnyReplacement,
     /// By shift: how many entries have it.
-    live: Box<[u32; 64]>,
+    live: Box<[u32; SHIFTS]>,
     /// The bits of the shifts of which there are any.
-    live_shifts: u64,
+    live_shifts: u128,
 }
+
+/// Shifts are 0 to 64.
+const SHIFTS: usize = 65;
 
 /// A table and the addresses that it is valid for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +48,7 @@ impl PrefixArray {
             slots: vec![None; sets.entries()].into_boxed_slice(),
             policy: AnyReplacement::new(params.replacement, ways_of_sets, params.seed),
             sets,
-            live: Box::new([0; 64]),
+            live: Box::new([0; SHIFTS]),
             live_shifts: 0,
         })
     }
@@ -70,7 +73,7 @@ impl PrefixArray {
     #[inline]
     pub(super) fn insert(&mut self, va: VirtAddr, asid: Asid, node: Node, level: u8) {
         debug_assert_eq!(self.find(va, asid, node.shift), None, "it would be here twice");
-        let prefix = va.get() >> node.shift;
+        let prefix = node.prefix(va);
         let set = self.sets.set_of(prefix);
         let slot = match self.sets.empty_slot(set) {
             Some(slot) => slot,
@@ -88,10 +91,10 @@ impl PrefixArray {
 
     /// Forgets what is valid for an address of `range` in `asid`.
     pub(super) fn flush_range(&mut self, range: VirtRange, asid: Asid) {
-        let (first, last) = (range.start().get(), range.last().get());
+        let (first, last) = (range.start(), range.last());
         self.flush_where(|held| {
-            let shift = held.node.shift;
-            held.asid == asid && first >> shift <= held.prefix && held.prefix <= last >> shift
+            let prefixes = held.node.prefix(first)..=held.node.prefix(last);
+            held.asid == asid && prefixes.contains(&held.prefix)
         });
     }
 
@@ -111,7 +114,7 @@ impl PrefixArray {
 
     #[inline]
     fn find(&self, va: VirtAddr, asid: Asid, shift: u8) -> Option<usize> {
-        let prefix = va.get() >> shift;
+        let prefix = va.get().checked_shr(shift.into()).unwrap_or(0);
         self.sets.find(self.sets.set_of(prefix), prefix, |slot| {
             self.slots[slot].is_some_and(|held| {
                 held.prefix == prefix && held.node.shift == shift && held.asid == asid

@@ -69,11 +69,10 @@ impl Tpc {
         let mut best_shift = u8::MAX;
         for slot in self.sets.slots(self.set(va)) {
             let path = &self.slots[slot];
-            let differs = path.va.get() ^ va.get();
             if path.asid != asid {
                 continue;
             }
-            let fits = |node: &Node| differs >> node.shift == 0;
+            let fits = |node: &Node| node.prefix(path.va) == node.prefix(va);
             if let Some(last) = path.nodes.iter().rposition(fits)
                 && path.nodes[last].shift < best_shift
             {
@@ -144,10 +143,10 @@ impl WalkCache for Tpc {
     }
 
     fn flush_range(&mut self, range: VirtRange, asid: Asid) {
-        let (first, last) = (range.start().get(), range.last().get());
+        let (first, last) = (range.start(), range.last());
         self.flush_where(|path, node| {
-            let prefix = path.va.get() >> node.shift;
-            path.asid == asid && first >> node.shift <= prefix && prefix <= last >> node.shift
+            let prefixes = node.prefix(first)..=node.prefix(last);
+            path.asid == asid && prefixes.contains(&node.prefix(path.va))
         });
     }
 

@@ -18,7 +18,8 @@ struct List {
 impl List {
     /// How many of the references from the root are made.
     fn walk(&mut self, va: u64, references: &[Reference]) -> usize {
-        let fits = |(other, node): &(u64, Node)| va >> node.shift == other >> node.shift;
+        let prefix = |node: &Node, va| node.prefix(VirtAddr::new(va));
+        let fits = |(other, node): &(u64, Node)| prefix(node, va) == prefix(node, *other);
         let longest = self.held.iter().filter(|held| fits(held)).map(|(_, node)| node.shift).min();
         let mut made = references.len();
         if let Some(shift) = longest {
