@@ -193,7 +193,7 @@ def test_physical_addresses_come_from_markers_and_lists(pagewalk, tmp_path: Path
         (WHOLE[:-17], 1, "it was cut (at byte "),
         (gzip.compress(WHOLE)[:-30], 1, "the gzip data is cut"),
         (CHUNKS[:200], 1, "is cut"),
-        (start(5, 5, 8), 2, "version 8 of DynamoRIO's format; versions 2 to 7 are read"),
+        (start(5, 5, 8), 2, "version 8 of DynamoRIO's format; versions 1 to 7 are read"),
         (bytes([0, 25, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]), 2, "big-endian"),
         (BEFORE + FIRST + bytes(1200), 1, "a record of zeros"),
         (BEFORE + record(17, 65535, 0), 1, "a bundle of 65535 instructions"),

@@ -63,16 +63,16 @@ def test_a_warm_curve_has_the_same_floor() -> None:
 def test_a_mix_says_how_often_it_switched(pagewalk, tmp_path: Path) -> None:
     Trace(SPEC).store(tmp_path / "a.pwt")
     done = pagewalk(
-        "run", "mix:quantum=90k,a.pwt*2,[generate:uniform,accesses=30k]", "-m", "tlb-only",
+        "run", "mix:quantum=100k,a.pwt*2,[generate:uniform,accesses=30k]", "-m", "tlb-only",
         "--json", "r.json", "--html", "r.html", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "r.json").read_text())
     assert sum(data["accesses"].values()) == 630_000
-    # 900k instructions each are 10 turns, and 90k one.
-    assert data["switches"]["by_cause"] == {"blocked": 0, "ended": 2, "quantum": 18}
-    assert "20 switches between programs on 1 processor, in order `blocking`" in done.stdout
-    assert "20 switches between programs" in (tmp_path / "r.html").read_text()
+    # 900k instructions each are 9 turns, the last a little shorter, and 90k one.
+    assert data["switches"]["by_cause"] == {"blocked": 0, "ended": 2, "quantum": 16}
+    assert "18 switches between programs on 1 processor, in order `blocking`" in done.stdout
+    assert "18 switches between programs" in (tmp_path / "r.html").read_text()
 
 
 @pytest.mark.parametrize(
