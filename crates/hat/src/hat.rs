@@ -152,7 +152,7 @@ impl<T: Mounted + ?Sized> Hat<T> {
         platform: &mut impl Platform,
     ) {
         let mut flushes = Vec::new();
-        for (_, found) in self.mapped_at(frames) {
+        for found in self.mapped_at(frames) {
             let space = HatSpace(found.space);
             let Some(inner) = self.space(space) else { continue };
             let range = VirtRange::of_page(found.page);
@@ -222,7 +222,7 @@ impl<T: Mounted + ?Sized> Hat<T> {
     ) -> Usage {
         let mut usage = Usage::default();
         let mut flushes = Vec::new();
-        for (_, found) in self.mapped_at(&[(frame, size)]) {
+        for found in self.mapped_at(&[(frame, size)]) {
             let space = HatSpace(found.space);
             let Some(inner) = self.space(space) else { continue };
             platform.work(Step::TableRead, 1);
@@ -316,7 +316,7 @@ impl<T: Mounted + ?Sized> Hat<T> {
         size: PageSize,
         each: &mut dyn FnMut(HatSpace, Mapping),
     ) {
-        for (_, found) in self.mapped_at(&[(frame, size)]) {
+        for found in self.mapped_at(&[(frame, size)]) {
             let space = HatSpace(found.space);
             let Some(inner) = self.space(space) else { continue };
             if let Some(mapping) = self.table.query(inner, found.page.start()) {
@@ -345,10 +345,10 @@ impl<T: Mounted + ?Sized> Hat<T> {
         if wrong { Err("a mapping node names a page that is not mapped so") } else { Ok(()) }
     }
 
-    fn mapped_at(&self, frames: &[(PhysAddr, PageSize)]) -> Vec<(PhysAddr, Mapped)> {
+    fn mapped_at(&self, frames: &[(PhysAddr, PageSize)]) -> Vec<Mapped> {
         let mut found = Vec::new();
         for &(frame, size) in frames {
-            self.mappings.of(frame, size, &self.sizes, &mut |at, mapped| found.push((at, mapped)));
+            self.mappings.of(frame, size, &self.sizes, &mut |mapped| found.push(mapped));
         }
         // A large page is found once for each of its frames that was asked for.
         found.sort_unstable();

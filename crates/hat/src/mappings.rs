@@ -105,21 +105,21 @@ impl Mappings {
         false
     }
 
-    /// Gives `each` every page that maps one of the `bytes` bytes at `frame` or more than them:
-    /// with the address of the frame that it maps.
+    /// Gives `each` every page that maps a part of the frames of `size` at `frame`, or more than
+    /// them.
     pub(crate) fn of(
         &self,
         frame: PhysAddr,
         size: PageSize,
         sizes: &[PageSize],
-        each: &mut dyn FnMut(PhysAddr, Mapped),
+        each: &mut dyn FnMut(Mapped),
     ) {
         let larger = sizes.iter().filter(|&&of| of > size);
         for &of in larger {
             let first = PhysAddr::new(frame.get() & !of.mask());
             self.at(first, &mut |mapped| {
                 if mapped.page.size() == of {
-                    each(first, mapped);
+                    each(mapped);
                 }
             });
         }
@@ -128,7 +128,7 @@ impl Mappings {
             // A page that is larger than the frames asked for has been given above.
             self.at(at, &mut |mapped| {
                 if mapped.page.size() <= size {
-                    each(at, mapped);
+                    each(mapped);
                 }
             });
         }

@@ -3,7 +3,7 @@ use core::ops::Range;
 
 use addr::{PageSize, PhysAddr};
 
-use crate::frame::{FrameId, Identity, Pfdat, State};
+use crate::frame::{FrameId, Pfdat, State};
 
 const CHUNK_SHIFT: u32 = 10;
 const CHUNK_FRAMES: usize = 1 << CHUNK_SHIFT;
@@ -143,11 +143,6 @@ impl FrameTable {
             self.counts[before as usize] -= 1;
         }
         self.counts[State::Free as usize] += u64::from(count);
-    }
-
-    /// What `frame` is to hold from now on.
-    pub fn set_identity(&mut self, frame: FrameId, identity: Identity) {
-        self.get_mut(frame).identity = identity;
     }
 
     fn node_of(&self, frame: FrameId) -> u8 {
