@@ -28,8 +28,8 @@ pub use cache::{
 };
 pub use geometry::GeometryError;
 pub use replacement::{
-    AnyReplacement, Fifo, FixedInsertion, GreedyDual, Lfu, Lru, Nru, ParsePolicyError, Policy,
-    Random, Replacement, Srrip, TreePlru, ViLru,
+    AnyReplacement, Fifo, FixedInsertion, GreedyDual, Learns, Lfu, Lru, Nru, ParsePolicyError,
+    Policy, Random, Replacement, Srrip, TreePlru, ViLru,
 };
 pub use set_array::SetArray;
 pub use stack_distance::StackDistance;

@@ -18,7 +18,7 @@ pub use hierarchy::{Entrance, Hierarchy, HierarchyParams, Requester, Served};
 
 use addr::PhysAddr;
 
-use crate::{AnyReplacement, GeometryError, Policy, Replacement, SetArray, hints::Hints};
+use crate::{AnyReplacement, GeometryError, Learns, Policy, SetArray, hints::Hints};
 
 /// The tag of an empty slot: no address has this line number.
 const EMPTY: u64 = u64::MAX;
@@ -77,7 +77,7 @@ pub struct Cache {
     hints: Hints<HINTS>,
     /// By set: the tag of the line that it used last, if to use it again changes nothing.
     last: Box<[u64]>,
-    /// What [`AnyReplacement::repeats_change_nothing`] says of the policy.
+    /// Whether a use of the slot that its set used last, or filled last, changes nothing.
     repeats_change_nothing: bool,
     policy: AnyReplacement,
     program: Traffic,
@@ -108,7 +108,7 @@ impl Cache {
         Ok(Cache {
             line_shift: line_bytes.trailing_zeros(),
             tags: vec![EMPTY; sets.entries()].into_boxed_slice(),
-            repeats_change_nothing: policy.repeats_change_nothing(),
+            repeats_change_nothing: policy.learns() != Learns::Each,
             policy,
             last: vec![EMPTY; sets.sets()].into_boxed_slice(),
             sets,

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::{Replacement, ages::Ages};
+use super::{Learns, Replacement, ages::Ages};
 
 /// FIFO by time of insertion, which stays exact when entries are flushed out of turn.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ impl Fifo {
 }
 
 impl Replacement for Fifo {
+    const LEARNS: Learns = Learns::Nothing;
+
     #[inline]
     fn touched(&mut self, _slot: usize) {}
 

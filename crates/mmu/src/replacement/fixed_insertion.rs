@@ -11,7 +11,7 @@
 
 use core::ops::Range;
 
-use super::{Replacement, recency::Recency};
+use super::{Learns, Replacement, recency::Recency};
 
 /// The level of the entries that come in below the top: the lowest that an MMU cache holds.
 const LOWEST_LEVEL: u8 = 2;
@@ -30,6 +30,9 @@ impl FixedInsertion {
 }
 
 impl Replacement for FixedInsertion {
+    const LEARNS: Learns = Learns::Each;
+
+    #[inline(never)]
     fn touched(&mut self, slot: usize) {
         self.recency.put(slot, 0);
     }

@@ -14,7 +14,7 @@
 
 use core::ops::Range;
 
-use super::Replacement;
+use super::{Learns, Replacement};
 
 /// Greedy Dual.
 #[derive(Clone, Debug)]
@@ -51,6 +51,9 @@ impl GreedyDual {
 }
 
 impl Replacement for GreedyDual {
+    const LEARNS: Learns = Learns::Each;
+
+    #[inline(never)]
     fn touched(&mut self, slot: usize) {
         self.clock += 1;
         let floor = self.floors[self.set_starts[slot] as usize];

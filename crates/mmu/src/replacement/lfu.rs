@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-use super::{Replacement, lowest};
+use super::{Learns, Replacement, lowest};
 
 /// LFU without aging.
 #[derive(Clone, Debug)]
@@ -19,7 +19,9 @@ impl Lfu {
 }
 
 impl Replacement for Lfu {
-    #[inline]
+    const LEARNS: Learns = Learns::Each;
+
+    #[inline(never)]
     fn touched(&mut self, slot: usize) {
         self.uses[slot] += 1;
     }

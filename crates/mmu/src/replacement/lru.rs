@@ -10,7 +10,7 @@
 
 use core::ops::Range;
 
-use super::{Replacement, ages::Ages};
+use super::{Learns, Replacement, ages::Ages};
 
 /// Exact LRU over any sets.
 #[derive(Clone, Debug)]
@@ -23,30 +23,11 @@ impl Lru {
     pub fn new(slots: usize) -> Lru {
         Lru { ages: Ages::new(slots) }
     }
-
-    /// `slot` was hit at `time`, if it was not later.
-    pub(crate) fn touched_at(&mut self, slot: usize, time: u64) {
-        self.ages.stamp_at(slot, time);
-    }
-
-    /// The victim where slots may have been hit later than this has heard: `used` gives the last
-    /// time of that.
-    pub(crate) fn victim_used(&mut self, set: Range<usize>, used: impl Fn(usize) -> u64) -> usize {
-        self.ages.oldest_used(set, used)
-    }
-
-    /// The time of the last use.
-    pub(crate) fn now(&self) -> u64 {
-        self.ages.now()
-    }
-
-    /// Goes on from `now`, which no stored time is above.
-    pub(crate) fn set_now(&mut self, now: u64) {
-        self.ages.set_now(now);
-    }
 }
 
 impl Replacement for Lru {
+    const LEARNS: Learns = Learns::Time;
+
     #[inline]
     fn touched(&mut self, slot: usize) {
         self.ages.stamp(slot);
@@ -60,5 +41,25 @@ impl Replacement for Lru {
     #[inline]
     fn victim(&mut self, set: Range<usize>) -> usize {
         self.ages.oldest(set)
+    }
+
+    #[inline]
+    fn now(&self) -> u64 {
+        self.ages.now()
+    }
+
+    #[inline]
+    fn set_now(&mut self, now: u64) {
+        self.ages.set_now(now);
+    }
+
+    #[inline]
+    fn touched_at(&mut self, slot: usize, time: u64) {
+        self.ages.stamp_at(slot, time);
+    }
+
+    #[inline]
+    fn victim_used(&mut self, set: Range<usize>, used: impl Fn(usize) -> u64) -> usize {
+        self.ages.oldest_used(set, used)
     }
 }

@@ -38,6 +38,9 @@ pub use vi_lru::ViLru;
 
 /// What decides which entry is replaced.
 pub trait Replacement {
+    /// What it learns of a hit.
+    const LEARNS: Learns;
+
     /// The entry in `slot` was hit.
     fn touched(&mut self, slot: usize);
 
@@ -58,63 +61,198 @@ pub trait Replacement {
     /// The slot of `set`, whose slots are all in use, to be given a new entry. It may change the
     /// policy's state: the next answer may be another.
     fn victim(&mut self, set: Range<usize>) -> usize;
-}
 
-/// The name of a policy.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Policy {
-    /// Least recently used, exactly.
-    Lru,
-    /// First in, first out.
-    Fifo,
-    /// Any slot of the set with equal chances, from a seeded sequence.
-    Random,
-    /// Tree of bits that point away from what was used.
-    TreePlru,
-    /// Not recently used: one bit an entry.
-    Nru,
-    /// Least frequently used since it came in.
-    Lfu,
-    /// Re-reference interval prediction, two bits an entry.
-    Srrip,
-    /// By what an entry costs to load again.
-    GreedyDual,
-    /// LRU in which entries of the lowest level come in three quarters down.
-    FixedInsertion,
-    /// LRU in which entries come in behind as many as are of higher levels.
-    ViLru,
-}
-
-impl Policy {
-    /// All policies.
-    pub const ALL: [Policy; 10] = [
-        Policy::Lru,
-        Policy::Fifo,
-        Policy::Random,
-        Policy::TreePlru,
-        Policy::Nru,
-        Policy::Lfu,
-        Policy::Srrip,
-        Policy::GreedyDual,
-        Policy::FixedInsertion,
-        Policy::ViLru,
-    ];
-
-    /// The name as machine files write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Policy::Lru => "lru",
-            Policy::Fifo => "fifo",
-            Policy::Random => "random",
-            Policy::TreePlru => "tree-plru",
-            Policy::Nru => "nru",
-            Policy::Lfu => "lfu",
-            Policy::Srrip => "srrip",
-            Policy::GreedyDual => "greedy-dual",
-            Policy::FixedInsertion => "fixed-insertion",
-            Policy::ViLru => "vi-lru",
-        }
+    /// The time of the last hit, for a policy that learns times.
+    #[inline]
+    fn now(&self) -> u64 {
+        0
     }
+
+    /// Goes on from `now`, which no time that it has learned is above.
+    #[inline]
+    fn set_now(&mut self, _now: u64) {}
+
+    /// The entry in `slot` was last hit at `time`, of which a policy that learns times has not
+    /// heard, or earlier than it has heard of.
+    #[inline]
+    fn touched_at(&mut self, _slot: usize, _time: u64) {}
+
+    /// The victim where `used` knows the time of a slot's last hit, of which a policy that learns
+    /// times may not have heard.
+    #[inline]
+    fn victim_used(&mut self, set: Range<usize>, _used: impl Fn(usize) -> u64) -> usize {
+        self.victim(set)
+    }
+}
+
+/// What a policy learns of a hit: the less, the less often it must be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Learns {
+    /// Nothing at all.
+    Nothing,
+    /// The time of the last one.
+    Time,
+    /// Which slot of a set was used last: being told so twice changes nothing.
+    Last,
+    /// Each of them.
+    Each,
+}
+
+/// Makes [`Policy`] and [`AnyReplacement`] out of a row for each policy: its doc, its type, its
+/// name, and how it is made for so many slots, for sets of so many ways, from a seed.
+macro_rules! policies {
+    ($($(#[$doc:meta])+ $policy:ident $name:literal
+        |$slots:ident, $ways_of_sets:ident, $seed:ident| $new:expr;)+) => {
+        /// The name of a policy.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Policy {
+            $($(#[$doc])+ $policy,)+
+        }
+
+        impl Policy {
+            /// All policies.
+            pub const ALL: [Policy; [$(Policy::$policy),+].len()] = [$(Policy::$policy),+];
+
+            /// The name as machine files write it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Policy::$policy => $name,)+
+                }
+            }
+        }
+
+        /// A policy chosen when the program runs. Its `match` goes the same way on every access,
+        /// so that a processor predicts it.
+        #[derive(Clone, Debug)]
+        pub enum AnyReplacement {
+            $(#[doc = concat!("See [`", stringify!($policy), "`].")] $policy($policy),)+
+        }
+
+        impl AnyReplacement {
+            /// `policy` for sets whose ways are given in the order of their slots. `seed` starts
+            /// the sequence of [`Policy::Random`].
+            pub fn new(
+                policy: Policy,
+                ways_of_sets: impl Iterator<Item = usize> + Clone,
+                seed: u64,
+            ) -> AnyReplacement {
+                let slots = ways_of_sets.clone().sum();
+                match policy {
+                    $(Policy::$policy => {
+                        let ($slots, $ways_of_sets, $seed): (usize, _, u64) =
+                            (slots, ways_of_sets, seed);
+                        AnyReplacement::$policy($new)
+                    })+
+                }
+            }
+
+            /// What it learns of a hit.
+            pub const fn learns(&self) -> Learns {
+                match self {
+                    $(AnyReplacement::$policy(_) => <$policy as Replacement>::LEARNS,)+
+                }
+            }
+
+            /// See [`Replacement::touched`].
+            #[inline(always)]
+            pub fn touched(&mut self, slot: usize) {
+                match self {
+                    $(AnyReplacement::$policy(policy) => policy.touched(slot),)+
+                }
+            }
+
+            /// See [`Replacement::inserted`].
+            #[inline]
+            pub fn inserted(&mut self, slot: usize) {
+                match self {
+                    $(AnyReplacement::$policy(policy) => policy.inserted(slot),)+
+                }
+            }
+
+            /// See [`Replacement::inserted_at`].
+            #[inline]
+            pub fn inserted_at(&mut self, slot: usize, level: u8) {
+                match self {
+                    $(AnyReplacement::$policy(policy) => policy.inserted_at(slot, level),)+
+                }
+            }
+
+            /// See [`Replacement::removed`].
+            #[inline]
+            pub fn removed(&mut self, slot: usize) {
+                match self {
+                    $(AnyReplacement::$policy(policy) => policy.removed(slot),)+
+                }
+            }
+
+            /// See [`Replacement::victim`].
+            #[inline]
+            pub fn victim(&mut self, set: Range<usize>) -> usize {
+                match self {
+                    $(AnyReplacement::$policy(policy) => policy.victim(set),)+
+                }
+            }
+
+            /// See [`Replacement::now`].
+            #[inline]
+            pub fn now(&self) -> u64 {
+                match self {
+                    $(AnyReplacement::$policy(policy) => policy.now(),)+
+                }
+            }
+
+            /// See [`Replacement::set_now`].
+            #[inline]
+            pub fn set_now(&mut self, now: u64) {
+                match self {
+                    $(AnyReplacement::$policy(policy) => policy.set_now(now),)+
+                }
+            }
+
+            /// See [`Replacement::touched_at`].
+            #[inline]
+            pub fn touched_at(&mut self, slot: usize, time: u64) {
+                match self {
+                    $(AnyReplacement::$policy(policy) => policy.touched_at(slot, time),)+
+                }
+            }
+
+            /// See [`Replacement::victim_used`].
+            #[inline]
+            pub fn victim_used(
+                &mut self,
+                set: Range<usize>,
+                used: impl Fn(usize) -> u64,
+            ) -> usize {
+                match self {
+                    $(AnyReplacement::$policy(policy) => policy.victim_used(set, used),)+
+                }
+            }
+        }
+    };
+}
+
+policies! {
+    /// Least recently used, exactly.
+    Lru "lru" |slots, _ways, _seed| Lru::new(slots);
+    /// First in, first out.
+    Fifo "fifo" |slots, _ways, _seed| Fifo::new(slots);
+    /// Any slot of the set with equal chances, from a seeded sequence.
+    Random "random" |_slots, _ways, seed| Random::new(seed);
+    /// Tree of bits that point away from what was used.
+    TreePlru "tree-plru" |_slots, ways, _seed| TreePlru::new(ways);
+    /// Not recently used: one bit an entry.
+    Nru "nru" |slots, _ways, _seed| Nru::new(slots);
+    /// Least frequently used since it came in.
+    Lfu "lfu" |slots, _ways, _seed| Lfu::new(slots);
+    /// Re-reference interval prediction, two bits an entry.
+    Srrip "srrip" |slots, _ways, _seed| Srrip::new(slots);
+    /// By what an entry costs to load again.
+    GreedyDual "greedy-dual" |_slots, ways, _seed| GreedyDual::new(ways);
+    /// LRU in which entries of the lowest level come in three quarters down.
+    FixedInsertion "fixed-insertion" |_slots, ways, _seed| FixedInsertion::new(ways);
+    /// LRU in which entries come in behind as many as are of higher levels.
+    ViLru "vi-lru" |_slots, ways, _seed| ViLru::new(ways);
 }
 
 impl fmt::Display for Policy {
@@ -154,143 +292,6 @@ impl FromStr for Policy {
             .into_iter()
             .find(|policy| policy.name() == text)
             .ok_or_else(|| ParsePolicyError { text: text.to_owned() })
-    }
-}
-
-/// A policy chosen when the program runs. Its `match` goes the same way on every access, so
-/// that a processor predicts it.
-#[derive(Clone, Debug)]
-pub enum AnyReplacement {
-    /// See [`Lru`].
-    Lru(Lru),
-    /// See [`Fifo`].
-    Fifo(Fifo),
-    /// See [`Random`].
-    Random(Random),
-    /// See [`TreePlru`].
-    TreePlru(TreePlru),
-    /// See [`Nru`].
-    Nru(Nru),
-    /// See [`Lfu`].
-    Lfu(Lfu),
-    /// See [`Srrip`].
-    Srrip(Srrip),
-    /// See [`GreedyDual`].
-    GreedyDual(GreedyDual),
-    /// See [`FixedInsertion`].
-    FixedInsertion(FixedInsertion),
-    /// See [`ViLru`].
-    ViLru(ViLru),
-}
-
-impl AnyReplacement {
-    /// Whether a use of the slot that its set used last, or filled last, changes nothing.
-    pub fn repeats_change_nothing(&self) -> bool {
-        use AnyReplacement::{Fifo, Lru, Nru, Random, TreePlru};
-        matches!(self, Lru(_) | Fifo(_) | Random(_) | TreePlru(_) | Nru(_))
-    }
-
-    /// `policy` for sets whose ways are given in the order of their slots. `seed` starts the
-    /// sequence of [`Policy::Random`].
-    pub fn new(
-        policy: Policy,
-        ways_of_sets: impl Iterator<Item = usize> + Clone,
-        seed: u64,
-    ) -> AnyReplacement {
-        let slots = ways_of_sets.clone().sum();
-        match policy {
-            Policy::Lru => AnyReplacement::Lru(Lru::new(slots)),
-            Policy::Fifo => AnyReplacement::Fifo(Fifo::new(slots)),
-            Policy::Random => AnyReplacement::Random(Random::new(seed)),
-            Policy::TreePlru => AnyReplacement::TreePlru(TreePlru::new(ways_of_sets)),
-            Policy::Nru => AnyReplacement::Nru(Nru::new(slots)),
-            Policy::Lfu => AnyReplacement::Lfu(Lfu::new(slots)),
-            Policy::Srrip => AnyReplacement::Srrip(Srrip::new(slots)),
-            Policy::GreedyDual => AnyReplacement::GreedyDual(GreedyDual::new(ways_of_sets)),
-            Policy::FixedInsertion => {
-                AnyReplacement::FixedInsertion(FixedInsertion::new(ways_of_sets))
-            }
-            Policy::ViLru => AnyReplacement::ViLru(ViLru::new(ways_of_sets)),
-        }
-    }
-}
-
-impl AnyReplacement {
-    /// `touched` of the policies that are not worth a place in every loop.
-    fn touched_rarer(&mut self, slot: usize) {
-        match self {
-            AnyReplacement::Lru(policy) => policy.touched(slot),
-            AnyReplacement::Fifo(policy) => policy.touched(slot),
-            AnyReplacement::Random(policy) => policy.touched(slot),
-            AnyReplacement::TreePlru(policy) => policy.touched(slot),
-            AnyReplacement::Nru(policy) => policy.touched(slot),
-            AnyReplacement::Lfu(policy) => policy.touched(slot),
-            AnyReplacement::Srrip(policy) => policy.touched(slot),
-            AnyReplacement::GreedyDual(policy) => policy.touched(slot),
-            AnyReplacement::FixedInsertion(policy) => policy.touched(slot),
-            AnyReplacement::ViLru(policy) => policy.touched(slot),
-        }
-    }
-}
-
-impl Replacement for AnyReplacement {
-    #[inline(always)]
-    fn touched(&mut self, slot: usize) {
-        match self {
-            AnyReplacement::Lru(policy) => policy.touched(slot),
-            AnyReplacement::Fifo(_) | AnyReplacement::Random(_) => {}
-            AnyReplacement::TreePlru(policy) => policy.touched(slot),
-            other => other.touched_rarer(slot),
-        }
-    }
-
-    #[inline]
-    fn inserted(&mut self, slot: usize) {
-        match self {
-            AnyReplacement::Lru(policy) => policy.inserted(slot),
-            AnyReplacement::Fifo(policy) => policy.inserted(slot),
-            AnyReplacement::Random(policy) => policy.inserted(slot),
-            AnyReplacement::TreePlru(policy) => policy.inserted(slot),
-            AnyReplacement::Nru(policy) => policy.inserted(slot),
-            AnyReplacement::Lfu(policy) => policy.inserted(slot),
-            AnyReplacement::Srrip(policy) => policy.inserted(slot),
-            AnyReplacement::GreedyDual(policy) => policy.inserted(slot),
-            AnyReplacement::FixedInsertion(policy) => policy.inserted(slot),
-            AnyReplacement::ViLru(policy) => policy.inserted(slot),
-        }
-    }
-
-    #[inline]
-    fn inserted_at(&mut self, slot: usize, level: u8) {
-        match self {
-            AnyReplacement::GreedyDual(policy) => policy.inserted_at(slot, level),
-            AnyReplacement::FixedInsertion(policy) => policy.inserted_at(slot, level),
-            AnyReplacement::ViLru(policy) => policy.inserted_at(slot, level),
-            other => other.inserted(slot),
-        }
-    }
-
-    #[inline]
-    fn removed(&mut self, slot: usize) {
-        if let AnyReplacement::ViLru(policy) = self {
-            policy.removed(slot);
-        }
-    }
-
-    #[inline]
-    fn victim(&mut self, set: Range<usize>) -> usize {
-        match self {
-            AnyReplacement::Lru(policy) => policy.victim(set),
-            AnyReplacement::Fifo(policy) => policy.victim(set),
-            AnyReplacement::Random(policy) => policy.victim(set),
-            AnyReplacement::TreePlru(policy) => policy.victim(set),
-            AnyReplacement::Nru(policy) => policy.victim(set),
-            AnyReplacement::Lfu(policy) => policy.victim(set),
-            AnyReplacement::Srrip(policy) => policy.victim(set),
-            AnyReplacement::GreedyDual(policy) => policy.victim(set),
-            AnyReplacement::FixedInsertion(policy) => policy.victim(set),
-            AnyReplacement::ViLru(policy) => policy.victim(set),
-        }
     }
 }
 

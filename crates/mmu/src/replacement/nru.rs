@@ -7,7 +7,7 @@
 
 use core::ops::Range;
 
-use super::Replacement;
+use super::{Learns, Replacement};
 
 /// NRU; the bits of a set are cleared when a victim is needed and all are set.
 #[derive(Clone, Debug)]
@@ -23,7 +23,9 @@ impl Nru {
 }
 
 impl Replacement for Nru {
-    #[inline]
+    const LEARNS: Learns = Learns::Last;
+
+    #[inline(never)]
     fn touched(&mut self, slot: usize) {
         self.used[slot] = true;
     }

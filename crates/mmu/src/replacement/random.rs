@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-use super::Replacement;
+use super::{Learns, Replacement};
 
 /// Random replacement from a splitmix64 sequence.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ impl Random {
 }
 
 impl Replacement for Random {
+    const LEARNS: Learns = Learns::Nothing;
+
     #[inline]
     fn touched(&mut self, _slot: usize) {}
 

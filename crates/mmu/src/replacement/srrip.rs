@@ -8,7 +8,7 @@
 
 use core::ops::Range;
 
-use super::Replacement;
+use super::{Learns, Replacement};
 
 const DISTANT: u8 = 3;
 const FAR: u8 = 2;
@@ -27,6 +27,9 @@ impl Srrip {
 }
 
 impl Replacement for Srrip {
+    const LEARNS: Learns = Learns::Each;
+
+    #[inline(never)]
     fn touched(&mut self, slot: usize) {
         self.predictions[slot] = 0;
     }

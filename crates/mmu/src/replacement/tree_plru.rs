@@ -16,7 +16,7 @@
 
 use core::ops::Range;
 
-use super::Replacement;
+use super::{Learns, Replacement};
 
 /// Bits of a word of nodes.
 const WORD: usize = u64::BITS as usize;
@@ -114,6 +114,8 @@ impl Touch {
 }
 
 impl Replacement for TreePlru {
+    const LEARNS: Learns = Learns::Last;
+
     #[inline(always)]
     fn touched(&mut self, slot: usize) {
         let Slot { word, touch, .. } = self.slots[slot];

@@ -13,7 +13,7 @@
 
 use core::ops::Range;
 
-use super::{Replacement, recency::Recency};
+use super::{Learns, Replacement, recency::Recency};
 
 /// LRU with a variable insertion point.
 #[derive(Clone, Debug)]
@@ -29,6 +29,9 @@ impl ViLru {
 }
 
 impl Replacement for ViLru {
+    const LEARNS: Learns = Learns::Each;
+
+    #[inline(never)]
     fn touched(&mut self, slot: usize) {
         self.recency.put(slot, 0);
     }

@@ -35,7 +35,7 @@ pub use entry::{Entry, Evicted, Hit, Miss};
 pub use params::{ArrayParams, TlbParams};
 pub use stride::{Found, Stride, Strides};
 
-use crate::{GeometryError, Replacement, SetArray};
+use crate::{GeometryError, SetArray};
 use entry::{Slot, add};
 use policy::TlbPolicy;
 use shortcuts::{Shortcuts, Target, Use};

@@ -1,5 +1,5 @@
 use super::{Array, TlbParams};
-use crate::{AnyReplacement, Replacement};
+use crate::{AnyReplacement, Learns, Replacement};
 
 /// The policy of a TLB: one for all slots, or one an array where they differ.
 #[derive(Clone, Debug)]
@@ -43,16 +43,35 @@ impl TlbPolicy {
 
     /// Whether all that a hit tells it is its time, or nothing.
     pub(super) fn needs_time_only(&self) -> bool {
-        use AnyReplacement::{Fifo, Lru, Random};
-        matches!(self, TlbPolicy::Same(Lru(_) | Fifo(_) | Random(_)))
+        match self {
+            TlbPolicy::Same(policy) => matches!(policy.learns(), Learns::Nothing | Learns::Time),
+            TlbPolicy::PerArray { .. } => false,
+        }
+    }
+
+    /// The time of the last hit, if it is all that the policy learns of hits.
+    pub(super) fn now(&self) -> u64 {
+        match self {
+            TlbPolicy::Same(policy) => policy.now(),
+            TlbPolicy::PerArray { .. } => 0,
+        }
+    }
+
+    /// Goes on from `now`.
+    pub(super) fn set_now(&mut self, now: u64) {
+        match self {
+            TlbPolicy::Same(policy) => policy.set_now(now),
+            TlbPolicy::PerArray { .. } => {}
+        }
     }
 
     /// The entry in `slot` was last hit at `time`, of which the policy has not heard, or earlier
     /// than it has heard of. One that needs more than the time has heard of all hits.
     #[inline]
     pub(super) fn touched_at(&mut self, slot: usize, time: u64) {
-        if let TlbPolicy::Same(AnyReplacement::Lru(policy)) = self {
-            policy.touched_at(slot, time);
+        match self {
+            TlbPolicy::Same(policy) => policy.touched_at(slot, time),
+            TlbPolicy::PerArray { .. } => {}
         }
     }
 
@@ -64,8 +83,8 @@ impl TlbPolicy {
         used: impl Fn(usize) -> u64,
     ) -> usize {
         match self {
-            TlbPolicy::Same(AnyReplacement::Lru(policy)) => policy.victim_used(set, used),
-            policy => policy.victim(set),
+            TlbPolicy::Same(policy) => policy.victim_used(set, used),
+            TlbPolicy::PerArray { .. } => self.victim(set),
         }
     }
 
@@ -73,11 +92,9 @@ impl TlbPolicy {
     fn touched_of_array(&mut self, slot: usize) {
         self.of(slot).touched(slot);
     }
-}
 
-impl Replacement for TlbPolicy {
     #[inline(always)]
-    fn touched(&mut self, slot: usize) {
+    pub(super) fn touched(&mut self, slot: usize) {
         // The usual policy first, so that it is told by one comparison.
         match self {
             TlbPolicy::Same(AnyReplacement::Lru(policy)) => policy.touched(slot),
@@ -87,12 +104,12 @@ impl Replacement for TlbPolicy {
     }
 
     #[inline]
-    fn inserted(&mut self, slot: usize) {
+    pub(super) fn inserted(&mut self, slot: usize) {
         self.of(slot).inserted(slot);
     }
 
     #[inline]
-    fn victim(&mut self, set: core::ops::Range<usize>) -> usize {
+    pub(super) fn victim(&mut self, set: core::ops::Range<usize>) -> usize {
         self.of(set.start).victim(set)
     }
 }

@@ -18,7 +18,6 @@ use super::{
     Tlb, TlbPolicy,
     shortcuts::{Shortcuts, Table, Target},
 };
-use crate::{AnyReplacement, Replacement};
 
 /// A TLB borrowed for lookups in one space. `TIME_ONLY` says that its policy learns no more of
 /// hits than their time, as LRU does; FIFO and random do not even look at that.
@@ -126,16 +125,11 @@ impl Tlb {
 
     /// The time of the last touch.
     pub fn now(&self) -> u64 {
-        match &*self.policy.borrow() {
-            TlbPolicy::Same(AnyReplacement::Lru(lru)) => lru.now(),
-            _ => 0,
-        }
+        self.policy.borrow().now()
     }
 
     /// Ends a stride: all times given in it are at most `now`.
     pub fn set_now(&mut self, now: u64) {
-        if let TlbPolicy::Same(AnyReplacement::Lru(lru)) = self.policy.get_mut() {
-            lru.set_now(now);
-        }
+        self.policy.get_mut().set_now(now);
     }
 }

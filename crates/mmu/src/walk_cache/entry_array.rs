@@ -7,7 +7,7 @@
 use pagetable::{Leads, Node, Reference};
 
 use super::{Held, WalkArray, WalkCacheParams};
-use crate::{AnyReplacement, GeometryError, Replacement, SetArray};
+use crate::{AnyReplacement, GeometryError, SetArray};
 
 /// One array of a page-table cache.
 #[derive(Clone, Debug)]

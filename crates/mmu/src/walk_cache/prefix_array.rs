@@ -12,7 +12,7 @@ use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::Node;
 
 use super::{WalkArray, WalkCacheParams};
-use crate::{AnyReplacement, GeometryError, Replacement, SetArray};
+use crate::{AnyReplacement, GeometryError, SetArray};
 
 /// One array of a translation cache.
 #[derive(Clone, Debug)]

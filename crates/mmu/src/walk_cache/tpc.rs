@@ -16,7 +16,7 @@ use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::{Node, Reference};
 
 use super::{Held, WalkArray, WalkCache, WalkCacheParams};
-use crate::{AnyReplacement, GeometryError, Replacement, SetArray};
+use crate::{AnyReplacement, GeometryError, SetArray};
 
 /// A translation-path cache.
 #[derive(Clone, Debug)]
