@@ -5,8 +5,8 @@
 //!  machines/*.toml --> Description --> Machine --run(Source)--> Results --> JSON
 //!                                        |
 //!          +-----------------------------+------------------------------+
-//!          |  Source -> TLBs -> page table -> walker -> data caches     |   run, walker
-//!          |               \-> fault -> Os: frames, mappings, flushes   |   os/
+//!          |  Source -> TLBs -> page table -> walker -> data caches     |   run, hardware, ram
+//!          |               \-> fault -> System: mappings, flushes       |   os/
 //!          +------------------------------------------------------------+
 //! ```
 //!
@@ -23,6 +23,7 @@ mod hardware;
 mod kernel_path;
 mod os;
 mod page_table_bench;
+mod ram;
 mod run;
 pub mod sweep;
 mod table;
@@ -79,8 +80,10 @@ impl Machine {
         let refused =
             |(key, what): (String, String)| settings::locate(text, origin, settings, &key, &what);
         tlbs::Hardware::new(&description).map_err(refused)?;
-        let os = os::Os::new(&description).map_err(refused)?;
-        let (tree, host_tree) = (os.tree_shape(), os.host().and_then(|host| host.tree_shape()));
+        let mut ram = ram::Ram::new(&description).map_err(refused)?;
+        os::build::system(&description, &ram).map_err(refused)?;
+        ram.first_space().map_err(refused)?;
+        let (tree, host_tree) = (ram.tree_shape(), ram.host().and_then(|host| host.tree_shape()));
         walker::Walker::new(&description, tree.clone(), host_tree.clone()).map_err(refused)?;
         let (name, settings) = (name.to_owned(), settings.to_vec());
         Ok(Machine { name, description, tree, host_tree, settings, added, digest })

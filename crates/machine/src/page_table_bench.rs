@@ -30,7 +30,9 @@ use serde::Serialize;
 use crate::{
     Machine,
     hardware::walker::{Handler, hierarchy, latencies},
-    kernel_path, os, table,
+    kernel_path,
+    ram::{self, FrameStore},
+    table,
 };
 
 /// What operations have done.
@@ -58,7 +60,7 @@ pub struct Work {
 /// A page table on the bench.
 pub struct Workbench {
     table: Box<dyn Mounted>,
-    frames: os::Ram,
+    frames: FrameStore,
     meter: Option<Arc<Mutex<Meter>>>,
     /// That of a machine that refills by software.
     handler: Option<Handler>,
@@ -96,7 +98,7 @@ impl Workbench {
             (table::new(description, memory).map_err(text)?, None)
         };
         let base = page_size.min(PageSize::SIZE_4K);
-        let frames = os::frames(&description.memory, base)?;
+        let frames = ram::frames(&description.memory, base)?;
         let handler = Handler::new(description);
         Ok(Workbench { table, frames, meter, handler, page_size, spaces: Vec::new() })
     }

@@ -139,6 +139,11 @@ impl Regions {
         self.pieces.iter().map(|(&start, piece)| (start, (piece.last - start).saturating_add(1)))
     }
 
+    /// Where the heap ends, once an event has said so.
+    pub fn program_break(&self) -> Option<u64> {
+        self.program_break
+    }
+
     /// The region that `addr` lies in now; one is inferred where none is known.
     #[inline]
     pub fn region_of(&mut self, addr: u64) -> RegionId {

@@ -8,7 +8,7 @@ use super::units::Bytes;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageTable {
-    /// The organisation; `table::FORMATS` has the names.
+    /// The organisation; `table/formats.rs` has the names.
     pub format: String,
     /// Levels of an `x86-64` tree; 4 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]

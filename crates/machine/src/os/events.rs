@@ -1,149 +1,80 @@
-//! What the trace's system calls do to the pages: those that go, move, or change their rights.
+//! What the events of a trace ask of an operating system, told apart once for all of them.
 //!
-//! ```text
-//!   munmap --> pages out of the table --> Shootdown { flush, frames }
-//!                                            |  the TLBs forget what it names
-//!                                            v
-//!                                         complete: the frames are free again
-//! ```
+//! A call that failed asks for nothing. Neither does an event that only tells: who runs, what was
+//! mapped before the first access, which threads there are.
 
-use addr::{Frames, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Flush, Mapping, Translation, Usage};
+use addr::Rights;
 use trace::Event;
-
-use super::{Failure, Os, expressible};
 
 /// `MADV_DONTNEED`: the pages go, their next touch finds zeros.
 const MADV_DONTNEED: u32 = 4;
 
-/// Pages that went, or tables that moved: flush what is named, then hand it back with
-/// [`Os::complete`].
-#[must_use = "hardware still holds what is named, and its frames are not free"]
-pub(crate) struct Shootdown {
-    /// What to flush.
-    pub(crate) flush: Flush,
-    pub(super) frames: Vec<(PhysAddr, PageSize)>,
+/// What is asked for. Addresses and lengths are bytes, as the program gave them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Request {
+    /// What was there goes: `munmap`, or an `mmap` over it.
+    Unmap { start: u64, bytes: u64 },
+    /// Contents go, the mapping stays.
+    Discard { start: u64, bytes: u64 },
+    /// What is there gets these rights.
+    Protect { start: u64, bytes: u64, rights: Rights },
+    /// What is there moves, and its length changes.
+    Move { from: u64, from_bytes: u64, to: u64, to_bytes: u64 },
+    /// The heap ends here.
+    Break { now: u64 },
+    /// The process goes on in an empty space.
+    Replace,
 }
 
-impl Os {
-    /// Does what `event` asks; gives the shootdowns that follow from it.
-    pub(crate) fn event(&mut self, event: &Event) -> Result<Vec<Shootdown>, Failure> {
-        let mut shootdowns = Vec::new();
-        match *event {
-            Event::Run { space, .. } => self.switch(space)?,
-            Event::Mmap { bytes, result, .. } if result >= 0 => {
-                shootdowns.extend(self.unmap(result as u64, bytes)?);
-            }
-            Event::Munmap { addr, bytes, result: 0 }
-            | Event::Madvise { addr, bytes, advice: MADV_DONTNEED, result: 0 } => {
-                shootdowns.extend(self.unmap(addr, bytes)?);
-            }
-            Event::Mprotect { addr, bytes, prot, result: 0 } => {
-                shootdowns.extend(self.protect(addr, bytes, prot)?);
-            }
-            Event::Mremap { addr, old_bytes, new_bytes, result, .. } if result >= 0 => {
-                shootdowns.extend(self.remap(addr, old_bytes, result as u64, new_bytes)?);
-            }
-            Event::Brk { result, .. } if result >= 0 => {
-                let now = result as u64;
-                let before = std::mem::replace(&mut self.address_space_mut().program_break, now);
-                if now < before {
-                    shootdowns.extend(self.unmap(now, before - now)?);
-                }
-            }
-            // The process goes on in an empty space.
-            Event::Execve { result: 0, .. } => {
-                let mapped: Vec<(u64, u64)> = self.address_space_mut().regions.mapped().collect();
-                for (start, bytes) in mapped {
-                    shootdowns.extend(self.unmap(start, bytes)?);
-                }
-                self.address_space_mut().program_break = 0;
-            }
-            _ => {}
+/// What `event` asks for, if it asks for anything that concerns pages.
+pub(super) fn request(event: &Event) -> Option<Request> {
+    Some(match *event {
+        Event::Mmap { bytes, result, .. } => {
+            Request::Unmap { start: u64::try_from(result).ok()?, bytes }
         }
-        self.address_space_mut().regions.apply(event);
-        Ok(shootdowns)
-    }
-
-    /// Frees what a shootdown named, once the TLBs have forgotten it.
-    pub(crate) fn complete(&mut self, shootdown: Shootdown) {
-        shootdown.flush.done(&mut self.frames);
-        if self.uses_frames {
-            for (frame, size) in shootdown.frames {
-                self.frames.free(frame, size);
-            }
+        Event::Munmap { addr, bytes, result: 0 } => Request::Unmap { start: addr, bytes },
+        Event::Madvise { addr, bytes, advice: MADV_DONTNEED, result: 0 } => {
+            Request::Discard { start: addr, bytes }
         }
-    }
-
-    /// The whole pages within `bytes` from `start`: a page that a range covers in part stays.
-    fn whole_pages(&self, start: u64, bytes: u64) -> Option<VirtRange> {
-        let first = start.checked_add(self.page_size.mask())? & !self.page_size.mask();
-        let end = start.checked_add(bytes)?;
-        // The system rounds a length up to its own base page, which is at most our page size.
-        let end = end.checked_add(PageSize::SIZE_4K.mask())? & !PageSize::SIZE_4K.mask();
-        let end = end & !self.page_size.mask();
-        VirtRange::new(VirtAddr::new(first), end.checked_sub(first)?).ok()
-    }
-
-    fn unmap(&mut self, start: u64, bytes: u64) -> Result<Option<Shootdown>, Failure> {
-        let Some(range) = self.whole_pages(start, bytes) else { return Ok(None) };
-        let space = self.here;
-        let mut frames = Vec::new();
-        let flush = self.table.unmap(space, range, &mut |mapping| {
-            frames.push((mapping.translation.frame, mapping.translation.page.size()));
-        })?;
-        for (_, size) in &frames {
-            *self.mapped.entry(*size).or_insert(0) -= 1;
+        Event::Mprotect { addr, bytes, prot, result: 0 } => {
+            Request::Protect { start: addr, bytes, rights: Rights::from_bits((prot & 7) as u8) }
         }
-        Ok(Some(Shootdown { flush, frames }))
-    }
-
-    fn protect(&mut self, start: u64, bytes: u64, prot: u32) -> Result<Option<Shootdown>, Failure> {
-        let Some(range) = self.whole_pages(start, bytes) else { return Ok(None) };
-        let rights = expressible(Rights::from_bits((prot & 7) as u8));
-        let flush = self.table.protect(self.here, range, rights, &mut |_| {})?;
-        Ok(Some(Shootdown { flush, frames: Vec::new() }))
-    }
-
-    /// Pages that move keep their frames and their usage bits; what the new length leaves out goes.
-    fn remap(
-        &mut self,
-        old: u64,
-        old_bytes: u64,
-        new: u64,
-        new_bytes: u64,
-    ) -> Result<Vec<Shootdown>, Failure> {
-        let kept_bytes = old_bytes.min(new_bytes);
-        let mut shootdowns = Vec::new();
-        if new_bytes < old_bytes {
-            let tail = old.saturating_add(new_bytes);
-            shootdowns.extend(self.unmap(tail, old_bytes - new_bytes)?);
-        }
-        if old == new {
-            return Ok(shootdowns);
-        }
-        shootdowns.extend(self.unmap(new, new_bytes)?);
-        let distance = new.wrapping_sub(old);
-        let Some(range) = self.whole_pages(old, kept_bytes) else { return Ok(shootdowns) };
-        if distance & self.page_size.mask() != 0 {
-            // Not by whole pages of this machine: they are touched anew where they went.
-            shootdowns.extend(self.unmap(old, kept_bytes)?);
-            return Ok(shootdowns);
-        }
-        let space = self.here;
-        let mut moved = Vec::new();
-        let flush = self.table.unmap(space, range, &mut |mapping| moved.push(mapping))?;
-        shootdowns.push(Shootdown { flush, frames: Vec::new() });
-        for Mapping { translation, usage } in moved {
-            let addr = translation.page.start().wrapping_add(distance);
-            let page = addr.page(translation.page.size());
-            let there = Translation { page, ..translation };
-            let flush = self.table.map(space, there, 1, &mut self.frames)?;
-            shootdowns.push(Shootdown { flush, frames: Vec::new() });
-            if usage != Usage::default() {
-                self.table.set_usage(space, addr, usage)?;
-            }
-        }
-        Ok(shootdowns)
-    }
+        Event::Mremap { addr, old_bytes, new_bytes, result, .. } => Request::Move {
+            from: addr,
+            from_bytes: old_bytes,
+            to: u64::try_from(result).ok()?,
+            to_bytes: new_bytes,
+        },
+        Event::Brk { result, .. } => Request::Break { now: u64::try_from(result).ok()? },
+        Event::Execve { result: 0, .. } => Request::Replace,
+        // They failed, or give advice that asks for no page to go.
+        Event::Munmap { .. }
+        | Event::Madvise { .. }
+        | Event::Mprotect { .. }
+        | Event::Execve { .. } => return None,
+        // What is advised for another process is not followed to it.
+        Event::ProcessMadvise { .. } => return None,
+        // A segment that is detached keeps its pages until something is mapped over them.
+        Event::Shmat { .. } | Event::Shmdt { .. } => return None,
+        // Pages are never replaced and have no node: nothing to hold or to place.
+        Event::Mlock { .. }
+        | Event::Munlock { .. }
+        | Event::Mlockall { .. }
+        | Event::Munlockall { .. }
+        | Event::Msync { .. }
+        | Event::Mbind { .. }
+        | Event::HugePages { .. } => return None,
+        // They tell and ask for nothing.
+        Event::Mapping { .. }
+        | Event::Clone { .. }
+        | Event::Fork { .. }
+        | Event::Call(_)
+        | Event::Exit { .. }
+        | Event::ThreadStart { .. }
+        | Event::ThreadEnd
+        | Event::Run { .. }
+        | Event::ContextSwitch { .. }
+        | Event::WarmupEnd
+        | Event::Gap { .. } => return None,
+    })
 }

@@ -14,25 +14,26 @@
 //! A page of the host is backed when it is first needed, and stays. A walk that found nothing
 //! and had it backed counts once, as it is then repeated.
 
-use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Fault, Mounted, Node, Reference, Space, SparseMemory, Translation, TreeShape};
-use physmem::{Physmem, State};
+use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
+use pagetable::{Fault, Flush, Node, Reference, Translation, TreeShape};
 
+use super::{Answer, Ask, Failure, Layout, Platform, System, Who, first_touch::FirstTouch};
 use crate::{
     Description, description,
     hardware::behind::{HostWalk, Walk},
-    os::{Failure, Ram, boxed_buddy},
-    table,
+    ram::Ram,
 };
 
-/// The host.
+/// The host: memory of its own, and a system that decides on it.
 pub(crate) struct Host {
-    table: Box<dyn Mounted>,
-    frames: Ram,
-    space: Space,
+    ram: Ram,
+    system: FirstTouch,
+    /// It knows nothing of what the guest has in its memory.
+    layout: Layout,
+    who: Who,
     root: Node,
     page_size: PageSize,
-    pub(crate) first_touches: u64,
+    first_touches: u64,
     /// The walks for the way of the last guest walk, and their references.
     walks: Vec<HostWalk>,
     references: Vec<Reference>,
@@ -45,30 +46,29 @@ impl Host {
         nested: &description::Nested,
     ) -> Result<Host, (String, String)> {
         let key = |key: &str| format!("nested.{key}");
-        let memory = SparseMemory::new(nested.memory.0);
-        // The host's own hardware walks its table.
-        let mut below =
-            Description { page_table: Some(nested.page_table()), ..description.clone() };
-        (below.memory.size, below.walker) = (nested.memory, description::Walker::default());
-        let mut table = table::new(&below, memory)
-            .map_err(|(wrong, what)| (key(wrong.trim_start_matches("page_table.")), what))?;
         let page_size = nested.page_size.0;
-        let sizes = table.page_sizes();
-        if !sizes.contains(&page_size) {
-            let names: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
-            let what = format!("the host's table holds pages of {}", names.join(", "));
-            return Err((key("page_size"), what));
-        }
-        let base = page_size.min(PageSize::SIZE_4K);
-        let mut frames = Physmem::new(PhysAddr::new(0), nested.memory.0, base, boxed_buddy)
-            .map_err(|error| (key("memory"), error.to_string()))?;
-        let space =
-            table.create(&mut frames).map_err(|error| (key("memory"), error.to_string()))?;
-        let root = table.root(space);
+        // The host's own hardware walks its table.
+        let mut below = Description {
+            page_table: Some(nested.page_table()),
+            nested: None,
+            walker: description::Walker::default(),
+            memory: description::Memory { size: nested.memory, ..description::Memory::default() },
+            ..description.clone()
+        };
+        below.os.page_size = nested.page_size;
+        let mut ram = Ram::new(&below).map_err(|(wrong, what)| match wrong.as_str() {
+            "memory.size" => (key("memory"), what),
+            wrong => (key(wrong.trim_start_matches("page_table.")), what),
+        })?;
+        let system = FirstTouch::new(page_size, ram.page_sizes())
+            .map_err(|what| (key("page_size"), format!("in the host, {what}")))?;
+        let space = ram.first_space().map_err(|(_, what)| (key("memory"), what))?;
+        let root = ram.root(space);
         Ok(Host {
-            table,
-            frames,
-            space,
+            ram,
+            system,
+            layout: Layout::default(),
+            who: Who { number: 0, space },
             root,
             page_size,
             first_touches: 0,
@@ -84,12 +84,22 @@ impl Host {
 
     /// What its page table looks like, if walks descend from a root.
     pub(crate) fn tree_shape(&self) -> Option<TreeShape> {
-        self.table.tree_shape()
+        self.ram.tree_shape()
     }
 
     /// Frames for backing and for tables, in bytes.
     pub(crate) fn used_bytes(&self) -> (u64, u64) {
-        (self.frames.used_bytes(), self.table.footprint().frame_bytes)
+        (self.ram.frame_bytes().1, self.ram.footprint().frame_bytes)
+    }
+
+    /// Pages that it has backed.
+    pub(crate) fn first_touches(&self) -> u64 {
+        self.first_touches
+    }
+
+    /// Begins to count anew; what is backed stays.
+    pub(crate) fn forget_counts(&mut self) {
+        self.first_touches = 0;
     }
 
     /// The walks of the last way, and their references.
@@ -120,7 +130,7 @@ impl Host {
 
     /// The page that backs `gpa`, read without a walk.
     pub(crate) fn query(&self, gpa: PhysAddr) -> Option<Translation> {
-        self.table.query(self.space, as_virtual(gpa)).map(|mapping| mapping.translation)
+        self.ram.query(self.who.space, as_virtual(gpa))
     }
 
     fn walk(&mut self, gpa: PhysAddr, kind: Kind) -> Result<Translation, Failure> {
@@ -129,9 +139,9 @@ impl Host {
         let mut moved = None;
         let page = loop {
             self.references.truncate(before);
-            match self.table.walk(self.space, va, kind, &mut self.references) {
+            match self.ram.walk(self.who.space, va, kind, &mut self.references) {
                 Ok(page) => break page,
-                Err(Fault::NotMapped { .. }) => moved = self.back(va)?,
+                Err(fault @ Fault::NotMapped { .. }) => moved = self.back(va, kind, fault)?,
                 Err(fault) => {
                     let what = format!("the host cannot back the guest-physical {gpa}: {fault}");
                     return Err(Failure::Table(what));
@@ -144,22 +154,47 @@ impl Host {
         Ok(page)
     }
 
-    /// Gives the page at `va` a frame; where tables moved as it was mapped.
-    fn back(&mut self, va: VirtAddr) -> Result<Option<VirtRange>, Failure> {
-        let frame = self.frames.allocate_page(self.page_size, State::Movable);
-        let frame = frame.map_err(|_| Failure::OutOfHostFrames)?;
-        let page = va.page(self.page_size);
-        let page = Translation { page, frame, rights: Rights::ALL, global: false };
-        let mapped = self.table.map(self.space, page, 1, &mut self.frames);
-        let flush = mapped.map_err(|error| match error {
-            pagetable::Error::OutOfFrames(_) => Failure::OutOfHostFrames,
-            other => Failure::Table(format!("the host: {other}")),
+    /// Has the page at `va` backed; gives where tables moved.
+    fn back(
+        &mut self,
+        addr: VirtAddr,
+        kind: Kind,
+        fault: Fault,
+    ) -> Result<Option<VirtRange>, Failure> {
+        let Host { ram, system, layout, who, .. } = self;
+        let mut below = Below { ram, layout, moved: None };
+        let answer = system.fault(&Ask { who: *who, addr, kind, fault }, &mut below);
+        let moved = below.moved;
+        let answer = answer.map_err(|failure| match failure {
+            Failure::OutOfFrames => Failure::OutOfHostFrames,
+            Failure::OutOfHostFrames => failure,
+            Failure::Table(what) => Failure::Table(format!("the host: {what}")),
         })?;
-        self.first_touches += 1;
-        // Its frames may go at once: the walk that comes next carries what is to be forgotten.
-        let moved = flush.tables();
-        flush.done(&mut self.frames);
+        self.first_touches += u64::from(answer == Answer::FirstTouch);
         Ok(moved)
+    }
+}
+
+/// What the host's system works on. It takes no page back, so that all there is to forget is where
+/// tables moved: the walk that comes next carries it, and its frames may go at once.
+struct Below<'a> {
+    ram: &'a mut Ram,
+    layout: &'a Layout,
+    moved: Option<VirtRange>,
+}
+
+impl Platform for Below<'_> {
+    fn ram(&mut self) -> &mut Ram {
+        self.ram
+    }
+
+    fn layout(&self) -> &Layout {
+        self.layout
+    }
+
+    fn shoot(&mut self, flush: Flush) {
+        self.moved = self.moved.into_iter().chain(flush.tables()).reduce(VirtRange::hull);
+        self.ram.done(flush);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     count::census::{Census, SHARED},
     hardware::behind::Behind,
     hardware::tlbs::{FIRST_LEVEL_MAX, Hardware, NONE},
-    os::Os,
+    os::{Layout, Who},
 };
 
 /// One lookup: what is accessed, how, and by whom it is looked up first.
@@ -82,7 +82,7 @@ impl Run {
                 let Found { phys, label, is_far } = found;
                 far += usize::from(is_far);
                 if label == SHARED {
-                    shared_hit(&mut self.os, &mut self.census, addr, meta.kind());
+                    shared_hit(&mut self.layout, &mut self.census, self.who, addr, meta.kind());
                 }
                 if CACHES {
                     back.data(phys, bytes, meta.kind());
@@ -135,7 +135,8 @@ impl Run {
         match found {
             Ok(hit) => {
                 if hit.label == SHARED {
-                    shared_hit(&mut self.os, &mut self.census, place.addr, place.kind);
+                    let Place { addr, kind, .. } = place;
+                    shared_hit(&mut self.layout, &mut self.census, self.who, addr, kind);
                 }
                 if CHECK {
                     self.compare(place, &hit)?;
@@ -182,7 +183,7 @@ impl Run {
     /// page table forbids.
     #[cold]
     fn compare(&mut self, place: Place, hit: &Hit) -> Result<(), Error> {
-        let table = self.os.query(place.addr);
+        let table = self.ram.query(self.who.space, place.addr);
         let phys = table.map(|translation| translation.apply(place.addr));
         let said = match (phys, table) {
             (Some(phys), Some(table)) if phys == hit.phys => {
@@ -208,7 +209,7 @@ impl Run {
 /// A hit on a page that several regions share is counted for its own region.
 #[cold]
 #[inline(never)]
-fn shared_hit(os: &mut Os, census: &mut Census, addr: VirtAddr, kind: Kind) {
-    let region = os.label_of(addr);
+fn shared_hit(layout: &mut Layout, census: &mut Census, who: Who, addr: VirtAddr, kind: Kind) {
+    let region = layout.label_of(who.number, addr);
     census.region(region).hits[kind as usize] += 1;
 }

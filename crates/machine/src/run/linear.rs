@@ -37,9 +37,10 @@ impl Run {
         let (start, nested_misses) = self.nearest_table(addr);
         let mut references = std::mem::take(&mut self.references);
         references.clear();
-        let found = self.os.walk_from(start, addr, kind, &mut references);
+        let found = self.ram.walk_from(start, addr, kind, &mut references);
         self.trap_if_clean(place, found.is_ok(), &mut references)?;
-        if self.check && found.ok() != self.os.query(addr).filter(|page| page.rights.allows(kind)) {
+        let known = self.ram.query(self.who.space, addr);
+        if self.check && found.ok() != known.filter(|page| page.rights.allows(kind)) {
             return Err(Error::Check(format!(
                 "access {access}: the TLB has a table of level {} for {addr} at {}, which the \
                  page table does not have there",
@@ -48,7 +49,7 @@ impl Run {
         }
         let (asid, found_page) = (self.asid, found.is_ok());
         let walk = Walk { va: addr, asid, root: start, found: found_page, nested_misses };
-        let walked = back.walk(&walk, self.os.way(&references));
+        let walked = back.walk(&walk, self.ram.way(&references));
         debug_assert!(walked.is_ok(), "no MMU cache stands in front of an array");
         for table in references.iter().filter_map(|reference| reference.next()) {
             self.fill_table(addr, table);
@@ -60,13 +61,13 @@ impl Run {
     /// The table nearest to the entry of `addr` that the TLB knows, or the root; and how many
     /// pages of the array it was asked for in vain.
     fn nearest_table(&mut self, addr: VirtAddr) -> (Node, u8) {
-        let region = self.os.label_of(addr);
+        let region = self.layout.label_of(self.who.number, addr);
         for level in 1..=LinearArray::LEVELS {
             if let Some(frame) = self.table_frame(LinearArray.entry(addr, level), region) {
                 return (LinearArray.node(level, frame), level - 1);
             }
         }
-        (self.os.root(), LinearArray::LEVELS)
+        (self.ram.root(self.who.space), LinearArray::LEVELS)
     }
 
     /// The frame of the page of the array that holds `entry`, if a TLB has it. The lookups are
@@ -99,7 +100,7 @@ impl Run {
         let mut references: Vec<Reference> = Vec::new();
         if self.has_pairs() {
             // What the array has there is read beside the entry itself, at no price.
-            let _ = self.os.walk(neighbour, Kind::Load, &mut references);
+            let _ = self.ram.walk(self.who.space, neighbour, Kind::Load, &mut references);
         }
         let mut nodes = references.iter().filter_map(|reference| reference.next());
         let other = nodes.find(|node| node.level == table.level);

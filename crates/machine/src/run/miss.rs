@@ -2,7 +2,7 @@
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use mmu::{Entry, Evicted, Miss};
-use pagetable::{Fault, Leads, Reference, Translation};
+use pagetable::{Fault, Leads, Reference, Translation, Usage};
 
 use super::{Run, access::Place};
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     count::census::SHARED,
     hardware::behind::{Behind, Refill, Walk},
     hardware::tlbs::NONE,
-    os::Answer,
+    os::{Answer, Ask},
 };
 
 impl Run {
@@ -24,7 +24,7 @@ impl Run {
         back: &mut impl Behind,
     ) -> Result<(PhysAddr, PageSize), Error> {
         let Place { addr, kind, access, .. } = place;
-        let region = self.os.label_of(addr);
+        let region = self.layout.label_of(self.who.number, addr);
         self.census.region(region).l1_misses[kind as usize] += 1;
         self.no_hit(place.unit, addr, why);
         let mut last = why;
@@ -48,9 +48,11 @@ impl Run {
             }
         }
 
-        let populated =
-            self.os.populate(addr, kind).map_err(|failure| self.failed(failure, access))?;
-        let populated = populated.map(|shootdown| self.shoot_down(shootdown, back)).is_some();
+        let populated = self.populated && self.ram.mapping(self.who.space, addr).is_none();
+        if populated {
+            // An address that no table can hold is told by the walk.
+            self.fault(place, Fault::NotMapped { level: 1 }, back)?;
+        }
         let (translation, cold) = self.walk(place, last, region, back)?;
         let label = self.label(translation, region);
         let entry = self.pair(self.without_dirt(translation, place));
@@ -91,7 +93,7 @@ impl Run {
         let is_clean = self.tracks_dirty
             && place.kind != Kind::Store
             && rights.allows(Kind::Store)
-            && self.os.is_clean(place.addr);
+            && self.is_clean(place.addr);
         if is_clean {
             Translation { rights: read_only(rights), ..translation }
         } else {
@@ -109,7 +111,7 @@ impl Run {
     ) -> Result<(), Error> {
         let Place { addr, kind, access, .. } = place;
         let may_trap = self.tracks_dirty && !self.marks && found && kind == Kind::Store;
-        if !may_trap || !self.os.is_clean(addr) {
+        if !may_trap || !self.is_clean(addr) {
             return Ok(());
         }
         self.modify_traps += 1;
@@ -120,7 +122,9 @@ impl Run {
             leads: Leads::Nowhere,
             ..read
         }));
-        self.os.set_dirty(addr).map_err(|failure| self.failed(failure, access))
+        let dirty = Usage { dirty: true, ..Usage::default() };
+        let set = self.ram.set_usage(self.who.space, addr, dirty);
+        set.map_err(|failure| self.failed(failure, access))
     }
 
     /// Walks until there is a translation, with the operating system's help where it faults. The
@@ -133,31 +137,46 @@ impl Run {
         region: u32,
         back: &mut impl Behind,
     ) -> Result<(Translation, bool), Error> {
-        let Place { addr, kind, access, .. } = place;
+        let Place { addr, kind, .. } = place;
         let mut cold = false;
         self.dirtied = self.marks
             && self.tracks_dirty
             && (kind, why) == (Kind::Store, Miss::Denied)
-            && self.os.is_clean(addr);
+            && self.is_clean(addr);
         self.dirty_assists += u64::from(self.dirtied);
         let translation = loop {
             match self.walk_once(place, back)? {
                 Ok(translation) => break translation,
-                Err(fault) => {
-                    let answer = self.os.fault(addr, kind, fault);
-                    match answer.map_err(|failure| self.failed(failure, access))? {
-                        Answer::FirstTouch(shootdown) => {
-                            cold = true;
-                            self.shoot_down(shootdown, back);
-                        }
-                        Answer::Granted(shootdown) => self.shoot_down(shootdown, back),
-                    }
-                }
+                Err(fault) => cold |= self.fault(place, fault, back)? == Answer::FirstTouch,
             }
         };
         let instead = self.by_software && why != Miss::Absent;
         back.refilled(Refill { region, cold, instead, dirtied: self.dirtied });
         Ok((translation, cold))
+    }
+
+    /// Has the operating system answer a fault.
+    fn fault(
+        &mut self,
+        place: Place,
+        fault: Fault,
+        back: &mut impl Behind,
+    ) -> Result<Answer, Error> {
+        let Place { addr, kind, access, .. } = place;
+        let ask = Ask { who: self.who, addr, kind, fault };
+        let answer = self.ask(access, back, |system, platform| system.fault(&ask, platform))?;
+        match answer {
+            Answer::FirstTouch => self.first_touches += 1,
+            Answer::Granted => self.protection_faults += 1,
+        }
+        Ok(answer)
+    }
+
+    /// Whether the page that holds `addr` allows stores and has not been stored to.
+    fn is_clean(&self, addr: VirtAddr) -> bool {
+        self.ram.mapping(self.who.space, addr).is_some_and(|mapping| {
+            mapping.translation.rights.allows(Kind::Store) && !mapping.usage.dirty
+        })
     }
 
     /// One walk, as the table is now; or, where a flush was forgotten, as hardware remembers it.
@@ -166,22 +185,22 @@ impl Run {
         place: Place,
         back: &mut impl Behind,
     ) -> Result<Result<Translation, Fault>, Error> {
-        if self.os.is_linear() {
+        if self.ram.is_linear() {
             return self.walk_array(place, back);
         }
         let Place { addr, kind, access, .. } = place;
         let mut references = std::mem::take(&mut self.references);
         references.clear();
         let failed = |run: &Run, failure| run.failed(failure, access);
-        let found = self.os.walk(addr, kind, &mut references);
+        let found = self.ram.walk(self.who.space, addr, kind, &mut references);
         self.trap_if_clean(place, found.is_ok(), &mut references)?;
         let mut placed = self
-            .os
+            .ram
             .place(addr, kind, &references, found)
             .map_err(|failure| failed(self, failure))?;
-        let (asid, root) = (self.asid, self.os.root());
+        let (asid, root) = (self.asid, self.ram.root(self.who.space));
         let walk = Walk { va: addr, asid, root, found: found.is_ok(), nested_misses: 0 };
-        if let Err(stale) = back.walk(&walk, self.os.way(&references)) {
+        if let Err(stale) = back.walk(&walk, self.ram.way(&references)) {
             if self.check {
                 return Err(Error::Check(format!(
                     "access {access}: the MMU cache leads the walk of {addr} to a table of level \
@@ -190,12 +209,12 @@ impl Run {
                 )));
             }
             references.clear();
-            let found = self.os.walk_from(stale, addr, kind, &mut references);
+            let found = self.ram.walk_from(stale, addr, kind, &mut references);
             placed = self
-                .os
+                .ram
                 .place(addr, kind, &references, found)
                 .map_err(|failure| failed(self, failure))?;
-            back.astray(&Walk { found: found.is_ok(), ..walk }, self.os.way(&references));
+            back.astray(&Walk { found: found.is_ok(), ..walk }, self.ram.way(&references));
         }
         self.references = references;
         Ok(placed)
@@ -204,7 +223,7 @@ impl Run {
     /// The label of the entry for a page: its region, or [`SHARED`].
     fn label(&self, translation: Translation, region: u32) -> u32 {
         let page = VirtRange::of_page(translation.page);
-        if self.os.is_single(page) { region } else { SHARED }
+        if self.layout.is_single(self.who.number, page) { region } else { SHARED }
     }
 
     /// What the TLBs are refilled with. Where one holds pairs, it takes the neighbour too, if
@@ -214,11 +233,11 @@ impl Run {
         let neighbour = VirtAddr::new(page.start().get() ^ page.size().bytes());
         let other = self
             .has_pairs()
-            .then(|| self.os.query(neighbour))
+            .then(|| self.ram.query(self.who.space, neighbour))
             .flatten()
             .filter(|other| other.page.size() == page.size())
             .map(|other| {
-                let is_clean = self.tracks_dirty && self.os.is_clean(neighbour);
+                let is_clean = self.tracks_dirty && self.is_clean(neighbour);
                 (other.frame, if is_clean { read_only(other.rights) } else { other.rights })
             });
         Pair { translation, other }

@@ -10,7 +10,7 @@
 //!              walk -> references -> MMU cache, data caches
 //!                  | fault                            ^
 //!                  v                                  |
-//!              Os::fault -> walk again -> fill both --+--------> data caches
+//!              System::fault -> walk again -> fill both --+--------> data caches
 //! ```
 //!
 //! This is the only way for an access. The first line is the common case and is kept free of
@@ -20,10 +20,11 @@
 mod access;
 mod linear;
 mod miss;
+mod shootdown;
 
 use std::ops::Range;
 
-use addr::{Asid, Kind, PageSize, VirtRange};
+use addr::{Asid, Kind, PageSize};
 use pagetable::Reference;
 use trace::{Batch, Event, Source};
 
@@ -37,7 +38,8 @@ use crate::{
     hardware::behind::{Behind, Forget},
     hardware::contexts::{Contexts, Stale},
     hardware::tlbs::{Hardware, NONE},
-    os::{Failure, Os, Shootdown},
+    os::{Layout, System, Who, build},
+    ram::Ram,
 };
 
 /// How to run.
@@ -99,11 +101,15 @@ const PROCESSOR: usize = 0;
 /// A run under way, without what lies behind the TLBs.
 pub(crate) struct Run {
     pub(crate) hardware: Hardware,
-    pub(crate) os: Os,
+    pub(crate) ram: Ram,
+    pub(crate) layout: Layout,
+    system: Box<dyn System>,
     pub(crate) census: Census,
     pub(crate) history: History,
     pub(crate) accesses: [u64; Kind::COUNT],
     pub(crate) instructions: u64,
+    /// Instructions since the run began: the time that the operating system's deadlines are in.
+    now: u64,
     pub(crate) page_crossings: u64,
     pub(crate) threads: Vec<bool>,
     pub(crate) gap_accesses: u64,
@@ -115,6 +121,9 @@ pub(crate) struct Run {
     pub(crate) position: u64,
     /// Accesses that the machine leaves out, so far.
     pub(crate) left_out: u64,
+    /// Pages touched for the first time, and accesses that had to be granted.
+    pub(crate) first_touches: u64,
+    pub(crate) protection_faults: u64,
     /// Stores to clean pages: assists of hardware, and traps to a handler.
     pub(crate) dirty_assists: u64,
     pub(crate) modify_traps: u64,
@@ -125,8 +134,11 @@ pub(crate) struct Run {
     by_software: bool,
     /// Whether the walk under way is for a store that found a clean page.
     dirtied: bool,
+    /// Whether each page is mapped before its first walk.
+    populated: bool,
     contexts: Contexts,
-    /// The context of the space that runs, as a register of the processor holds it.
+    /// The space that runs, and its context, as registers of the processor hold them.
+    who: Who,
     asid: Asid,
     /// Whether the policies of all first-level TLBs learn no more of hits than their time.
     time_only: bool,
@@ -140,12 +152,17 @@ impl Run {
     pub(crate) fn new(machine: &Machine, check: bool) -> Result<Run, Error> {
         let description = machine.description();
         let hardware = Hardware::new(description).map_err(|wrong| built(machine, wrong))?;
-        let os = Os::new(description).map_err(|wrong| built(machine, wrong))?;
+        let mut ram = Ram::new(description).map_err(|wrong| built(machine, wrong))?;
+        let system = build::system(description, &ram).map_err(|wrong| built(machine, wrong))?;
+        let space = ram.first_space().map_err(|wrong| built(machine, wrong))?;
+        let mut layout = Layout::default();
+        layout.enter(0);
         Ok(Run {
             census: Census::new(hardware.units.len()),
             history: History::new(0),
             accesses: [0; Kind::COUNT],
             instructions: 0,
+            now: 0,
             page_crossings: 0,
             threads: Vec::new(),
             gap_accesses: 0,
@@ -154,20 +171,26 @@ impl Run {
             check,
             position: 0,
             left_out: 0,
+            first_touches: 0,
+            protection_faults: 0,
             dirty_assists: 0,
             modify_traps: 0,
             tracks_dirty: description.walker.tracks_dirty && description.page_table.is_some(),
-            marks: description.walker.kind == WalkerKind::Hardware && !os.is_linear(),
+            marks: description.walker.kind == WalkerKind::Hardware && !ram.is_linear(),
             by_software: description.walker.kind == WalkerKind::Software,
             dirtied: false,
+            populated: description.os.populated,
             contexts: Contexts::new(description.core.contexts, description.core.asid_bits, 1),
+            who: Who { number: 0, space },
             asid: Asid(0),
             time_only: hardware.first_level_needs_time_only(),
-            granules: (os.page_size(), None),
+            granules: (description.tlb_page_size(), None),
             large_first: false,
             references: Vec::with_capacity(64),
             hardware,
-            os,
+            ram,
+            layout,
+            system,
         })
     }
 
@@ -204,6 +227,10 @@ impl Run {
         span: Range<usize>,
         back: &mut impl Behind,
     ) -> Result<(), Error> {
+        if self.system.deadline().is_some_and(|deadline| deadline <= self.now) {
+            let (now, access) = (self.now, self.position + span.start as u64);
+            self.ask(access, back, |system, platform| system.tick(now, platform))?;
+        }
         self.count(batch, span.clone());
         if back.has_caches() {
             self.accesses::<CHECK, true>(batch, span, back)
@@ -234,6 +261,7 @@ impl Run {
             }
         }
         self.instructions += instructions;
+        self.now += instructions;
     }
 
     #[cold]
@@ -248,12 +276,14 @@ impl Run {
             return Ok(());
         }
         self.saw_events |= matches!(event, Event::Mapping { .. } | Event::Mmap { .. });
-        let shootdowns = self.os.event(event).map_err(|failure| self.failed(failure, access))?;
-        for shootdown in shootdowns {
-            self.shoot_down(shootdown, back);
-        }
-        if let Event::Run { space, .. } = *event {
-            let (asid, stale) = self.contexts.enter(PROCESSOR, space);
+        let who = self.who;
+        self.ask(access, back, |system, platform| system.event(who, event, platform))?;
+        self.layout.apply(who.number, event);
+        if let Event::Run { space: number, .. } = *event {
+            let space = self.ask(access, back, |system, ram| system.enter(number, ram))?;
+            self.who = Who { number, space };
+            self.layout.enter(number);
+            let (asid, stale) = self.contexts.enter(PROCESSOR, number);
             self.asid = asid;
             match stale {
                 Stale::Nothing => {}
@@ -274,42 +304,13 @@ impl Run {
     fn forget_counts(&mut self, access: u64, back: &mut impl Behind) {
         self.hardware.drain(&mut self.census);
         self.census.forget_counts();
-        self.os.forget_counts();
+        self.ram.forget_counts();
+        (self.first_touches, self.protection_faults) = (0, 0);
         self.history = History::new(access - self.left_out);
         self.accesses = [0; Kind::COUNT];
         (self.instructions, self.page_crossings) = (0, 0);
         (self.dirty_assists, self.modify_traps) = (0, 0);
         back.forget_counts();
-    }
-
-    /// Has the hardware forget what went, in the space that it went from.
-    fn shoot_down(&mut self, shootdown: Shootdown, back: &mut impl Behind) {
-        let flush = &shootdown.flush;
-        // A space that has lost its context has nothing left in the hardware.
-        let context = self.os.number_of(flush.space());
-        if let Some(asid) = context.and_then(|space| self.contexts.of(PROCESSOR, space)) {
-            self.hardware.flush(flush, asid, &mut self.census);
-            if let Some(range) = flush.tables() {
-                if self.os.is_linear() {
-                    self.hardware.flush_tables(range, asid, &mut self.census);
-                }
-                back.forget(match range {
-                    VirtRange::ALL => Forget::Space(asid),
-                    part => Forget::Range(part, asid),
-                });
-            }
-        }
-        self.os.complete(shootdown);
-    }
-
-    fn failed(&self, failure: Failure, access: u64) -> Error {
-        match failure {
-            Failure::OutOfFrames => {
-                Error::OutOfFrames { access, frames_bytes: self.os.frame_bytes().0 }
-            }
-            Failure::OutOfHostFrames => Error::OutOfHostFrames { access },
-            Failure::Table(what) => Error::Access { access, what },
-        }
     }
 }
 

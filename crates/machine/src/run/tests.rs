@@ -1,10 +1,46 @@
-//! A shootdown that is forgotten, which no trace can bring about.
+//! A shootdown that is forgotten, or that comes late, which no trace can bring about.
 
 use addr::Kind;
+use pagetable::Flush;
 use trace::{Batch, Event, Meta};
 
 use super::Run;
-use crate::{Error, Machine, hardware::walker::Walker};
+use crate::{
+    Error, Machine,
+    hardware::walker::Walker,
+    os::{Layout, Platform},
+    ram::Ram,
+};
+
+/// What keeps the shootdowns to itself.
+struct Held<'a> {
+    ram: &'a mut Ram,
+    layout: &'a Layout,
+    flushes: Vec<Flush>,
+}
+
+impl Platform for Held<'_> {
+    fn ram(&mut self) -> &mut Ram {
+        self.ram
+    }
+
+    fn layout(&self) -> &Layout {
+        self.layout
+    }
+
+    fn shoot(&mut self, flush: Flush) {
+        self.flushes.push(flush);
+    }
+}
+
+/// Unmaps the page at 4 MiB in the space that runs; hardware does not hear of it.
+fn unmap(run: &mut Run) -> Vec<Flush> {
+    let gone = Event::Munmap { addr: 0x40_0000, bytes: 4096, result: 0 };
+    let Run { system, ram, layout, who, .. } = run;
+    let mut held = Held { ram, layout, flushes: Vec::new() };
+    system.event(*who, &gone, &mut held).unwrap();
+    held.flushes
+}
 
 /// Touches a page, unmaps it without a flush, and touches it again.
 fn forget_a_shootdown(design: &str, check: bool) -> Result<Walker, Error> {
@@ -18,11 +54,8 @@ fn forget_a_shootdown(design: &str, check: bool) -> Result<Walker, Error> {
         run.batch::<false>(&batch, walker)
     };
     touch(&mut run, &mut walker, 0x40_0000)?;
-    let gone = Event::Munmap { addr: 0x40_0000, bytes: 4096, result: 0 };
     // The tables' frames stay allocated, as nobody says that they may go.
-    for shootdown in run.os.event(&gone).unwrap() {
-        std::mem::forget(shootdown);
-    }
+    std::mem::forget(unmap(&mut run));
     // Another page of the table that went: the TLBs know nothing of it.
     touch(&mut run, &mut walker, 0x40_1000)?;
     Ok(walker)
@@ -59,17 +92,18 @@ fn a_shootdown_goes_where_its_space_is() {
         switch(&mut run, &mut walker, 1);
         touch(&mut run, &mut walker).unwrap();
         switch(&mut run, &mut walker, 0);
-        let gone = Event::Munmap { addr: 0x40_0000, bytes: 4096, result: 0 };
-        let shootdowns = run.os.event(&gone).unwrap();
+        let flushes = unmap(&mut run);
         switch(&mut run, &mut walker, 1);
-        for shootdown in shootdowns {
-            run.shoot_down(shootdown, &mut walker);
-        }
-        let misses = run.os.first_touches;
+        run.ask(0, &mut walker, |_, platform| {
+            flushes.into_iter().for_each(|flush| platform.shoot(flush));
+            Ok(())
+        })
+        .unwrap();
+        let misses = run.first_touches;
         touch(&mut run, &mut walker).unwrap();
-        assert_eq!(run.os.first_touches, misses, "{policy}: the second space lost its page");
+        assert_eq!(run.first_touches, misses, "{policy}: the second space lost its page");
         switch(&mut run, &mut walker, 0);
         touch(&mut run, &mut walker).unwrap();
-        assert_eq!(run.os.first_touches, misses + 1, "{policy}");
+        assert_eq!(run.first_touches, misses + 1, "{policy}");
     }
 }

@@ -5,5 +5,12 @@
 
 mod build;
 mod flat;
+mod formats;
+
+use pagetable::SparseMemory;
 
 pub(crate) use build::new;
+pub(crate) use formats::Walked;
+
+/// What is known of a machine's page-table format before it is built.
+pub(crate) type Format = formats::Format<SparseMemory>;

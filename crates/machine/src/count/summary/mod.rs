@@ -18,7 +18,7 @@ use crate::{
     description,
     hardware::tlbs::{Hardware, Unit},
     hardware::walker::{Dimension, UpperEntries, Walker},
-    os::Os,
+    ram::Ram,
     run::Run,
 };
 
@@ -68,10 +68,10 @@ pub(crate) fn summarize(
         tlbs: tlbs(&run.hardware, &run.census),
         walks: walks(run, walker),
         mmu_cache: mmu_cache(machine.description().mmu_cache.as_ref(), &walker.dimension),
-        nested: nested(machine.description(), &run.os, walker),
+        nested: nested(machine.description(), &run.ram, walker),
         caches: caches(machine.description(), walker),
-        faults: Faults { first_touch: run.os.first_touches, protection: run.os.protection_faults },
-        memory: memory(&run.os),
+        faults: Faults { first_touch: run.first_touches, protection: run.protection_faults },
+        memory: memory(&run.ram),
         regions,
         timeline,
         map,
@@ -185,8 +185,9 @@ pub(crate) fn mmu_cache(
     })
 }
 
-fn nested(description: &Description, os: &Os, walker: &Walker) -> Option<NestedCounts> {
-    let (described, host, side) = (description.nested.as_ref()?, os.host()?, walker.host.as_ref()?);
+fn nested(description: &Description, ram: &Ram, walker: &Walker) -> Option<NestedCounts> {
+    let (described, host, side) =
+        (description.nested.as_ref()?, ram.host()?, walker.host.as_ref()?);
     let tlb = side.tlb.as_ref().map(|tlb| {
         let counts = tlb.counts();
         let (hits, misses) = (counts.hits.iter().sum(), counts.misses.iter().sum());
@@ -201,8 +202,8 @@ fn nested(description: &Description, os: &Os, walker: &Walker) -> Option<NestedC
         by_level,
         tlb,
         mmu_cache: mmu_cache(described.mmu_cache.as_ref(), &side.dimension),
-        first_touches: host.first_touches,
-        splintered: os.splintered,
+        first_touches: host.first_touches(),
+        splintered: ram.splintered(),
         used_bytes,
         table_bytes,
     })
@@ -233,22 +234,22 @@ fn caches(description: &Description, walker: &Walker) -> Vec<CacheCounts> {
     description.cache.present().filter_map(counts).collect()
 }
 
-fn memory(os: &Os) -> MemoryCounts {
-    let (frames_total_bytes, frames_used_bytes) = os.frame_bytes();
-    let tables = os.footprint();
+fn memory(ram: &Ram) -> MemoryCounts {
+    let (frames_total_bytes, frames_used_bytes) = ram.frame_bytes();
+    let tables = ram.footprint();
     let mapped_bytes = if frames_total_bytes == 0 {
         0
     } else {
-        os.mapped().iter().map(|(size, pages)| size.bytes() * pages).sum()
+        ram.mapped().iter().map(|(size, pages)| size.bytes() * pages).sum()
     };
     MemoryCounts {
         frames_total_bytes,
         frames_used_bytes,
-        frames_peak_bytes: os.peak_bytes(),
+        frames_peak_bytes: ram.peak_bytes(),
         mapped_bytes,
         table_bytes: tables.frame_bytes,
         table_used_bytes: tables.table_bytes,
-        pages_by_size: os
+        pages_by_size: ram
             .mapped()
             .iter()
             .map(|(size, pages)| (size.to_string(), *pages))
@@ -258,10 +259,10 @@ fn memory(os: &Os) -> MemoryCounts {
 
 /// The regions by address, and the place of each label among them.
 fn regions(run: &mut Run, walker: &Walker, timed: bool) -> (Vec<RegionCounts>, Vec<u32>) {
-    let Run { os, census, hardware, .. } = run;
-    let spaces = os.spaces();
+    let Run { ram, layout, census, hardware, .. } = run;
+    let spaces = ram.spaces();
     let mut regions: Vec<(u32, RegionCounts, Vec<u32>)> = (0..)
-        .zip(os.labeled())
+        .zip(layout.labeled())
         .map(|(label, (space, region))| {
             let counts = census.region(label);
             let walks = walker.region(label);

@@ -10,6 +10,7 @@ use super::{Dimension, Handler, HostSide, Latencies, Port, RegionWalks, WalkCens
 use crate::{
     Description, description,
     hardware::tlbs::{geometry_key, tlb_params},
+    table::{Format, Walked},
     units::{Bytes, Ways},
 };
 
@@ -111,7 +112,8 @@ fn mmu_cache_params(
     let Some(table) = page_table else {
         return refuse("design", "the machine has no page table, so there are no walks".to_owned());
     };
-    if table.format == "linear" {
+    let format = Format::named(&table.format);
+    if format.is_some_and(|format| format.walked == Walked::ThroughTlb) {
         let what = "the TLB itself holds the tables of a linear page table: \
                     set mmu_cache.design=none";
         return refuse("design", what.to_owned());

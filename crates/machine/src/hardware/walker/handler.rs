@@ -17,7 +17,7 @@
 
 use pagetable::Reference;
 
-use crate::{Description, description};
+use crate::{Description, description, table::Format};
 
 /// Once a refill: the faulting address out of its register (1); the second entry of a pair, which
 /// lies beside the first, so that no further reference is counted (1); both entries into the
@@ -32,77 +32,49 @@ const CACHE_ENTRY: u64 = 1;
 /// A part of a new entry of the software TLB: its place (1), store (1).
 const CACHE_FILL: u64 = 2;
 /// Two more registers than a handler has for itself are saved and restored.
-const SAVE: u64 = 4;
+pub(crate) const SAVE: u64 = 4;
 /// A store that changes what was just read: the new value (1), store (1).
 const CHANGE: u64 = 2;
 /// What a nested miss of a linear table takes beside its reference: E99 §5.5 gives 400 to 500
 /// cycles after Uhlig et al. 1995; the lower one.
 const NESTED_CYCLES: u64 = 400;
 
-/// Instructions of a handler for one format.
+/// Instructions of a handler on its way through a page table of one format.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Handler {
+pub(crate) struct Path {
     /// Once for each search of the table.
-    search: u64,
+    pub(crate) search: u64,
     /// A reference that leads on to another table.
-    node: u64,
+    pub(crate) node: u64,
     /// A reference of eight bytes or more that does not: a page's entry, or a tag or a pointer
     /// passed in a chain.
-    entry: u64,
+    pub(crate) entry: u64,
     /// A page's entry of four bytes, or the flags of one.
-    narrow: u64,
+    pub(crate) narrow: u64,
+}
+
+/// The handler of a machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handler {
+    path: Path,
     nested: u64,
 }
 
 impl Handler {
     /// The handler of a machine that refills by software.
     pub(crate) fn new(description: &Description) -> Option<Handler> {
-        let table = description.page_table.as_ref()?;
+        let format = Format::named(&description.page_table.as_ref()?.format)?;
         if description.walker.kind != description::WalkerKind::Software {
             return None;
         }
-        let handler = |search, node, entry, narrow| Handler {
-            search,
-            node,
-            entry,
-            narrow,
-            nested: description.walker.nested_cycles.map_or(NESTED_CYCLES, u64::from),
-        };
-        Some(match table.format.as_str() {
-            // At each node: shift the index to where it is an offset (1), mask it (1), add it
-            // (1), load (1), leave if it is empty (1). At the leaf nothing is tested: an invalid
-            // entry faults by itself when it is used.
-            "mpt" => handler(SAVE, 5, 4, 4),
-            // The same, and a test whether the entry is a superpage (1).
-            "x86-64" | "flattened" => handler(SAVE, 6, 4, 4),
-            // At each node: shift by what the last guard says (1), mask (1), add (1), load
-            // guard and pointer (2), compare the guard as far as it goes (2), branch (1), the
-            // next shift (1), leave the loop at an external node (1). The root's entry has no
-            // index (3 fewer); in an external node the pair's place is at hand.
-            "guarded" | "guarded-adaptive" => handler(SAVE - 3, 10, 10, 1),
-            // The place of the bucket: shift (1), fold twice (4), mask (1). A tag: load,
-            // branch. A pointer: load, branch if there is none.
-            "hashed" => handler(6, 0, 2, 1),
-            // The tag has further bits to mask (1), and the page has a place in its cluster (3).
-            "clustered" => handler(6 + SAVE, 0, 3, 4),
-            // The number is multiplied twice (4), folded (2) and masked (1). Tag and pointer
-            // come together: two loads, two branches.
-            "inverted" => handler(7 + SAVE, 0, 4, 4),
-            // The address of the entry is in a register when the trap comes: load.
-            "linear" => handler(0, 0, 1, 1),
-            // A hash for each way (6), a line: eight loads, the tag put together out of its
-            // eight parts (16), branch (1), the page's place (2).
-            "elastic-cuckoo" => handler(SAVE, 0, 33, 33),
-            // Behind a TSB the clustered chains, behind the PowerPC's table a tree.
-            "tsb" => handler(6 + SAVE, 0, 3, 4),
-            _ => handler(SAVE, 6, 4, 4),
-        })
+        let nested = description.walker.nested_cycles.map_or(NESTED_CYCLES, u64::from);
+        Some(Handler { path: format.handler, nested })
     }
 
     /// Instructions of the path with these references.
     pub(crate) fn instructions(&self, references: &[Reference]) -> u64 {
         let searched = references.iter().any(|reference| reference.level > 0);
-        let search = if searched { self.search } else { 0 };
+        let search = if searched { self.path.search } else { 0 };
         references.iter().map(|reference| self.step(reference)).sum::<u64>() + search
     }
 
@@ -112,9 +84,9 @@ impl Handler {
             (0, false, 8..) => CACHE_TAG,
             (0, false, _) => CACHE_ENTRY,
             (_, true, _) => CHANGE,
-            _ if reference.next().is_some() => self.node,
-            (_, false, 8..) => self.entry,
-            (_, false, _) => self.narrow,
+            _ if reference.next().is_some() => self.path.node,
+            (_, false, 8..) => self.path.entry,
+            (_, false, _) => self.path.narrow,
         }
     }
 

@@ -18,7 +18,7 @@
 
 mod build;
 mod dimension;
-mod handler;
+pub(crate) mod handler;
 mod many_at_once;
 mod virtual_machine;
 

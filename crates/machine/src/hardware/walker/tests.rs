@@ -1,12 +1,12 @@
 //! The two-dimensional walk against lists, over random addresses.
 
-use addr::{Asid, Kind, VirtAddr};
-use pagetable::{Node, Reference};
+use addr::{Asid, Kind, PageSize, Rights, VirtAddr};
+use pagetable::{Node, Reference, Translation};
 
 use crate::{
     Machine,
     hardware::behind::{Behind, Refill, Walk},
-    os::Os,
+    ram::Ram,
 };
 
 /// A unified translation cache of LRU: the most recent first.
@@ -58,7 +58,8 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
             "nested.memory=4T".to_owned(),
         ];
         let machine = Machine::load("opteron-2008", &settings).unwrap();
-        let mut os = Os::new(machine.description()).unwrap();
+        let mut ram = Ram::new(machine.description()).unwrap();
+        let space = ram.space(0).unwrap();
         let mut walker = machine.walker().unwrap();
         let mut guest = List { entries: guest, held: Vec::new() };
         let mut host = List { entries: host, held: Vec::new() };
@@ -67,16 +68,20 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
         for _ in 0..400 {
             let va =
                 VirtAddr::new(below(3) << 39 | below(4) << 30 | below(6) << 21 | below(8) << 12);
-            if let Err(fault) = os.walk(va, Kind::Store, &mut Vec::new()) {
-                assert!(os.fault(va, Kind::Store, fault).is_ok());
-                os.walk(va, Kind::Store, &mut Vec::new()).unwrap();
+            if ram.mapping(space, va).is_none() {
+                let page = va.page(PageSize::SIZE_4K);
+                let frame = ram.allocate(page).unwrap();
+                let page = Translation { page, frame, rights: Rights::ALL, global: false };
+                let flush = ram.map(space, page).unwrap();
+                ram.done(flush);
+                ram.walk(space, va, Kind::Store, &mut Vec::new()).unwrap();
             }
             let mut references = Vec::new();
-            let found = os.walk(va, Kind::Store, &mut references);
+            let found = ram.walk(space, va, Kind::Store, &mut references);
             // Twice: the first time may set bits in the host's table.
-            os.place(va, Kind::Store, &references, found).unwrap().unwrap();
-            os.place(va, Kind::Store, &references, found).unwrap().unwrap();
-            let way = os.way(&references);
+            ram.place(va, Kind::Store, &references, found).unwrap().unwrap();
+            ram.place(va, Kind::Store, &references, found).unwrap().unwrap();
+            let way = ram.way(&references);
             let made = guest.walk(va.get(), &references);
             expected += made;
             let skipped = references.len() - made;
@@ -100,7 +105,8 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
                     }
                 }
             }
-            let walk = Walk { va, asid: Asid(0), root: os.root(), found: true, nested_misses: 0 };
+            let walk =
+                Walk { va, asid: Asid(0), root: ram.root(space), found: true, nested_misses: 0 };
             walker.walk(&walk, way).unwrap();
             walker.refilled(Refill { region: 0, cold: false, instead: false, dirtied: false });
             let made = (walker.walks.references, walker.host.as_ref().unwrap().walks);

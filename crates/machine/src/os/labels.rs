@@ -1,0 +1,76 @@
+//! What the trace has said of each address space, and under which region an address is reported.
+//!
+//! It observes and decides nothing: a system reads it ([`Layout::regions`]), the counts of a run
+//! are kept by its labels.
+
+use std::collections::BTreeMap;
+
+use addr::{PageSize, VirtAddr, VirtRange};
+use trace::{Event, Region, RegionId, Regions};
+
+/// A region that has no label yet.
+const UNLABELED: u32 = u32::MAX;
+
+/// The regions of all spaces, by the trace's numbers.
+#[derive(Default)]
+pub(crate) struct Layout {
+    spaces: BTreeMap<u32, Known>,
+    /// Whose region a label is: the space's number and the region's.
+    labels: Vec<(u32, RegionId)>,
+}
+
+/// What is known of a space.
+#[derive(Default)]
+struct Known {
+    regions: Regions,
+    /// The label of each region, by its number.
+    labels: Vec<u32>,
+}
+
+impl Layout {
+    /// From here on the space `number` is known.
+    pub(crate) fn enter(&mut self, number: u32) {
+        self.spaces.entry(number).or_default();
+    }
+
+    /// Takes over what `event` changed in the space `number`.
+    pub(crate) fn apply(&mut self, number: u32, event: &Event) {
+        self.spaces.entry(number).or_default().regions.apply(event);
+    }
+
+    /// The regions of the space `number`, if it is known.
+    pub(crate) fn regions(&self, number: u32) -> Option<&Regions> {
+        Some(&self.spaces.get(&number)?.regions)
+    }
+
+    /// The label of the region that `addr` lies in: unique over all spaces, from 0.
+    pub(crate) fn label_of(&mut self, number: u32, addr: VirtAddr) -> u32 {
+        let known = self.spaces.entry(number).or_default();
+        let region = known.regions.region_of(addr.get());
+        let index = region.0 as usize;
+        if let Some(&label) = known.labels.get(index).filter(|&&label| label != UNLABELED) {
+            return label;
+        }
+        let label = self.labels.len() as u32;
+        self.labels.push((number, region));
+        if known.labels.len() <= index {
+            known.labels.resize(index + 1, UNLABELED);
+        }
+        known.labels[index] = label;
+        label
+    }
+
+    /// Whether at most one region has bytes in `range`.
+    pub(crate) fn is_single(&self, number: u32, range: VirtRange) -> bool {
+        // Regions begin and end on boundaries of the base page.
+        range.bytes() <= PageSize::SIZE_4K.bytes()
+            || self
+                .regions(number)
+                .is_some_and(|known| known.is_single(range.start().get(), range.last().get()))
+    }
+
+    /// The labeled regions by label: each with the number of its space.
+    pub(crate) fn labeled(&self) -> impl Iterator<Item = (u32, &Region)> {
+        self.labels.iter().map(|(space, region)| (*space, self.spaces[space].regions.get(*region)))
+    }
+}

@@ -1,0 +1,190 @@
+//! The page-table formats that a machine file can name: all that depends on which one it is, one
+//! row each.
+//!
+//! ```text
+//!   name        keys                     walked  handler              build
+//!   "mpt"       software_tlb, ...        Down    5 a node, 4 a page   |build| build.radix(...)
+//! ```
+//!
+//! A row has every part, so that a new format cannot leave one out. Nothing else in this crate
+//! asks for a format by its name.
+
+use addr::Memory;
+use pagetable::{ElasticCuckoo, Guarded, HashedShape, Mount, Mounted, Mpt, Split};
+
+use super::build::{Build, Refusal, refused};
+use crate::hardware::walker::handler::{Path, SAVE};
+
+/// How the entry of a page is come by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Walked {
+    /// By references to physical memory alone.
+    Physically,
+    /// At a virtual address, for which the TLB is asked first.
+    ThroughTlb,
+}
+
+/// A format.
+#[derive(Clone, Copy)]
+pub(crate) struct Format<M> {
+    /// What machine files call it.
+    pub(crate) name: &'static str,
+    /// The keys of `[page_table]` that it takes besides `format` and `source`.
+    pub(super) keys: &'static [&'static str],
+    pub(crate) walked: Walked,
+    /// What a refill handler in software needs for it.
+    pub(crate) handler: Path,
+    pub(super) build: fn(Build<'_, M>) -> Result<Box<dyn Mounted>, Refusal>,
+}
+
+impl<M: Memory + Send + 'static> Format<M> {
+    /// All of them.
+    pub(crate) const ALL: [Format<M>; 12] = [
+        Format {
+            name: "x86-64",
+            keys: &["software_tlb", "levels", "remembers_leaf"],
+            walked: Walked::Physically,
+            // As of an `mpt`, and a test whether the entry is a superpage (1).
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| match build.table.levels.unwrap_or(4) {
+                4 => build.x86_64::<4>(),
+                5 => build.x86_64::<5>(),
+                levels => {
+                    let what = format!("x86-64 has 4 or 5 levels, not {levels}");
+                    Err(("page_table.levels".to_owned(), what))
+                }
+            },
+        },
+        Format {
+            name: "flattened",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| {
+                let split = Split::flattened().map_err(refused("format"))?;
+                let split = if build.marks { split.with_usage() } else { split };
+                build.radix(split)
+            },
+        },
+        Format {
+            name: "mpt",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            // At each node: shift the index to where it is an offset (1), mask it (1), add it
+            // (1), load (1), leave if it is empty (1). At the leaf nothing is tested: an invalid
+            // entry faults by itself when it is used.
+            handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
+            build: |build| {
+                let mpt = if build.marks { Mpt::with_usage() } else { Mpt::new() };
+                build.radix(mpt)
+            },
+        },
+        Format {
+            name: "linear",
+            keys: &[],
+            walked: Walked::ThroughTlb,
+            // The address of the entry is in a register when the trap comes: load.
+            handler: Path { search: 0, node: 0, entry: 1, narrow: 1 },
+            build: |build| {
+                let table = Split::linear().map_err(refused("format"))?;
+                Ok(Box::new(Mount::tree(table, build.memory)))
+            },
+        },
+        Format {
+            name: "guarded",
+            keys: &["software_tlb", "nodes"],
+            walked: Walked::Physically,
+            handler: GUARDED,
+            build: |build| {
+                let nodes = build.table.nodes.unwrap_or(16);
+                let guarded = Guarded::new(nodes).map_err(refused("nodes"))?;
+                let guarded = if build.marks { guarded.with_usage() } else { guarded };
+                build.tree(guarded)
+            },
+        },
+        Format {
+            name: "guarded-adaptive",
+            keys: &["software_tlb"],
+            walked: Walked::Physically,
+            handler: GUARDED,
+            build: |build| {
+                let guarded = Guarded::adaptive();
+                let guarded = if build.marks { guarded.with_usage() } else { guarded };
+                build.tree(guarded)
+            },
+        },
+        Format {
+            name: "hashed",
+            keys: &["software_tlb", "table", "entry_pages", "replicated"],
+            walked: Walked::Physically,
+            // The place of the bucket: shift (1), fold twice (4), mask (1). A tag: load,
+            // branch. A pointer: load, branch if there is none.
+            handler: Path { search: 6, node: 0, entry: 2, narrow: 1 },
+            build: |build| build.hashed(HashedShape::H128K),
+        },
+        Format {
+            name: "clustered",
+            keys: &["software_tlb", "table", "entry_pages", "partial_subblocks", "replicated"],
+            walked: Walked::Physically,
+            handler: CLUSTERED,
+            build: |build| build.hashed(HashedShape::C128K),
+        },
+        Format {
+            name: "inverted",
+            keys: &["software_tlb", "entry_pages", "replicated"],
+            walked: Walked::Physically,
+            // The number is multiplied twice (4), folded (2) and masked (1). Tag and pointer
+            // come together: two loads, two branches.
+            handler: Path { search: 7 + SAVE, node: 0, entry: 4, narrow: 4 },
+            build: |build| {
+                let pages = build.table.entry_pages.unwrap_or(1);
+                let shape = HashedShape::inverted(build.memory_bytes, pages);
+                build.hashed(shape)
+            },
+        },
+        Format {
+            name: "tsb",
+            keys: &["table"],
+            walked: Walked::Physically,
+            // Behind the TSB are clustered chains.
+            handler: CLUSTERED,
+            build: |build| build.tsb(),
+        },
+        Format {
+            name: "powerpc",
+            keys: &[],
+            walked: Walked::Physically,
+            // Behind the hashed table is a tree as of `x86-64`.
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| build.powerpc(),
+        },
+        Format {
+            name: "elastic-cuckoo",
+            keys: &["software_tlb"],
+            walked: Walked::Physically,
+            // A hash for each way (6), a line: eight loads, the tag put together out of its
+            // eight parts (16), branch (1), the page's place (2).
+            handler: Path { search: SAVE, node: 0, entry: 33, narrow: 33 },
+            build: |build| {
+                let cuckoo = ElasticCuckoo::new(3, 16 << 10).map_err(refused("format"))?;
+                let cuckoo = if build.marks { cuckoo.with_usage() } else { cuckoo };
+                build.any(cuckoo)
+            },
+        },
+    ];
+
+    /// The format of that name.
+    pub(crate) fn named(name: &str) -> Option<Format<M>> {
+        Format::ALL.into_iter().find(|format| format.name == name)
+    }
+}
+
+/// At each node: shift by what the last guard says (1), mask (1), add (1), load guard and pointer
+/// (2), compare the guard as far as it goes (2), branch (1), the next shift (1), leave the loop at
+/// an external node (1). The root's entry has no index (3 fewer); in an external node the pair's
+/// place is at hand.
+const GUARDED: Path = Path { search: SAVE - 3, node: 10, entry: 10, narrow: 1 };
+
+/// As of a `hashed` table. The tag has further bits to mask (1), and the page has a place in its
+/// cluster (3).
+const CLUSTERED: Path = Path { search: 6 + SAVE, node: 0, entry: 3, narrow: 4 };
