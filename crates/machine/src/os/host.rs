@@ -61,7 +61,7 @@ impl Host {
             wrong => (key(wrong.trim_start_matches("page_table.")), what),
         })?;
         let system = FirstTouch::new(page_size, ram.page_sizes())
-            .map_err(|what| (key("page_size"), format!("in the host, {what}")))?;
+            .map_err(|what| (key("page_size"), what.replacen("the page", "the host's", 1)))?;
         let space = ram.first_space().map_err(|(_, what)| (key("memory"), what))?;
         let root = ram.root(space);
         Ok(Host {
