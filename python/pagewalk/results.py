@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pagewalk.report.charts import Chart
 
-TABLES = ("tlbs", "walk_levels", "caches", "regions", "timeline", "map")
+TABLES = ("tlbs", "walk_levels", "caches", "processors", "regions", "timeline", "map")
 """What `Results.to_arrow` gives."""
 
 
@@ -34,7 +34,8 @@ class Results:
 
         Args:
             table: `tlbs`, `walk_levels`, `caches`, `regions` (one row each; counts by kind and
-                size are columns such as `by_kind.load.misses`), `timeline` (one row per time bin)
+                size are columns such as `by_kind.load.misses`), `processors` (one row each, with
+                columns such as `shootdowns.made` and `l1d.misses`; no row where there is one), `timeline` (one row per time bin)
                 or `map` (one row per cell: `first_access`, `addr`, `misses`).
 
         Raises:
@@ -136,7 +137,20 @@ def _rows(data: dict[str, Any], table: str) -> list[dict[str, Any]]:
             }
             for time, granule, misses in grid["cells"]
         ]
+    if table == "processors":
+        return [_processor(row) for row in data.get("processors", [])]
     return [_flat(row) for row in data[table]]
+
+
+def _processor(row: dict[str, Any]) -> dict[str, Any]:
+    plain = {name: row[name] for name in ("number", "accesses", "instructions", "switches")}
+    walks = {name: row["walks"][name] for name in ("walks", "cold", "references")}
+    parts = {"walks": walks, "shootdowns": row["shootdowns"]}
+    tlbs = {
+        tlb["name"]: {name: tlb[name] for name in ("lookups", "hits", "misses", "flushed")}
+        for tlb in row["tlbs"]
+    }
+    return _flat(plain | parts | tlbs)
 
 
 def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:

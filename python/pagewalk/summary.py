@@ -18,6 +18,8 @@ def summary(data: dict[str, Any]) -> str:
     """The results of one run: what ran, the TLBs, the walks, the regions, the time."""
     accesses = sum(data["accesses"].values())
     parts = [_heading(data, accesses), "\n".join(values.switches(data)), _tlbs(data, accesses)]
+    if data.get("processors"):
+        parts.append(_processors(data))
     if data["walks"]["references"]:
         parts.append(_walks(data))
     if data.get("mmu_cache"):
@@ -180,6 +182,31 @@ def _tlbs(data: dict[str, Any], accesses: int) -> str:
     ]
     head = ("TLBs", "entries", "lookups", "misses", "of lookups", "per 1000 accesses", "cold")
     return text.table(head, rows)
+
+
+def _processors(data: dict[str, Any]) -> str:
+    rows = []
+    for one in data["processors"]:
+        accesses = sum(one["accesses"].values())
+        shot = one["shootdowns"]
+        rows.append(
+            (
+                str(one["number"]),
+                text.count(accesses),
+                text.count(one["instructions"]),
+                text.count(one["switches"]),
+                text.count(one["walks"]["walks"]),
+                text.ratio(1000 * one["walks"]["walks"] / max(accesses, 1)),
+                text.count(shot["made"]),
+                text.count(shot["received"]),
+                text.count(shot["entries"]),
+            )
+        )
+    head = (
+        "Processors", "accesses", "instructions", "switches", "walks", "per 1000 accesses",
+        "shootdowns made", "received", "entries gone",
+    )  # fmt: skip
+    return f"{text.table(head, rows)}\n  {values.shootdowns(data)}"
 
 
 def _walks(data: dict[str, Any]) -> str:

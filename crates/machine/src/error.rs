@@ -46,6 +46,18 @@ pub enum Error {
         /// Index of the access that needed a frame.
         access: u64,
     },
+    /// A schedule has more processors than the machine.
+    #[error(
+        "the trace's schedule is for {cpus} processors and the machine has {count} (core.count): \
+         give it as many with --set core.count={cpus}, or schedule the trace for fewer \
+         (mix:cpus={count},...)"
+    )]
+    Processors {
+        /// Those of the schedule.
+        cpus: u32,
+        /// Those of the machine.
+        count: u32,
+    },
     /// An address that the page table's format cannot map.
     #[error("access {access}: {what}")]
     Access {

@@ -116,14 +116,15 @@ impl Machine {
 
     /// The arrays of its MMU cache with the bits that their entries take; none if it has none.
     pub fn mmu_cache_arrays(&self) -> Vec<results::MmuCacheArray> {
-        let Ok(walker) = self.walker() else { return Vec::new() };
-        let counts = summary::mmu_cache(self.description.mmu_cache.as_ref(), &walker.dimension);
+        let Ok(walkers) = self.walkers() else { return Vec::new() };
+        let described = self.description.mmu_cache.as_ref();
+        let counts = summary::mmu_cache(described, &walkers.here.dimension);
         counts.map_or_else(Vec::new, |counts| counts.arrays)
     }
 
-    /// Its walker, with its caches, before any access.
-    pub(crate) fn walker(&self) -> Result<walker::Walker, Error> {
-        walker::Walker::new(&self.description, self.tree.clone(), self.host_tree.clone())
+    /// Its processors' walkers, with their caches, before any access.
+    pub(crate) fn walkers(&self) -> Result<walker::Walkers, Error> {
+        walker::Walkers::build(&self.description, self.tree.clone(), self.host_tree.clone())
             .map_err(|wrong| run::built(self, wrong))
     }
 

@@ -50,7 +50,7 @@ fn rows(seed: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for step in 0..3000 {
         if step % 900 == 700 {
-            rows.push(Row::Event(Event::Run { cpu: 0, space: stream.below(2) as u32 }));
+            rows.push(Row::Event(Event::Run { cpu: None, space: stream.below(2) as u32 }));
         }
         if step == 1100 {
             rows.push(Row::Event(Event::WarmupEnd));

@@ -205,3 +205,23 @@ fn a_setting_changes_the_digest_and_a_comment_does_not() {
     assert_eq!(plain.digest(), commented.digest());
     assert_ne!(plain.digest(), changed.digest());
 }
+
+#[test]
+fn a_machine_has_few_processors_and_contexts_for_them() {
+    let text = format!("{}\n[core]\ncount = 65\n", tlb_only());
+    let line = text.lines().count();
+    assert_eq!(
+        refusal(&text, &[]),
+        format!("mine.toml:{line}: core.count: a machine has 1 to 64 processors, not 65")
+    );
+    assert_eq!(
+        refusal(&tlb_only(), &["core.count=0"]),
+        "--set core.count=0: core.count: a machine has 1 to 64 processors, not 0"
+    );
+    let shared = ["core.count=5", "core.asid_bits=2", "core.contexts=lru"];
+    let said = refusal(&tlb_only(), &shared);
+    assert!(
+        said.contains("5 processors share 4 contexts") && said.contains("write 3 or more"),
+        "{said}"
+    );
+}

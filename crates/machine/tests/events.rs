@@ -183,7 +183,7 @@ fn superpages_over_many_regions_stay_right() {
 fn spaces_do_not_see_each_other() {
     let mut rows = Vec::new();
     for round in 0..20 {
-        rows.push(Row::Event(Event::Run { cpu: 0, space: round % 3 }));
+        rows.push(Row::Event(Event::Run { cpu: None, space: round % 3 }));
         rows.extend((0..30).map(|page| Row::Access(Kind::Store, addr(page), 8)));
     }
     for design in ["uptc", "utc", "tpc"] {

@@ -1,23 +1,25 @@
-//! Every page table under every MMU cache, over random spaces as wide as the table holds: pages
-//! are mapped, moved, protected and unmapped while the run checks each translation and each node
-//! that an MMU cache leads to.
+//! Every page table under every MMU cache, on one processor and on two, with small pages and large
+//! ones, over random spaces as wide as the table holds: pages are mapped, moved, protected and
+//! unmapped while the run checks each translation and each node that an MMU cache leads to.
 
 mod support;
 
 use std::collections::BTreeSet;
 
 use addr::Kind;
+use machine::Machine;
 use support::{Row, Stream, run};
 use trace::Event;
 
 const PAGE: u64 = 4096;
+const LARGE_PAGE: u64 = 2 << 20;
 const REGION_PAGES: u64 = 16;
 
-/// Random life in regions anywhere below 2 to the `bits`, some of them neighbours. Gives the rows,
-/// and how often a page was touched that was not there.
-fn life(seed: u64, bits: u32, steps: u64) -> (Vec<Row>, u64) {
+/// Random life of four threads in regions of such pages anywhere below 2 to the `bits`, some of
+/// them neighbours. Gives the rows, and how often a page was touched that was not there.
+fn life(seed: u64, page_bytes: u64, bits: u32, steps: u64) -> (Vec<Row>, u64) {
     let mut stream = Stream(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let region_bytes = REGION_PAGES * PAGE;
+    let region_bytes = REGION_PAGES * page_bytes;
     let mut regions: Vec<u64> = Vec::new();
     while regions.len() < 24 {
         let far = stream.next() >> (64 - bits + stream.below(20) as u32);
@@ -32,10 +34,13 @@ fn life(seed: u64, bits: u32, steps: u64) -> (Vec<Row>, u64) {
     let mut first_touches = 0;
     for _ in 0..steps {
         let region = regions[stream.below(24) as usize];
+        if stream.below(8) == 0 {
+            rows.push(Row::Thread(stream.below(4) as u32));
+        }
         let first = stream.below(REGION_PAGES);
         let count = 1 + stream.below((REGION_PAGES - first).min(4));
-        let (addr, bytes) = (region + first * PAGE, count * PAGE);
-        let pages = || (0..count).map(|page| addr + page * PAGE);
+        let (addr, bytes) = (region + first * page_bytes, count * page_bytes);
+        let pages = || (0..count).map(|page| addr + page * page_bytes);
         match stream.below(24) {
             0 => {
                 touched.retain(|&page| pages().all(|gone| gone != page));
@@ -50,11 +55,11 @@ fn life(seed: u64, bits: u32, steps: u64) -> (Vec<Row>, u64) {
                 if to == region {
                     continue;
                 }
-                let new = to + stream.below(REGION_PAGES - count + 1) * PAGE;
+                let new = to + stream.below(REGION_PAGES - count + 1) * page_bytes;
                 for page in 0..count {
-                    touched.remove(&(new + page * PAGE));
-                    if touched.remove(&(addr + page * PAGE)) {
-                        touched.insert(new + page * PAGE);
+                    touched.remove(&(new + page * page_bytes));
+                    if touched.remove(&(addr + page * page_bytes)) {
+                        touched.insert(new + page * page_bytes);
                     }
                 }
                 rows.push(Row::Event(Event::Mremap {
@@ -107,21 +112,43 @@ const NONE: [&str; 1] = ["none"];
 
 #[test]
 fn every_page_table_under_every_mmu_cache_stays_right() {
+    let mut large_runs = 0;
     for (number, (table, bits, designs)) in (1..).zip(TABLES) {
         for (n, design) in (0..).zip(designs) {
             let seed = 100 * number + n;
             println!("seed {seed}: {table:?} {design}");
-            let (rows, first_touches) = life(seed, bits, 1500);
             let cache =
                 [format!("mmu_cache.design={design}"), format!("mmu_cache.entries={}", 4 + n)];
             let small = ["walker.kind=hardware", "tlb.l1.entries=4", "tlb.l1.paired=false"];
             let format = ["page_table.format=x86-64"];
             let cache = [cache[0].as_str(), cache[1].as_str()];
             let settings = [&format[..], &small, &cache, table].concat();
-            let results = run("r4700", &settings, &rows);
-            assert_eq!(results.faults.first_touch, first_touches, "seed {seed}: {settings:?}");
+            let large = ["os.page_size=2M", "tlb.l1.page_sizes=[\"2M\"]", "memory.size=2G"];
+            for (page_bytes, size) in [(PAGE, &[][..]), (LARGE_PAGE, &large)] {
+                if page_bytes == LARGE_PAGE {
+                    if !exists(&[&settings[..], size].concat()) {
+                        continue;
+                    }
+                    large_runs += 1;
+                }
+                let (rows, first_touches) = life(seed, page_bytes, bits, 700);
+                for processors in ["core.count=1", "core.count=2"] {
+                    let settings = [&settings[..], size, &[processors]].concat();
+                    let results = run("r4700", &settings, &rows);
+                    let found = results.faults.first_touch;
+                    assert_eq!(found, first_touches, "seed {seed}: {settings:?}");
+                }
+            }
         }
     }
+    // Most formats hold large pages; an `mpt` does not.
+    assert!(large_runs > 20, "{large_runs}");
+}
+
+/// Whether an R4700 with `settings` can be built: not every format holds pages of every size.
+fn exists(settings: &[&str]) -> bool {
+    let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+    Machine::load("r4700", &settings).is_ok()
 }
 
 /// A host whose table moves nodes as it backs the guest's pages.
@@ -130,7 +157,7 @@ fn a_host_with_a_guarded_table_stays_right() {
     for (seed, format) in [(1, "guarded"), (2, "guarded-adaptive")] {
         for design in UNIFIED {
             println!("seed {seed}: {format} {design}");
-            let (rows, first_touches) = life(seed, 47, 1000);
+            let (rows, first_touches) = life(seed, PAGE, 47, 1000);
             let host = [
                 format!("nested.format={format}"),
                 format!("nested.mmu_cache.design={design}"),
@@ -185,7 +212,7 @@ fn a_flush_takes_what_it_names_and_no_more() {
     // A switch without ASIDs takes all eight, one with them none.
     for (asid_bits, flushed) in [("core.asid_bits=0", 8), ("core.asid_bits=8", 0)] {
         let mut rows: Vec<Row> = touches().collect();
-        rows.push(Row::Event(Event::Run { cpu: 0, space: 1 }));
+        rows.push(Row::Event(Event::Run { cpu: None, space: 1 }));
         let results = run("opteron-2008", &[asid_bits], &rows);
         let of = |name: &str| results.tlbs.iter().find(|tlb| tlb.name == name).unwrap().flushed;
         assert_eq!((of("l1d"), of("l2d")), (flushed, flushed), "{asid_bits}");

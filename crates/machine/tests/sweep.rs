@@ -10,7 +10,7 @@ use machine::{
 use support::{Row, Rows, Stream};
 use trace::Event;
 
-/// A program that maps and unmaps, forks and switches, in a few regions.
+/// A program of five threads that maps and unmaps, forks and switches, in a few regions.
 fn rows(seed: u64) -> Vec<Row> {
     let mut stream = Stream(seed | 1);
     let mut rows = Vec::new();
@@ -21,7 +21,8 @@ fn rows(seed: u64) -> Vec<Row> {
         let base = 0x1000_0000 + (stream.below(3) << 32);
         match step % 1000 {
             300 => rows.push(Row::Event(Event::Munmap { addr: base, bytes: 1 << 24, result: 0 })),
-            500 => rows.push(Row::Event(Event::Run { cpu: 0, space: stream.below(3) as u32 })),
+            500 => rows.push(Row::Event(Event::Run { cpu: None, space: stream.below(3) as u32 })),
+            _ if stream.below(30) == 0 => rows.push(Row::Thread(stream.below(5) as u32)),
             _ => {}
         }
         let kind = [Kind::Fetch, Kind::Load, Kind::Load, Kind::Store][stream.below(4) as usize];
@@ -110,6 +111,36 @@ fn a_design_counts_what_it_counts_alone() {
             check(name, designs, &rows(seed));
         }
     }
+}
+
+#[test]
+fn several_processors_count_what_they_count_alone() {
+    let processors = ("core.count", &["2", "3"][..]);
+    let designs = [
+        all(&[
+            processors,
+            ("mmu_cache.design", &["uptc", "stc", "tpc"]),
+            ("mmu_cache.entries", &["2", "24"]),
+            ("core.asid_bits", &["0", "2"]),
+        ]),
+        all(&[processors, ("cache.l1d.size", &["12K", "48K"]), ("walker.enters", &["l1d", "l3"])]),
+        all(&[processors, ("page_table.format", &["linear"]), ("mmu_cache.design", &["none"])]),
+        all(&[processors, ("nested.page_size", &["2M"]), ("nested.tlb.entries", &["4"])]),
+    ];
+    for seed in 1..3 {
+        check("epyc-9005", &designs.concat(), &rows(seed));
+    }
+    // Nothing but MMU caches behind the TLBs: families, with an MMU cache on each processor.
+    check_all(
+        "r4700",
+        &all(&[processors, ("mmu_cache.entries", &["1", "3", "9"])]),
+        &rows(5),
+        |set| {
+            let hardware = ["walker.kind=hardware", "page_table.format=x86-64"].map(str::to_owned);
+            let cached = ["mmu_cache.design=tpc"].map(str::to_owned);
+            Machine::load("r4700", &[&hardware[..], &cached, set].concat())
+        },
+    );
 }
 
 #[test]

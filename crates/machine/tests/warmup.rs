@@ -19,7 +19,7 @@ fn rows(seed: u64, count: usize) -> Vec<Row> {
                 let (addr, bytes) = (0x1000_0000, 1 << 20);
                 rows.push(Row::Event(Event::Munmap { addr, bytes, result: 0 }));
             }
-            700 => rows.push(Row::Event(Event::Run { cpu: 0, space: stream.below(2) as u32 })),
+            700 => rows.push(Row::Event(Event::Run { cpu: None, space: stream.below(2) as u32 })),
             _ => {}
         }
         let kind = [Kind::Fetch, Kind::Load, Kind::Load, Kind::Store][stream.below(4) as usize];

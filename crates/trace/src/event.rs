@@ -112,13 +112,14 @@ pub enum Event {
     ThreadStart { tid: i64 },
     /// The thread that the event belongs to has ended.
     ThreadEnd,
-    /// From here on, until the next one, the accesses are of address space `space` and made on
-    /// processor `cpu`. Before the first one both are 0. Traces of before there were processors
+    /// From here on, until the next one, the accesses are of address space `space`, and made on
+    /// processor `cpu` if that is given: a schedule says so. Without one each thread has a
+    /// processor that the machine chooses. Before the first `Run` the space is 0. Older traces
     /// call it `switch` and give the space alone.
     #[serde(alias = "switch")]
     Run {
-        #[serde(default)]
-        cpu: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cpu: Option<u32>,
         space: u32,
     },
     /// The kernel's code of a context switch was traced and follows: to a thread of another
@@ -261,7 +262,8 @@ mod tests {
             Event::Exit { status: -1, group: true },
             Event::ThreadStart { tid: i64::MAX },
             Event::ThreadEnd,
-            Event::Run { cpu: 2, space: 1 },
+            Event::Run { cpu: Some(2), space: 1 },
+            Event::Run { cpu: None, space: 1 },
             Event::ContextSwitch { process: true },
             Event::WarmupEnd,
             Event::Gap { accesses: u64::MAX, instructions: 0 },
@@ -286,9 +288,9 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_of_an_old_trace_is_a_run_on_the_first_processor() {
+    fn a_switch_of_an_old_trace_is_a_run_without_a_processor() {
         let stored = r#"{"event":"switch","space":7}"#;
         let event = serde_json::from_str::<Event>(stored).unwrap();
-        assert_eq!(event, Event::Run { cpu: 0, space: 7 });
+        assert_eq!(event, Event::Run { cpu: None, space: 7 });
     }
 }

@@ -44,7 +44,7 @@ impl Family {
         };
         let mut enter = |to: &mut Batch, at: u32, thread: u32, space: u32| {
             if std::mem::replace(here, space) != space {
-                to.events.push(Placed { at, thread, event: Event::Run { cpu: 0, space } });
+                to.events.push(Placed { at, thread, event: Event::Run { cpu: None, space } });
             }
         };
         let count = from.events.iter().take_while(|event| event.at <= rows.end).count();

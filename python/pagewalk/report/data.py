@@ -57,6 +57,7 @@ def run(document: dict[str, Any], index: int = 0) -> Run:
         headline=_headline(document),
         cards=_cards(document),
         tlbs=tables.tlbs(document),
+        processors=tables.processors(document) if document.get("processors") else None,
         mmu_cache=tables.mmu_cache(document) if document.get("mmu_cache") else None,
         nested=tables.nested(document) if document.get("nested") else None,
         caches=tables.caches(document) if document["caches"] else None,

@@ -71,6 +71,8 @@ class Run:
     headline: str
     cards: list[Card]
     tlbs: Table
+    processors: Table | None
+    """None where there is one processor."""
     mmu_cache: Table | None
     nested: Table | None
     caches: Table | None

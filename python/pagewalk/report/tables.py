@@ -5,7 +5,7 @@ from typing import Any
 
 from pagewalk import text
 from pagewalk.report import values
-from pagewalk.report.model import Cell, Table
+from pagewalk.report.model import Cell, Table, Value
 
 REGIONS_IN_SIGHT = 20
 
@@ -36,6 +36,35 @@ def tlbs(document: Mapping[str, Any]) -> Table:
     ]  # fmt: skip
     numeric = [False, True, True, False, True, True, True, True, True, True]
     return Table("Lookups and misses of each TLB", head, rows, numeric)
+
+
+def processors(document: Mapping[str, Any]) -> Table:
+    """A row per processor: what ran on it, its misses, and its part in shootdowns."""
+    rows: list[list[Cell]] = []
+    for index, one in enumerate(document["processors"]):
+        at = f"/processors/{index}"
+        accesses = sum(one["accesses"].values())
+        l1_misses = sum(tlb["misses"] for tlb in one["tlbs"] if tlb["level"] == 1)
+        rows.append(
+            [
+                f"processor {one['number']}",
+                Value(text.count(accesses), accesses),
+                values.count(document, f"{at}/instructions"),
+                values.count(document, f"{at}/switches"),
+                values.ratio(1000 * l1_misses, accesses),
+                values.ratio(1000 * one["walks"]["walks"], accesses),
+                values.count(document, f"{at}/walks/references"),
+                values.count(document, f"{at}/shootdowns/made"),
+                values.count(document, f"{at}/shootdowns/received"),
+                values.count(document, f"{at}/shootdowns/entries"),
+            ]
+        )
+    head = [
+        "Processor", "Accesses", "Instructions", "Changes of space", "L1 misses in 1000 accesses",
+        "Misses of all in 1000 accesses", "Walk references", "Shootdowns made", "Received",
+        "Entries gone",
+    ]  # fmt: skip
+    return Table(values.shootdowns(document), head, rows, [False] + [True] * 9)
 
 
 def mmu_cache(document: Mapping[str, Any]) -> Table:

@@ -127,6 +127,24 @@ def native_lines(native: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def shootdowns(document: Mapping[str, Any]) -> str:
+    """What shootdowns took of all processors: nothing where there is one."""
+    if not document.get("processors"):
+        return ""
+    found = document["shootdowns"]
+    sentence = (
+        f"{text.plural(found['made'], 'shootdown')}, for which "
+        f"{text.plural(found['asked'], 'other processor was', 'other processors were')} asked; "
+        f"{text.plural(found['entries'], 'TLB entry', 'TLB entries')} went"
+    )
+    if found["sender_cycles"] is None:
+        return sentence
+    return (
+        f"{sentence}; {text.count(found['sender_cycles'])} cycles of those who asked, "
+        f"{text.count(found['receiver_cycles'])} of those who were asked"
+    )
+
+
 def switches(document: Mapping[str, Any]) -> list[str]:
     """How several programs took turns: nothing for one program."""
     found = document.get("switches")

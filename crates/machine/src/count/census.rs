@@ -83,21 +83,15 @@ pub(crate) struct RegionCensus {
     pub(crate) table_cycles: u64,
 }
 
-/// All counts of a run.
+/// The counts of a run by region, whatever the processor.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Census {
-    pub(crate) tlbs: Vec<TlbCensus>,
     regions: Vec<RegionCensus>,
 }
 
 impl Census {
-    pub(crate) fn new(tlbs: usize) -> Census {
-        Census { tlbs: vec![TlbCensus::default(); tlbs], regions: Vec::new() }
-    }
-
-    /// Adds up what an entry of the `tlb`th TLB saw.
-    pub(crate) fn collect(&mut self, tlb: usize, first_level: bool, evicted: &Evicted) {
-        let census = &mut self.tlbs[tlb];
+    /// Adds up what an entry of a TLB with the counts `census` saw.
+    pub(crate) fn collect(&mut self, census: &mut TlbCensus, first_level: bool, evicted: &Evicted) {
         if evicted.label == TABLES {
             census.table_hits += evicted.hits.iter().sum::<u64>();
             return;
@@ -116,7 +110,6 @@ impl Census {
 
     /// Begins to count anew. The pages of the regions stay, since they are still mapped.
     pub(crate) fn forget_counts(&mut self) {
-        self.tlbs.fill(TlbCensus::default());
         for region in &mut self.regions {
             *region = RegionCensus { pages: region.pages, ..RegionCensus::default() };
         }

@@ -2,7 +2,10 @@
 
 use addr::Kind;
 
-use crate::{Error, Results, count::results::HitsAndMisses};
+use crate::{
+    Error, Results,
+    count::results::{HitsAndMisses, ProcessorCounts, TlbCounts, Walks},
+};
 
 /// Compares counts that were made in different places and must agree.
 pub(crate) fn check(results: &Results) -> Result<(), Error> {
@@ -30,26 +33,10 @@ pub(crate) fn check(results: &Results) -> Result<(), Error> {
             tlb.total.misses,
         );
     }
-    let mut last_level_misses = 0;
-    for kind in Kind::ALL {
-        let of_level = |level: u8| {
-            let serving = results
-                .tlbs
-                .iter()
-                .filter(move |tlb| tlb.level == level && tlb.serves.contains(&kind.name()));
-            serving.map(|tlb| tlb.by_kind.of(kind)).reduce(HitsAndMisses::plus)
-        };
-        let first = of_level(1).unwrap_or_default();
-        last_level_misses += match of_level(2) {
-            Some(second) => {
-                let what = format!("L1 misses = L2 lookups of kind {}", kind.name());
-                check.equal(&what, first.misses, second.lookups);
-                second.misses
-            }
-            None => first.misses,
-        };
+    check.levels("", &results.tlbs, &results.walks);
+    for one in &results.processors {
+        check.levels(&format!("processor {}: ", one.number), &one.tlbs, &one.walks);
     }
-    check.equal("misses of the last level = walks", last_level_misses, results.walks.walks);
     check.equal(
         "references by level",
         results.walks.by_level.iter().map(|level| level.references).sum::<u64>()
@@ -111,6 +98,14 @@ pub(crate) fn check(results: &Results) -> Result<(), Error> {
         results.map.cells.iter().map(|cell| cell.2).sum(),
         results.walks.walks,
     );
+    let shot = &results.shootdowns;
+    check.equal("processors asked = interrupts received", shot.asked, shot.received);
+    let of_each = |count: fn(&ProcessorCounts) -> u64| results.processors.iter().map(count).sum();
+    if !results.processors.is_empty() {
+        let lookups = results.tlbs.iter().map(|tlb| tlb.total.lookups).sum();
+        let of_tlbs = |one: &ProcessorCounts| one.tlbs.iter().map(|tlb| tlb.total.lookups).sum();
+        check.equal("lookups by processor", of_each(of_tlbs), lookups);
+    }
     check.finish()
 }
 
@@ -121,6 +116,30 @@ impl Checker {
         if left != right {
             self.0.push(format!("{what}: {left} and {right}"));
         }
+    }
+
+    /// What misses one level is looked up in the next, and what misses the last is walked for.
+    fn levels(&mut self, whose: &str, tlbs: &[TlbCounts], walks: &Walks) {
+        let mut last_level_misses = 0;
+        for kind in Kind::ALL {
+            let of_level = |level: u8| {
+                let serving = tlbs
+                    .iter()
+                    .filter(|tlb| tlb.level == level && tlb.serves.contains(&kind.name()));
+                serving.map(|tlb| tlb.by_kind.of(kind)).reduce(HitsAndMisses::plus)
+            };
+            let first = of_level(1).unwrap_or_default();
+            last_level_misses += match of_level(2) {
+                Some(second) => {
+                    let what = format!("{whose}L1 misses = L2 lookups of kind {}", kind.name());
+                    self.equal(&what, first.misses, second.lookups);
+                    second.misses
+                }
+                None => first.misses,
+            };
+        }
+        let what = format!("{whose}misses of the last level = walks");
+        self.equal(&what, last_level_misses, walks.walks);
     }
 
     fn finish(self) -> Result<(), Error> {

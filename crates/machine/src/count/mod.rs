@@ -4,5 +4,6 @@ pub(crate) mod census;
 pub(crate) mod history;
 pub(crate) mod identities;
 pub mod results;
+pub(crate) mod sum;
 pub(crate) mod summary;
 pub(crate) mod time;

@@ -45,6 +45,11 @@ pub struct Results {
     pub caches: Vec<CacheCounts>,
     /// What the operating system was called for.
     pub faults: Faults,
+    /// Translations that hardware was told to forget, on all processors.
+    pub shootdowns: ShootdownCounts,
+    /// The processors, if there are several. What is above counts for all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub processors: Vec<ProcessorCounts>,
     /// Physical memory at the end of the run.
     pub memory: MemoryCounts,
     /// The regions of the address space, by address.
@@ -353,6 +358,49 @@ pub struct Faults {
     pub first_touch: u64,
     /// Accesses that a page's rights did not allow, found on a walk and then granted.
     pub protection: u64,
+}
+
+/// Shootdowns: changes of a page table after which hardware had to forget translations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ShootdownCounts {
+    /// Those that were made: the change was in a space of which some processor may have had
+    /// translations.
+    pub made: u64,
+    /// Other processors that were asked for it, by an interrupt each.
+    pub asked: u64,
+    /// Interrupts that were received.
+    pub received: u64,
+    /// TLB entries that went, at all levels.
+    pub entries: u64,
+    /// Cycles of the processors that made them: their own flush, sending, and the wait for the
+    /// slowest answer; `None` if the machine has no `[os.costs]`.
+    pub sender_cycles: Option<u64>,
+    /// Cycles of the processors that were asked; likewise.
+    pub receiver_cycles: Option<u64>,
+}
+
+/// What one of several processors counted.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcessorCounts {
+    /// Its number, from 0.
+    pub number: u32,
+    /// Accesses that ran on it, by kind.
+    pub accesses: ByKind<u64>,
+    /// Instructions that ran on it.
+    pub instructions: u64,
+    /// How often it went from one address space to another.
+    pub switches: u64,
+    /// Its TLBs.
+    pub tlbs: Vec<TlbCounts>,
+    /// Its walks.
+    pub walks: Walks,
+    /// The MMU cache of its walker.
+    pub mmu_cache: Option<MmuCacheCounts>,
+    /// Its data caches; not `l3`, which all share.
+    pub caches: Vec<CacheCounts>,
+    /// The shootdowns that it made, those that it was asked for, and the entries of its TLBs that
+    /// went.
+    pub shootdowns: ShootdownCounts,
 }
 
 /// Physical memory at the end of the run, but for its peak.

@@ -12,6 +12,8 @@
 //! share           least / (least + program's most)    most / (most + program's least)
 //! ```
 //!
+//! Of several processors the cycles are added up: they are work, not the time that passes.
+//!
 //! The share's ends take opposite ends of both times, because overlap of data misses and overlap
 //! of walks are independent: a core with one page-table walker and many miss buffers hides the
 //! first and not the second.
@@ -21,28 +23,30 @@ use addr::Kind;
 use crate::{
     Description,
     count::{
-        census::{RegionCensus, TlbCensus},
+        census::RegionCensus,
         results::{Range, Time},
     },
     hardware::{
         tlbs::{Hardware, NONE, Unit},
-        walker::Walker,
+        walker::Walkers,
     },
     run::Run,
 };
 
 /// The time of a run; `None` if the description leaves out a latency that it takes.
-pub(crate) fn of(description: &Description, run: &Run, walker: &Walker) -> Option<Time> {
+pub(crate) fn of(description: &Description, run: &Run, walkers: &Walkers) -> Option<Time> {
     let cycles_per_instruction = description.core.cycles_per_instruction?;
+    let Walkers { here: walker, .. } = walkers;
     if !walker.port.latencies.known || description.page_table.is_none() {
         return None;
     }
-    let issue = run.instructions as f64 * cycles_per_instruction;
-    let program = program(description, issue, stall_cycles(description, walker));
+    let issue = run.instructions() as f64 * cycles_per_instruction;
+    let program = program(description, issue, stall_cycles(description, walkers));
     // Hardware may walk while the program goes on; a handler runs in the program's place.
-    let least = if walker.handler.is_some() { walker.walks.cycles } else { 0 };
-    let translation = Range { lo: least, hi: lookup_cycles(run) + walker.walks.cycles };
-    let accesses: u64 = run.accesses.iter().sum();
+    let walk_cycles = walkers.each().map(|walker| walker.walks.cycles).sum();
+    let least = if walker.handler.is_some() { walk_cycles } else { 0 };
+    let translation = Range { lo: least, hi: lookup_cycles(run) + walk_cycles };
+    let accesses: u64 = run.by_kind().iter().sum();
     let ratio = |part: u64, rest: f64| {
         let part = part as f64;
         if part > 0.0 { part / (part + rest) } else { 0.0 }
@@ -75,20 +79,22 @@ pub(crate) fn of_lookups(hardware: &Hardware, region: &RegionCensus) -> u64 {
 
 /// Cycles of all TLB lookups of the run.
 fn lookup_cycles(run: &Run) -> u64 {
-    let of_tlb = |(unit, counts): (&Unit, &TlbCensus)| {
-        let lookups: u64 = counts.hits.iter().chain(&counts.misses).sum();
+    let of_tlb = |unit: &Unit| {
+        let lookups: u64 = unit.counts.hits.iter().chain(&unit.counts.misses).sum();
         lookups * unit.latency_cycles
     };
-    let tlbs = run.hardware.units.iter().zip(&run.census.tlbs);
+    let tlbs = run.processors.each().flat_map(|processor| &processor.hardware.units);
     tlbs.map(of_tlb).sum::<u64>() + run.census.table_cycles()
 }
 
 /// Cycles that the data caches add to the program beyond hits in the nearest one, which are part
 /// of the instructions' own cycles.
-fn stall_cycles(description: &Description, walker: &Walker) -> f64 {
+fn stall_cycles(description: &Description, walkers: &Walkers) -> f64 {
     let nearest = description.cache.present().find_map(|(_, cache)| cache.latency_cycles);
     let hit_cycles = nearest.map_or(0, u64::from);
-    let served = walker.program_served.iter().zip(&walker.port.latencies.served_cycles);
+    let served = walkers
+        .each()
+        .flat_map(|walker| walker.program_served.iter().zip(&walker.port.latencies.served_cycles));
     served.map(|(count, cycles)| count * cycles.saturating_sub(hit_cycles)).sum::<u64>() as f64
 }
 

@@ -10,6 +10,10 @@ use crate::hardware::contexts::ContextPolicy;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Core {
+    /// How many processors there are. Each has its own TLBs, MMU cache and data caches but for
+    /// `cache.l3`, which they share.
+    #[serde(skip_serializing_if = "is_one")]
+    pub count: u32,
     /// Whether fetches count; a study of data accesses leaves them out.
     pub fetches: bool,
     /// Bits of an address-space identifier in the TLB; 0: a switch flushes what is not global.
@@ -31,6 +35,7 @@ pub struct Core {
 impl Default for Core {
     fn default() -> Core {
         Core {
+            count: 1,
             fetches: true,
             asid_bits: 0,
             contexts: ContextPolicy::default(),
@@ -39,6 +44,10 @@ impl Default for Core {
             source: String::new(),
         }
     }
+}
+
+fn is_one(count: &u32) -> bool {
+    *count == 1
 }
 
 /// What is said by saying nothing, so that machines of before there was a choice keep their digest.

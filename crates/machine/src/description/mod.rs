@@ -2,7 +2,7 @@
 //! has a `source` for them.
 //!
 //! ```text
-//! [core]        what runs: which accesses count, cycles an instruction takes
+//! [core]        what runs: processors, which accesses count, cycles an instruction takes
 //! [tlb.NAME]    l1 | l1i l1d l1s, then l2 | l2i l2d: arrays, ways, policies
 //! [page_table]  the format and its levels; absent: translation costs nothing, TLBs only
 //! [walker]      who refills a TLB, and the cache at which its references enter
@@ -11,11 +11,13 @@
 //! [cache.NAME]  l1i, l1d, l2, l3: size, ways, line, latency
 //! [memory]      size and latency of what lies behind the caches
 //! [os]          the page size it maps
+//! [os.costs]    cycles of what the kernel does
 //! ```
 
 pub(crate) mod builtin;
 mod cache;
 mod core;
+mod costs;
 pub(crate) mod digest;
 mod nested;
 mod os;
@@ -32,6 +34,7 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     cache::{Cache, Caches, Memory},
     core::Core,
+    costs::Costs,
     nested::Nested,
     os::Os,
     page_table::PageTable,

@@ -3,7 +3,7 @@
 use addr::PageSize as AddrPageSize;
 use serde::{Deserialize, Serialize};
 
-use super::{is_false, units::PageSize};
+use super::{Costs, is_false, units::PageSize};
 
 /// The operating system.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -15,6 +15,9 @@ pub struct Os {
     /// program that has touched them all long ago.
     #[serde(skip_serializing_if = "is_false")]
     pub populated: bool,
+    /// What the kernel's work costs; absent: not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub costs: Option<Costs>,
     /// Why.
     pub source: String,
 }
@@ -22,6 +25,6 @@ pub struct Os {
 impl Default for Os {
     fn default() -> Os {
         let page_size = PageSize(AddrPageSize::SIZE_4K);
-        Os { page_size, populated: false, source: String::new() }
+        Os { page_size, populated: false, costs: None, source: String::new() }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   trace --> TLBs, OS, page table          the front: the same whatever is behind
-//!                  |  data, walk, refilled, forget
+//!                  |  on, data, walk, refilled, forget
 //!                  v
 //!                Behind: MMU cache, data caches, counts of walks
 //! ```
@@ -90,6 +90,9 @@ pub(crate) trait Behind {
     /// Whether it has caches that the program's own accesses go to.
     fn has_caches(&self) -> bool;
 
+    /// What follows until the next call is done by `processor`; before the first, by 0.
+    fn on(&mut self, processor: usize);
+
     /// An access of the program to memory.
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
@@ -104,8 +107,8 @@ pub(crate) trait Behind {
     /// The TLB is refilled: the walks since the last refill were for this one.
     fn refilled(&mut self, refill: Refill);
 
-    /// The OS shoots down.
-    fn forget(&mut self, forget: Forget);
+    /// The OS shoots down what `processor` remembers.
+    fn forget(&mut self, processor: usize, forget: Forget);
 
     /// The warm-up is over: counts begin anew, and what is remembered stays.
     fn forget_counts(&mut self);

@@ -19,6 +19,9 @@
 use addr::Asid;
 use serde::{Deserialize, Serialize};
 
+/// The most processors: a word has a bit for each.
+pub(crate) const PROCESSORS_MAX: u32 = u64::BITS;
+
 /// The most bits of a context that an [`Asid`] has room for.
 pub(crate) const BITS_MAX: u8 = 16;
 
@@ -43,8 +46,8 @@ pub enum ContextPolicy {
 pub(crate) enum Stale {
     /// Nothing: what bears its context is its own.
     Nothing,
-    /// What bears its context.
-    Context(Asid),
+    /// What bears its context, on the processors whose bits are set in `held_by`.
+    Context { asid: Asid, held_by: u64 },
     /// All that is not global, as there are no contexts.
     NonGlobal,
     /// All that is not global, on every processor: the contexts are given out anew.
@@ -54,11 +57,21 @@ pub(crate) enum Stale {
 /// The contexts of one processor, or of all that share them.
 #[derive(Clone, Debug)]
 struct Numbers {
-    /// By context: the space that has it, and when that was entered last.
-    owners: Vec<Option<(u32, u64)>>,
+    /// By context: who has it.
+    owners: Vec<Option<Owner>>,
     /// Up to where they were given out in this generation.
     given: usize,
     now: u64,
+}
+
+/// The space that has a context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Owner {
+    space: u32,
+    /// When it was entered last.
+    last: u64,
+    /// A bit for each processor that it has run on with this context.
+    held_by: u64,
 }
 
 /// Who has which context.
@@ -67,62 +80,59 @@ pub(crate) struct Contexts {
     policy: ContextPolicy,
     /// One for all processors, or one each.
     numbers: Vec<Numbers>,
-    /// By processor: the space that runs.
-    running: Vec<u32>,
+    /// By processor: the space that runs; none has run yet.
+    running: Vec<Option<u32>>,
 }
 
 impl Contexts {
-    /// Contexts of so many `bits`, none if 0, for processors that run the space 0.
+    /// Contexts of so many `bits`, none if 0, for processors that have run nothing yet. Those that
+    /// processors share are at least as many as the processors.
     pub(crate) fn new(policy: ContextPolicy, bits: u8, processors: usize) -> Contexts {
         let count = if bits == 0 { 0 } else { 1 << bits.min(BITS_MAX) };
-        let mut owners = vec![None; count];
-        if let Some(first) = owners.first_mut() {
-            *first = Some((0, 0));
-        }
-        let numbers = Numbers { owners, given: 1, now: 0 };
+        let numbers = Numbers { owners: vec![None; count], given: 0, now: 0 };
         let sets = match policy {
             ContextPolicy::Modulo | ContextPolicy::PerProcessor => processors,
             ContextPolicy::Lru | ContextPolicy::Generation => 1,
         };
-        Contexts { policy, numbers: vec![numbers; sets], running: vec![0; processors] }
+        Contexts { policy, numbers: vec![numbers; sets], running: vec![None; processors] }
     }
 
     /// The context that `space` has on `processor`, if hardware may hold anything of it there.
     pub(crate) fn of(&self, processor: usize, space: u32) -> Option<Asid> {
         let owners = &self.numbers(processor).owners;
         if owners.is_empty() {
-            return (self.running[processor] == space).then_some(Asid(0));
+            return (self.running[processor] == Some(space)).then_some(Asid(0));
         }
-        let has = |owner: &Option<(u32, u64)>| owner.is_some_and(|(of, _)| of == space);
-        owners.iter().position(has).map(|index| Asid(index as u16))
+        let (index, owner) = find(owners, space)?;
+        (owner.held_by >> processor & 1 == 1).then_some(Asid(index as u16))
     }
 
     /// Lets `space` run on `processor`: its context, and what must be forgotten first.
     pub(crate) fn enter(&mut self, processor: usize, space: u32) -> (Asid, Stale) {
-        self.running[processor] = space;
+        self.running[processor] = Some(space);
         let set = processor % self.numbers.len();
         // What runs elsewhere keeps the context that it shares with this processor.
         let others = self.running.iter().enumerate().filter(|(other, _)| *other != processor);
         let kept: Vec<u32> =
-            others.filter(|_| self.numbers.len() == 1).map(|(_, space)| *space).collect();
+            others.filter(|_| self.are_shared()).filter_map(|(_, space)| *space).collect();
         let is_kept =
-            |owner: &Option<(u32, u64)>| owner.is_some_and(|(space, _)| kept.contains(&space));
+            |owner: &Option<Owner>| owner.is_some_and(|owner| kept.contains(&owner.space));
         let numbers = &mut self.numbers[set];
         numbers.now += 1;
-        let now = numbers.now;
+        let (last, held_by) = (numbers.now, 1 << processor);
         if numbers.owners.is_empty() {
             return (Asid(0), Stale::NonGlobal);
         }
-        let has = |owner: &Option<(u32, u64)>| owner.is_some_and(|(of, _)| of == space);
-        if let Some(index) = numbers.owners.iter().position(has) {
-            numbers.owners[index] = Some((space, now));
+        if let Some((index, owner)) = find(&numbers.owners, space) {
+            let held_by = owner.held_by | held_by;
+            numbers.owners[index] = Some(Owner { space, last, held_by });
             return (Asid(index as u16), Stale::Nothing);
         }
         let mut everywhere = false;
         let index = match self.policy {
             ContextPolicy::Modulo => space as usize % numbers.owners.len(),
             ContextPolicy::Lru | ContextPolicy::PerProcessor => {
-                let last = |owner: &Option<(u32, u64)>| owner.map_or(0, |(_, last)| last + 1);
+                let last = |owner: &Option<Owner>| owner.map_or(0, |owner| owner.last + 1);
                 let all = numbers.owners.iter().enumerate().filter(|(_, owner)| !is_kept(owner));
                 all.min_by_key(|(_, owner)| last(owner)).map_or(0, |(index, _)| index)
             }
@@ -145,18 +155,36 @@ impl Contexts {
             }
         };
         let asid = Asid(index as u16);
-        let before = numbers.owners[index].replace((space, now));
+        let before = numbers.owners[index].replace(Owner { space, last, held_by });
         let stale = match before {
             _ if everywhere => Stale::Everywhere,
-            Some(_) => Stale::Context(asid),
+            Some(Owner { held_by, .. }) => Stale::Context { asid, held_by },
             None => Stale::Nothing,
         };
         (asid, stale)
     }
 
+    /// The space that runs on `processor`.
+    pub(crate) fn running(&self, processor: usize) -> Option<u32> {
+        self.running[processor]
+    }
+
+    /// Whether a context means the same space on every processor.
+    pub(crate) fn are_shared(&self) -> bool {
+        self.numbers.len() == 1
+    }
+
     fn numbers(&self, processor: usize) -> &Numbers {
         &self.numbers[processor % self.numbers.len()]
     }
+}
+
+/// The context of `space` and what is known of it.
+fn find(owners: &[Option<Owner>], space: u32) -> Option<(usize, Owner)> {
+    let has = |(index, owner): (usize, &Option<Owner>)| {
+        owner.filter(|owner| owner.space == space).map(|owner| (index, owner))
+    };
+    owners.iter().enumerate().find_map(has)
 }
 
 #[cfg(test)]
@@ -181,7 +209,7 @@ mod tests {
                 let mut contexts = Contexts::new(policy, bits, 2);
                 let mut tlbs: [BTreeSet<(u16, u32)>; 2] = Default::default();
                 // What runs: its context and its number.
-                let mut running = [(0, 0); 2];
+                let mut running = [None; 2];
                 let mut state = 0x2545_f491_4f6c_dd1d_u64;
                 let mut flushes = 0;
                 for step in 0..600 {
@@ -191,15 +219,13 @@ mod tests {
                     let (processor, space) = ((state >> 8) as usize % 2, (state >> 16) as u32 % 11);
                     let (asid, stale) = contexts.enter(processor, space);
                     flushes += u32::from(stale != Stale::Nothing);
-                    // A context that all processors share is taken over on all of them.
-                    let shared = contexts.numbers.len() == 1;
                     for (index, tlb) in tlbs.iter_mut().enumerate() {
                         match stale {
                             Stale::Nothing => {}
-                            Stale::Context(asid) if shared || index == processor => {
+                            Stale::Context { asid, held_by } if held_by >> index & 1 == 1 => {
                                 tlb.retain(|entry| entry.0 != asid.0);
                             }
-                            Stale::Context(_) => {}
+                            Stale::Context { .. } => {}
                             Stale::NonGlobal if index == processor => tlb.clear(),
                             Stale::NonGlobal => {}
                             Stale::Everywhere => tlb.clear(),
@@ -208,8 +234,9 @@ mod tests {
                     let context = format!("{policy:?}, {bits} bits, step {step}");
                     let own = |entry: &&(u16, u32)| entry.0 == asid.0 && entry.1 != space;
                     assert_eq!(tlbs[processor].iter().find(own), None, "{context}");
-                    running[processor] = (asid.0, space);
+                    running[processor] = Some((asid.0, space));
                     for (tlb, runs) in tlbs.iter_mut().zip(running) {
+                        let Some(runs) = runs else { continue };
                         assert!(!tlb.iter().any(|one| one.0 == runs.0 && one.1 != runs.1));
                         tlb.insert(runs);
                     }
@@ -237,7 +264,8 @@ mod tests {
                 (asid.0, stale)
             })
         };
-        let (own, taken) = (Stale::Nothing, |number| Stale::Context(Asid(number)));
+        let own = Stale::Nothing;
+        let taken = |number| Stale::Context { asid: Asid(number), held_by: 1 };
         let lru = [(0, own), (1, own), (0, own), (1, taken(1)), (0, own), (1, taken(1))];
         assert_eq!(given(ContextPolicy::Lru), lru);
         let modulo = [(0, own), (1, own), (0, own), (0, taken(0)), (0, taken(0)), (1, own)];

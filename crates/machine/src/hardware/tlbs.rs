@@ -4,8 +4,13 @@ use addr::{Asid, Kind, PageSize};
 use mmu::{ArrayParams, Evicted, GeometryError, Policy, Tlb, TlbParams};
 use pagetable::{Flush, Scope};
 
-use super::contexts::BITS_MAX;
-use crate::{Description, count::census::Census, description, units::Ways};
+use super::contexts::{BITS_MAX, Contexts, PROCESSORS_MAX};
+use crate::{
+    Description,
+    count::census::{Census, TlbCensus},
+    description,
+    units::Ways,
+};
 
 /// No TLB serves the kind.
 pub(crate) const NONE: usize = usize::MAX;
@@ -20,6 +25,22 @@ pub(crate) struct Unit {
     pub(crate) latency_cycles: u64,
     pub(crate) params: TlbParams,
     pub(crate) tlb: Tlb,
+    pub(crate) counts: TlbCensus,
+}
+
+impl Unit {
+    /// Flushes with `flush`, which is given what is to hear of each entry that goes. The hits of
+    /// those are added to `census`. Gives how many went.
+    pub(crate) fn flush(
+        &mut self,
+        census: &mut Census,
+        flush: impl FnOnce(&mut Tlb, &mut dyn FnMut(Evicted)) -> u64,
+    ) -> u64 {
+        let Unit { level, tlb, counts, .. } = self;
+        let flushed = flush(tlb, &mut |gone| census.collect(counts, *level == 1, &gone));
+        counts.flushed += flushed;
+        flushed
+    }
 }
 
 /// The TLBs.
@@ -39,6 +60,21 @@ impl Hardware {
             let what = format!("{bits} bits are more than any format has: write 0 to {BITS_MAX}");
             return Err(("core.asid_bits".to_owned(), what));
         }
+        let count = description.core.count;
+        if !(1..=PROCESSORS_MAX).contains(&count) {
+            let what = format!("a machine has 1 to {PROCESSORS_MAX} processors, not {count}");
+            return Err(("core.count".to_owned(), what));
+        }
+        let contexts = Contexts::new(description.core.contexts, bits, count as usize);
+        if bits > 0 && contexts.are_shared() && 1 << bits < count {
+            let least = count.next_power_of_two().ilog2();
+            let what = format!(
+                "{count} processors share {} contexts, and a space on each needs one: write {least} \
+                 or more, 0, or core.contexts=per-processor",
+                1 << bits
+            );
+            return Err(("core.asid_bits".to_owned(), what));
+        }
         let default_sizes = match &description.page_table {
             Some(_) => vec![PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G],
             None => vec![description.os.page_size.0],
@@ -50,7 +86,8 @@ impl Hardware {
                 .map_err(|error| (geometry_key(name, tlb, &error), error.to_string()))?;
             built.favour(description.tlb_page_size(), None);
             let latency_cycles = u64::from(tlb.latency_cycles);
-            units.push(Unit { name, level, latency_cycles, params, tlb: built });
+            let counts = TlbCensus::default();
+            units.push(Unit { name, level, latency_cycles, params, tlb: built, counts });
         }
         let serving = |level: u8| {
             Kind::ALL.map(|kind| {
@@ -101,44 +138,46 @@ impl Hardware {
         self.units.iter().all(|unit| unit.level > 1 || unit.tlb.needs_time_only())
     }
 
-    /// Forgets what `flush` names; the hits of what goes are added to `census`.
-    pub(crate) fn flush(&mut self, flush: &Flush, asid: Asid, census: &mut Census) {
-        for (index, unit) in self.units.iter_mut().enumerate() {
-            let first_level = unit.level == 1;
-            let mut collect = |evicted: Evicted| census.collect(index, first_level, &evicted);
-            let flushed = match flush.scope() {
-                Scope::Nothing => 0,
-                Scope::Pages { range, .. } => unit.tlb.flush_range(range, asid, &mut collect),
-                Scope::Space => unit.tlb.flush_asid(asid, &mut collect),
-            };
-            census.tlbs[index].flushed += flushed;
-        }
+    /// Forgets what `flush` names, and gives how many entries that were. The hits of what goes are
+    /// added to `census`, here and below.
+    pub(crate) fn flush(&mut self, flush: &Flush, asid: Asid, census: &mut Census) -> u64 {
+        self.flush_each(census, |tlb, mut gone| match flush.scope() {
+            Scope::Nothing => 0,
+            Scope::Pages { range, .. } => tlb.flush_range(range, asid, &mut gone),
+            Scope::Space => tlb.flush_asid(asid, &mut gone),
+        })
     }
 
     /// Forgets all that is not global, as a switch without ASIDs does.
-    pub(crate) fn flush_non_global(&mut self, census: &mut Census) {
-        for (index, unit) in self.units.iter_mut().enumerate() {
-            let first_level = unit.level == 1;
-            let mut collect = |evicted: Evicted| census.collect(index, first_level, &evicted);
-            census.tlbs[index].flushed += unit.tlb.flush_non_global(&mut collect);
-        }
+    pub(crate) fn flush_non_global(&mut self, census: &mut Census) -> u64 {
+        self.flush_each(census, |tlb, mut gone| tlb.flush_non_global(&mut gone))
     }
 
     /// Forgets all of one ASID, before another space gets it.
-    pub(crate) fn flush_asid(&mut self, asid: Asid, census: &mut Census) {
-        for (index, unit) in self.units.iter_mut().enumerate() {
-            let first_level = unit.level == 1;
-            let mut collect = |evicted: Evicted| census.collect(index, first_level, &evicted);
-            census.tlbs[index].flushed += unit.tlb.flush_asid(asid, &mut collect);
-        }
+    pub(crate) fn flush_asid(&mut self, asid: Asid, census: &mut Census) -> u64 {
+        self.flush_each(census, |tlb, mut gone| tlb.flush_asid(asid, &mut gone))
+    }
+
+    /// Flushes each TLB by `flush`, and gives how many entries went.
+    pub(crate) fn flush_each(
+        &mut self,
+        census: &mut Census,
+        mut flush: impl FnMut(&mut Tlb, &mut dyn FnMut(Evicted)) -> u64,
+    ) -> u64 {
+        self.units.iter_mut().map(|unit| unit.flush(census, &mut flush)).sum()
     }
 
     /// Adds the hits of all entries to `census`; the entries stay.
     pub(crate) fn drain(&mut self, census: &mut Census) {
-        for (index, unit) in self.units.iter_mut().enumerate() {
-            let first_level = unit.level == 1;
-            unit.tlb.drain(&mut |evicted| census.collect(index, first_level, &evicted));
+        for Unit { level, tlb, counts, .. } in &mut self.units {
+            tlb.drain(&mut |evicted| census.collect(counts, *level == 1, &evicted));
         }
+    }
+
+    /// Begins to count anew; the entries stay.
+    pub(crate) fn forget_counts(&mut self, census: &mut Census) {
+        self.drain(census);
+        self.units.iter_mut().for_each(|unit| unit.counts = TlbCensus::default());
     }
 }
 

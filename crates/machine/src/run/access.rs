@@ -11,7 +11,10 @@ use crate::{
     Error,
     count::census::{Census, SHARED},
     hardware::behind::Behind,
-    hardware::tlbs::{FIRST_LEVEL_MAX, Hardware, NONE},
+    hardware::{
+        processor::Processor,
+        tlbs::{FIRST_LEVEL_MAX, Hardware, NONE},
+    },
     os::{Layout, Who},
 };
 
@@ -42,7 +45,8 @@ impl Run {
                 } else {
                     self.hits::<CACHES, false>(addrs, metas, back)
                 };
-                self.hardware.units.iter_mut().for_each(|unit| unit.tlb.set_now(time));
+                let units = &mut self.processors.here.hardware.units;
+                units.iter_mut().for_each(|unit| unit.tlb.set_now(time));
                 next += ran;
             }
             if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
@@ -63,12 +67,13 @@ impl Run {
         metas: &[Meta],
         back: &mut impl Behind,
     ) -> (usize, u64) {
-        let Hardware { units, first, .. } = &mut self.hardware;
+        let Processor { hardware: Hardware { units, first, .. }, asid, .. } =
+            &mut self.processors.here;
         let before = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
         let mut strides: [Option<Stride<'_, TIME_ONLY>>; FIRST_LEVEL_MAX] = [const { None }; _];
         let first_level = units.iter_mut().take_while(|unit| unit.level == 1);
         for (stride, unit) in strides.iter_mut().zip(first_level) {
-            *stride = unit.tlb.stride(self.asid, self.granules);
+            *stride = unit.tlb.stride(*asid, self.granules);
         }
         let strides =
             Strides::new(|kind| *strides.get(*first.get(kind)?)?, self.granules, self.large_first);
@@ -110,7 +115,7 @@ impl Run {
         back: &mut impl Behind,
     ) -> Result<(), Error> {
         let (kind, bytes) = (meta.kind(), meta.size());
-        let unit = self.hardware.first[kind as usize];
+        let unit = self.processors.here.hardware.first[kind as usize];
         if unit == NONE {
             self.left_out += 1;
             return Ok(());
@@ -131,7 +136,8 @@ impl Run {
         place: Place,
         back: &mut impl Behind,
     ) -> Result<(PhysAddr, PageSize), Error> {
-        let found = self.hardware.units[place.unit].tlb.lookup(place.addr, self.asid, place.kind);
+        let Processor { hardware, asid, .. } = &mut self.processors.here;
+        let found = hardware.units[place.unit].tlb.lookup(place.addr, *asid, place.kind);
         match found {
             Ok(hit) => {
                 if hit.label == SHARED {
@@ -198,7 +204,7 @@ impl Run {
         Err(Error::Check(format!(
             "access {}: tlb.{} translates {} to {} for a {}, the page table says {said}",
             place.access,
-            self.hardware.units[place.unit].name,
+            self.processors.here.hardware.units[place.unit].name,
             place.addr,
             hit.phys,
             place.kind.name()

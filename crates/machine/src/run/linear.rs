@@ -15,15 +15,17 @@
 //! from what the program does.
 
 use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
-use mmu::Evicted;
 use pagetable::{Fault, LinearArray, Node, Reference, Translation};
 
 use super::{Run, access::Place, miss::Pair};
 use crate::{
     Error,
     count::census::{Census, TABLES},
-    hardware::behind::{Behind, Walk},
-    hardware::tlbs::{Hardware, NONE},
+    hardware::{
+        behind::{Behind, Walk},
+        processor::Processor,
+        tlbs::{Hardware, NONE},
+    },
 };
 
 impl Run {
@@ -47,7 +49,7 @@ impl Run {
                 start.level, start.table
             )));
         }
-        let (asid, found_page) = (self.asid, found.is_ok());
+        let (asid, found_page) = (self.processors.here.asid, found.is_ok());
         let walk = Walk { va: addr, asid, root: start, found: found_page, nested_misses };
         let walked = back.walk(&walk, self.ram.way(&references));
         debug_assert!(walked.is_ok(), "no MMU cache stands in front of an array");
@@ -74,18 +76,19 @@ impl Run {
     /// for a page of `region`.
     fn table_frame(&mut self, entry: VirtAddr, region: u32) -> Option<PhysAddr> {
         let kind = Kind::Load;
-        let [first, second] =
-            [self.hardware.first, self.hardware.second].map(|of| of[kind as usize]);
+        let Processor { hardware: Hardware { units, first, second }, asid, .. } =
+            &mut self.processors.here;
+        let [first, second] = [first, second].map(|of| of[kind as usize]);
         let counts = self.census.region(region);
-        counts.table_cycles += self.hardware.units[first].latency_cycles;
-        if let Ok(hit) = self.hardware.units[first].tlb.lookup(entry, self.asid, kind) {
+        counts.table_cycles += units[first].latency_cycles;
+        if let Ok(hit) = units[first].tlb.lookup(entry, *asid, kind) {
             return Some(hit.frame());
         }
         if second == NONE {
             return None;
         }
-        counts.table_cycles += self.hardware.units[second].latency_cycles;
-        let hit = self.hardware.units[second].tlb.lookup(entry, self.asid, kind).ok()?;
+        counts.table_cycles += units[second].latency_cycles;
+        let hit = units[second].tlb.lookup(entry, *asid, kind).ok()?;
         let (page, frame) = (entry.page(hit.size), hit.frame());
         let (rights, global) = (hit.rights, hit.global);
         let translation = Translation { page, frame, rights, global };
@@ -107,7 +110,8 @@ impl Run {
         let translation = LinearArray.translation_of(addr, table);
         let other = other.map(|node| (node.table, translation.rights));
         let refill = Pair { translation, other };
-        for unit in [self.hardware.second, self.hardware.first].map(|of| of[Kind::Load as usize]) {
+        let Hardware { first, second, .. } = &self.processors.here.hardware;
+        for unit in [*second, *first].map(|of| of[Kind::Load as usize]) {
             if unit != NONE {
                 self.fill(unit, Kind::Load, &refill, TABLES);
             }
@@ -117,14 +121,18 @@ impl Run {
 
 impl Hardware {
     /// Forgets the pages of the array that held the tables for `range`.
-    pub(super) fn flush_tables(&mut self, range: VirtRange, asid: Asid, census: &mut Census) {
+    pub(super) fn flush_tables(
+        &mut self,
+        range: VirtRange,
+        asid: Asid,
+        census: &mut Census,
+    ) -> u64 {
+        let mut flushed = 0;
         for level in 1..=LinearArray::LEVELS {
             let pages = LinearArray.pages_for(range, level);
-            for (index, unit) in self.units.iter_mut().enumerate() {
-                let first_level = unit.level == 1;
-                let mut collect = |evicted: Evicted| census.collect(index, first_level, &evicted);
-                census.tlbs[index].flushed += unit.tlb.flush_range(pages, asid, &mut collect);
-            }
+            flushed +=
+                self.flush_each(census, |tlb, mut gone| tlb.flush_range(pages, asid, &mut gone));
         }
+        flushed
     }
 }

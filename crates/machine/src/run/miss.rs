@@ -8,8 +8,11 @@ use super::{Run, access::Place};
 use crate::{
     Error,
     count::census::SHARED,
-    hardware::behind::{Behind, Refill, Walk},
-    hardware::tlbs::NONE,
+    hardware::{
+        behind::{Behind, Refill, Walk},
+        processor::Processor,
+        tlbs::{NONE, Unit},
+    },
     os::{Answer, Ask},
 };
 
@@ -29,16 +32,16 @@ impl Run {
         self.no_hit(place.unit, addr, why);
         let mut last = why;
 
-        let second = self.hardware.second[kind as usize];
+        let second = self.processors.here.hardware.second[kind as usize];
         if second != NONE {
-            let unit = &mut self.hardware.units[second];
-            let found = unit.tlb.lookup(addr, self.asid, kind);
+            let Processor { hardware, asid, .. } = &mut self.processors.here;
+            let found = hardware.units[second].tlb.lookup(addr, *asid, kind);
             if let Err(why) = found {
                 self.no_hit(second, addr, why);
                 last = why;
             }
             if let Ok(hit) = found {
-                self.census.tlbs[place.unit].missed(kind, hit.size, false);
+                self.unit(place.unit).counts.missed(kind, hit.size, false);
                 let (page, frame) = (addr.page(hit.size), hit.frame());
                 let (rights, global) = (hit.rights, hit.global);
                 let entry = self.pair(Translation { page, frame, rights, global });
@@ -57,10 +60,10 @@ impl Run {
         let label = self.label(translation, region);
         let entry = self.pair(self.without_dirt(translation, place));
         if second != NONE {
-            self.census.tlbs[second].missed(kind, translation.page.size(), cold);
+            self.unit(second).counts.missed(kind, translation.page.size(), cold);
             self.fill(second, kind, &entry, label);
         }
-        self.census.tlbs[place.unit].missed(kind, translation.page.size(), cold);
+        self.unit(place.unit).counts.missed(kind, translation.page.size(), cold);
         self.fill(place.unit, kind, &entry, label);
         self.history.miss(access - self.left_out, addr.get(), region, cold);
         let census = self.census.region(region);
@@ -71,16 +74,17 @@ impl Run {
     }
 
     /// Counts why a TLB had no hit. An entry that does not allow the access goes.
-    fn no_hit(&mut self, unit_index: usize, addr: VirtAddr, why: Miss) {
-        let unit = &mut self.hardware.units[unit_index];
+    fn no_hit(&mut self, unit: usize, addr: VirtAddr, why: Miss) {
+        let Processor { hardware, asid, .. } = &mut self.processors.here;
+        let Unit { level, tlb, counts, .. } = &mut hardware.units[unit];
         match why {
             Miss::Absent => {}
-            Miss::Invalid => self.census.tlbs[unit_index].invalid += 1,
+            Miss::Invalid => counts.invalid += 1,
             Miss::Denied => {
-                self.census.tlbs[unit_index].denied += 1;
-                let (census, first_level) = (&mut self.census, unit.level == 1);
-                unit.tlb.flush_page(addr, self.asid, &mut |gone| {
-                    census.collect(unit_index, first_level, &gone);
+                counts.denied += 1;
+                let census = &mut self.census;
+                tlb.flush_page(addr, *asid, &mut |gone| {
+                    census.collect(counts, *level == 1, &gone);
                 });
             }
         }
@@ -114,7 +118,7 @@ impl Run {
         if !may_trap || !self.is_clean(addr) {
             return Ok(());
         }
-        self.modify_traps += 1;
+        self.processors.here.counts.modify_traps += 1;
         self.dirtied = true;
         let read = references.last().copied();
         references.extend(read.map(|read| Reference {
@@ -143,7 +147,7 @@ impl Run {
             && self.tracks_dirty
             && (kind, why) == (Kind::Store, Miss::Denied)
             && self.is_clean(addr);
-        self.dirty_assists += u64::from(self.dirtied);
+        self.processors.here.counts.dirty_assists += u64::from(self.dirtied);
         let translation = loop {
             match self.walk_once(place, back)? {
                 Ok(translation) => break translation,
@@ -198,7 +202,7 @@ impl Run {
             .ram
             .place(addr, kind, &references, found)
             .map_err(|failure| failed(self, failure))?;
-        let (asid, root) = (self.asid, self.ram.root(self.who.space));
+        let (asid, root) = (self.processors.here.asid, self.ram.root(self.who.space));
         let walk = Walk { va: addr, asid, root, found: found.is_ok(), nested_misses: 0 };
         if let Err(stale) = back.walk(&walk, self.ram.way(&references)) {
             if self.check {
@@ -245,25 +249,30 @@ impl Run {
 
     /// Whether some TLB holds two pages under one tag.
     pub(super) fn has_pairs(&self) -> bool {
-        self.hardware.units.iter().any(|unit| unit.params.paired)
+        self.processors.here.hardware.units.iter().any(|unit| unit.params.paired)
     }
 
     pub(super) fn fill(&mut self, unit: usize, kind: Kind, refill: &Pair, label: u32) {
         let Translation { page, frame, rights, global } = refill.translation;
-        let mut entry = Entry::single(page, frame, self.asid, global, rights);
-        let (census, unit_index) = (&mut self.census, unit);
-        let unit = &mut self.hardware.units[unit];
-        if unit.params.paired {
+        let Processor { hardware, asid, .. } = &mut self.processors.here;
+        let mut entry = Entry::single(page, frame, *asid, global, rights);
+        let census = &mut self.census;
+        let Unit { level, params, tlb, counts, .. } = &mut hardware.units[unit];
+        if params.paired {
             let odd = (page.number() & 1) as usize;
             entry.frames[odd] = Some(frame);
             entry.frames[1 - odd] = refill.other.map(|(frame, _)| frame);
             entry.rights[1 - odd] = refill.other.map_or(Rights::NONE, |(_, rights)| rights);
         }
-        let first_level = unit.level == 1;
-        unit.tlb.fill(&entry, label, kind, &mut |evicted: Evicted| {
-            census.tlbs[unit_index].evictions += 1;
-            census.collect(unit_index, first_level, &evicted);
+        tlb.fill(&entry, label, kind, &mut |evicted: Evicted| {
+            counts.evictions += 1;
+            census.collect(counts, *level == 1, &evicted);
         });
+    }
+
+    /// A TLB of the processor that runs.
+    fn unit(&mut self, index: usize) -> &mut Unit {
+        &mut self.processors.here.hardware.units[index]
     }
 }
 

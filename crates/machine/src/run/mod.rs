@@ -15,18 +15,20 @@
 //!
 //! This is the only way for an access. The first line is the common case and is kept free of
 //! allocation, hashing and indirect calls; the rest is in `miss`. Data caches and walker are
-//! behind [`Behind`]: the run tells it what it needs.
+//! behind [`Behind`]: the run tells it what it needs. Which processor's TLBs these are changes
+//! between spans of accesses, never within one (`turn`).
 
 mod access;
 mod linear;
 mod miss;
 mod shootdown;
+mod turn;
 
 use std::ops::Range;
 
-use addr::{Asid, Kind, PageSize};
+use addr::{Kind, PageSize};
 use pagetable::Reference;
-use trace::{Batch, Event, Source};
+use trace::{Batch, Event, Placed, Source};
 
 use crate::{
     Error, Machine, Results,
@@ -34,10 +36,10 @@ use crate::{
     count::history::History,
     count::identities,
     count::summary,
-    description::WalkerKind,
-    hardware::behind::{Behind, Forget},
-    hardware::contexts::{Contexts, Stale},
-    hardware::tlbs::{Hardware, NONE},
+    description::{Costs, WalkerKind},
+    hardware::{
+        behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor, tlbs::NONE,
+    },
     os::{Layout, System, Who, build},
     ram::Ram,
 };
@@ -65,15 +67,20 @@ pub(crate) fn run(
     source: &mut dyn Source,
     options: RunOptions<'_>,
 ) -> Result<Results, Error> {
+    if let Some(cpus) = source.switches().map(|switches| switches.cpus)
+        && cpus > machine.description().core.count
+    {
+        return Err(Error::Processors { cpus, count: machine.description().core.count });
+    }
     let mut run = Run::new(machine, options.check)?;
-    let mut walker = machine.walker()?;
+    let mut walkers = machine.walkers()?;
     let mut batch = Batch::default();
     loop {
         let more = source.next(&mut batch)?;
         if options.check {
-            run.batch::<true>(&batch, &mut walker)?;
+            run.batch::<true>(&batch, &mut walkers)?;
         } else {
-            run.batch::<false>(&batch, &mut walker)?;
+            run.batch::<false>(&batch, &mut walkers)?;
         }
         if !more {
             break;
@@ -83,8 +90,8 @@ pub(crate) fn run(
             return Err(Error::Interrupted);
         }
     }
-    run.hardware.drain(&mut run.census);
-    let results = summary::summarize(machine, source, &mut run, &walker);
+    run.drain();
+    let results = summary::summarize(machine, source, &mut run, &walkers);
     identities::check(&results)?;
     Ok(results)
 }
@@ -95,19 +102,14 @@ pub(crate) fn built(machine: &Machine, (key, what): (String, String)) -> Error {
     Error::Description { origin: machine.name().to_owned(), line: 1, what }
 }
 
-/// The only processor.
-const PROCESSOR: usize = 0;
-
 /// A run under way, without what lies behind the TLBs.
 pub(crate) struct Run {
-    pub(crate) hardware: Hardware,
+    pub(crate) processors: InTurn<Processor>,
     pub(crate) ram: Ram,
     pub(crate) layout: Layout,
     system: Box<dyn System>,
     pub(crate) census: Census,
     pub(crate) history: History,
-    pub(crate) accesses: [u64; Kind::COUNT],
-    pub(crate) instructions: u64,
     /// Instructions since the run began: the time that the operating system's deadlines are in.
     now: u64,
     pub(crate) page_crossings: u64,
@@ -124,9 +126,6 @@ pub(crate) struct Run {
     /// Pages touched for the first time, and accesses that had to be granted.
     pub(crate) first_touches: u64,
     pub(crate) protection_faults: u64,
-    /// Stores to clean pages: assists of hardware, and traps to a handler.
-    pub(crate) dirty_assists: u64,
-    pub(crate) modify_traps: u64,
     /// Whether clean pages come into the TLBs without the right to store.
     tracks_dirty: bool,
     /// Whether walks set the bits of page-table entries.
@@ -136,10 +135,13 @@ pub(crate) struct Run {
     dirtied: bool,
     /// Whether each page is mapped before its first walk.
     populated: bool,
+    /// Which space runs on which processor, and what its context is.
     contexts: Contexts,
-    /// The space that runs, and its context, as registers of the processor hold them.
+    /// The space that runs, as a register of the processor holds it.
     who: Who,
-    asid: Asid,
+    /// Whether the trace says where accesses are made.
+    is_scheduled: bool,
+    costs: Option<Costs>,
     /// Whether the policies of all first-level TLBs learn no more of hits than their time.
     time_only: bool,
     /// What the shortcuts of the TLBs are for, and whether the larger of them serve more accesses.
@@ -151,17 +153,23 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) fn new(machine: &Machine, check: bool) -> Result<Run, Error> {
         let description = machine.description();
-        let hardware = Hardware::new(description).map_err(|wrong| built(machine, wrong))?;
+        let processor = || Processor::new(description).map_err(|wrong| built(machine, wrong));
+        let (first, others) = (processor()?, 1..description.core.count);
+        let others: Vec<Processor> = others.map(|_| processor()).collect::<Result<_, _>>()?;
+        let count = description.core.count as usize;
+        let mut contexts =
+            Contexts::new(description.core.contexts, description.core.asid_bits, count);
+        // The trace begins on the first processor.
+        let (asid, _) = contexts.enter(0, 0);
+        debug_assert_eq!(asid, first.asid);
         let mut ram = Ram::new(description).map_err(|wrong| built(machine, wrong))?;
         let system = build::system(description, &ram).map_err(|wrong| built(machine, wrong))?;
         let space = ram.first_space().map_err(|wrong| built(machine, wrong))?;
         let mut layout = Layout::default();
         layout.enter(0);
         Ok(Run {
-            census: Census::new(hardware.units.len()),
+            census: Census::default(),
             history: History::new(0),
-            accesses: [0; Kind::COUNT],
-            instructions: 0,
             now: 0,
             page_crossings: 0,
             threads: Vec::new(),
@@ -173,21 +181,20 @@ impl Run {
             left_out: 0,
             first_touches: 0,
             protection_faults: 0,
-            dirty_assists: 0,
-            modify_traps: 0,
             tracks_dirty: description.walker.tracks_dirty && description.page_table.is_some(),
             marks: description.walker.kind == WalkerKind::Hardware && !ram.is_linear(),
             by_software: description.walker.kind == WalkerKind::Software,
             dirtied: false,
             populated: description.os.populated,
-            contexts: Contexts::new(description.core.contexts, description.core.asid_bits, 1),
+            contexts,
             who: Who { number: 0, space },
-            asid: Asid(0),
-            time_only: hardware.first_level_needs_time_only(),
+            is_scheduled: false,
+            costs: description.os.costs.clone(),
+            time_only: first.hardware.first_level_needs_time_only(),
             granules: (description.tlb_page_size(), None),
             large_first: false,
             references: Vec::with_capacity(64),
-            hardware,
+            processors: InTurn::new(first, others.into_iter()),
             ram,
             layout,
             system,
@@ -211,11 +218,11 @@ impl Run {
         let mut from = 0;
         for placed in &batch.events {
             let to = placed.at as usize;
-            self.span::<CHECK>(batch, from..to, back)?;
+            self.turns::<CHECK>(batch, from..to, back)?;
             from = to;
-            self.event(&placed.event, self.position + to as u64, back)?;
+            self.event(placed, self.position + to as u64, back)?;
         }
-        self.span::<CHECK>(batch, from..batch.len(), back)?;
+        self.turns::<CHECK>(batch, from..batch.len(), back)?;
         self.position += batch.len() as u64;
         Ok(())
     }
@@ -255,20 +262,26 @@ impl Run {
         }
         let [fetches, loads] = [fetches, loads].map(u64::from);
         let kinds = [fetches, loads, metas.len() as u64 - fetches - loads];
+        let Processor { hardware, counts, .. } = &mut self.processors.here;
         for (kind, count) in Kind::ALL.into_iter().zip(kinds) {
-            if self.hardware.first[kind as usize] != NONE {
-                self.accesses[kind as usize] += count;
+            if hardware.first[kind as usize] != NONE {
+                counts.accesses[kind as usize] += count;
             }
         }
-        self.instructions += instructions;
+        counts.instructions += instructions;
         self.now += instructions;
     }
 
     #[cold]
-    fn event(&mut self, event: &Event, access: u64, back: &mut impl Behind) -> Result<(), Error> {
+    fn event(&mut self, placed: &Placed, access: u64, back: &mut impl Behind) -> Result<(), Error> {
+        let Placed { event, thread, .. } = placed;
+        if let Event::Run { cpu, space } = *event {
+            return self.goes_on(cpu, *thread, space, access, back);
+        }
+        self.thread_runs(*thread, back);
         if let Event::Gap { accesses, instructions } = *event {
             self.gap_accesses += accesses;
-            self.instructions += instructions;
+            self.processors.here.counts.instructions += instructions;
             return Ok(());
         }
         if matches!(event, Event::WarmupEnd) {
@@ -279,40 +292,39 @@ impl Run {
         let who = self.who;
         self.ask(access, back, |system, platform| system.event(who, event, platform))?;
         self.layout.apply(who.number, event);
-        if let Event::Run { space: number, .. } = *event {
-            let space = self.ask(access, back, |system, ram| system.enter(number, ram))?;
-            self.who = Who { number, space };
-            self.layout.enter(number);
-            let (asid, stale) = self.contexts.enter(PROCESSOR, number);
-            self.asid = asid;
-            match stale {
-                Stale::Nothing => {}
-                Stale::Context(asid) => {
-                    self.hardware.flush_asid(asid, &mut self.census);
-                    back.forget(Forget::Space(asid));
-                }
-                Stale::NonGlobal | Stale::Everywhere => {
-                    self.hardware.flush_non_global(&mut self.census);
-                    back.forget(Forget::All);
-                }
-            }
-        }
         Ok(())
     }
 
     /// The warm-up is over: counts begin anew with `access`, and all else stays as it is.
     fn forget_counts(&mut self, access: u64, back: &mut impl Behind) {
-        self.hardware.drain(&mut self.census);
+        self.processors.for_each(|processor| processor.forget_counts(&mut self.census));
         self.census.forget_counts();
         self.ram.forget_counts();
         (self.first_touches, self.protection_faults) = (0, 0);
         self.history = History::new(access - self.left_out);
-        self.accesses = [0; Kind::COUNT];
-        (self.instructions, self.page_crossings) = (0, 0);
-        (self.dirty_assists, self.modify_traps) = (0, 0);
+        self.page_crossings = 0;
         back.forget_counts();
+    }
+
+    /// Accesses that ran, by kind.
+    pub(crate) fn by_kind(&self) -> [u64; Kind::COUNT] {
+        Kind::ALL.map(|kind| {
+            self.processors.each().map(|each| each.counts.accesses[kind as usize]).sum()
+        })
+    }
+
+    /// Instructions that ran.
+    pub(crate) fn instructions(&self) -> u64 {
+        self.processors.each().map(|each| each.counts.instructions).sum()
+    }
+
+    /// Adds the hits of all entries to the counts; the entries stay.
+    pub(crate) fn drain(&mut self) {
+        self.processors.for_each(|processor| processor.hardware.drain(&mut self.census));
     }
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod two_processors;

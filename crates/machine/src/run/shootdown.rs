@@ -1,21 +1,30 @@
 //! What the operating system asks of a run: memory, and that hardware forgets.
 //!
 //! ```text
-//!   System --shoot--> Flush --> the context of its space --> TLBs, MMU cache --> its frames are free
-//!                                  | none: nothing of it is left in the hardware
+//!   System --shoot--> Flush of a space
+//!
+//!   sender     | flush | send |...... wait ......|      goes on; frames of tables are free
+//!   receiver 1                | interrupt, flush |      answers
+//!   receiver 2                | interrupt, flush |      answers
+//!   others                                              are not asked
 //! ```
+//!
+//! Asked are the processors on which the space has a context: it runs there, or it ran there and
+//! nothing has taken its context since.
 
 use addr::VirtRange;
-use pagetable::Flush;
+use pagetable::{Flush, Scope};
 
-use super::{PROCESSOR, Run};
+use super::Run;
 use crate::{
     Error,
     count::census::Census,
+    description::Costs,
     hardware::{
         behind::{Behind, Forget},
         contexts::Contexts,
-        tlbs::Hardware,
+        in_turn::InTurn,
+        processor::Processor,
     },
     os::{Failure, Layout, Platform, System},
     ram::Ram,
@@ -25,8 +34,9 @@ use crate::{
 struct Hosted<'a, B> {
     ram: &'a mut Ram,
     layout: &'a Layout,
-    hardware: &'a mut Hardware,
+    processors: &'a mut InTurn<Processor>,
     contexts: &'a Contexts,
+    costs: Option<&'a Costs>,
     census: &'a mut Census,
     back: &'a mut B,
 }
@@ -41,21 +51,69 @@ impl<B: Behind> Platform for Hosted<'_, B> {
     }
 
     fn shoot(&mut self, flush: Flush) {
-        // A space that has lost its context has nothing left in the hardware.
-        let number = self.ram.number_of(flush.space());
-        if let Some(asid) = number.and_then(|space| self.contexts.of(PROCESSOR, space)) {
-            self.hardware.flush(&flush, asid, self.census);
-            if let Some(range) = flush.tables() {
-                if self.ram.is_linear() {
-                    self.hardware.flush_tables(range, asid, self.census);
-                }
-                self.back.forget(match range {
-                    VirtRange::ALL => Forget::Space(asid),
-                    part => Forget::Range(part, asid),
-                });
-            }
+        let asks = flush.scope() != Scope::Nothing || flush.tables().is_some();
+        if let Some(space) = self.ram.number_of(flush.space()).filter(|_| asks) {
+            self.shoot_down(&flush, space);
         }
         self.ram.done(flush);
+    }
+}
+
+impl<B: Behind> Hosted<'_, B> {
+    /// Flushes on each processor that may hold something of `space`, and counts what it takes.
+    fn shoot_down(&mut self, flush: &Flush, space: u32) {
+        let pages = match flush.scope() {
+            Scope::Nothing => 0,
+            Scope::Pages { pages, .. } => pages,
+            Scope::Space => u64::MAX,
+        };
+        let flush_cycles = self.costs.map_or(0, |costs| costs.flush_cycles(pages));
+        let receiver_cycles =
+            self.costs.map_or(0, |costs| u64::from(costs.shootdown_receive_cycles) + flush_cycles);
+        let (mut asked, mut here) = (0, false);
+        for number in 0..self.processors.count() {
+            let Some(entries) = self.flush_on(number, flush, space) else { continue };
+            let is_sender = number == self.processors.on();
+            let counts = &mut self.processors.of(number).counts.shootdowns;
+            counts.entries += entries;
+            here |= is_sender;
+            if !is_sender {
+                asked += 1;
+                counts.received += 1;
+                counts.receiver_cycles += receiver_cycles;
+            }
+        }
+        if asked == 0 && !here {
+            return;
+        }
+        let counts = &mut self.processors.here.counts.shootdowns;
+        counts.made += 1;
+        counts.asked += asked;
+        counts.sender_cycles += if here { flush_cycles } else { 0 };
+        if asked > 0 {
+            // All are asked at once and take the same, so the slowest answer is any of them.
+            let send = self.costs.map_or(0, |costs| u64::from(costs.shootdown_send_cycles));
+            counts.sender_cycles += send + receiver_cycles;
+        }
+    }
+
+    /// Flushes on one processor, and gives how many entries of its TLBs went; `None` if it can
+    /// hold nothing of `space`.
+    fn flush_on(&mut self, number: usize, flush: &Flush, space: u32) -> Option<u64> {
+        let asid = self.contexts.of(number, space)?;
+        let hardware = &mut self.processors.of(number).hardware;
+        let mut entries = hardware.flush(flush, asid, self.census);
+        if let Some(range) = flush.tables() {
+            if self.ram.is_linear() {
+                entries += hardware.flush_tables(range, asid, self.census);
+            }
+            let forget = match range {
+                VirtRange::ALL => Forget::Space(asid),
+                part => Forget::Range(part, asid),
+            };
+            self.back.forget(number, forget);
+        }
+        Some(entries)
     }
 }
 
@@ -67,8 +125,9 @@ impl Run {
         back: &mut impl Behind,
         ask: impl FnOnce(&mut dyn System, &mut dyn Platform) -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let Run { system, ram, layout, hardware, contexts, census, .. } = self;
-        let mut platform = Hosted { ram, layout, hardware, contexts, census, back };
+        let Run { system, ram, layout, processors, contexts, costs, census, .. } = self;
+        let costs = costs.as_ref();
+        let mut platform = Hosted { ram, layout, processors, contexts, costs, census, back };
         ask(system.as_mut(), &mut platform).map_err(|failure| self.failed(failure, access))
     }
 

@@ -2,12 +2,12 @@
 
 use addr::Kind;
 use pagetable::Flush;
-use trace::{Batch, Event, Meta};
+use trace::{Batch, Event, Meta, Placed};
 
 use super::Run;
 use crate::{
     Error, Machine,
-    hardware::walker::Walker,
+    hardware::walker::Walkers,
     os::{Layout, Platform},
     ram::Ram,
 };
@@ -43,12 +43,12 @@ fn unmap(run: &mut Run) -> Vec<Flush> {
 }
 
 /// Touches a page, unmaps it without a flush, and touches it again.
-fn forget_a_shootdown(design: &str, check: bool) -> Result<Walker, Error> {
+fn forget_a_shootdown(design: &str, check: bool) -> Result<Walkers, Error> {
     let settings = [format!("mmu_cache.design={design}"), "mmu_cache.entries=8".to_owned()];
     let machine = Machine::load("opteron-2008", &settings)?;
     let mut run = Run::new(&machine, check)?;
-    let mut walker = machine.walker()?;
-    let touch = |run: &mut Run, walker: &mut Walker, addr: u64| {
+    let mut walker = machine.walkers()?;
+    let touch = |run: &mut Run, walker: &mut Walkers, addr: u64| {
         let mut batch = Batch::default();
         batch.push(0, addr, Meta::new(Kind::Store, 8, 1));
         run.batch::<false>(&batch, walker)
@@ -79,14 +79,15 @@ fn a_shootdown_goes_where_its_space_is() {
         let settings = ["core.asid_bits=4".to_owned(), format!("core.contexts={policy}")];
         let machine = Machine::load("epyc-9005", &settings).unwrap();
         let mut run = Run::new(&machine, true).unwrap();
-        let mut walker = machine.walker().unwrap();
-        let touch = |run: &mut Run, walker: &mut Walker| {
+        let mut walker = machine.walkers().unwrap();
+        let touch = |run: &mut Run, walker: &mut Walkers| {
             let mut batch = Batch::default();
             batch.push(0, 0x40_0000, Meta::new(Kind::Load, 8, 1));
             run.batch::<true>(&batch, walker)
         };
-        let switch = |run: &mut Run, walker: &mut Walker, space| {
-            run.event(&Event::Run { cpu: 0, space }, 0, walker).unwrap();
+        let switch = |run: &mut Run, walker: &mut Walkers, space| {
+            let event = Event::Run { cpu: None, space };
+            run.event(&Placed { at: 0, thread: 0, event }, 0, walker).unwrap();
         };
         touch(&mut run, &mut walker).unwrap();
         switch(&mut run, &mut walker, 1);

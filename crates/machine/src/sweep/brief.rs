@@ -25,8 +25,10 @@ pub(super) enum Entry {
     Walk { steps: u8, found: bool },
     /// The miss of the walks since the last refill.
     Refilled { class: u32 },
-    /// So many nodes are to be forgotten.
-    Forget { nodes: u32 },
+    /// What follows is done by this processor.
+    On { processor: u32 },
+    /// So many nodes are to be forgotten by a processor.
+    Forget { processor: u32, nodes: u32 },
     /// A node that is not on the way to its addresses any more, although it was not forgotten.
     Stale { node: u32 },
     /// Counts begin anew.
@@ -46,7 +48,9 @@ pub(super) struct Brief {
 /// What a front has said so far that it may refer to.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    numbers: Numbers,
+    on: usize,
+    /// By processor, as far as they are known: each has its own nodes.
+    numbers: Vec<Numbers>,
     classes: FxHashMap<Box<[u32]>, u32>,
     /// By class, one of its misses.
     pub(super) misses: Vec<Miss>,
@@ -59,6 +63,8 @@ pub(super) struct Known {
 /// A miss, whole.
 #[derive(Debug)]
 pub(crate) struct Miss {
+    /// Where it was.
+    pub(crate) processor: usize,
     pub(crate) walks: Vec<WalkMade>,
     /// The references of all its walks.
     pub(crate) references: Vec<Reference>,
@@ -86,7 +92,7 @@ impl Brief {
         for reference in references {
             known.key.push(shape(reference));
             if let Some(next) = reference.next() {
-                let number = known.numbers.number(walk.va, walk.asid, next);
+                let number = known.numbers().number(walk.va, walk.asid, next);
                 if let Some(stale) = number.stale {
                     self.stale(walk, next, stale);
                 }
@@ -102,7 +108,7 @@ impl Brief {
 
     #[inline]
     pub(super) fn refilled(&mut self, known: &mut Known, refill: Refill) {
-        known.key.extend([refill.region, refill.bits()]);
+        known.key.extend([refill.region, refill.bits(), known.on as u32]);
         let class = match known.classes.get(known.key.as_slice()) {
             Some(class) => *class,
             None => known.add_class(refill),
@@ -113,9 +119,16 @@ impl Brief {
         known.key.clear();
     }
 
-    pub(super) fn forget(&mut self, known: &mut Known, forget: Forget) {
-        let gone = known.numbers.forget(forget);
-        self.entries.push(Entry::Forget { nodes: gone.len() as u32 });
+    pub(super) fn on(&mut self, known: &mut Known, processor: usize) {
+        known.on = processor;
+        self.entries.push(Entry::On { processor: processor as u32 });
+    }
+
+    pub(super) fn forget(&mut self, known: &mut Known, processor: usize, forget: Forget) {
+        let Some(numbers) = known.numbers.get_mut(processor) else { return };
+        let gone = numbers.forget(forget);
+        let (processor, nodes) = (processor as u32, gone.len() as u32);
+        self.entries.push(Entry::Forget { processor, nodes });
         self.forgotten.extend(gone);
     }
 
@@ -131,12 +144,21 @@ impl Brief {
 }
 
 impl Known {
+    /// The numbers of nodes for the processor that runs.
+    #[inline]
+    fn numbers(&mut self) -> &mut Numbers {
+        if self.numbers.len() <= self.on {
+            self.numbers.resize_with(self.on + 1, Numbers::default);
+        }
+        &mut self.numbers[self.on]
+    }
+
     #[cold]
     fn add_class(&mut self, refill: Refill) -> u32 {
         let class = self.misses.len() as u32;
         self.classes.insert(self.key.as_slice().into(), class);
         let (walks, references) = (self.under_way.clone(), self.references.clone());
-        self.misses.push(Miss { walks, references, refill });
+        self.misses.push(Miss { processor: self.on, walks, references, refill });
         class
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! In the end each member's walker counts one miss of each class for each set of steps, as often
-//! as the tally says ([`Walker::replay`]).
+//! as the tally says ([`Walker::replay`](crate::hardware::walker::Walker::replay)).
 
 use mmu::{Step, WalkCacheFamily, WalkCacheParams};
 
@@ -16,11 +16,13 @@ use super::{
     brief::{Brief, Entry, Miss},
     tally::Tally,
 };
-use crate::hardware::walker::Walker;
+use crate::hardware::walker::Walkers;
 
 /// Members of one design that hear the same misses.
 pub(super) struct Family {
-    caches: WalkCacheFamily,
+    /// By processor.
+    caches: Vec<WalkCacheFamily>,
+    on: usize,
     members: u64,
     /// The steps of the walks since the last refill: how many, and which of them whose MMU cache
     /// spared, as bits.
@@ -40,18 +42,22 @@ pub(crate) type Steps = u128;
 impl Family {
     /// Whether what lies behind the TLBs is an MMU cache alone, such as families have; then its
     /// parameters.
-    pub(super) fn takes(walker: &Walker) -> Option<&WalkCacheParams> {
+    pub(super) fn takes(walkers: &Walkers) -> Option<&WalkCacheParams> {
+        let walker = &walkers.here;
         let alone =
             walker.port.caches.is_none() && walker.host.is_none() && walker.handler.is_none();
         walker.dimension.params.as_ref().filter(|params| alone && WalkCacheFamily::takes(params))
     }
 
-    /// A family of caches with these parameters; `None` if they cannot be one.
-    pub(super) fn new(members: &[&WalkCacheParams]) -> Option<Family> {
-        let caches = WalkCacheFamily::new(members)?;
+    /// A family of caches with these parameters on so many processors; `None` if they cannot be
+    /// one.
+    pub(super) fn new(members: &[&WalkCacheParams], processors: usize) -> Option<Family> {
+        let caches = (0..processors).map(|_| WalkCacheFamily::new(members));
+        let caches = caches.collect::<Option<_>>()?;
         let members = u64::MAX >> (WalkCacheFamily::MEMBERS_MAX - members.len());
         Some(Family {
             caches,
+            on: 0,
             members,
             steps: 0,
             spared: vec![(0, members)],
@@ -73,14 +79,15 @@ impl Family {
                     self.walk(way, found);
                 }
                 Entry::Refilled { class } => self.refilled(class as usize),
-                Entry::Forget { nodes } => {
+                Entry::On { processor } => self.on = processor as usize,
+                Entry::Forget { processor, nodes } => {
                     let gone;
                     (gone, forgotten) = forgotten.split_at(nodes as usize);
-                    self.caches.forget(gone);
+                    self.caches[processor as usize].forget(gone);
                 }
                 Entry::ForgetCounts => self.tallies.clear(),
                 Entry::Stale { node } => {
-                    let astray = astray.next().filter(|_| self.caches.holds(node));
+                    let astray = astray.next().filter(|_| self.caches[self.on].holds(node));
                     self.failure = self.failure.take().or(astray.map(|astray| astray.to_string()));
                 }
             }
@@ -91,7 +98,7 @@ impl Family {
     fn walk(&mut self, way: &[Step], found: bool) {
         self.held.clear();
         self.held.resize(way.len(), 0);
-        self.caches.walk(way, found, &mut self.held);
+        self.caches[self.on].walk(way, found, &mut self.held);
         if self.steps + way.len() > Steps::BITS as usize {
             self.failure.get_or_insert_with(|| {
                 format!(
@@ -144,14 +151,16 @@ impl Family {
     pub(super) fn settle<'a>(
         &mut self,
         misses: &[Miss],
-        walkers: impl Iterator<Item = &'a mut Walker>,
+        walkers: impl Iterator<Item = &'a mut Walkers>,
     ) {
-        let mut walkers: Vec<&mut Walker> = walkers.collect();
+        let mut walkers: Vec<&mut Walkers> = walkers.collect();
         for (tallies, miss) in std::mem::take(&mut self.tallies).into_iter().zip(misses) {
             for (steps, tally) in tallies {
                 let counts = tally.counts();
                 let counted = walkers.iter_mut().zip(counts).filter(|(_, count)| *count > 0);
-                counted.for_each(|(walker, count)| walker.replay(miss, steps, count));
+                counted.for_each(|(walkers, count)| {
+                    walkers.of(miss.processor).replay(miss, steps, count);
+                });
             }
         }
     }

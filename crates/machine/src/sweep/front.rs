@@ -8,7 +8,7 @@ use mmu::{Design, WalkCacheFamily};
 
 use super::{Outcome, crew::Task, family::Family, log::Log, repeats::Repeats};
 use crate::{
-    Description, Error, Machine, count::identities, count::summary, hardware::walker::Walker,
+    Description, Error, Machine, count::identities, count::summary, hardware::walker::Walkers,
     run::Run,
 };
 
@@ -45,7 +45,7 @@ pub(super) struct Front {
 pub(super) struct DesignBack {
     /// The design's place among all.
     index: usize,
-    walker: Walker,
+    walkers: Walkers,
     failure: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl Front {
         let mut fronts: Vec<(Value, Front)> = Vec::new();
         for (index, machine) in machines.iter().enumerate() {
             let key = key(machine.description());
-            let walker = machine.walker()?;
+            let walkers = machine.walkers()?;
             let place = match fronts.iter().position(|(known, _)| *known == key) {
                 Some(place) => place,
                 None => {
@@ -63,12 +63,12 @@ impl Front {
                     fronts.len() - 1
                 }
             };
-            fronts[place].1.backs.push(DesignBack { index, walker, failure: None });
+            fronts[place].1.backs.push(DesignBack { index, walkers, failure: None });
         }
         let mut fronts: Vec<Front> = fronts.into_iter().map(|(_, front)| front).collect();
         for front in &mut fronts {
-            let walkers = front.backs.iter().map(|back| &back.walker);
-            let caches = walkers.clone().any(|walker| walker.port.caches.is_some());
+            let walkers = front.backs.iter().map(|back| &back.walkers);
+            let caches = walkers.clone().any(|walkers| walkers.here.port.caches.is_some());
             front.saying.repeats = Repeats::new(walkers);
             front.make_families();
             let (whole, in_brief) = (!front.backs.is_empty(), !front.families.is_empty());
@@ -94,13 +94,13 @@ impl Front {
     fn make_families(&mut self) {
         for design in Design::ALL {
             let belongs = |back: &mut DesignBack| {
-                Family::takes(&back.walker).is_some_and(|params| params.design == design)
+                Family::takes(&back.walkers).is_some_and(|params| params.design == design)
             };
             let mut alike = self.backs.extract_if(.., belongs).collect::<Vec<_>>();
             while !alike.is_empty() {
                 let rest = alike.split_off(alike.len().min(WalkCacheFamily::MEMBERS_MAX));
-                let params = alike.iter().filter_map(|back| Family::takes(&back.walker));
-                match Family::new(&params.collect::<Vec<_>>()) {
+                let params = alike.iter().filter_map(|back| Family::takes(&back.walkers));
+                match Family::new(&params.collect::<Vec<_>>(), self.run.processors.count()) {
                     Some(family) => self.families.push((family, alike)),
                     None => self.backs.append(&mut alike),
                 }
@@ -124,23 +124,25 @@ impl Front {
         machines: &[Machine],
         source: &dyn Source,
     ) -> Vec<(usize, Outcome)> {
-        self.run.hardware.drain(&mut self.run.census);
+        self.run.drain();
         for (mut family, mut members) in self.families {
-            let walkers = members.iter_mut().map(|back| &mut back.walker);
+            let walkers = members.iter_mut().map(|back| &mut back.walkers);
             family.settle(&self.saying.known.misses, walkers);
             members.iter_mut().for_each(|back| back.failure.clone_from(&family.failure));
             self.backs.extend(members);
         }
-        let repeats = self.saying.repeats.counts;
+        let repeats: Vec<_> = self.saying.repeats.counts().collect();
         let outcome = |mut back: DesignBack| {
-            for (kind, count) in Kind::ALL.into_iter().zip(repeats) {
-                back.walker.repeated(kind, count);
+            for (processor, counts) in repeats.iter().enumerate() {
+                for (kind, count) in Kind::ALL.into_iter().zip(*counts) {
+                    back.walkers.of(processor).repeated(kind, count);
+                }
             }
             if let Some(failure) = self.failure.clone().or(back.failure) {
                 return (back.index, Err(failure));
             }
             let machine = &machines[back.index];
-            let results = summary::summarize(machine, source, &mut self.run, &back.walker);
+            let results = summary::summarize(machine, source, &mut self.run, &back.walkers);
             let checked = identities::check(&results).map_err(|error| error.to_string());
             (back.index, checked.map(|()| results))
         };
@@ -197,7 +199,7 @@ impl Task for Work<'_> {
             }
             Work::Hear { back, said } => {
                 if back.failure.is_none() {
-                    back.failure = said.tell(&mut back.walker).err().map(|e| e.to_string());
+                    back.failure = said.tell(&mut back.walkers).err().map(|e| e.to_string());
                 }
             }
         }

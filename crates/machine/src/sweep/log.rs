@@ -21,12 +21,13 @@ enum Entry {
     Data { phys: PhysAddr, bytes: u16, kind: Kind },
     Walk { references: u16, host: u16, host_references: u16 },
     Refilled(Refill),
+    On(u8),
     Forget,
     ForgetCounts,
 }
 
 /// What a front said in one round, in order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Log {
     /// Whether any back wants to know of the program's own accesses.
     pub(super) caches: bool,
@@ -41,7 +42,7 @@ pub(super) struct Log {
     references: Vec<Reference>,
     host: Vec<HostWalk>,
     host_references: Vec<Reference>,
-    forgets: Vec<Forget>,
+    forgets: Vec<(usize, Forget)>,
 }
 
 impl Log {
@@ -76,9 +77,10 @@ impl Log {
                     back.walk(walk, way).map_err(|node| Astray { walk: *walk, node })?;
                 }
                 Entry::Refilled(refill) => back.refilled(refill),
+                Entry::On(processor) => back.on(processor.into()),
                 Entry::Forget => {
-                    if let Some(forget) = forgets.next() {
-                        back.forget(*forget);
+                    if let Some((processor, forget)) = forgets.next() {
+                        back.forget(*processor, *forget);
                     }
                 }
                 Entry::ForgetCounts => back.forget_counts(),
@@ -117,6 +119,17 @@ impl std::fmt::Display for Astray {
 impl Behind for Log {
     fn has_caches(&self) -> bool {
         self.caches
+    }
+
+    fn on(&mut self, processor: usize) {
+        self.repeats.on(processor);
+        if self.in_brief {
+            self.brief.on(&mut self.known, processor);
+        }
+        if self.whole {
+            // A machine has 64 processors at most.
+            self.entries.push(Entry::On(processor as u8));
+        }
     }
 
     #[inline]
@@ -161,18 +174,18 @@ impl Behind for Log {
         }
     }
 
-    fn forget(&mut self, forget: Forget) {
+    fn forget(&mut self, processor: usize, forget: Forget) {
         if self.in_brief {
-            self.brief.forget(&mut self.known, forget);
+            self.brief.forget(&mut self.known, processor, forget);
         }
         if self.whole {
             self.entries.push(Entry::Forget);
-            self.forgets.push(forget);
+            self.forgets.push((processor, forget));
         }
     }
 
     fn forget_counts(&mut self) {
-        self.repeats.counts = [0; Kind::COUNT];
+        self.repeats.forget_counts();
         if self.in_brief {
             self.brief.forget_counts();
         }

@@ -10,11 +10,18 @@
 //! make. Sets are told apart as far as all designs agree (the slots are a power of two that
 //! divides their sets); to tell fewer apart finds fewer repeats, all of them true. A store to a
 //! line that may be clean is logged, for it makes the line dirty.
+//!
+//! Each processor has filters of its own, as it has the caches. Where accesses come in at a cache
+//! that all share, several processors have none.
 
 use addr::{Kind, PhysAddr};
-use mmu::{Entrance, Requester};
+use mmu::{Entrance, Requester, Served};
 
-use crate::{hardware::behind::Way, hardware::walker::Walker};
+use crate::hardware::{
+    behind::Way,
+    in_turn::InTurn,
+    walker::{Walker, Walkers},
+};
 
 /// More slots than this find hardly more repeats.
 const SLOTS_MAX: usize = 1 << 12;
@@ -22,18 +29,21 @@ const SLOTS_MAX: usize = 1 << 12;
 /// No line has this number.
 const NONE: u64 = u64::MAX;
 
-/// The filters of a front: one for each cache at which accesses of the program come in.
-#[derive(Debug, Default)]
-pub(super) struct Repeats {
+/// The filters of a front, for each processor.
+pub(super) struct Repeats(InTurn<Filters>);
+
+/// The filters of a processor: one for each cache at which accesses of the program come in.
+#[derive(Clone, Debug, Default)]
+struct Filters {
     filters: Vec<Filter>,
     /// The filter of each kind of access.
     of_kind: [Option<usize>; Kind::COUNT],
     /// Repeats so far, by kind.
-    pub(super) counts: [u64; Kind::COUNT],
+    counts: [u64; Kind::COUNT],
 }
 
 /// The line that each set used last, and whether it has been stored to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Filter {
     entrance: Entrance,
     /// Whether walks come in here in any design.
@@ -42,34 +52,56 @@ struct Filter {
 }
 
 impl Repeats {
-    /// Filters that are right for all of `walkers`.
-    pub(super) fn new<'a>(walkers: impl Iterator<Item = &'a Walker> + Clone) -> Repeats {
-        let mut repeats = Repeats::default();
+    /// Filters that are right for all of `walkers`, which have as many processors each.
+    pub(super) fn new<'a>(walkers: impl Iterator<Item = &'a Walkers> + Clone) -> Repeats {
+        let count = walkers.clone().map(|all| all.count()).max().unwrap_or(1);
+        let mut filters = Filters::default();
         for kind in Kind::ALL {
-            let Some(filter) = Filter::new(kind, walkers.clone()) else { continue };
+            let filter = Filter::new(kind, walkers.clone().map(|all| &all.here));
+            let Some(filter) = filter else { continue };
             let place = filter.entrance.place;
-            let known = repeats.filters.iter().position(|one| one.entrance.place == place);
-            repeats.of_kind[kind as usize] = Some(known.unwrap_or(repeats.filters.len()));
+            if place == Served::L3 && count > 1 {
+                continue;
+            }
+            let known = filters.filters.iter().position(|one| one.entrance.place == place);
+            filters.of_kind[kind as usize] = Some(known.unwrap_or(filters.filters.len()));
             if known.is_none() {
-                repeats.filters.push(filter);
+                filters.filters.push(filter);
             }
         }
-        repeats
+        let others = vec![filters.clone(); count - 1];
+        Repeats(InTurn::new(filters, others.into_iter()))
+    }
+
+    /// What follows is done by `processor`.
+    pub(super) fn on(&mut self, processor: usize) {
+        self.0.turn_to(processor, |_, _| ());
+    }
+
+    /// Repeats so far, by processor and kind.
+    pub(super) fn counts(&self) -> impl Iterator<Item = [u64; Kind::COUNT]> {
+        self.0.each().map(|filters| filters.counts)
+    }
+
+    /// Begins to count anew.
+    pub(super) fn forget_counts(&mut self) {
+        self.0.for_each(|filters| filters.counts = [0; Kind::COUNT]);
     }
 
     /// Whether an access of the program is a repeat, and then counts it.
     #[inline]
     pub(super) fn is_one(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) -> bool {
-        let filter = self.of_kind[kind as usize].and_then(|index| self.filters.get_mut(index));
+        let Filters { filters, of_kind, counts } = &mut self.0.here;
+        let filter = of_kind[kind as usize].and_then(|index| filters.get_mut(index));
         let repeated = filter.is_some_and(|filter| filter.used(phys, bytes, kind == Kind::Store));
-        self.counts[kind as usize] += u64::from(repeated);
+        counts[kind as usize] += u64::from(repeated);
         repeated
     }
 
     /// Walks use the lines on `way`, in some designs at least.
     #[inline]
     pub(super) fn walk(&mut self, way: Way<'_>) {
-        for filter in self.filters.iter_mut().filter(|filter| filter.walks) {
+        for filter in self.0.here.filters.iter_mut().filter(|filter| filter.walks) {
             for reference in way.references.iter().chain(way.host_references) {
                 filter.forget(reference.addr, u32::from(reference.bytes));
             }
@@ -78,6 +110,12 @@ impl Repeats {
                 filter.forget(host.page.apply(host.walk.va), u32::from(reference.bytes));
             }
         }
+    }
+}
+
+impl Default for Repeats {
+    fn default() -> Repeats {
+        Repeats(InTurn::new(Filters::default(), std::iter::empty()))
     }
 }
 

@@ -14,12 +14,15 @@ pub(crate) enum Row {
     Access(Kind, u64, u32),
     /// An event before the next access.
     Event(Event),
+    /// What follows is done by this thread; before the first, by 0.
+    Thread(u32),
 }
 
 /// A source that gives rows in batches of a few, so that batch borders are crossed often.
 pub(crate) struct Rows {
     header: Header,
     rows: Vec<Row>,
+    thread: u32,
     next: usize,
     batch_rows: usize,
     position: u64,
@@ -36,7 +39,7 @@ impl Rows {
             page_bytes: 4096,
             notes: Vec::new(),
         };
-        Rows { header, rows, next: 0, batch_rows: 97, position: 0 }
+        Rows { header, rows, thread: 0, next: 0, batch_rows: 97, position: 0 }
     }
 }
 
@@ -50,8 +53,11 @@ impl Source for Rows {
         batch.first = self.position;
         while self.next < self.rows.len() && batch.len() < self.batch_rows {
             match &self.rows[self.next] {
-                Row::Access(kind, addr, bytes) => batch.push(0, *addr, Meta::new(*kind, *bytes, 1)),
-                Row::Event(event) => batch.push_event(0, event.clone()),
+                Row::Access(kind, addr, bytes) => {
+                    batch.push(self.thread, *addr, Meta::new(*kind, *bytes, 1));
+                }
+                Row::Event(event) => batch.push_event(self.thread, event.clone()),
+                Row::Thread(thread) => self.thread = *thread,
             }
             self.next += 1;
         }

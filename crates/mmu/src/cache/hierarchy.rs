@@ -180,6 +180,12 @@ impl Hierarchy {
         self.caches.get(place as usize)?.as_ref()
     }
 
+    /// The third level, which several processors may share: it is to be handed from one hierarchy
+    /// to another of the same shape.
+    pub fn l3(&mut self) -> &mut Option<Cache> {
+        &mut self.caches[Served::L3 as usize]
+    }
+
     /// What the cache at `place` has counted.
     pub fn counts(&self, place: Served) -> Option<CacheCounts> {
         self.cache(place).map(Cache::counts)

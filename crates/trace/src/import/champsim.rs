@@ -204,7 +204,7 @@ impl Decode for ChampSim {
                 let asid = u16::from_le_bytes([record[asid], record[asid + 1]]);
                 if asid != self.asid {
                     self.asid = asid;
-                    rows.event(batch, Event::Run { cpu: 0, space: u32::from(asid) });
+                    rows.event(batch, Event::Run { cpu: None, space: u32::from(asid) });
                 }
             }
             let ends = record[IS_BRANCH] == 1;

@@ -141,17 +141,17 @@ pub(crate) struct Numbers {
     cpus: u32,
     /// Whether programs wait for each other.
     waits: bool,
-    /// Processor and space of the last [`Event::Run`].
-    place: (u32, u32),
+    /// Processor and space of the last [`Event::Run`]. The first comes before all else, for it
+    /// tells that there is a schedule.
+    place: Option<(u32, u32)>,
 }
 
 impl Numbers {
     /// Says to `out` where `thread` goes on, in `space`, if that is another place than before.
     fn run(&mut self, thread: u32, space: u32, out: &mut Batch) {
         let place = (thread % self.cpus, space);
-        if place != self.place {
-            self.place = place;
-            out.push_event(thread, Event::Run { cpu: place.0, space });
+        if self.place.replace(place) != Some(place) {
+            out.push_event(thread, Event::Run { cpu: Some(place.0), space });
         }
     }
 }
@@ -206,7 +206,7 @@ impl Mix {
             spaces: programs.len() as u32,
             cpus: spec.cpus,
             waits: spec.order == Order::Blocking,
-            place: (0, 0),
+            place: None,
         };
         Ok(Mix {
             header,

@@ -84,7 +84,7 @@ fn cloudsuite_records_have_spaces() {
             (0, L, 0x40, 1, 0),
         ]
     );
-    assert_eq!(given.events, [(4, 0, Event::Run { cpu: 0, space: 7 })]);
+    assert_eq!(given.events, [(4, 0, Event::Run { cpu: None, space: 7 })]);
     refused(&bytes, &Options::default(), "CloudSuite");
 }
 

@@ -458,7 +458,7 @@ fn a_processors_file_changes_threads_on_the_way() {
         [
             START,
             (1, 1, Event::ThreadStart { tid: 6 }),
-            (4, 2, Event::Run { cpu: 0, space: 1 }),
+            (4, 2, Event::Run { cpu: None, space: 1 }),
             (4, 2, Event::ThreadStart { tid: 9 }),
         ]
     );

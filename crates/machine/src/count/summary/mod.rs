@@ -1,5 +1,7 @@
 //! From what a run counted to its [`Results`].
 
+mod processors;
+
 use std::collections::BTreeMap;
 
 use addr::Kind;
@@ -8,16 +10,18 @@ use trace::{Filter, Source, adjoin, joined_bytes};
 
 use crate::{
     Description, Machine, Results,
-    count::census::Census,
     count::results::{
         ByKind, CacheCounts, CacheTraffic, Faults, HeaderSummary, HitsAndMisses, LevelCounts,
         MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts, MmuCacheLevel, NestedCounts,
         RegionCounts, SCHEMA, TlbCounts, TraceSummary, Walks,
     },
-    count::time,
+    count::{sum::Sum, time},
     description,
-    hardware::tlbs::{Hardware, Unit},
-    hardware::walker::{Dimension, UpperEntries, Walker},
+    hardware::{
+        processor,
+        tlbs::{Hardware, Unit},
+        walker::{Dimension, UpperEntries, Walker, Walkers},
+    },
     ram::Ram,
     run::Run,
 };
@@ -27,11 +31,13 @@ pub(crate) fn summarize(
     machine: &Machine,
     source: &dyn Source,
     run: &mut Run,
-    walker: &Walker,
+    walkers: &Walkers,
 ) -> Results {
-    let time = time::of(machine.description(), run, walker);
-    let (regions, places) = regions(run, walker, time.is_some());
-    let not_modelled = not_modelled(machine.description(), source, run, walker);
+    let description = machine.description();
+    let time = time::of(description, run, walkers);
+    let (regions, places) = regions(run, walkers, time.is_some());
+    let not_modelled = not_modelled(description, source, run, walkers);
+    let processors = processors::each(description, run, walkers);
     let (timeline, mut map) = run.history.clone().finish(run.position - run.left_out);
     map.owners = owners(&map.owners, &places);
     let header = source.header();
@@ -60,17 +66,19 @@ pub(crate) fn summarize(
             settings: machine.settings().to_vec(),
             description: serde_json::to_value(machine.description()).unwrap_or_default(),
         },
-        accesses: run.accesses.into(),
-        instructions: run.instructions,
+        accesses: run.by_kind().into(),
+        instructions: run.instructions(),
         threads: run.threads.iter().filter(|seen| **seen).count() as u64,
         switches: source.switches(),
         page_crossings: run.page_crossings,
-        tlbs: tlbs(&run.hardware, &run.census),
-        walks: walks(run, walker),
-        mmu_cache: mmu_cache(machine.description().mmu_cache.as_ref(), &walker.dimension),
-        nested: nested(machine.description(), &run.ram, walker),
-        caches: caches(machine.description(), walker),
+        tlbs: processors::together(processors.iter().map(|one| &one.tlbs)),
+        walks: Sum::of(processors.iter().map(|one| one.walks.clone())).unwrap_or_default(),
+        mmu_cache: Sum::of(processors.iter().map(|one| one.mmu_cache.clone())).flatten(),
+        nested: nested(description, &run.ram, walkers),
+        caches: caches(description, walkers),
+        shootdowns: Sum::of(processors.iter().map(|one| one.shootdowns)).unwrap_or_default(),
         faults: Faults { first_touch: run.first_touches, protection: run.protection_faults },
+        processors: if processors.len() > 1 { processors } else { Vec::new() },
         memory: memory(&run.ram),
         regions,
         timeline,
@@ -81,7 +89,7 @@ pub(crate) fn summarize(
     }
 }
 
-fn tlbs(hardware: &Hardware, census: &Census) -> Vec<TlbCounts> {
+fn tlbs(hardware: &Hardware) -> Vec<TlbCounts> {
     let serves = |index: usize| {
         Kind::ALL
             .into_iter()
@@ -92,7 +100,7 @@ fn tlbs(hardware: &Hardware, census: &Census) -> Vec<TlbCounts> {
             .collect()
     };
     let counts = |(index, unit): (usize, &Unit)| {
-        let counts = &census.tlbs[index];
+        let counts = &unit.counts;
         let by_kind = Kind::ALL.map(|kind| counts.of_kind(kind));
         let arrays = &unit.params.arrays;
         TlbCounts {
@@ -116,14 +124,14 @@ fn tlbs(hardware: &Hardware, census: &Census) -> Vec<TlbCounts> {
     hardware.units.iter().enumerate().map(counts).collect()
 }
 
-fn walks(run: &Run, walker: &Walker) -> Walks {
+fn walks(counts: &processor::ProcessorCounts, walker: &Walker) -> Walks {
     let walks = &walker.walks;
     Walks {
         walks: walks.walks,
         cold: walks.cold,
         references: walks.references,
-        dirty_assists: run.dirty_assists,
-        modify_traps: run.modify_traps,
+        dirty_assists: counts.dirty_assists,
+        modify_traps: counts.modify_traps,
         cold_references: walks.cold_references,
         references_per_walk: (0..)
             .zip(&walks.per_walk)
@@ -185,23 +193,25 @@ pub(crate) fn mmu_cache(
     })
 }
 
-fn nested(description: &Description, ram: &Ram, walker: &Walker) -> Option<NestedCounts> {
-    let (described, host, side) =
-        (description.nested.as_ref()?, ram.host()?, walker.host.as_ref()?);
-    let tlb = side.tlb.as_ref().map(|tlb| {
+fn nested(description: &Description, ram: &Ram, walkers: &Walkers) -> Option<NestedCounts> {
+    let (described, host) = (description.nested.as_ref()?, ram.host()?);
+    let sides = || walkers.each().filter_map(|walker| walker.host.as_ref());
+    let tlb = sides().map(|side| side.tlb.as_ref()).map(|tlb| {
+        let tlb = tlb?;
         let counts = tlb.counts();
         let (hits, misses) = (counts.hits.iter().sum(), counts.misses.iter().sum());
-        HitsAndMisses { lookups: hits + misses, hits, misses }
+        Some(HitsAndMisses { lookups: hits + misses, hits, misses })
     });
-    let by_level = levels(&side.dimension);
+    let by_level = Sum::of(sides().map(|side| levels(&side.dimension)))?;
+    let mmu_caches = sides().map(|side| mmu_cache(described.mmu_cache.as_ref(), &side.dimension));
     let (used_bytes, table_bytes) = host.used_bytes();
     Some(NestedCounts {
         page_size: host.page_size().to_string(),
-        walks: side.walks,
+        walks: sides().map(|side| side.walks).sum(),
         references: by_level.iter().map(|level| level.references).sum(),
         by_level,
-        tlb,
-        mmu_cache: mmu_cache(described.mmu_cache.as_ref(), &side.dimension),
+        tlb: Sum::of(tlb).flatten(),
+        mmu_cache: Sum::of(mmu_caches).flatten(),
         first_touches: host.first_touches(),
         splintered: ram.splintered(),
         used_bytes,
@@ -209,7 +219,16 @@ fn nested(description: &Description, ram: &Ram, walker: &Walker) -> Option<Neste
     })
 }
 
-fn caches(description: &Description, walker: &Walker) -> Vec<CacheCounts> {
+/// All data caches, those of the same name together.
+fn caches(description: &Description, walkers: &Walkers) -> Vec<CacheCounts> {
+    let all = walkers.each().flat_map(|walker| caches_of(description, walker));
+    let all: Vec<CacheCounts> = all.collect();
+    let named = |name| Sum::of(all.iter().filter(|cache| cache.name == name).cloned());
+    description.cache.present().filter_map(|(name, _)| named(name)).collect()
+}
+
+/// The data caches that `walker` has: its own, and those that are shared if it runs.
+fn caches_of(description: &Description, walker: &Walker) -> Vec<CacheCounts> {
     let Some(hierarchy) = &walker.port.caches else { return Vec::new() };
     let traffic = |requests: &Requests| CacheTraffic {
         reads: requests.reads,
@@ -258,14 +277,15 @@ fn memory(ram: &Ram) -> MemoryCounts {
 }
 
 /// The regions by address, and the place of each label among them.
-fn regions(run: &mut Run, walker: &Walker, timed: bool) -> (Vec<RegionCounts>, Vec<u32>) {
-    let Run { ram, layout, census, hardware, .. } = run;
+fn regions(run: &mut Run, walkers: &Walkers, timed: bool) -> (Vec<RegionCounts>, Vec<u32>) {
+    let Run { ram, layout, census, processors, .. } = run;
+    let hardware = &processors.here.hardware;
     let spaces = ram.spaces();
     let mut regions: Vec<(u32, RegionCounts, Vec<u32>)> = (0..)
         .zip(layout.labeled())
         .map(|(label, (space, region))| {
             let counts = census.region(label);
-            let walks = walker.region(label);
+            let walks = walkers.region(label);
             let lookups: [u64; Kind::COUNT] =
                 Kind::ALL.map(|kind| counts.hits[kind as usize] + counts.l1_misses[kind as usize]);
             let name = if spaces > 1 {
@@ -342,8 +362,9 @@ fn not_modelled(
     description: &Description,
     source: &dyn Source,
     run: &Run,
-    walker: &Walker,
+    walkers: &Walkers,
 ) -> Vec<String> {
+    let walker = &walkers.here;
     let header = source.header();
     let mut notes: Vec<String> = Vec::new();
     let mut say = |note: &str| notes.push(note.to_owned());
@@ -393,8 +414,15 @@ fn not_modelled(
     if run.saw_physical {
         say("the physical addresses of the trace: frames are the machine's own");
     }
-    if run.threads.iter().filter(|seen| **seen).count() > 1 {
-        say("processors apart: all threads share one set of TLBs and caches");
+    let several = run.processors.count() > 1;
+    if !several && run.threads.iter().filter(|seen| **seen).count() > 1 {
+        say("processors apart: all threads share one set of TLBs and caches (core.count)");
+    }
+    if several {
+        say("time that passes: processors run in the trace's order, and their cycles are added up");
+    }
+    if several && description.os.costs.is_none() {
+        say("what shootdowns cost: the machine file has no [os.costs]");
     }
     if header.filter == Filter::Page16 {
         say("accesses that the page16 filter dropped: lookups are those that it kept");

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A key of the machine file, and what is wrong with it.
-type Refusal = (String, String);
+pub(super) type Refusal = (String, String);
 
 impl Walker {
     /// Builds what `description` says; an error comes with the key that is wrong.

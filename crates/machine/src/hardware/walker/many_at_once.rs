@@ -5,7 +5,7 @@ use pagetable::Reference;
 
 use super::{Dimension, Walker};
 use crate::{
-    hardware::behind::{Behind, Walk, Way},
+    hardware::behind::{Walk, Way},
     sweep::{Miss, Steps},
 };
 

@@ -20,18 +20,20 @@ mod build;
 mod dimension;
 pub(crate) mod handler;
 mod many_at_once;
+mod processors;
 mod virtual_machine;
 
 pub(crate) use build::{hierarchy, latencies};
 pub(crate) use dimension::{Dimension, UpperEntries};
 pub(crate) use handler::Handler;
+pub(crate) use processors::Walkers;
 pub(crate) use virtual_machine::HostSide;
 
 use addr::{Kind, PhysAddr};
 use mmu::{Hierarchy, Requester, Served};
 use pagetable::{Node, Reference};
 
-use crate::hardware::behind::{Behind, Forget, Refill, Walk, Way};
+use crate::hardware::behind::{Refill, Walk, Way};
 
 /// Cycles by what serves a reference.
 #[derive(Clone, Debug, Default)]
@@ -73,7 +75,7 @@ pub(crate) struct RegionWalks {
     pub(crate) cycles: u64,
 }
 
-/// The walker of a machine with its caches.
+/// The walker of a processor with its caches.
 pub(crate) struct Walker {
     /// The only dimension, or in a virtual machine the guest's.
     pub(crate) dimension: Dimension,
@@ -103,6 +105,80 @@ impl Walker {
     pub(crate) fn repeated(&mut self, kind: Kind, hits: u64) {
         if let Some(caches) = &mut self.port.caches {
             self.program_served[caches.repeated(kind, hits) as usize] += hits;
+        }
+    }
+
+    /// An access of the program to memory.
+    #[inline(always)]
+    pub(crate) fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        if let Some(caches) = &mut self.port.caches {
+            let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
+            self.program_served[served as usize] += 1;
+        }
+    }
+
+    /// As [`Behind::walk`](crate::hardware::behind::Behind::walk).
+    pub(crate) fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
+        let skipped = self.dimension.start(walk, way.references)?;
+        let followed = self.follow(walk, way, skipped);
+        self.dimension.repeats = !walk.found;
+        followed
+    }
+
+    /// The way of a walk from a node which the page table no longer knows.
+    pub(crate) fn astray(&mut self, walk: &Walk, way: Way<'_>) {
+        // A second stale entry further down stays unnoticed: the walk is wrong as it is.
+        let _ = self.follow(walk, way, 0);
+    }
+
+    /// The TLB is refilled: the walks since the last refill were for this one.
+    pub(crate) fn refilled(&mut self, refill: Refill) {
+        let Refill { region, cold, instead, dirtied } = refill;
+        if let Some(handler) = &self.handler {
+            self.execute(handler.always());
+        }
+        self.dimension.repeats = false;
+        let mut made = std::mem::take(&mut self.port.under_way);
+        let latencies = &self.port.latencies;
+        made.cycles += if instead { latencies.exception_cycles } else { latencies.refill_cycles };
+        made.cycles += if dirtied && !instead { latencies.exception_cycles } else { 0 };
+        made.cycles += self.dimension.take_search_cycles();
+        if let Some(host) = &mut self.host {
+            made.cycles += host.dimension.take_search_cycles();
+        }
+        let (walks, times) = (&mut self.walks, self.dimension.times);
+        let all = RegionWalks { references: made.references * times, cycles: made.cycles * times };
+        walks.walks += times;
+        walks.references += all.references;
+        walks.cycles += all.cycles;
+        if cold {
+            walks.cold += times;
+            walks.cold_references += all.references;
+        } else {
+            let count = made.references as usize;
+            if walks.per_walk.len() <= count {
+                walks.per_walk.resize(count + 1, 0);
+            }
+            walks.per_walk[count] += times;
+        }
+        let index = region as usize;
+        if walks.regions.len() <= index {
+            walks.regions.resize(index + 1, RegionWalks::default());
+        }
+        walks.regions[index].references += all.references;
+        walks.regions[index].cycles += all.cycles;
+    }
+
+    /// Begins to count anew; what is remembered stays.
+    pub(crate) fn forget_counts(&mut self) {
+        self.walks = WalkCensus::default();
+        self.program_served = [0; Served::COUNT];
+        self.dimension.forget_counts();
+        if let Some(host) = &mut self.host {
+            host.forget_counts();
+        }
+        if let Some(caches) = &mut self.port.caches {
+            caches.forget_counts();
         }
     }
 
@@ -183,85 +259,6 @@ impl Port {
         dimension.count(reference.level, served);
         self.under_way.references += 1;
         self.under_way.cycles += self.latencies.reference_cycles[served as usize];
-    }
-}
-
-impl Behind for Walker {
-    fn has_caches(&self) -> bool {
-        self.port.caches.is_some()
-    }
-
-    #[inline(always)]
-    fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
-        if let Some(caches) = &mut self.port.caches {
-            let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
-            self.program_served[served as usize] += 1;
-        }
-    }
-
-    fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
-        let skipped = self.dimension.start(walk, way.references)?;
-        let followed = self.follow(walk, way, skipped);
-        self.dimension.repeats = !walk.found;
-        followed
-    }
-
-    fn astray(&mut self, walk: &Walk, way: Way<'_>) {
-        // A second stale entry further down stays unnoticed: the walk is wrong as it is.
-        let _ = self.follow(walk, way, 0);
-    }
-
-    fn refilled(&mut self, refill: Refill) {
-        let Refill { region, cold, instead, dirtied } = refill;
-        if let Some(handler) = &self.handler {
-            self.execute(handler.always());
-        }
-        self.dimension.repeats = false;
-        let mut made = std::mem::take(&mut self.port.under_way);
-        let latencies = &self.port.latencies;
-        made.cycles += if instead { latencies.exception_cycles } else { latencies.refill_cycles };
-        made.cycles += if dirtied && !instead { latencies.exception_cycles } else { 0 };
-        made.cycles += self.dimension.take_search_cycles();
-        if let Some(host) = &mut self.host {
-            made.cycles += host.dimension.take_search_cycles();
-        }
-        let (walks, times) = (&mut self.walks, self.dimension.times);
-        let all = RegionWalks { references: made.references * times, cycles: made.cycles * times };
-        walks.walks += times;
-        walks.references += all.references;
-        walks.cycles += all.cycles;
-        if cold {
-            walks.cold += times;
-            walks.cold_references += all.references;
-        } else {
-            let count = made.references as usize;
-            if walks.per_walk.len() <= count {
-                walks.per_walk.resize(count + 1, 0);
-            }
-            walks.per_walk[count] += times;
-        }
-        let index = region as usize;
-        if walks.regions.len() <= index {
-            walks.regions.resize(index + 1, RegionWalks::default());
-        }
-        walks.regions[index].references += all.references;
-        walks.regions[index].cycles += all.cycles;
-    }
-
-    fn forget(&mut self, forget: Forget) {
-        self.dimension.forget(forget);
-    }
-
-    fn forget_counts(&mut self) {
-        self.walks = WalkCensus::default();
-        self.program_served = [0; Served::COUNT];
-        self.dimension.forget_counts();
-        if let Some(host) = &mut self.host {
-            host.forget_counts();
-        }
-        if let Some(caches) = &mut self.port.caches {
-            caches.forget_counts();
-        }
     }
 }
 

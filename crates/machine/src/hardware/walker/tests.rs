@@ -5,7 +5,7 @@ use pagetable::{Node, Reference, Translation};
 
 use crate::{
     Machine,
-    hardware::behind::{Behind, Refill, Walk},
+    hardware::behind::{Refill, Walk},
     ram::Ram,
 };
 
@@ -60,7 +60,7 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
         let machine = Machine::load("opteron-2008", &settings).unwrap();
         let mut ram = Ram::new(machine.description()).unwrap();
         let space = ram.space(0).unwrap();
-        let mut walker = machine.walker().unwrap();
+        let mut walker = machine.walkers().unwrap().here;
         let mut guest = List { entries: guest, held: Vec::new() };
         let mut host = List { entries: host, held: Vec::new() };
         let mut tlb_pages: Vec<addr::Page> = Vec::new();

@@ -37,7 +37,7 @@ impl Shared {
         let space = *self.spaces.entry(pid).or_insert(spaces);
         if space != self.space {
             self.space = space;
-            batch.push_event(thread, Event::Run { cpu: 0, space });
+            batch.push_event(thread, Event::Run { cpu: None, space });
         }
         if thread == next {
             batch.push_event(thread, Event::ThreadStart { tid: tid as i64 });

@@ -1,0 +1,91 @@
+//! The walkers of all processors.
+//!
+//! ```text
+//!   processor 0: MMU cache, l1i, l1d, l2 --\
+//!                                           >-- l3 ---- memory
+//!   processor 1: MMU cache, l1i, l1d, l2 --/
+//! ```
+//!
+//! Each has a walker with its caches, but for `l3`, which all share: it goes to whoever runs.
+//! Lines that another processor has written stay in the near caches: coherence is not modelled.
+
+use addr::{Kind, PhysAddr};
+use pagetable::{Node, TreeShape};
+
+use super::{RegionWalks, Walker, build::Refusal};
+use crate::{
+    Description,
+    hardware::{
+        behind::{Behind, Forget, Refill, Walk, Way},
+        in_turn::InTurn,
+    },
+};
+
+/// A walker for each processor.
+pub(crate) type Walkers = InTurn<Walker>;
+
+impl Walkers {
+    /// Builds what `description` says; an error comes with the key that is wrong.
+    pub(crate) fn build(
+        description: &Description,
+        tree: Option<TreeShape>,
+        host_tree: Option<TreeShape>,
+    ) -> Result<Walkers, Refusal> {
+        let walker = || Walker::new(description, tree.clone(), host_tree.clone());
+        let mut others = Vec::new();
+        for _ in 1..description.core.count {
+            let mut other = walker()?;
+            other.port.caches.iter_mut().for_each(|caches| *caches.l3() = None);
+            others.push(other);
+        }
+        Ok(InTurn::new(walker()?, others.into_iter()))
+    }
+
+    /// What a region's walks came to.
+    pub(crate) fn region(&self, label: u32) -> super::RegionWalks {
+        let of_each = self.each().map(|walker| walker.region(label));
+        of_each.fold(RegionWalks::default(), |sum, walks| RegionWalks {
+            references: sum.references + walks.references,
+            cycles: sum.cycles + walks.cycles,
+        })
+    }
+}
+
+impl Behind for Walkers {
+    fn has_caches(&self) -> bool {
+        self.here.port.caches.is_some()
+    }
+
+    fn on(&mut self, processor: usize) {
+        self.turn_to(processor, |from, to| {
+            if let (Some(from), Some(to)) = (&mut from.port.caches, &mut to.port.caches) {
+                std::mem::swap(from.l3(), to.l3());
+            }
+        });
+    }
+
+    #[inline(always)]
+    fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        self.here.data(phys, bytes, kind);
+    }
+
+    fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
+        self.here.walk(walk, way)
+    }
+
+    fn astray(&mut self, walk: &Walk, way: Way<'_>) {
+        self.here.astray(walk, way);
+    }
+
+    fn refilled(&mut self, refill: Refill) {
+        self.here.refilled(refill);
+    }
+
+    fn forget(&mut self, processor: usize, forget: Forget) {
+        self.of(processor).dimension.forget(forget);
+    }
+
+    fn forget_counts(&mut self) {
+        self.for_each(Walker::forget_counts);
+    }
+}

@@ -1,0 +1,116 @@
+//! Which processor runs what: from the trace's order to the hardware of one processor.
+//!
+//! ```text
+//!   with a schedule     Run { cpu: 1, space: 3 }   processor 1, until the next Run
+//!   without one         accesses of thread t       processor t mod N, in the space of the last Run
+//! ```
+//!
+//! The order of the trace decides who runs when. Entering another space costs what the machine's
+//! contexts say; going on in the same space on a processor costs nothing.
+
+use std::ops::Range;
+
+use trace::Batch;
+
+use super::Run;
+use crate::{
+    Error,
+    hardware::{
+        behind::{Behind, Forget},
+        contexts::Stale,
+    },
+    os::Who,
+};
+
+impl Run {
+    /// Runs accesses among which there is no event.
+    pub(super) fn turns<const CHECK: bool>(
+        &mut self,
+        batch: &Batch,
+        span: Range<usize>,
+        back: &mut impl Behind,
+    ) -> Result<(), Error> {
+        if self.processors.count() == 1 || self.is_scheduled {
+            return self.span::<CHECK>(batch, span, back);
+        }
+        let ends = batch.segments.iter().skip(1).map(|segment| segment.start as usize);
+        let mut from = span.start;
+        for (segment, end) in batch.segments.iter().zip(ends.chain([batch.len()])) {
+            let to = end.min(span.end);
+            if from < to {
+                self.thread_runs(segment.thread, back);
+                self.span::<CHECK>(batch, from..to, back)?;
+                from = to;
+            }
+        }
+        Ok(())
+    }
+
+    /// What follows is done by `thread`, on the processor that it has where no schedule says
+    /// otherwise.
+    pub(super) fn thread_runs(&mut self, thread: u32, back: &mut impl Behind) {
+        if self.processors.count() > 1 && !self.is_scheduled {
+            self.turn_to(thread as usize % self.processors.count(), self.who.number, back);
+        }
+    }
+
+    /// What follows is in the space called `number`, on the processor `cpu` if a schedule gives one, and otherwise on
+    /// that of `thread`.
+    pub(super) fn goes_on(
+        &mut self,
+        cpu: Option<u32>,
+        thread: u32,
+        number: u32,
+        access: u64,
+        back: &mut impl Behind,
+    ) -> Result<(), Error> {
+        let count = self.processors.count();
+        let processor = match cpu {
+            Some(cpu) => cpu as usize,
+            None => thread as usize % count,
+        };
+        if processor >= count {
+            let (cpus, count) = (processor as u32 + 1, count as u32);
+            return Err(Error::Processors { cpus, count });
+        }
+        self.is_scheduled = cpu.is_some();
+        let space = self.ask(access, back, |system, platform| system.enter(number, platform))?;
+        self.who = Who { number, space };
+        self.layout.enter(number);
+        self.turn_to(processor, number, back);
+        Ok(())
+    }
+
+    /// Lets `space` run on `processor`, which goes on from here.
+    fn turn_to(&mut self, processor: usize, space: u32, back: &mut impl Behind) {
+        if processor != self.processors.on() {
+            self.processors.turn_to(processor, |_, _| ());
+            back.on(processor);
+        }
+        if self.contexts.running(processor) != Some(space) {
+            self.enter(processor, space, back);
+        }
+    }
+
+    #[cold]
+    fn enter(&mut self, processor: usize, space: u32, back: &mut impl Behind) {
+        let counts = &mut self.processors.here.counts;
+        counts.switches += u64::from(self.contexts.running(processor).is_some());
+        let (asid, stale) = self.contexts.enter(processor, space);
+        self.processors.here.asid = asid;
+        let (held_by, forget) = match stale {
+            Stale::Nothing => return,
+            Stale::Context { asid, held_by } => (held_by, Forget::Space(asid)),
+            Stale::NonGlobal => (1 << processor, Forget::All),
+            Stale::Everywhere => (u64::MAX, Forget::All),
+        };
+        for number in (0..self.processors.count()).filter(|number| held_by >> number & 1 == 1) {
+            let hardware = &mut self.processors.of(number).hardware;
+            match forget {
+                Forget::Space(asid) => hardware.flush_asid(asid, &mut self.census),
+                Forget::All | Forget::Range(..) => hardware.flush_non_global(&mut self.census),
+            };
+            back.forget(number, forget);
+        }
+    }
+}

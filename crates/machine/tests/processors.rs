@@ -1,0 +1,171 @@
+//! Several processors: who runs where, and what each of them counts.
+
+mod support;
+
+use addr::Kind;
+use machine::{Machine, Results, RunOptions, results::TlbCounts};
+use support::{Row, Rows, Stream, run};
+use trace::{Event, Source, import::Options};
+
+fn machine(name: &str, settings: &[&str]) -> Machine {
+    let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+    Machine::load(name, &settings).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn run_trace(machine: &Machine, trace: &str) -> Result<Results, machine::Error> {
+    let mut source = trace::open(trace, &Options::default()).unwrap();
+    let source: &mut dyn Source = &mut *source;
+    machine.run(source, RunOptions { check: true, progress: &mut |_| true })
+}
+
+/// Accesses of six threads that take turns, to memory of each and of all.
+fn threads(seed: u64) -> Vec<Row> {
+    let mut stream = Stream(seed);
+    let mut rows = Vec::new();
+    for _ in 0..300 {
+        let thread = stream.below(6);
+        rows.push(Row::Thread(thread as u32));
+        for _ in 0..stream.below(40) {
+            let kind = Kind::ALL[stream.below(3) as usize];
+            let region = [thread + 1, 9][stream.below(2) as usize] << 30;
+            rows.push(Row::Access(kind, region + (stream.below(300) << 12), 8));
+        }
+    }
+    rows
+}
+
+fn accesses(rows: &[Row], mut by: impl FnMut(u32) -> bool) -> u64 {
+    let mut thread = 0;
+    let mut count = 0;
+    for row in rows {
+        match row {
+            Row::Thread(next) => thread = *next,
+            Row::Access(..) => count += u64::from(by(thread)),
+            Row::Event(_) => {}
+        }
+    }
+    count
+}
+
+#[test]
+fn a_thread_has_one_processor() {
+    let rows = threads(7);
+    for (setting, count) in [("core.count=2", 2), ("core.count=3", 3), ("core.count=64", 64)] {
+        let results = run("epyc-9005", &[setting], &rows);
+        assert_eq!(results.processors.len(), count);
+        for one in &results.processors {
+            let own = accesses(&rows, |thread| thread as usize % count == one.number as usize);
+            let counts = one.accesses;
+            assert_eq!(counts.fetch + counts.load + counts.store, own, "{setting}");
+            let looked_up = one.tlbs.iter().filter(|tlb| tlb.level == 1);
+            assert_eq!(looked_up.map(|tlb| tlb.total.lookups).sum::<u64>(), own, "{setting}");
+        }
+        // Each page is touched first once, whoever does it.
+        let alone = run("epyc-9005", &[], &rows);
+        assert_eq!(results.faults, alone.faults);
+        assert!(alone.processors.is_empty());
+    }
+}
+
+/// A processor's TLBs see its threads and nothing else. (A page that another processor has stored
+/// to is dirty for all, so the machine is one that does not track dirty pages.)
+#[test]
+fn a_processor_counts_what_its_threads_do_alone() {
+    let rows = threads(11);
+    let untracked = "walker.tracks_dirty=false";
+    let results = run("epyc-9005", &["core.count=2", untracked], &rows);
+    for one in &results.processors {
+        let mut runs = false;
+        let own = rows.iter().filter(|row| match row {
+            Row::Thread(thread) => {
+                runs = thread % 2 == one.number;
+                false
+            }
+            Row::Access(..) => runs,
+            Row::Event(_) => true,
+        });
+        let alone = run("epyc-9005", &[untracked], &own.cloned().collect::<Vec<Row>>());
+        let misses = |tlbs: &[TlbCounts]| -> Vec<_> {
+            tlbs.iter().map(|tlb| (tlb.name.clone(), tlb.by_kind, tlb.evictions)).collect()
+        };
+        assert_eq!(misses(&one.tlbs), misses(&alone.tlbs));
+    }
+}
+
+/// Two programs on a processor each miss as often as each does alone.
+#[test]
+fn each_program_of_a_mix_misses_as_it_does_alone() {
+    let a = "[generate:zipf,accesses=60k,size=64M]";
+    let b = "[generate:uniform,accesses=40k,size=16M]";
+    for settings in [&[][..], &["core.asid_bits=0"], &["core.contexts=lru"]] {
+        let two = machine("epyc-9005", &[settings, &["core.count=2"]].concat());
+        let mixed = run_trace(&two, &format!("mix:cpus=2,slice=3k,{a},{b}")).unwrap();
+        assert_eq!(mixed.processors.len(), 2);
+        for (one, program) in mixed.processors.iter().zip([a, b]) {
+            let program = program.trim_matches(['[', ']']);
+            let alone = run_trace(&machine("epyc-9005", settings), program).unwrap();
+            assert_eq!(one.tlbs, alone.tlbs, "{settings:?}: {program}");
+            assert_eq!(one.walks.walks, alone.walks.walks);
+            assert_eq!((one.accesses, one.switches), (alone.accesses, 0));
+        }
+    }
+    // On one of two processors: the schedule says so, whatever the threads are called.
+    let two = machine("epyc-9005", &["core.count=2"]);
+    let one = run_trace(&two, &format!("mix:cpus=1,quantum=10k,{a},{b}")).unwrap();
+    assert_eq!(one.processors[1].accesses, Default::default());
+    assert!(one.processors[0].switches > 3);
+}
+
+#[test]
+fn a_schedule_for_more_processors_is_refused() {
+    let mix = "mix:cpus=3,[generate:uniform,accesses=1k]*3";
+    let error = run_trace(&machine("epyc-9005", &["core.count=2"]), mix).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the trace's schedule is for 3 processors and the machine has 2 (core.count): give it as \
+         many with --set core.count=3, or schedule the trace for fewer (mix:cpus=2,...)"
+    );
+    let rows = vec![Row::Event(Event::Run { cpu: Some(1), space: 0 })];
+    let options = RunOptions { check: false, progress: &mut |_| true };
+    let error = machine("tlb-only", &[]).run(&mut Rows::new(rows), options).unwrap_err();
+    assert!(error.to_string().contains("the machine has 1 (core.count)"), "{error}");
+}
+
+/// Shootdowns counted on paper: eight pages are in the TLBs of both processors.
+#[test]
+fn a_shootdown_reaches_those_who_may_hold_the_page() {
+    let at = |page: u64| 0x4000_0000 + page * 4096;
+    let touch = |thread| {
+        let pages = (0..8).map(move |page| Row::Access(Kind::Store, at(page), 8));
+        std::iter::once(Row::Thread(thread)).chain(pages)
+    };
+    let gone = Event::Munmap { addr: at(2), bytes: 3 * 4096, result: 0 };
+    let rows: Vec<Row> = touch(0).chain(touch(1)).chain([Row::Event(gone.clone())]).collect();
+    let costs = [
+        "os.costs.shootdown_send_cycles=100",
+        "os.costs.shootdown_receive_cycles=1000",
+        "os.costs.flush_page_cycles=10",
+        "os.costs.flush_space_cycles=500",
+        "os.costs.source=a test",
+    ];
+    for (setting, asked) in [("core.count=1", 0), ("core.count=2", 1), ("core.count=4", 1)] {
+        let results = run("opteron-2008", &[&costs[..], &[setting]].concat(), &rows);
+        let counts = results.shootdowns;
+        assert_eq!((counts.made, counts.asked, counts.received), (1, asked, asked), "{setting}");
+        // Three pages in both levels, of each processor that has touched them.
+        assert_eq!(counts.entries, 6 * (1 + asked), "{setting}");
+        let answer = asked * (1000 + 30);
+        assert_eq!(counts.receiver_cycles, Some(answer), "{setting}");
+        assert_eq!(counts.sender_cycles, Some(30 + asked * 100 + answer), "{setting}");
+    }
+    let results = run("opteron-2008", &["core.count=2"], &rows);
+    assert_eq!(results.shootdowns.sender_cycles, None);
+    assert!(results.not_modelled.iter().any(|note| note.contains("[os.costs]")));
+    // The same threads one after the other in another space: nobody else may hold anything.
+    let other = Row::Event(Event::Run { cpu: None, space: 1 });
+    let rows: Vec<Row> =
+        touch(0).chain([Row::Thread(1), other]).chain(touch(1)).chain([Row::Event(gone)]).collect();
+    let results = run("opteron-2008", &["core.count=2", "core.asid_bits=4"], &rows);
+    assert_eq!((results.shootdowns.made, results.shootdowns.asked), (1, 0));
+    assert_eq!(results.processors[1].shootdowns.entries, 6);
+}
