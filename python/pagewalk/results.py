@@ -34,9 +34,10 @@ class Results:
 
         Args:
             table: `tlbs`, `walk_levels`, `caches`, `regions` (one row each; counts by kind and
-                size are columns such as `by_kind.load.misses`), `processors` (one row each, with
-                columns such as `shootdowns.made` and `l1d.misses`; no row where there is one), `timeline` (one row per time bin)
-                or `map` (one row per cell: `first_access`, `addr`, `misses`).
+                size are columns such as `by_kind.load.misses`), `processors` (one row each, none
+                if there is one, with columns such as `shootdowns.made` and `l1d.misses`),
+                `timeline` (one row per time bin) or `map` (one row per cell: `first_access`,
+                `addr`, `misses`).
 
         Raises:
             Error: There is no such table.

@@ -146,6 +146,9 @@ fn a_shootdown_reaches_those_who_may_hold_the_page() {
         "os.costs.shootdown_receive_cycles=1000",
         "os.costs.flush_page_cycles=10",
         "os.costs.flush_space_cycles=500",
+        "os.costs.walk_cycles=30",
+        "os.costs.fault_cycles=400",
+        "os.costs.switch_cycles=70",
         "os.costs.source=a test",
     ];
     for (setting, asked) in [("core.count=1", 0), ("core.count=2", 1), ("core.count=4", 1)] {

@@ -14,6 +14,12 @@ pub struct Costs {
     pub flush_page_cycles: u32,
     /// ... and of flushing all of a space, which is done instead where it takes less.
     pub flush_space_cycles: u32,
+    /// On the operating system's clock: a walk, whatever the caches hold ...
+    pub walk_cycles: u32,
+    /// ... the answer to a fault ...
+    pub fault_cycles: u32,
+    /// ... and going over to another address space.
+    pub switch_cycles: u32,
     /// Where the numbers come from.
     pub source: String,
 }

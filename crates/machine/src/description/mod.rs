@@ -36,7 +36,7 @@ pub use self::{
     core::Core,
     costs::Costs,
     nested::Nested,
-    os::Os,
+    os::{Clock, Os},
     page_table::PageTable,
     tlb::{Array, Tlb, Tlbs},
     walker::{MmuCache, Walker, WalkerKind},

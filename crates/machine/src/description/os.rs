@@ -15,6 +15,9 @@ pub struct Os {
     /// program that has touched them all long ago.
     #[serde(skip_serializing_if = "is_false")]
     pub populated: bool,
+    /// What its time is made of.
+    #[serde(skip_serializing_if = "is_full")]
+    pub clock: Clock,
     /// What the kernel's work costs; absent: not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
@@ -25,6 +28,22 @@ pub struct Os {
 impl Default for Os {
     fn default() -> Os {
         let page_size = PageSize(AddrPageSize::SIZE_4K);
-        Os { page_size, populated: false, costs: None, source: String::new() }
+        Os { page_size, populated: false, clock: Clock::Full, costs: None, source: String::new() }
     }
+}
+
+/// What the operating system's time is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// Instructions, lookups of second-level TLBs, walks at a nominal price, the kernel's work.
+    #[default]
+    Full,
+    /// Instructions alone: the same whatever TLBs the machine has.
+    Instructions,
+}
+
+/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+fn is_full(clock: &Clock) -> bool {
+    *clock == Clock::Full
 }

@@ -11,6 +11,8 @@ pub(crate) struct Processor {
     /// The context of the space that runs, as a register holds it.
     pub(crate) asid: Asid,
     pub(crate) counts: ProcessorCounts,
+    /// What the operating system's clock said when the counts began.
+    pub(crate) cycles_before: u64,
 }
 
 /// What a processor did, but for its TLBs.
@@ -21,6 +23,8 @@ pub(crate) struct ProcessorCounts {
     /// Stores to clean pages: assists of hardware, and traps to a handler.
     pub(crate) dirty_assists: u64,
     pub(crate) modify_traps: u64,
+    /// Faults that the operating system answered.
+    pub(crate) faults: u64,
     /// Changes of the space that runs.
     pub(crate) switches: u64,
     pub(crate) shootdowns: Shootdowns,
@@ -48,6 +52,7 @@ impl Processor {
             hardware: Hardware::new(description)?,
             asid: Asid(0),
             counts: ProcessorCounts::default(),
+            cycles_before: 0,
         })
     }
 

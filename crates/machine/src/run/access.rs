@@ -28,13 +28,15 @@ pub(super) struct Place {
 }
 
 impl Run {
-    /// Runs accesses: hits by themselves, everything else one by one.
+    /// Runs accesses: hits by themselves, everything else one by one; if `to_miss`, up to the first
+    /// that is no hit. Gives the index of the one that follows.
     pub(super) fn accesses<const CHECK: bool, const CACHES: bool>(
         &mut self,
         batch: &Batch,
         span: Range<usize>,
+        to_miss: bool,
         back: &mut impl Behind,
-    ) -> Result<(), Error> {
+    ) -> Result<usize, Error> {
         let (addrs, metas) = (&batch.addr[span.clone()], &batch.meta[span.clone()]);
         let mut next = 0;
         while next < addrs.len() {
@@ -53,9 +55,12 @@ impl Run {
                 let access = self.position + (span.start + next) as u64;
                 self.access::<CHECK, CACHES>(VirtAddr::new(addr), meta, access, back)?;
                 next += 1;
+                if to_miss {
+                    break;
+                }
             }
         }
-        Ok(())
+        Ok(span.start + next)
     }
 
     /// Runs accesses as long as each is found at once and lies in one page, and says how many

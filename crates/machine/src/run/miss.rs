@@ -169,6 +169,7 @@ impl Run {
         let Place { addr, kind, access, .. } = place;
         let ask = Ask { who: self.who, addr, kind, fault };
         let answer = self.ask(access, back, |system, platform| system.fault(&ask, platform))?;
+        self.processors.here.counts.faults += 1;
         match answer {
             Answer::FirstTouch => self.first_touches += 1,
             Answer::Granted => self.protection_faults += 1,

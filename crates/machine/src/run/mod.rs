@@ -16,9 +16,10 @@
 //! This is the only way for an access. The first line is the common case and is kept free of
 //! allocation, hashing and indirect calls; the rest is in `miss`. Data caches and walker are
 //! behind [`Behind`]: the run tells it what it needs. Which processor's TLBs these are changes
-//! between spans of accesses, never within one (`turn`).
+//! between spans of accesses, never within one (`turn`); so does what is due by the clock (`clock`).
 
 mod access;
+mod clock;
 mod linear;
 mod miss;
 mod shootdown;
@@ -36,13 +37,15 @@ use crate::{
     count::history::History,
     count::identities,
     count::summary,
-    description::{Costs, WalkerKind},
+    description::{Clock, WalkerKind},
     hardware::{
         behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor, tlbs::NONE,
     },
     os::{Layout, System, Who, build},
     ram::Ram,
 };
+
+use clock::Prices;
 
 /// How to run.
 pub struct RunOptions<'a> {
@@ -72,7 +75,7 @@ pub(crate) fn run(
     {
         return Err(Error::Processors { cpus, count: machine.description().core.count });
     }
-    let mut run = Run::new(machine, options.check)?;
+    let mut run = Run::new(machine, options.check, machine.description().os.clock)?;
     let mut walkers = machine.walkers()?;
     let mut batch = Batch::default();
     loop {
@@ -110,8 +113,6 @@ pub(crate) struct Run {
     system: Box<dyn System>,
     pub(crate) census: Census,
     pub(crate) history: History,
-    /// Instructions since the run began: the time that the operating system's deadlines are in.
-    now: u64,
     pub(crate) page_crossings: u64,
     pub(crate) threads: Vec<bool>,
     pub(crate) gap_accesses: u64,
@@ -141,7 +142,9 @@ pub(crate) struct Run {
     who: Who,
     /// Whether the trace says where accesses are made.
     is_scheduled: bool,
-    costs: Option<Costs>,
+    prices: Prices,
+    /// Whether the operating system was woken by the clock.
+    pub(crate) had_deadline: bool,
     /// Whether the policies of all first-level TLBs learn no more of hits than their time.
     time_only: bool,
     /// What the shortcuts of the TLBs are for, and whether the larger of them serve more accesses.
@@ -151,7 +154,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(machine: &Machine, check: bool) -> Result<Run, Error> {
+    /// A run on `machine`, with the operating system's time by `clock`.
+    pub(crate) fn new(machine: &Machine, check: bool, clock: Clock) -> Result<Run, Error> {
         let description = machine.description();
         let processor = || Processor::new(description).map_err(|wrong| built(machine, wrong));
         let (first, others) = (processor()?, 1..description.core.count);
@@ -170,7 +174,6 @@ impl Run {
         Ok(Run {
             census: Census::default(),
             history: History::new(0),
-            now: 0,
             page_crossings: 0,
             threads: Vec::new(),
             gap_accesses: 0,
@@ -189,7 +192,8 @@ impl Run {
             contexts,
             who: Who { number: 0, space },
             is_scheduled: false,
-            costs: description.os.costs.clone(),
+            prices: Prices::new(description, clock),
+            had_deadline: false,
             time_only: first.hardware.first_level_needs_time_only(),
             granules: (description.tlb_page_size(), None),
             large_first: false,
@@ -227,25 +231,6 @@ impl Run {
         Ok(())
     }
 
-    /// Runs accesses among which there is no event.
-    fn span<const CHECK: bool>(
-        &mut self,
-        batch: &Batch,
-        span: Range<usize>,
-        back: &mut impl Behind,
-    ) -> Result<(), Error> {
-        if self.system.deadline().is_some_and(|deadline| deadline <= self.now) {
-            let (now, access) = (self.now, self.position + span.start as u64);
-            self.ask(access, back, |system, platform| system.tick(now, platform))?;
-        }
-        self.count(batch, span.clone());
-        if back.has_caches() {
-            self.accesses::<CHECK, true>(batch, span, back)
-        } else {
-            self.accesses::<CHECK, false>(batch, span, back)
-        }
-    }
-
     fn count(&mut self, batch: &Batch, span: Range<usize>) {
         let metas = &batch.meta[span];
         // One pass, with sums that fit into the lanes of a vector.
@@ -269,7 +254,6 @@ impl Run {
             }
         }
         counts.instructions += instructions;
-        self.now += instructions;
     }
 
     #[cold]
@@ -297,7 +281,11 @@ impl Run {
 
     /// The warm-up is over: counts begin anew with `access`, and all else stays as it is.
     fn forget_counts(&mut self, access: u64, back: &mut impl Behind) {
-        self.processors.for_each(|processor| processor.forget_counts(&mut self.census));
+        let (prices, census) = (&self.prices, &mut self.census);
+        self.processors.for_each(|processor| {
+            processor.cycles_before += prices.cycles(processor);
+            processor.forget_counts(census);
+        });
         self.census.forget_counts();
         self.ram.forget_counts();
         (self.first_touches, self.protection_faults) = (0, 0);
@@ -326,5 +314,7 @@ impl Run {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod ticks;
 #[cfg(test)]
 mod two_processors;

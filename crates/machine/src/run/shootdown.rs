@@ -125,8 +125,8 @@ impl Run {
         back: &mut impl Behind,
         ask: impl FnOnce(&mut dyn System, &mut dyn Platform) -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let Run { system, ram, layout, processors, contexts, costs, census, .. } = self;
-        let costs = costs.as_ref();
+        let Run { system, ram, layout, processors, contexts, prices, census, .. } = self;
+        let costs = prices.costs();
         let mut platform = Hosted { ram, layout, processors, contexts, costs, census, back };
         ask(system.as_mut(), &mut platform).map_err(|failure| self.failed(failure, access))
     }

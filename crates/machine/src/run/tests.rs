@@ -7,6 +7,7 @@ use trace::{Batch, Event, Meta, Placed};
 use super::Run;
 use crate::{
     Error, Machine,
+    description::Clock,
     hardware::walker::Walkers,
     os::{Layout, Platform},
     ram::Ram,
@@ -46,7 +47,7 @@ fn unmap(run: &mut Run) -> Vec<Flush> {
 fn forget_a_shootdown(design: &str, check: bool) -> Result<Walkers, Error> {
     let settings = [format!("mmu_cache.design={design}"), "mmu_cache.entries=8".to_owned()];
     let machine = Machine::load("opteron-2008", &settings)?;
-    let mut run = Run::new(&machine, check)?;
+    let mut run = Run::new(&machine, check, Clock::Full)?;
     let mut walker = machine.walkers()?;
     let touch = |run: &mut Run, walker: &mut Walkers, addr: u64| {
         let mut batch = Batch::default();
@@ -78,7 +79,7 @@ fn a_shootdown_goes_where_its_space_is() {
     for policy in ["modulo", "lru", "generation", "per-processor"] {
         let settings = ["core.asid_bits=4".to_owned(), format!("core.contexts={policy}")];
         let machine = Machine::load("epyc-9005", &settings).unwrap();
-        let mut run = Run::new(&machine, true).unwrap();
+        let mut run = Run::new(&machine, true, Clock::Full).unwrap();
         let mut walker = machine.walkers().unwrap();
         let touch = |run: &mut Run, walker: &mut Walkers| {
             let mut batch = Batch::default();

@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use trace::Batch;
+use trace::{Batch, Segment};
 
 use super::Run;
 use crate::{
@@ -33,15 +33,16 @@ impl Run {
         if self.processors.count() == 1 || self.is_scheduled {
             return self.span::<CHECK>(batch, span, back);
         }
-        let ends = batch.segments.iter().skip(1).map(|segment| segment.start as usize);
+        let started = |segment: &Segment| segment.start as usize <= span.start;
+        let first = batch.segments.partition_point(started).saturating_sub(1);
+        let mut segments = batch.segments[first..].iter().peekable();
         let mut from = span.start;
-        for (segment, end) in batch.segments.iter().zip(ends.chain([batch.len()])) {
+        while let Some(segment) = segments.next().filter(|_| from < span.end) {
+            let end = segments.peek().map_or(batch.len(), |next| next.start as usize);
             let to = end.min(span.end);
-            if from < to {
-                self.thread_runs(segment.thread, back);
-                self.span::<CHECK>(batch, from..to, back)?;
-                from = to;
-            }
+            self.thread_runs(segment.thread, back);
+            self.span::<CHECK>(batch, from..to, back)?;
+            from = to;
         }
         Ok(())
     }

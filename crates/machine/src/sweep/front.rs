@@ -8,8 +8,8 @@ use mmu::{Design, WalkCacheFamily};
 
 use super::{Outcome, crew::Task, family::Family, log::Log, repeats::Repeats};
 use crate::{
-    Description, Error, Machine, count::identities, count::summary, hardware::walker::Walkers,
-    run::Run,
+    Description, Error, Machine, count::identities, count::summary, description::Clock,
+    hardware::walker::Walkers, run::Run,
 };
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
@@ -50,16 +50,20 @@ pub(super) struct DesignBack {
 }
 
 impl Front {
-    /// The fronts of `machines`, each with its backs.
+    /// The fronts of `machines`, each with its backs. Where there are several, the operating
+    /// system's clock is that of instructions.
     pub(super) fn of_all(machines: &[Machine]) -> Result<Vec<Front>, Error> {
+        let keys: Vec<Value> = machines.iter().map(|machine| key(machine.description())).collect();
+        let several = keys.iter().any(|key| *key != keys[0]);
         let mut fronts: Vec<(Value, Front)> = Vec::new();
-        for (index, machine) in machines.iter().enumerate() {
-            let key = key(machine.description());
+        for (index, (machine, key)) in machines.iter().zip(keys).enumerate() {
+            // All members are to see one history of the operating system.
+            let clock = if several { Clock::Instructions } else { machine.description().os.clock };
             let walkers = machine.walkers()?;
             let place = match fronts.iter().position(|(known, _)| *known == key) {
                 Some(place) => place,
                 None => {
-                    fronts.push((key, Front::new(machine)?));
+                    fronts.push((key, Front::new(machine, clock)?));
                     fronts.len() - 1
                 }
             };
@@ -79,9 +83,9 @@ impl Front {
         Ok(fronts)
     }
 
-    fn new(machine: &Machine) -> Result<Front, Error> {
+    fn new(machine: &Machine, clock: Clock) -> Result<Front, Error> {
         Ok(Front {
-            run: Run::new(machine, false)?,
+            run: Run::new(machine, false, clock)?,
             failure: None,
             saying: Log::default(),
             said: Log::default(),

@@ -421,6 +421,10 @@ fn not_modelled(
     if several {
         say("time that passes: processors run in the trace's order, and their cycles are added up");
     }
+    if run.had_deadline && run.clock() != description.os.clock {
+        say("the full clock: what the operating system does by time is timed in instructions, so \
+             that all designs of the sweep see one history");
+    }
     if several && description.os.costs.is_none() {
         say("what shootdowns cost: the machine file has no [os.costs]");
     }

@@ -1,0 +1,162 @@
+//! The clock of the operating system, and what is due by it.
+//!
+//! ```text
+//!   full           instructions x cycles + lookups of second-level TLBs + walks, at a nominal price
+//!                  + the kernel's counted work
+//!   instructions   instructions x cycles
+//! ```
+//!
+//! Both consist of what the front knows. What lies behind the TLBs costs a walk the same in every
+//! design, so that no MMU cache and no data cache changes what the operating system does. The
+//! `full` clock differs between TLBs; that of instructions is the same for all of them.
+//!
+//! The clock is worked out of the counts when somebody asks, so that nobody pays for it where the
+//! operating system has no deadline. With one, a stretch of accesses ends where instructions alone
+//! reach it, and after each miss:
+//!
+//! ```text
+//!   hit hit hit miss | hit hit hit hit | tick | hit ...
+//!                    ^ the clock again ^ the deadline
+//! ```
+//!
+//! Each processor has a clock of its own; a deadline is due when the one that runs has reached it.
+
+use std::ops::Range;
+
+use addr::Kind;
+use trace::{Batch, Meta};
+
+use super::Run;
+use crate::{
+    Error,
+    description::{Clock, Costs, Description},
+    hardware::{behind::Behind, processor::Processor, tlbs::NONE},
+};
+
+/// Accesses that run before the clock is read again, at most.
+const STRETCH_MAX: usize = 256;
+
+/// From counts to cycles.
+pub(super) struct Prices {
+    clock: Clock,
+    cycles_per_instruction: f64,
+    costs: Option<Costs>,
+}
+
+impl Prices {
+    pub(super) fn new(description: &Description, clock: Clock) -> Prices {
+        Prices {
+            clock,
+            cycles_per_instruction: description.core.cycles_per_instruction.unwrap_or(1.0),
+            costs: description.os.costs.clone(),
+        }
+    }
+
+    /// What the kernel's work costs, if that is known.
+    pub(super) fn costs(&self) -> Option<&Costs> {
+        self.costs.as_ref()
+    }
+
+    /// The clock of `processor`, in cycles since its counts began.
+    pub(super) fn cycles(&self, processor: &Processor) -> u64 {
+        let Processor { hardware, counts, .. } = processor;
+        let cycles = self.of_instructions(counts.instructions);
+        if self.clock == Clock::Instructions {
+            return cycles;
+        }
+        let (mut lookups, mut walks) = (0, 0);
+        for kind in Kind::ALL.map(|kind| kind as usize) {
+            let misses = |unit: usize| hardware.units[unit].counts.misses[kind];
+            let (first, second) = (hardware.first[kind], hardware.second[kind]);
+            if second != NONE {
+                lookups += misses(first) * hardware.units[second].latency_cycles;
+                walks += misses(second);
+            } else if first != NONE {
+                walks += misses(first);
+            }
+        }
+        let kernel = self.costs.as_ref().map_or(0, |costs| {
+            walks * u64::from(costs.walk_cycles)
+                + counts.faults * u64::from(costs.fault_cycles)
+                + counts.switches * u64::from(costs.switch_cycles)
+                + counts.shootdowns.sender_cycles
+                + counts.shootdowns.receiver_cycles
+        });
+        cycles + lookups + kernel
+    }
+
+    /// How many of `metas` run on `processor` until instructions alone bring its clock from `now`
+    /// to `deadline`: all, if they do not.
+    fn until(&self, metas: &[Meta], processor: &Processor, now: u64, deadline: u64) -> usize {
+        let mut instructions = processor.counts.instructions;
+        let rest = now - self.of_instructions(instructions);
+        let reaches = |meta: &Meta| {
+            instructions += u64::from(meta.instructions());
+            rest + self.of_instructions(instructions) >= deadline
+        };
+        metas.iter().position(reaches).map_or(metas.len(), |last| last + 1)
+    }
+
+    fn of_instructions(&self, instructions: u64) -> u64 {
+        (instructions as f64 * self.cycles_per_instruction) as u64
+    }
+}
+
+impl Run {
+    /// The clock of the processor that runs, in cycles since the run began.
+    pub(super) fn now(&self) -> u64 {
+        let processor = &self.processors.here;
+        processor.cycles_before + self.prices.cycles(processor)
+    }
+
+    /// What the operating system's time is made of.
+    pub(crate) fn clock(&self) -> Clock {
+        self.prices.clock
+    }
+
+    /// Runs accesses among which there is no event, and wakes the operating system among them
+    /// when something is due.
+    pub(super) fn span<const CHECK: bool>(
+        &mut self,
+        batch: &Batch,
+        span: Range<usize>,
+        back: &mut impl Behind,
+    ) -> Result<(), Error> {
+        let mut from = span.start;
+        while let Some(deadline) = self.system.deadline() {
+            let (now, access) = (self.now(), self.position + from as u64);
+            if now >= deadline {
+                self.had_deadline = true;
+                self.ask(access, back, |system, platform| system.tick(now, platform))?;
+                continue;
+            }
+            if from == span.end {
+                return Ok(());
+            }
+            let metas = &batch.meta[from..span.end.min(from + STRETCH_MAX)];
+            let processor = &self.processors.here;
+            let end = from + self.prices.until(metas, processor, now, deadline);
+            from = self.stretch::<CHECK>(batch, from..end, true, back)?;
+        }
+        self.stretch::<CHECK>(batch, from..span.end, false, back)?;
+        Ok(())
+    }
+
+    /// Runs accesses, if `to_miss` up to the first that misses. Gives the one that follows.
+    fn stretch<const CHECK: bool>(
+        &mut self,
+        batch: &Batch,
+        span: Range<usize>,
+        to_miss: bool,
+        back: &mut impl Behind,
+    ) -> Result<usize, Error> {
+        let from = span.start;
+        let end = if back.has_caches() {
+            self.accesses::<CHECK, true>(batch, span, to_miss, back)?
+        } else {
+            self.accesses::<CHECK, false>(batch, span, to_miss, back)?
+        };
+        self.count(batch, from..end);
+        Ok(end)
+    }
+}
