@@ -19,10 +19,10 @@ use crate::{PageSize, PhysAddr};
 /// a defect of the caller, and an implementation may panic. A frame that nobody has written
 /// reads as zeros on a host; a kernel must not rely on that, and no page table here does.
 ///
-/// The exchanges (`swap`, `compare_exchange`) exist for entries that a hardware walker changes
-/// behind the OS's back (accessed and dirty bits). Their default suits a memory with one user at a
-/// time; where walkers run at the same time they must be atomic, and plain reads and writes must
-/// not tear.
+/// The exchanges (`swap`, `invert`, `compare_exchange`) exist for entries that a hardware walker
+/// changes behind the OS's back (accessed and dirty bits). Their default suits a memory with one
+/// user at a time; where walkers run at the same time they must be atomic, and plain reads and
+/// writes must not tear.
 pub trait Memory {
     /// The 8 bytes at `addr`.
     fn read_u64(&self, addr: PhysAddr) -> u64;
@@ -53,6 +53,22 @@ pub trait Memory {
         found
     }
 
+    /// Inverts the bits of the 8 bytes at `addr` that `bits` has; what they were.
+    #[inline]
+    fn invert_u64(&mut self, addr: PhysAddr, bits: u64) -> u64 {
+        let found = self.read_u64(addr);
+        self.write_u64(addr, found ^ bits);
+        found
+    }
+
+    /// Inverts the bits of the 4 bytes at `addr` that `bits` has; what they were.
+    #[inline]
+    fn invert_u32(&mut self, addr: PhysAddr, bits: u32) -> u32 {
+        let found = self.read_u32(addr);
+        self.write_u32(addr, found ^ bits);
+        found
+    }
+
     /// Writes `new` to the 8 bytes at `addr` if they are `current`; `Err` has what they are.
     #[inline]
     fn compare_exchange_u64(&mut self, addr: PhysAddr, current: u64, new: u64) -> Result<(), u64> {
@@ -73,6 +89,23 @@ pub trait Memory {
         }
         self.write_u32(addr, new);
         Ok(())
+    }
+
+    /// Writes the upper half of `value` to the upper 4 of the 8 bytes at `addr`, whose lower half
+    /// is that of `value` but for bits that a walker has set there meanwhile.
+    ///
+    /// A memory with one user at a time may write all 8: a processor delays a read of 8 bytes that
+    /// follows a write of 4 of them.
+    #[inline]
+    fn write_upper_u64(&mut self, addr: PhysAddr, value: u64) {
+        self.write_u32(addr.wrapping_add(4), (value >> 32) as u32);
+    }
+
+    /// The 8 bytes at `addr`, of which [`Memory::write_upper_u64`] may just have written the upper
+    /// half: read so that the processor does not delay it, by halves if written by halves.
+    #[inline]
+    fn read_halves_u64(&self, addr: PhysAddr) -> u64 {
+        self.read_u64(addr)
     }
 
     /// Clears `bytes` bytes from `start`, both multiples of 8: how a new table is initialised.

@@ -110,12 +110,19 @@ pub trait Format {
     /// hardware ignores, so that a table is freed when its last page goes, without a search.
     fn population(&self, entry: u64) -> u64;
 
-    /// Adds `by` to the population of the table that the entry at `at` leads to, and says true.
-    /// Where no entry of that table would be in use any more, it says false and changes nothing.
+    /// The entry with `by` added to the population; `None` where no entry of the table would be in
+    /// use any more.
+    fn recounted(&self, entry: u64, by: i64) -> Option<u64>;
+
+    /// Replaces the entry at `at` by `entry`, which differs from it in the population and perhaps
+    /// in bits that walkers have set since it was read.
     ///
     /// A plain store does it, whatever walkers run: where a walker sets a bit in entries that lead
     /// to tables, the population is in bytes of the entry that no walker changes.
-    fn recount(&self, level: u8, at: PhysAddr, by: i64, memory: &mut impl Memory) -> bool;
+    #[inline]
+    fn write_population(&self, level: u8, at: PhysAddr, entry: u64, memory: &mut impl Memory) {
+        self.write(level, at, entry, memory);
+    }
 
     /// The entry for a page at `level`, never referenced.
     fn page(&self, level: u8, frame: PhysAddr, rights: Rights, global: bool) -> u64;
@@ -123,11 +130,12 @@ pub trait Format {
     /// What the entry of the page at `level` that holds `addr` says.
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation;
 
-    /// A page's entry with other rights.
+    /// The bits of a page's entry to invert so that it has these rights: none that walkers set,
+    /// and the same whatever those are.
     #[inline]
-    fn with_rights(&self, entry: u64, rights: Rights) -> u64 {
+    fn other_rights(&self, entry: u64, rights: Rights) -> u64 {
         let (mask, bits) = pte::rights_bits(rights);
-        entry & !mask | bits
+        (entry ^ bits) & mask
     }
 
     /// The usage bits of a page's entry.
@@ -161,8 +169,8 @@ pub trait Format {
         }
     }
 
-    /// The same where the population is often changed: where [`Format::recount`] stores part of an
-    /// entry, reading that part by itself need not wait until the store has left the processor.
+    /// The same where the population is often changed: [`Format::write_population`] may just have
+    /// stored part of the entry.
     #[inline]
     fn read_counted(&self, level: u8, at: PhysAddr, memory: &impl Memory) -> u64 {
         self.read(level, at, memory)
@@ -185,6 +193,16 @@ pub trait Format {
             memory.swap_u64(at, new)
         } else {
             u64::from(memory.swap_u32(at, new as u32))
+        }
+    }
+
+    /// Inverts the `bits` of the entry at `at`; what it was, with all that walkers have set in it.
+    #[inline]
+    fn invert(&self, level: u8, at: PhysAddr, bits: u64, memory: &mut impl Memory) -> u64 {
+        if self.entry_bytes(level) == 8 {
+            memory.invert_u64(at, bits)
+        } else {
+            u64::from(memory.invert_u32(at, bits as u32))
         }
     }
 

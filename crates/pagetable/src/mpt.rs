@@ -21,7 +21,7 @@
 //! wants them, ends with two 32-bit pointers into the kernel's mapping tree, which are the
 //! kernel's to use and which the table leaves zero.
 
-use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::pte::{Pte, Width};
 use crate::{Entry, Format, Radix, Translation};
@@ -157,13 +157,9 @@ impl Format for MptEntries {
     }
 
     #[inline]
-    fn recount(&self, _level: u8, at: PhysAddr, by: i64, memory: &mut impl Memory) -> bool {
-        let entry = memory.read_u32(at).wrapping_add_signed(by as i32);
-        let stays = u64::from(entry) & POPULATION != 0;
-        if stays {
-            memory.write_u32(at, entry);
-        }
-        stays
+    fn recounted(&self, entry: u64, by: i64) -> Option<u64> {
+        let new = entry.wrapping_add_signed(by);
+        (new & POPULATION != 0).then_some(new)
     }
 
     #[inline]

@@ -166,6 +166,11 @@ impl Memory for SparseMemory {
         *word = *word & !(u64::from(u8::MAX) << bit) | u64::from(value) << bit;
     }
 
+    #[inline]
+    fn write_upper_u64(&mut self, addr: PhysAddr, value: u64) {
+        self.write_u64(addr, value);
+    }
+
     fn zero(&mut self, start: PhysAddr, bytes: u64) {
         let mut offset = 0;
         while offset < bytes {

@@ -19,7 +19,7 @@
 
 use alloc::vec::Vec;
 
-use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::pte::{Pte, Width};
 use crate::{Entry, Format, Geometry, Radix, Translation};
@@ -214,13 +214,9 @@ impl Format for SplitEntries {
     }
 
     #[inline]
-    fn recount(&self, _level: u8, at: PhysAddr, by: i64, memory: &mut impl Memory) -> bool {
-        let entry = memory.read_u64(at);
+    fn recounted(&self, entry: u64, by: i64) -> Option<u64> {
         let population = self.population(entry).wrapping_add_signed(by);
-        if population > 0 {
-            memory.write_u64(at, with_population(entry, population));
-        }
-        population > 0
+        (population > 0).then(|| with_population(entry, population))
     }
 
     #[inline]

@@ -53,10 +53,6 @@ const FRAME: u64 = (1 << PHYSICAL_BITS) - (1 << FRAME_SHIFT);
 
 const POPULATION_SHIFT: u32 = 52;
 const POPULATION: u64 = 0x3ff << POPULATION_SHIFT;
-/// The upper half of an entry, and the population in it.
-const HALF_BYTES: u64 = 4;
-const POPULATION_HALF_SHIFT: u32 = POPULATION_SHIFT - 32;
-const POPULATION_HALF: u32 = (POPULATION >> 32) as u32;
 
 const INDEX_BITS: u32 = 9;
 const ENTRY_SHIFT: u32 = 3;
@@ -174,7 +170,6 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
     #[inline]
     fn next_table(&self, entry: u64, level: u8) -> Option<PhysAddr> {
         // What leads to a table is always present.
-        // What leads to a table is always present.
         let kept = entry & if level <= 3 { self.next_bits } else { FRAME | PRESENT };
         (kept as u8 == PRESENT as u8).then_some(PhysAddr::new(kept.wrapping_sub(PRESENT)))
     }
@@ -206,20 +201,19 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
     }
 
     #[inline]
-    fn read_counted(&self, _level: u8, at: PhysAddr, memory: &impl Memory) -> u64 {
-        let high = memory.read_u32(at.wrapping_add(HALF_BYTES));
-        u64::from(high) << 32 | u64::from(memory.read_u32(at))
+    fn recounted(&self, entry: u64, by: i64) -> Option<u64> {
+        let new = entry.wrapping_add_signed(by << POPULATION_SHIFT);
+        (new & POPULATION != 0).then_some(new)
     }
 
     #[inline]
-    fn recount(&self, _level: u8, at: PhysAddr, by: i64, memory: &mut impl Memory) -> bool {
-        let half = at.wrapping_add(HALF_BYTES);
-        let new = memory.read_u32(half).wrapping_add_signed((by << POPULATION_HALF_SHIFT) as i32);
-        let stays = new & POPULATION_HALF != 0;
-        if stays {
-            memory.write_u32(half, new);
-        }
-        stays
+    fn read_counted(&self, _level: u8, at: PhysAddr, memory: &impl Memory) -> u64 {
+        memory.read_halves_u64(at)
+    }
+
+    #[inline]
+    fn write_population(&self, _level: u8, at: PhysAddr, entry: u64, memory: &mut impl Memory) {
+        memory.write_upper_u64(at, entry);
     }
 
     #[inline]
@@ -242,9 +236,10 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
     }
 
     #[inline]
-    fn with_rights(&self, entry: u64, rights: Rights) -> u64 {
-        let new = entry & !RIGHTS | rights_bits(rights);
-        if (new ^ entry) & PRESENT == 0 { new } else { new ^ FRAME }
+    fn other_rights(&self, entry: u64, rights: Rights) -> u64 {
+        let other = (entry ^ rights_bits(rights)) & RIGHTS;
+        // What is hidden of a page that is not present comes to light with it.
+        if other & PRESENT == 0 { other } else { other ^ FRAME }
     }
 
     #[inline]

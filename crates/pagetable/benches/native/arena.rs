@@ -124,7 +124,8 @@ macro_rules! accesses {
 
 /// Writes the exchanges of one size: locked where walkers run.
 macro_rules! exchanges {
-    ($($swap:ident $compare:ident $read:ident $write:ident $value:ty, $atomic:ty;)*) => {$(
+    ($($swap:ident $invert:ident $compare:ident $read:ident $write:ident $value:ty, $atomic:ty;)*)
+    => {$(
         #[inline]
         fn $swap(&mut self, addr: PhysAddr, new: $value) -> $value {
             if WALKERS {
@@ -133,6 +134,17 @@ macro_rules! exchanges {
             }
             let found = self.$read(addr);
             self.$write(addr, new);
+            found
+        }
+
+        #[inline]
+        fn $invert(&mut self, addr: PhysAddr, bits: $value) -> $value {
+            if WALKERS {
+                // SAFETY: as said at the implementation.
+                return unsafe { &*self.at::<$atomic>(addr) }.fetch_xor(bits, Relaxed);
+            }
+            let found = self.$read(addr);
+            self.$write(addr, found ^ bits);
             found
         }
 
@@ -168,8 +180,25 @@ impl<const WALKERS: bool> Memory for DirectMap<WALKERS> {
     }
 
     exchanges! {
-        swap_u64 compare_exchange_u64 read_u64 write_u64 u64, AtomicU64;
-        swap_u32 compare_exchange_u32 read_u32 write_u32 u32, AtomicU32;
+        swap_u64 invert_u64 compare_exchange_u64 read_u64 write_u64 u64, AtomicU64;
+        swap_u32 invert_u32 compare_exchange_u32 read_u32 write_u32 u32, AtomicU32;
+    }
+
+    #[inline]
+    fn write_upper_u64(&mut self, addr: PhysAddr, value: u64) {
+        if WALKERS {
+            return self.write_u32(addr.wrapping_add(4), (value >> 32) as u32);
+        }
+        self.write_u64(addr, value);
+    }
+
+    #[inline]
+    fn read_halves_u64(&self, addr: PhysAddr) -> u64 {
+        if WALKERS {
+            let upper = self.read_u32(addr.wrapping_add(4));
+            return u64::from(upper) << 32 | u64::from(self.read_u32(addr));
+        }
+        self.read_u64(addr)
     }
 
     #[inline]

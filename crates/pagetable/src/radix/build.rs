@@ -202,8 +202,10 @@ impl<F: Format> Radix<F> {
         let entry = self.format.read(level, at, fill.memory);
         if let Entry::Table(next) = self.format.decode(entry, level) {
             let added = self.fill(level - 1, next, slot, fill);
-            if added > 0 {
-                self.format.recount(level, at, added as i64, fill.memory);
+            if added > 0
+                && let Some(entry) = self.format.recounted(entry, added as i64)
+            {
+                self.format.write_population(level, at, entry, fill.memory);
             }
             return false;
         }

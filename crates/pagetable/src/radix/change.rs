@@ -8,7 +8,7 @@ pub(super) trait Change<F>: Copy {
     const REMOVES: bool;
 
     /// Changes the entry of a page at `at`, just read as `entry`, where walkers may set bits of it
-    /// at any time; what it was if it changed.
+    /// at any time; if it changed, what it was then, with the bits of walkers.
     fn apply(
         self,
         format: &F,
@@ -67,7 +67,8 @@ impl<F: Format> Change<F> for Protect {
         entry: u64,
         memory: &mut impl Memory,
     ) -> Option<u64> {
-        exchange(format, level, at, entry, memory, |entry| format.with_rights(entry, self.0))
+        let bits = format.other_rights(entry, self.0);
+        (bits != 0).then(|| format.invert(level, at, bits, memory))
     }
 
     #[inline]
@@ -88,35 +89,12 @@ impl<F: Format> Change<F> for Clear {
         entry: u64,
         memory: &mut impl Memory,
     ) -> Option<u64> {
-        let bits = format.usage_bits(self.0);
-        exchange(format, level, at, entry, memory, |entry| entry & !bits)
+        let bits = format.usage_bits(self.0) & entry;
+        (bits != 0).then(|| format.invert(level, at, bits, memory))
     }
 
     #[inline]
     fn must_flush(self, _before: &Translation) -> bool {
         true
-    }
-}
-
-/// Replaces an entry by what `new` makes of it; what it was, or `None` where that is the same.
-#[inline(always)]
-fn exchange<F: Format>(
-    format: &F,
-    level: u8,
-    at: PhysAddr,
-    mut entry: u64,
-    memory: &mut impl Memory,
-    new: impl Fn(u64) -> u64,
-) -> Option<u64> {
-    loop {
-        let new = new(entry);
-        if new == entry {
-            return None;
-        }
-        match format.exchange(level, at, entry, new, memory) {
-            Ok(()) => return Some(entry),
-            // A walker has set a bit since the entry was read.
-            Err(found) => entry = found,
-        }
     }
 }

@@ -96,8 +96,8 @@ impl<F: Format> Radix<F> {
                 Entry::Empty => {}
                 Entry::Page => {
                     seen += 1;
-                    if let Some(entry) = edit.change.apply(&self.format, level, at, entry, memory) {
-                        let before = self.mapping(entry, level, start);
+                    if let Some(usage) = edit.change.apply(&self.format, level, at, entry, memory) {
+                        let before = self.mapping_used(entry, level, start, usage);
                         note(edit.change, before, &mut edit.flush);
                         (edit.each)(before);
                         removed += u64::from(C::REMOVES);
@@ -108,13 +108,17 @@ impl<F: Format> Radix<F> {
                     let entries = Some(self.format.population(entry));
                     let next = Table { level: level - 1, start: next, entries };
                     let gone = self.edit_table(next, slot, memory, edit);
-                    if gone > 0 && !self.format.recount(level, at, -(gone as i64), memory) {
-                        self.format.swap(level, at, 0, memory);
-                        removed += 1;
-                        self.recent = Recent::NONE;
-                        let footprint = self.table_footprint(next.level);
-                        *self.spaces.own_mut(edit.flush.space()) -= footprint;
-                        edit.flush.add_table(next.start, self.frame_size(next.level));
+                    match self.format.recounted(entry, -(gone as i64)) {
+                        _ if gone == 0 => {}
+                        Some(entry) => self.format.write_population(level, at, entry, memory),
+                        None => {
+                            self.format.swap(level, at, 0, memory);
+                            removed += 1;
+                            self.recent = Recent::NONE;
+                            let footprint = self.table_footprint(next.level);
+                            *self.spaces.own_mut(edit.flush.space()) -= footprint;
+                            edit.flush.add_table(next.start, self.frame_size(next.level));
+                        }
                     }
                 }
             }
@@ -143,8 +147,8 @@ impl<F: Format> Radix<F> {
             let entry = self.format.read(1, at, memory);
             if self.format.decode(entry, 1) == Entry::Page {
                 seen += 1;
-                if let Some(entry) = edit.change.apply(&self.format, 1, at, entry, memory) {
-                    let before = self.mapping(entry, 1, addr);
+                if let Some(usage) = edit.change.apply(&self.format, 1, at, entry, memory) {
+                    let before = self.mapping_used(entry, 1, addr, usage);
                     if edit.change.must_flush(&before.translation) {
                         first = if pages == 0 { addr } else { first };
                         last = addr;

@@ -94,9 +94,18 @@ impl<F: Format> Radix<F> {
 
     #[inline]
     fn mapping(&self, entry: u64, level: u8, addr: VirtAddr) -> Mapping {
+        self.mapping_used(entry, level, addr, entry)
+    }
+
+    /// What an entry said that had the usage bits of `last` when it was changed.
+    ///
+    /// All else is that of the entry as it was read: where nobody asks for the usage bits, the
+    /// exchange need not give the entry back, and the compiler takes a cheaper one.
+    #[inline]
+    fn mapping_used(&self, entry: u64, level: u8, addr: VirtAddr, last: u64) -> Mapping {
         Mapping {
             translation: self.format.translation(entry, level, addr),
-            usage: self.format.usage(entry),
+            usage: self.format.usage(last),
         }
     }
 

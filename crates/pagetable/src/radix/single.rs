@@ -25,10 +25,11 @@ pub(super) struct Recent {
     table: PhysAddr,
 }
 
-/// A table of level 1, and the entry that leads to it.
+/// A table of level 1, and the entry that leads to it: where it is, and what it was.
 #[derive(Clone, Copy)]
 struct Leaf {
     above: PhysAddr,
+    entry: u64,
     table: PhysAddr,
 }
 
@@ -65,7 +66,7 @@ impl<F: Format> Radix<F> {
             self.format.read(2, above, memory)
         };
         let table = self.format.next_table(entry, 2)?;
-        Some(Leaf { above, table })
+        Some(Leaf { above, entry, table })
     }
 
     /// log2 of the bytes of a region: what a table of level 2 is for, or half of it where it is the
@@ -153,8 +154,9 @@ impl<F: Format> Radix<F> {
             return false;
         }
         let entry = self.format.page(1, page.frame, page.rights, page.global);
+        let Some(above) = self.format.recounted(leaf.entry, 1) else { return false };
         self.format.write(1, at, entry, memory);
-        self.format.recount(2, leaf.above, 1, memory);
+        self.format.write_population(2, leaf.above, above, memory);
         true
     }
 
@@ -183,13 +185,15 @@ impl<F: Format> Radix<F> {
         if self.format.decode(entry, 1) != Entry::Page {
             return Some(Flush::nothing(space));
         }
-        if C::REMOVES && !self.format.recount(2, leaf.above, -1, memory) {
-            return None;
+        if C::REMOVES {
+            // The last one takes its table with it.
+            let above = self.format.recounted(leaf.entry, -1)?;
+            self.format.write_population(2, leaf.above, above, memory);
         }
-        let Some(entry) = change.apply(&self.format, 1, at, entry, memory) else {
+        let Some(usage) = change.apply(&self.format, 1, at, entry, memory) else {
             return Some(Flush::nothing(space));
         };
-        let before = self.mapping(entry, 1, addr);
+        let before = self.mapping_used(entry, 1, addr, usage);
         each(before);
         let Translation { page, global, .. } = before.translation;
         let must_flush = change.must_flush(&before.translation);

@@ -73,6 +73,10 @@ impl Memory for Raced {
         self.memory.get_mut().swap_u64(addr, new)
     }
 
+    fn invert_u64(&mut self, addr: PhysAddr, bits: u64) -> u64 {
+        self.memory.get_mut().invert_u64(addr, bits)
+    }
+
     fn compare_exchange_u64(&mut self, addr: PhysAddr, current: u64, new: u64) -> Result<(), u64> {
         self.memory.get_mut().compare_exchange_u64(addr, current, new)
     }
