@@ -14,7 +14,7 @@ PLUGIN_APIS := v1 v4
 BENCH := $(TARGET)/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
 
-.PHONY: help build demo test torture fuzz bench reproduce lint format clean tools
+.PHONY: help build demo test torture fuzz miri bench reproduce lint format clean tools
 
 help: ## say what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -47,6 +47,10 @@ torture: tools build ## record 37 kinds of programs that make trouble, and kill 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
 	PAGEWALK_FUZZ_SECONDS=60 cargo test -p trace --test import --quiet fuzz
 	PAGEWALK_FUZZ_SECONDS=60 $(BIN)/pytest --quiet tests/python/test_fuzz.py
+
+miri: ## run the unsafe loops of the trace format under Miri, which needs a nightly toolchain; ten minutes
+	rustup component add --toolchain nightly miri rust-src
+	cargo +nightly miri test -p trace --lib format::tests
 
 bench: $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt ## measure the speed of decoding and of runs, on programs recorded here, and of page tables
 	cargo build --release -p bench

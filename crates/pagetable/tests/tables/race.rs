@@ -121,6 +121,12 @@ fn no_bit_of_a_walker_is_lost() {
             flush.done(&mut frames);
             let found = table.query(space, range.start(), &memory).unwrap();
             assert_eq!(found.usage, MARKED, "after a protect of {range:?}");
+            let referenced = Usage { referenced: true, dirty: false };
+            let flush = table.clear_usage(space, range, referenced, &mut memory, each).unwrap();
+            flush.done(&mut frames);
+            let found = table.query(space, range.start(), &memory).unwrap();
+            let dirty = Usage { referenced: false, dirty: true };
+            assert_eq!(found.usage, dirty, "after the accessed bits of {range:?} were cleared");
         }
         for range in ranges {
             let each = &mut |mapping: pagetable::Mapping| told.push(mapping.usage);
