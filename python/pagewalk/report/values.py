@@ -134,8 +134,8 @@ def shootdowns(document: Mapping[str, Any]) -> str:
     found = document["shootdowns"]
     sentence = (
         f"{text.plural(found['made'], 'shootdown')}, for which "
-        f"{text.plural(found['asked'], 'other processor was', 'other processors were')} asked; "
-        f"{text.plural(found['entries'], 'TLB entry', 'TLB entries')} went"
+        f"{text.plural(found['asked'], 'interrupt went', 'interrupts went')} to other processors; "
+        f"{text.plural(found['entries'], 'TLB entry', 'TLB entries')} flushed"
     )
     if found["sender_cycles"] is None:
         return sentence
