@@ -2,7 +2,7 @@ use alloc::{boxed::Box, vec::Vec};
 use core::fmt;
 
 use addr::{PageSize, PhysAddr, Rights, VirtRange};
-use pagetable::{Error, Flush, Mapping, Mounted, Space, Translation, Usage};
+use pagetable::{Error, Flush, Mapping, Mounted, Resized, Space, Translation, Usage};
 
 use crate::{
     mappings::{Mapped, Mappings},
@@ -258,22 +258,21 @@ impl<T: Mounted + ?Sized> Hat<T> {
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
         let inner = self.space(space).ok_or(LoadError::NoSpace(space))?;
-        if !self.sizes.contains(&to) {
-            let error = Error::Unfit(pagetable::Unfit::PageSize(to));
-            return Err(LoadError::Table(error));
-        }
         let mut before = Vec::new();
         self.table.visit(inner, range, &mut |mapping| before.push(mapping));
-        let after = resized(&before, range, to).map_err(LoadError::Table)?;
-        self.unload(space, range, &mut |_| (), platform).map_err(LoadError::Table)?;
-        for mapping in after {
-            self.load(space, mapping.translation, 1, platform)?;
-            if mapping.usage != Usage::default() {
-                let at = mapping.translation.page.start();
-                self.table.set_usage(inner, at, mapping.usage).map_err(LoadError::Table)?;
-            }
+        let resized = self.table.resize(inner, range, to, platform.frames());
+        let Resized { flush, mapped: after, lost } = resized.map_err(LoadError::Table)?;
+        for mapping in &before {
+            self.mappings.remove(mapping.translation.frame, mapped(space, mapping));
         }
-        Ok(())
+        for mapping in &after {
+            self.mappings.insert(mapping.translation.frame, mapped(space, mapping));
+        }
+        let changed = before.len() as u64 + after.len() as u64;
+        platform.work(Step::TableWrite, changed);
+        platform.work(Step::Mapping, changed);
+        finish(alloc::vec![(space, flush)], platform);
+        if lost.is_empty() { Ok(()) } else { Err(LoadError::NoTableMemory) }
     }
 
     /// Gives the space `to` the mappings that `from` has in `range`, both without the right to
@@ -381,58 +380,5 @@ fn finish(flushes: Vec<(HatSpace, Flush)>, platform: &mut impl Platform) {
     }
     for (_, flush) in flushes {
         flush.done(platform.frames());
-    }
-}
-
-/// `before`, the pages of `range` in order, by pages of the size `to`.
-fn resized(before: &[Mapping], range: VirtRange, to: PageSize) -> Result<Vec<Mapping>, Error> {
-    let mut after: Vec<Mapping> = Vec::new();
-    for mapping in before {
-        let Translation { page, frame, .. } = mapping.translation;
-        if !range.covers(VirtRange::of_page(page)) {
-            return Err(Error::Splits { page });
-        }
-        if page.size() >= to {
-            for number in 0..page.size().count_of(to) {
-                let offset = number * to.bytes();
-                let mut part = *mapping;
-                part.translation.page = page.start().wrapping_add(offset).page(to);
-                part.translation.frame = PhysAddr::new(frame.get() + offset);
-                after.push(part);
-            }
-            continue;
-        }
-        let large = page.start().page(to);
-        let offset = page.start().get() - large.start().get();
-        match after.last_mut().filter(|last| last.translation.page == large) {
-            Some(last) => {
-                let whole = &last.translation;
-                let fits = frame.get() == whole.frame.get().wrapping_add(offset)
-                    && mapping.translation.rights == whole.rights
-                    && mapping.translation.global == whole.global;
-                if !fits {
-                    return Err(Error::AlreadyMapped { page });
-                }
-                last.usage.referenced |= mapping.usage.referenced;
-                last.usage.dirty |= mapping.usage.dirty;
-            }
-            None => {
-                if offset != 0 || !frame.is_aligned(to) || !range.covers(VirtRange::of_page(large))
-                {
-                    return Err(Error::Misaligned { addr: frame.get(), size: to });
-                }
-                let mut whole = *mapping;
-                whole.translation.page = large;
-                after.push(whole);
-            }
-        }
-    }
-    let bytes = |mappings: &[Mapping]| -> u64 {
-        mappings.iter().map(|mapping| mapping.translation.page.size().bytes()).sum()
-    };
-    match bytes(before) == bytes(&after) {
-        true => Ok(after),
-        // A hole: some part of a larger page is not mapped.
-        false => Err(Error::NotMapped { addr: range.start() }),
     }
 }

@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
 
 use crate::{
-    Error, Fault, Flush, Footprint, Frames, Mapping, Memory, Node, PageTable, Reference, Space,
-    Translation, Tree, TreeShape, Usage,
+    Error, Fault, Flush, Footprint, Frames, Mapping, Memory, Node, PageTable, Reference, Resized,
+    Space, Translation, Tree, TreeShape, Usage, resize::resize,
 };
 
 /// A page table with all of its spaces, in the memory that it lies in.
@@ -88,6 +88,22 @@ pub trait Mounted: Send {
 
     /// See [`PageTable::visit`].
     fn visit(&self, space: Space, range: VirtRange, each: &mut dyn FnMut(Mapping));
+
+    /// Maps what is mapped in `range` by pages of the size `to`, to the same frames with the same
+    /// rights and bits; the token names the pages as they were.
+    ///
+    /// Where `to` is larger than pages there, each larger page must be full, with adjacent and
+    /// aligned frames and equal rights. What is refused changes nothing. Where table memory runs
+    /// out, the pages that are left are mapped no more, and are told ([`Resized::lost`]).
+    fn resize(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        to: PageSize,
+        frames: &mut dyn Frames,
+    ) -> Result<Resized, Error> {
+        resize(self, space, range, to, frames)
+    }
 
     /// See [`PageTable::footprint`].
     fn footprint(&self) -> Footprint;
