@@ -34,12 +34,14 @@ use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::{Node, Reference};
 
 pub use bits::ArrayBits;
-pub use params::{Design, ParseDesignError, WalkArray, WalkCacheParams};
+pub use params::{ParseDesignError, WalkArray, WalkCacheParams};
 pub use sptc::Sptc;
 pub use stc::Stc;
 pub use tpc::Tpc;
 pub use uptc::Uptc;
 pub use utc::Utc;
+
+use crate::GeometryError;
 
 /// What an MMU cache says of an entry that a walk is about to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,72 +87,128 @@ pub trait WalkCache {
     fn nodes(&self) -> Vec<Node>;
 }
 
-/// The MMU cache of a walker, chosen when the program runs.
-#[derive(Clone, Debug, Default)]
-pub enum AnyWalkCache {
-    /// Every walk starts at the root and every reference goes to memory.
-    #[default]
-    None,
-    /// See [`Uptc`].
-    Uptc(Uptc),
-    /// See [`Sptc`].
-    Sptc(Sptc),
-    /// See [`Utc`].
-    Utc(Utc),
-    /// See [`Stc`].
-    Stc(Stc),
-    /// See [`Tpc`].
-    Tpc(Tpc),
-}
+/// Makes [`Design`] and [`AnyWalkCache`] out of a row for each design: its doc, its type, its name,
+/// and whether each level has an array of its own.
+macro_rules! designs {
+    ($($(#[$doc:meta])+ $design:ident $name:literal split: $is_split:literal;)+) => {
+        /// The name of a design (B10 §4.2.4).
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Design {
+            $($(#[$doc])+ $design,)+
+        }
 
-/// Calls the cache that there is; `$none` is what no cache answers.
-macro_rules! any {
-    ($self:expr, $none:expr, $cache:ident => $call:expr) => {
-        match $self {
-            AnyWalkCache::None => $none,
-            AnyWalkCache::Uptc($cache) => $call,
-            AnyWalkCache::Sptc($cache) => $call,
-            AnyWalkCache::Utc($cache) => $call,
-            AnyWalkCache::Stc($cache) => $call,
-            AnyWalkCache::Tpc($cache) => $call,
+        impl Design {
+            /// All designs.
+            pub const ALL: [Design; [$(Design::$design),+].len()] = [$(Design::$design),+];
+
+            /// The name as machine files write it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Design::$design => $name,)+
+                }
+            }
+
+            /// Whether each level has an array of its own.
+            pub const fn is_split(self) -> bool {
+                match self {
+                    $(Design::$design => $is_split,)+
+                }
+            }
+        }
+
+        /// The MMU cache of a walker, chosen when the program runs.
+        #[derive(Clone, Debug, Default)]
+        pub enum AnyWalkCache {
+            /// Every walk starts at the root and every reference goes to memory.
+            #[default]
+            None,
+            $(#[doc = concat!("See [`", stringify!($design), "`].")] $design($design),)+
+        }
+
+        impl AnyWalkCache {
+            /// An empty cache, or what is wrong with which array.
+            pub fn new(
+                params: &WalkCacheParams,
+            ) -> Result<AnyWalkCache, (WalkArray, GeometryError)> {
+                Ok(match params.design {
+                    $(Design::$design => AnyWalkCache::$design($design::new(params)?),)+
+                })
+            }
+        }
+
+        impl WalkCache for AnyWalkCache {
+            #[inline]
+            fn start(&mut self, va: VirtAddr, asid: Asid, root: Node) -> Node {
+                match self {
+                    AnyWalkCache::None => root,
+                    $(AnyWalkCache::$design(cache) => cache.start(va, asid, root),)+
+                }
+            }
+
+            #[inline]
+            fn read(&mut self, va: VirtAddr, asid: Asid, reference: &Reference) -> Held {
+                match self {
+                    AnyWalkCache::None => Held::Absent,
+                    $(AnyWalkCache::$design(cache) => cache.read(va, asid, reference),)+
+                }
+            }
+
+            #[inline]
+            fn finish(&mut self, va: VirtAddr, asid: Asid, found: bool) {
+                match self {
+                    AnyWalkCache::None => {}
+                    $(AnyWalkCache::$design(cache) => cache.finish(va, asid, found),)+
+                }
+            }
+
+            fn flush_range(&mut self, range: VirtRange, asid: Asid) {
+                match self {
+                    AnyWalkCache::None => {}
+                    $(AnyWalkCache::$design(cache) => cache.flush_range(range, asid),)+
+                }
+            }
+
+            fn flush_asid(&mut self, asid: Asid) {
+                match self {
+                    AnyWalkCache::None => {}
+                    $(AnyWalkCache::$design(cache) => cache.flush_asid(asid),)+
+                }
+            }
+
+            fn flush_all(&mut self) {
+                match self {
+                    AnyWalkCache::None => {}
+                    $(AnyWalkCache::$design(cache) => cache.flush_all(),)+
+                }
+            }
+
+            #[inline]
+            fn searches(&self) -> u64 {
+                match self {
+                    AnyWalkCache::None => 0,
+                    $(AnyWalkCache::$design(cache) => cache.searches(),)+
+                }
+            }
+
+            fn nodes(&self) -> Vec<Node> {
+                match self {
+                    AnyWalkCache::None => Vec::new(),
+                    $(AnyWalkCache::$design(cache) => cache.nodes(),)+
+                }
+            }
         }
     };
 }
 
-impl WalkCache for AnyWalkCache {
-    #[inline]
-    fn start(&mut self, va: VirtAddr, asid: Asid, root: Node) -> Node {
-        any!(self, root, cache => cache.start(va, asid, root))
-    }
-
-    #[inline]
-    fn read(&mut self, va: VirtAddr, asid: Asid, reference: &Reference) -> Held {
-        any!(self, Held::Absent, cache => cache.read(va, asid, reference))
-    }
-
-    #[inline]
-    fn finish(&mut self, va: VirtAddr, asid: Asid, found: bool) {
-        any!(self, (), cache => cache.finish(va, asid, found));
-    }
-
-    fn flush_range(&mut self, range: VirtRange, asid: Asid) {
-        any!(self, (), cache => cache.flush_range(range, asid));
-    }
-
-    fn flush_asid(&mut self, asid: Asid) {
-        any!(self, (), cache => cache.flush_asid(asid));
-    }
-
-    fn flush_all(&mut self) {
-        any!(self, (), cache => cache.flush_all());
-    }
-
-    #[inline]
-    fn searches(&self) -> u64 {
-        any!(self, 0, cache => cache.searches())
-    }
-
-    fn nodes(&self) -> Vec<Node> {
-        any!(self, Vec::new(), cache => cache.nodes())
-    }
+designs! {
+    /// Unified page-table cache.
+    Uptc "uptc" split: false;
+    /// Split page-table cache.
+    Sptc "sptc" split: true;
+    /// Unified translation cache.
+    Utc "utc" split: false;
+    /// Split translation cache.
+    Stc "stc" split: true;
+    /// Translation-path cache.
+    Tpc "tpc" split: false;
 }

@@ -4,45 +4,8 @@ use core::{fmt, str::FromStr};
 
 use pagetable::TreeShape;
 
-use super::{AnyWalkCache, Sptc, Stc, Tpc, Uptc, Utc};
+use super::Design;
 use crate::{GeometryError, Policy};
-
-/// The name of a design (B10 §4.2.4).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Design {
-    /// Unified page-table cache.
-    Uptc,
-    /// Split page-table cache.
-    Sptc,
-    /// Unified translation cache.
-    Utc,
-    /// Split translation cache.
-    Stc,
-    /// Translation-path cache.
-    Tpc,
-}
-
-impl Design {
-    /// All designs.
-    pub const ALL: [Design; 5] =
-        [Design::Uptc, Design::Sptc, Design::Utc, Design::Stc, Design::Tpc];
-
-    /// The name as machine files write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Design::Uptc => "uptc",
-            Design::Sptc => "sptc",
-            Design::Utc => "utc",
-            Design::Stc => "stc",
-            Design::Tpc => "tpc",
-        }
-    }
-
-    /// Whether each level has an array of its own.
-    pub const fn is_split(self) -> bool {
-        matches!(self, Design::Sptc | Design::Stc)
-    }
-}
 
 /// A text that names no design; its message lists those that there are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,19 +55,6 @@ pub struct WalkCacheParams {
     pub seed: u64,
     /// The tree that is walked.
     pub tree: TreeShape,
-}
-
-impl AnyWalkCache {
-    /// An empty cache, or what is wrong with which array.
-    pub fn new(params: &WalkCacheParams) -> Result<AnyWalkCache, (WalkArray, GeometryError)> {
-        Ok(match params.design {
-            Design::Uptc => AnyWalkCache::Uptc(Uptc::new(params)?),
-            Design::Sptc => AnyWalkCache::Sptc(Sptc::new(params)?),
-            Design::Utc => AnyWalkCache::Utc(Utc::new(params)?),
-            Design::Stc => AnyWalkCache::Stc(Stc::new(params)?),
-            Design::Tpc => AnyWalkCache::Tpc(Tpc::new(params)?),
-        })
-    }
 }
 
 impl WalkCacheParams {
