@@ -30,6 +30,8 @@ NOT_MODELLED = (
     "associativity, replacement other than LRU, and a second level: one fully associative TLB",
     "flushes: what the operating system unmaps stays, and pages of each space have a tag",
     "processors apart: all threads share one TLB",
+    "where regions begin and end and what they allow: every page has the size of its curve, which "
+    "for large pages no operating system can map",
 )
 
 

@@ -12,7 +12,8 @@ SPEC = "generate:zipf,size=8M,accesses=60k,seed=5"
 
 
 def misses_of_run(entries: int, page_size: str) -> int:
-    machine = pagewalk.Machine("tlb-only", {"tlb.l1d.entries": entries, "os.page_size": page_size})
+    settings = {"tlb.l1d.entries": entries, "os.page_size": page_size, "os.uniform": "true"}
+    machine = pagewalk.Machine("tlb-only", settings)
     return int(machine.run(SPEC).data["tlbs"][1]["misses"])
 
 

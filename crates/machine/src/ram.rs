@@ -11,7 +11,7 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use addr::{Frames, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Frames, Kind, OutOfFrames, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{
     Fault, Flush, Footprint, Mapping, Mounted, Node, Reference, Space, SparseMemory, Translation,
     TreeShape, Usage,
@@ -68,7 +68,7 @@ fn boxed_buddy(frames: Range<u32>) -> BoxedAllocator {
 /// Physical memory, the page table in it with all of its spaces, and what is below.
 pub(crate) struct Ram {
     table: Box<dyn Mounted>,
-    frames: FrameStore,
+    frames: Supply,
     /// Not so in a machine of TLBs alone, where the frame of a page is the page itself.
     has_frames: bool,
     is_linear: bool,
@@ -86,11 +86,15 @@ impl Ram {
     /// Empty memory; an error comes with the key that is wrong.
     pub(crate) fn new(description: &Description) -> Result<Ram, (String, String)> {
         let table = table::new(description, SparseMemory::new(description.memory.size.0))?;
-        let base = description.os.page_size.0.min(PageSize::SIZE_4K);
+        let base = description.os.base().min(PageSize::SIZE_4K);
         let frames = frames(&description.memory, base);
         Ok(Ram {
             table,
-            frames: frames.map_err(|error| ("memory.size".to_owned(), error))?,
+            frames: Supply {
+                store: frames.map_err(|error| ("memory.size".to_owned(), error))?,
+                until_refusal: None,
+                has_refused: false,
+            },
             has_frames: description.page_table.is_some(),
             is_linear: description.page_table.as_ref().is_some_and(is_linear),
             spaces: BTreeMap::new(),
@@ -127,6 +131,16 @@ impl Ram {
     /// How many address spaces there are.
     pub(crate) fn spaces(&self) -> usize {
         self.spaces.len()
+    }
+
+    /// Has the `number`th allocation of a frame from here on fail, for a page or for a table.
+    pub(crate) fn refuse(&mut self, number: u64) {
+        self.frames.until_refusal = Some(number);
+    }
+
+    /// Whether that allocation has come and failed.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.frames.has_refused
     }
 
     /// Begins to count anew; what is mapped stays.
@@ -238,7 +252,7 @@ impl Ram {
         if !self.has_frames {
             return Ok(PhysAddr::new(page.start().get()));
         }
-        let frame = self.frames.allocate_page(page.size(), State::Movable);
+        let frame = self.frames.allocate_page(page.size());
         frame.map_err(|_| Failure::OutOfFrames)
     }
 
@@ -253,7 +267,7 @@ impl Ram {
     pub(crate) fn map(&mut self, space: Space, page: Translation) -> Result<Flush, Failure> {
         let flush = self.table.map(space, page, 1, &mut self.frames)?;
         *self.mapped.entry(page.page.size()).or_insert(0) += 1;
-        self.peak_bytes = self.peak_bytes.max(self.frames.used_bytes());
+        self.peak_bytes = self.peak_bytes.max(self.frames.store.used_bytes());
         Ok(flush)
     }
 
@@ -282,6 +296,20 @@ impl Ram {
         Ok(self.table.protect(space, range, rights, &mut |_| {})?)
     }
 
+    /// Maps the frame of `page` by pages of the size `to`.
+    pub(crate) fn resize(
+        &mut self,
+        space: Space,
+        page: Page,
+        to: PageSize,
+    ) -> Result<Flush, Failure> {
+        let range = VirtRange::of_page(page);
+        let resized = self.table.resize(space, range, to, &mut self.frames)?;
+        *self.mapped.entry(page.size()).or_insert(0) -= 1;
+        *self.mapped.entry(to).or_insert(0) += resized.mapped.len() as u64;
+        if resized.lost.is_empty() { Ok(resized.flush) } else { Err(Failure::OutOfFrames) }
+    }
+
     /// Sets bits of the page that holds `addr`.
     pub(crate) fn set_usage(
         &mut self,
@@ -304,18 +332,55 @@ impl Ram {
 
     /// Bytes of all frames, and of frames in use.
     pub(crate) fn frame_bytes(&self) -> (u64, u64) {
-        if self.has_frames { (self.frames.bytes(), self.frames.used_bytes()) } else { (0, 0) }
+        let frames = &self.frames.store;
+        if self.has_frames { (frames.bytes(), frames.used_bytes()) } else { (0, 0) }
     }
 
     /// Bytes of frames in use when most were.
     pub(crate) fn peak_bytes(&self) -> u64 {
         // Tables may have grown since a page was mapped last.
-        if self.has_frames { self.peak_bytes.max(self.frames.used_bytes()) } else { 0 }
+        if self.has_frames { self.peak_bytes.max(self.frames.store.used_bytes()) } else { 0 }
     }
 
     /// What the page tables take.
     pub(crate) fn footprint(&self) -> Footprint {
         self.table.footprint()
+    }
+}
+
+/// Where frames come from, and where an allocation can be made to fail.
+struct Supply {
+    store: FrameStore,
+    /// How many more allocations it takes to the one that fails.
+    until_refusal: Option<u64>,
+    has_refused: bool,
+}
+
+impl Supply {
+    fn allocate_page(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
+        self.refuse_if_due(size)?;
+        self.store.allocate_page(size, State::Movable)
+    }
+
+    fn refuse_if_due(&mut self, size: PageSize) -> Result<(), OutOfFrames> {
+        let Some(left) = &mut self.until_refusal else { return Ok(()) };
+        *left -= 1;
+        if *left > 0 {
+            return Ok(());
+        }
+        (self.until_refusal, self.has_refused) = (None, true);
+        Err(OutOfFrames { size, free_bytes: self.store.free_bytes() })
+    }
+}
+
+impl Frames for Supply {
+    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
+        self.refuse_if_due(size)?;
+        self.store.allocate_page(size, State::Table)
+    }
+
+    fn free(&mut self, frame: PhysAddr, size: PageSize) {
+        self.store.free(frame, size);
     }
 }
 

@@ -36,7 +36,8 @@ fn misses_of_run(rows: &[Row], lookups: Lookups, page_size: PageSize, entries: u
         Lookups::Fetch => (SPLIT, &["l1i", "l1d"], 0),
         Lookups::Data => (SPLIT, &["l1i", "l1d"], 1),
     };
-    let mut settings = vec![format!("os.page_size={page_size}"), "core.asid_bits=8".to_owned()];
+    let mut settings = ["os.uniform=true", "core.asid_bits=8"].map(str::to_owned).to_vec();
+    settings.push(format!("os.page_size={page_size}"));
     settings.extend(names.iter().map(|name| format!("tlb.{name}.entries={entries}")));
     let machine = Machine::parse("test", text, "test", &settings).unwrap();
     let options = RunOptions { check: false, progress: &mut |_| true };

@@ -134,7 +134,7 @@ fn tables_that_settings_add_to_a_machine_are_known() {
 /// Keys and page sizes that one format has and another has not.
 #[test]
 fn a_page_table_says_what_it_cannot_be() {
-    let sizes = "tlb.l1.page_sizes=[\"8K\", \"2M\"]";
+    let sizes = "tlb.l1.page_sizes=[\"4K\", \"8K\", \"2M\"]";
     for (settings, what) in [
         (&["page_table.format=mpt", "page_table.nodes=8"][..], "format mpt has no nodes"),
         (&["page_table.format=tsb", "page_table.table=9K"], "must be a power of two"),

@@ -173,7 +173,9 @@ fn superpages_over_many_regions_stay_right() {
     for seed in 1..=10 {
         let (rows, _) = life(seed, 4000);
         for machine in ["tlb-only", "epyc-9005", "xeon-6900p"] {
-            run(machine, &["os.page_size=2M"], &rows);
+            for uniform in ["os.uniform=false", "os.uniform=true"] {
+                run(machine, &["os.page_size=2M", uniform], &rows);
+            }
         }
     }
 }

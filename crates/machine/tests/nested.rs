@@ -38,6 +38,7 @@ fn a_walk_has_references_in_two_dimensions() {
             format!("page_table.levels={guest}"),
             format!("nested.levels={host}"),
             format!("os.page_size={guest_size}"),
+            "os.uniform=true".to_owned(),
             format!("nested.page_size={host_size}"),
         ];
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();

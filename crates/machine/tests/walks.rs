@@ -43,6 +43,7 @@ fn five_levels_and_superpages_change_the_references() {
         let settings = [
             format!("page_table.levels={levels}"),
             format!("os.page_size={size}"),
+            "os.uniform=true".to_owned(),
             "memory.size=8T".to_owned(),
         ];
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();

@@ -74,11 +74,13 @@ pub struct Regions {
     crowd: Option<RegionId>,
     /// Lengths of attached segments of shared memory by their start.
     segments: BTreeMap<u64, u64>,
+    is_told: bool,
     /// The piece that was asked for last, until an event changes the map.
     last: Option<(u64, Piece)>,
 }
 
 const PAGE_MASK: u64 = 0xfff;
+/// What accesses that no event explains are told apart by.
 const BLOCK_SHIFT: u32 = 21;
 const GIB_SHIFT: u32 = 30;
 /// Blocks that get a region of their own: 32 GiB if all of it is touched.
@@ -98,6 +100,7 @@ impl Regions {
     /// Changes the map as `event` changed it; calls that failed change nothing.
     pub fn apply(&mut self, event: &Event) {
         self.last = None;
+        self.is_told |= event.changes_mappings();
         match event {
             Event::Mapping { start, bytes, rights, origin, .. } => {
                 self.initial(*start, *bytes, Rights::from_bits(rights & 7), origin);
@@ -165,6 +168,27 @@ impl Regions {
     /// What may be done at `addr`, where an event said so.
     pub fn rights_at(&self, addr: u64) -> Option<Rights> {
         self.piece_at(addr).map(|(_, piece)| piece.rights)
+    }
+
+    /// What may be done in all of `first..=last`, if that is inside one mapping which allows the
+    /// same everywhere there.
+    pub fn covering(&self, first: u64, last: u64) -> Option<Rights> {
+        let (mut start, Piece { id, rights, .. }) = self.piece_at(first)?;
+        for (&next, piece) in self.pieces.range(start..=last) {
+            if next != start || piece.id != id || piece.rights != rights {
+                return None;
+            }
+            if piece.last >= last {
+                return Some(rights);
+            }
+            start = piece.last + 1;
+        }
+        None
+    }
+
+    /// Whether any event has said what is mapped.
+    pub fn is_told(&self) -> bool {
+        self.is_told
     }
 
     /// Whether accesses to `first..=last` can only be of one region.

@@ -38,7 +38,8 @@ def _walk_cycles(text: str, nodes: int, page_size: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "here.toml"
         file.write_text(text, encoding="utf-8")
-        machine = Machine(str(file), [f"os.page_size={page_size}", "os.populated=true"])
+        settings = [f"os.page_size={page_size}", "os.uniform=true", "os.populated=true"]
+        machine = Machine(str(file), settings)
         spec = f"generate:chase,size={4 * nodes}K,node=4K,accesses={_WALK_ACCESSES}"
         data = machine.run(spec).data
     lookups = sum(

@@ -10,7 +10,7 @@
 //! [nested]      a virtual machine: the host's page table, nested TLB, MMU cache
 //! [cache.NAME]  l1i, l1d, l2, l3: size, ways, line, latency
 //! [memory]      size and latency of what lies behind the caches
-//! [os]          the page size it maps
+//! [os]          the page sizes it maps
 //! [os.costs]    cycles of what the kernel does
 //! ```
 
@@ -36,7 +36,7 @@ pub use self::{
     core::Core,
     costs::Costs,
     nested::Nested,
-    os::{Clock, Os},
+    os::{Clock, Inject, Os},
     page_table::PageTable,
     tlb::{Array, Tlb, Tlbs},
     walker::{MmuCache, Walker, WalkerKind},
@@ -79,11 +79,13 @@ pub struct Description {
 }
 
 impl Description {
-    /// The smallest page that a TLB is given: in a virtual machine that of guest or host,
-    /// whichever is smaller.
-    pub fn tlb_page_size(&self) -> AddrPageSize {
-        let guest = self.os.page_size.0;
-        self.nested.as_ref().map_or(guest, |host| guest.min(host.page_size.0))
+    /// The smallest pages that a TLB is given, and the larger ones if there are any: in a virtual
+    /// machine those of guest or host, whichever are smaller.
+    pub fn tlb_page_sizes(&self) -> (AddrPageSize, Option<AddrPageSize>) {
+        let host = self.nested.as_ref().map(|host| host.page_size.0);
+        let placed = |guest: AddrPageSize| host.map_or(guest, |host| guest.min(host));
+        let small = placed(self.os.base());
+        (small, self.os.large().map(placed).filter(|large| *large > small))
     }
 }
 fn is_false(value: &bool) -> bool {

@@ -1,7 +1,9 @@
 //! The operating system of a machine.
 
+use std::fmt;
+
 use addr::PageSize as AddrPageSize;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{Costs, is_false, units::PageSize};
 
@@ -9,8 +11,16 @@ use super::{Costs, is_false, units::PageSize};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Os {
-    /// The page size of every mapping.
+    /// What decides which page is mapped, where, and how large.
+    #[serde(skip_serializing_if = "is_first_touch")]
+    pub manager: String,
+    /// The page size of mappings: where it is larger than the base page, that of each page that
+    /// its region allows to be so large.
     pub page_size: PageSize,
+    /// Whether every page has that size, whatever regions allow, as no operating system could map
+    /// them.
+    #[serde(skip_serializing_if = "is_false")]
+    pub uniform: bool,
     /// Whether each page is mapped before it is first touched, so that no walk faults, as in a
     /// program that has touched them all long ago.
     #[serde(skip_serializing_if = "is_false")]
@@ -21,14 +31,90 @@ pub struct Os {
     /// What the kernel's work costs; absent: not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
+    /// What is made to go wrong, to see what follows; nothing if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inject: Option<Inject>,
     /// Why.
     pub source: String,
+}
+
+impl Os {
+    /// The size of the smallest pages that it maps.
+    pub fn base(&self) -> AddrPageSize {
+        let page_size = self.page_size.0;
+        if self.uniform { page_size } else { page_size.min(AddrPageSize::SIZE_4K) }
+    }
+
+    /// The size of the larger pages that it maps where it can, if there are any.
+    pub fn large(&self) -> Option<AddrPageSize> {
+        Some(self.page_size.0).filter(|size| *size > self.base())
+    }
 }
 
 impl Default for Os {
     fn default() -> Os {
         let page_size = PageSize(AddrPageSize::SIZE_4K);
-        Os { page_size, populated: false, clock: Clock::Full, costs: None, source: String::new() }
+        Os {
+            manager: FIRST_TOUCH.to_owned(),
+            page_size,
+            uniform: false,
+            populated: false,
+            clock: Clock::Full,
+            costs: None,
+            inject: None,
+            source: String::new(),
+        }
+    }
+}
+
+const FIRST_TOUCH: &str = "first-touch";
+
+/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+fn is_first_touch(manager: &str) -> bool {
+    manager == FIRST_TOUCH
+}
+
+/// What is made to go wrong, once. Both count from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inject {
+    /// The n-th shootdown that has something to forget reaches no processor.
+    SkipShootdown(u64),
+    /// The n-th allocation of a frame, for a page or a table, finds none.
+    FailAllocation(u64),
+}
+
+impl fmt::Display for Inject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Inject::SkipShootdown(number) => write!(f, "skip-shootdown:{number}"),
+            Inject::FailAllocation(number) => write!(f, "fail-allocation:{number}"),
+        }
+    }
+}
+
+impl Serialize for Inject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Inject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let parsed = text.split_once(':').and_then(|(what, number)| {
+            let number = number.parse().ok().filter(|&number| number > 0)?;
+            match what {
+                "skip-shootdown" => Some(Inject::SkipShootdown(number)),
+                "fail-allocation" => Some(Inject::FailAllocation(number)),
+                _ => None,
+            }
+        });
+        parsed.ok_or_else(|| {
+            de::Error::custom(format!(
+                "\"{text}\" is nothing that can be made to go wrong: write \"skip-shootdown:N\" \
+                 or \"fail-allocation:N\", with N from 1"
+            ))
+        })
     }
 }
 

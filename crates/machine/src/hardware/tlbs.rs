@@ -9,6 +9,7 @@ use crate::{
     Description,
     count::census::{Census, TlbCensus},
     description,
+    table::Format,
     units::Ways,
 };
 
@@ -56,8 +57,14 @@ impl Hardware {
     /// Builds what `description` says; an error comes with the key that is wrong.
     pub(crate) fn new(description: &Description) -> Result<Hardware, (String, String)> {
         let bits = description.core.asid_bits;
-        if bits > BITS_MAX {
-            let what = format!("{bits} bits are more than any format has: write 0 to {BITS_MAX}");
+        let format = description.page_table.as_ref().and_then(|table| Format::named(&table.format));
+        let bits_max = format.as_ref().map_or(BITS_MAX, |format| format.context_bits);
+        if bits > bits_max {
+            let of = format
+                .as_ref()
+                .map_or(String::new(), |format| format!(" of format {}", format.name));
+            let what =
+                format!("a page table{of} has no contexts of {bits} bits: write 0 to {bits_max}");
             return Err(("core.asid_bits".to_owned(), what));
         }
         let count = description.core.count;
@@ -77,14 +84,15 @@ impl Hardware {
         }
         let default_sizes = match &description.page_table {
             Some(_) => vec![PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G],
-            None => vec![description.os.page_size.0],
+            None => [description.os.base()].into_iter().chain(description.os.large()).collect(),
         };
+        let (small, large) = description.tlb_page_sizes();
         let mut units = Vec::new();
         for (name, level, tlb) in description.tlb.present() {
             let params = tlb_params(name, tlb, &default_sizes)?;
             let mut built = Tlb::new(&params)
                 .map_err(|error| (geometry_key(name, tlb, &error), error.to_string()))?;
-            built.favour(description.tlb_page_size(), None);
+            built.favour(small, large);
             let latency_cycles = u64::from(tlb.latency_cycles);
             let counts = TlbCensus::default();
             units.push(Unit { name, level, latency_cycles, params, tlb: built, counts });
@@ -119,15 +127,11 @@ impl Hardware {
                 ));
             }
         }
-        let page_size = description.tlb_page_size();
-        for unit in &units {
-            let arrays = &unit.params.arrays;
-            if unit.level == 1 && !arrays.iter().any(|array| array.page_sizes.contains(&page_size))
-            {
-                return Err((
-                    format!("tlb.{}.page_sizes", unit.name),
-                    format!("it holds no pages of {page_size}, which is os.page_size"),
-                ));
+        for unit in units.iter().filter(|unit| unit.level == 1) {
+            for size in [small].into_iter().chain(large) {
+                if !unit.tlb.holds(size) {
+                    return Err(not_held(unit, size, description));
+                }
             }
         }
         Ok(Hardware { units, first, second })
@@ -179,6 +183,27 @@ impl Hardware {
         self.drain(census);
         self.units.iter_mut().for_each(|unit| unit.counts = TlbCensus::default());
     }
+}
+
+/// The refusal of pages of `size`, which a first-level TLB is given and does not hold.
+fn not_held(unit: &Unit, size: PageSize, description: &Description) -> (String, String) {
+    let sizes = unit.params.arrays.iter().flat_map(|array| &array.page_sizes);
+    let mut sizes: Vec<PageSize> = sizes.copied().collect();
+    sizes.sort_unstable();
+    let sizes: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
+    let (name, sizes) = (unit.name, sizes.join(", "));
+    let guest = description.os.page_size.0;
+    let key = if size < description.os.base() { "nested.page_size" } else { "os.page_size" };
+    let why = if size == guest || key == "nested.page_size" {
+        String::new()
+    } else {
+        format!(", the pages where a region has no room for {guest}")
+    };
+    let what = format!(
+        "tlb.{name} holds pages of {sizes}, none of {size}{why}: give it \"{size}\" in \
+         tlb.{name}.page_sizes, or map pages that it holds"
+    );
+    (key.to_owned(), what)
 }
 
 pub(crate) fn tlb_params(

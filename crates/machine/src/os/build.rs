@@ -3,12 +3,23 @@
 use super::{System, first_touch::FirstTouch};
 use crate::{Description, ram::Ram};
 
-/// The system that `description` names, over `ram`; an error comes with the key that is wrong.
-pub(crate) fn system(
-    description: &Description,
-    ram: &Ram,
-) -> Result<Box<dyn System>, (String, String)> {
-    FirstTouch::new(description.os.page_size.0, ram.page_sizes())
-        .map(|system| Box::new(system) as Box<dyn System>)
-        .map_err(|what| ("os.page_size".to_owned(), what))
+/// A key of the machine file, and what is wrong with it.
+type Refusal = (String, String);
+
+/// Makes a system over this memory.
+type Build = fn(&Description, &Ram) -> Result<Box<dyn System>, Refusal>;
+
+/// The managers by name.
+const MANAGERS: [(&str, Build); 1] = [("first-touch", FirstTouch::build)];
+
+/// The system that `description` names; an error comes with the key that is wrong.
+pub(crate) fn system(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
+    let name = description.os.manager.as_str();
+    match MANAGERS.iter().find(|(known, _)| *known == name) {
+        Some((_, build)) => build(description, ram),
+        None => {
+            let names = MANAGERS.map(|(name, _)| name).join(", ");
+            Err(("os.manager".to_owned(), format!("there is no `{name}`: choose {names}")))
+        }
+    }
 }

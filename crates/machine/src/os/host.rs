@@ -55,12 +55,17 @@ impl Host {
             memory: description::Memory { size: nested.memory, ..description::Memory::default() },
             ..description.clone()
         };
-        below.os.page_size = nested.page_size;
+        // To the host, the guest's memory is one region without an end.
+        below.os = description::Os {
+            page_size: nested.page_size,
+            uniform: true,
+            ..description::Os::default()
+        };
         let mut ram = Ram::new(&below).map_err(|(wrong, what)| match wrong.as_str() {
             "memory.size" => (key("memory"), what),
             wrong => (key(wrong.trim_start_matches("page_table.")), what),
         })?;
-        let system = FirstTouch::new(page_size, ram.page_sizes())
+        let system = FirstTouch::new(&below.os, ram.page_sizes())
             .map_err(|what| (key("page_size"), what.replacen("the page", "the host's", 1)))?;
         let space = ram.first_space().map_err(|(_, what)| (key("memory"), what))?;
         let root = ram.root(space);

@@ -24,6 +24,7 @@ mod linear;
 mod miss;
 mod shootdown;
 mod turn;
+mod watch;
 
 use std::ops::Range;
 
@@ -37,7 +38,7 @@ use crate::{
     count::history::History,
     count::identities,
     count::summary,
-    description::{Clock, WalkerKind},
+    description::{Clock, Inject, WalkerKind},
     hardware::{
         behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor, tlbs::NONE,
     },
@@ -46,6 +47,7 @@ use crate::{
 };
 
 use clock::Prices;
+use watch::Watch;
 
 /// How to run.
 pub struct RunOptions<'a> {
@@ -111,6 +113,7 @@ pub(crate) struct Run {
     pub(crate) ram: Ram,
     pub(crate) layout: Layout,
     system: Box<dyn System>,
+    watch: Watch,
     pub(crate) census: Census,
     pub(crate) history: History,
     pub(crate) page_crossings: u64,
@@ -171,6 +174,14 @@ impl Run {
         let space = ram.first_space().map_err(|wrong| built(machine, wrong))?;
         let mut layout = Layout::default();
         layout.enter(0);
+        let until_forgotten = match description.os.inject {
+            Some(Inject::SkipShootdown(number)) => Some(number),
+            Some(Inject::FailAllocation(number)) => {
+                ram.refuse(number);
+                None
+            }
+            None => None,
+        };
         Ok(Run {
             census: Census::default(),
             history: History::new(0),
@@ -195,13 +206,14 @@ impl Run {
             prices: Prices::new(description, clock),
             had_deadline: false,
             time_only: first.hardware.first_level_needs_time_only(),
-            granules: (description.tlb_page_size(), None),
+            granules: description.tlb_page_sizes(),
             large_first: false,
             references: Vec::with_capacity(64),
             processors: InTurn::new(first, others.into_iter()),
             ram,
             layout,
             system,
+            watch: Watch { until_forgotten, check, lie: None },
         })
     }
 

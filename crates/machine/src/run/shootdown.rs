@@ -15,7 +15,7 @@
 use addr::VirtRange;
 use pagetable::{Flush, Scope};
 
-use super::Run;
+use super::{Run, watch::Watch};
 use crate::{
     Error,
     count::census::Census,
@@ -39,6 +39,7 @@ struct Hosted<'a, B> {
     costs: Option<&'a Costs>,
     census: &'a mut Census,
     back: &'a mut B,
+    watch: &'a mut Watch,
 }
 
 impl<B: Behind> Platform for Hosted<'_, B> {
@@ -53,7 +54,12 @@ impl<B: Behind> Platform for Hosted<'_, B> {
     fn shoot(&mut self, flush: Flush) {
         let asks = flush.scope() != Scope::Nothing || flush.tables().is_some();
         if let Some(space) = self.ram.number_of(flush.space()).filter(|_| asks) {
-            self.shoot_down(&flush, space);
+            if !self.watch.is_forgotten() {
+                self.shoot_down(&flush, space);
+            }
+            if self.watch.check {
+                self.look(&flush, space);
+            }
         }
         self.ram.done(flush);
     }
@@ -115,6 +121,16 @@ impl<B: Behind> Hosted<'_, B> {
         }
         Some(entries)
     }
+
+    /// Looks at what each of those processors still holds.
+    fn look(&mut self, flush: &Flush, space: u32) {
+        for number in 0..self.processors.count() {
+            if let Some(asid) = self.contexts.of(number, space) {
+                let hardware = &self.processors.of(number).hardware;
+                self.watch.look(number, hardware, self.ram, flush, asid);
+            }
+        }
+    }
 }
 
 impl Run {
@@ -125,14 +141,22 @@ impl Run {
         back: &mut impl Behind,
         ask: impl FnOnce(&mut dyn System, &mut dyn Platform) -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let Run { system, ram, layout, processors, contexts, prices, census, .. } = self;
+        let Run { system, ram, layout, processors, contexts, prices, census, watch, .. } = self;
         let costs = prices.costs();
-        let mut platform = Hosted { ram, layout, processors, contexts, costs, census, back };
-        ask(system.as_mut(), &mut platform).map_err(|failure| self.failed(failure, access))
+        let mut platform = Hosted { ram, layout, processors, contexts, costs, census, back, watch };
+        let done = ask(system.as_mut(), &mut platform);
+        match self.watch.lie.take() {
+            Some(lie) => Err(Error::Check(format!("access {access}: {lie}"))),
+            None => done.map_err(|failure| self.failed(failure, access)),
+        }
     }
 
     pub(super) fn failed(&self, failure: Failure, access: u64) -> Error {
         match failure {
+            Failure::OutOfFrames if self.ram.has_refused() => {
+                let what = "a frame was refused, as os.inject asks, and there is no other way on";
+                Error::Access { access, what: what.to_owned() }
+            }
             Failure::OutOfFrames => {
                 Error::OutOfFrames { access, frames_bytes: self.ram.frame_bytes().0 }
             }

@@ -69,6 +69,14 @@ impl Flat {
         pages.find(|&page| self.contains(space, page))
     }
 
+    /// A mapped page that has addresses in common with `page`.
+    fn within(&self, space: Space, page: Page) -> Option<Page> {
+        let smaller = self.sizes.iter().filter(|&&size| size < page.size());
+        let mut smaller = smaller.flat_map(|&size| VirtRange::of_page(page).pages(size));
+        self.find(space, page.start())
+            .or_else(|| smaller.find(|&smaller| self.contains(space, smaller)))
+    }
+
     /// The mapped pages that `range` covers whole, in ascending order.
     fn covered(&self, space: Space, range: VirtRange) -> Vec<Page> {
         let (first, last) = (range.start().get(), range.last().get());
@@ -120,7 +128,7 @@ impl Mounted for Flat {
     ) -> Result<Flush, Error> {
         let size = first.page.size();
         let range = VirtRange::new(first.page.start(), count.saturating_mul(size.bytes()))?;
-        if let Some(page) = range.pages(size).find_map(|page| self.find(space, page.start())) {
+        if let Some(page) = range.pages(size).find_map(|page| self.within(space, page)) {
             return Err(Error::AlreadyMapped { page });
         }
         if !self.sizes.contains(&size) {

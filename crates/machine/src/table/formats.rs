@@ -13,7 +13,13 @@ use addr::Memory;
 use pagetable::{ElasticCuckoo, Guarded, HashedShape, Mount, Mounted, Mpt, Split};
 
 use super::build::{Build, Refusal, refused};
-use crate::hardware::walker::handler::{Path, SAVE};
+use crate::hardware::{
+    contexts::BITS_MAX,
+    walker::handler::{Path, SAVE},
+};
+
+/// Of the base register, 12 bits are the context (Intel SDM volume 3 §4.10.1).
+const PCID_BITS: u8 = 12;
 
 /// How the entry of a page is come by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,13 +31,15 @@ pub(crate) enum Walked {
 }
 
 /// A format.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Format<M> {
     /// What machine files call it.
     pub(crate) name: &'static str,
     /// The keys of `[page_table]` that it takes besides `format` and `source`.
     pub(super) keys: &'static [&'static str],
     pub(crate) walked: Walked,
+    /// The most bits of a context that hardware for it has, as far as the format says so.
+    pub(crate) context_bits: u8,
     /// What a refill handler in software needs for it.
     pub(crate) handler: Path,
     pub(super) build: fn(Build<'_, M>) -> Result<Box<dyn Mounted>, Refusal>,
@@ -44,6 +52,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "x86-64",
             keys: &["software_tlb", "levels", "remembers_leaf"],
             walked: Walked::Physically,
+            context_bits: PCID_BITS,
             // As of an `mpt`, and a test whether the entry is a superpage (1).
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| match build.table.levels.unwrap_or(4) {
@@ -59,6 +68,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "flattened",
             keys: &["software_tlb", "remembers_leaf"],
             walked: Walked::Physically,
+            context_bits: PCID_BITS,
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| {
                 let split = Split::flattened().map_err(refused("format"))?;
@@ -70,6 +80,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "mpt",
             keys: &["software_tlb", "remembers_leaf"],
             walked: Walked::Physically,
+            context_bits: BITS_MAX,
             // At each node: shift the index to where it is an offset (1), mask it (1), add it
             // (1), load (1), leave if it is empty (1). At the leaf nothing is tested: an invalid
             // entry faults by itself when it is used.
@@ -83,6 +94,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "linear",
             keys: &[],
             walked: Walked::ThroughTlb,
+            context_bits: BITS_MAX,
             // The address of the entry is in a register when the trap comes: load.
             handler: Path { search: 0, node: 0, entry: 1, narrow: 1 },
             build: |build| {
@@ -94,6 +106,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "guarded",
             keys: &["software_tlb", "nodes"],
             walked: Walked::Physically,
+            context_bits: BITS_MAX,
             handler: GUARDED,
             build: |build| {
                 let nodes = build.table.nodes.unwrap_or(16);
@@ -106,6 +119,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "guarded-adaptive",
             keys: &["software_tlb"],
             walked: Walked::Physically,
+            context_bits: BITS_MAX,
             handler: GUARDED,
             build: |build| {
                 let guarded = Guarded::adaptive();
@@ -117,6 +131,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "hashed",
             keys: &["software_tlb", "table", "entry_pages", "replicated"],
             walked: Walked::Physically,
+            context_bits: BITS_MAX,
             // The place of the bucket: shift (1), fold twice (4), mask (1). A tag: load,
             // branch. A pointer: load, branch if there is none.
             handler: Path { search: 6, node: 0, entry: 2, narrow: 1 },
@@ -126,6 +141,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "clustered",
             keys: &["software_tlb", "table", "entry_pages", "partial_subblocks", "replicated"],
             walked: Walked::Physically,
+            context_bits: BITS_MAX,
             handler: CLUSTERED,
             build: |build| build.hashed(HashedShape::C128K),
         },
@@ -133,6 +149,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "inverted",
             keys: &["software_tlb", "entry_pages", "replicated"],
             walked: Walked::Physically,
+            context_bits: BITS_MAX,
             // The number is multiplied twice (4), folded (2) and masked (1). Tag and pointer
             // come together: two loads, two branches.
             handler: Path { search: 7 + SAVE, node: 0, entry: 4, narrow: 4 },
@@ -146,6 +163,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "tsb",
             keys: &["table"],
             walked: Walked::Physically,
+            context_bits: BITS_MAX,
             // Behind the TSB are clustered chains.
             handler: CLUSTERED,
             build: |build| build.tsb(),
@@ -154,6 +172,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "powerpc",
             keys: &[],
             walked: Walked::Physically,
+            context_bits: BITS_MAX,
             // Behind the hashed table is a tree as of `x86-64`.
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| build.powerpc(),
@@ -162,6 +181,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "elastic-cuckoo",
             keys: &["software_tlb"],
             walked: Walked::Physically,
+            context_bits: BITS_MAX,
             // A hash for each way (6), a line: eight loads, the tag put together out of its
             // eight parts (16), branch (1), the page's place (2).
             handler: Path { search: SAVE, node: 0, entry: 33, narrow: 33 },

@@ -23,6 +23,20 @@ impl Entry {
     pub fn single(page: Page, frame: PhysAddr, asid: Asid, global: bool, rights: Rights) -> Entry {
         Entry { page, asid, global, rights: [rights; 2], frames: [Some(frame), None] }
     }
+
+    /// The pages that it translates, with their frames and rights: two at most, if it is one of a
+    /// `paired` TLB.
+    pub fn pages(&self, paired: bool) -> impl Iterator<Item = (Page, PhysAddr, Rights)> + use<> {
+        let Entry { page, rights, frames, .. } = *self;
+        let size = page.size();
+        let even = page.start().get() & !size.bytes();
+        let page_of = move |half: usize| match paired {
+            true => VirtAddr::new(even + half as u64 * size.bytes()).page(size),
+            false => page,
+        };
+        let halves = if paired { 0..2 } else { 0..1 };
+        halves.filter_map(move |half| Some((page_of(half), frames[half]?, rights[half])))
+    }
 }
 
 /// What a lookup finds.

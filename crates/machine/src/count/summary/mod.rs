@@ -4,7 +4,7 @@ mod processors;
 
 use std::collections::BTreeMap;
 
-use addr::Kind;
+use addr::{Kind, PageSize};
 use mmu::{Requests, Served, WalkArray};
 use trace::{Filter, Source, adjoin, joined_bytes};
 
@@ -401,6 +401,22 @@ fn not_modelled(
     if description.cache.present().next().is_some() {
         say("prefetching, and coherence with other processors' caches");
     }
+    let page_size = description.os.page_size.0;
+    if description.os.uniform && page_size > PageSize::SIZE_4K {
+        notes.push(format!(
+            "where regions begin and end and what they allow: every page has {page_size} \
+             (os.uniform), which no operating system can map"
+        ));
+    } else if description.os.large().is_some() && !run.saw_events {
+        notes.push(format!(
+            "where pages of {page_size} fit: each aligned block of 2M in which something is \
+             touched counts as one mapping"
+        ));
+    }
+    if let Some(inject) = description.os.inject {
+        notes.push(format!("a machine without defects: os.inject is {inject}"));
+    }
+    let mut say = |note: &str| notes.push(note.to_owned());
     if description.os.populated {
         say("faults of first touches: each page is mapped before its first walk");
     }

@@ -1,117 +1,129 @@
-//! First touch: every page has one size, is mapped when it is first touched with the rights of its
-//! region, and goes when its region goes.
+//! First touch: a page is mapped when it is first touched with the rights of its region, and goes
+//! when its region goes.
 //!
 //! ```text
 //!   fault(addr) ----> a frame from memory, a page in the table
 //!   event(munmap) --> pages out of the table --> shoot --> their frames are free again
 //! ```
 //!
+//! With `os.page_size` larger than the base page, a page is as large as its region allows:
+//!
+//! ```text
+//!   region     |....############################......|     aligned, inside one mapping, equal
+//!   2M blocks  +-------+-------+-------+-------+-------+     rights, no base page there yet, and
+//!   pages       bbbbbbb|   2M  |  2M   |bbb                  a frame of 2M is free: else b, base
+//! ```
+//!
+//! A larger page that an event concerns in part is first made small, as an operating system would.
+//! Where no event says what is mapped (a trace of another tool), nothing is known of a region but
+//! that it was touched: each aligned block of 2 MiB counts as one, as it is reported.
+//! `os.uniform` gives every page `os.page_size`, whatever regions say, which none could map.
+//!
 //! It is the smallest system that is right. Reservations, policies, replacement and sharing are
 //! not here.
 
-use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
-use pagetable::{Fault, Mapping, Space, Translation, Usage};
-use trace::Event;
+mod ranges;
+
+use std::collections::hash_map::Entry;
+
+use addr::{Kind, Page, PageSize, Rights, VirtAddr, VirtRange};
+use pagetable::{Fault, Mapping, Space, Translation};
+use rustc_hash::FxHashMap;
+use trace::{Event, Regions};
 
 use super::{
-    Answer, Ask, Failure, Platform, System, Who,
+    Answer, Ask, Failure, Layout, Platform, System, Who,
     events::{Request, request},
 };
+use crate::{Description, description, ram::Ram};
+
+/// The largest page where nothing is known of regions.
+const UNTOLD_MAX: PageSize = PageSize::SIZE_2M;
 
 /// The system.
 #[derive(Debug)]
 pub(super) struct FirstTouch {
-    page_size: PageSize,
+    base: PageSize,
+    /// The size of pages where a region has room for it.
+    large: Option<PageSize>,
+    /// By space and number of a large page: how many base pages are mapped in its place.
+    crowded: FxHashMap<(u32, u64), u32>,
 }
 
 impl FirstTouch {
-    /// One that maps pages of `page_size`, which is to be one of `sizes`.
-    pub(super) fn new(page_size: PageSize, sizes: &[PageSize]) -> Result<FirstTouch, String> {
-        if !sizes.contains(&page_size) {
+    /// One that maps pages as `os` says, which are to be some of `sizes`.
+    pub(super) fn new(os: &description::Os, sizes: &[PageSize]) -> Result<FirstTouch, String> {
+        let (base, large) = (os.base(), os.large());
+        if let Some(size) = [base].into_iter().chain(large).find(|size| !sizes.contains(size)) {
             let names: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
-            return Err(format!(
-                "the page table holds pages of {}, not {page_size}",
-                names.join(", ")
-            ));
+            return Err(format!("the page table holds pages of {}, not {size}", names.join(", ")));
         }
-        Ok(FirstTouch { page_size })
+        Ok(FirstTouch { base, large, crowded: FxHashMap::default() })
     }
 
-    /// The whole pages within `bytes` from `start`: a page that a range covers in part stays.
-    fn whole_pages(&self, start: u64, bytes: u64) -> Option<VirtRange> {
-        let first = start.checked_add(self.page_size.mask())? & !self.page_size.mask();
-        let end = start.checked_add(bytes)?;
-        // The system rounds a length up to its own base page, which is at most our page size.
-        let end = end.checked_add(PageSize::SIZE_4K.mask())? & !PageSize::SIZE_4K.mask();
-        let end = end & !self.page_size.mask();
-        VirtRange::new(VirtAddr::new(first), end.checked_sub(first)?).ok()
+    /// The same, as a machine file asks for it.
+    pub(super) fn build(
+        description: &Description,
+        ram: &Ram,
+    ) -> Result<Box<dyn System>, (String, String)> {
+        FirstTouch::new(&description.os, ram.page_sizes())
+            .map(|system| Box::new(system) as Box<dyn System>)
+            .map_err(|what| ("os.page_size".to_owned(), what))
     }
 
-    fn unmap(
-        &self,
+    /// The page to map at `addr`.
+    fn choose(&self, who: Who, addr: VirtAddr, layout: &Layout) -> Page {
+        let large = self.large.map(|size| addr.page(size)).filter(|page| {
+            let range = VirtRange::of_page(*page);
+            let (first, last) = (range.start().get(), range.last().get());
+            let allows = |regions: &Regions| match regions.is_told() {
+                true => regions.covering(first, last).is_some(),
+                false => page.size() <= UNTOLD_MAX,
+            };
+            !self.crowded.contains_key(&(who.space.id(), page.number()))
+                && layout.regions(who.number).is_some_and(allows)
+        });
+        large.unwrap_or_else(|| addr.page(self.base))
+    }
+
+    /// Maps `page`, which is not there, to a frame of its own.
+    fn map(
+        &mut self,
         space: Space,
-        (start, bytes): (u64, u64),
-        platform: &mut dyn Platform,
-    ) -> Result<(), Failure> {
-        let Some(range) = self.whole_pages(start, bytes) else { return Ok(()) };
-        let mut gone = Vec::new();
-        let flush = platform.ram().unmap(space, range, &mut |mapping| gone.push(mapping))?;
-        platform.shoot(flush);
-        for Mapping { translation, .. } in gone {
-            platform.ram().free(translation.frame, translation.page.size());
-        }
-        Ok(())
-    }
-
-    fn protect(
-        &self,
-        space: Space,
-        (start, bytes): (u64, u64),
+        page: Page,
         rights: Rights,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
-        let Some(range) = self.whole_pages(start, bytes) else { return Ok(()) };
-        let flush = platform.ram().protect(space, range, expressible(rights))?;
+        let frame = platform.ram().allocate(page)?;
+        let translation = Translation { page, frame, rights, global: false };
+        let mapped = platform.ram().map(space, translation);
+        let flush = mapped.inspect_err(|_| platform.ram().free(frame, page.size()))?;
         platform.shoot(flush);
+        self.note(space, page);
         Ok(())
     }
 
-    /// Pages that move keep their frames and their usage bits; what the new length leaves out goes.
-    fn remap(
-        &self,
-        space: Space,
-        (from, from_bytes): (u64, u64),
-        (to, to_bytes): (u64, u64),
-        platform: &mut dyn Platform,
-    ) -> Result<(), Failure> {
-        let kept_bytes = from_bytes.min(to_bytes);
-        if to_bytes < from_bytes {
-            let tail = from.saturating_add(to_bytes);
-            self.unmap(space, (tail, from_bytes - to_bytes), platform)?;
+    /// Notes that `page` is mapped.
+    fn note(&mut self, space: Space, page: Page) {
+        if let Some(large) = self.block(page) {
+            *self.crowded.entry((space.id(), large.number())).or_insert(0) += 1;
         }
-        if from == to {
-            return Ok(());
-        }
-        self.unmap(space, (to, to_bytes), platform)?;
-        let distance = to.wrapping_sub(from);
-        let Some(range) = self.whole_pages(from, kept_bytes) else { return Ok(()) };
-        if distance & self.page_size.mask() != 0 {
-            // Not by whole pages of this machine: they are touched anew where they went.
-            return self.unmap(space, (from, kept_bytes), platform);
-        }
-        let mut moved = Vec::new();
-        let gone = platform.ram().unmap(space, range, &mut |mapping| moved.push(mapping))?;
-        let mut flushes = vec![gone];
-        for Mapping { translation, usage } in moved {
-            let addr = translation.page.start().wrapping_add(distance);
-            let page = addr.page(translation.page.size());
-            flushes.push(platform.ram().map(space, Translation { page, ..translation })?);
-            if usage != Usage::default() {
-                platform.ram().set_usage(space, addr, usage)?;
+    }
+
+    /// Notes that `page` is mapped no more.
+    fn note_gone(&mut self, space: Space, page: Page) {
+        let Some(large) = self.block(page) else { return };
+        if let Entry::Occupied(mut pages) = self.crowded.entry((space.id(), large.number())) {
+            *pages.get_mut() -= 1;
+            if *pages.get() == 0 {
+                pages.remove();
             }
         }
-        flushes.into_iter().for_each(|flush| platform.shoot(flush));
-        Ok(())
+    }
+
+    /// The large page in whose place `page` is, if it is smaller.
+    fn block(&self, page: Page) -> Option<Page> {
+        self.large.filter(|large| *large > page.size()).map(|large| page.start().page(large))
     }
 }
 
@@ -150,12 +162,14 @@ impl System for FirstTouch {
         let regions = platform.layout().regions(number);
         let rights = regions.and_then(|regions| regions.rights_at(addr.get()));
         let rights = expressible(rights.unwrap_or(Rights::ALL) | needed);
-        let page = addr.page(self.page_size);
-        let frame = platform.ram().allocate(page)?;
-        let translation = Translation { page, frame, rights, global: false };
-        let mapped = platform.ram().map(space, translation);
-        let flush = mapped.inspect_err(|_| platform.ram().free(frame, self.page_size))?;
-        platform.shoot(flush);
+        let page = self.choose(ask.who, addr, platform.layout());
+        match self.map(space, page, rights, platform) {
+            // Where no large frame is left, a small one may be.
+            Err(Failure::OutOfFrames) if page.size() > self.base => {
+                self.map(space, addr.page(self.base), rights, platform)?;
+            }
+            mapped => mapped?,
+        }
         Ok(Answer::FirstTouch)
     }
 

@@ -1,0 +1,94 @@
+//! A shootdown that is forgotten on purpose, and how a checked run finds any that was.
+//!
+//! ```text
+//!   shoot(flush) --> is it the n-th? --> forgotten: no processor hears of it
+//!                       | no
+//!                       v
+//!                    TLBs flushed --> checked: what they still hold of its pages is what the
+//!                                     page table says
+//! ```
+//!
+//! An entry with fewer rights than the page table gives is no lie: the access that it denies walks.
+
+use addr::{Asid, VirtRange};
+use pagetable::{Flush, Scope};
+
+use crate::{count::census::TABLES, hardware::tlbs::Hardware, ram::Ram};
+
+/// What watches shootdowns.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// How many more it takes to the one that is forgotten, if one is to be.
+    pub(super) until_forgotten: Option<u64>,
+    /// Whether TLBs are looked at after each.
+    pub(super) check: bool,
+    /// The first entry that was found and should not have been.
+    pub(super) lie: Option<String>,
+}
+
+impl Watch {
+    /// Whether this shootdown, which has something to forget, is the one that is forgotten.
+    pub(super) fn is_forgotten(&mut self) -> bool {
+        let Some(left) = &mut self.until_forgotten else { return false };
+        *left -= 1;
+        let is_due = *left == 0;
+        if is_due {
+            self.until_forgotten = None;
+        }
+        is_due
+    }
+
+    /// Looks at what the TLBs of a processor hold of the pages that `flush` named, once they have
+    /// been flushed: of a run that is checked.
+    pub(super) fn look(
+        &mut self,
+        processor: usize,
+        hardware: &Hardware,
+        ram: &Ram,
+        flush: &Flush,
+        asid: Asid,
+    ) {
+        if self.lie.is_none() {
+            self.lie = stale(processor, hardware, ram, flush, asid);
+        }
+    }
+}
+
+/// What a TLB still says of the pages that `flush` named and the page table does not.
+fn stale(
+    processor: usize,
+    hardware: &Hardware,
+    ram: &Ram,
+    flush: &Flush,
+    asid: Asid,
+) -> Option<String> {
+    let named = match flush.scope() {
+        Scope::Nothing => return None,
+        Scope::Pages { range, .. } => range,
+        Scope::Space => VirtRange::ALL,
+    };
+    hardware.units.iter().find_map(|unit| {
+        let is_own = |asid_of, global| global || asid_of == asid;
+        let entries = unit
+            .tlb
+            .entries()
+            .filter(|(entry, label)| *label != TABLES && is_own(entry.asid, entry.global));
+        let mut held = entries.flat_map(|(entry, _)| entry.pages(unit.tlb.is_paired()));
+        held.find_map(|(page, frame, rights)| {
+            named.intersection(VirtRange::of_page(page))?;
+            let at = page.start();
+            let said = ram.query(flush.space(), at);
+            let said = said.map(|said| (said.apply(at), said.rights));
+            if said.is_some_and(|(phys, allowed)| phys == frame && allowed.contains(rights)) {
+                return None;
+            }
+            let said =
+                said.map_or("nothing".to_owned(), |(phys, allowed)| format!("{phys} ({allowed})"));
+            Some(format!(
+                "tlb.{} of processor {processor} still translates {at} to {frame} ({rights}) after \
+                 a shootdown, the page table says {said}",
+                unit.name
+            ))
+        })
+    })
+}

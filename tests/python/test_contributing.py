@@ -1,0 +1,52 @@
+"""CONTRIBUTING's table of where a new part goes names what is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+QUOTED = re.compile(r"`([^`]+)`")
+# What each file of a part has, wherever that is.
+EVERYWHERE = {"mod", "use"}
+
+
+def rows() -> list[tuple[str, list[str]]]:
+    """The parts of the table, each with what its row quotes."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.split("## Where a new part goes")[1].split("\n## ")[0]
+    lines = [line.split("|") for line in section.splitlines() if line.startswith("| ")]
+    return [(cells[1].strip(), QUOTED.findall("|".join(cells[2:]))) for cells in lines[1:]]
+
+
+def files(path: str) -> list[Path]:
+    """The file of that path; every file beside it, where it has none yet."""
+    if "NAME" in path:
+        return sorted((ROOT / path).parent.glob("*.rs"))
+    return [ROOT / path]
+
+
+@pytest.mark.parametrize(("part", "quoted"), rows(), ids=lambda value: str(value)[:30])
+def test_what_the_table_names_is_there(part: str, quoted: list[str]) -> None:
+    paths = [name for name in quoted if name.startswith("crates/")]
+    assert len(paths) >= 2, part
+    texts = []
+    for path in paths:
+        found = files(path)
+        assert found, path
+        texts += [file.read_text(encoding="utf-8") for file in found]
+    for name in set(quoted) - set(paths) - EVERYWHERE:
+        # `Format::ALL` is `ALL` in an `impl Format`.
+        parts = name.removesuffix("!").split("::")
+        assert any(all(part in text for part in parts) for text in texts), (part, name)
+
+
+def test_every_kind_of_part_has_its_row() -> None:
+    assert [part for part, _ in rows()] == [
+        "replacement policy",
+        "MMU cache",
+        "page-table format",
+        "event",
+        "import format",
+        "OS manager",
+    ]
