@@ -94,8 +94,7 @@ fn woken(machine: &Machine, clock: Clock, period: u64, accesses: usize) -> Vec<u
         run.batch::<false>(&batch, &mut walkers).unwrap();
     }
     drop(run);
-    let woken = woken.lock().unwrap().clone();
-    woken
+    woken.lock().unwrap().clone()
 }
 
 /// The same by reading the clock after each access.
