@@ -1,15 +1,17 @@
 """Calibration: curves of a made-up machine give that machine back; ranges are judged as said."""
 
+import itertools
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pagewalk import Machine, WorkError
-from pagewalk.calibrate import judge, machine_file, see
+from pagewalk import Error, Machine, WorkError
+from pagewalk.calibrate import Spread, fit, judge, machine_file, see
 from pagewalk.calibrate.judge import Case, Range
+from pagewalk.calibrate.machine_file import _text
 from pagewalk.calibrate.probe import SOURCE, Curve, build, parse
+from pagewalk.commands.calibrate import _limits
 
 L1, L2, HIT, WALK_4K, WALK_2M = 64, 1536, 3.0, 20.0, 9.0
 CACHES = ((32 << 10, 1.3), (1 << 20, 4.5), (24 << 20, 20.0), (1 << 60, 100.0))
@@ -93,22 +95,51 @@ def test_a_machine_that_is_too_busy_is_refused() -> None:
         see(curves() | {"page": flat, "huge": flat})
 
 
-@pytest.mark.parametrize("splinters", [True, False])
-def test_the_file_is_a_machine_whose_walks_take_what_was_timed(
-    tmp_path: Path, splinters: bool
+@pytest.mark.parametrize(("host", "splinters"), [(None, False), ("4K", True)])
+def test_what_no_knee_shows_is_fitted(
+    host: str | None, splinters: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "here.toml"
-    file.write_text(machine_file(see(curves(splinters)), "made up"))
-    machine = Machine(str(file), ["os.populated=true"])
-    nodes = 3158
-    spec = f"generate:chase,size={4 * nodes}K,node=4K,accesses=100000"
-    data: dict[str, Any] = machine.run(spec).data
-    assert ("nested" in data["machine"]["description"]) == splinters
-    lookups = sum(tlb["lookups"] for tlb in data["tlbs"] if tlb["level"] == 2)
-    walks = data["time"]["translation_cycles"]["hi"] - 12 * lookups
-    assert walks / data["walks"]["walks"] == pytest.approx(4 * WALK_4K, abs=1)
-    text = file.read_text()
+    """Far loads as one machine takes them: of all that are tried, that one is found."""
+    monkeypatch.setattr(fit, "_ACCESSES", 10_000)
+    monkeypatch.setattr(fit, "_WARMUP", 60_000)
+    monkeypatch.setattr(fit, "CACHE_TIMES", (0.5, 1, 4))
+    seen = see(curves(splinters))
+    # Caches that so short a run fills.
+    seen.caches[1:] = [(256 << 10, Spread(4, 4, 4)), (512 << 10, Spread(20, 20, 20))]
+    ghz, last = seen.ghz.value, 512 << 10
+    truth = fit.Fit(host, 4 * last, 500, 30, 0, (0, 0), ())
+    file = _text(seen, "the truth", truth, "")
+    seen.far = {}
+    for page, size in itertools.product(("4K", "2M"), (4 << 20, 64 << 20)):
+        rest, memory, walks = fit._counted(file, page, size, 500)
+        time = (rest + 500 * memory + 30 * walks) / ghz
+        seen.far[page, size] = Spread(time, time, time)
+    found = fit.fit(seen, lambda trial: _text(seen, "found", trial, ""), lambda _: None)
+    assert found is not None
+    assert (found.host, found.last_cache) == (host, 4 * last)
+    assert found.memory_cycles == pytest.approx(500, rel=0.01)
+    assert found.refill_cycles == pytest.approx(30, rel=0.2)
+    assert found.error < 0.01
+    assert all(abs(error) < 0.01 for error in found.gain_errors)
+    written = tmp_path / "here.toml"
+    monkeypatch.setitem(machine_file.__globals__, "fit", lambda *_: found)
+    written.write_text(machine_file(seen, "made up"))
+    data = Machine(str(written)).description
+    assert data["memory"]["latency_cycles"] == pytest.approx(500, rel=0.01)
+    assert ("nested" in data) == (host is not None)
+    limits = _limits(str(written))
+    assert limits.ghz == ghz and limits.error < 0.01 and limits.gain_errors[0] <= 0
+    text = written.read_text()
     assert "# zeroing 4K: 100.00 ns" in text and "# Not seen by timing:" in text
+
+
+def test_a_file_that_was_not_calibrated_cannot_be_judged(tmp_path: Path) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text('title = "other"\n')
+    with pytest.raises(Error, match="does not name its clock: make it anew"):
+        _limits(str(file))
+    with pytest.raises(Error, match="cannot be read"):
+        _limits(str(tmp_path / "none.toml"))
 
 
 def test_the_probe_builds_and_times() -> None:
@@ -123,32 +154,39 @@ def test_the_probe_builds_and_times() -> None:
         build(judge.MICRO, Path(folder))
         timed = judge.time_all(Path(folder) / "micro", (1 << 20,))
     found = parse(done.stdout)
-    assert {"page", "huge", "line", "independent", "add", "fault"} <= set(found)
+    assert {"page", "huge", "line", "independent", "add", "fault", "far", "apart-huge"} <= set(
+        found
+    )
     assert all(time > 0 for curve in found.values() for times in curve.values() for time in times)
     assert set(timed) == {(kind, page, 1 << 20) for kind in judge.KINDS for page in ("4K", "2M")}
 
 
-def time(program: tuple[int, int], translation: tuple[int, int]) -> dict[str, Any]:
-    (p_lo, p_hi), (t_lo, t_hi) = program, translation
-    return {
-        "program_cycles": {"lo": p_lo, "hi": p_hi},
-        "translation_cycles": {"lo": t_lo, "hi": t_hi},
-    }
-
-
 def test_gains_are_predicted_from_both_runs_and_from_the_time_that_is_known() -> None:
-    four, two = time((100, 900), (0, 100)), time((100, 900), (0, 20))
-    steps = {"4K": 10.0, "2M": 10.0}
-    times, alone = judge.predicted(four, two, steps, ghz=2.0)
-    assert times == {"4K": Range(5, 50), "2M": Range(5, 46)}
-    # Every data miss exposed, or none: 80 of 1000 cycles go, or 80 of 200.
-    assert alone == Range(0, pytest.approx(0.4))
-    # At 95 cycles at least 5 are translation, and at most the 10 that there are; 8 in 10 go.
-    known = judge.informed(four, two, steps, 95.0)
-    assert (known.lo, known.hi) == (pytest.approx(4 / 95), pytest.approx(8 / 95))
-    # No slower than the model's most, no faster than its least.
-    assert judge.informed(four, two, steps, 500.0).lo == pytest.approx(8 / 500)
-    assert judge.informed(four, two, steps, 9.0) == Range(0, 0)
+    four, two = judge.Parts(20, 180, 100), judge.Parts(20, 180, 20)
+    limits = judge.Limits(ghz=2.0, misses=5, walks=2, error=0.1, gain_errors=(-0.01, 0.02))
+    times, alone = judge.predicted(four, two, limits)
+    # One by one: 300 and 220 cycles; five at once: 40 + 20 and 40 + 4, or 40 + 50 and 40 + 10.
+    assert (times["4K"].lo, times["4K"].hi) == (pytest.approx(27), pytest.approx(165))
+    assert (times["2M"].lo, times["2M"].hi) == (pytest.approx(19.8), pytest.approx(121))
+    assert alone.lo == pytest.approx(1 - 220 / 300 - 0.01)
+    assert alone.hi == pytest.approx(1 - 50 / 90 + 0.02)
+    # 90 cycles: five at once if walks overlap in pairs, 3.33 at once if they overlap as well.
+    known = judge.informed(four, two, limits, 90.0)
+    assert known.lo == pytest.approx(1 - 220 / 300 - 0.01)
+    assert known.hi == pytest.approx(alone.hi)
+    # Slower than one by one, as far as the model knows: then nothing overlaps.
+    assert judge.informed(four, two, limits, 900.0).hi == pytest.approx(1 - 220 / 300 + 0.02)
+    # Instructions bound it from below.
+    assert judge.Parts(20, 0, 10).cycles(5, 5) == 20
+
+
+def test_parts_are_of_the_results_of_a_run() -> None:
+    run = {
+        "machine": {"description": {"core": {"cycles_per_instruction": 0.5}}},
+        "instructions": 400,
+        "time": {"program_cycles": {"hi": 1000}, "translation_cycles": {"hi": 300}},
+    }
+    assert judge.Parts.of(run, 100) == judge.Parts(2.0, 8.0, 3.0)
 
 
 def test_a_wide_range_counts_as_outside_and_the_reason_is_said() -> None:

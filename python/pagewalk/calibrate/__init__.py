@@ -3,7 +3,7 @@
 ```
   probe.c --cc--> probe --> curves of nanoseconds --> seen.py: knees and plateaus, with spreads
                                                            |
-  machine file <-- fitted to the walks that were timed <-- machine_file.py
+  machine file <-- machine_file.py <-- fit.py: host, last cache, memory, from far loads
 ```
 
 Nothing is asked of the processor or of the system: what virtual machines say of their hardware is

@@ -3,8 +3,8 @@
 ```
   micro.c --timed--> 4K: 160 ns, 2M: 114 ns --> gain 29 %
      |                                             | inside?
-     +--recorded, run on the machine file--> gain 0 to 38 %   from the file alone
-                                                   |
+     +--recorded, run on the machine file--> gain 22 to 38 %   from the file alone:
+                                                   |           all loads wait, or none does
                                     with the 4K time known: 25 to 33 %
 ```
 
@@ -113,61 +113,101 @@ def model(program: Path, machine: str, kind: str, size: int, page: str) -> dict[
     return results.data
 
 
-def predicted(
-    four: Mapping[str, Any], two: Mapping[str, Any], steps: Mapping[str, float], ghz: float
-) -> tuple[dict[str, Range], Range]:
-    """Times of a step, and the gain, from the results with 4K and with 2M pages alone.
+@dataclass(frozen=True)
+class Parts:
+    """Cycles of a step: its instructions, all its stalls, and all of its translation.
 
-    Args:
-        four: `time` of the results with pages of 4K.
-        two: The same with 2M.
-        steps: Steps of each of the two runs, by page size.
-        ghz: Cycles of a nanosecond.
+    Out of order, `at_once` stalls overlap, and with them the walks that precede them:
+
+    ```
+      one by one   |instructions|  stalls  |  translation  |
+      at once      |instructions|                             hide whatever fits under them
+                   |(instructions + stalls) / n|translation / walks|
+    ```
     """
-    each = {"4K": _per_step(four, steps["4K"]), "2M": _per_step(two, steps["2M"])}
-    times = {page: Range((p.lo + t.lo) / ghz, (p.hi + t.hi) / ghz) for page, (p, t) in each.items()}
-    program, most = each["4K"]
-    fewer = each["2M"][1]
-    gains = [1 - (rest + fewer.hi) / (rest + most.hi) for rest in (program.lo, program.hi)]
-    return times, Range(min(0.0, *gains), max(0.0, *gains))
+
+    instructions: float
+    stalls: float
+    translation: float
+
+    @classmethod
+    def of(cls, run: Mapping[str, Any], steps: float) -> "Parts":
+        """Of the results of a run that has so many steps."""
+        each = run["machine"]["description"]["core"]["cycles_per_instruction"]
+        instructions = run["instructions"] * each
+        time = run["time"]
+        return cls(
+            instructions / steps,
+            max(0.0, time["program_cycles"]["hi"] - instructions) / steps,
+            time["translation_cycles"]["hi"] / steps,
+        )
+
+    def cycles(self, at_once: float, walks: float) -> float:
+        """Of a step, where so many stalls and so many walks overlap."""
+        waits = (self.instructions + self.stalls) / at_once + self.translation / walks
+        return max(self.instructions, waits)
 
 
-def informed(
-    four: Mapping[str, Any],
-    two: Mapping[str, Any],
-    steps: Mapping[str, float],
-    timed_cycles: float,
-) -> Range:
-    """The gain when the time of a step with 4K pages is known.
+@dataclass(frozen=True)
+class Limits:
+    """What a calibrated file says of the machine besides its keys.
 
-    What of that time is translation lies between the time less the most of the program and the
-    time less the least of it; what overlaps with 4K pages is taken to overlap with 2M.
+    Attributes:
+        ghz: The clock.
+        misses: How many misses overlap at most.
+        walks: How many walks do.
+        error: The largest error of the times that the file was fitted to, as a share.
+        gain_errors: By how much the gains that were timed lie below and above those of the fit.
     """
-    program, most = _per_step(four, steps["4K"])
-    fewer = _per_step(two, steps["2M"])[1]
-    least = min(max(0.0, timed_cycles - program.hi), most.hi)
-    highest = max(least, min(most.hi, timed_cycles - program.lo))
-    saved = 1 - fewer.hi / most.hi if most.hi else 0.0
-    ends = sorted((least * saved / timed_cycles, highest * saved / timed_cycles))
-    return Range(ends[0], ends[1])
+
+    ghz: float
+    misses: float
+    walks: float
+    error: float
+    gain_errors: tuple[float, float]
 
 
-def _per_step(time: Mapping[str, Any], steps: float) -> tuple[Range, Range]:
-    program, translation = time["program_cycles"], time["translation_cycles"]
-    return (
-        Range(program["lo"] / steps, program["hi"] / steps),
-        Range(translation["lo"] / steps, translation["hi"] / steps),
-    )
+def predicted(four: Parts, two: Parts, limits: Limits) -> tuple[dict[str, Range], Range]:
+    """Times of a step, and the gain, where nobody knows how far a program's loads overlap."""
+    ways = [
+        (at_once, walks)
+        for at_once in (1.0, limits.misses)
+        for walks in (at_once, min(at_once, limits.walks))
+    ]
+    times = {}
+    for page, parts in (("4K", four), ("2M", two)):
+        found = [parts.cycles(*way) / limits.ghz for way in ways]
+        times[page] = Range(min(found) * (1 - limits.error), max(found) * (1 + limits.error))
+    return times, _gains(four, two, ways, limits)
+
+
+def informed(four: Parts, two: Parts, limits: Limits, timed_cycles: float) -> Range:
+    """The gain when the time of a step with 4K pages is known, and by it how far loads overlap."""
+    ways = []
+    for most in (limits.misses, limits.walks):
+        lo, hi = 1.0, max(1.0, limits.misses)
+        for _ in range(40):
+            middle = (lo + hi) / 2
+            longer = four.cycles(middle, min(middle, most)) > timed_cycles
+            lo, hi = (middle, hi) if longer else (lo, middle)
+        ways.append((lo, min(lo, most)))
+    return _gains(four, two, ways, limits)
+
+
+def _gains(four: Parts, two: Parts, ways: list[tuple[float, float]], limits: Limits) -> Range:
+    gains = [1 - two.cycles(*way) / four.cycles(*way) for way in ways]
+    low, high = limits.gain_errors
+    return Range(min(gains) + low, max(gains) + high)
 
 
 def judge(
-    machine: str, ghz: float, progress: Progress, sizes: tuple[int, ...] = SIZES
+    machine: str, limits: Limits, progress: Progress, sizes: tuple[int, ...] = SIZES
 ) -> list[Case]:
     """Times and predicts every program at every size.
 
     Args:
         machine: The machine file of this machine.
-        ghz: Its clock.
+        limits: What the file says besides its keys.
         progress: Told what is done next.
         sizes: Bytes of the programs' data.
 
@@ -184,13 +224,12 @@ def judge(
             for kind, loads in KINDS.items():
                 progress(f"{kind} over {size >> 20} MiB")
                 runs = {page: model(program, machine, kind, size, page) for page in ("4K", "2M")}
-                steps = {
-                    page: max(run["accesses"]["load"] / loads, 1) for page, run in runs.items()
-                }
-                four, two = runs["4K"]["time"], runs["2M"]["time"]
-                times, alone = predicted(four, two, steps, ghz)
+                four, two = (
+                    Parts.of(run, max(run["accesses"]["load"] / loads, 1)) for run in runs.values()
+                )
+                times, alone = predicted(four, two, limits)
                 own = {page: timed[kind, page, size] for page in ("4K", "2M")}
-                known = informed(four, two, steps, own["4K"] * ghz)
+                known = informed(four, two, limits, own["4K"] * limits.ghz)
                 gain = 1 - own["2M"] / own["4K"]
                 cases.append(Case(kind, size, own, times, gain, alone, known))
     return cases

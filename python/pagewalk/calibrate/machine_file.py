@@ -1,65 +1,44 @@
 """The machine file of what was seen."""
 
-import tempfile
+from collections.abc import Callable
 from datetime import datetime, timezone
-from pathlib import Path
 
+from pagewalk.calibrate.fit import Fit, fit
 from pagewalk.calibrate.seen import Seen, Spread
-from pagewalk.machine import Machine
-
-_WALK_ACCESSES = 100_000
 
 
-def machine_file(seen: Seen, title: str) -> str:
-    """The text of a machine file; its walks take what was timed, as far as one number can do it.
-
-    What a walk takes besides its references is fitted: the machine runs the chase that was timed,
-    and what is missing is `walker.refill_cycles`.
-    """
-    if not seen.walk or seen.l2_entries is None:
-        return _text(seen, title, 0, "no walk was seen")
-    # As far beyond the second level as where the walk was timed.
-    nodes = int(2 * seen.l2_entries.hi)
-    modelled = _walk_cycles(_text(seen, title, 0, "nothing yet"), nodes, "4K")
-    timed = seen.walk["4K"].value * seen.ghz.value
-    refill = max(0, round(timed - modelled))
-    text = _text(seen, title, refill, "")
-    notes = [
-        f"walks of 4K: {_cycles(seen.walk['4K'], seen)} timed, {modelled + refill:.0f} modelled"
-    ]
-    if "2M" in seen.walk:
-        again = _walk_cycles(text, nodes, "2M")
-        notes.append(f"of 2M: {_cycles(seen.walk['2M'], seen)} timed, {again:.0f} modelled")
-    return _text(seen, title, refill, "; ".join(notes))
-
-
-def _walk_cycles(text: str, nodes: int, page_size: str) -> float:
-    """Cycles of a walk beyond the TLBs' lookups, where `nodes` pages are visited at random."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "here.toml"
-        file.write_text(text, encoding="utf-8")
-        settings = [f"os.page_size={page_size}", "os.uniform=true", "os.populated=true"]
-        machine = Machine(str(file), settings)
-        spec = f"generate:chase,size={4 * nodes}K,node=4K,accesses={_WALK_ACCESSES}"
-        data = machine.run(spec).data
-    lookups = sum(
-        tlb["lookups"] * data["machine"]["description"]["tlb"][tlb["name"]].get("latency_cycles", 0)
-        for tlb in data["tlbs"]
-    )
-    walks = max(data["walks"]["walks"], 1)
-    return float((data["time"]["translation_cycles"]["hi"] - lookups) / walks)
-
-
-def _cycles(time: Spread, seen: Seen) -> str:
-    ghz = seen.ghz.value
-    return f"{time.value * ghz:.0f} cycles ({time.lo * ghz:.0f} to {time.hi * ghz:.0f})"
+def machine_file(seen: Seen, title: str, progress: Callable[[str], None] = lambda _: None) -> str:
+    """The text of a machine file: what was seen, and what `fit` finds for what no knee shows."""
+    fitted = fit(seen, lambda trial: _text(seen, title, trial, ""), progress)
+    if fitted is not None:
+        points = ", ".join(
+            f"{page} over {size >> 20} MiB: {timed:.0f} and {ours:.0f}"
+            for page, size, timed, ours in fitted.points
+        )
+        low, high = (100 * error for error in fitted.gain_errors)
+        how = (
+            f"cycles of a load timed and fitted: {points}; largest error of a time "
+            f"{fitted.error:.1%}; gains are off by {low:+.1f} to {high:+.1f} points"
+        )
+        return _text(seen, title, fitted, how)
+    last = seen.caches[-1][0] if seen.caches else 0
+    host = "4K" if seen.splinters else None
+    memory = seen.memory.value * seen.ghz.value
+    return _text(seen, title, Fit(host, last, memory, 0, 0, (0, 0), ()), "no far loads were timed")
 
 
 def _ns(time: Spread) -> str:
     return f"{time.value:.2f} ns ({time.lo:.2f} to {time.hi:.2f})"
 
 
-def _text(seen: Seen, title: str, refill: int, walks: str) -> str:
+def _walks(seen: Seen) -> str:
+    flight = seen.walks_in_flight
+    if flight is None:
+        return "walks in flight: not seen"
+    return f"walks in flight: {flight.value:.1f} ({flight.lo:.1f} to {flight.hi:.1f})"
+
+
+def _text(seen: Seen, title: str, fitted: Fit, how: str) -> str:
     ghz = seen.ghz.value
 
     def cycles(time: Spread) -> int:
@@ -112,22 +91,22 @@ def _text(seen: Seen, title: str, refill: int, walks: str) -> str:
         "",
         "[walker]",
         'enters = "l1d"',
-        f"refill_cycles = {refill}",
-        f'source = "refill_cycles: fitted to the walks that were timed; {walks or "none"}; '
-        'enters: an assumption"',
+        f"refill_cycles = {round(fitted.refill_cycles)}",
+        f'source = "refill_cycles: fitted; {how}; {_walks(seen)}; enters: an assumption"',
         "",
         "[mmu_cache]",
         'design = "utc"',
         "entries = 32",
         'source = "not seen: an assumption"',
     ]
-    if seen.splinters:
+    if fitted.host is not None:
         lines += [
             "",
             "[nested]",
-            'page_size = "4K"',
-            'source = "timed: memory of 2M pages misses the TLBs where memory of 4K pages does, so '
-            'that something behind it keeps pieces"',
+            f'page_size = "{fitted.host}"',
+            'source = "fitted to loads far away; memory of 2M pages '
+            + ("misses" if seen.splinters else "does not miss")
+            + ' the TLBs where memory of 4K pages does"',
             "",
             "[nested.tlb]",
             "entries = 64",
@@ -137,10 +116,13 @@ def _text(seen: Seen, title: str, refill: int, walks: str) -> str:
             "entries = 32",
             'source = "not seen: an assumption"',
         ]
-    for level, (size, latency) in enumerate(seen.caches[:3], 1):
+    caches = [*seen.caches[:-1], *((fitted.last_cache, latency) for _, latency in seen.caches[-1:])]
+    for level, (size, latency) in enumerate(caches[:3], 1):
         names = ("l1i", "l1d") if level == 1 else (f"l{level}",)
         for name in names:
             own = "timed" if name != "l1i" else "not seen, taken as for data"
+            if level == len(seen.caches):
+                own = f"fitted ({seen.caches[-1][0] >> 10}K was seen)"
             lines += [
                 "",
                 f"[cache.{name}]",
@@ -148,7 +130,7 @@ def _text(seen: Seen, title: str, refill: int, walks: str) -> str:
                 'line = "64B"',
                 "ways = 8",
                 f"latency_cycles = {cycles(latency)}",
-                f'source = "size: {own}, up to {size >> 10}K at this latency; latency: '
+                f'source = "size: {own}, up to {size >> 10}K; latency: '
                 f'{_ns(latency)}; line, ways: assumptions"',
             ]
     lines += [
@@ -156,8 +138,8 @@ def _text(seen: Seen, title: str, refill: int, walks: str) -> str:
         "[memory]",
         'size = "64G"',
         "placement = 1",
-        f"latency_cycles = {cycles(seen.memory)}",
-        f'source = "latency: {_ns(seen.memory)}, beyond what translation takes; size, '
+        f"latency_cycles = {max(1, round(fitted.memory_cycles))}",
+        f'source = "latency: fitted to loads far away; {_ns(seen.memory)} in adjacent lines; size, '
         'placement (frames in no order, as after some days): assumptions"',
         "",
         "[os]",

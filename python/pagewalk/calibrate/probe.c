@@ -9,6 +9,8 @@
  *   page   n   ns...   a dependent load on n pages, one line of each, pages of 4K
  *   huge   n   ns...   the same on memory of 2M pages, where the system gives them
  *   line   n   ns...   the same on n adjacent lines: caches without translation
+ *   far, far-huge      a dependent load on any line of n bytes, in pages of 4K and of 2M
+ *   apart, apart-huge  the same loads, none of which waits for another
  *
  * A load's address is what the load before it gave, so that nothing overlaps. Every repeat takes
  * all sizes in turn, so that a noisy moment spoils one repeat of each and not all of one.
@@ -26,6 +28,8 @@
 #include <unistd.h>
 
 enum { REPEATS_MAX = 31, POINTS_MAX = 512, PAGE = 4096, LINE = 64 };
+/* Far memory: sizes from the least to the most, or to a sixteenth of the machine's. */
+enum { FAR_LEAST = 32 << 20, FAR_MOST = 512 << 20, FAR_STEP = 4 };
 
 typedef struct {
     const char *name;
@@ -95,17 +99,19 @@ static double chase(char *base, long nodes, long stride) {
     return took / steps;
 }
 
-/* Random loads that do not wait for each other. */
-static double independent(char *base, size_t bytes, long loads) {
-    uint64_t at = 1, sum = 0, lines = bytes / LINE;
+/* Random loads from a power of two of lines: each waits for the one before it, or none does. */
+static double loads(const char *base, size_t bytes, long count, int dependent) {
+    uint64_t at = 1, sum = 0, mask = bytes / LINE - 1;
     double start = now();
-    for (long i = 0; i < loads; i++) {
+    for (long i = 0; i < count; i++) {
         at = at * 6364136223846793005u + 1442695040888963407u;
-        sum += *(uint64_t *)(base + (at >> 24) % lines * LINE);
+        uint64_t value = *(const uint64_t *)(base + ((at >> 24) & mask) * LINE);
+        sum += value;
+        if (dependent) at += value;
     }
     double took = now() - start;
-    sink = sum;
-    return took / loads;
+    sink = sum + at;
+    return took / count;
 }
 
 static double dependent_adds(void) {
@@ -223,11 +229,16 @@ int main(int argc, char **argv) {
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
     sched_setaffinity(0, sizeof one, &one);
-    size_t bytes = (size_t)nodes_max * PAGE, far = 256u << 20;
+    size_t bytes = (size_t)nodes_max * PAGE, line_max = 256u << 20;
+    size_t all = (size_t)sysconf(_SC_PHYS_PAGES) * PAGE, far = FAR_LEAST;
+    while (far < FAR_MOST && far * FAR_STEP <= all / 16) far *= FAR_STEP;
     char *small = memory(bytes, MADV_NOHUGEPAGE), *huge = memory(bytes, MADV_HUGEPAGE);
-    char *large = memory(far, MADV_HUGEPAGE);
-    if (!small || !huge || !large) return 4;
-    memset(small, 1, bytes), memset(huge, 1, bytes), memset(large, 1, far);
+    char *far_small = memory(far, MADV_NOHUGEPAGE);
+    size_t large_bytes = far > line_max ? far : line_max;
+    char *large = memory(large_bytes, MADV_HUGEPAGE);
+    if (!small || !huge || !large || !far_small) return 4;
+    memset(small, 1, bytes), memset(huge, 1, bytes), memset(large, 1, large_bytes);
+    memset(far_small, 1, far);
     for (repeat = 0; repeat < repeats; repeat++) {
         for (double step = 16; step <= nodes_max; step *= step < 8192 ? 1.0905 : 1.4142) {
             long nodes = (long)(step / 4 + 0.5) * 4;
@@ -235,9 +246,15 @@ int main(int argc, char **argv) {
             note("huge", nodes, chase(huge, nodes, PAGE));
             note("line", nodes, chase(large, nodes, LINE));
         }
-        for (long lines = nodes_max * 2; lines * LINE <= (long)far; lines *= 2)
+        for (long lines = nodes_max * 2; lines * LINE <= (long)line_max; lines *= 2)
             note("line", lines, chase(large, lines, LINE));
-        note("independent", far, independent(large, far, 400000));
+        note("independent", line_max, loads(large, line_max, 400000, 0));
+        for (size_t size = FAR_LEAST; size <= far; size *= FAR_STEP) {
+            note("far", size, loads(far_small, size, 200000, 1));
+            note("far-huge", size, loads(large, size, 200000, 1));
+            note("apart", size, loads(far_small, size, 400000, 0));
+            note("apart-huge", size, loads(large, size, 400000, 0));
+        }
         note("add", 1, dependent_adds());
         note("add", 6, independent_adds());
         kernel_costs();

@@ -8,8 +8,8 @@
         n          64                 1536      knees: entries of the TLBs
 ```
 
-The least of the repeats counts at each point, as noise only adds; spreads are of the points that
-a number was taken from.
+The least of the repeats counts at each point, but far away, as noise only adds; spreads are of
+the points that a number was taken from.
 """
 
 from collections.abc import Mapping
@@ -51,6 +51,9 @@ class Seen:
         caches: Bytes and latency of each level of the data caches.
         memory: Latency of memory.
         misses_in_flight: How many misses of the last cache overlap at most.
+        walks_in_flight: The same of walks.
+        far: A load from anywhere in so many bytes, by page size and bytes; medians, since there
+            the noise of neighbours is what programs meet too.
         costs: What the kernel takes for a fault and the like, by name.
         unseen: What could not be seen, in words.
     """
@@ -65,6 +68,8 @@ class Seen:
     caches: list[tuple[int, Spread]]
     memory: Spread
     misses_in_flight: Spread
+    walks_in_flight: Spread | None
+    far: dict[tuple[str, int], Spread]
     costs: dict[str, Spread]
     unseen: list[str] = field(default_factory=list)
 
@@ -128,8 +133,31 @@ def see(curves: Mapping[str, Curve]) -> Seen:
         caches=caches,
         memory=memory,
         misses_in_flight=_over(flight, alone),
+        walks_in_flight=_walks_in_flight(curves),
+        far={
+            (page, size): typical(times)
+            for page, name in (("4K", "far"), ("2M", "far-huge"))
+            for size, times in curves.get(name, {}).items()
+        },
         costs=_costs(curves),
         unseen=unseen,
+    )
+
+
+def _walks_in_flight(curves: Mapping[str, Curve]) -> Spread | None:
+    """What 4K pages add to loads that wait for each other, over the same of loads that do not."""
+    if "far" not in curves:
+        return None
+    most = max(curves["far"])
+    four, two, four_apart, two_apart = (
+        spread(curves[name][most]) for name in ("far", "far-huge", "apart", "apart-huge")
+    )
+    if four.lo <= two.hi or four_apart.lo <= two_apart.hi:
+        return None
+    return Spread(
+        (four.value - two.value) / (four_apart.value - two_apart.value),
+        (four.lo - two.hi) / (four_apart.hi - two_apart.lo),
+        (four.hi - two.lo) / (four_apart.lo - two_apart.hi),
     )
 
 
@@ -137,6 +165,13 @@ def spread(times: list[float]) -> Spread:
     """The least of several, from it to their median."""
     ordered = sorted(times)
     return Spread(ordered[0], ordered[0], ordered[len(ordered) // 2])
+
+
+def typical(times: list[float]) -> Spread:
+    """The median of several, between their quartiles: what a program meets, neighbours and all."""
+    ordered = sorted(times)
+    quarter = len(ordered) // 4
+    return Spread(ordered[len(ordered) // 2], ordered[quarter], ordered[-1 - quarter])
 
 
 def _inverse(time: Spread) -> Spread:

@@ -6,10 +6,13 @@ import platform
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagewalk import _native, text
 from pagewalk.commands import arguments
+
+if TYPE_CHECKING:
+    from pagewalk.calibrate.judge import Case, Limits
 
 EPILOG = """\
 examples:
@@ -17,7 +20,8 @@ examples:
   pagewalk run gzip.pwt --machine here.toml
   pagewalk calibrate --judge here.toml
 
-Timing takes some ten seconds, and is only as good as the machine is quiet.
+Timing takes some fifteen seconds, fitting about a minute. It is only as good as the machine is
+quiet.
 """
 
 
@@ -59,10 +63,11 @@ def _calibrate(options: argparse.Namespace) -> int:
 
     from pagewalk.calibrate import machine_file, measure, see
 
-    _say("timing this machine for some ten seconds")
+    _say("timing this machine for some fifteen seconds")
     seen = see(measure())
+    _say("fitting hosts and caches to loads far away")
     title = f"This machine as timing saw it: {platform.machine()}, {platform.system()}"
-    arguments.write_output(options.output, machine_file(seen, title), options.force)
+    arguments.write_output(options.output, machine_file(seen, title, _say), options.force)
     if options.json is not None:
         document = json.dumps({"schema": 1, **asdict(seen)}, indent=1) + "\n"
         arguments.write_output(options.json, document, options.force)
@@ -74,15 +79,8 @@ def _calibrate(options: argparse.Namespace) -> int:
 def _judge(options: argparse.Namespace) -> int:
     from pagewalk.calibrate import judge
 
-    try:
-        clock = re.search(r"clock: ([0-9.]+) GHz", Path(options.judge).read_text("utf-8"))
-    except OSError as error:
-        raise _native.Error(f"{options.judge} cannot be read: {error.strerror}") from error
-    if clock is None:
-        raise _native.Error(
-            f"{options.judge} is not a file of `pagewalk calibrate`: its [core] names no clock"
-        )
-    cases = judge.judge(options.judge, float(clock[1]), _say)
+    limits = _limits(options.judge)
+    cases = judge.judge(options.judge, limits, _say)
     made = judge.document(cases)
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)
@@ -91,7 +89,35 @@ def _judge(options: argparse.Namespace) -> int:
     return 0
 
 
-def shown(cases: "list[Any]", score: dict[str, Any]) -> str:
+def _limits(file: str) -> "Limits":
+    """What a calibrated file says in its sources."""
+    from pagewalk.calibrate.judge import Limits
+
+    try:
+        written = Path(file).read_text("utf-8")
+    except OSError as error:
+        raise _native.Error(f"{file} cannot be read: {error.strerror}") from error
+    found: list[float] = []
+    for what, pattern in (
+        ("clock", r"clock: ([0-9.]+) GHz"),
+        ("misses in flight", r"\nmisses_in_flight = ([0-9]+)"),
+        ("walks in flight", r"walks in flight: ([0-9.]+|not seen)"),
+        ("error of a time", r"error of a time ([0-9.]+)%"),
+        ("errors of gains", r"gains are off by ([-+][0-9.]+) to"),
+        ("errors of gains", r"gains are off by .* to \+([0-9.]+) points"),
+    ):
+        number = re.search(pattern, written)
+        if number is None:
+            raise _native.Error(
+                f"{file} does not name its {what}: make it anew with `pagewalk calibrate -o {file}`"
+            )
+        # Where no walk was seen, walks overlap as misses do.
+        found.append(found[1] if number[1] == "not seen" else float(number[1]))
+    ghz, misses, walks, error_share, low, high = found
+    return Limits(ghz, misses, walks, error_share / 100, (low / 100, high / 100))
+
+
+def shown(cases: "list[Case]", score: dict[str, Any]) -> str:
     """The cases as a table, and the score in words."""
 
     def gains(predicted: Any) -> str:
