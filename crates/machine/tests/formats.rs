@@ -123,7 +123,12 @@ fn every_page_table_under_every_mmu_cache_stays_right() {
             let format = ["page_table.format=x86-64"];
             let cache = [cache[0].as_str(), cache[1].as_str()];
             let settings = [&format[..], &small, &cache, table].concat();
-            let large = ["os.page_size=2M", "tlb.l1.page_sizes=[\"2M\"]", "memory.size=2G"];
+            let large = [
+                "os.page_size=2M",
+                "os.uniform=true",
+                "tlb.l1.page_sizes=[\"2M\"]",
+                "memory.size=2G",
+            ];
             for (page_bytes, size) in [(PAGE, &[][..]), (LARGE_PAGE, &large)] {
                 if page_bytes == LARGE_PAGE {
                     if !exists(&[&settings[..], size].concat()) {
