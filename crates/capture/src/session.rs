@@ -213,7 +213,7 @@ impl Session {
 
     /// Descriptor `index` of a chunk of a block log. It must have been published.
     pub(crate) fn block(&self, chunk: usize, index: usize) -> Block {
-        assert!(index < ring::BLOCKS_PER_CHUNK);
+        assert!(chunk < CHUNKS_MAX && index < ring::BLOCKS_PER_CHUNK);
         // SAFETY: inside the chunk, and written before it was published.
         unsafe { self.mapping.base.add(chunk_offset(chunk)).cast::<Block>().add(index).read() }
     }
