@@ -10,7 +10,7 @@
 //! Its frame therefore travels in the token and is nobody else's before the flush. In a guarded
 //! table a page that is added moves nodes too: then the token of `map` names no page, but tables.
 
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
 
 use addr::{Frames, Page, PageSize, PhysAddr, VirtRange};
 
@@ -37,8 +37,14 @@ pub struct Flush {
     unlinked: bool,
     /// Where else tables moved, if they did.
     moved: Option<VirtRange>,
-    tables: Vec<(PhysAddr, PageSize)>,
+    /// Frames of tables that went: seldom there, and then behind one pointer, so that a token
+    /// without them is dropped after one look.
+    tables: Option<Box<Tables>>,
 }
+
+/// Frames that held tables, in the order in which they are freed.
+#[derive(Debug, Default)]
+struct Tables(Vec<(PhysAddr, PageSize)>);
 
 /// How far a [`Flush`] reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,18 +75,18 @@ impl Flush {
             global: false,
             unlinked: false,
             moved: None,
-            tables: Vec::new(),
+            tables: None,
         }
     }
 
-    /// A token of `space` that asks for `page` to be forgotten, if that is `needed`.
+    /// A token of `space` that asks for `page` to be forgotten.
     #[inline]
-    pub(crate) const fn of_page(space: Space, page: Page, global: bool, needed: bool) -> Flush {
+    pub(crate) const fn of_page(space: Space, page: Page, global: bool) -> Flush {
         let mut flush = Flush::nothing(space);
-        flush.pages = needed as u64;
+        flush.pages = 1;
         flush.range = VirtRange::of_page(page);
-        flush.sizes = (needed as u64) << page.size().shift();
-        flush.global = needed & global;
+        flush.sizes = 1 << page.size().shift();
+        flush.global = global;
         flush
     }
 
@@ -108,7 +114,7 @@ impl Flush {
 
     /// Whether there is nothing to forget and no frame to free.
     pub fn is_empty(&self) -> bool {
-        self.scope() == Scope::Nothing && self.tables().is_none() && self.tables.is_empty()
+        self.scope() == Scope::Nothing && self.tables().is_none() && self.tables.is_none()
     }
 
     /// The sizes of the pages in a [`Scope::Pages`], ascending.
@@ -166,14 +172,14 @@ impl Flush {
     /// Adds a frame that held a table, to be freed after the flush.
     pub fn add_table(&mut self, frame: PhysAddr, size: PageSize) {
         self.unlinked = true;
-        self.tables.push((frame, size));
+        self.tables.get_or_insert_default().0.push((frame, size));
     }
 
     /// Takes in another token of the same space, so that both are flushed at once.
     ///
     /// # Panics
     /// If the tokens are of two spaces.
-    pub fn merge(&mut self, mut other: Flush) {
+    pub fn merge(&mut self, other: Flush) {
         assert_eq!(self.space, other.space, "tokens of two spaces cannot be merged");
         self.whole |= other.whole;
         if other.pages > 0 {
@@ -185,14 +191,16 @@ impl Flush {
         if let Some(range) = other.moved {
             self.move_tables(range);
         }
-        self.tables.append(&mut other.tables);
+        if let Some(mut tables) = other.tables {
+            self.tables.get_or_insert_default().0.append(&mut tables.0);
+        }
     }
 
     /// Frees the table frames: hardware has forgotten all that this token named.
     #[inline]
     pub fn done(self, frames: &mut (impl Frames + ?Sized)) {
-        if !self.tables.is_empty() {
-            free(&self.tables, frames);
+        if let Some(tables) = self.tables {
+            free(*tables, frames);
         }
     }
 
@@ -206,8 +214,8 @@ impl Flush {
 /// Seldom: most changes leave all tables.
 #[cold]
 #[inline(never)]
-fn free(tables: &[(PhysAddr, PageSize)], frames: &mut (impl Frames + ?Sized)) {
-    for &(frame, size) in tables {
+fn free(tables: Tables, frames: &mut (impl Frames + ?Sized)) {
+    for (frame, size) in tables.0 {
         frames.free(frame, size);
     }
 }

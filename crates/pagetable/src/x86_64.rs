@@ -34,6 +34,7 @@
 
 use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
+use crate::radix::seldom;
 use crate::{Entry, Format, Radix, Translation, Unfit, Usage};
 
 const PRESENT: u64 = 1 << 0;
@@ -238,8 +239,12 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
     #[inline]
     fn other_rights(&self, entry: u64, rights: Rights) -> u64 {
         let other = (entry ^ rights_bits(rights)) & RIGHTS;
+        if other & PRESENT == 0 {
+            return other;
+        }
         // What is hidden of a page that is not present comes to light with it.
-        if other & PRESENT == 0 { other } else { other ^ FRAME }
+        seldom();
+        other ^ FRAME
     }
 
     #[inline]

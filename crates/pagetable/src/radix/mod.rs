@@ -137,3 +137,8 @@ impl From<VirtRange> for Part {
         Part { start: range.start(), last: range.last() }
     }
 }
+
+/// Where this is called, code goes behind what is likelier.
+#[cold]
+#[inline]
+pub(crate) fn seldom() {}

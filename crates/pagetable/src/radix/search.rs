@@ -1,6 +1,6 @@
 use addr::{Kind, Memory, PhysAddr, Rights, VirtAddr};
 
-use super::{Part, Radix};
+use super::{Part, Radix, seldom};
 use crate::{Entry, Fault, Format, Leads, Mapping, Node, Reference, Space, Translation, Usage};
 
 /// The entry of a page.
@@ -82,6 +82,7 @@ impl<F: Format> Radix<F> {
         let next = if LEVEL > 1 { self.format.next_table(entry, LEVEL) } else { None };
         let Some(next) = next else {
             if LEVEL > 1 {
+                // Most walks end at a base page.
                 seldom();
             }
             each(read);
@@ -232,11 +233,6 @@ impl<F: Format> Radix<F> {
 fn not_mapped(level: u8) -> Fault {
     Fault::NotMapped { level }
 }
-
-/// Where this is called, code goes behind what is likelier: most walks end at a base page.
-#[cold]
-#[inline]
-fn seldom() {}
 
 /// What both allow.
 #[inline]

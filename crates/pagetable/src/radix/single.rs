@@ -196,7 +196,9 @@ impl<F: Format> Radix<F> {
         let before = self.mapping_used(entry, 1, addr, usage);
         each(before);
         let Translation { page, global, .. } = before.translation;
-        let must_flush = change.must_flush(&before.translation);
-        Some(Flush::of_page(space, page, global, must_flush))
+        if !change.must_flush(&before.translation) {
+            return Some(Flush::nothing(space));
+        }
+        Some(Flush::of_page(space, page, global))
     }
 }
