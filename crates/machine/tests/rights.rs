@@ -194,6 +194,7 @@ fn half_a_pair_is_an_exception_of_its_own() {
     let rows: Vec<Row> = [0, 1, 0, 1, 3, 2, 3].map(|page| touch(Kind::Load, page)).into();
     let results = run("r4700", &[], &rows);
     assert_eq!((results.tlbs[0].total.misses, results.tlbs[0].invalid), (4, 2));
+    assert_eq!(results.tlbs[0].evictions, 0, "a pair that is renewed makes no room for another");
     let single = run("r4700", &["tlb.l1.paired=false"], &rows);
     assert_eq!((single.tlbs[0].total.misses, single.tlbs[0].invalid), (4, 0));
 }

@@ -265,8 +265,12 @@ impl Run {
             entry.frames[1 - odd] = refill.other.map(|(frame, _)| frame);
             entry.rights[1 - odd] = refill.other.map_or(Rights::NONE, |(_, rights)| rights);
         }
+        // An entry of the same pair makes no room: it is renewed.
+        let odd_bit = if params.paired { page.size().bytes() } else { 0 };
+        let tag = VirtAddr::new(page.start().get() & !odd_bit).page(page.size());
         tlb.fill(&entry, label, kind, &mut |evicted: Evicted| {
-            counts.evictions += 1;
+            let is_renewed = (evicted.page, evicted.asid) == (tag, entry.asid);
+            counts.evictions += u64::from(!is_renewed);
             census.collect(counts, *level == 1, &evicted);
         });
     }
