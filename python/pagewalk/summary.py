@@ -126,9 +126,10 @@ def _whose(data: dict[str, Any]) -> str:
     """Whose the accesses are, where nearly all of several processes' are one's."""
     processes = data["trace"].get("processes", [])
     total = sum(process["accesses"] for process in processes)
-    if len(processes) < 2 or processes[0]["accesses"] < NEARLY_ALL * total:
+    if len(processes) < 2 or not total or processes[0]["accesses"] < NEARLY_ALL * total:
         return ""
-    name = processes[0]["programs"][-1]["command"][0].rpartition("/")[2]
+    command = processes[0]["programs"][-1]["command"] or ["process"]
+    name = command[0].rpartition("/")[2]
     return (
         f"\n  {text.percent(processes[0]['accesses'] / total)} of the accesses of "
         f"{len(processes)} processes are {name}'s ({processes[0]['pid']}); --process takes one"

@@ -34,8 +34,8 @@ pub(crate) struct Batches {
 struct State {
     source: Opened,
     batch: Batch,
-    /// The process in whose space the batch begins.
-    space: u32,
+    /// The process that begins the batch.
+    process: u32,
     /// Whether `batch` holds rows that have not been handed out yet.
     waiting: bool,
 }
@@ -59,7 +59,7 @@ impl State {
 #[pyfunction]
 pub(crate) fn trace_batches(py: Python<'_>, trace: &str, reading: &Reading) -> PyResult<Batches> {
     let source = open(trace, reading)?;
-    let mut state = State { source, batch: Batch::default(), space: 0, waiting: false };
+    let mut state = State { source, batch: Batch::default(), process: 0, waiting: false };
     let more = py.detach(|| state.advance()).map_err(|error| state.source.failed(error))?;
     state.waiting = more;
     let has_paddr = !state.batch.paddr.is_empty();
@@ -77,26 +77,26 @@ impl Batches {
         let batch: Result<_, trace::Error> = py.detach(|| {
             let mut state = lock();
             let more = state.advance()?;
-            Ok(more.then(|| (std::mem::take(&mut state.batch), state.space)))
+            Ok(more.then(|| (std::mem::take(&mut state.batch), state.process)))
         });
-        let Some((batch, mut space)) = batch.map_err(|error| lock().source.failed(error))? else {
+        let Some((batch, mut number)) = batch.map_err(|error| lock().source.failed(error))? else {
             return Ok(None);
         };
-        let columns = columns(py, &batch, self.has_process, &mut space)?;
+        let columns = columns(py, &batch, self.has_process, &mut number)?;
         py.detach(|| {
             let mut state = lock();
-            (state.batch, state.space) = (batch, space);
+            (state.batch, state.process) = (batch, number);
         });
         Ok(Some(columns))
     }
 }
 
-/// The columns of `batch`, which begins in `space`; what it ends in.
+/// The columns of `batch`, which process `number` begins; whoever ends it is `number` then.
 fn columns<'py>(
     py: Python<'py>,
     batch: &Batch,
     has_process: bool,
-    space: &mut u32,
+    number: &mut u32,
 ) -> PyResult<Columns<'py>> {
     let rows = batch.len();
     let metas = &batch.meta;
@@ -116,17 +116,17 @@ fn columns<'py>(
         0 => None,
         _ => Some(fill(py, rows, |row| batch.paddr[row].to_ne_bytes())?),
     };
-    let mut runs = batch.events.iter().filter_map(|placed| match placed.event {
-        Event::Run { space, .. } => Some((placed.at as usize, space)),
+    let mut turns = batch.events.iter().filter_map(|placed| match placed.event {
+        Event::Process { number } => Some((placed.at as usize, number)),
         _ => None,
     });
-    let mut next = runs.next();
+    let mut next = turns.next();
     let mut at = |row: usize| {
         while let Some((_, to)) = next.filter(|&(at, _)| at <= row) {
-            *space = to;
-            next = runs.next();
+            *number = to;
+            next = turns.next();
         }
-        *space
+        *number
     };
     let process = match has_process {
         true => Some(fill(py, rows, |row| at(row).to_ne_bytes())?),

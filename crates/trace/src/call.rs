@@ -79,7 +79,8 @@ pub struct Call {
     /// Where in a regular file it began to read or write, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
-    /// The memory that it was given; `result` says how many bytes of it were used.
+    /// The memory that the kernel has read or filled: data, a socket's address, control data, but not
+    /// the structures by which it was asked. 16 parts at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub buffers: Vec<Buffer>,
 }

@@ -92,6 +92,11 @@ pub enum Event {
     Mbind { addr: u64, bytes: u64, mode: u32, nodes: u64, flags: u32, result: i64 },
     /// `prctl(PR_SET_THP_DISABLE)`: whether the process wants no huge pages.
     HugePages { disabled: bool, result: i64 },
+    /// The program has come to a marker that it contains: `pagewalk_marker(number)`.
+    Marker { number: u64 },
+    /// The program wants pages of `page_bytes` for a range: `pagewalk_page_size`. A memory manager
+    /// that has policies takes it up.
+    PageSize { addr: u64, bytes: u64, page_bytes: u64 },
     /// `clone` of a thread; `result` is its number at the operating system.
     Clone { flags: u64, stack: u64, result: i64 },
     /// `fork` or `vfork`, or a `clone` that made a process; `result` is its process number, `flags`
@@ -122,6 +127,9 @@ pub enum Event {
         cpu: Option<u32>,
         space: u32,
     },
+    /// From here on, until the next one, the accesses and events are those of process `number` of a
+    /// recording of several, in whichever space. Before the first one it is process 0.
+    Process { number: u32 },
     /// The kernel's code of a context switch was traced and follows: to a thread of another
     /// process, or of the same.
     ContextSwitch { process: bool },
@@ -152,6 +160,8 @@ impl Event {
             Event::Shmdt { .. } => "shmdt",
             Event::Mbind { .. } => "mbind",
             Event::HugePages { .. } => "huge-pages",
+            Event::Marker { .. } => "marker",
+            Event::PageSize { .. } => "page-size",
             Event::Clone { .. } => "clone",
             Event::Fork { .. } => "fork",
             Event::Execve { .. } => "execve",
@@ -160,6 +170,7 @@ impl Event {
             Event::ThreadStart { .. } => "thread-start",
             Event::ThreadEnd => "thread-end",
             Event::Run { .. } => "run",
+            Event::Process { .. } => "process",
             Event::ContextSwitch { .. } => "context-switch",
             Event::WarmupEnd => "warmup-end",
             Event::Gap { .. } => "gap",
@@ -210,10 +221,13 @@ impl Event {
             | Event::Shmdt { .. }
             | Event::Mbind { .. }
             | Event::HugePages { .. }
+            | Event::Marker { .. }
+            | Event::PageSize { .. }
             | Event::Execve { .. }
             | Event::Exit { .. }
             | Event::ThreadEnd
             | Event::Run { .. }
+            | Event::Process { .. }
             | Event::ContextSwitch { .. }
             | Event::WarmupEnd
             | Event::Gap { .. } => {}
@@ -257,6 +271,8 @@ mod tests {
             Event::Shmdt { addr, result },
             Event::Mbind { addr, bytes, mode: 1, nodes: 2, flags, result },
             Event::HugePages { disabled: true, result },
+            Event::Marker { number: 7 },
+            Event::PageSize { addr, bytes, page_bytes: 1 << 21 },
             Event::Call(Box::new(Call { name: "read".to_owned(), fd: Some(3), ..Call::default() })),
             Event::Execve { path: "/bin/\u{e4}\"\n".to_owned(), result },
             Event::Exit { status: -1, group: true },
@@ -264,6 +280,7 @@ mod tests {
             Event::ThreadEnd,
             Event::Run { cpu: Some(2), space: 1 },
             Event::Run { cpu: None, space: 1 },
+            Event::Process { number: 3 },
             Event::ContextSwitch { process: true },
             Event::WarmupEnd,
             Event::Gap { accesses: u64::MAX, instructions: 0 },

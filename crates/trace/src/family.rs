@@ -1,8 +1,8 @@
 //! The processes of a recording in one stream: whose a piece is, in the recording's own numbers.
 //!
 //! ```text
-//!   process 1, threads 0 1     piece --\                  thread 0 1   Run: space 1
-//!   process 2, thread  0       piece ---+--> append -->    thread 2     Run: space 2
+//!   process 1, threads 0 1     piece --\                  thread 0 1   Process 1, Run: space 1
+//!   process 2, thread  0       piece ---+--> append -->    thread 2     Process 2, Run: space 2
 //! ```
 
 use std::ops::Range;
@@ -19,8 +19,11 @@ pub struct Family {
     /// By process: its space, and whether that is its parent's.
     spaces: Vec<(u32, bool)>,
     threads: FxHashMap<(u32, u32), u32>,
-    /// The space of what was appended last.
+    /// Process and space of what was appended last.
+    process: u32,
     space: u32,
+    /// How often another process went on than the one before.
+    switches: u64,
 }
 
 impl Family {
@@ -32,11 +35,16 @@ impl Family {
         self.spaces.push(space);
     }
 
+    /// How often another process went on than the one before.
+    pub fn switches(&self) -> u64 {
+        self.switches
+    }
+
     /// Appends the accesses `rows` of `from`, a batch of `process`, and the events among them to
     /// `to`. Events before `rows` were taken; those at its end are, too. Stamps are not.
     pub fn append(&mut self, process: u32, from: &mut Batch, rows: Range<u32>, to: &mut Batch) {
         let base = to.len() as u32;
-        let Family { spaces, threads, space: here } = self;
+        let Family { spaces, threads, process: last, space: here, switches } = self;
         let Some((space, shared)) = spaces.get_mut(process as usize) else { return };
         let mut thread = |own: u32| {
             let next = threads.len() as u32;
@@ -55,7 +63,13 @@ impl Family {
             _ => None,
         };
         if let Some(first) = first {
-            enter(to, base, thread(first), *space);
+            let first = thread(first);
+            if std::mem::replace(last, process) != process {
+                *switches += 1;
+                let event = Event::Process { number: process };
+                to.events.push(Placed { at: base, thread: first, event });
+            }
+            enter(to, base, first, *space);
         }
         for Placed { at, thread: own, event } in from.events.drain(..count) {
             let (at, number) = (base + at.saturating_sub(rows.start), thread(own));

@@ -1,6 +1,11 @@
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
-use crate::Arch;
+use crate::{Arch, Error};
+
+/// Processes that a message names.
+const NAMED_MAX: usize = 8;
 
 /// A process of a recording: an address space with a history of its own.
 ///
@@ -66,4 +71,33 @@ impl Program {
         let path = self.command.first().map_or("", String::as_str);
         path.rsplit('/').next().unwrap_or_default()
     }
+}
+
+/// The number of the one of `processes`, those of the trace at `path`, that `wanted` means
+/// ([`Process::is_called`]). Refuses what means none or several.
+pub(crate) fn named(path: &Path, processes: &[Process], wanted: &str) -> Result<u32, Error> {
+    let path = path.display();
+    let list = |some: &mut dyn Iterator<Item = &Process>| {
+        let some: Vec<String> = some
+            .take(NAMED_MAX + 1)
+            .map(|process| format!("{} ({})", process.pid, process.name()))
+            .collect();
+        let more = if some.len() > NAMED_MAX { ", ..." } else { "" };
+        format!("{}{more}", some[..some.len().min(NAMED_MAX)].join(", "))
+    };
+    let found: Vec<&Process> =
+        processes.iter().filter(|process| process.is_called(wanted)).collect();
+    let what = match (&found[..], processes) {
+        ([one], _) => return Ok(one.number),
+        ([], []) => {
+            format!("{path}: it does not tell of processes, so --process has no meaning")
+        }
+        ([], all) => format!("{path}: no process `{wanted}`; it has {}", list(&mut all.iter())),
+        (some, _) => format!(
+            "{path}: {} processes are called `{wanted}`; name one by its number: {}",
+            some.len(),
+            list(&mut some.iter().copied())
+        ),
+    };
+    Err(Error::Parameters(what))
 }

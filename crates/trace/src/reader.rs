@@ -21,13 +21,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
+use crate::process::named;
 use crate::{Batch, Error, Header, Process, Source, Stored};
 use ahead::Ahead;
 use chunks::Chunks;
 use merge::Merge;
 
-/// Processes that a message names.
-const NAMED_MAX: usize = 8;
 /// Accesses of a batch, about.
 const BATCH_ACCESSES: usize = 1 << 16;
 
@@ -171,30 +170,7 @@ impl Reader {
     /// The number of the process that `wanted` means: its number at the system, or the name or path
     /// of a program that it ran. Refuses what means none or several.
     pub fn called(&self, wanted: &str) -> Result<u32, Error> {
-        let path = self.file.path.display();
-        let list = |processes: &mut dyn Iterator<Item = &Process>| {
-            let some: Vec<String> = processes
-                .take(NAMED_MAX + 1)
-                .map(|process| format!("{} ({})", process.pid, process.name()))
-                .collect();
-            let more = if some.len() > NAMED_MAX { ", ..." } else { "" };
-            format!("{}{more}", some[..some.len().min(NAMED_MAX)].join(", "))
-        };
-        let found: Vec<&Process> =
-            self.processes.iter().filter(|process| process.is_called(wanted)).collect();
-        let what = match (&found[..], &self.processes[..]) {
-            ([one], _) => return Ok(one.number),
-            ([], []) => {
-                format!("{path}: it does not tell of processes, so --process has no meaning")
-            }
-            ([], all) => format!("{path}: no process `{wanted}`; it has {}", list(&mut all.iter())),
-            (some, _) => format!(
-                "{path}: {} processes are called `{wanted}`; name one by its number: {}",
-                some.len(),
-                list(&mut some.iter().copied())
-            ),
-        };
-        Err(Error::Parameters(what))
+        named(&self.file.path, &self.processes, wanted)
     }
 
     /// The chunks of the file, in order.

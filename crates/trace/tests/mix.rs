@@ -176,6 +176,20 @@ fn a_turn_is_a_quantum_long() {
     assert_eq!(quanta, 5);
 }
 
+/// Whose last access ends a quantum has ended: it gets no turn in which it does nothing.
+#[test]
+fn a_program_that_ends_with_its_quantum_gets_no_empty_turn() {
+    for accesses in [100, 300, 70_000] {
+        let one = format!("[generate:uniform,accesses={accesses},instructions=10]");
+        let mut mix = Mix::open(&format!("quantum=1k,{one}*2"), &Options::default()).unwrap();
+        let all = Rows::of(&mut mix, 0).unwrap();
+        assert_eq!(all.rows.len() as u64, 2 * accesses);
+        let turns = accesses / 100;
+        let switches = mix.switches().unwrap().by_cause;
+        assert_eq!((switches["quantum"], switches["ended"]), (2 * (turns - 1), 1), "{accesses}");
+    }
+}
+
 #[test]
 fn a_description_says_all_again() {
     let spec: Spec =

@@ -234,7 +234,26 @@ fn a_child_that_shares_the_space_leaves_it_when_it_executes() {
         .into_iter()
         .map(|(space, _, what)| (space, what.map_or_else(|name| name, |_| "row".to_owned())))
         .collect();
-    let expected = [(0, "row"), (0, "row"), (1, "execve"), (1, "mapping"), (1, "row"), (0, "row")];
+    let expected = [
+        (0, "row"),
+        // It is the child's although it is in its parent's space.
+        (0, "process"),
+        (0, "row"),
+        (1, "execve"),
+        (1, "mapping"),
+        (1, "row"),
+        (1, "process"),
+        (0, "row"),
+    ];
     let seen: Vec<(u32, &str)> = seen.iter().map(|(space, what)| (*space, what.as_str())).collect();
     assert_eq!(seen, expected);
+    let table = path.with_extension("csv");
+    let options = trace::export::Options { overwrite: true, thread: None };
+    let summary =
+        trace::export::csv(&mut Reader::open(&path).unwrap(), &table, &options, &mut |_| true);
+    assert_eq!(summary.unwrap().unwrap().records, 4);
+    let text = fs::read_to_string(&table).unwrap();
+    let processes: Vec<&str> =
+        text.lines().filter_map(|line| Some(line.rsplit_once(',')?.1)).collect();
+    assert_eq!(processes, ["process", "0", "1", "1", "0"]);
 }

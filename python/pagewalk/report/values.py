@@ -150,16 +150,23 @@ def switches(document: Mapping[str, Any]) -> list[str]:
     found = document.get("switches")
     if not found:
         return []
-    causes = {"quantum": "a quantum ended", "blocked": "a call waited", "ended": "a program ended"}
+    causes = {
+        "quantum": "a quantum ended",
+        "blocked": "a call waited",
+        "ended": "a program ended",
+        "recorded": "they were recorded",
+    }
     by_cause = [
         f"{text.count(times)} as {causes.get(cause, cause)}"
         for cause, times in found["by_cause"].items()
         if times
     ]
     switched = text.plural(sum(found["by_cause"].values()), "switch", "switches")
+    quantum = found["quantum_instructions"]
     lines = [
         f"{switched} between programs on {text.plural(found['cpus'], 'processor')}, in order "
-        f"`{found['order']}`, quantum {text.count(found['quantum_instructions'])} instructions"
+        f"`{found['order']}`"
+        + (f", quantum {text.count(quantum)} instructions" if quantum is not None else "")
         + (f": {', '.join(by_cause)}" if by_cause else "")
     ]
     if found["unexplained"]:

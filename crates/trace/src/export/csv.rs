@@ -62,8 +62,8 @@ struct Table {
     paddr: bool,
     /// Whether there are several processes.
     process: bool,
-    /// The process in whose space the next access is.
-    space: u32,
+    /// The process that makes the next access.
+    number: u32,
     rows: u64,
     events: u64,
     physical: u64,
@@ -119,7 +119,8 @@ impl Table {
                 let waiting = self.waiting.entry(thread).or_default();
                 *waiting = waiting.saturating_add(*instructions);
             }
-            Event::Run { space, .. } if self.process => self.space = *space,
+            Event::Process { number } if self.process => self.number = *number,
+            Event::Run { .. } if self.process => {}
             _ => self.events += 1,
         }
     }
@@ -151,7 +152,7 @@ impl Table {
         }
         if self.process {
             text.push(b',');
-            decimal(text, u64::from(self.space));
+            decimal(text, u64::from(self.number));
         }
         text.push(b'\n');
         self.rows += 1;

@@ -23,7 +23,6 @@ pub(crate) struct Ahead {
     header: Header,
     total: Option<u64>,
     stored: Option<Stored>,
-    processes: Vec<Process>,
     full: Receiver<Message>,
     empty: Sender<Batch>,
     end: End,
@@ -39,12 +38,13 @@ enum Message {
     Ended(Batch, End),
 }
 
-/// What a source knows when all has been given.
+/// What a source knows when all has been given; before, as far as it was known at the start.
 #[derive(Default)]
 struct End {
     warnings: Vec<String>,
     digest: Option<String>,
     switches: Option<Switches>,
+    processes: Vec<Process>,
 }
 
 impl Ahead {
@@ -62,9 +62,9 @@ impl Ahead {
             .name("trace decoder".to_owned())
             .spawn(move || run(inner, &to_caller, &from_caller))
             .map_err(|error| Error::Io { path: "a thread for decoding".into(), error })?;
-        let end = End { digest, ..End::default() };
+        let end = End { digest, processes, ..End::default() };
         let (go_on, done) = (None, false);
-        Ok(Box::new(Ahead { header, total, stored, processes, full, empty, end, go_on, done }))
+        Ok(Box::new(Ahead { header, total, stored, full, empty, end, go_on, done }))
     }
 }
 
@@ -75,7 +75,8 @@ fn run(mut inner: Box<dyn Source + Send>, full: &SyncSender<Message>, empty: &Re
             Ok(true) => Message::Batch(batch),
             Ok(false) => {
                 let (digest, switches) = (inner.digest(), inner.switches());
-                let end = End { warnings: inner.warnings().to_vec(), digest, switches };
+                let processes = inner.processes().to_vec();
+                let end = End { warnings: inner.warnings().to_vec(), digest, switches, processes };
                 Message::Ended(batch, end)
             }
             Err(error) => Message::Failed(error),
@@ -153,7 +154,7 @@ impl Source for Ahead {
     }
 
     fn processes(&self) -> &[Process] {
-        &self.processes
+        &self.end.processes
     }
 
     fn warnings(&self) -> &[String] {

@@ -6,6 +6,7 @@
 //!   --interleave     folder
 //!   --v2p              x
 //!   --column                                                  x      x
+//!   --process          x                                                       x
 //!   --keep-going       x          x          x         x      x      x         x
 //! ```
 //!
@@ -19,7 +20,7 @@ use crate::Error;
 /// An option: its name, whether it was given, and what takes it.
 type Rule = (&'static str, fn(&Options) -> bool, &'static [Format]);
 
-const RULES: [Rule; 5] = {
+const RULES: [Rule; 6] = {
     use Format::{ChampSim, CloudSuite, Csv, DrMemTrace, Lackey, Pagewalk, Parquet};
     [
         (
@@ -30,6 +31,7 @@ const RULES: [Rule; 5] = {
         ("--interleave", |options| options.interleave != Interleave::Timestamps, &[DrMemTrace]),
         ("--v2p", |options| options.v2p.is_some(), &[DrMemTrace]),
         ("--column", |options| !options.columns.is_empty(), &[Csv, Parquet]),
+        ("--process", |options| options.process.is_some(), &[DrMemTrace, Pagewalk]),
         (
             "--keep-going",
             |options| options.keep_going,

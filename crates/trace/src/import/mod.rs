@@ -124,8 +124,8 @@ pub struct Options {
     /// Where pages were in physical memory: DynamoRIO's `v2p.textproto`. One in the trace's
     /// folder is found without being named.
     pub v2p: Option<PathBuf>,
-    /// The only process of a recording that is given: its number at the system, or a program that
-    /// it ran.
+    /// The only process of a recording of several that is given: its number at the system, or a
+    /// program that it ran.
     pub process: Option<String>,
     /// The part of it that is given, in any format.
     pub bounds: Bounds,
@@ -259,6 +259,7 @@ fn settings(options: &Options) -> Settings<'_> {
         fetches: options.fetches,
         interleave: options.interleave,
         v2p: options.v2p.as_deref(),
+        process: options.process.as_deref(),
         keep_going: options.keep_going,
     }
 }

@@ -34,7 +34,16 @@ pub(crate) fn recording(path: &Path, options: &Options) -> Result<Option<Reader>
     {
         return Ok(None);
     }
-    Ok(Some(Reader::open(path)?).filter(|reader| reader.processes().len() > 1))
+    let reader = Some(Reader::open(path)?).filter(|reader| reader.processes().len() > 1);
+    match reader.as_ref().and_then(|reader| cut(reader, path)) {
+        Some(error) if !options.keep_going => Err(error),
+        _ => Ok(reader),
+    }
+}
+
+/// What is to be said of a recording that is kept although it was cut.
+pub(crate) fn warnings(reader: &Reader, path: &Path) -> Vec<String> {
+    cut(reader, path).map(kept).into_iter().collect()
 }
 
 /// The processes of the recording `reader` at `path`, each with what opens it.
@@ -49,7 +58,7 @@ pub(crate) fn processes(
         let (reader, path, number) = (Arc::clone(&reader), path.to_owned(), process.number);
         let open: Opening = Box::new(move || {
             let one = reader.lock().unwrap_or_else(PoisonError::into_inner).process(number)?;
-            whole(one.in_place(), &path, keep_going)
+            Ok(kept_going(one.in_place(), Vec::new(), keep_going))
         });
         (Some(process), open)
     };
@@ -61,7 +70,20 @@ pub type Opening = Box<dyn FnOnce() -> Result<Box<dyn Source + Send>, Error> + S
 
 /// `reader`, unless it was cut, or with `keep_going` what there is of it.
 fn whole(reader: Reader, path: &Path, keep_going: bool) -> Result<Box<dyn Source + Send>, Error> {
-    let cut = reader.cut_at().map(|offset| Error::Corrupt {
+    match cut(&reader, path) {
+        Some(error) if !keep_going => Err(error),
+        cut => Ok(kept_going(reader, cut.map(kept).into_iter().collect(), keep_going)),
+    }
+}
+
+/// `reader`, whose damage is a warning from now on if it is to keep going.
+fn kept_going(reader: Reader, warnings: Vec<String>, keep_going: bool) -> Box<dyn Source + Send> {
+    if keep_going { Box::new(Whole { reader, warnings }) } else { Box::new(reader) }
+}
+
+/// Where the trace at `path` was cut, if it was.
+fn cut(reader: &Reader, path: &Path) -> Option<Error> {
+    reader.cut_at().map(|offset| Error::Corrupt {
         path: path.to_owned(),
         offset,
         within: "",
@@ -70,15 +92,7 @@ fn whole(reader: Reader, path: &Path, keep_going: bool) -> Result<Box<dyn Source
              --keep-going reads the {} accesses before that",
             reader.accesses()
         ),
-    });
-    match cut {
-        Some(error) if !keep_going => Err(error),
-        _ if !keep_going => Ok(Box::new(reader)),
-        cut => {
-            let warnings = cut.map(kept).into_iter().collect();
-            Ok(Box::new(Whole { reader, warnings }))
-        }
-    }
+    })
 }
 
 /// The part of a trace that is whole.

@@ -18,8 +18,9 @@
 //!
 //! Of other calls (sockets, `poll`, `nanosleep`) only the time is known. One that took longer than
 //! [`WAITED_NS`] did wait, and goes on when nobody who can run, or who waits for a time, is at an
-//! earlier time of the recording than its end. Files answer at once: no disk is modelled. `futex` is not followed, since
-//! it is mostly for threads of one process, whose order is that of the recording anyway.
+//! earlier time of the recording than its end. Files answer at once: no disk is modelled. `futex` is
+//! not followed, since it is mostly for threads of one process, whose order is that of the recording
+//! anyway.
 
 use rustc_hash::FxHashMap;
 
@@ -132,8 +133,9 @@ impl Pipes {
             return (call.result > 0).then_some(Wait::Child(call.result));
         }
         let files = [FileKind::Regular, FileKind::Directory, FileKind::Character, FileKind::Block];
-        let may_wait = WAITING.contains(&call.name.as_str())
-            && !kind.is_some_and(|kind| files.contains(&kind));
+        // i386 has some of them twice.
+        let name = call.name.strip_suffix("_time64").unwrap_or(&call.name);
+        let may_wait = WAITING.contains(&name) && !kind.is_some_and(|kind| files.contains(&kind));
         let waited = call.ended_ns.saturating_sub(call.began_ns) > WAITED_NS;
         (may_wait && waited).then_some(Wait::Time(call.ended_ns))
     }

@@ -45,13 +45,14 @@ pub(crate) const MIX: &str = "mix:";
 /// Linux: the parent waits until the child executes another program or ends.
 const CLONE_VFORK: u64 = 0x4000;
 
-/// What a mix did, for its results.
+/// How often a processor went from one program to another, for the results.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Switches {
     /// What ordered the programs.
     pub order: &'static str,
-    /// Instructions after which another program has its turn.
-    pub quantum_instructions: u64,
+    /// Instructions after which another program has its turn; none where the recording alone
+    /// orders them.
+    pub quantum_instructions: Option<u64>,
     /// Processors.
     pub cpus: u32,
     /// Switches of a processor from one program to another, by their cause.
@@ -67,6 +68,8 @@ pub struct Part {
     total: Option<u64>,
     digest: Option<String>,
     stored: Option<Stored>,
+    processes: Vec<Process>,
+    warnings: Vec<String>,
     programs: Vec<(Option<Process>, Opening)>,
 }
 
@@ -79,6 +82,9 @@ impl Part {
             total: source.total(),
             digest: source.digest(),
             stored: source.stored(),
+            processes: source.processes().to_vec(),
+            // They come at its end.
+            warnings: Vec::new(),
             programs: vec![(None, Box::new(|| Ok(source)))],
         }
     }
@@ -103,6 +109,8 @@ impl Part {
             total: reader.total(),
             digest: reader.digest(),
             stored: reader.stored(),
+            processes: reader.processes().to_vec(),
+            warnings: own::warnings(&reader, Path::new(name)),
             programs: own::processes(reader, Path::new(name), options.keep_going),
         }
     }
@@ -144,11 +152,38 @@ pub(crate) struct Numbers {
     /// Processor and space of the last [`Event::Run`]. The first comes before all else, for it
     /// tells that there is a schedule.
     place: Option<(u32, u32)>,
+    /// The process that ran last, in a recording of several that is not mixed with others.
+    process: Option<u32>,
+    /// How often recorded programs switched by themselves, in the order of their recordings.
+    recorded: u64,
 }
 
+impl Switches {
+    /// Those of a program that runs, whose processes come in the order of the clock.
+    pub fn recorded(switches: u64) -> Switches {
+        Switches {
+            order: Order::Stamps.name(),
+            quantum_instructions: None,
+            cpus: 1,
+            by_cause: BTreeMap::from([(RECORDED, switches)]),
+            unexplained: 0,
+        }
+    }
+}
+
+/// The cause of a switch that is the recording's own.
+const RECORDED: &str = "recorded";
+
 impl Numbers {
-    /// Says to `out` where `thread` goes on, in `space`, if that is another place than before.
-    fn run(&mut self, thread: u32, space: u32, out: &mut Batch) {
+    /// Says to `out` where `thread` of `process` goes on, in `space`, if that is another place than
+    /// before, or another process.
+    fn run(&mut self, thread: u32, process: Option<u32>, space: u32, out: &mut Batch) {
+        if let (Some(last), Some(number)) = (&mut self.process, process)
+            && *last != number
+        {
+            *last = number;
+            out.push_event(thread, Event::Process { number });
+        }
         let place = (thread % self.cpus, space);
         if self.place.replace(place) != Some(place) {
             out.push_event(thread, Event::Run { cpu: Some(place.0), space });
@@ -184,12 +219,16 @@ impl Mix {
         let header = header(&spec, &parts)?;
         let total = parts.iter().map(|part| part.total).sum();
         let digests = parts.iter().map(|part| part.digest.clone()).collect();
-        let (mut programs, mut processes) = (Vec::new(), Vec::new());
+        let mut programs = Vec::new();
+        let warnings = parts.iter().flat_map(|part| part.warnings.clone()).collect();
         let (count, stored) = (parts.len(), parts.first().and_then(|part| part.stored));
+        let processes = match &parts[..] {
+            [part] => part.processes.clone(),
+            _ => Vec::new(),
+        };
         for (trace, part) in (0..).zip(parts) {
             for (process, opening) in part.programs {
                 let number = programs.len() as u32;
-                processes.extend(process.clone());
                 let name = match &process {
                     Some(process) => format!("{}: process {}", part.name, process.pid),
                     None => part.name.clone(),
@@ -207,10 +246,12 @@ impl Mix {
             cpus: spec.cpus,
             waits: spec.order == Order::Blocking,
             place: None,
+            process: (count == 1).then_some(0),
+            recorded: 0,
         };
         Ok(Mix {
             header,
-            processes: if count == 1 { processes } else { Vec::new() },
+            processes,
             stored: stored.filter(|_| count == 1),
             total,
             digests,
@@ -221,7 +262,7 @@ impl Mix {
             has_calls: vec![false; count],
             numbers,
             given: 0,
-            warnings: Vec::new(),
+            warnings,
             ended: false,
             programs,
             spec,
@@ -489,7 +530,7 @@ impl Source for Mix {
     }
 
     fn switches(&self) -> Option<Switches> {
-        Some(self.schedule.switches(&self.spec, self.unexplained))
+        Some(self.schedule.switches(&self.spec, self.numbers.recorded, self.unexplained))
     }
 
     /// That of the description and of all traces.

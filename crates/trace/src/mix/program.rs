@@ -147,7 +147,7 @@ impl Program {
             self.space = self.own_space;
         }
         let thread = number(&mut self.threads, placed.thread, &mut numbers.threads);
-        numbers.run(thread, self.space, out);
+        numbers.run(thread, self.number(), self.space, out);
         out.push_event(thread, placed.event.clone());
     }
 
@@ -198,8 +198,16 @@ impl Program {
                 return Ok((ran, Stop::Asks));
             }
             if self.at == self.batch.len() {
-                let stop = if self.more { Stop::Batch } else { Stop::Ended };
-                return Ok((ran, stop));
+                if !self.more {
+                    return Ok((ran, Stop::Ended));
+                }
+                if ran < budget {
+                    return Ok((ran, Stop::Batch));
+                }
+                // A program that has no more accesses ends with this turn: it gets no other.
+                self.more = self.read()?;
+                (self.at, self.event) = (0, 0);
+                continue;
             }
             if ran >= budget {
                 return Ok((ran, Stop::Budget));
@@ -224,7 +232,8 @@ impl Program {
             && !self.batch.events.iter().any(|placed| {
                 let event = &placed.event;
                 let dropped = self.shares_space && matches!(event, Event::Mapping { .. });
-                dropped || matches!(event, Event::Run { .. }) || self.asks(event, numbers)
+                let enters = matches!(event, Event::Run { .. } | Event::Process { .. });
+                dropped || enters || self.asks(event, numbers)
             })
     }
 
@@ -244,7 +253,7 @@ impl Program {
             let Segment { start, thread } = self.batch.segments[index];
             let thread = number(&mut self.threads, thread, &mut numbers.threads);
             if index == 0 {
-                numbers.run(thread, self.space, out);
+                numbers.run(thread, self.number(), self.space, out);
             }
             out.segments.push(Segment { start, thread });
         }
@@ -278,8 +287,15 @@ impl Program {
                 self.space = number(&mut self.spaces, space, &mut numbers.spaces);
                 continue;
             }
+            if let Event::Process { .. } = placed.event {
+                // In the order of the recording, where its processes are one program.
+                numbers.recorded += 1;
+                if numbers.process.is_none() {
+                    continue;
+                }
+            }
             let thread = number(&mut self.threads, placed.thread, &mut numbers.threads);
-            numbers.run(thread, self.space, out);
+            numbers.run(thread, self.number(), self.space, out);
             out.push_event(thread, placed.event.clone());
         }
         false
@@ -306,7 +322,7 @@ impl Program {
         }
         let thread = segments[later - 1].thread;
         let thread = number(&mut self.threads, thread, &mut numbers.threads);
-        numbers.run(thread, self.space, out);
+        numbers.run(thread, self.number(), self.space, out);
         if out.segments.last().is_none_or(|segment| segment.thread != thread) {
             out.segments.push(Segment { start: out.len() as u32, thread });
         }

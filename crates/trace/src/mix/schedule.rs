@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::program::Stop;
-use super::{Spec, Switches};
+use super::{Order, RECORDED, Spec, Switches};
 
 /// What a processor gives its first program.
 #[derive(Clone, Copy, Debug)]
@@ -160,13 +160,17 @@ impl Schedule {
     }
 
     /// What has been done so far in a mix as `spec` says.
-    pub(super) fn switches(&self, spec: &Spec, unexplained: u64) -> Switches {
+    pub(super) fn switches(&self, spec: &Spec, recorded: u64, unexplained: u64) -> Switches {
         let causes = Cause::ALL.map(|cause| (cause.name(), self.switches[cause as usize]));
+        let mut by_cause = BTreeMap::from(causes);
+        if spec.order == Order::Stamps {
+            by_cause.insert(RECORDED, recorded);
+        }
         Switches {
             order: spec.order.name(),
-            quantum_instructions: spec.quantum,
+            quantum_instructions: Some(spec.quantum),
             cpus: spec.cpus,
-            by_cause: BTreeMap::from(causes),
+            by_cause,
             unexplained,
         }
     }

@@ -373,6 +373,44 @@ fn threads_are_interleaved_by_time() {
     assert_eq!(again, given);
 }
 
+#[test]
+fn processes_are_told_and_one_can_be_taken() {
+    let folder = Folder::new("processes");
+    three_threads(&folder, false);
+    let spec = folder.0.display().to_string();
+    // The same in a folder each, as a program and one that it started leave them.
+    let several = Folder::new("outdir");
+    for (from, to) in [
+        ("a.5.trace.zip", "drmemtrace.sh.5.5.dir/trace/drmemtrace.sh.5.5.trace.zip"),
+        ("a.6.trace", "drmemtrace.sh.5.5.dir/trace/drmemtrace.sh.5.6.trace"),
+        ("b.9.trace", "drmemtrace.ls.9.9.dir/trace/drmemtrace.ls.9.9.trace"),
+    ] {
+        several.write(to, &std::fs::read(folder.0.join("trace").join(from)).unwrap());
+    }
+    let outdir = several.0.display().to_string();
+    for (spec, names) in [(&spec, ["", ""]), (&outdir, ["sh", "ls"])] {
+        let mut source = open(spec, &Options::default()).unwrap();
+        let given = drain(source.as_mut()).unwrap();
+        assert_eq!(given.rows.len(), 14);
+        let told: Vec<(u32, u32, &str, u64)> = source
+            .processes()
+            .iter()
+            .map(|process| (process.number, process.pid, process.name(), process.accesses))
+            .collect();
+        assert_eq!(told, [(0, 5, names[0], 10), (1, 9, names[1], 4)]);
+        let note = &source.header().notes;
+        assert!(note.iter().any(|note| note.contains("processes by their spaces: 0 ")), "{note:?}");
+        let only =
+            |wanted: &str| Options { process: Some(wanted.to_owned()), ..Options::default() };
+        let mut source = open(spec, &only("9")).unwrap();
+        let one = drain(source.as_mut()).unwrap();
+        assert_eq!(fetched(&one), [(0, 0x3000), (0, 0x3100)]);
+        assert_eq!(source.processes().len(), 1);
+        let error = open(spec, &only("cc")).err().unwrap().to_string();
+        assert!(error.contains("no process `cc`; it has 5 ("), "{error}");
+    }
+}
+
 fn entry(tid: u64, time: u64, start: u64) -> Vec<u8> {
     [tid, time, 0, start].iter().flat_map(|word| word.to_le_bytes()).collect()
 }
@@ -458,6 +496,7 @@ fn a_processors_file_changes_threads_on_the_way() {
         [
             START,
             (1, 1, Event::ThreadStart { tid: 6 }),
+            (4, 2, Event::Process { number: 1 }),
             (4, 2, Event::Run { cpu: None, space: 1 }),
             (4, 2, Event::ThreadStart { tid: 9 }),
         ]

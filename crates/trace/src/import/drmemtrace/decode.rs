@@ -86,6 +86,11 @@ impl Decoder {
         self.tid
     }
 
+    /// The process that the next rows are of, likewise.
+    pub(crate) fn pid(&self) -> u64 {
+        self.pid
+    }
+
     /// Whether the last record ended the file.
     pub(crate) fn complete(&self) -> bool {
         self.footer

@@ -6,6 +6,9 @@
 //!              serial_schedule.bin.gz  cpu_schedule.bin.zip
 //!     raw/     what the tracer wrote, before raw2trace
 //!     aux/     v2p.textproto  modules.log
+//!
+//!   outdir/                                     of a program that started others: all of them
+//!     drmemtrace.app.1234.5678.dir/  drmemtrace.child.1240.8765.dir/ ...
 //! ```
 
 use std::fs;
@@ -34,6 +37,7 @@ impl Folder {
         let io = |error| Error::Io { path: within.clone(), error };
         let mut folder =
             Folder { traces: Vec::new(), serial_schedule: None, cpu_schedule: None, v2p: None };
+        let mut below = Vec::new();
         for entry in fs::read_dir(&within).map_err(io)? {
             let file = entry.map_err(io)?.path();
             let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -43,6 +47,13 @@ impl Folder {
                 folder.cpu_schedule = Some(file);
             } else if is_trace(&name) && file.is_file() {
                 folder.traces.push(file);
+            } else if name.ends_with(".dir") && file.join("trace").is_dir() {
+                below.push(file);
+            }
+        }
+        if folder.traces.is_empty() {
+            for process in below {
+                folder.traces.append(&mut Folder::open(&process)?.traces);
             }
         }
         folder.traces.sort();

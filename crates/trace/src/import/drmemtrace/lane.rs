@@ -20,6 +20,13 @@ pub(crate) enum Turn {
 }
 
 impl Lane {
+    /// The program, as the tracer's name of the file has it: `drmemtrace.NAME.PID.TID.trace.zip`.
+    pub(crate) fn program(&self) -> Option<String> {
+        let name = self.input.path().file_name()?.to_str()?.strip_prefix("drmemtrace.")?;
+        let end = name.find(&format!(".{}.", self.decoder.pid()))?;
+        Some(name[..end].to_owned())
+    }
+
     /// Goes on until a segment begins, the batch is full or the file ends.
     pub(crate) fn run(&mut self, shared: &mut Shared, batch: &mut Batch) -> Result<Turn, Error> {
         loop {

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Timestamps order the segments; a schedule that was recorded beside the trace, if asked for,
-//! decides between segments of one time. Instructions that a string instruction repeats are not
+//! decides between segments of one time. The traces of a program and of those that it started, in one
+//! folder, are one trace of several processes, each in its space. Instructions that a string instruction repeats are not
 //! fetched again, and what a zip's chunks repeat is dropped.
 
 mod decode;
@@ -27,7 +28,8 @@ use std::path::Path;
 use super::input::{Input, combined, hex};
 use super::rows::{BATCH_ROWS, Fetches};
 use crate::count::counted;
-use crate::{Arch, Batch, Error, Filter, Header, Source};
+use crate::process::named;
+use crate::{Arch, Batch, Error, Event, Filter, Header, Process, Program, Source};
 use decode::Decoder;
 use folder::Folder;
 use lane::{Lane, Turn};
@@ -38,6 +40,9 @@ use schedule::Schedule;
 use shared::Shared;
 
 pub(crate) use sniff::Sniffed;
+
+/// Processes that the header names.
+const NAMED_MAX: usize = 64;
 
 /// How the files of several threads become one order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,6 +60,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) fetches: Fetches,
     pub(crate) interleave: Interleave,
     pub(crate) v2p: Option<&'a Path>,
+    /// The only process that is read.
+    pub(crate) process: Option<&'a str>,
     pub(crate) keep_going: bool,
 }
 
@@ -63,6 +70,10 @@ pub(crate) struct DrMemTrace {
     header: Header,
     lanes: Vec<Lane>,
     shared: Shared,
+    /// The processes, in the order of their first segments.
+    processes: Vec<Process>,
+    /// The one that made the last access.
+    process: usize,
     order: Order,
     /// The lane whose turn it is, and up to which time and lane.
     turn: Option<Given>,
@@ -113,6 +124,8 @@ impl DrMemTrace {
             header: header(settings.fetches),
             lanes: Vec::with_capacity(inputs.len()),
             shared: Shared::new(pages.is_some()),
+            processes: Vec::new(),
+            process: 0,
             order: Order::by_time(&[]),
             turn: None,
             keep_going: settings.keep_going,
@@ -146,6 +159,7 @@ impl DrMemTrace {
             return Err(error);
         }
         trace.describe();
+        let times = trace.tell_processes(times, settings.process)?;
         trace.order = match schedule {
             None => Order::by_time(&times),
             Some(schedule) => {
@@ -168,6 +182,85 @@ impl DrMemTrace {
         };
         self.header.page_bytes = first.decoder.page_bytes();
         self.header.notes.extend(record::notes(bits));
+    }
+
+    /// Numbers the processes by the `times` of the first segments of their lanes, and keeps only the
+    /// one that is `wanted`, if one is. Gives the times of the lanes that are left.
+    fn tell_processes(
+        &mut self,
+        mut times: Vec<Option<u64>>,
+        wanted: Option<&str>,
+    ) -> Result<Vec<Option<u64>>, Error> {
+        let mut first: Vec<(u64, usize)> =
+            (0..).zip(&times).filter_map(|(lane, time)| Some(((*time)?, lane))).collect();
+        first.sort_unstable();
+        for &(_, lane) in &first {
+            let lane = &self.lanes[lane];
+            self.shared.space(lane.decoder.pid());
+            self.meet(lane.program());
+        }
+        if let Some(wanted) = wanted
+            && let Some(lane) = self.lanes.first()
+        {
+            let number = named(lane.input.path(), &self.processes, wanted)? as usize;
+            let pid = self.shared.pids[number];
+            let (lanes, left) = std::mem::take(&mut self.lanes)
+                .into_iter()
+                .zip(times)
+                .filter(|(lane, _)| lane.decoder.pid() == pid)
+                .unzip();
+            (self.lanes, times) = (lanes, left);
+            self.processes = vec![Process { number: 0, ..self.processes.swap_remove(number) }];
+            self.shared = Shared::new(self.shared.physical);
+        }
+        if self.processes.len() > 1 {
+            let named = self.processes.iter().take(NAMED_MAX);
+            let named: Vec<String> = named
+                .map(|process| format!("{} {} ({})", process.number, process.name(), process.pid))
+                .collect();
+            self.header.notes.push(format!("processes by their spaces: {}", named.join(", ")));
+        }
+        Ok(times)
+    }
+
+    /// Takes in the process that was numbered last, if it is new, as one that runs `program`.
+    fn meet(&mut self, program: Option<String>) {
+        let number = self.processes.len();
+        let Some(&pid) = self.shared.pids.get(number) else { return };
+        let (arch, command) = (self.header.arch, program.into_iter().collect());
+        self.processes.push(Process {
+            number: number as u32,
+            pid: pid as u32,
+            parent: None,
+            parent_accesses: None,
+            shares_space: false,
+            began_ns: 0,
+            programs: vec![Program { arch, command, from: 0 }],
+            accesses: 0,
+            instructions: 0,
+        });
+    }
+
+    /// Counts the accesses of `batch` for the processes that made them.
+    fn count(&mut self, batch: &Batch) {
+        // A file of a processor comes to others on the way.
+        while self.processes.len() < self.shared.pids.len() {
+            self.meet(None);
+        }
+        let mut from = 0;
+        let turns = batch.events.iter().filter_map(|placed| match placed.event {
+            Event::Process { number } => Some((placed.at, number as usize)),
+            _ => None,
+        });
+        for (at, next) in turns.chain([(batch.len() as u32, usize::MAX)]) {
+            if let Some(process) = self.processes.get_mut(self.process) {
+                process.accesses += u64::from(at - from);
+            }
+            from = at;
+            if next != usize::MAX {
+                self.process = next;
+            }
+        }
     }
 
     /// Goes on with `lane` until a segment begins, the batch is full or the file ends.
@@ -257,6 +350,7 @@ impl Source for DrMemTrace {
         if self.shared.physical {
             batch.paddr.resize(batch.len(), 0);
         }
+        self.count(batch);
         self.given += batch.len() as u64;
         Ok(!batch.is_empty())
     }
@@ -269,6 +363,10 @@ impl Source for DrMemTrace {
             [lane] => hex(&lane.input.digest()),
             lanes => combined(lanes.iter().map(|lane| (lane.input.path(), lane.input.digest()))),
         })
+    }
+
+    fn processes(&self) -> &[Process] {
+        &self.processes
     }
 
     fn warnings(&self) -> &[String] {

@@ -10,6 +10,8 @@ use crate::{Batch, Event};
 pub(crate) struct Shared {
     threads: FxHashMap<(u64, u64), u32>,
     spaces: FxHashMap<u64, u32>,
+    /// The numbers of processes at the system, by their spaces.
+    pub(crate) pids: Vec<u64>,
     space: u32,
     window: Option<u64>,
     /// Whether batches carry physical addresses.
@@ -33,16 +35,25 @@ impl Shared {
         }
         let next = self.threads.len() as u32;
         let thread = *self.threads.entry((pid, tid)).or_insert(next);
-        let spaces = self.spaces.len() as u32;
-        let space = *self.spaces.entry(pid).or_insert(spaces);
+        let space = self.space(pid);
         if space != self.space {
             self.space = space;
+            batch.push_event(thread, Event::Process { number: space });
             batch.push_event(thread, Event::Run { cpu: None, space });
         }
         if thread == next {
             batch.push_event(thread, Event::ThreadStart { tid: tid as i64 });
         }
         Ok(thread)
+    }
+
+    /// The number of a process and of its space.
+    pub(crate) fn space(&mut self, pid: u64) -> u32 {
+        let next = self.spaces.len() as u32;
+        *self.spaces.entry(pid).or_insert_with(|| {
+            self.pids.push(pid);
+            next
+        })
     }
 
     /// A window of tracing begins; whether it is another than before.
