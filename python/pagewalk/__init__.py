@@ -15,6 +15,7 @@ from pagewalk._native import Error, WorkError
 from pagewalk._native import version as _version
 from pagewalk.curve import curve
 from pagewalk.machine import Builtin, Machine, Progress, machines
+from pagewalk.marker import include, marker, page_size
 from pagewalk.results import Results
 from pagewalk.sweep import sweep
 from pagewalk.trace import Trace
@@ -34,6 +35,9 @@ __all__ = [
     "Workbench",
     "__version__",
     "curve",
+    "include",
     "machines",
+    "marker",
+    "page_size",
     "sweep",
 ]

@@ -163,6 +163,12 @@ class Recording:
         process: str | None,
         calls: bool,
         arguments: bool,
+        from_symbol: str | None,
+        to_symbol: str | None,
+        from_marker: int | None,
+        to_marker: int | None,
+        instructions: int | None,
+        one_cpu: bool,
     ) -> None: ...
 
 def record(

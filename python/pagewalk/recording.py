@@ -24,7 +24,14 @@ class Recording:
         skip: Accesses to pass over before recording begins.
         max_accesses: Accesses of each process after which recording stops; it runs on.
         max_bytes: Bytes of the file, about, after which recording ends; the programs run on.
-        ends: Whether it is killed then instead, as nothing but its trace is wanted.
+        ends: Whether it is killed once the window has ended, as nothing but its trace is wanted.
+        from_symbol: The function with whose first call recording begins, in all processes; `skip`
+            counts from there on.
+        to_symbol: The function before whose first call after that it ends, in all processes.
+        from_marker: The marker with which it begins instead, -1 for any.
+        to_marker: The marker with which it ends instead, -1 for any.
+        instructions: Instructions of each process after which recording ends, with their block.
+        one_cpu: Whether the program and what it starts run on one processor of this machine.
         fetches: Whether to record the executed blocks.
         filter: `none`, or `page16` for a 16-entry direct-mapped filter of pages.
         follow: Whether what the program executes and starts is recorded too.
@@ -41,6 +48,12 @@ class Recording:
     max_accesses: int | None = None
     max_bytes: int | None = None
     ends: bool = False
+    from_symbol: str | None = None
+    to_symbol: str | None = None
+    from_marker: int | None = None
+    to_marker: int | None = None
+    instructions: int | None = None
+    one_cpu: bool = False
     fetches: bool = True
     filter: str = "none"
     follow: bool = True
@@ -74,6 +87,12 @@ class Recording:
             process=self.process,
             calls=self.calls,
             arguments=self.arguments,
+            from_symbol=self.from_symbol,
+            to_symbol=self.to_symbol,
+            from_marker=self.from_marker,
+            to_marker=self.to_marker,
+            instructions=self.instructions,
+            one_cpu=self.one_cpu,
         )
 
     @property
@@ -83,6 +102,12 @@ class Recording:
             skip=self.skip,
             max_accesses=self.max_accesses,
             max_bytes=self.max_bytes,
+            from_symbol=self.from_symbol,
+            to_symbol=self.to_symbol,
+            from_marker=self.from_marker is not None,
+            to_marker=self.to_marker is not None,
+            instructions=self.instructions,
+            end_with_window=self.ends,
             process=self.process,
             no_follow=not self.follow,
             user_filter=self.filter != "none",

@@ -182,3 +182,97 @@ fn processor(class: u8, machine: u16) -> String {
     };
     name.to_owned()
 }
+
+const SYMBOLS: u32 = 2;
+const DYNAMIC_SYMBOLS: u32 = 11;
+/// Tables of more bytes than this are not looked through.
+const TABLE_BYTES_MAX: u64 = 1 << 28;
+/// Kinds of symbols that can be called: of no kind, a function, one that is chosen when loaded.
+const CALLABLE: [u8; 3] = [0, 2, 10];
+
+/// Where in the file at `path` the function `name` begins; `None` if it has none, or cannot be
+/// read.
+pub(crate) fn symbol(path: &Path, name: &str) -> Option<u64> {
+    let mut file = File::open(path).ok()?;
+    let mut head = vec![0; HEADER_BYTES];
+    file.read_exact(&mut head).ok()?;
+    if !head.starts_with(b"\x7fELF") || head[5] != 1 {
+        return None;
+    }
+    let class = head[4];
+    let half = |at: usize| word(&head, at, 2) as u16;
+    let (segments, sections) = if class == 2 {
+        let segments = headers(&mut file, class, word(&head, 32, 8), half(54), half(56)).ok()?;
+        (segments, (word(&head, 40, 8), half(58), half(60)))
+    } else {
+        let segments = headers(&mut file, class, word(&head, 28, 4), half(42), half(44)).ok()?;
+        (segments, (word(&head, 32, 4), half(46), half(48)))
+    };
+    let address = symbol_address(&mut file, class, sections, name)?;
+    let holds = |segment: &&Header| {
+        let inside = address.checked_sub(segment.address);
+        segment.kind == LOAD && inside.is_some_and(|inside| inside < segment.file_bytes)
+    };
+    let segment = segments.iter().find(holds)?;
+    (address - segment.address).checked_add(segment.offset)
+}
+
+/// The address of the symbol `name` by the tables of symbols.
+fn symbol_address(
+    file: &mut File,
+    class: u8,
+    (offset, entry_bytes, count): (u64, u16, u16),
+    name: &str,
+) -> Option<u64> {
+    let wide = class == 2;
+    let least = if wide { 64 } else { 40 };
+    if entry_bytes < least {
+        return None;
+    }
+    let table = part(file, offset, u64::from(entry_bytes) * u64::from(count))?;
+    let sections: Vec<&[u8]> = table.chunks_exact(entry_bytes.into()).collect();
+    // Where a section is, its bytes, and the section that goes with it.
+    let place = |section: &[u8]| match wide {
+        true => (word(section, 24, 8), word(section, 32, 8), word(section, 40, 4)),
+        false => (word(section, 16, 4), word(section, 20, 4), word(section, 24, 4)),
+    };
+    for section in &sections {
+        if !matches!(word(section, 4, 4) as u32, SYMBOLS | DYNAMIC_SYMBOLS) {
+            continue;
+        }
+        let (offset, bytes, names) = place(section);
+        let (Some(symbols), Some(names)) =
+            (part(file, offset, bytes), sections.get(names as usize))
+        else {
+            continue;
+        };
+        let (offset, bytes, _) = place(names);
+        let Some(names) = part(file, offset, bytes) else { continue };
+        let found = symbols.chunks_exact(if wide { 24 } else { 16 }).find_map(|symbol| {
+            let (kind, section, value) = match wide {
+                true => (symbol[4] & 15, word(symbol, 6, 2), word(symbol, 8, 8)),
+                false => (symbol[12] & 15, word(symbol, 14, 2), word(symbol, 4, 4)),
+            };
+            let own = names.get(word(symbol, 0, 4) as usize..)?;
+            let own = &own[..own.iter().position(|&byte| byte == 0)?];
+            let called = CALLABLE.contains(&kind) && section != 0 && value != 0;
+            (called && own == name.as_bytes()).then_some(value)
+        });
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+/// A part of a file, if it is there and not too long.
+fn part(file: &mut File, offset: u64, bytes: u64) -> Option<Vec<u8>> {
+    let length = file.metadata().ok()?.len();
+    if bytes > TABLE_BYTES_MAX || offset.checked_add(bytes)? > length {
+        return None;
+    }
+    let mut part = vec![0; bytes as usize];
+    file.seek(SeekFrom::Start(offset)).ok()?;
+    file.read_exact(&mut part).ok()?;
+    Some(part)
+}

@@ -102,6 +102,14 @@ pub enum Error {
         /// The file.
         part: PathBuf,
     },
+    /// The window that was asked for did not begin.
+    #[error("{what} (the program ended with status {status})")]
+    NeverBegan {
+        /// What did not come.
+        what: String,
+        /// The program's exit status.
+        status: i32,
+    },
     /// No process was the one to record.
     #[error(
         "no process ran as `{process}`, so nothing was recorded (the program ended with status \

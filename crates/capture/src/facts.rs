@@ -11,6 +11,8 @@ use crate::maps::{Line, images};
 /// QEMU's page flags: the lowest three are read, write, execute.
 const RIGHTS: u64 = 7;
 const WRITABLE: u64 = 2;
+/// Linux: a mapping whose code may run.
+const PROT_EXEC: u32 = 4;
 /// What QEMU leaves without rights below a stack.
 const GUARD_BYTES: u64 = 4096;
 
@@ -31,6 +33,39 @@ pub(crate) struct Facts {
     pub(crate) notes: Vec<String>,
     /// Processes that were forked since this was last looked at, by their numbers at the system.
     pub(crate) forked: Vec<u32>,
+    /// The parts of files that were mapped to be executed.
+    pub(crate) images: Vec<Image>,
+}
+
+/// A part of a file that may be executed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Image {
+    pub(crate) path: String,
+    /// Where in the file it begins.
+    pub(crate) offset: u64,
+    /// Where in the guest's memory it begins, and how long it is.
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Image {
+    /// What `event` maps, if that may be executed.
+    pub(crate) fn of(event: &Event) -> Option<Image> {
+        let (path, offset, start, bytes) = match event {
+            Event::Mapping { start, bytes, rights, origin: Origin::File(path), offset, .. }
+                if u32::from(*rights) & PROT_EXEC != 0 =>
+            {
+                (path, offset.unwrap_or(0), *start, *bytes)
+            }
+            Event::Mmap { bytes, prot, offset, path: Some(path), result, .. }
+                if *result >= 0 && prot & PROT_EXEC != 0 =>
+            {
+                (path, *offset, *result as u64, *bytes)
+            }
+            _ => return None,
+        };
+        Some(Image { path: path.clone(), offset, start, bytes })
+    }
 }
 
 /// An `execve` whose result is not known.
@@ -44,7 +79,8 @@ pub(crate) struct Executing {
 impl Facts {
     /// What a child begins with.
     pub(crate) fn inherited(&self) -> Facts {
-        Facts { stack: self.stack, heap: self.heap, ..Facts::default() }
+        let images = self.images.clone();
+        Facts { stack: self.stack, heap: self.heap, images, ..Facts::default() }
     }
 
     /// Takes an event of `thread` and passes on what belongs into the trace.
@@ -66,6 +102,7 @@ impl Facts {
             (EventCode::MapsText, _) => self.maps.extend(bytes(words)?),
             (EventCode::Layout, &[base]) => {
                 for mapping in self.mappings(base) {
+                    self.look(&mapping);
                     sink.event(thread, mapping)?;
                 }
             }
@@ -95,11 +132,21 @@ impl Facts {
                 let file = FileId { device, inode, bytes: size };
                 let file = (file != FileId { device: 0, inode: 0, bytes: 0 }).then_some(file);
                 let event = self.call(call, [a, b, c, d, e, f], result as i64, path, file);
+                self.look(&event);
                 sink.event(thread, event)?;
             }
             _ => return Err(Fault::Garbled(format!("{code:?} with {} words", words.len()))),
         }
         Ok(())
+    }
+
+    /// Takes note of a part of a file that `event` maps.
+    fn look(&mut self, event: &Event) {
+        if let Some(image) = Image::of(event)
+            && !self.images.contains(&image)
+        {
+            self.images.push(image);
+        }
     }
 
     fn call(
@@ -175,6 +222,11 @@ impl Facts {
                 flags: a[5] as u32,
                 result,
             },
+            // `pagewalk.h` has the numbers of what a program can say.
+            Call::Marker if a[1] == 2 => {
+                Event::PageSize { addr: a[2], bytes: a[3], page_bytes: a[4] }
+            }
+            Call::Marker => Event::Marker { number: a[2] },
             Call::HugePages => Event::HugePages { disabled: a[1] != 0, result },
             Call::Execve => {
                 let path = self.executing.take().map(|executing| executing.path);

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 
 use trace::{Filter, Header};
@@ -19,6 +19,7 @@ pub(crate) struct Prepared {
     qemu: Qemu,
     session: Session,
     command: Vec<String>,
+    one_cpu: bool,
 }
 
 impl Prepared {
@@ -31,7 +32,8 @@ impl Prepared {
             follow: options.follow,
             calls: options.calls,
             fetches: options.fetches,
-            skip_accesses: options.skip_accesses,
+            // Behind a sign the host counts.
+            skip_accesses: if options.from.is_some() { 0 } else { options.skip_accesses },
             strays: qemu.strays,
             inline_code: qemu.inline_code,
             qemu_prefix: &qemu.stem(&program),
@@ -40,7 +42,8 @@ impl Prepared {
         session.set_plugin(plugin.as_bytes())?;
         let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
         let command = told(words.collect(), options.arguments);
-        Ok(Prepared { program, qemu, session, command })
+        let one_cpu = options.one_cpu;
+        Ok(Prepared { program, qemu, session, command, one_cpu })
     }
 
     /// The first program, as its trace tells it.
@@ -50,7 +53,7 @@ impl Prepared {
 
     /// Starts the program.
     pub(crate) fn start(self) -> Result<(Launch, Session), Error> {
-        let Prepared { program, qemu, session, .. } = self;
+        let Prepared { program, qemu, session, one_cpu, .. } = self;
         let mut command = Command::new(&qemu.path);
         command.arg("-plugin").arg(qemu.plugin_argument(&session.path()));
         command.arg("-0").arg(&program.argv0);
@@ -59,6 +62,10 @@ impl Prepared {
         }
         command.arg(path_argument(program.path.as_os_str()));
         command.args(&program.arguments);
+        if one_cpu {
+            // SAFETY: between fork and exec only system calls are made.
+            unsafe { command.pre_exec(stay_on_one_cpu) };
+        }
         let signals = Guard::new();
         let child = command.spawn().map_err(|error| Error::System {
             what: format!("cannot start {}", qemu.path.display()),
@@ -67,6 +74,17 @@ impl Prepared {
         signals.set_program(child.id());
         Ok((Launch { child, signals, program, qemu, status: None }, session))
     }
+}
+
+/// Lets this process and its children run on the processor that it is on, and on no other.
+fn stay_on_one_cpu() -> std::io::Result<()> {
+    // SAFETY: plain system calls with a set of ours, zero being an empty one.
+    let refused = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu().max(0) as usize, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) != 0
+    };
+    if refused { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// A program that runs under QEMU.
@@ -148,6 +166,18 @@ pub(crate) fn header(options: &Options, first: &trace::Program) -> Header {
     ];
     if !options.follow {
         notes.push("what the program starts, by fork or exec, runs unseen".to_owned());
+    }
+    if let Some(from) = &options.from {
+        notes.push(format!("it begins with {from}"));
+    }
+    if let Some(to) = &options.to {
+        notes.push(format!("it ends with {to}"));
+    }
+    if let Some(max) = options.instructions_max {
+        notes.push(format!("each process ends with the block that completes {max} instructions"));
+    }
+    if options.one_cpu {
+        notes.push("the program and what it starts ran on one processor of the host".to_owned());
     }
     if options.skip_accesses != 0 {
         notes.push(format!("each process begins after {} accesses", options.skip_accesses));

@@ -26,6 +26,7 @@ mod qemu;
 mod record;
 mod session;
 mod signals;
+mod signs;
 mod supervise;
 mod window;
 
@@ -33,3 +34,4 @@ pub use error::Error;
 pub use live::Live;
 pub use options::{Options, Outcome, Progress, Recorded};
 pub use record::record;
+pub use signs::Sign;

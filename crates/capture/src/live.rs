@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use trace::mix::Switches;
 use trace::{Arch, Batch, Batcher, Error as TraceError, Family, Header, Process, Source};
 
 use crate::launch::{Launch, Prepared, header};
@@ -20,6 +21,8 @@ pub struct Live {
     family: Family,
     /// Processes that `family` knows.
     known: usize,
+    /// Whether the programs are killed once they have given what was asked for.
+    ends: bool,
     /// What was taken from a process last; kept for its memory.
     piece: Batch,
     given: u64,
@@ -69,6 +72,7 @@ impl Live {
             supervisor,
             family: Family::default(),
             known: 0,
+            ends: options.ends,
             piece: Batch::default(),
             given: 0,
             is_done: false,
@@ -137,6 +141,10 @@ impl Live {
                 rest.take(&mut self.piece);
                 self.append(number, batch);
             }
+            if self.ends && self.supervisor.has_all() {
+                self.launch.end();
+                self.supervisor.kill();
+            }
             if any {
                 continue;
             }
@@ -146,6 +154,10 @@ impl Live {
                 }
                 if self.supervisor.is_empty() {
                     self.supervisor.notes.extend(self.launch.why_illegal(status));
+                    if let Some(error) = self.supervisor.why_nothing(status) {
+                        return Err(TraceError::Recorder(error.to_string()));
+                    }
+                    self.supervisor.notes.extend(self.supervisor.signs.why_no_end());
                     return Ok(false);
                 }
                 if self.launch.signals.came() {
@@ -187,6 +199,10 @@ impl Source for Live {
 
     fn processes(&self) -> &[Process] {
         &self.supervisor.family
+    }
+
+    fn switches(&self) -> Option<Switches> {
+        (self.known > 1).then(|| Switches::recorded(self.family.switches()))
     }
 }
 

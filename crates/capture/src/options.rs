@@ -3,6 +3,8 @@ use std::path::PathBuf;
 
 use trace::Filter;
 
+use crate::Sign;
+
 /// What to record and how.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -21,8 +23,17 @@ pub struct Options {
     pub accesses_max: Option<u64>,
     /// Bytes of the file, about, after which recording ends; the programs run on.
     pub bytes_max: Option<u64>,
-    /// Whether the program is killed once `accesses_max` are recorded, of all processes, instead.
+    /// What the window begins with, in all processes; `skip_accesses` count from there on.
+    pub from: Option<Sign>,
+    /// What it ends with, in all processes.
+    pub to: Option<Sign>,
+    /// Instructions of each process after which its window ends, with the block that they end in.
+    pub instructions_max: Option<u64>,
+    /// Whether the program is killed once the window has ended: instead of running on once
+    /// `accesses_max` are recorded, of all processes, or another end has come in one.
     pub ends: bool,
+    /// Whether the program and what it starts run on one processor of the host.
+    pub one_cpu: bool,
     /// Whether children, forked or executed, are recorded too.
     pub follow: bool,
     /// Records only processes of that number at the system, or while they run a program of that
@@ -54,7 +65,11 @@ impl Options {
             skip_accesses: 0,
             accesses_max: None,
             bytes_max: None,
+            from: None,
+            to: None,
+            instructions_max: None,
             ends: false,
+            one_cpu: false,
             follow: true,
             process: None,
             calls: false,
@@ -63,6 +78,11 @@ impl Options {
             qemu: None,
             plugins: Vec::new(),
         }
+    }
+
+    /// Whether windows end or begin with more than a number of accesses.
+    pub(crate) fn watches(&self) -> bool {
+        self.from.is_some() || self.to.is_some() || self.instructions_max.is_some()
     }
 }
 

@@ -314,9 +314,9 @@ impl<S: Sink> Process<S> {
         Ok(false)
     }
 
-    /// Tells what the program did last and gives the slot back. It has ended, or executed another,
-    /// and nothing is left of it.
-    pub(crate) fn close(mut self, session: &Session) -> Result<Remains<S>, trace::Error> {
+    /// Tells what the program did last, at the time `ns`, and gives the slot back. It has ended, or
+    /// executed another, and nothing is left of it.
+    pub(crate) fn close(mut self, session: &Session, ns: u64) -> Result<Remains<S>, trace::Error> {
         let executing = self.world.facts.executing.take();
         self.world.blocks.chunks(&self.slot).for_each(|chunk| session.free_chunk(chunk));
         let threads = self.threads_before + self.slot.threads.load(Ordering::Relaxed);
@@ -329,7 +329,7 @@ impl<S: Sink> Process<S> {
                 let event = Event::Execve { path: executing.path.clone(), result: 0 };
                 window.event(executing.thread, event)?;
             }
-            window.stamp(now());
+            window.stamp(ns);
         }
         let executed = executing.map(|executing| {
             let arguments = executing.arguments.into_iter().skip(1);

@@ -39,15 +39,18 @@ pub fn record(
     let mut supervisor = Supervisor::new(session, File::new(recording), options, first);
     let mut told = Instant::now();
     loop {
-        let any = supervisor.step();
+        // A sign counts for all processes, from its time on.
+        let any = match supervisor.watches {
+            true => supervisor.step_in_order(&mut |_| false).1,
+            false => supervisor.step(),
+        };
         if told.elapsed() >= PROGRESS {
             told = Instant::now();
             progress(&supervisor.progress());
         }
-        if options.ends
-            && options.accesses_max.is_some_and(|max| supervisor.progress().accesses >= max)
-        {
+        if options.ends && supervisor.has_all() {
             launch.end();
+            supervisor.kill();
         }
         if options.bytes_max.is_some_and(|max| supervisor.outputs.recording.bytes() >= max) {
             supervisor.end();
@@ -70,7 +73,7 @@ pub fn record(
     let status = launch.status().unwrap_or_default();
     let linked = supervisor.link();
     let failure = supervisor.failure.take().or(linked.err().map(Failure::Trace));
-    let Supervisor { outputs, family, seen, .. } = &mut supervisor;
+    let Supervisor { outputs, seen, .. } = &mut supervisor;
     match failure {
         Some(Failure::Trace(error)) => return Err(Error::Trace { error, status }),
         Some(Failure::Other(error)) => {
@@ -85,10 +88,11 @@ pub fn record(
     if *seen == 0 {
         return Err(launch.why_nothing(status));
     }
-    if family.is_empty() {
-        let process = options.process.clone().unwrap_or_default();
-        return Err(Error::NoProcess { process, status });
+    if let Some(error) = supervisor.why_nothing(status) {
+        return Err(error);
     }
+    supervisor.notes.extend(supervisor.signs.why_no_end());
+    let Supervisor { outputs, family, .. } = &mut supervisor;
     let counts = |process: &trace::Process| outputs.counts.get(&process.number).copied();
     let processes = family.iter().map(|process| {
         let (accesses, instructions) = counts(process).unwrap_or_default();
@@ -117,11 +121,7 @@ fn raise_limit() {
 
 impl Supervisor<File> {
     fn progress(&mut self) -> Progress {
-        let bytes = self.outputs.recording.bytes();
-        let mut accesses = self.outputs.counts.values().map(|(accesses, _)| accesses).sum();
-        for watched in &mut self.processes {
-            accesses += watched.process.output.kept().map_or(0, |window| window.accesses());
-        }
+        let (accesses, bytes) = (self.accesses(), self.outputs.recording.bytes());
         Progress { accesses, bytes, processes: self.seen }
     }
 }

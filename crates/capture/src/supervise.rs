@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use trace::{Arch, CLONE_VM, Sink};
 use crate::decode::{Decoder, Fault};
 use crate::process::{Blocks, Ended, Output, Process, Remains, World};
 use crate::session::{Session, now};
+use crate::signs::Signs;
 use crate::window::Window;
 use crate::{Error, Options};
 
@@ -65,6 +67,10 @@ pub(crate) struct Supervisor<O: Outputs> {
     arguments: bool,
     skip: u64,
     max: Option<u64>,
+    /// What its windows begin and end with besides, and whether with anything.
+    pub(crate) signs: Arc<Signs>,
+    pub(crate) watches: bool,
+    instructions: Option<u64>,
     fetches: bool,
 }
 
@@ -121,6 +127,9 @@ impl<O: Outputs> Supervisor<O> {
             arguments: options.arguments,
             skip: options.skip_accesses,
             max: options.accesses_max,
+            signs: Arc::new(Signs::new(options)),
+            watches: options.watches(),
+            instructions: options.instructions_max,
             fetches: options.fetches,
         }
     }
@@ -211,6 +220,37 @@ impl<O: Outputs> Supervisor<O> {
         }
         while self.bury(&mut |_| false) {
             self.processes.iter_mut().for_each(|watched| watched.dead = true);
+        }
+    }
+
+    /// Why nothing of a program that ended with `status` was kept, if nothing was.
+    pub(crate) fn why_nothing(&self, status: i32) -> Option<Error> {
+        if self.family.is_empty() {
+            let process = self.wanted.clone().unwrap_or_default();
+            return Some(Error::NoProcess { process, status });
+        }
+        self.signs.why_nothing().map(|what| Error::NeverBegan { what, status })
+    }
+
+    /// Whether all that was asked for has been kept, of whichever process.
+    pub(crate) fn has_all(&mut self) -> bool {
+        self.signs.has_ended() || self.max.is_some_and(|max| self.accesses() >= max)
+    }
+
+    /// Accesses that were kept so far.
+    pub(crate) fn accesses(&mut self) -> u64 {
+        let ended: u64 = self.family.iter().map(|process| process.accesses).sum();
+        let open = self.processes.iter_mut().filter_map(|watched| watched.process.output.kept());
+        ended + open.map(|window| window.accesses()).sum::<u64>()
+    }
+
+    /// Kills all that is recorded.
+    pub(crate) fn kill(&self) {
+        for life in self.processes.iter().filter_map(|watched| watched.life.as_ref()) {
+            let no_info = std::ptr::null::<libc::siginfo_t>();
+            let (fd, signal) = (life.as_raw_fd(), libc::SIGKILL);
+            // SAFETY: the descriptor is ours. It has ended if this is refused.
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, no_info, 0) };
         }
     }
 
@@ -409,7 +449,12 @@ impl<O: Outputs> Supervisor<O> {
                 told.number = self.family.len() as u32;
                 match self.outputs.open(&told) {
                     Ok(sink) => {
-                        output = Output::Kept(Window::new(sink, self.skip, self.max));
+                        let window = Window::new(sink, self.skip, self.max);
+                        output = Output::Kept(if self.watches {
+                            window.watching(&self.signs, &world.facts.images, self.instructions)
+                        } else {
+                            window
+                        });
                         self.family.push(told.clone());
                         number = Some(told.number);
                     }
@@ -539,11 +584,14 @@ impl<O: Outputs> Supervisor<O> {
             facts: process.world.facts.inherited(),
             blocks: process.world.blocks.clone(),
         });
-        let Remains { mut output, executed, threads } = process.close(&self.session)?;
-        let Some(at) = self.waiting.iter().position(|waiting| waiting.pid == pid) else {
+        let next = self.waiting.iter().position(|waiting| waiting.pid == pid);
+        let next = next.map(|at| self.waiting.remove(at));
+        // A program that it has executed begins where this one ends.
+        let ns = next.as_ref().map_or_else(now, |next| next.began_ns);
+        let Remains { mut output, executed, threads } = process.close(&self.session, ns)?;
+        let Some(Waiting { slot: slot_index, .. }) = next else {
             return self.close(number, output);
         };
-        let Waiting { slot: slot_index, .. } = self.waiting.remove(at);
         let slot = self.session.process(slot_index);
         let command = executed.unwrap_or_else(|| vec![format!("process {pid}")]);
         let from = output.kept().map_or(0, |window| window.accesses());

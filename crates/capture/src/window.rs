@@ -1,7 +1,12 @@
-//! `--skip` and `--max-accesses`: a window of the accesses that come by.
+//! `--skip`, `--max-accesses`, `--instructions` and signs: a window of the accesses that come by.
+
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use trace::{Error, Event, Shape, ShapeId, Sink, Taken};
+
+use crate::facts::Image;
+use crate::signs::{Lookout, Signs};
 
 /// A [`Sink`] that passes on the accesses from one index to another, exactly.
 ///
@@ -22,6 +27,20 @@ pub(crate) struct Window<S> {
     ended: bool,
     thread: u32,
     shapes: FxHashMap<ShapeId, Shape>,
+    signs: Option<Watch>,
+}
+
+/// What else a window begins or ends with than a number of accesses.
+#[derive(Debug)]
+struct Watch {
+    signs: Arc<Signs>,
+    lookout: Lookout,
+    /// Whether it is still to begin; then accesses are left out and counted from there on.
+    waits: bool,
+    skip: u64,
+    max: Option<u64>,
+    /// Instructions that are left of it.
+    instructions: Option<u64>,
 }
 
 impl<S: Sink> Window<S> {
@@ -38,12 +57,66 @@ impl<S: Sink> Window<S> {
             ended: false,
             thread: 0,
             shapes: FxHashMap::default(),
+            signs: None,
+        }
+    }
+
+    /// Begins and ends by `signs` besides, and ends with the block that completes so many
+    /// `instructions`. In the memory of the process there are `images` when it begins.
+    pub(crate) fn watching(
+        mut self,
+        signs: &Arc<Signs>,
+        images: &[Image],
+        instructions: Option<u64>,
+    ) -> Window<S> {
+        let max = Some(self.to - self.from).filter(|_| self.to != u64::MAX);
+        let (skip, waits) = (self.from, !signs.has_begun());
+        if waits {
+            (self.from, self.to, self.entered) = (u64::MAX, u64::MAX, false);
+        }
+        let (signs, lookout) = (Arc::clone(signs), Lookout::new(images, signs));
+        self.signs = Some(Watch { signs, lookout, waits, skip, max, instructions });
+        self
+    }
+
+    /// A block is about to run: does the window begin, or end before it?
+    #[cold]
+    fn look(&mut self, shape: ShapeId) {
+        let Some(watch) = &mut self.signs else { return };
+        if watch.waits && (watch.lookout.begins_with(shape) || watch.signs.has_begun()) {
+            self.begin();
+        } else if !watch.waits && watch.lookout.ends_with(shape) {
+            watch.signs.end();
+        }
+        let Some(watch) = &mut self.signs else { return };
+        let inside = self.at >= self.from && self.at < self.to;
+        if let Some(left) = watch.instructions.as_mut().filter(|_| inside) {
+            if *left == 0 {
+                self.ended = true;
+                watch.signs.fill();
+            }
+            *left = left.saturating_sub(u64::from(self.shapes[&shape].instructions));
+        }
+        self.ended |= watch.signs.is_over();
+    }
+
+    /// The window begins here.
+    fn begin(&mut self) {
+        let Some(watch) = &mut self.signs else { return };
+        watch.signs.begin();
+        watch.waits = false;
+        self.from = self.at.saturating_add(watch.skip);
+        self.entered = self.from == 0;
+        self.to = watch.max.map_or(u64::MAX, |max| self.from.saturating_add(max));
+        if !watch.signs.has_end() && watch.instructions.is_none() {
+            // Nothing else is looked for.
+            self.signs = None;
         }
     }
 
     /// Whether everything passes and always will.
     pub(crate) fn is_open(&self) -> bool {
-        self.from == 0 && self.to == u64::MAX && !self.ended
+        self.from == 0 && self.to == u64::MAX && !self.ended && self.signs.is_none()
     }
 
     /// Whether the last access has passed.
@@ -119,6 +192,9 @@ impl<S: Sink> Sink for Window<S> {
         if !self.is_open() {
             self.shapes.insert(id, shape.clone());
         }
+        if let Some(watch) = &mut self.signs {
+            watch.lookout.block(id, shape);
+        }
         id
     }
 
@@ -132,10 +208,13 @@ impl<S: Sink> Sink for Window<S> {
         if self.is_open() {
             return self.sink.execute(shape, addrs);
         }
+        if self.signs.is_some() {
+            self.look(shape);
+        }
         // Every shape that runs was made known here.
         let whole = &self.shapes[&shape];
         let end = self.at + u64::from(whole.fetch) + addrs.len() as u64;
-        if end <= self.from || self.at >= self.to {
+        if end <= self.from || self.at >= self.to || self.ended {
             self.instructions += u64::from(whole.instructions);
             self.at = end;
             Ok(())
@@ -152,7 +231,9 @@ impl<S: Sink> Sink for Window<S> {
     }
 
     fn execute_words(&mut self, words: &[u64]) -> Result<Taken, Error> {
-        let is_inside = self.entered && (self.from..self.to).contains(&self.at);
+        // Each block is looked at where a sign may come.
+        let is_inside =
+            self.entered && self.signs.is_none() && (self.from..self.to).contains(&self.at);
         if !is_inside {
             return Ok(Taken::default());
         }
@@ -182,6 +263,9 @@ impl<S: Sink> Sink for Window<S> {
 
     fn begin_program(&mut self) {
         self.shapes.clear();
+        if let Some(watch) = &mut self.signs {
+            watch.lookout.forget();
+        }
         self.sink.begin_program();
     }
 
@@ -196,6 +280,15 @@ impl<S: Sink> Sink for Window<S> {
     }
 
     fn event(&mut self, thread: u32, event: Event) -> Result<(), Error> {
+        if let Some(watch) = &mut self.signs {
+            let (begins, ends) = watch.lookout.event(&event, &watch.signs);
+            if watch.waits && begins {
+                self.begin();
+            } else if !watch.waits && ends {
+                watch.signs.end();
+                self.ended = true;
+            }
+        }
         if self.is_over() { Ok(()) } else { self.sink.event(thread, event) }
     }
 }

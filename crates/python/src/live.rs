@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use capture::{Options, Outcome};
+use capture::{Options, Outcome, Sign};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 use trace::Filter;
@@ -23,7 +23,8 @@ impl Recording {
     #[new]
     #[pyo3(signature = (
         command, *, plugins, skip, max_accesses, max_bytes, ends, fetches, filter, callbacks, follow,
-        process, calls, arguments
+        process, calls, arguments,
+        from_symbol, to_symbol, from_marker, to_marker, instructions, one_cpu
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
     fn new(
@@ -40,7 +41,18 @@ impl Recording {
         process: Option<String>,
         calls: bool,
         arguments: bool,
+        from_symbol: Option<String>,
+        to_symbol: Option<String>,
+        from_marker: Option<i64>,
+        to_marker: Option<i64>,
+        instructions: Option<u64>,
+        one_cpu: bool,
     ) -> PyResult<Recording> {
+        // A number below 0 is any marker.
+        let sign = |symbol: Option<String>, marker: Option<i64>| {
+            let marker = marker.map(|number| Sign::Marker(u64::try_from(number).ok()));
+            symbol.map(Sign::Symbol).or(marker)
+        };
         let filter = match filter {
             "none" => Filter::None,
             "page16" => Filter::Page16,
@@ -62,6 +74,10 @@ impl Recording {
             process,
             calls,
             arguments,
+            from: sign(from_symbol, from_marker),
+            to: sign(to_symbol, to_marker),
+            instructions_max: instructions,
+            one_cpu,
             plugins,
             ..Options::new(command)
         };

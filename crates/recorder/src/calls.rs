@@ -2,10 +2,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use ring::{CLONE_VFORK, CLONE_VM, Call, EventCode};
+use ring::{CLONE_VFORK, CLONE_VM, Call, EventCode, PR_PAGEWALK};
 
 use crate::vcpu::{Phase, cursor};
-use crate::{events, exec, files, filter, global, guest, span, vcpu};
+use crate::{events, exec, files, filter, global, guest, multiplexed, span, vcpu, vfork};
 
 /// QEMU's "will be issued again": no result yet.
 const RESTART: i64 = -512;
@@ -153,6 +153,8 @@ enum Form {
 
 /// Linux: the signal of a child's end, in the lowest byte of `clone`'s flags.
 const SIGCHLD: u64 = 17;
+/// Index of the argument of `shmat` that says where its result is to be put, if it came by `ipc`.
+const SHMAT_RESULT: usize = 3;
 /// What `vfork` asks for.
 const VFORK: u64 = CLONE_VM | CLONE_VFORK | SIGCHLD;
 /// Linux: the option of `prctl` that forbids huge pages.
@@ -170,9 +172,18 @@ pub(crate) fn fork_flags() -> u32 {
 pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
     let cursor = cursor(vcpu);
     filter::settle(vcpu);
+    let unfolded = match guest {
+        Guest::I386 => multiplexed::unfold(number, raw),
+        Guest::X86_64 | Guest::Generic64 => None,
+    };
+    let (number, raw) = unfolded.unwrap_or((number, raw));
     let found = guest.call(number);
-    let is_other = |call| call == Call::HugePages && raw[0] & 0xffff_ffff != PR_SET_THP_DISABLE;
-    let Some((call, form)) = found.filter(|&(call, _)| !is_other(call)) else {
+    let found = found.and_then(|(call, form)| match (call, raw[0] & 0xffff_ffff) {
+        (Call::HugePages, PR_PAGEWALK) => Some((Call::Marker, form)),
+        (Call::HugePages, option) if option != PR_SET_THP_DISABLE => None,
+        _ => Some((call, form)),
+    });
+    let Some((call, form)) = found else {
         // SAFETY: only this thread uses the cursor.
         unsafe { (*cursor).call = None };
         span::mark(vcpu, true);
@@ -180,7 +191,11 @@ pub(crate) fn enter(vcpu: u32, guest: Guest, number: i64, raw: [u64; 6]) {
         unsafe { (*cursor).file_call = files::begin(guest, number, raw) };
         return;
     };
-    let arguments = arguments(guest, form, raw);
+    let mut arguments = arguments(guest, form, raw);
+    if call == Call::Shmat && unfolded.is_none() {
+        // Where `ipc` would have the address put.
+        arguments[SHMAT_RESULT] = 0;
+    }
     // SAFETY: as above.
     unsafe {
         (*cursor).call = Some(call);
@@ -250,13 +265,27 @@ pub(crate) fn leave(vcpu: u32, guest: Guest, result: i64) {
         span::mark(vcpu, true);
     }
     let Some(call) = call else { return };
-    if call == Call::Execve {
-        exec::failed();
+    match call {
+        Call::Execve => exec::failed(),
+        Call::Clone | Call::Fork if arguments[0] & CLONE_VFORK != 0 => {
+            if let Some(child) = u32::try_from(result).ok().filter(|&pid| pid != 0) {
+                vfork::wait(child);
+            }
+        }
+        _ => {}
     }
     // A 32-bit guest's addresses arrive with their sign.
     let result = match result {
         ERRNO_LAST..0 => result,
         _ => (result as u64 & guest.address_mask()) as i64,
+    };
+    let mut attached = [0u32];
+    let result = match call {
+        Call::Shmat if arguments[SHMAT_RESULT] != 0 && result == 0 => {
+            guest::read(arguments[SHMAT_RESULT], &mut attached);
+            attached[0].into()
+        }
+        _ => result,
     };
     tell(vcpu, call, &arguments, result);
     span::mark(vcpu, true);

@@ -46,7 +46,11 @@ pub(crate) fn follow(vcpu: u32, guest: Guest, request: &Request) {
         match Plan::make(&path) {
             // The kernel refuses it, as the interpreter could not open it.
             Ok(plan) if plan.is_script && held != Held::Nothing => {}
-            Ok(mut plan) => plan.execute(&path, &arguments, &environment),
+            Ok(mut plan) => {
+                global::process().executing.store(1, Ordering::Release);
+                plan.execute(&path, &arguments, &environment);
+                global::process().executing.store(0, Ordering::Release);
+            }
             Err(Some(why)) => {
                 events::note(vcpu, why);
                 span::mark(vcpu, true);

@@ -14,7 +14,7 @@ use ring::EventCode;
 use crate::calls::Guest;
 use crate::{events, global, guest, wait};
 
-/// Parts of a vector that are told.
+/// Parts of memory that are told of a call.
 const BUFFERS_MAX: usize = 16;
 /// No offset.
 const NO_OFFSET: u64 = u64::MAX;
@@ -37,16 +37,25 @@ enum Descriptors {
     PairAt(usize),
 }
 
-/// Which memory a call reads or fills.
+/// Which memory a call reads or fills. Structures by which it is asked, as a vector of parts, are
+/// not counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Memory {
     None,
     /// The second argument is an address, the third a length.
     Plain,
+    /// The same, and the fifth and sixth argument are a socket's address and its length.
+    Sent,
+    /// The same, and the sixth argument points to the length.
+    Received,
+    /// The second argument is the address of a socket's address, the third points to its length.
+    Address,
     /// The second argument is a vector of addresses and lengths, the third says how many.
     Vector,
-    /// The second argument is a message header, which has a vector.
+    /// The second argument is a message header: a socket's address, a vector, control data.
     Message,
+    /// The second argument is a vector of message headers with their bytes behind them.
+    Messages,
 }
 
 /// Where in its file a call begins.
@@ -80,9 +89,9 @@ const fn known(
 
 /// The calls that are told. -1: the processor has none of that name.
 #[rustfmt::skip]
-static KNOWN: [Known; 61] = {
+static KNOWN: [Known; 70] = {
     use Descriptors::{Control, First, FirstAndResult, None as NoFd, PairAt, Result, Two};
-    use Memory::{Message, None as NoMemory, Plain, Vector};
+    use Memory::{Address, Message, Messages, None as NoMemory, Plain, Received, Sent, Vector};
     use Place::{Current, Given, None as NoPlace};
     [
         known("read", [0, 3, 63], First, Plain, Current),
@@ -108,14 +117,17 @@ static KNOWN: [Known; 61] = {
         known("socketpair", [53, 360, 199], PairAt(3), NoMemory, NoPlace),
         known("bind", [49, 361, 200], First, NoMemory, NoPlace),
         known("listen", [50, 363, 201], First, NoMemory, NoPlace),
-        known("accept", [43, -1, 202], FirstAndResult, NoMemory, NoPlace),
-        known("accept4", [288, 364, 242], FirstAndResult, NoMemory, NoPlace),
+        known("accept", [43, -1, 202], FirstAndResult, Address, NoPlace),
+        known("accept4", [288, 364, 242], FirstAndResult, Address, NoPlace),
         known("connect", [42, 362, 203], First, NoMemory, NoPlace),
         known("shutdown", [48, 373, 210], First, NoMemory, NoPlace),
-        known("sendto", [44, 369, 206], First, Plain, NoPlace),
-        known("recvfrom", [45, 371, 207], First, Plain, NoPlace),
+        known("sendto", [44, 369, 206], First, Sent, NoPlace),
+        known("recvfrom", [45, 371, 207], First, Received, NoPlace),
         known("sendmsg", [46, 370, 211], First, Message, NoPlace),
         known("recvmsg", [47, 372, 212], First, Message, NoPlace),
+        known("sendmmsg", [307, 345, 269], First, Messages, NoPlace),
+        known("recvmmsg", [299, 337, 243], First, Messages, NoPlace),
+        known("recvmmsg_time64", [-1, 417, -1], First, Messages, NoPlace),
         known("lseek", [8, 19, 62], First, NoMemory, Current),
         known("ftruncate", [77, 93, 46], First, NoMemory, NoPlace),
         known("fallocate", [285, 324, 47], First, NoMemory, NoPlace),
@@ -130,8 +142,11 @@ static KNOWN: [Known; 61] = {
         known("ppoll", [271, 309, 73], NoFd, NoMemory, NoPlace),
         known("select", [23, 142, -1], NoFd, NoMemory, NoPlace),
         known("pselect6", [270, 308, 72], NoFd, NoMemory, NoPlace),
+        known("ppoll_time64", [-1, 414, -1], NoFd, NoMemory, NoPlace),
+        known("pselect6_time64", [-1, 413, -1], NoFd, NoMemory, NoPlace),
         known("epoll_wait", [232, 256, -1], First, NoMemory, NoPlace),
         known("epoll_pwait", [281, 319, 22], First, NoMemory, NoPlace),
+        known("epoll_pwait2", [441, 441, 441], First, NoMemory, NoPlace),
         known("eventfd2", [290, 328, 19], Result, NoMemory, NoPlace),
         known("futex", [202, 240, 98], NoFd, NoMemory, NoPlace),
         known("futex_time64", [-1, 422, -1], NoFd, NoMemory, NoPlace),
@@ -139,10 +154,13 @@ static KNOWN: [Known; 61] = {
         known("waitid", [247, 284, 95], NoFd, NoMemory, NoPlace),
         known("nanosleep", [35, 162, 101], NoFd, NoMemory, NoPlace),
         known("clock_nanosleep", [230, 267, 115], NoFd, NoMemory, NoPlace),
+        known("clock_nanosleep_time64", [-1, 407, -1], NoFd, NoMemory, NoPlace),
         known("pause", [34, 29, -1], NoFd, NoMemory, NoPlace),
         known("rt_sigsuspend", [130, 179, 133], NoFd, NoMemory, NoPlace),
         known("rt_sigtimedwait", [128, 177, 137], NoFd, NoMemory, NoPlace),
         known("semop", [65, -1, 193], NoFd, NoMemory, NoPlace),
+        known("semtimedop", [220, -1, 192], NoFd, NoMemory, NoPlace),
+        known("semtimedop_time64", [-1, 420, -1], NoFd, NoMemory, NoPlace),
         known("msgsnd", [69, 400, 189], NoFd, NoMemory, NoPlace),
         known("msgrcv", [70, 401, 188], NoFd, NoMemory, NoPlace),
         known("sched_yield", [24, 158, 124], NoFd, NoMemory, NoPlace),
@@ -227,30 +245,18 @@ pub(crate) fn end(vcpu: u32, guest: Guest, begun: Begun, result: i64) {
         }
         Descriptors::None | Descriptors::First | Descriptors::Control => {}
     }
-    let mut buffers = [[0; 2]; BUFFERS_MAX];
-    let buffered = match memory {
-        Memory::None => 0,
-        Memory::Plain => {
-            buffers[0] = [arguments[1], arguments[2]];
-            1
-        }
-        Memory::Vector => vector(guest, arguments[1], arguments[2], &mut buffers),
-        Memory::Message => {
-            // `struct msghdr`: the name's address and length come before the vector's.
-            let bytes = guest.pointer_bytes() as u64;
-            let at = word(guest, arguments[1].wrapping_add(2 * bytes));
-            let parts = word(guest, arguments[1].wrapping_add(3 * bytes));
-            vector(guest, at, parts, &mut buffers)
-        }
-    };
+    let mut buffers = Buffers::default();
+    if result >= 0 {
+        buffers.fill(guest, *memory, &arguments, result as u64);
+    }
     let [a, b, c, d, e, f] = arguments;
     let (result, number) = (result as u64, number as u64);
     let head = [number, a, b, c, d, e, f, result, began_ns, ended_ns, offset, count as u64];
     let mut words = [0; 12 + 2 * 5 + 1 + 2 * BUFFERS_MAX];
     let mut length = 0;
     let fds = fds[..count].iter().flatten();
-    let buffers = buffers[..buffered].iter().flatten();
-    for &value in head.iter().chain(fds).chain([&(buffered as u64)]).chain(buffers) {
+    let (buffered, parts) = (buffers.count as u64, buffers.all[..buffers.count].iter().flatten());
+    for &value in head.iter().chain(fds).chain([&buffered]).chain(parts) {
         words[length] = value;
         length += 1;
     }
@@ -266,15 +272,76 @@ fn tell(fd: i32) -> Option<Told> {
     Some([fd as u64, mode, stat.st_dev, stat.st_ino, stat.st_size as u64])
 }
 
-/// Reads a vector of addresses and lengths; how many there are.
-fn vector(guest: Guest, at: u64, parts: u64, buffers: &mut [[u64; 2]; BUFFERS_MAX]) -> usize {
-    let bytes = guest.pointer_bytes() as u64;
-    let count = parts.min(BUFFERS_MAX as u64);
-    for (index, buffer) in (0..count).zip(buffers.iter_mut()) {
-        let at = at.wrapping_add(index * 2 * bytes);
-        *buffer = [word(guest, at), word(guest, at.wrapping_add(bytes))];
+/// The parts of memory that the kernel has read or filled: addresses and bytes.
+#[derive(Default)]
+struct Buffers {
+    all: [[u64; 2]; BUFFERS_MAX],
+    count: usize,
+}
+
+impl Buffers {
+    /// Finds what a call that moved `moved` bytes, or messages, has touched.
+    fn fill(&mut self, guest: Guest, memory: Memory, arguments: &[u64; 6], moved: u64) {
+        let [_, first, second, _, fifth, sixth] = *arguments;
+        match memory {
+            Memory::None => {}
+            Memory::Plain => self.add(first, second.min(moved)),
+            Memory::Sent => {
+                self.add(first, second.min(moved));
+                self.add(fifth, sixth);
+            }
+            Memory::Received => {
+                self.add(first, second.min(moved));
+                self.add(fifth, length(sixth));
+            }
+            Memory::Address => self.add(first, length(second)),
+            Memory::Vector => self.vector(guest, first, second, moved),
+            Memory::Message => self.message(guest, first, moved),
+            Memory::Messages => {
+                // `struct mmsghdr`: a header of seven words, then the bytes of the message.
+                let header = 7 * guest.pointer_bytes() as u64;
+                let stride = header + guest.pointer_bytes() as u64;
+                for at in (0..moved.min(BUFFERS_MAX as u64)).map(|index| index * stride) {
+                    let at = first.wrapping_add(at);
+                    self.message(guest, at, length(at.wrapping_add(header)));
+                }
+            }
+        }
     }
-    count as usize
+
+    /// `struct msghdr`: address and length of a name, of a vector and of control data.
+    fn message(&mut self, guest: Guest, at: u64, moved: u64) {
+        let field = |index: u64| word(guest, at.wrapping_add(index * guest.pointer_bytes() as u64));
+        self.vector(guest, field(2), field(3), moved);
+        // The name's length is a word of 32 bits.
+        self.add(field(0), field(1) & u64::from(u32::MAX));
+        self.add(field(4), field(5));
+    }
+
+    /// A vector of addresses and lengths, as far as the `moved` bytes go.
+    fn vector(&mut self, guest: Guest, at: u64, parts: u64, mut moved: u64) {
+        let bytes = guest.pointer_bytes() as u64;
+        for index in 0..parts.min(BUFFERS_MAX as u64) {
+            let at = at.wrapping_add(index * 2 * bytes);
+            let length = word(guest, at.wrapping_add(bytes)).min(moved);
+            self.add(word(guest, at), length);
+            moved -= length;
+        }
+    }
+
+    fn add(&mut self, address: u64, bytes: u64) {
+        if address != 0 && bytes != 0 && self.count < BUFFERS_MAX {
+            self.all[self.count] = [address, bytes];
+            self.count += 1;
+        }
+    }
+}
+
+/// The word of 32 bits at `address`, 0 if it cannot be read.
+fn length(address: u64) -> u64 {
+    let mut word = [0u32];
+    guest::read(address, &mut word);
+    word[0].into()
 }
 
 /// The guest's word at `address`; 0 if it cannot be read.

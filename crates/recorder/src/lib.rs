@@ -36,12 +36,14 @@ mod inline;
 mod internals;
 mod links;
 mod maps;
+mod multiplexed;
 mod shared;
 mod skip;
 mod span;
 mod tcg;
 mod translate;
 mod vcpu;
+mod vfork;
 mod wait;
 
 use core::ffi::{CStr, c_char, c_int, c_uint};

@@ -92,6 +92,8 @@ pub struct Process {
     pub tags: AtomicU32,
     /// The flags with which it was forked, as `clone` has them.
     pub fork_flags: AtomicU32,
+    /// Set by the plugin before it executes another program; cleared if that failed.
+    pub executing: AtomicU32,
     /// When it began, in nanoseconds of the system's monotonic clock.
     pub began_ns: AtomicU64,
     /// The chunks of the log in order: [`crate::BLOCKS_PER_CHUNK`] descriptors each.

@@ -253,7 +253,13 @@ pub enum Call {
     Mbind = 21,
     /// `prctl(PR_SET_THP_DISABLE)`.
     HugePages = 22,
+    /// `prctl` with [`PR_PAGEWALK`]: what is said follows in the next arguments.
+    Marker = 23,
 }
+
+/// The option of `prctl` by which a program says something to its recorder; `pagewalk.h` and
+/// `pagewalk.marker` have it too. Linux knows no such option and answers with `EINVAL`.
+pub const PR_PAGEWALK: u64 = 0x5057_4c4b;
 
 /// Linux: a `clone` with this flag shares its address space,
 pub const CLONE_VM: u64 = 0x100;
@@ -291,6 +297,7 @@ impl Call {
             20 => Call::Shmdt,
             21 => Call::Mbind,
             22 => Call::HugePages,
+            23 => Call::Marker,
             _ => return None,
         })
     }

@@ -132,6 +132,37 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the program alone: what it executes or starts runs unseen",
     )
+    for edge, what in (("from", "begin with"), ("to", "end with")):
+        either = group.add_mutually_exclusive_group()
+        either.add_argument(
+            f"--{edge}-symbol",
+            metavar="F",
+            help=f"{what} the call of function F, of the program or a library, in all processes",
+        )
+        either.add_argument(
+            f"--{edge}-marker",
+            nargs="?",
+            type=number,
+            const=-1,
+            metavar="N",
+            help=f"{what} marker N (any, if N is left out), which the program contains: pagewalk.h",
+        )
+    group.add_argument(
+        "--instructions",
+        type=number,
+        metavar="N",
+        help="end after N instructions of each process, with the block that they end in",
+    )
+    group.add_argument(
+        "--end-with-window",
+        action="store_true",
+        help="kill the program when what is to be recorded has been",
+    )
+    group.add_argument(
+        "--one-cpu",
+        action="store_true",
+        help="let the program and what it starts run on one processor of this machine",
+    )
     group.add_argument(
         "--no-fetch",
         action="store_true",
@@ -192,7 +223,28 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
         calls=vars(options).get("calls", False),
         arguments=not vars(options).get("no_arguments", False),
         callbacks=options.callbacks,
+        ends=options.end_with_window,
+        from_symbol=options.from_symbol,
+        to_symbol=options.to_symbol,
+        from_marker=options.from_marker,
+        to_marker=options.to_marker,
+        instructions=options.instructions,
+        one_cpu=options.one_cpu,
     )
+
+
+def no_recording(options: argparse.Namespace) -> None:
+    """Raises `Error` if an option of `add_recording` is given where nothing is recorded."""
+    given = vars(options)
+    flags = ("no_follow", "no_fetch", "callbacks", "end_with_window", "one_cpu")
+    texts = ("from_symbol", "to_symbol", "from_marker", "to_marker", "instructions")
+    found = [name for name in flags if given[name]]
+    found += [name for name in texts if given[name] is not None]
+    if options.user_filter != "none":
+        found.append("user_filter")
+    if found:
+        flag = found[0].replace("_", "-")
+        raise Error(f"--{flag} is for a live program; a trace has --skip and --max-accesses")
 
 
 def _column(text: str) -> tuple[str, str]:

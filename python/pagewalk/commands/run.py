@@ -110,9 +110,7 @@ def _stored(machines: list[Machine], options: argparse.Namespace) -> list[Result
         raise Error(
             "--native is for a live program: `pagewalk record --native` keeps it for traces"
         )
-    is_live = options.no_fetch or options.callbacks or options.no_follow
-    if is_live or options.user_filter != "none":
-        raise Error("--no-follow, --no-fetch, --user-filter and --callbacks are for a live program")
+    arguments.no_recording(options)
     trace = arguments.trace(options, options.trace)
     if trace.is_stdin and len(machines) > 1:
         raise Error("standard input is read once: `pagewalk import` it, then compare machines")

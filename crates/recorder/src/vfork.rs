@@ -1,0 +1,59 @@
+//! `vfork`'s parent waits until its child executes a program or ends. QEMU makes a `fork` of it, and
+//! lets both run; so the parent waits here.
+//!
+//! ```text
+//!   parent   vfork ...................... | goes on
+//!   child          | runs | execve, or exit
+//! ```
+//!
+//! What the two do has one order then, as it has without QEMU.
+
+use core::sync::atomic::Ordering;
+
+use ring::{Origin, ProcessState};
+
+use crate::global;
+
+/// Time between two looks, in nanoseconds.
+const LOOK_NS: i64 = 100_000;
+/// Looks after which the parent goes on: the child may be of those that are not recorded, or wait for
+/// its parent, which it cannot natively.
+const LOOKS_MAX: u32 = 10_000;
+
+/// Waits until `child` has left its parent's memory.
+pub(crate) fn wait(child: u32) {
+    let session = global::shared().session();
+    for _ in 0..LOOKS_MAX {
+        let is_followed = session.follow != 0 && session.over.load(Ordering::Relaxed) == 0;
+        if !is_followed || has_left(child) || has_ended(child) {
+            return;
+        }
+        let time = libc::timespec { tv_sec: 0, tv_nsec: LOOK_NS };
+        // SAFETY: reads one `timespec`.
+        unsafe { libc::nanosleep(&time, core::ptr::null_mut()) };
+    }
+}
+
+/// Whether it executes a program, or runs one that it has executed.
+fn has_left(child: u32) -> bool {
+    let shared = global::shared();
+    let high = shared.session().processes_high.load(Ordering::Acquire) as usize;
+    (0..high).map(|slot| shared.process(slot)).any(|process| {
+        process.state.load(Ordering::Acquire) == ProcessState::Live as u32
+            && process.pid.load(Ordering::Relaxed) == child
+            && (process.origin.load(Ordering::Relaxed) != Origin::Forked as u32
+                || process.executing.load(Ordering::Acquire) != 0
+                || process.leaving.load(Ordering::Acquire) != 0)
+    })
+}
+
+/// Whether it has ended; it stays for its parent to be waited for.
+fn has_ended(child: u32) -> bool {
+    // SAFETY: the structure is the system's to fill; zeros are a value of it.
+    unsafe {
+        let mut found: libc::siginfo_t = core::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        let refused = libc::waitid(libc::P_PID, child, &mut found, options) != 0;
+        refused || found.si_pid() != 0
+    }
+}
