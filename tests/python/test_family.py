@@ -88,23 +88,23 @@ K = 1024
 
 
 @pytest.mark.parametrize(
-    ("written", "write", "read", "capacity"),
+    ("sizes", "capacity"),
     [
-        (1024 * K, 4 * K, 4 * K, 64 * K),
-        (1024 * K, 4 * K, 4 * K, 16 * K),
-        (256 * K, 1 * K, 8 * K, 64 * K),
-        (512 * K, 128 * K, 4 * K, 64 * K),
+        ((1024 * K, 4 * K, 4 * K), 64 * K),
+        ((1024 * K, 4 * K, 4 * K), 16 * K),
+        ((256 * K, 1 * K, 8 * K), 64 * K),
+        ((512 * K, 128 * K, 4 * K), 64 * K),
     ],
 )
 def test_a_recorded_pipeline_switches_as_arithmetic_says(
-    pagewalk, pipeline: Path, tmp_path: Path, written: int, write: int, read: int, capacity: int
+    pagewalk, pipeline: Path, tmp_path: Path, sizes: tuple[int, int, int], capacity: int
 ) -> None:
     trace = tmp_path / "t.pwt"
-    done = pagewalk("record", "--calls", "-o", trace, "--", pipeline, written, write, read)
+    done = pagewalk("record", "--calls", "-o", trace, "--", pipeline, *sizes)
     assert done.returncode == 0, done.stderr
     # The parent waits for its children. Each time the pipe is full and there is more to write the
     # producer waits, and the consumer each time it is empty before the end. Then both end.
-    fills = written // capacity
+    fills = sizes[0] // capacity
     # No quantum ends a turn, so that nothing else does.
     switches = run(pagewalk, f"mix:quantum=1G,pipe={capacity // K}K,{trace}")["switches"]
     assert switches["by_cause"] == {"blocked": 1 + 2 * (fills - 1), "ended": 2, "quantum": 0}
@@ -215,7 +215,9 @@ def test_children_of_vfork_are_processes_of_their_own_in_exports(
     command = [compiled("spawner", SPAWNER), "/bin/true"]
     trace = tmp_path / "t.pwt"
     assert pagewalk("record", "-o", trace, "--", *command).returncode == 0
-    counts = {process["number"]: process["accesses"] for process in Trace(trace).info()["processes"]}
+    counts = {
+        process["number"]: process["accesses"] for process in Trace(trace).info()["processes"]
+    }
     for name in (trace, f"mix:order=stamps,{trace}"):
         seen = dict.fromkeys(counts, 0)
         for batch in Trace(name).batches():
