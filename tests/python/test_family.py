@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pagewalk import Trace
+from pagewalk import Results, Trace
+from pagewalk.report import render, tables
 
 PIPELINE = """
 #include <stdlib.h>
@@ -207,6 +208,18 @@ with socket.socket(socket.AF_UNIX) as server:
     # Each client waits for the server once, at least, and the server for each client.
     assert switches["order"] == "blocking" and switches["by_cause"]["blocked"] >= 6
     assert switches["by_cause"]["ended"] >= 3
+    # The report shows both.
+    processes, causes = tables.processes(data), tables.switches(data)
+    assert processes is not None and causes is not None
+    assert [row[1] for row in processes.rows] == [
+        str(process["number"]) for process in data["trace"]["processes"]
+    ]
+    assert "server.py" in str(processes.rows[0][0])
+    assert [row[0] for row in causes.rows] == [
+        "A call waited", "A program ended", "A quantum ended",
+    ]  # fmt: skip
+    page = render([Results(data)])
+    assert "Switches between programs" in page and "<h3>Processes</h3>" in page
 
 
 def test_children_of_vfork_are_processes_of_their_own_in_exports(

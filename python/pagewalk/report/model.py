@@ -70,6 +70,8 @@ class Run:
     settings: list[str]
     headline: str
     cards: list[Card]
+    switches: Table | None
+    """Why a processor went from one program to another, if there were several."""
     tlbs: Table
     processors: Table | None
     """None where there is one processor."""
@@ -98,6 +100,8 @@ class Report:
     facts: list[tuple[str, str]]
     notes: list[str]
     runs: list[Run]
+    processes: Table | None
+    """The processes of a recording of several."""
     comparison: Table | None
     together: Figure | None
     version: str

@@ -8,6 +8,8 @@ from pagewalk.report import values
 from pagewalk.report.model import Cell, Table, Value
 
 REGIONS_IN_SIGHT = 20
+PROCESSES_IN_SIGHT = 64
+COMMAND_LETTERS = 120
 
 
 def tlbs(document: Mapping[str, Any]) -> Table:
@@ -181,6 +183,58 @@ def regions(document: Mapping[str, Any]) -> tuple[Table, Table | None]:
     if len(rows) <= REGIONS_IN_SIGHT:
         return first, None
     return first, part("The other regions, most misses first", slice(REGIONS_IN_SIGHT, None))
+
+
+def processes(document: Mapping[str, Any]) -> Table | None:
+    """A row a process of a recording of several, those of most accesses first."""
+    found = document["trace"].get("processes", [])
+    if len(found) < 2:
+        return None
+    total = max(1, sum(process["accesses"] for process in found))
+    rows: list[list[Cell]] = []
+    for index, process in enumerate(found[:PROCESSES_IN_SIGHT]):
+        ran = " → ".join(
+            text.shorten(" ".join(program["command"]), COMMAND_LETTERS)
+            for program in process["programs"]
+        )
+        parent = process.get("parent")
+        rows.append(
+            [
+                ran,
+                str(process["number"]),
+                str(process["pid"]),
+                "" if parent is None else str(parent),
+                values.count(document, f"/trace/processes/{index}/accesses"),
+                values.share(process["accesses"], total),
+            ]
+        )
+    more = len(found) - len(rows)
+    caption = "What each process ran, one program after the other; those of most accesses first"
+    if more:
+        caption += f"; {text.plural(more, 'process', 'processes')} more are in the JSON document"
+    head = ["Programs", "Number", "pid", "Parent", "Accesses", "Share"]
+    bars = [process["accesses"] / total for process in found[:PROCESSES_IN_SIGHT]]
+    return Table(caption, head, rows, [False] + [True] * 5, bars)
+
+
+def switches(document: Mapping[str, Any]) -> Table | None:
+    """A row per cause for which a processor went from one program to another."""
+    found = document.get("switches")
+    if not found:
+        return None
+    by_cause = found["by_cause"]
+    total = sum(by_cause.values())
+    rows: list[list[Cell]] = [
+        [
+            values.CAUSES.get(cause, cause).capitalize(),
+            values.count(document, f"/switches/by_cause/{cause}"),
+            values.share(times, total),
+        ]
+        for cause, times in by_cause.items()
+    ]
+    caption = "; ".join(values.switches(document))
+    bars = [times / total if total else 0.0 for times in by_cause.values()]
+    return Table(caption, ["Cause", "Switches", "Share"], rows, [False, True, True], bars)
 
 
 def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:

@@ -127,6 +127,15 @@ def native_lines(native: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+CAUSES = {
+    "quantum": "a quantum ended",
+    "blocked": "a call waited",
+    "ended": "a program ended",
+    "recorded": "they were recorded",
+}
+"""Why a processor goes on with another program."""
+
+
 def shootdowns(document: Mapping[str, Any]) -> str:
     """What shootdowns took of all processors: nothing where there is one."""
     if not document.get("processors"):
@@ -150,14 +159,8 @@ def switches(document: Mapping[str, Any]) -> list[str]:
     found = document.get("switches")
     if not found:
         return []
-    causes = {
-        "quantum": "a quantum ended",
-        "blocked": "a call waited",
-        "ended": "a program ended",
-        "recorded": "they were recorded",
-    }
     by_cause = [
-        f"{text.count(times)} as {causes.get(cause, cause)}"
+        f"{text.count(times)} as {CAUSES.get(cause, cause)}"
         for cause, times in found["by_cause"].items()
         if times
     ]

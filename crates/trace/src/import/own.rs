@@ -46,16 +46,12 @@ pub(crate) fn warnings(reader: &Reader, path: &Path) -> Vec<String> {
     cut(reader, path).map(kept).into_iter().collect()
 }
 
-/// The processes of the recording `reader` at `path`, each with what opens it.
-pub(crate) fn processes(
-    reader: Reader,
-    path: &Path,
-    keep_going: bool,
-) -> Vec<(Option<Process>, Opening)> {
+/// The processes of the recording `reader`, each with what opens it.
+pub(crate) fn processes(reader: Reader, keep_going: bool) -> Vec<(Option<Process>, Opening)> {
     let processes = reader.processes().to_vec();
     let reader = Arc::new(Mutex::new(reader));
     let open = |process: Process| {
-        let (reader, path, number) = (Arc::clone(&reader), path.to_owned(), process.number);
+        let (reader, number) = (Arc::clone(&reader), process.number);
         let open: Opening = Box::new(move || {
             let one = reader.lock().unwrap_or_else(PoisonError::into_inner).process(number)?;
             Ok(kept_going(one.in_place(), Vec::new(), keep_going))

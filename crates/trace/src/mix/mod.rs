@@ -111,7 +111,7 @@ impl Part {
             stored: reader.stored(),
             processes: reader.processes().to_vec(),
             warnings: own::warnings(&reader, Path::new(name)),
-            programs: own::processes(reader, Path::new(name), options.keep_going),
+            programs: own::processes(reader, options.keep_going),
         }
     }
 }
