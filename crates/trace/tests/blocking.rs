@@ -195,6 +195,10 @@ fn a_quantum_ends_a_turn_before_a_wait_does() {
     let (turns, switches) = order(&format!("order=turns,{}", path.display()));
     assert_eq!(turns, [(0, 20), (1, 257), (2, 258)]);
     assert_eq!(switches.by_cause, causes(0, 2, 0));
+    // In the order of the recording the two children come side by side, one act after the other.
+    let (turns, switches) = order(&format!("order=stamps,{}", path.display()));
+    assert!(turns.len() > 500 && turns[1..].iter().all(|turn| turn.1 <= 10), "{turns:?}");
+    assert!(switches.by_cause["recorded"] > 500, "{switches:?}");
 }
 
 #[test]

@@ -64,8 +64,13 @@ pub(crate) fn processes(reader: Reader, keep_going: bool) -> Vec<(Option<Process
 /// Opens a source when it is needed.
 pub type Opening = Box<dyn FnOnce() -> Result<Box<dyn Source + Send>, Error> + Send>;
 
-/// `reader`, unless it was cut, or with `keep_going` what there is of it.
-fn whole(reader: Reader, path: &Path, keep_going: bool) -> Result<Box<dyn Source + Send>, Error> {
+/// `reader`, unless it was cut, or with `keep_going` what there is of it. Of several processes it
+/// gives all in the order of their stamps.
+pub(crate) fn whole(
+    reader: Reader,
+    path: &Path,
+    keep_going: bool,
+) -> Result<Box<dyn Source + Send>, Error> {
     match cut(&reader, path) {
         Some(error) if !keep_going => Err(error),
         cut => Ok(kept_going(reader, cut.map(kept).into_iter().collect(), keep_going)),

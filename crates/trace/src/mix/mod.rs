@@ -91,13 +91,16 @@ impl Part {
 
     /// The trace `name`: the processes of a recording in an order that knows of them.
     fn open(name: &str, order: Order, options: &Options) -> Result<Part, Error> {
-        let reader = match order {
-            Order::Blocking | Order::Turns => own::recording(Path::new(name), options)?,
-            Order::Stamps => None,
+        let path = Path::new(name);
+        let Some(reader) = own::recording(path, options)? else {
+            return Ok(Part::whole(name.to_owned(), whole(name, options)?));
         };
-        match reader {
-            Some(reader) => Ok(Part::recording(name, reader, options)),
-            None => Ok(Part::whole(name.to_owned(), whole(name, options)?)),
+        match order {
+            Order::Blocking | Order::Turns => Ok(Part::recording(name, reader, options)),
+            Order::Stamps => {
+                let merged = own::whole(reader, path, options.keep_going)?;
+                Ok(Part::whole(name.to_owned(), merged))
+            }
         }
     }
 
