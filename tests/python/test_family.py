@@ -212,7 +212,7 @@ with socket.socket(socket.AF_UNIX) as server:
     assert [row[1] for row in processes.rows] == [
         str(process["number"]) for process in data["trace"]["processes"]
     ]
-    assert "server.py" in str(processes.rows[0][0])
+    assert "python" in str(processes.rows[0][0])
     assert [row[0] for row in causes.rows] == [
         "A call waited", "A program ended", "A quantum ended",
     ]  # fmt: skip
