@@ -64,6 +64,8 @@ pub(super) fn request(event: &Event) -> Option<Request> {
         | Event::Msync { .. }
         | Event::Mbind { .. }
         | Event::HugePages { .. } => return None,
+        // First touch has no policies of page sizes that a program could change.
+        Event::PageSize { .. } => return None,
         // They tell and ask for nothing.
         Event::Mapping { .. }
         | Event::Clone { .. }
@@ -72,7 +74,9 @@ pub(super) fn request(event: &Event) -> Option<Request> {
         | Event::Exit { .. }
         | Event::ThreadStart { .. }
         | Event::ThreadEnd
+        | Event::Marker { .. }
         | Event::Run { .. }
+        | Event::Process { .. }
         | Event::ContextSwitch { .. }
         | Event::WarmupEnd
         | Event::Gap { .. } => return None,
