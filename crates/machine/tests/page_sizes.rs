@@ -72,7 +72,7 @@ impl Model {
     /// An access of eight bytes that ends `beyond` the first page or within it.
     fn access(&mut self, page: usize, straddles: bool) {
         self.touch(page);
-        let ends_block = (page + 1) % self.large == 0;
+        let ends_block = (page + 1).is_multiple_of(self.large);
         if straddles && (ends_block || self.slots[page].mapped == Some(Size::Base)) {
             self.crossings += 1;
             self.touch(page + 1);
@@ -81,7 +81,7 @@ impl Model {
 
     /// Makes large pages small that begin before `page` and end after it.
     fn split(&mut self, page: usize) {
-        if page % self.large == 0 || page >= self.slots.len() {
+        if page.is_multiple_of(self.large) || page >= self.slots.len() {
             return;
         }
         let block = self.block(page);
@@ -126,7 +126,7 @@ impl Model {
         let region = self.slots[from].region;
         let moved = self.slots[from..from + count].to_vec();
         self.slots[from..from + count].fill(Slot::default());
-        let aligned = from.abs_diff(to) % self.large == 0;
+        let aligned = from.abs_diff(to).is_multiple_of(self.large);
         for (slot, moved) in self.slots[to..].iter_mut().zip(moved) {
             let small = |size| if aligned { size } else { Size::Base };
             *slot = Slot { region, mapped: moved.mapped.map(small) };

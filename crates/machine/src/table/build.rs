@@ -16,12 +16,15 @@ use crate::{
 /// A key of the machine file, and what is wrong with it.
 pub(super) type Refusal = (String, String);
 
+/// A table in its memory, or why there is none.
+pub(super) type Mounting = Result<Box<dyn Mounted>, Refusal>;
+
 /// The table that `description` names, in `memory`, which is its own; without one, a set of
 /// pages.
 pub(crate) fn new(
     description: &Description,
     memory: impl Memory + Send + 'static,
-) -> Result<Box<dyn Mounted>, Refusal> {
+) -> Mounting {
     let Some(table) = &description.page_table else { return Ok(Box::new(Flat::new())) };
     let format = Format::named(&table.format).ok_or_else(|| {
         let names: Vec<&str> = Format::<SparseMemory>::ALL.iter().map(|one| one.name).collect();
@@ -74,7 +77,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     pub(super) fn any(
         self,
         table: impl PageTable + Send + 'static,
-    ) -> Result<Box<dyn Mounted>, Refusal> {
+    ) -> Mounting {
         match self.table.software_tlb {
             None => Ok(Box::new(Mount::new(table, self.memory))),
             Some(Bytes(table_bytes)) => {
@@ -90,7 +93,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     pub(super) fn tree(
         self,
         table: impl Tree + Send + 'static,
-    ) -> Result<Box<dyn Mounted>, Refusal> {
+    ) -> Mounting {
         if self.table.software_tlb.is_some() {
             return self.any(table);
         }
@@ -101,12 +104,12 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     pub(super) fn radix<F: pagetable::Format + Send + 'static>(
         self,
         table: Radix<F>,
-    ) -> Result<Box<dyn Mounted>, Refusal> {
+    ) -> Mounting {
         let remembers = self.table.remembers_leaf.unwrap_or(true);
         self.tree(if remembers { table } else { table.forgetful() })
     }
 
-    pub(super) fn x86_64<const LEVELS: u8>(self) -> Result<Box<dyn Mounted>, Refusal> {
+    pub(super) fn x86_64<const LEVELS: u8>(self) -> Mounting {
         if self.marks {
             self.radix(X86_64::<LEVELS, true>::new())
         } else {
@@ -115,7 +118,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     }
 
     /// A hashed table of `shape`, as far as the description does not say otherwise.
-    pub(super) fn hashed(self, shape: HashedShape) -> Result<Box<dyn Mounted>, Refusal> {
+    pub(super) fn hashed(self, shape: HashedShape) -> Mounting {
         let key = if self.table.entry_pages.is_some() { "entry_pages" } else { "table" };
         let shape = HashedShape {
             table_bytes: self.table.table.map_or(shape.table_bytes, |bytes| bytes.0),
@@ -130,7 +133,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     }
 
     /// A TSB in front of clustered hash chains, from which Solaris fills it.
-    pub(super) fn tsb(self) -> Result<Box<dyn Mounted>, Refusal> {
+    pub(super) fn tsb(self) -> Mounting {
         let table_bytes = self.table.table.map_or(CacheShape::TSB_1M.table_bytes, |bytes| bytes.0);
         let shape = self.cache(CacheShape { table_bytes, ..CacheShape::TSB_1M });
         let behind = HashedShape::behind_tsb(self.memory_bytes);
@@ -141,7 +144,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     }
 
     /// The PowerPC's hashed table in front of a tree, from which Linux fills it.
-    pub(super) fn powerpc(self) -> Result<Box<dyn Mounted>, Refusal> {
+    pub(super) fn powerpc(self) -> Mounting {
         let shape = self.cache(CacheShape::powerpc(self.memory_bytes));
         if self.marks {
             self.cached(shape, X86_64::<4, true>::new())
@@ -155,7 +158,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
         self,
         shape: CacheShape,
         table: impl PageTable + Send + 'static,
-    ) -> Result<Box<dyn Mounted>, Refusal> {
+    ) -> Mounting {
         let table = Cached::new(shape, table).map_err(refused("format"))?;
         Ok(Box::new(Mount::new(table, self.memory)))
     }

@@ -10,9 +10,9 @@
 //! asks for a format by its name.
 
 use addr::Memory;
-use pagetable::{ElasticCuckoo, Guarded, HashedShape, Mount, Mounted, Mpt, Split};
+use pagetable::{ElasticCuckoo, Guarded, HashedShape, Mount, Mpt, Split};
 
-use super::build::{Build, Refusal, refused};
+use super::build::{Build, Mounting, refused};
 use crate::hardware::{
     contexts::BITS_MAX,
     walker::handler::{Path, SAVE},
@@ -42,7 +42,7 @@ pub(crate) struct Format<M> {
     pub(crate) context_bits: u8,
     /// What a refill handler in software needs for it.
     pub(crate) handler: Path,
-    pub(super) build: fn(Build<'_, M>) -> Result<Box<dyn Mounted>, Refusal>,
+    pub(super) build: fn(Build<'_, M>) -> Mounting,
 }
 
 impl<M: Memory + Send + 'static> Format<M> {
