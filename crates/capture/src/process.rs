@@ -51,7 +51,7 @@ pub(crate) struct Process<S> {
 /// Where the accesses of a process go.
 pub(crate) enum Output<S> {
     /// Into a sink.
-    Kept(Window<S>),
+    Kept(Box<Window<S>>),
     /// Nowhere, but it is told what program it executes.
     Muted,
     /// Nowhere.
@@ -405,7 +405,7 @@ impl<S: Sink> Process<S> {
                 let used = if window.is_open() {
                     self.decoder.segment(records, whole, rest, world, &mut window.sink)?
                 } else {
-                    self.decoder.segment(records, whole, rest, world, window)?
+                    self.decoder.segment(records, whole, rest, world, &mut **window)?
                 };
                 window.stamp(ns);
                 let accesses = window.accesses();

@@ -450,11 +450,11 @@ impl<O: Outputs> Supervisor<O> {
                 match self.outputs.open(&told) {
                     Ok(sink) => {
                         let window = Window::new(sink, self.skip, self.max);
-                        output = Output::Kept(if self.watches {
+                        output = Output::Kept(Box::new(if self.watches {
                             window.watching(&self.signs, &world.facts.images, self.instructions)
                         } else {
                             window
-                        });
+                        }));
                         self.family.push(told.clone());
                         number = Some(told.number);
                     }
