@@ -74,7 +74,8 @@ impl Front {
             let walkers = front.backs.iter().map(|back| &back.walkers);
             let caches = walkers.clone().any(|walkers| walkers.here.port.caches.is_some());
             front.saying.repeats = Repeats::new(walkers);
-            front.make_families();
+            let first = front.backs.first().map_or(0, |back| back.index);
+            front.make_families(machines[first].description().os.large().is_some());
             let (whole, in_brief) = (!front.backs.is_empty(), !front.families.is_empty());
             for log in [&mut front.saying, &mut front.said] {
                 (log.caches, log.whole, log.in_brief) = (caches, whole, in_brief);
@@ -95,8 +96,14 @@ impl Front {
     }
 
     /// Puts together the backs that can be taken together.
-    fn make_families(&mut self) {
+    ///
+    /// Where pages of several sizes are mapped (`has_sizes`), a path of tables may be a part of a longer one, of
+    /// which a stack keeps no account.
+    fn make_families(&mut self, has_sizes: bool) {
         for design in Design::ALL {
+            if design == Design::Tpc && has_sizes {
+                continue;
+            }
             let belongs = |back: &mut DesignBack| {
                 Family::takes(&back.walkers).is_some_and(|params| params.design == design)
             };
