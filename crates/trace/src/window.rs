@@ -103,8 +103,10 @@ impl<P: DerefMut<Target: Source>> Window<P> {
     /// the index `self.at` of the source.
     fn end_warmup(&mut self, batch: &mut Batch) {
         let end = self.bounds.skip.saturating_add(self.bounds.warmup);
-        let first = self.at.min(self.bounds.end()) - batch.len() as u64;
-        if !self.warming || end > first + batch.len() as u64 {
+        let stop = self.at.min(self.bounds.end());
+        let first = stop - batch.len() as u64;
+        // At the end of a batch it waits: events before the next access may be in the next one.
+        if !self.warming || end > stop || (end == stop && stop < self.bounds.end()) {
             return;
         }
         self.warming = false;
