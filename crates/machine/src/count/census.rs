@@ -37,6 +37,12 @@ pub(crate) struct TlbCensus {
     pub(crate) invalid: u64,
     pub(crate) evictions: u64,
     pub(crate) flushed: u64,
+    /// Entries that went because they did not allow an access.
+    pub(crate) dropped: u64,
+    /// Lookups of pages of the page table, by loads.
+    pub(crate) table_lookups: u64,
+    /// Those that found half a pair without the page.
+    pub(crate) table_invalid: u64,
     /// Hits on entries that bear the label [`TABLES`].
     pub(crate) table_hits: u64,
     sizes: Vec<(PageSize, SizeCounts)>,

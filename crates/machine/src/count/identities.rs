@@ -1,26 +1,131 @@
 //! The identities that hold after every run, whatever the machine and the trace.
+//!
+//! ```text
+//!   trace ---- accesses by kind --\            entries that leave --> hits by TLB, region
+//!   crossings - extra lookups -----+--> TLBs --+
+//!                                      |       misses counted by the run, and by the TLBs
+//!                                      |
+//!                                      +--> walks: the walker's count --> its cache's requests
+//! ```
+//!
+//! Each compares numbers that were counted in different places: what the results say with what a
+//! part has counted for itself ([`Witness`]), or two parts with each other. A sum is not compared
+//! with its own summands.
 
 use addr::Kind;
+use mmu::Requester;
 
 use crate::{
     Error, Results,
     count::results::{HitsAndMisses, ProcessorCounts, TlbCounts, Walks},
+    hardware::walker::Walkers,
+    run::Run,
 };
 
+/// Counts that results do not show, or show from another place: of all processors together.
+pub(crate) struct Witness {
+    tlbs: Vec<TlbWitness>,
+    /// Lookups by accesses that cross into a further page, by kind.
+    crossing_lookups: [u64; Kind::COUNT],
+    /// Whether each page is mapped at its first touch, by a walk that faults.
+    on_touch: bool,
+    /// With data caches: the program's accesses that they served, and what the first cache on the
+    /// walker's way was asked by it.
+    caches: Option<CacheWitness>,
+}
+
+/// What TLBs of one name have counted themselves.
+#[derive(Default)]
+struct TlbWitness {
+    own: mmu::TlbCounts,
+    /// Lookups of pages of the page table, by loads, and those that found half a pair without it.
+    table_lookups: u64,
+    table_invalid: u64,
+    /// Entries that went because they did not allow an access.
+    dropped: u64,
+}
+
+struct CacheWitness {
+    program_served: u64,
+    /// `None` if the walker has no cache.
+    walker_requests: Option<u64>,
+    /// Lines that references touched beyond one each.
+    further_lines: u64,
+}
+
+impl Witness {
+    /// What the parts of a run that is over have counted.
+    pub(crate) fn of(run: &Run, walkers: &Walkers) -> Witness {
+        let mut tlbs: Vec<TlbWitness> = Vec::new();
+        for processor in run.processors.each() {
+            tlbs.resize_with(processor.hardware.units.len(), TlbWitness::default);
+            for (sum, unit) in tlbs.iter_mut().zip(&processor.hardware.units) {
+                add(&mut sum.own, unit.tlb.counts());
+                sum.table_lookups += unit.counts.table_lookups;
+                sum.table_invalid += unit.counts.table_invalid;
+                sum.dropped += unit.counts.dropped;
+            }
+        }
+        let (crossing_lookups, on_touch) = (run.crossing_lookups, !run.populated);
+        Witness { tlbs, crossing_lookups, on_touch, caches: CacheWitness::of(walkers) }
+    }
+}
+
+impl CacheWitness {
+    fn of(walkers: &Walkers) -> Option<CacheWitness> {
+        let place = walkers.here.port.caches.as_ref()?.entrance(Requester::Walker).place;
+        // A cache that all share is with the processor that runs.
+        let counts = walkers.each().filter_map(|walker| walker.port.caches.as_ref()?.counts(place));
+        Some(CacheWitness {
+            program_served: walkers.each().flat_map(|walker| walker.program_served).sum(),
+            walker_requests: counts
+                .map(|counts| counts.walker.reads + counts.walker.writes)
+                .reduce(|one, other| one + other),
+            further_lines: walkers.each().map(|walker| walker.port.further_lines).sum(),
+        })
+    }
+}
+
+fn add(sum: &mut mmu::TlbCounts, one: mmu::TlbCounts) {
+    let mmu::TlbCounts { hits, misses, denied, invalid, fills, evictions, flushed } = one;
+    for kind in 0..Kind::COUNT {
+        sum.hits[kind] += hits[kind];
+        sum.misses[kind] += misses[kind];
+    }
+    sum.denied += denied;
+    sum.invalid += invalid;
+    sum.fills += fills;
+    sum.evictions += evictions;
+    sum.flushed += flushed;
+}
+
 /// Compares counts that were made in different places and must agree.
-pub(crate) fn check(results: &Results) -> Result<(), Error> {
+pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
     let mut check = Checker(Vec::new());
-    for tlb in &results.tlbs {
-        let kinds = [tlb.by_kind.fetch, tlb.by_kind.load, tlb.by_kind.store];
-        let sum = |part: fn(&HitsAndMisses) -> u64| kinds.iter().map(part).sum::<u64>();
+    for (tlb, witness) in results.tlbs.iter().zip(&witness.tlbs) {
         let name = &tlb.name;
-        check.equal(
-            &format!("{name}: hits + misses = lookups"),
-            tlb.total.hits + tlb.total.misses,
-            tlb.total.lookups,
-        );
-        check.equal(&format!("{name}: hits by kind"), sum(|k| k.hits), tlb.total.hits);
-        check.equal(&format!("{name}: misses by kind"), sum(|k| k.misses), tlb.total.misses);
+        let TlbWitness { own, table_lookups, table_invalid, dropped } = witness;
+        for kind in Kind::ALL {
+            // Pages of the page table are asked for by loads.
+            let (hits, misses) = match kind {
+                Kind::Load => (tlb.table_hits, table_lookups.saturating_sub(tlb.table_hits)),
+                Kind::Fetch | Kind::Store => (0, 0),
+            };
+            let (counted, kind_name) = (tlb.by_kind.of(kind), kind.name());
+            let own_hits = own.hits[kind as usize];
+            check.equal(&format!("{name}: {kind_name} hits"), own_hits, counted.hits + hits);
+            let own_misses = own.misses[kind as usize];
+            check.equal(
+                &format!("{name}: {kind_name} misses"),
+                own_misses,
+                counted.misses + misses,
+            );
+        }
+        check.equal(&format!("{name}: evictions"), own.evictions, tlb.evictions);
+        check.equal(&format!("{name}: denied"), own.denied, tlb.denied);
+        check.equal(&format!("{name}: invalid"), own.invalid, tlb.invalid + table_invalid);
+        let gone = tlb.flushed + dropped;
+        check.equal(&format!("{name}: entries flushed or dropped"), own.flushed, gone);
         let sizes = tlb.by_page_size.values();
         check.equal(
             &format!("{name}: hits by page size"),
@@ -33,24 +138,46 @@ pub(crate) fn check(results: &Results) -> Result<(), Error> {
             tlb.total.misses,
         );
     }
+    let first_level = results.tlbs.iter().filter(|tlb| tlb.level == 1);
+    check.equal(
+        "cold misses of the first level = cold walks",
+        first_level.clone().map(|tlb| tlb.cold_misses).sum(),
+        results.walks.cold,
+    );
+    let further: u64 = witness.crossing_lookups.iter().sum();
+    let crossings = results.page_crossings;
+    check.equal("page crossings with a lookup more each", crossings.min(further), crossings);
+    let first_level_lookups: u64 = first_level.clone().map(|tlb| tlb.total.lookups).sum();
+    for kind in Kind::ALL {
+        let mut serving = first_level.clone().filter(|tlb| tlb.serves.contains(&kind.name()));
+        if let Some(tlb) = serving.next() {
+            check.equal(
+                &format!("accesses of kind {} + their crossings = lookups", kind.name()),
+                results.accesses.of(kind) + witness.crossing_lookups[kind as usize],
+                tlb.by_kind.of(kind).lookups,
+            );
+        }
+    }
     check.levels("", &results.tlbs, &results.walks);
     for one in &results.processors {
         check.levels(&format!("processor {}: ", one.number), &one.tlbs, &one.walks);
     }
-    check.equal(
-        "references by level",
-        results.walks.by_level.iter().map(|level| level.references).sum::<u64>()
-            + results.nested.as_ref().map_or(0, |host| host.references),
-        results.walks.references,
-    );
-    for level in &results.walks.by_level {
-        if !level.served.is_empty() {
-            check.equal(
-                &format!("references to level {} by what served them", level.level),
-                level.served.values().sum(),
-                level.references,
-            );
+    let references = results.walks.by_level.iter().map(|level| level.references).sum::<u64>()
+        + results.nested.as_ref().map_or(0, |host| host.references);
+    check.equal("references by level", references, results.walks.references);
+    if let Some(caches) = &witness.caches {
+        check.equal(
+            "accesses served by the data caches or memory = lookups",
+            caches.program_served,
+            first_level_lookups,
+        );
+        if let Some(requests) = caches.walker_requests {
+            let lines = references + caches.further_lines;
+            check.equal("lines of references = requests of the walker", lines, requests);
         }
+    }
+    if witness.on_touch {
+        check.equal("cold walks = first touches", results.walks.cold, results.faults.first_touch);
     }
     check.equal(
         "references per walk, walks that are not cold",
@@ -60,7 +187,7 @@ pub(crate) fn check(results: &Results) -> Result<(), Error> {
     check.equal(
         "references per walk",
         results.walks.references_per_walk.iter().map(|(refs, walks)| refs * walks).sum(),
-        results.walks.references - results.walks.cold_references,
+        references.saturating_sub(results.walks.cold_references),
     );
     for upper in results.mmu_cache.iter().flat_map(|cache| &cache.by_level) {
         let made = results.walks.by_level.iter().find(|level| level.level == upper.level);
@@ -74,7 +201,12 @@ pub(crate) fn check(results: &Results) -> Result<(), Error> {
     check.equal(
         "lookups by region",
         regions.clone().map(|region| region.lookups).sum(),
-        results.tlbs.iter().filter(|tlb| tlb.level == 1).map(|tlb| tlb.total.lookups).sum(),
+        first_level_lookups,
+    );
+    check.equal(
+        "cold misses by region",
+        regions.clone().map(|region| region.cold_misses).sum(),
+        results.walks.cold,
     );
     check.equal(
         "misses by region",
@@ -86,13 +218,38 @@ pub(crate) fn check(results: &Results) -> Result<(), Error> {
         regions.map(|region| region.walk_references).sum(),
         results.walks.references,
     );
+    if let Some(time) = &results.time {
+        check.equal(
+            "cycles of lookups and walks by region",
+            results.regions.iter().filter_map(|region| region.walk_cycles).sum(),
+            time.translation_cycles.hi,
+        );
+    }
+    if let Some((host, tlb)) = results.nested.as_ref().and_then(|host| Some((host, host.tlb?))) {
+        check.equal("misses of the nested TLB = walks of the host", tlb.misses, host.walks);
+    }
     let memory = &results.memory;
     check.equal(
         "frames in use = frames mapped + frames of tables",
         memory.frames_used_bytes,
         memory.mapped_bytes + memory.table_bytes,
     );
-    check.equal("misses over time", results.timeline.misses.iter().sum(), results.walks.walks);
+    let first_level_misses = first_level.clone().map(|tlb| tlb.total.misses).sum();
+    check.equal(
+        "misses of the first level by region",
+        results.regions.iter().map(|region| region.l1_misses).sum(),
+        first_level_misses,
+    );
+    let timeline = &results.timeline;
+    let l1_misses_over_time = timeline.l1_misses.iter().sum();
+    check.equal("misses of the first level over time", l1_misses_over_time, first_level_misses);
+    check.equal("misses over time", timeline.misses.iter().sum(), results.walks.walks);
+    check.equal("cold misses over time", timeline.cold_misses.iter().sum(), results.walks.cold);
+    check.equal(
+        "misses over address by owner",
+        results.map.owners.iter().map(|owner| owner.2).sum(),
+        results.walks.walks,
+    );
     check.equal(
         "misses over address and time",
         results.map.cells.iter().map(|cell| cell.2).sum(),
@@ -148,5 +305,90 @@ impl Checker {
         } else {
             Err(Error::Check(format!("these counts must agree: {}", self.0.join("; "))))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use addr::PageSize;
+    use trace::{Batch, generate};
+
+    use super::*;
+    use crate::{Machine, count::summary, hardware::tlbs::Unit};
+
+    type Slip = (&'static str, fn(&mut Run, &mut Walkers));
+
+    fn unit(run: &mut Run, index: usize) -> &mut Unit {
+        &mut run.processors.here.hardware.units[index]
+    }
+
+    /// Every count of a run by itself, one too many. Those that no identity notices are given by
+    /// name: a new count belongs to one of the two lists.
+    #[test]
+    fn a_count_that_is_one_too_many_is_noticed() {
+        let noticed: [Slip; 27] = [
+            ("accesses", |run, _| run.processors.here.counts.accesses[Kind::Load as usize] += 1),
+            ("crossing lookups", |run, _| run.crossing_lookups[Kind::Load as usize] += 1),
+            ("hits", |run, _| unit(run, 0).counts.hits[Kind::Load as usize] += 1),
+            ("hits, second level", |run, _| unit(run, 1).counts.hits[Kind::Load as usize] += 1),
+            ("misses", |run, _| unit(run, 0).counts.missed(Kind::Load, PageSize::SIZE_4K, false)),
+            ("misses, second level", |run, _| {
+                unit(run, 1).counts.missed(Kind::Load, PageSize::SIZE_4K, false);
+            }),
+            ("cold misses", |run, _| unit(run, 0).counts.cold_misses += 1),
+            ("evictions", |run, _| unit(run, 0).counts.evictions += 1),
+            ("flushed", |run, _| unit(run, 1).counts.flushed += 1),
+            ("denied", |run, _| unit(run, 1).counts.denied += 1),
+            ("dropped", |run, _| unit(run, 1).counts.dropped += 1),
+            ("misses on half a pair", |run, _| unit(run, 0).counts.invalid += 1),
+            ("hits on tables", |run, _| unit(run, 0).counts.table_hits += 1),
+            ("page crossings", |run, _| run.page_crossings += 1),
+            ("hits of a region", |run, _| run.census.region(0).hits[Kind::Load as usize] += 1),
+            ("misses of a region", |run, _| run.census.region(0).misses += 1),
+            ("cold misses of a region", |run, _| run.census.region(0).cold_misses += 1),
+            ("first touches", |run, _| run.first_touches += 1),
+            ("walks", |_, walkers| walkers.here.walks.walks += 1),
+            ("cold walks", |_, walkers| walkers.here.walks.cold += 1),
+            ("references", |_, walkers| walkers.here.walks.references += 1),
+            ("references of cold walks", |_, walkers| walkers.here.walks.cold_references += 1),
+            ("walks by references", |_, walkers| walkers.here.walks.per_walk[1] += 1),
+            ("references by level", |_, walkers| walkers.here.dimension.served[1][0] += 1),
+            ("cycles of walks", |_, walkers| walkers.here.walks.cycles += 1),
+            ("further lines of references", |_, walkers| walkers.here.port.further_lines += 1),
+            ("accesses served", |_, walkers| walkers.here.program_served[0] += 1),
+        ];
+        let unnoticed: [Slip; 5] = [
+            ("instructions", |run, _| run.processors.here.counts.instructions += 1),
+            ("cycles of lookups for tables", |run, _| run.census.region(0).table_cycles += 1),
+            ("pages of a region", |run, _| run.census.region(0).pages += 1),
+            ("protection faults", |run, _| run.protection_faults += 1),
+            ("searches of the MMU cache", |_, walkers| walkers.here.dimension.searches += 1),
+        ];
+        assert_eq!(checked(|_, _| {}), Ok(()));
+        for (count, slip) in noticed {
+            assert!(checked(slip).is_err(), "{count}");
+        }
+        for (count, slip) in unnoticed {
+            assert_eq!(checked(slip), Ok(()), "{count}");
+        }
+    }
+
+    /// A run whose counts `slip` before they are checked.
+    fn checked(slip: impl Fn(&mut Run, &mut Walkers)) -> Result<(), String> {
+        let settings = ["mmu_cache.design=uptc", "mmu_cache.entries=24"].map(str::to_owned);
+        let machine = Machine::load("opteron-2008", &settings).unwrap();
+        let mut source = generate::parse("uniform,size=64M,accesses=4000,seed=1").unwrap();
+        let clock = machine.description().os.clock;
+        let mut run = Run::new(&machine, false, clock).unwrap();
+        let mut walkers = machine.walkers().unwrap();
+        let mut batch = Batch::default();
+        while source.next(&mut batch).unwrap() {
+            run.batch::<false>(&batch, &mut walkers).unwrap();
+        }
+        run.batch::<false>(&batch, &mut walkers).unwrap();
+        run.drain();
+        slip(&mut run, &mut walkers);
+        let results = summary::summarize(&machine, &*source, &mut run, &walkers);
+        check(&results, &Witness::of(&run, &walkers)).map_err(|error| error.to_string())
     }
 }

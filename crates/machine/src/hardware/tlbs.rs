@@ -1,7 +1,7 @@
 //! The hardware that translates: the TLBs of a machine, built from the description.
 
-use addr::{Asid, Kind, PageSize};
-use mmu::{ArrayParams, Evicted, GeometryError, Policy, Tlb, TlbParams};
+use addr::{Asid, Kind, PageSize, VirtAddr};
+use mmu::{ArrayParams, Evicted, GeometryError, Hit, Miss, Policy, Tlb, TlbParams};
 use pagetable::{Flush, Scope};
 
 use super::contexts::{BITS_MAX, Contexts, PROCESSORS_MAX};
@@ -41,6 +41,14 @@ impl Unit {
         let flushed = flush(tlb, &mut |gone| census.collect(counts, *level == 1, &gone));
         counts.flushed += flushed;
         flushed
+    }
+
+    /// Looks up a page of the page table, for a load of its entry at `entry`.
+    pub(crate) fn lookup_table(&mut self, entry: VirtAddr, asid: Asid) -> Option<Hit> {
+        self.counts.table_lookups += 1;
+        let found = self.tlb.lookup(entry, asid, Kind::Load);
+        self.counts.table_invalid += u64::from(found == Err(Miss::Invalid));
+        found.ok()
     }
 }
 
@@ -181,7 +189,10 @@ impl Hardware {
     /// Begins to count anew; the entries stay.
     pub(crate) fn forget_counts(&mut self, census: &mut Census) {
         self.drain(census);
-        self.units.iter_mut().for_each(|unit| unit.counts = TlbCensus::default());
+        for unit in &mut self.units {
+            unit.tlb.forget_counts();
+            unit.counts = TlbCensus::default();
+        }
     }
 }
 

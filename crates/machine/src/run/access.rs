@@ -186,6 +186,7 @@ impl Run {
                 return Err(Error::Access { access: place.access, what });
             };
             addr = next;
+            self.crossing_lookups[place.kind as usize] += 1;
             (phys, size) = self.translate::<CHECK>(Place { addr, ..place }, back)?;
         }
     }

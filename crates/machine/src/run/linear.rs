@@ -81,14 +81,14 @@ impl Run {
         let [first, second] = [first, second].map(|of| of[kind as usize]);
         let counts = self.census.region(region);
         counts.table_cycles += units[first].latency_cycles;
-        if let Ok(hit) = units[first].tlb.lookup(entry, *asid, kind) {
+        if let Some(hit) = units[first].lookup_table(entry, *asid) {
             return Some(hit.frame());
         }
         if second == NONE {
             return None;
         }
         counts.table_cycles += units[second].latency_cycles;
-        let hit = units[second].tlb.lookup(entry, *asid, kind).ok()?;
+        let hit = units[second].lookup_table(entry, *asid)?;
         let (page, frame) = (entry.page(hit.size), hit.frame());
         let (rights, global) = (hit.rights, hit.global);
         let translation = Translation { page, frame, rights, global };

@@ -83,9 +83,10 @@ impl Run {
             Miss::Denied => {
                 counts.denied += 1;
                 let census = &mut self.census;
-                tlb.flush_page(addr, *asid, &mut |gone| {
+                let dropped = tlb.flush_page(addr, *asid, &mut |gone| {
                     census.collect(counts, *level == 1, &gone);
                 });
+                counts.dropped += dropped;
             }
         }
     }

@@ -36,7 +36,7 @@ use crate::{
     Error, Machine, Results,
     count::census::Census,
     count::history::History,
-    count::identities,
+    count::identities::{self, Witness},
     count::summary,
     description::{Clock, Inject, WalkerKind},
     hardware::{
@@ -97,7 +97,7 @@ pub(crate) fn run(
     }
     run.drain();
     let results = summary::summarize(machine, source, &mut run, &walkers);
-    identities::check(&results)?;
+    identities::check(&results, &Witness::of(&run, &walkers))?;
     Ok(results)
 }
 
@@ -117,6 +117,8 @@ pub(crate) struct Run {
     pub(crate) census: Census,
     pub(crate) history: History,
     pub(crate) page_crossings: u64,
+    /// Lookups of their pages beyond the first, by kind.
+    pub(crate) crossing_lookups: [u64; Kind::COUNT],
     pub(crate) threads: Vec<bool>,
     pub(crate) gap_accesses: u64,
     pub(crate) saw_events: bool,
@@ -138,7 +140,7 @@ pub(crate) struct Run {
     /// Whether the walk under way is for a store that found a clean page.
     dirtied: bool,
     /// Whether each page is mapped before its first walk.
-    populated: bool,
+    pub(crate) populated: bool,
     /// Which space runs on which processor, and what its context is.
     contexts: Contexts,
     /// The space that runs, as a register of the processor holds it.
@@ -186,6 +188,7 @@ impl Run {
             census: Census::default(),
             history: History::new(0),
             page_crossings: 0,
+            crossing_lookups: [0; Kind::COUNT],
             threads: Vec::new(),
             gap_accesses: 0,
             saw_events: false,
@@ -300,6 +303,7 @@ impl Run {
         });
         self.census.forget_counts();
         self.ram.forget_counts();
+        self.crossing_lookups = [0; Kind::COUNT];
         (self.first_touches, self.protection_faults) = (0, 0);
         self.history = History::new(access - self.left_out);
         self.page_crossings = 0;

@@ -8,8 +8,12 @@ use mmu::{Design, WalkCacheFamily};
 
 use super::{Outcome, crew::Task, family::Family, log::Log, repeats::Repeats};
 use crate::{
-    Description, Error, Machine, count::identities, count::summary, description::Clock,
-    hardware::walker::Walkers, run::Run,
+    Description, Error, Machine,
+    count::identities::{self, Witness},
+    count::summary,
+    description::Clock,
+    hardware::walker::Walkers,
+    run::Run,
 };
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
@@ -154,7 +158,8 @@ impl Front {
             }
             let machine = &machines[back.index];
             let results = summary::summarize(machine, source, &mut self.run, &back.walkers);
-            let checked = identities::check(&results).map_err(|error| error.to_string());
+            let witness = Witness::of(&self.run, &back.walkers);
+            let checked = identities::check(&results, &witness).map_err(|error| error.to_string());
             (back.index, checked.map(|()| results))
         };
         self.backs.into_iter().map(outcome).collect()

@@ -1,8 +1,8 @@
 //! From the description to the walker's parts.
 
 use mmu::{
-    AnyWalkCache, CacheParams, Design, GeometryError, Hierarchy, HierarchyParams, Policy, Served,
-    Tlb, WalkArray, WalkCacheParams,
+    AnyWalkCache, CacheParams, Design, GeometryError, Hierarchy, HierarchyParams, Policy,
+    Requester, Served, Tlb, WalkArray, WalkCacheParams,
 };
 use pagetable::TreeShape;
 
@@ -35,12 +35,16 @@ impl Walker {
             return Err(("mmu_cache.design".to_owned(), what.to_owned()));
         }
         let page_table = description.page_table.as_ref();
+        let caches = hierarchy(description)?;
+        let entrance = caches.as_ref().map(|caches| caches.entrance(Requester::Walker));
         Ok(Walker {
             dimension: dimension("mmu_cache", description.mmu_cache.as_ref(), page_table, tree)?,
             host,
             port: Port {
-                caches: hierarchy(description)?,
+                caches,
                 latencies: latencies(description),
+                line_shift: entrance.map_or(0, |entrance| entrance.line_shift),
+                further_lines: 0,
                 under_way: RegionWalks::default(),
             },
             handler: Handler::new(description),

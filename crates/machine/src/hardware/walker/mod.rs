@@ -91,6 +91,10 @@ pub(crate) struct Walker {
 pub(crate) struct Port {
     pub(crate) caches: Option<Hierarchy>,
     pub(crate) latencies: Latencies,
+    /// log2 of the bytes of a line of the cache where they come in, and how many lines they
+    /// touched beyond one each.
+    line_shift: u32,
+    pub(crate) further_lines: u64,
     /// References and cycles since the last refill.
     under_way: RegionWalks,
 }
@@ -173,6 +177,7 @@ impl Walker {
     pub(crate) fn forget_counts(&mut self) {
         self.walks = WalkCensus::default();
         self.program_served = [0; Served::COUNT];
+        self.port.further_lines = 0;
         self.dimension.forget_counts();
         if let Some(host) = &mut self.host {
             host.forget_counts();
@@ -251,7 +256,9 @@ impl Port {
     fn fetch(&mut self, reference: &Reference, dimension: &mut Dimension) {
         let served = match &mut self.caches {
             Some(caches) => {
-                let bytes = u32::from(reference.bytes);
+                let (first, bytes) = (reference.addr.get(), u32::from(reference.bytes));
+                let last = first + u64::from(bytes.saturating_sub(1));
+                self.further_lines += (last >> self.line_shift) - (first >> self.line_shift);
                 caches.access(reference.addr, bytes, reference.write, Requester::Walker)
             }
             None => Served::Memory,
