@@ -1,7 +1,9 @@
 """Calibration: curves of a made-up machine give that machine back; ranges are judged as said."""
 
 import itertools
+import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -79,8 +81,24 @@ def test_a_machine_is_seen_in_its_curves(wobble: float) -> None:
         assert 0.6 * room < size <= room
     assert seen.memory.value == pytest.approx(100.0, abs=0.1)
     assert seen.misses_in_flight.lo <= (100 + HIT + WALK_2M) / 14 <= seen.misses_in_flight.hi + 1
+    assert seen.far == {} and seen.walks_in_flight is None
     assert any("another thread" in what for what in seen.unseen)
     assert seen.costs["zeroing 4K"].value == 100.0
+
+
+def test_far_loads_are_seen_and_can_be_written_as_json() -> None:
+    far = {
+        "far": {32 << 20: [130.0, 120.0, 125.0]},
+        "far-huge": {32 << 20: [100.0, 101.0, 99.0]},
+        "apart": {32 << 20: [20.0, 20.0, 20.0]},
+        "apart-huge": {32 << 20: [15.0, 15.0, 15.0]},
+    }
+    seen = see(curves() | far)
+    assert seen.far["4K"][32 << 20].value == 125 and seen.far["2M"][32 << 20].value == 100
+    # The least count here: 120 - 99 for loads that wait, 20 - 15 for those that do not.
+    assert seen.walks_in_flight is not None
+    assert seen.walks_in_flight.value == pytest.approx(21 / 5)
+    assert json.loads(json.dumps(asdict(seen)))["far"]["4K"][str(32 << 20)]["value"] == 125
 
 
 def test_pages_of_2m_that_are_whole_do_not_splinter() -> None:
@@ -109,11 +127,11 @@ def test_what_no_knee_shows_is_fitted(
     ghz, last = seen.ghz.value, 512 << 10
     truth = fit.Fit(host, 4 * last, 500, 30, 0, (0, 0), ())
     file = _text(seen, "the truth", truth, "")
-    seen.far = {}
+    seen.far = {"4K": {}, "2M": {}}
     for page, size in itertools.product(("4K", "2M"), (4 << 20, 64 << 20)):
         rest, memory, walks = fit._counted(file, page, size, 500)
         time = (rest + 500 * memory + 30 * walks) / ghz
-        seen.far[page, size] = Spread(time, time, time)
+        seen.far[page][size] = Spread(time, time, time)
     found = fit.fit(seen, lambda trial: _text(seen, "found", trial, ""), lambda _: None)
     assert found is not None
     assert (found.host, found.last_cache) == (host, 4 * last)

@@ -85,9 +85,10 @@ def fit(seen: Seen, text: Callable[[Fit], str], progress: Callable[[str], None])
 def _solve(seen: Seen, trial: Fit, file: str) -> Fit:
     """`trial` with the memory and the refill that suit the far loads best, by least squares."""
     rows = []
-    for (page, size), timed in seen.far.items():
-        rest, memory, walks = _counted(file, page, size, trial.memory_cycles)
-        rows.append((page, size, timed.value * seen.ghz.value, rest, memory, walks))
+    for page, loads in seen.far.items():
+        for size, timed in loads.items():
+            rest, memory, walks = _counted(file, page, size, trial.memory_cycles)
+            rows.append((page, size, timed.value * seen.ghz.value, rest, memory, walks))
     memory, refill = _least_squares(
         [((m / timed, w / timed), (timed - rest) / timed) for _, _, timed, rest, m, w in rows]
     )
@@ -108,7 +109,7 @@ def _solve(seen: Seen, trial: Fit, file: str) -> Fit:
 
 def _wobble(seen: Seen, size: int) -> float:
     """Half of how far apart the quartiles of a size's gain lie, as a share of its 4K time."""
-    four, two = seen.far["4K", size], seen.far["2M", size]
+    four, two = seen.far["4K"][size], seen.far["2M"][size]
     apart = (two.hi - two.lo) / two.value + (four.hi - four.lo) / four.value
     return apart * two.value / four.value / 4
 

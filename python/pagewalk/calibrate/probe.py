@@ -47,7 +47,7 @@ def measure(repeats: int = REPEATS) -> dict[str, Curve]:
         done = subprocess.run([program, str(repeats)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise _native.WorkError(
-            f"the probe ended with status {done.returncode}: it needs 500 MB of memory"
+            f"the probe ended with status {done.returncode}: it needs 1.3 GB of memory"
         )
     return parse(done.stdout)
 

@@ -69,7 +69,7 @@ class Seen:
     memory: Spread
     misses_in_flight: Spread
     walks_in_flight: Spread | None
-    far: dict[tuple[str, int], Spread]
+    far: dict[str, dict[int, Spread]]
     costs: dict[str, Spread]
     unseen: list[str] = field(default_factory=list)
 
@@ -135,9 +135,9 @@ def see(curves: Mapping[str, Curve]) -> Seen:
         misses_in_flight=_over(flight, alone),
         walks_in_flight=_walks_in_flight(curves),
         far={
-            (page, size): typical(times)
+            page: {size: typical(times) for size, times in curves[name].items()}
             for page, name in (("4K", "far"), ("2M", "far-huge"))
-            for size, times in curves.get(name, {}).items()
+            if name in curves
         },
         costs=_costs(curves),
         unseen=unseen,

@@ -101,8 +101,8 @@ impl Front {
 
     /// Puts together the backs that can be taken together.
     ///
-    /// Where pages of several sizes are mapped (`has_sizes`), a path of tables may be a part of a longer one, of
-    /// which a stack keeps no account.
+    /// Where pages of several sizes are mapped (`has_sizes`), a path of tables may be a part of a
+    /// longer one, of which a stack keeps no account.
     fn make_families(&mut self, has_sizes: bool) {
         for design in Design::ALL {
             if design == Design::Tpc && has_sizes {
