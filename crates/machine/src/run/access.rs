@@ -42,10 +42,11 @@ impl Run {
         while next < addrs.len() {
             if !CHECK {
                 let (addrs, metas) = (&addrs[next..], &metas[next..]);
-                let (ran, time) = if self.time_only {
-                    self.hits::<CACHES, true>(addrs, metas, back)
-                } else {
-                    self.hits::<CACHES, false>(addrs, metas, back)
+                let (ran, time) = match (self.time_only, self.granules.1.is_some()) {
+                    (true, false) => self.hits::<CACHES, true, false>(addrs, metas, back),
+                    (true, true) => self.hits::<CACHES, true, true>(addrs, metas, back),
+                    (false, false) => self.hits::<CACHES, false, false>(addrs, metas, back),
+                    (false, true) => self.hits::<CACHES, false, true>(addrs, metas, back),
                 };
                 let units = &mut self.processors.here.hardware.units;
                 units.iter_mut().for_each(|unit| unit.tlb.set_now(time));
@@ -66,7 +67,7 @@ impl Run {
     /// Runs accesses as long as each is found at once and lies in one page, and says how many
     /// were, and the time of the last. This is where a run spends its time: nothing here can
     /// fail, and what it borrows stays in registers.
-    fn hits<const CACHES: bool, const TIME_ONLY: bool>(
+    fn hits<const CACHES: bool, const TIME_ONLY: bool, const TWO: bool>(
         &mut self,
         addrs: &[u64],
         metas: &[Meta],
@@ -80,8 +81,8 @@ impl Run {
         for (stride, unit) in strides.iter_mut().zip(first_level) {
             *stride = unit.tlb.stride(*asid, self.granules);
         }
-        let strides =
-            Strides::new(|kind| *strides.get(*first.get(kind)?)?, self.granules, self.large_first);
+        let serving = |kind: usize| *strides.get(*first.get(kind)?)?;
+        let strides = Strides::<TIME_ONLY, TWO>::new(serving, self.granules, self.large_first);
         // Four, so that `kind & 3` needs no bounds check.
         let is_left_out: [bool; 4] = std::array::from_fn(|kind| first.get(kind) == Some(&NONE));
         let (mut ran, mut left_out, mut far) = (0, 0, 0);
@@ -90,7 +91,7 @@ impl Run {
             let time = before + 1 + ran as u64;
             if let Some(found) = strides.lookup(addr, bytes, kind, time) {
                 let Found { phys, label, is_far } = found;
-                far += usize::from(is_far);
+                far += usize::from(TWO && is_far);
                 if label == SHARED {
                     shared_hit(&mut self.layout, &mut self.census, self.who, addr, meta.kind());
                 }

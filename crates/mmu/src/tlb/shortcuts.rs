@@ -43,7 +43,13 @@ pub(super) struct Shortcuts {
 }
 
 /// Shortcuts by the hash of their page.
+///
+/// All tables begin on a page of the host. Else the counter of one table can lie at the same offset
+/// in a page as the next table's `base`, and processors that compare only the offset of an earlier
+/// store with that of a load let the load wait: a load and a store to one page, in turn, are then
+/// a third slower.
 #[derive(Clone, Debug)]
+#[repr(C, align(4096))]
 pub(super) struct Table {
     shortcuts: [Shortcut; SHORTCUTS],
     /// The time of the last hit of each in a stride: apart, since whoever looks for the oldest

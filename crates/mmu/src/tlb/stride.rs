@@ -31,9 +31,9 @@ pub struct Stride<'a, const TIME_ONLY: bool> {
 /// Strides by the number of the kind of access that they serve, in which each lookup chooses.
 ///
 /// Of the two granules of a TLB the *near* one is looked for first. Which of them that is changes
-/// how fast lookups are, and nothing else.
+/// how fast lookups are, and nothing else. `TWO` says that there is a second one at all.
 #[derive(Clone, Copy, Debug)]
-pub struct Strides<'a, const TIME_ONLY: bool> {
+pub struct Strides<'a, const TIME_ONLY: bool, const TWO: bool> {
     /// Four each, so that `kind & 3` needs no bounds check; and apart from the policies, so that no
     /// more than the table is loaded where only the time counts.
     near: [Option<&'a Table>; 4],
@@ -54,7 +54,7 @@ pub struct Found {
     pub is_far: bool,
 }
 
-impl<'a, const TIME_ONLY: bool> Strides<'a, TIME_ONLY> {
+impl<'a, const TIME_ONLY: bool, const TWO: bool> Strides<'a, TIME_ONLY, TWO> {
     /// What `serving` gives for the number of each kind; of TLBs with the granules `small` and
     /// perhaps `large`, of which the large one is near if `large_first`.
     #[inline]
@@ -86,6 +86,7 @@ impl<'a, const TIME_ONLY: bool> Strides<'a, TIME_ONLY> {
         let near = self.near[kind & 3]?;
         let (index, table, is_far) = match near.find(va, bytes, self.near_bits) {
             Some(index) => (index, near, false),
+            None if !TWO => return None,
             None => {
                 let far = self.far[kind & 3]?;
                 (far.find(va, bytes, self.far_bits)?, far, true)
