@@ -119,7 +119,14 @@ fn first<const TIME_ONLY: bool>(
     kind: Kind,
     time: u64,
 ) -> Option<Found> {
-    Strides::new(|_| stride, granules, large_first).lookup(va, bytes, kind as usize, time)
+    let (serving, kind) = (|_| stride, kind as usize);
+    if granules.1.is_some() {
+        let strides = Strides::<TIME_ONLY, true>::new(serving, granules, large_first);
+        strides.lookup(va, bytes, kind, time)
+    } else {
+        let strides = Strides::<TIME_ONLY, false>::new(serving, granules, large_first);
+        strides.lookup(va, bytes, kind, time)
+    }
 }
 
 #[test]
