@@ -37,6 +37,9 @@ use trace::{Batch, Reader, Source, generate};
 const TWO_LEVEL: [&str; 4] =
     ["tlb.l1i.entries=64", "tlb.l1d.entries=64", "tlb.l2.entries=1536", "tlb.l2.ways=12"];
 
+/// Pages as large as regions allow: two sizes live at once.
+const LARGE_PAGES: [&str; 1] = ["os.page_size=2M"];
+
 /// The MMU cache that the thesis likes best: a run with it is to be no slower than 90 % of one
 /// without.
 const MMU_CACHE: [&str; 3] =
@@ -69,8 +72,13 @@ fn bench() -> Result<(), Failure> {
     let two_level = Machine::load("tlb-only", &TWO_LEVEL.map(str::to_owned))?;
     let opteron = Machine::load("opteron-2008", &[])?;
     let cached = Machine::load("opteron-2008", &MMU_CACHE.map(str::to_owned))?;
-    let machines =
-        [("two-level TLB", &two_level), ("opteron-2008", &opteron), ("and an MMU cache", &cached)];
+    let large = Machine::load("opteron-2008", &LARGE_PAGES.map(str::to_owned))?;
+    let machines = [
+        ("two-level TLB", &two_level),
+        ("opteron-2008", &opteron),
+        ("and an MMU cache", &cached),
+        ("and pages of 2M", &large),
+    ];
 
     writeln!(
         io::stdout(),
