@@ -1,7 +1,7 @@
 r"""The LRU curve: misses of fully associative LRU TLBs of every size, from one pass.
 
 ```
- curve(trace) ------------------------------> pyarrow.Table, a row a size
+ curve(trace) ------------------------------> pyarrow.Table, one row per size
  count(trace) --> [Curve, ...] --document()--> JSON
                        \--report.curves-------> text, charts, HTML
 ```
@@ -77,7 +77,7 @@ def curve(
         lookups: What the TLB is looked up for: `data` (loads and stores), `fetch`, `all`, or
             several of them, each with a TLB of its own.
         entries_max: The largest TLB.
-        progress: Called about ten times a second.
+        progress: Called about ten times per second.
 
     Returns:
         A table with a row for each of `lookups`, each page size and each number of entries from

@@ -123,7 +123,7 @@ class Machine:
             trace: A trace, or what `Trace` takes.
             check: Compare each translation with the page table and each structure's counts
                 with its identities; slower.
-            progress: Called about ten times a second.
+            progress: Called about ten times per second.
 
         Raises:
             WorkError: The trace is damaged, the machine is out of frames, or a check failed.

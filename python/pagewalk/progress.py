@@ -10,7 +10,7 @@ from pagewalk import text
 class ProgressLine:
     """Shows work of a known or unknown length on standard error.
 
-    It appears after two seconds, at most ten times a second, only if standard error is a
+    It appears after two seconds, at most ten times per second, only if standard error is a
     terminal, and is wiped at the end. Calling it returns `True`: "go on".
     """
 

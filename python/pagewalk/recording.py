@@ -130,7 +130,7 @@ class Recording:
         Args:
             output: The trace to write, with all processes that the program starts.
             force: Whether `output` may replace a file.
-            progress: Called about ten times a second.
+            progress: Called about ten times per second.
             native: Whether the program then runs natively too; its time, exit status and maps
                 are kept in `NAME.native.json` beside the trace. Standard input is kept for it.
             native_prepare: A shell command that runs before each of the two runs.

@@ -150,7 +150,7 @@ class Trace:
         Args:
             output: The file.
             force: Whether it may replace one.
-            progress: Called about ten times a second.
+            progress: Called about ten times per second.
 
         Returns:
             Its `path`, `bytes`, `accesses`, `instructions` and `digest`, and `warnings`.

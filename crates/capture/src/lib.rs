@@ -4,9 +4,9 @@
 //!   command --> find program, QEMU, plugin --> session (shared memory) --> start
 //!
 //!   rings --> Process: segments of all threads in order --> Decoder --> Window --> Sink
-//!     |          one a process                               blocks     skip, max    |
+//!     |          one per process                             blocks     skip, max    |
 //!     +-- Supervisor: who comes, who has ended                                       |
-//!                                     record(): a Writer a process  <----------------+
+//!                                     record(): a Writer            <----------------+
 //!                                     Live: a Batcher for the first
 //! ```
 //!

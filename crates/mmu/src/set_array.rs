@@ -1,7 +1,7 @@
 //! A set-associative array: which slots may hold a key.
 //!
 //! ```text
-//!             set_of(key)                        one byte a way, eight to a word:
+//!             set_of(key)                        one byte per way, eight to a word:
 //!   key ----------------------> set 0  | 17 | 00 | 9c | 17 |    0 is an empty slot,
 //!    \                          set 1  | 5e | e2 | 00 | 00 |    255 pads the last word
 //!     \--- fingerprint: 17      set 2  | 17 | 41 | 08 | 5e |

@@ -12,7 +12,7 @@
 //!     +-------------+--------------------+-----+---+-----------+---+
 //! ```
 //!
-//! A table takes 8 bytes an entry and lies in a frame of its own of at least 4 KiB; with 18 bits
+//! A table takes 8 bytes per entry and lies in a frame of its own of at least 4 KiB; with 18 bits
 //! an index that is a frame of 2 MiB. *Flattened* tables (Park et al. 2022) are such a split: two
 //! levels of 9 bits merged into one of 18, so that a walk has two references and not four.
 //! `pop.` is the population of the next table.

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 /// How often Python is asked.
 const INTERVAL: Duration = Duration::from_millis(80);
 
-/// Calls a Python function with the accesses done and in all, at most twelve times a second,
+/// Calls a Python function with the accesses done and in all, at most twelve times per second,
 /// and keeps what it raises: an exception, or the `KeyboardInterrupt` of a signal.
 pub(crate) struct Progress {
     function: Option<Py<PyAny>>,

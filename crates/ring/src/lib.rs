@@ -10,7 +10,7 @@
 //!   | Session | Process slots | Ring headers   | Cursors  | Chunks, 8 MiB each              |
 //!   +---------+---------------+----------------+----------+---------------------------------+
 //!                 |                |                |           |
-//!                 one a process    one a chunk:     |           a ring: what one thread did,
+//!                 one per process  one per chunk:   |           a ring: what one thread did,
 //!                 that lives       marks,           |           or block descriptors, or tags
 //!                                  positions        where each thread of a process writes next
 //! ```

@@ -310,7 +310,7 @@ def add_fetches(parser: _Parser) -> None:
         "--fetches",
         choices=["blocks", "instructions", "none"],
         default="blocks",
-        help="which fetches instructions are: one a block, one each, or none (default: blocks)",
+        help="which fetches instructions are: one per block, one each, or none (default: blocks)",
     )
 
 

@@ -145,7 +145,7 @@ def caches(document: Mapping[str, Any]) -> Table:
 
 
 def regions(document: Mapping[str, Any]) -> tuple[Table, Table | None]:
-    """A row a region that was accessed, most misses first; then a table of the many others."""
+    """One row per region that was accessed, most misses first; then a table of the many others."""
     found = document["regions"]
     order = sorted(
         (index for index, region in enumerate(found) if region["lookups"]),
@@ -186,7 +186,7 @@ def regions(document: Mapping[str, Any]) -> tuple[Table, Table | None]:
 
 
 def processes(document: Mapping[str, Any]) -> Table | None:
-    """A row a process of a recording of several, those of most accesses first."""
+    """One row per process of a recording of several, those of most accesses first."""
     found = document["trace"].get("processes", [])
     if len(found) < 2:
         return None

@@ -2,7 +2,7 @@ r"""Sweeps: many designs over one trace, as a table with a row per design.
 
 ```
  vary ------> designs ------> passes ------> rows --> pyarrow.Table
- (vary.py)    one a row       (passes.py)    (rows.py)
+ (vary.py)    one per row     (passes.py)    (rows.py)
                               in this process, or each in a worker of an executor;
                               what is done is kept beside the output (part.py)
 ```

@@ -32,7 +32,7 @@ pub struct Walker {
     pub source: String,
 }
 
-/// The MMU cache: one array, or one a level in the split designs.
+/// The MMU cache: one array, or one per level in the split designs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MmuCache {

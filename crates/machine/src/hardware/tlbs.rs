@@ -129,10 +129,7 @@ impl Hardware {
         for unit in &units {
             let index = units.iter().position(|other| other.name == unit.name).unwrap_or(NONE);
             if !first.contains(&index) && !second.contains(&index) {
-                return Err((
-                    format!("tlb.{}", unit.name),
-                    "no access ever looks it up: more special TLBs serve every kind".to_owned(),
-                ));
+                return Err((format!("tlb.{}", unit.name), unused(unit, description)));
             }
         }
         for unit in units.iter().filter(|unit| unit.level == 1) {
@@ -194,6 +191,17 @@ impl Hardware {
             unit.counts = TlbCensus::default();
         }
     }
+}
+
+/// Why no access looks `unit` up, and which keys have an effect instead.
+fn unused(unit: &Unit, description: &Description) -> String {
+    let serving = |kind| description.tlb.serving(unit.level, kind);
+    if !description.core.fetches && serving(Kind::Fetch) == Some(unit.name) {
+        return "unused: core.fetches = false leaves fetches out".to_owned();
+    }
+    let served = |kind| Some(format!("tlb.{} for a {}", serving(kind)?, Kind::name(kind)));
+    let served: Vec<String> = Kind::ALL.into_iter().filter_map(served).collect();
+    format!("unused: level {} of this machine is split; set {}", unit.level, served.join(", "))
 }
 
 /// The refusal of pages of `size`, which a first-level TLB is given and does not hold.

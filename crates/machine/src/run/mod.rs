@@ -53,7 +53,7 @@ use watch::Watch;
 pub struct RunOptions<'a> {
     /// Compare each translation with the page table and stop at the first that differs.
     pub check: bool,
-    /// Called a few times a second at most; `false` stops the run with [`Error::Interrupted`].
+    /// Called a few times per second at most; `false` stops the run with [`Error::Interrupted`].
     pub progress: &'a mut dyn FnMut(Progress) -> bool,
 }
 

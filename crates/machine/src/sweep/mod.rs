@@ -41,7 +41,7 @@ use front::Front;
 pub struct SweepOptions<'a> {
     /// How many threads work; 0: as many as there are cores.
     pub threads: usize,
-    /// Called a few times a second at most; `false` stops the sweep with
+    /// Called a few times per second at most; `false` stops the sweep with
     /// [`Error::Interrupted`].
     pub progress: &'a mut dyn FnMut(Progress) -> bool,
 }

@@ -17,7 +17,7 @@ use super::lowest;
 /// Sets of at most so many ways are searched.
 const SEARCHED_WAYS_MAX: usize = 32;
 
-/// A stamp a slot, and the queues of large sets.
+/// One stamp per slot, and the queues of large sets.
 #[derive(Clone, Debug)]
 pub(super) struct Ages {
     clock: u64,

@@ -1,4 +1,4 @@
-//! Least recently used: a time stamp an entry; the oldest goes.
+//! Least recently used: one time stamp per entry; the oldest goes.
 //!
 //! ```text
 //!   clock 9     slot   0   1   2   3

@@ -6,7 +6,7 @@
 //!   set a..b is full ---> victim(a..b) -> the slot to reuse
 //! ```
 //!
-//! One file a policy. A policy is asked only about full sets: an empty slot, the one of the
+//! One file per policy. A policy is asked only about full sets: an empty slot, the one of the
 //! lowest way, is always taken first. It serves whatever has sets and ways: TLBs, MMU caches,
 //! data caches.
 
@@ -68,17 +68,17 @@ pub trait Replacement {
         0
     }
 
-    /// Goes on from `now`, which no time that it has learned is above.
+    /// Sets the time of the last hit. No hit that the policy was told of is later.
     #[inline]
     fn set_now(&mut self, _now: u64) {}
 
-    /// The entry in `slot` was last hit at `time`, of which a policy that learns times has not
-    /// heard, or earlier than it has heard of.
+    /// There was a hit in `slot` at `time` that a policy which learns times has not been told of. It
+    /// may have been told of a later one.
     #[inline]
     fn touched_at(&mut self, _slot: usize, _time: u64) {}
 
-    /// The victim where `used` knows the time of a slot's last hit, of which a policy that learns
-    /// times may not have heard.
+    /// The victim, if `used` gives the time of a slot's last hit: a policy that learns times may not
+    /// have been told of it.
     #[inline]
     fn victim_used(&mut self, set: Range<usize>, _used: impl Fn(usize) -> u64) -> usize {
         self.victim(set)
@@ -241,11 +241,11 @@ policies! {
     Random "random" |_slots, _ways, seed| Random::new(seed);
     /// Tree of bits that point away from what was used.
     TreePlru "tree-plru" |_slots, ways, _seed| TreePlru::new(ways);
-    /// Not recently used: one bit an entry.
+    /// Not recently used: one bit per entry.
     Nru "nru" |slots, _ways, _seed| Nru::new(slots);
     /// Least frequently used since it came in.
     Lfu "lfu" |slots, _ways, _seed| Lfu::new(slots);
-    /// Re-reference interval prediction, two bits an entry.
+    /// Re-reference interval prediction, two bits per entry.
     Srrip "srrip" |slots, _ways, _seed| Srrip::new(slots);
     /// By what an entry costs to load again.
     GreedyDual "greedy-dual" |_slots, ways, _seed| GreedyDual::new(ways);

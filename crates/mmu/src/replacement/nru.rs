@@ -1,4 +1,4 @@
-//! Not recently used: a bit an entry, set by use.
+//! Not recently used: one bit per entry, set by use.
 //!
 //! ```text
 //!   used   1 1 0 1    victim: the lowest way whose bit is clear

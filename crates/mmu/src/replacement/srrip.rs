@@ -1,4 +1,4 @@
-//! SRRIP, static re-reference interval prediction (Jaleel et al. 2010): two bits an entry say
+//! SRRIP, static re-reference interval prediction (Jaleel et al. 2010): two bits per entry say
 //! how far away its next use seems.
 //!
 //! ```text

@@ -65,8 +65,9 @@ impl TlbPolicy {
         }
     }
 
-    /// The entry in `slot` was last hit at `time`, of which the policy has not heard, or earlier
-    /// than it has heard of. One that needs more than the time has heard of all hits.
+    /// The last hit in `slot` that a stride counted was at `time`. The policy has not been told of
+    /// it, but may have been told of a later one. A policy that needs more than times is told of
+    /// each hit at once, and ignores this.
     #[inline]
     pub(super) fn touched_at(&mut self, slot: usize, time: u64) {
         match self {
@@ -75,8 +76,8 @@ impl TlbPolicy {
         }
     }
 
-    /// The victim where `used` knows of hits of a slot that the policy has not heard of, and the
-    /// time of the last of them, if the time is all that the policy needs.
+    /// The victim, if `used` gives the time of the last hit of a slot that the policy has not been
+    /// told of, or 0. A policy that needs more than times has been told of all hits.
     pub(super) fn victim_used(
         &mut self,
         set: core::ops::Range<usize>,

@@ -3,7 +3,7 @@
 //! ```text
 //!   p: bits of a physical address    page-table cache   tag p - log2(entry), data p - log2(table)
 //!   n: bits of an index              translation cache  tag n, 2n, ..        data p - log2(table)
-//!                                    path cache         tag of all indices,  data a table a level
+//!                                    path cache         tag of all indices,  data 1 table per level
 //! ```
 //!
 //! ASIDs, valid bits and the mark of how much of a unified tag counts come on top, as in the

@@ -47,7 +47,7 @@ pub struct WalkArray {
 pub struct WalkCacheParams {
     /// How it is tagged and divided.
     pub design: Design,
-    /// One array, or one a level; a level without an array is not cached.
+    /// One array, or one per level; a level without an array is not cached.
     pub arrays: Vec<WalkArray>,
     /// Which entry of a full set goes.
     pub replacement: Policy,

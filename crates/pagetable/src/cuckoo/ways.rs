@@ -5,7 +5,7 @@ use addr::{Frames, Memory, OutOfFrames, PageSize, PhysAddr};
 use super::line::LINE_BYTES;
 use crate::Flush;
 
-/// Arrays of one length, one a way.
+/// Arrays of one length, one per way.
 #[derive(Debug)]
 pub(super) struct Ways {
     pub(super) bases: Vec<PhysAddr>,

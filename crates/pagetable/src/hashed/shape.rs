@@ -10,7 +10,7 @@ pub enum Walker {
     /// cluster is folded into the number of a bucket by a few shifts.
     Software,
     /// A walker in the way of the Itanium (B10 §5.1): eight bytes for a page's entry. It reads
-    /// tag and chain at once, with one page an entry the page's entry too. The number of the
+    /// tag and chain at once, with one page per entry the page's entry too. The number of the
     /// cluster is multiplied and so spread over all buckets.
     Hardware,
 }
@@ -20,8 +20,8 @@ pub(super) const LARGER_MAX: usize = 2;
 
 /// What distinguishes one hashed table from another.
 ///
-/// The constants are those of E99 §3.2: 8 KiB and 128 KiB with two pages an entry, and
-/// clustered with eight, one table a space, the hit moved to the front.
+/// The constants are those of E99 §3.2: 8 KiB and 128 KiB with two pages per entry, and
+/// clustered with eight, one table per space, the hit moved to the front.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HashedShape {
     /// Bytes of the array of buckets, a power of two.
@@ -51,7 +51,7 @@ pub struct HashedShape {
 }
 
 impl HashedShape {
-    /// H8k: 256 buckets, one table a space.
+    /// H8k: 256 buckets, one table per space.
     pub const H8K: HashedShape = HashedShape {
         table_bytes: 8 << 10,
         entry_pages: 2,
@@ -65,10 +65,10 @@ impl HashedShape {
         walker: Walker::Software,
     };
 
-    /// H128k: 4096 buckets, one table a space.
+    /// H128k: 4096 buckets, one table per space.
     pub const H128K: HashedShape = HashedShape { table_bytes: 128 << 10, ..HashedShape::H8K };
 
-    /// C128k: 1024 buckets of eight pages, one table a space, superpages up to 32 KiB.
+    /// C128k: 1024 buckets of eight pages, one table per space, superpages up to 32 KiB.
     pub const C128K: HashedShape = HashedShape {
         table_bytes: 128 << 10,
         entry_pages: 8,

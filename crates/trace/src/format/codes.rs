@@ -1,4 +1,5 @@
-//! What the address of one operation costs: four bits, and as many bytes as it surprises.
+//! What the address of one operation costs: four bits, and one residual byte per mispredicted
+//! byte of the address.
 //!
 //! ```text
 //!   slot   last 0x7f10   distance 0x40        the same operation's address before, and its step

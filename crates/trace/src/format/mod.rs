@@ -11,13 +11,13 @@
 //!             body
 //! ```
 //!
-//! Numbers are little-endian. A *varint* has 7 bits a byte, low ones first, and bit 7 says that
+//! Numbers are little-endian. A *varint* has 7 bits per byte, low ones first, and bit 7 says that
 //! another byte follows; it has at most 10 bytes. *Zigzag* maps 0, -1, 1, -2 to 0, 1, 2, 3.
 //!
 //! * **HEAD**: a [`crate::Header`] as JSON.
 //! * **PROC**: a [`crate::Process`] as JSON, in recordings only.
 //! * **CHNK**: some accesses with all that is needed to read them, see below.
-//! * **INDX**: 24 bytes a chunk, in their order: u32 bytes of the frame, u32 its CRC, u32
+//! * **INDX**: 24 bytes per chunk, in their order: u32 bytes of the frame, u32 its CRC, u32
 //!   accesses, u32 events, u64 instructions. The chunks follow the HEAD without gaps.
 //! * **TAIL**: u64 offset of the INDX frame. It ends the file. A file without a whole TAIL was
 //!   cut: its chunks are whole until the first frame that is not.

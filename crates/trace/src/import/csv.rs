@@ -1,4 +1,4 @@
-//! Text tables: a line of column names, then a line an access.
+//! Text tables: a line of column names, then one line per access.
 //!
 //! ```text
 //!   addr,size,kind,thread       names in any order; only addr is needed

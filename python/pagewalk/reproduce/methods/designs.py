@@ -12,7 +12,7 @@ from pagewalk.reproduce.table import Table
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """The table: a row a design."""
+    """The table: one row per design."""
     columns: dict[str, str] = parameters["columns"]
     rows: dict[str, list[str]] = parameters["rows"]
     fetches = parameters.get("fetches", False)

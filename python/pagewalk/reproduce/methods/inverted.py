@@ -18,11 +18,11 @@ from pagewalk.reproduce.table import Table, mean
 
 PAGE = 4096
 TABLE_SHARE = 1 / 16
-"""Room for the table itself: at most 256 bytes a frame, of which the larger entries take most."""
+"""Room for the table itself: at most 256 bytes per frame, of which the larger entries take most."""
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """The table: a row a program, then the averages."""
+    """The table: one row per program, then the averages."""
     columns: dict[str, list[str]] = parameters["columns"]
     machine, fitted = parameters["machine"], parameters["fitted"]
     every = parameters.get("set", [])

@@ -14,7 +14,7 @@ from pagewalk.reproduce.table import Table, mean
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """The table: a row a program, then their mean."""
+    """The table: one row per program, then their mean."""
     table = Table(["upper five levels", "break-even"])
     latencies = _latencies(parameters["machine"])
     for row, program in parameters["programs"].items():

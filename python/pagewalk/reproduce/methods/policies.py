@@ -5,7 +5,7 @@ each, and its settings besides the policy), `policies` (two; the second is the w
 the design under the second policy to whose number all are normalised.
 
 A row is a design: the averages over the programs under both policies, by how much the second is
-worse, and by how much it is with each program. The last row has the misses a walk of `base` as
+worse, and by how much it is with each program. The last row has the misses per walk of `base` as
 they are: under both policies, and with each program under the first.
 """
 
@@ -17,7 +17,7 @@ from pagewalk.reproduce.table import Table, mean
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """The table: a row a design, columns the policies, the increase, and it by program."""
+    """The table: one row per design, columns the policies, the increase, and it by program."""
     designs: dict[str, list[str]] = parameters["designs"]
     programs: dict[str, str] = parameters["programs"]
     first, second = parameters["policies"]

@@ -6,7 +6,7 @@ runs leave that out), `derived` (columns more: a name, and two designs with `/` 
 them), `compared` (designs whose largest number over their smallest is the column `spread`), and
 `measure`:
 
-* `refill`: cycles a refill: translation cycles over walks, at their highest;
+* `refill`: cycles per refill: translation cycles over walks, at their highest;
 * `space`: bytes of tables in use over pages mapped at the end;
 * `elapsed`: all cycles, over those of the first design.
 """
@@ -19,7 +19,7 @@ from pagewalk.reproduce.table import Table, deviation, mean
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """The table: a row a program, then their mean and spread."""
+    """The table: one row per program, then their mean and spread."""
     designs: list[str] = parameters["designs"]
     number, trap = MEASURES[parameters["measure"]], parameters.get("trap_cycles", 0)
     table = Table(list(designs))

@@ -18,7 +18,7 @@ from pagewalk.sweep import values
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """Hit rates: a row a design, a column a size."""
+    """Hit rates: one row per design, one column per size."""
     given: list[int] | str = parameters["sizes"]
     sizes = [int(size) for size in values(given)] if isinstance(given, str) else given
     designs: dict[str, list[str]] = parameters["designs"]

@@ -15,7 +15,7 @@ rows it averages; after the first of them come the least and the most of its row
 * `beyond`: the share of walks for pages touched before that took more references than the least:
   those that a software TLB or TSB did not serve, or that went along a chain;
 * `l2_share`: of the references, the share that a cache served;
-* `table_bytes`: bytes of the table a page.
+* `table_bytes`: bytes of the table per page.
 
 All are over TLB misses. A page that is touched for the first time is walked for twice, and the
 second walk finds in the caches what the first one left: it adds nothing to what memory serves.
@@ -29,7 +29,7 @@ from pagewalk.reproduce.table import Table, mean
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
-    """The table: a row a program, then the averages."""
+    """The table: one row per program, then the averages."""
     columns: dict[str, list[str]] = parameters["columns"]
     designs = list(dict.fromkeys(design for design, _ in columns.values()))
     machine, every = parameters["machine"], parameters.get("set", [])

@@ -81,7 +81,8 @@ impl Dimension {
         for reference in skipped.iter().filter(|reference| !reference.write) {
             self.upper(reference.level, true);
         }
-        // Setting a bit in the entry that leads to the start is part of reading it.
+        // An accessed bit set in the entry that led to the start costs nothing extra: it is written
+        // with the read.
         let marks = rest.iter().take_while(|reference| reference.level > start.level).count();
         Ok(skipped.len() + marks)
     }

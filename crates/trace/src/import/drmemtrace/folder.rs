@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   drmemtrace.app.1234.5678.dir/
-//!     trace/   drmemtrace.app.1234.5679.trace.zip ...     one a thread or a processor
+//!     trace/   drmemtrace.app.1234.5679.trace.zip ...     one per thread or processor
 //!              serial_schedule.bin.gz  cpu_schedule.bin.zip
 //!     raw/     what the tracer wrote, before raw2trace
 //!     aux/     v2p.textproto  modules.log

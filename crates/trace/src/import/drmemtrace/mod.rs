@@ -1,4 +1,4 @@
-//! DynamoRIO's drmemtrace: a file a thread or processor, merged into one order.
+//! DynamoRIO's drmemtrace: one file per thread or processor, merged into one order.
 //!
 //! ```text
 //!   thread 1   [t=10 ...... ][t=40 ... ]
