@@ -123,10 +123,13 @@ def test_a_live_family_counts_what_its_recording_does(pagewalk, compiled, tmp_pa
     done = pagewalk("run", "-m", "tlb-only", "--json", tmp_path / "live.json", "--", *command)
     assert done.returncode == 0, done.stderr
     live = json.loads((tmp_path / "live.json").read_text())
-    for what in ("accesses", "instructions", "faults"):
+    for what in ("accesses", "instructions", "faults", "tlbs", "walks"):
         assert live[what] == stored[what], what
     assert len(live["trace"]["processes"]) == 4
     assert live["switches"]["order"] == stored["switches"]["order"] == "stamps"
+    # Three children, each of which its parent forks and waits for.
+    assert live["switches"]["by_cause"] == stored["switches"]["by_cause"]
+    assert stored["switches"]["by_cause"]["recorded"] >= 6
     assert "in order `stamps`" in done.stderr
 
 

@@ -120,8 +120,8 @@ impl Live {
             self.family.begin(process);
         }
         self.known = self.supervisor.family.len();
-        let rows = 0..self.piece.len() as u32;
-        self.family.append(number, &mut self.piece, rows, batch);
+        let (rows, events) = (0..self.piece.len() as u32, self.piece.events.len());
+        self.family.append(number, &mut self.piece, rows, events, batch);
     }
 
     /// Fills `batch`; false if the programs have ended.

@@ -193,6 +193,12 @@ impl Event {
         )
     }
 
+    /// Whether it belongs to the accesses before it. Other events tell how a call ended, and what
+    /// the call waited for was done before them.
+    pub(crate) const fn is_of_the_end(&self) -> bool {
+        matches!(self, Event::Exit { .. } | Event::ThreadEnd | Event::Gap { .. })
+    }
+
     /// The same event without what differs from one recording of the same program to the next:
     /// numbers of processes and threads, identities of files, times. `None` for a [`Call`], of
     /// which little else is left. A digest of contents is made of it.

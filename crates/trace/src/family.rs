@@ -40,9 +40,16 @@ impl Family {
         self.switches
     }
 
-    /// Appends the accesses `rows` of `from`, a batch of `process`, and the events among them to
-    /// `to`. Events before `rows` were taken; those at its end are, too. Stamps are not.
-    pub fn append(&mut self, process: u32, from: &mut Batch, rows: Range<u32>, to: &mut Batch) {
+    /// Appends the accesses `rows` of `from`, a batch of `process`, and its next `count` events to
+    /// `to`. Events before `rows` were taken. Stamps are not.
+    pub fn append(
+        &mut self,
+        process: u32,
+        from: &mut Batch,
+        rows: Range<u32>,
+        count: usize,
+        to: &mut Batch,
+    ) {
         let base = to.len() as u32;
         let Family { spaces, threads, process: last, space: here, switches } = self;
         let Some((space, shared)) = spaces.get_mut(process as usize) else { return };
@@ -55,10 +62,12 @@ impl Family {
                 to.events.push(Placed { at, thread, event: Event::Run { cpu: None, space } });
             }
         };
-        let count = from.events.iter().take_while(|event| event.at <= rows.end).count();
         let segment = from.segments.iter().rev().find(|segment| segment.start <= rows.start);
+        // A gap concerns no process: nobody is entered who has no more to tell.
+        let is_gap = |placed: &Placed| matches!(placed.event, Event::Gap { .. });
+        let idle = rows.is_empty() && from.events[..count].iter().all(is_gap);
         let first = match (from.events[..count].first(), segment) {
-            (Some(event), _) => Some(event.thread),
+            (Some(event), _) => (!idle).then_some(event.thread),
             (None, Some(segment)) if !rows.is_empty() => Some(segment.thread),
             _ => None,
         };

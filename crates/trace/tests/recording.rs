@@ -220,6 +220,10 @@ fn a_child_that_shares_the_space_leaves_it_when_it_executes() {
     child.event(0, mapping.clone()).unwrap();
     child.execute(ids[1], &[]).unwrap();
     child.stamp(20);
+    // Before the next program begins, its parent goes on.
+    parent.event(0, Event::Fork { result: 1, flags: trace::CLONE_VM }).unwrap();
+    parent.execute(ids[0], &[]).unwrap();
+    parent.stamp(22);
     child.event(0, Event::Execve { path: "/bin/true".to_owned(), result: 0 }).unwrap();
     child.event(0, mapping).unwrap();
     child.execute(ids[1], &[]).unwrap();
@@ -239,6 +243,11 @@ fn a_child_that_shares_the_space_leaves_it_when_it_executes() {
         // It is the child's although it is in its parent's space.
         (0, "process"),
         (0, "row"),
+        (0, "process"),
+        // It tells of the call that returned after the child had gone.
+        (0, "fork"),
+        (0, "row"),
+        (0, "process"),
         (1, "execve"),
         (1, "mapping"),
         (1, "row"),
@@ -251,9 +260,9 @@ fn a_child_that_shares_the_space_leaves_it_when_it_executes() {
     let options = trace::export::Options { overwrite: true, thread: None };
     let summary =
         trace::export::csv(&mut Reader::open(&path).unwrap(), &table, &options, &mut |_| true);
-    assert_eq!(summary.unwrap().unwrap().records, 4);
+    assert_eq!(summary.unwrap().unwrap().records, 5);
     let text = fs::read_to_string(&table).unwrap();
     let processes: Vec<&str> =
         text.lines().filter_map(|line| Some(line.rsplit_once(',')?.1)).collect();
-    assert_eq!(processes, ["process", "0", "1", "1", "0"]);
+    assert_eq!(processes, ["process", "0", "1", "0", "1", "0"]);
 }

@@ -7,14 +7,16 @@
 //! ```
 //!
 //! The piece that was done first comes first. So what a process did before it handed something over
-//! by a recorded call comes before what the taker did with it, as both calls have stamps.
+//! by a recorded call comes before what the taker did with it, as both calls have stamps. An event
+//! at the end of a piece tells how the call ended that the piece led to: it comes with the next
+//! piece, and others' pieces may come between, as a child's between `vfork` and its return.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::chunks::Chunks;
 use super::{BATCH_ACCESSES, ChunkInfo, OpenFile};
-use crate::{Batch, Error, Family, Process};
+use crate::{Batch, Error, Family, Placed, Process};
 
 /// The processes that are still to be read.
 #[derive(Debug)]
@@ -100,7 +102,12 @@ impl Merge {
         let Some(from) = stream.batches.front_mut() else { return };
         let stamp = from.stamps.get(stream.stamps).copied();
         let end = stamp.map_or(from.len() as u32, |stamp| stamp.at);
-        self.family.append(index as u32, from, stream.at..end, to);
+        let is_done = stamp.is_none() || stream.at == end;
+        let comes = |placed: &&Placed| {
+            placed.at < end || (placed.at == end && (is_done || placed.event.is_of_the_end()))
+        };
+        let count = from.events.iter().take_while(comes).count();
+        self.family.append(index as u32, from, stream.at..end, count, to);
         match stamp {
             // Of a batch that was given as a whole, events and stamps may be left.
             Some(stamp) => {
