@@ -34,8 +34,8 @@ pub(crate) struct Process<S> {
     pub(crate) pid: u32,
     pub(crate) world: World,
     pub(crate) output: Output<S>,
-    /// The number of its first thread: those of programs before it come first.
-    threads_before: u32,
+    /// Threads but the first that programs before it had, whose numbers are not given again.
+    others_before: u32,
     /// Whom it has forked, and its accesses before.
     pub(crate) forks: Vec<(u32, u64)>,
     rings: Vec<Attached>,
@@ -73,8 +73,8 @@ pub(crate) struct Remains<S> {
     pub(crate) output: Output<S>,
     /// The program that it has executed, with its arguments.
     pub(crate) executed: Option<Vec<String>>,
-    /// Threads so far.
-    pub(crate) threads: u32,
+    /// Threads so far, but the first.
+    pub(crate) others: u32,
 }
 
 /// A sink for what is not kept.
@@ -205,14 +205,15 @@ struct Attached {
 }
 
 impl<S: Sink> Process<S> {
-    /// A process that has just come, or executed another program after it had `threads_before`.
+    /// A process that has just come, or executed another program after it had `others_before`, threads
+    /// but the first.
     pub(crate) fn new(
         slot: Shared<ring::Process>,
         slot_index: usize,
         world: World,
         decoder: Decoder,
         output: Output<S>,
-        threads_before: u32,
+        others_before: u32,
     ) -> Process<S> {
         Process {
             slot_index,
@@ -221,7 +222,7 @@ impl<S: Sink> Process<S> {
             slot,
             world,
             output,
-            threads_before,
+            others_before,
             forks: Vec::new(),
             rings: Vec::new(),
             decoder,
@@ -237,9 +238,13 @@ impl<S: Sink> Process<S> {
         self.rings.iter().any(|attached| attached.chunk == chunk)
     }
 
-    /// A thread has come.
+    /// A thread has come. The first is that of the programs before, whichever executed this one, as
+    /// it keeps its number at the system.
     pub(crate) fn attach(&mut self, chunk: usize, ring: Shared<Ring>, records: View) {
-        let thread = self.threads_before + ring.thread.load(Ordering::Relaxed);
+        let thread = match ring.thread.load(Ordering::Relaxed) {
+            0 => 0,
+            other => self.others_before + other,
+        };
         let (rest, done, marks, published) = (None, 0, 0, 0);
         self.rings.push(Attached { chunk, ring, records, thread, rest, done, marks, published });
     }
@@ -319,7 +324,8 @@ impl<S: Sink> Process<S> {
     pub(crate) fn close(mut self, session: &Session, ns: u64) -> Result<Remains<S>, trace::Error> {
         let executing = self.world.facts.executing.take();
         self.world.blocks.chunks(&self.slot).for_each(|chunk| session.free_chunk(chunk));
-        let threads = self.threads_before + self.slot.threads.load(Ordering::Relaxed);
+        let others = self.slot.threads.load(Ordering::Relaxed).saturating_sub(1);
+        let others = self.others_before + others;
         self.slot.state.store(ProcessState::Free as u32, Ordering::Release);
         if let Some(window) = self.output.kept() {
             if self.filtered != 0 {
@@ -335,7 +341,7 @@ impl<S: Sink> Process<S> {
             let arguments = executing.arguments.into_iter().skip(1);
             [executing.path].into_iter().chain(arguments).collect()
         });
-        Ok(Remains { output: self.output, executed, threads })
+        Ok(Remains { output: self.output, executed, others })
     }
 
     /// A time up to `bound`, which is over, before which all marks are there.

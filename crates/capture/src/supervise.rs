@@ -438,7 +438,7 @@ impl<O: Outputs> Supervisor<O> {
         mut output: Output<O::Sink>,
         world: World,
         life: Option<OwnedFd>,
-        threads: u32,
+        others: u32,
     ) {
         if self.is_over {
             output = Output::Dropped;
@@ -473,7 +473,7 @@ impl<O: Outputs> Supervisor<O> {
             slot.stop.store(1, Ordering::Release);
         }
         let decoder = Decoder::new(self.fetches, self.session.strays);
-        let process = Process::new(slot, slot_index, world, decoder, output, threads);
+        let process = Process::new(slot, slot_index, world, decoder, output, others);
         self.processes.push(Watched { process, told, number, life, dead: false });
     }
 
@@ -588,7 +588,7 @@ impl<O: Outputs> Supervisor<O> {
         let next = next.map(|at| self.waiting.remove(at));
         // A program that it has executed begins where this one ends.
         let ns = next.as_ref().map_or_else(now, |next| next.began_ns);
-        let Remains { mut output, executed, threads } = process.close(&self.session, ns)?;
+        let Remains { mut output, executed, others } = process.close(&self.session, ns)?;
         let Some(Waiting { slot: slot_index, .. }) = next else {
             return self.close(number, output);
         };
@@ -610,7 +610,7 @@ impl<O: Outputs> Supervisor<O> {
         if !self.wants(&told) {
             self.close(number, std::mem::replace(&mut output, Output::Muted))?;
         }
-        self.watch(slot_index, told, number, output, World::default(), life, threads);
+        self.watch(slot_index, told, number, output, World::default(), life, others);
         let goes_on = self.waiting.iter().any(|waiting| waiting.pid == pid);
         if let Some(last) = self.processes.last_mut() {
             last.dead = goes_on;

@@ -377,6 +377,40 @@ fn a_program_is_executed_by_its_descriptor() {
 }
 
 /// Recording ends with the file's size, and the program does not.
+/// The thread that goes on is the process's first, whichever executed; the others' numbers are not
+/// given again.
+#[test]
+fn the_first_thread_outlives_an_exec() {
+    let directory = directory("outlives");
+    let source = r#"
+        #include <pthread.h>
+        #include <unistd.h>
+        static char **self;
+        static void *nothing(void *arg) { return 0; }
+        static void *execute(void *arg) { execl(self[0], self[0], "again", (char *)0); return 0; }
+        int main(int argc, char **argv) {
+            pthread_t thread;
+            self = argv;
+            pthread_create(&thread, 0, nothing, 0);
+            pthread_join(thread, 0);
+            pthread_create(&thread, 0, argc > 1 ? nothing : execute, 0);
+            pthread_join(thread, 0);
+            return 0;
+        }"#;
+    let program = compile(&directory, "outlives", "gcc", source);
+    let outcome = record(&directory, &options(&program, &[]));
+    assert_eq!(outcome.status, 0);
+    let whole = Whole::read(&outcome.summary.path);
+    let started = whole.events.iter().filter_map(|(_, thread, event)| match event {
+        Event::ThreadStart { .. } => Some(*thread),
+        _ => None,
+    });
+    assert_eq!(started.collect::<Vec<_>>(), [0, 1, 2, 0, 3, 4]);
+    let mut seen: Vec<u32> = whole.rows.iter().map(|row| row.thread).collect();
+    seen.dedup();
+    assert_eq!(seen.last(), Some(&0));
+}
+
 #[test]
 fn the_file_grows_no_larger_than_asked() {
     let directory = directory("bytes");
