@@ -74,7 +74,7 @@ impl Program {
 }
 
 /// The number of the one of `processes`, those of the trace at `path`, that `wanted` means
-/// ([`Process::is_called`]). Refuses what means none or several.
+/// ([`Process::is_called`]). Refuses a name that means none or several.
 pub(crate) fn named(path: &Path, processes: &[Process], wanted: &str) -> Result<u32, Error> {
     let path = path.display();
     let list = |some: &mut dyn Iterator<Item = &Process>| {
@@ -85,8 +85,13 @@ pub(crate) fn named(path: &Path, processes: &[Process], wanted: &str) -> Result<
         let more = if some.len() > NAMED_MAX { ", ..." } else { "" };
         format!("{}{more}", some[..some.len().min(NAMED_MAX)].join(", "))
     };
-    let found: Vec<&Process> =
-        processes.iter().filter(|process| process.is_called(wanted)).collect();
+    // A shell's child is the shell too until it executes what it was forked for: where the name is
+    // that of one process's last program, it is meant.
+    let mut last = processes.iter().filter(|process| process.name() == wanted);
+    let found: Vec<&Process> = match (last.next(), last.next()) {
+        (Some(one), None) => vec![one],
+        _ => processes.iter().filter(|process| process.is_called(wanted)).collect(),
+    };
     let what = match (&found[..], processes) {
         ([one], _) => return Ok(one.number),
         ([], []) => {
