@@ -1,6 +1,8 @@
 //! The processes of a recording in blocking order: they wait for each other as on one processor.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod model;
 
 use std::collections::BTreeMap;
 use std::fs;
