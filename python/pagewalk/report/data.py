@@ -117,10 +117,6 @@ def _cards(document: Mapping[str, Any]) -> list[Card]:
             f"{text.ratio(1000 * missed / max(document['instructions'], 1))} per 1000 instructions",
         ),
     ]
-    if document.get("switches"):
-        switched = sum(document["switches"]["by_cause"].values())
-        told = "; ".join(values.switches(document))
-        cards.append(Card("Switches", Value(text.count(switched), switched), told))
     if walks["references"]:
         cards.append(
             Card(

@@ -13,11 +13,12 @@ from typing import Any
 
 import jinja2
 import vl_convert
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pagewalk.report.charts import Chart, charts, shared_charts, theme
 from pagewalk.report.model import Report, Sheet, Value
 
+_CODE = re.compile("`([^`]+)`")
 _NUMBER_UNIT = re.compile(r"(\d) (?=(?:%|[kMGT]|[KMGT]iB|B)(?:\W|$))")
 
 
@@ -57,6 +58,7 @@ def poured(template: str, report: Any, charts: dict[str, Any], document: Any) ->
         finalize=_unbroken,
     )
     environment.tests["value"] = lambda cell: isinstance(cell, Value)
+    environment.filters["code"] = _coded
     return environment.get_template(template).render(
         report=report,
         charts=charts,
@@ -66,6 +68,11 @@ def poured(template: str, report: Any, charts: dict[str, Any], document: Any) ->
         data=_json({"charts": charts, "themes": {s: theme(s) for s in ("light", "dark")}}),
         results=_json(document),
     )
+
+
+def _coded(sentence: str) -> Markup:
+    """A sentence whose words in backticks are code."""
+    return Markup(_CODE.sub("<code>\\1</code>", str(escape(_unbroken(sentence)))))
 
 
 def _unbroken(thing: Any) -> Any:

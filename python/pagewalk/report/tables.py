@@ -202,8 +202,8 @@ def processes(document: Mapping[str, Any]) -> Table | None:
             [
                 ran,
                 str(process["number"]),
-                str(process["pid"]),
                 "" if parent is None else str(parent),
+                str(process["pid"]),
                 values.count(document, f"/trace/processes/{index}/accesses"),
                 values.share(process["accesses"], total),
             ]
@@ -212,7 +212,7 @@ def processes(document: Mapping[str, Any]) -> Table | None:
     caption = "What each process ran, one program after the other; those of most accesses first"
     if more:
         caption += f"; {text.plural(more, 'process', 'processes')} more are in the JSON document"
-    head = ["Programs", "Number", "pid", "Parent", "Accesses", "Share"]
+    head = ["Programs", "Number", "Parent", "pid", "Accesses", "Share"]
     bars = [process["accesses"] / total for process in found[:PROCESSES_IN_SIGHT]]
     return Table(caption, head, rows, [False] + [True] * 5, bars)
 
