@@ -181,7 +181,7 @@ fn pipelines_of_all_sorts_switch_as_the_model_does() {
         let processes: Vec<_> = (0..)
             .zip(&lists)
             // So far apart that no end of file is told by the time.
-            .map(|(number, acts)| ((number > 0).then_some(0), false, number * 1 << 40, &acts[..]))
+            .map(|(number, acts)| ((number > 0).then_some(0), false, number << 40, &acts[..]))
             .collect();
         let path = recorded("model", &processes);
         let spec = format!("quantum=1G,pipe={capacity}B,{}", path.display());
