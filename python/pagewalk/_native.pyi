@@ -43,6 +43,7 @@ class Reading:
         interleave: str,
         v2p: str | PathLike[str] | None,
         process: str | None,
+        no_fetch: bool,
         skip: int,
         warmup: int,
         max_accesses: int | None,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pagewalk import _native
-from pagewalk.machine import Progress
+from pagewalk.progress import Progress, bar
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +35,7 @@ class Trace:
         v2p: Physical addresses of a drmemtrace, a `v2p.textproto`.
         process: The only process of a recording to read: its number at the system, or the name or
             path of a program that it ran.
+        no_fetch: Whether fetches are left out.
         skip: Accesses that are left out at the beginning.
         warmup: Accesses after them that a machine, a sweep or a curve takes without counting them.
         max_accesses: Accesses after these, after which the trace ends.
@@ -64,6 +65,7 @@ class Trace:
         interleave: Interleave = "timestamps",
         v2p: str | os.PathLike[str] | None = None,
         process: str | None = None,
+        no_fetch: bool = False,
         skip: int = 0,
         warmup: int = 0,
         max_accesses: int | None = None,
@@ -82,6 +84,7 @@ class Trace:
             "interleave": interleave,
             "v2p": None if v2p is None else os.fspath(v2p),
             "process": process,
+            "no_fetch": no_fetch,
             "skip": skip,
             "warmup": warmup,
             "max_accesses": max_accesses,
@@ -113,6 +116,11 @@ class Trace:
     def __repr__(self) -> str:
         return f"Trace({self.source!r})"
 
+    def _repr_html_(self) -> str:
+        from pagewalk.report import notebook
+
+        return notebook.trace(self.name, self.header, self.accesses, self.digest)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens it anew, by its name."""
         return _opened, (self.source, self.options)
@@ -127,8 +135,11 @@ class Trace:
             raise _native.Error(f"{self.source}: its length is not known before its end")
         return self.accesses
 
-    def info(self, progress: Progress | None = None) -> dict[str, Any]:
+    def info(self, progress: Progress | bool | None = None) -> dict[str, Any]:
         """Reads all of it and counts.
+
+        Args:
+            progress: Called about ten times a second; `True` shows a bar by tqdm.
 
         Returns:
             Accesses by kind, instructions, threads, distinct pages of 4 KiB and lines of 64
@@ -137,7 +148,8 @@ class Trace:
         Raises:
             WorkError: The file is damaged.
         """
-        text = _native.trace_info(self.source, self.reading, progress)
+        with bar(progress, f"reading {self.name}") as told:
+            text = _native.trace_info(self.source, self.reading, told)
         result: dict[str, Any] = json.loads(text)
         self.warnings = result["warnings"]
         return result

@@ -13,7 +13,7 @@ use std::{
 
 use pyo3::prelude::*;
 use trace::{
-    Bounds, Source, Window,
+    Bounds, Source,
     import::{Fetches, Interleave, Options},
 };
 
@@ -35,8 +35,8 @@ pub(crate) struct Reading {
 impl Reading {
     #[new]
     #[pyo3(signature = (
-        *, format, keep_going, fetches, columns, interleave, v2p, process, skip, warmup,
-        max_accesses
+        *, format, keep_going, fetches, columns, interleave, v2p, process, no_fetch, skip,
+        warmup, max_accesses
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
     fn new(
@@ -47,6 +47,7 @@ impl Reading {
         interleave: &str,
         v2p: Option<PathBuf>,
         process: Option<String>,
+        no_fetch: bool,
         skip: u64,
         warmup: u64,
         max_accesses: Option<u64>,
@@ -64,8 +65,17 @@ impl Reading {
             other => return Err(refused(format!("interleave `{other}`: timestamps, schedule"))),
         };
         let bounds = Bounds { skip, warmup, accesses_max: max_accesses };
-        let options =
-            Options { format, keep_going, fetches, columns, interleave, v2p, process, bounds };
+        let options = Options {
+            format,
+            keep_going,
+            fetches,
+            columns,
+            interleave,
+            v2p,
+            process,
+            data_only: no_fetch,
+            bounds,
+        };
         Ok(Reading { options })
     }
 }
@@ -144,12 +154,7 @@ pub(crate) fn open(trace: &str, reading: &Reading) -> PyResult<Opened> {
     let mut source = match opened {
         Ok(source) => source,
         Err(trace::Error::Table(path)) => {
-            let table = open_table(&path, &options, raised.clone())?;
-            if options.bounds.is_whole() {
-                table
-            } else {
-                Box::new(Window::new(table, options.bounds))
-            }
+            trace::import::part(open_table(&path, &options, raised.clone())?, &options)
         }
         Err(error) => return Err(refused(error)),
     };

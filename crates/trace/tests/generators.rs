@@ -192,6 +192,15 @@ fn memory_is_constant() {
 }
 
 #[test]
+fn a_count_may_have_decimals_that_leave_a_whole_number() {
+    for (written, accesses) in [("1.5M", 1_500_000), ("134.3k", 134_300), ("0.001k", 1), ("7.0", 7)]
+    {
+        let source = generate::parse(&format!("uniform,accesses={written}")).unwrap();
+        assert_eq!(source.total(), Some(accesses), "{written}");
+    }
+}
+
+#[test]
 fn nonsense_is_refused_with_what_to_write() {
     for (spec, wanted) in [
         ("", "there are uniform, zipf, strided, chase, join"),
@@ -214,7 +223,9 @@ fn nonsense_is_refused_with_what_to_write() {
         ("join,fill=1", "a number from 0.01 to 0.99"),
         ("join,table=40T", "does not fit into 47 bits"),
         ("uniform,stores=2", "a number from 0 to 1"),
-        ("uniform,accesses=1.5M", "as in 5000, 300k or 50M"),
+        ("uniform,accesses=1.0005k", "as in 5000, 300k or 50M"),
+        ("uniform,accesses=.5M", "as in 5000, 300k or 50M"),
+        ("uniform,accesses=1.M", "as in 5000, 300k or 50M"),
         ("uniform,accesses=99999999T", "as in 5000, 300k or 50M"),
         ("uniform,accesses=2000000T", "can be"),
         ("uniform,instructions=0", "from 1 to 65535 can be"),

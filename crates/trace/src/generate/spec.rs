@@ -251,14 +251,20 @@ impl Field<'_> {
     }
 }
 
-/// A whole number with one of `units`, each `step` times the one before.
+/// A number with one of `units`, each `step` times the one before; with decimals (`134.3M`) where that
+/// leaves a whole number.
 pub(crate) fn with_unit(text: &str, units: &[&str], step: u64) -> Option<u64> {
     let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
     let power = units.iter().position(|unit| *unit == &text[digits.len()..])? as u32;
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    let (whole, decimals) = digits.split_once('.').unwrap_or((digits, "0"));
+    if ![whole, decimals].iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit())) {
         return None;
     }
-    digits.parse::<u64>().ok()?.checked_mul(step.checked_pow(power)?)
+    let scale = step.checked_pow(power)?;
+    let tens = 10u64.checked_pow(decimals.len() as u32)?;
+    let part = decimals.parse::<u64>().ok()?.checked_mul(scale)?;
+    let rest = part.is_multiple_of(tens).then_some(part / tens)?;
+    whole.parse::<u64>().ok()?.checked_mul(scale)?.checked_add(rest)
 }
 
 /// The same in reverse, with the largest unit that leaves a whole number.

@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::mix::{MIX, Mix};
-use crate::{Bounds, Error, Source, Window, generate};
+use crate::{Bounds, DataOnly, Error, Source, Window, generate};
 use ahead::Ahead;
 use champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
 use csv::Csv;
@@ -127,7 +127,9 @@ pub struct Options {
     /// The only process of a recording of several that is given: its number at the system, or a
     /// program that it ran.
     pub process: Option<String>,
-    /// The part of it that is given, in any format.
+    /// Whether fetches are left out, in any format.
+    pub data_only: bool,
+    /// The part of what is left that is given, in any format.
     pub bounds: Bounds,
 }
 
@@ -140,11 +142,18 @@ const GENERATE: &str = "generate:";
 /// `FORMAT:PATH` to name the format, `generate:` and a generator's parameters, or `mix:` and
 /// several of these ([`crate::mix`]).
 pub fn open(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>, Error> {
-    let source = whole(path_or_spec, options)?;
-    if options.bounds.is_whole() {
-        return Ok(source);
+    Ok(part(whole(path_or_spec, options)?, options))
+}
+
+/// What `options` ask for of `source`, whatever its format.
+pub fn part(mut source: Box<dyn Source + Send>, options: &Options) -> Box<dyn Source + Send> {
+    if options.data_only {
+        source = Box::new(DataOnly::new(source));
     }
-    Ok(Box::new(Window::new(source, options.bounds)))
+    if options.bounds.is_whole() {
+        return source;
+    }
+    Box::new(Window::new(source, options.bounds))
 }
 
 /// All of what `path_or_spec` names.
