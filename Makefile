@@ -14,7 +14,7 @@ PLUGIN_APIS := v1 v4
 BENCH := $(TARGET)/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
 
-.PHONY: help build demo test torture fuzz miri bench reproduce lint format clean tools
+.PHONY: help build demo test torture fuzz miri bench reference reproduce lint format clean tools
 
 help: ## say what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -68,6 +68,9 @@ $(BENCH)/text: | tools
 	mkdir -p $(@D)
 	find /usr/include -name '*.h' | LC_ALL=C sort | xargs cat >$@
 	truncate -s '<4M' $@
+
+reference: ## write the reference of results and their types from the Rust structures
+	python3 docs/generate.py
 
 reproduce: build ## run the papers' experiments anew, with the programs they need; it takes a while
 	.ci/needs qemu-x86_64=qemu-user gcc=gcc,libc6-dev

@@ -1,23 +1,25 @@
 """Pagewalk: record what a program does to memory, replay it through a machine, see the cost.
 
 ```
-Trace("gzip.pwt") --> Machine("epyc-9005").run(trace) --> Results --> .data  .to_arrow()  .html()
+Trace("gzip.pwt") --> Machine("epyc-9005").run(trace) --> Results --> .tlbs  .to_arrow()  .html()
 ```
 
 >>> import pagewalk
 >>> trace = pagewalk.Trace("generate:uniform,size=8M,accesses=100k")
 >>> results = pagewalk.Machine("tlb-only").run(trace)
->>> results.data["tlbs"][0]["lookups"]
+>>> results.tlbs["l1d"].lookups
 100000
 """
 
 from pagewalk._native import Error, WorkError
 from pagewalk._native import version as _version
 from pagewalk.curve import curve
-from pagewalk.machine import Builtin, Machine, Progress, machines
+from pagewalk.machine import Builtin, Machine, machines
 from pagewalk.marker import include, marker, page_size
+from pagewalk.progress import Progress
+from pagewalk.recording import Recording, record
 from pagewalk.results import Results
-from pagewalk.sweep import sweep
+from pagewalk.sweep import Sweep, sweep
 from pagewalk.trace import Trace
 from pagewalk.workbench import Work, Workbench
 
@@ -28,7 +30,9 @@ __all__ = [
     "Error",
     "Machine",
     "Progress",
+    "Recording",
     "Results",
+    "Sweep",
     "Trace",
     "Work",
     "WorkError",
@@ -39,5 +43,6 @@ __all__ = [
     "machines",
     "marker",
     "page_size",
+    "record",
     "sweep",
 ]

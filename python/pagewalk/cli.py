@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from pagewalk import _native
 from pagewalk.commands import (
     calibrate,
+    completion,
     curve,
     diff,
     export,
@@ -22,12 +23,15 @@ from pagewalk.commands import (
     importing,
     info,
     machines,
+    manual,
     record,
     reproduce,
     run,
     sweep,
     version,
 )
+from pagewalk.commands.parser import Parser, UsageError, leaves
+from pagewalk.terminal import say
 
 EPILOG = """\
 examples:
@@ -37,7 +41,8 @@ examples:
   pagewalk run --machine epyc-9005 -- gzip -9 -k big.tar
   pagewalk run generate:join,table=16G,accesses=1M
 
-`pagewalk COMMAND --help` explains a command. Numbers may be written as 50M, 16G or 4K.
+`pagewalk COMMAND --help` explains a command. Numbers may be written as 50M, 134.3M or
+16G. No color with NO_COLOR set.
 """
 
 
@@ -62,22 +67,31 @@ COMMANDS: tuple[Command, ...] = (
     calibrate,
     reproduce,
     version,
+    completion,
+    manual,
 )
 
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="pagewalk",
         description="Record what a program does to memory, replay it through any MMU, and see "
         "what address translation costs.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"pagewalk {_native.version()}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add(commands)
+    for leaf in leaves(top):
+        leaf.add_argument(
+            "-q",
+            "--quiet",
+            action="store_true",
+            help="no progress, no notes, and no text where the results go to a file",
+        )
+        leaf.set_defaults(parser=leaf)
     return top
 
 
@@ -104,6 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
     except _native.WorkError as error:
         return _complain(str(error), 1)
+    except UsageError as error:
+        options.parser.print_usage()
+        return _complain(str(error), 2)
     except _native.Error as error:
         return _complain(str(error), 2)
     except MemoryError:
@@ -137,5 +154,5 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
 
 def _complain(message: str, status: int) -> int:
     if sys.stderr is not None:
-        print(f"pagewalk: error: {message}", file=sys.stderr)
+        say(f"pagewalk: error: {message}", sys.stderr)
     return status

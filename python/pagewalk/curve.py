@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pagewalk import _native
-from pagewalk.machine import Progress
+from pagewalk.progress import Progress, bar
 from pagewalk.trace import Trace
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def curve(
     page_sizes: Sequence[str] = PAGE_SIZES,
     lookups: Lookups | Sequence[Lookups] = "data",
     entries_max: int = ENTRIES_MAX,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> "pa.Table":
     """Counts the misses of fully associative LRU TLBs of every size.
 
@@ -77,7 +77,7 @@ def curve(
         lookups: What the TLB is looked up for: `data` (loads and stores), `fetch`, `all`, or
             several of them, each with a TLB of its own.
         entries_max: The largest TLB.
-        progress: Called about ten times per second.
+        progress: Called about ten times per second; `True` shows a bar by tqdm.
 
     Returns:
         A table with a row for each of `lookups`, each page size and each number of entries from
@@ -90,7 +90,8 @@ def curve(
     """
     trace = trace if isinstance(trace, Trace) else Trace(trace)
     names: Sequence[Lookups] = [lookups] if isinstance(lookups, str) else lookups
-    return table(count(trace, page_sizes, names, entries_max, progress))
+    with bar(progress, f"reading {trace.name}") as told:
+        return table(count(trace, page_sizes, names, entries_max, told))
 
 
 def count(

@@ -16,9 +16,7 @@ from typing import Any
 
 from pagewalk import text
 from pagewalk.report import values
-
-EVENTS_MIN = 100
-"""Fewer events than this say little."""
+from pagewalk.report.values import EVENTS_MIN
 
 Measures = dict[str, tuple[float, float]]
 """By name: the value, and the events that it was counted from."""

@@ -2,18 +2,16 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pagewalk import _native, natively
+from pagewalk.progress import Progress, bar
 from pagewalk.results import Results
 
 if TYPE_CHECKING:
     from pagewalk.recording import Recording
     from pagewalk.trace import Trace
-
-Progress = Callable[[int, int | None], object]
-"""Called now and then with the accesses done and, where known, in all; `False` stops the work."""
 
 DEFAULT = "epyc-9005"
 """The machine that a trace runs on if none is named: a current server core."""
@@ -63,6 +61,11 @@ class Machine:
 
     def __repr__(self) -> str:
         return f"Machine({self.name!r})"
+
+    def _repr_html_(self) -> str:
+        from pagewalk.report import notebook
+
+        return notebook.machine(self.name, self.description)
 
     @property
     def native(self) -> _native.Machine:
@@ -115,7 +118,7 @@ class Machine:
         self,
         trace: "Trace | str | os.PathLike[str]",
         check: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> Results:
         """Runs all of `trace` through the machine, without holding the interpreter's lock.
 
@@ -123,7 +126,7 @@ class Machine:
             trace: A trace, or what `Trace` takes.
             check: Compare each translation with the page table and each structure's counts
                 with its identities; slower.
-            progress: Called about ten times per second.
+            progress: Called about ten times per second; `True` shows a bar by tqdm.
 
         Raises:
             WorkError: The trace is damaged, the machine is out of frames, or a check failed.
@@ -131,7 +134,8 @@ class Machine:
         from pagewalk.trace import Trace
 
         trace = trace if isinstance(trace, Trace) else Trace(trace)
-        document, warnings = self._native.run(trace.source, trace.reading, check, progress)
+        with bar(progress, f"{trace.name} on {self.name}") as told:
+            document, warnings = self._native.run(trace.source, trace.reading, check, told)
         results = Results(_named(document, trace.name))
         results.data["trace"]["notes"] += warnings
         run = natively.stored(trace)

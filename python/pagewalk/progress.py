@@ -2,9 +2,36 @@
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from pagewalk import text
+
+Progress = Callable[[int, int | None], object]
+"""Called now and then with the accesses done and, where known, in all; `False` stops the work."""
+
+
+@contextmanager
+def bar(progress: Progress | bool | None, doing: str) -> Iterator[Progress | None]:
+    """The callback for `progress`; for `True` a bar by tqdm, in a notebook or on a terminal."""
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    if not progress:
+        yield None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(desc=doing, unit=" accesses", unit_scale=True) as shown:
+
+        def update(done: int, total: int | None) -> bool:
+            if total is not None:
+                shown.total = total
+            shown.update(done - shown.n)
+            return True
+
+        yield update
 
 
 class ProgressLine:
@@ -17,13 +44,13 @@ class ProgressLine:
     APPEARS_SECONDS = 2.0
     REFRESH_SECONDS = 0.1
 
-    def __init__(self, doing: str, unit: str = "accesses") -> None:
+    def __init__(self, doing: str, unit: str = "accesses", quiet: bool = False) -> None:
         self._doing = doing
         self._unit = unit
         self._start = time.monotonic()
         self._shown = 0.0
         self._visible = False
-        self._terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._terminal = not quiet and sys.stderr is not None and sys.stderr.isatty()
 
     def __enter__(self) -> "ProgressLine":
         return self

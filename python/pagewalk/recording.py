@@ -8,11 +8,43 @@ from pathlib import Path
 from typing import Any
 
 from pagewalk import _native, natively
-from pagewalk.machine import Progress
 from pagewalk.output import refuse_existing, write_text
+from pagewalk.progress import Progress, bar
+from pagewalk.trace import Trace
 
 PLUGINS = Path(__file__).parent / "plugins"
 """Where the QEMU plugins lie: one file for each version of QEMU's plugin interface."""
+
+
+def record(
+    command: Sequence[str],
+    output: str | os.PathLike[str] | None = None,
+    *,
+    force: bool = False,
+    progress: Progress | bool | None = None,
+    **options: Any,
+) -> Trace:
+    """Runs a program under QEMU and gives its trace.
+
+    Args:
+        command: The program and its arguments.
+        output: The trace file; `PROGRAM.pwt` here if absent.
+        force: Whether it may replace a file.
+        progress: Called about ten times per second; `True` shows a bar by tqdm.
+        options: The other attributes of `Recording`, as in `max_accesses=50_000_000`.
+
+    Raises:
+        Error: The program or its recorder cannot be started, or the file exists.
+        WorkError: The trace cannot be written, or the program failed: its status is not 0.
+    """
+    recording = Recording(command, **options)
+    path = os.fspath(output or f"{recording.name}.pwt")
+    with bar(progress, f"recording {recording.name}") as told:
+        outcome = recording.record(path, force, told)
+    if outcome["exit_status"] != 0:
+        status = outcome["exit_status"]
+        raise _native.WorkError(f"{recording.name} ended with status {status}; {path} is kept")
+    return Trace(path)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import _native
+from pagewalk.document import Document
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,16 +16,13 @@ TABLES = ("tlbs", "walk_levels", "caches", "processors", "regions", "timeline", 
 """What `Results.to_arrow` gives."""
 
 
-class Results:
-    """The counts of one run.
+class Results(Document):
+    """The counts of one run: the fields of `Document`, as in `results.tlbs["l1d"].misses`.
 
     Attributes:
         data: The results document, schema 2, as plain dictionaries and lists. Addresses and
             sizes are bytes, latencies cycles; all counts are exact.
     """
-
-    def __init__(self, data: dict[str, Any]) -> None:
-        self.data = data
 
     def __repr__(self) -> str:
         return f"<Results of {self.data['trace'].get('name')} on {self.data['machine']['name']}>"
@@ -34,8 +32,8 @@ class Results:
 
         Args:
             table: `tlbs`, `walk_levels`, `caches`, `regions` (one row each; counts by kind and
-                size are columns such as `by_kind.load.misses`), `processors` (one row each, none
-                if there is one, with columns such as `shootdowns.made` and `l1d.misses`),
+                size are columns such as `by_kind_load_misses`), `processors` (one row each, none
+                if there is one, with columns such as `shootdowns_made` and `l1d_misses`),
                 `timeline` (one row per time bin) or `map` (one row per cell: `first_access`,
                 `addr`, `misses`).
 
@@ -105,12 +103,19 @@ class Results:
         """The report's charts for a notebook: those for which the run has data.
 
         Keys: `l1` and `timeline` (misses over time, of the first level and of all), `map`
-        (misses over address and time), `serving` (what served walk references).
+        (misses over address and time), `serving` (what served walk references). They are drawn
+        without a network, as pictures, unless another of altair's renderers has been chosen.
         """
         from pagewalk.report.charts import charts
         from pagewalk.report.data import run
+        from pagewalk.report.notebook import offline
 
-        return charts(run(self.data))
+        return {name: offline(chart) for name, chart in charts(run(self.data)).items()}
+
+    def _repr_html_(self) -> str:
+        from pagewalk.report import notebook
+
+        return notebook.results(self.data)
 
 
 def _rows(data: dict[str, Any], table: str) -> list[dict[str, Any]]:
@@ -158,7 +163,7 @@ def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            flat |= _flat(value, f"{prefix}{key}_")
         else:
             flat[prefix + key] = value
     return flat

@@ -15,9 +15,10 @@ NEARLY_ALL = 0.9
 
 
 def summary(data: dict[str, Any]) -> str:
-    """The results of one run: what ran, the TLBs, the walks, the regions, the time."""
+    """The results of one run: what ran, the finding, then what it rests on."""
     accesses = sum(data["accesses"].values())
-    parts = [_heading(data, accesses), "\n".join(values.switches(data)), _tlbs(data, accesses)]
+    parts = [_heading(data, accesses), finding(data), _switches(data), _tlbs(data, accesses)]
+    parts.append(_regions(data))
     if data.get("processors"):
         parts.append(_processors(data))
     if data["walks"]["references"]:
@@ -26,10 +27,23 @@ def summary(data: dict[str, Any]) -> str:
         parts.append(_mmu_cache("MMU cache", data["mmu_cache"], data["walks"]["walks"]))
     if data.get("nested"):
         parts.append(_nested(data["nested"], data["walks"]["walks"]))
-    parts += [_regions(data), _time(data)]
+    parts.append(_time(data))
     if data["not_modelled"]:
-        parts.append("\n".join(["Not modelled:", *(f"  {line}" for line in data["not_modelled"])]))
+        lines = (text.paragraph(line, "  ", "  ") for line in data["not_modelled"])
+        parts.append("\n".join(["Not modelled", *lines]))
     return "\n\n".join(part for part in parts if part)
+
+
+def finding(data: dict[str, Any]) -> str:
+    """What the run says and what to do about it, in a few sentences."""
+    sentences = values.finding(data)
+    if data.get("advice"):
+        sentences.append(data["advice"]["sentence"])
+    return "\n".join(text.paragraph(sentence) for sentence in sentences)
+
+
+def _switches(data: dict[str, Any]) -> str:
+    return "\n".join(text.paragraph(line) for line in values.switches(data))
 
 
 def side_by_side(documents: Sequence[dict[str, Any]]) -> str:
@@ -68,32 +82,33 @@ def trace_summary(name: str, info: dict[str, Any]) -> str:
             parts[-1] += f"\n  … and {text.plural(len(rows) - len(shown), 'region')} more"
     events = {name: n for name, n in info["events"].items() if n}
     if events:
-        parts.append(
-            "Events: " + ", ".join(f"{text.count(n)} {name}" for name, n in events.items())
-        )
+        listed = ", ".join(f"{text.count(n)} {name}" for name, n in events.items())
+        parts.append(f"Events\n{text.paragraph(listed, '  ')}")
     missing = info["missing"]
     if missing["accesses"] or missing["instructions"]:
         parts.append(
             f"Not in the trace: {text.plural(missing['accesses'], 'access', 'accesses')}, "
             f"{text.plural(missing['instructions'], 'instruction')}"
         )
-    parts += [f"Warning: {warning}" for warning in info["warnings"]]
-    parts += [f"Note: {note}" for note in info["header"]["notes"]]
+    parts += [text.paragraph(f"Warning: {warning}", "", "  ") for warning in info["warnings"]]
+    if info["header"]["notes"]:
+        notes = (text.paragraph(note, "  ", "  ") for note in info["header"]["notes"])
+        parts.append("\n".join(["Notes", *notes]))
     return "\n\n".join(parts)
 
 
 def _trace_heading(name: str, info: dict[str, Any], accesses: int) -> str:
-    lines = [
+    counts = (
         f"{name}: {text.plural(accesses, 'access', 'accesses')}, "
         f"{text.plural(info['instructions'], 'instruction')}, "
-        f"{text.plural(info['threads'], 'thread')}",
-        f"  made by {info['header']['producer']}"
-        + (
-            f" from {text.shorten(' '.join(info['header']['command']), COMMAND_SHOWN)}"
-            if info["header"]["command"]
-            else ""
-        ),
-    ]
+        f"{text.plural(info['threads'], 'thread')}"
+    )
+    made = f"made by {info['header']['producer']}" + (
+        f" from {text.shorten(' '.join(info['header']['command']), COMMAND_SHOWN)}"
+        if info["header"]["command"]
+        else ""
+    )
+    lines = [text.paragraph(counts, "", "  "), text.paragraph(made, "  ", "  ")]
     if info.get("bytes_on_disk"):
         each = info["bytes_on_disk"] / max(accesses, 1)
         lines.append(f"  {text.size(info['bytes_on_disk'])} on disk, {each:.2f} B per access")
@@ -131,7 +146,7 @@ def _whose(data: dict[str, Any]) -> str:
     command = processes[0]["programs"][-1]["command"] or ["process"]
     name = command[0].rpartition("/")[2]
     return (
-        f"\n  {text.percent(processes[0]['accesses'] / total)} of the accesses of "
+        f"{text.percent(processes[0]['accesses'] / total)} of the accesses of "
         f"{len(processes)} processes are {name}'s ({processes[0]['pid']}); --process takes one"
     )
 
@@ -160,12 +175,19 @@ def _heading(data: dict[str, Any], accesses: int) -> str:
         for kind, many in (("fetch", "fetches"), ("load", "loads"), ("store", "stores"))
         if kinds[kind]
     )
-    return (
-        f"{data['trace'].get('name', 'trace')} on {machine['name']}{changed}: {machine['title']}\n"
-        f"  {text.plural(accesses, 'access', 'accesses')}{f' ({by_kind})' if by_kind else ''}, "
+    ran = (
+        f"{text.plural(accesses, 'access', 'accesses')}{f' ({by_kind})' if by_kind else ''}, "
         f"{text.plural(data['instructions'], 'instruction')}, "
-        f"{text.plural(data['threads'], 'thread')}{_whose(data)}"
+        f"{text.plural(data['threads'], 'thread')}"
     )
+    lines = [
+        text.paragraph(f"{data['trace'].get('name', 'trace')} on {machine['name']}{changed}"),
+        text.paragraph(machine["title"], "  "),
+        text.paragraph(ran, "  ", "  "),
+    ]
+    if whose := _whose(data):
+        lines.append(text.paragraph(whose, "  ", "  "))
+    return "\n".join(lines)
 
 
 def _tlbs(data: dict[str, Any], accesses: int) -> str:
@@ -181,7 +203,10 @@ def _tlbs(data: dict[str, Any], accesses: int) -> str:
         )
         for tlb in data["tlbs"]
     ]
-    head = ("TLBs", "entries", "lookups", "misses", "of lookups", "per 1000 accesses", "cold")
+    head = (
+        "TLBs", "entries", "lookups", "misses", "of lookups", "misses per 1000 accesses",
+        "first touches",
+    )  # fmt: skip
     return text.table(head, rows)
 
 
@@ -204,18 +229,20 @@ def _processors(data: dict[str, Any]) -> str:
             )
         )
     head = (
-        "Processors", "accesses", "instructions", "switches", "walks", "per 1000 accesses",
-        "shootdowns made", "received", "entries gone",
+        "Processors", "accesses", "instructions", "switches", "walks", "walks per 1000 accesses",
+        "shootdowns made", "shootdowns received", "entries flushed",
     )  # fmt: skip
-    return f"{text.table(head, rows)}\n  {values.shootdowns(data)}"
+    return f"{text.table(head, rows)}\n{text.paragraph(values.shootdowns(data), '  ')}"
 
 
 def _walks(data: dict[str, Any]) -> str:
     walks = data["walks"]
     lines = [
-        f"Walks: {text.count(walks['walks'])}, of them {text.count(walks['cold'])} to the first "
-        f"touch of a page; {text.plural(walks['references'], 'reference')}, "
-        f"{values.per_walk(data).text} each where the page is mapped"
+        text.paragraph(
+            f"Walks: {text.count(walks['walks'])}, of them {text.count(walks['cold'])} to the "
+            f"first touch of a page; {text.plural(walks['references'], 'reference')}, "
+            f"{values.per_walk(data).text} each where the page is mapped"
+        )
     ]
     if walks.get("handler_instructions") is not None:
         lines.append(
@@ -241,14 +268,18 @@ def _walks(data: dict[str, Any]) -> str:
         for level in walks["by_level"]
     ]
     if rows:
-        lines.append(text.table(("served by", "references", *places), rows))
+        shares = [f"served by {place}" for place in places]
+        lines.append(text.table(("Levels of the page table", "references", *shares), rows))
     return "\n".join(lines)
 
 
 def _nested(host: dict[str, Any], guest_walks: int) -> str:
+    walked = f"{text.plural(host['walks'], 'walk')} with"
     lines = [
-        f"Host: pages of {host['page_size']}, {text.count(host['first_touches'])} of them backed; "
-        f"{text.plural(host['walks'], 'walk')} with {text.plural(host['references'], 'reference')}"
+        text.paragraph(
+            f"Host: pages of {host['page_size']}, {text.count(host['first_touches'])} of them "
+            f"backed; {walked} {text.plural(host['references'], 'reference')}"
+        )
     ]
     if host["tlb"]:
         tlb = host["tlb"]
@@ -258,8 +289,11 @@ def _nested(host: dict[str, Any], guest_walks: int) -> str:
         )
     if host["splintered"]:
         lines.append(
-            f"  {text.plural(host['splintered'], 'walk')} of {text.count(guest_walks)} found a "
-            "page larger than the host's: the TLB was given a part of it"
+            text.paragraph(
+                f"{text.plural(host['splintered'], 'walk')} of {text.count(guest_walks)} found a "
+                "page larger than the host's: the TLB was given a part of it",
+                "  ",
+            )
         )
     if host["mmu_cache"]:
         lines.append(_mmu_cache("MMU cache of the host", host["mmu_cache"], host["walks"]))
@@ -269,9 +303,11 @@ def _nested(host: dict[str, Any], guest_walks: int) -> str:
 def _mmu_cache(name: str, cache: dict[str, Any], walks: int) -> str:
     sizes = " + ".join(text.count(array["entries"]) for array in cache["arrays"])
     lines = [
-        f"{name}: {cache['design']}, {sizes} entries, {cache['replacement']}; "
-        f"{text.plural(cache['searches'], 'search', 'searches')}, "
-        f"{text.ratio(cache['searches'] / max(walks, 1))} per walk"
+        text.paragraph(
+            f"{name}: {cache['design']}, {sizes} entries, {cache['replacement']}; "
+            f"{text.plural(cache['searches'], 'search', 'searches')}, "
+            f"{text.ratio(cache['searches'] / max(walks, 1))} per walk"
+        )
     ]
     rows = [
         (
@@ -283,7 +319,7 @@ def _mmu_cache(name: str, cache: dict[str, Any], walks: int) -> str:
         for level in cache["by_level"]
     ]
     if rows:
-        lines.append(text.table(("entries of", "needed", "hits", "hit rate"), rows))
+        lines.append(text.table(("Entries of", "needed by walks", "hits", "hit rate"), rows))
     return "\n".join(lines)
 
 
@@ -306,7 +342,7 @@ def _regions(data: dict[str, Any]) -> str:
     ]
     if not rows:
         return ""
-    head = ("Regions", "size", "lookups", "misses", "share", "walk references")
+    head = ("Regions", "size", "lookups", "misses", "of the misses", "walk references")
     more = len(regions) - len(rows)
     tail = f"\n  … and {text.plural(more, 'region')} more" if more else ""
     return text.table(head, rows) + tail
@@ -315,9 +351,9 @@ def _regions(data: dict[str, Any]) -> str:
 def _time(data: dict[str, Any]) -> str:
     time = data["time"]
     if time is None:
-        unknown = ["Time: not known, for the machine's file gives no latencies for all of it"]
+        unknown = "Time: not known, for the machine's file gives no latencies for all of it"
         native = values.native_lines(data["native"]) if data.get("native") else []
-        return "\n".join(unknown + native)
+        return "\n".join(_wrapped([unknown, *native]))
     cycles, program = time["cycles_per_access"], time["program_cycles"]
     lines = [
         f"Time in translation: {values.share_range(data)} of all cycles, "
@@ -327,4 +363,13 @@ def _time(data: dict[str, Any]) -> str:
     lines.append(f"  the program without translation: {text.span(program, text.count)} cycles")
     if data.get("native"):
         lines += values.native_lines(data["native"])
-    return "\n".join(lines)
+    return "\n".join(_wrapped(lines))
+
+
+def _wrapped(lines: Sequence[str]) -> list[str]:
+    """Lines that fit, each under its own indent."""
+    found = []
+    for line in lines:
+        indent = line[: len(line) - len(line.lstrip())]
+        found.append(text.paragraph(line.strip(), indent, "  "))
+    return found

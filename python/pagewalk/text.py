@@ -1,8 +1,12 @@
 """Numbers as people read them: `1.83 G`, `12.3 %`, `0x7f00…`; and tables of aligned text."""
 
+import re
+import shutil
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_NUMBER_UNIT = re.compile(r"(\d) (?=(?:%|[kMGT]|[KMGT]iB|B)(?:\W|$))")
 _BINARY = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -62,19 +66,95 @@ def plural(number: float, one: str, many: str | None = None) -> str:
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
-    """Columns aligned under their heads: the first to the left, the others to the right."""
-    lines = [list(head), *(list(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "\n".join(
-        (
-            indent
-            + "  ".join(
-                cell.ljust(width) if column == 0 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-            )
-        ).rstrip()
-        for line in lines
+def width() -> int:
+    """Columns that text has: those of the terminal, 80 where there is none."""
+    return max(40, min(shutil.get_terminal_size((80, 24)).columns, 160))
+
+
+def paragraph(text: str, indent: str = "", hang: str = "") -> str:
+    """`text` in lines that fit, each after `indent`, all but the first after `hang` too."""
+    whole = _NUMBER_UNIT.sub("\\1\0", text)
+    lines = textwrap.wrap(
+        whole,
+        width(),
+        initial_indent=indent,
+        subsequent_indent=indent + hang,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace("\0", " ")
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ", keys: int = 1
+) -> str:
+    """Columns aligned under their heads: the first to the left, the others to the right.
+
+    The head stands out by its indent. Where the columns do not fit, their heads are broken into
+    several lines, then the first column is shortened, and then the table goes on below itself.
+
+    Args:
+        head: A name per column.
+        rows: The cells.
+        indent: What stands before each row.
+        keys: Columns at the left that are repeated where the table goes on below.
+    """
+    room = width() - len(indent)
+    heads = [[name] for name in head]
+    cells = [max([0, *(len(row[at]) for row in rows)]) for at in range(len(head))]
+
+    def widths() -> list[int]:
+        return [max([cell, *map(len, lines)]) for cell, lines in zip(cells, heads, strict=True)]
+
+    if _taken(widths()) > room:
+        for at, name in enumerate(head[1:], 1):
+            longest = max([1, *(len(word) for word in name.split())])
+            heads[at] = textwrap.wrap(name, max(cells[at], longest), break_on_hyphens=False) or [""]
+    over = _taken(widths()) - room
+    if over > 0 and widths()[0] - over >= _FIRST_MIN:
+        cells[0] = widths()[0] - over
+        heads[0] = [shorten(heads[0][0], cells[0])]
+    parts, all_widths = [], widths()
+    for columns in _groups(all_widths, room, keys):
+        lines = max(len(heads[at]) for at in columns)
+        # Heads stand at the bottom, the first one at the left edge.
+        stacked = [[""] * (lines - len(heads[at])) + heads[at] for at in columns]
+        above = [
+            _line([one[line] for one in stacked], all_widths, columns) for line in range(lines)
+        ]
+        parts += [f"{indent}{line}".rstrip() for line in above[:-1]]
+        first, edge = stacked[0][-1], all_widths[columns[0]]
+        parts.append(f"{first:{len(indent) + edge}}{above[-1][edge:]}".rstrip())
+        for row in rows:
+            shown = [shorten(row[at], all_widths[at]) for at in columns]
+            parts.append(f"{indent}{_line(shown, all_widths, columns)}".rstrip())
+    return "\n".join(parts)
+
+
+_FIRST_MIN = 14
+"""Letters that the first column keeps where it is shortened."""
+
+
+def _taken(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _groups(widths: Sequence[int], room: int, keys: int) -> list[list[int]]:
+    """The columns of each part of a table, the first `keys` of them in all parts."""
+    left = list(range(keys))
+    groups: list[list[int]] = [[*left]]
+    for at in range(keys, len(widths)):
+        longer = [*groups[-1], at]
+        if _taken([widths[column] for column in longer]) > room and len(groups[-1]) > keys:
+            longer = [*left, at]
+            groups.append(longer)
+        groups[-1] = longer
+    return groups
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], columns: Sequence[int]) -> str:
+    return "  ".join(
+        cell.ljust(widths[at]) if at == 0 else cell.rjust(widths[at])
+        for cell, at in zip(cells, columns, strict=True)
     )
 
 

@@ -139,7 +139,7 @@ class Trace:
         """Reads all of it and counts.
 
         Args:
-            progress: Called about ten times a second; `True` shows a bar by tqdm.
+            progress: Called about ten times per second; `True` shows a bar by tqdm.
 
         Returns:
             Accesses by kind, instructions, threads, distinct pages of 4 KiB and lines of 64

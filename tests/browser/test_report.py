@@ -64,6 +64,53 @@ def test_it_loads_without_a_word_and_fits(
             assert 200 < box["width"] <= width
 
 
+@pytest.mark.parametrize(("width", "shade"), LOOKS)
+def test_without_javascript_every_chart_is_a_picture(
+    browser: Browser, one_machine: Path, width: int, shade: Literal["light", "dark"]
+) -> None:
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=shade, java_script_enabled=False
+    )
+    page = context.new_page()
+    page.goto(one_machine.as_uri())
+    pictures = page.locator("img.picture")
+    assert pictures.count() == 4
+    for index in range(4):
+        box = pictures.nth(index).bounding_box()
+        assert box is not None and box["height"] > 20 and 200 < box["width"] <= width
+        assert len(pictures.nth(index).get_attribute("alt") or "") > 60
+    assert page.locator(".chart:visible").count() == 0
+    context.close()
+
+
+def test_charts_can_be_saved(browser: Browser, one_machine: Path, tmp_path: Path) -> None:
+    with opened(browser, one_machine) as page:
+        assert page.locator(".save").count() == 4
+        for kind, begins in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+            with page.expect_download() as download:
+                page.get_by_role("button", name=f"Save as {kind}").first.click()
+            file = tmp_path / download.value.suggested_filename
+            download.value.save_as(file)
+            assert file.suffix == f".{kind.lower()}" and begins in file.read_bytes()[:200]
+
+
+def test_the_advice_stands_first_and_numbers_of_few_events_are_grey(
+    browser: Browser, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    spec = "generate:join,table=64M,accesses=60k"
+    assert main(["run", spec, "-m", "epyc-9005", "-q", "--html", str(path)]) == 0
+    with opened(browser, path) as page:
+        advice = page.locator(".advice")
+        assert (advice.text_content() or "").startswith("Use ")
+        few = page.locator("data.few")
+        assert few.count() > 0
+        document = json.loads(page.locator("#results").text_content() or "")[0]
+        regions = [one for one in document["regions"] if 0 < one["misses"] < 100]
+        shares = page.get_by_role("region", name="The regions").locator("data.few")
+        assert shares.count() == len(regions) > 0
+
+
 def test_charts_follow_the_reader_from_light_to_dark(browser: Browser, one_machine: Path) -> None:
     with opened(browser, one_machine) as page:
         before = page.locator(".chart canvas").first.screenshot()
@@ -113,7 +160,7 @@ def test_it_shows_the_numbers_of_a_real_run(browser: Browser, tmp_path: Path) ->
 
 def test_all_of_it_is_reached_by_the_keyboard(browser: Browser, one_machine: Path) -> None:
     with opened(browser, one_machine, 360) as page:
-        wanted = page.locator(".scroll:visible, .chart, summary, a").count()
+        wanted = page.locator(".scroll:visible, .chart, summary, a, button").count()
         seen = set()
         for _ in range(2 * wanted):
             page.keyboard.press("Tab")

@@ -47,6 +47,8 @@ def test_the_version_comes_quickly(pagewalk) -> None:
         "machines",
         "reproduce",
         "version",
+        "completion",
+        "manual",
     ],
 )
 def test_every_command_has_help(pagewalk, command: str) -> None:
@@ -82,7 +84,7 @@ def test_two_machines_make_an_array_and_one_report(pagewalk, tmp_path: Path) -> 
     documents = json.loads((tmp_path / "r.json").read_text())
     assert [document["machine"]["name"] for document in documents] == ["tlb-only", "opteron-2008"]
     assert "Side by side" in (tmp_path / "r.html").read_text()
-    [head] = [line for line in done.stdout.splitlines() if line.startswith("  Side by side")]
+    [head] = [line for line in done.stdout.splitlines() if line.startswith("Side by side")]
     assert head.split()[-2:] == ["tlb-only", "opteron-2008"]
     assert names(tmp_path) == ["r.html", "r.json"]
 
@@ -103,7 +105,7 @@ def test_settings_reach_the_machine(pagewalk) -> None:
         (["run", "none.pwt"], "none.pwt"),
         (["run", SPEC, "-m", "pdp-11"], "pdp-11"),
         (["run", SPEC, "--set", "tlb.l9.entries=4"], "tlb.l9"),
-        (["run", SPEC, "--no-fetch"], "--no-fetch"),
+        (["run", SPEC, "--callbacks"], "--callbacks"),
         (["run", SPEC, "--html", "-"], "--html"),
         (["run", SPEC, "--json", "nowhere/r.json"], "no directory"),
         (["run", SPEC, "--", "ls"], "not both"),

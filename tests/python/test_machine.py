@@ -156,7 +156,7 @@ def test_mmu_caches_and_hosts_are_shown(tmp_path: Path) -> None:
         "os.page_size": "2M",
     }
     results = pagewalk.Machine("opteron-2008", set=set_).run(UNIFORM)
-    shown = summary(results.data)
+    shown = " ".join(summary(results.data).split())
     for line in ("MMU cache: stc, 4 + 4 + 4 entries", "Host: pages of 4K", "nested TLB: "):
         assert line in shown
     assert "MMU cache of the host: utc, 8 entries" in shown and "a part of it" in shown

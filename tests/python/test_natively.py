@@ -82,7 +82,7 @@ def test_no_milliseconds_are_claimed_of_another_run(
     run = RUN | {"recorded_status": status}
     document["native"] = natively.told(document["time"], run, window)
     assert document["native"]["translation_ms"] is None
-    shown = summary(document)
+    shown = " ".join(summary(document).split())
     assert said in shown and "of your" not in shown
 
 

@@ -37,9 +37,9 @@ def test_processors_are_a_table_of_arrow() -> None:
     results = Machine("epyc-9005", {"core.count": 2}).run(Trace(MIX))
     table = results.to_arrow("processors")
     assert table["number"].to_pylist() == [0, 1]
-    walks = table["walks.walks"].to_pylist()
+    walks = table["walks_walks"].to_pylist()
     assert sum(walks) == results.data["walks"]["walks"]
-    assert set(table.column_names) >= {"l1d.misses", "shootdowns.made", "accesses.load"}
+    assert set(table.column_names) >= {"l1d_misses", "shootdowns_made", "accesses_load"}
 
 
 def test_a_wrong_count_is_one_line(pagewalk) -> None:

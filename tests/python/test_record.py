@@ -13,6 +13,28 @@ def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
 
 
+def test_a_window_that_never_began_and_a_script_are_told_in_words(
+    pagewalk, program: Path, tmp_path: Path
+) -> None:
+    trace = tmp_path / "t.pwt"
+    done = pagewalk("record", "-o", trace, "--skip", "10G", "-q", "--", program)
+    assert done.returncode == 0
+    assert done.stderr == (
+        "pagewalk: warning: no access was recorded: the programs made fewer than the 10000000000 "
+        "accesses that --skip leaves out\n"
+    )
+    done = pagewalk("run", trace, "-m", "tlb-only")
+    assert "holds no access: nothing was simulated" in done.stderr
+    assert "No access ran." in done.stdout
+    shim = tmp_path / "shim"
+    shim.write_text(f'#!/bin/sh\nexec {program} "$@"\n')
+    shim.chmod(0o755)
+    told = "warning: shim is a script: with --no-follow its interpreter alone is recorded"
+    done = pagewalk("record", "--force", "-o", trace, "--no-follow", "--", shim)
+    assert told in done.stderr
+    assert told not in pagewalk("record", "--force", "-o", trace, "--", shim).stderr
+
+
 def test_output_and_status_are_the_program_s_own(pagewalk, program: Path, tmp_path: Path) -> None:
     done = pagewalk("record", "-o", tmp_path / "t.pwt", "--", program, "7")
     assert done.returncode == 7

@@ -35,7 +35,7 @@ TLB_COLUMNS = {
     "Entries": "entries",
     "Lookups": "lookups",
     "Misses": "misses",
-    "Cold": "cold_misses",
+    "First touches": "cold_misses",
     "Evictions": "evictions",
 }
 REGION_COLUMNS = {
@@ -219,7 +219,7 @@ def test_an_empty_trace_has_a_report() -> None:
     for tlb in document["tlbs"]:
         tlb |= {"lookups": 0, "hits": 0, "misses": 0}
     document["timeline"] = {"bin_accesses": 1, "l1_misses": [], "misses": [], "cold_misses": []}
-    assert "Every access found its translation" in render([Results(document)])
+    assert "No access ran." in render([Results(document)])
 
 
 def test_two_machines_stand_side_by_side() -> None:

@@ -36,7 +36,7 @@ def test_tables_hold_the_numbers_of_the_document() -> None:
     assert regions["misses"].sum() == sum(region["misses"] for region in document["regions"])
     assert regions["start"].dtype == polars.UInt64
     tlbs = results.to_arrow("tlbs").to_pylist()
-    assert tlbs[0]["by_kind.fetch.misses"] == document["tlbs"][0]["by_kind"]["fetch"]["misses"]
+    assert tlbs[0]["by_kind_fetch_misses"] == document["tlbs"][0]["by_kind"]["fetch"]["misses"]
     cells = results.to_arrow("map").to_pylist()
     grid = document["map"]
     assert cells[0]["addr"] == grid["cells"][0][1] * grid["granule_bytes"]

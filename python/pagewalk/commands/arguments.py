@@ -1,31 +1,39 @@
 """Kinds of argument that several commands take."""
 
 import argparse
+import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from pagewalk._native import Error
+from pagewalk.commands.parser import UsageError
 from pagewalk.output import refuse_existing, write_text
+from pagewalk.progress import ProgressLine
 from pagewalk.recording import Recording
+from pagewalk.terminal import say
 
 if TYPE_CHECKING:
     from pagewalk.trace import Trace
 
-_NUMBER = re.compile(r"(\d+)(?:([kKMGTP])(i?)B?)?")
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?:([kKMGTP])(i?)B?)?")
 _POWER = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def number(text: str) -> int:
-    """A count: `50M` is fifty million, `1Ki` is 1024."""
+    """A count: `50M` is fifty million, `134.3M` 134300000, `1Ki` 1024."""
     found = _NUMBER.fullmatch(text.replace("_", ""))
     if not found:
-        raise argparse.ArgumentTypeError(f"`{text}` is no count: write 50000000, 50M or 2G")
+        raise argparse.ArgumentTypeError(f"`{text}` is no count: write 50000000, 50M or 1.5G")
     digits, prefix, binary = found.groups()
     base = 1024 if binary else 1000
     power: int = _POWER[prefix] if prefix else 0
-    return int(digits) * int(base**power)
+    value = Decimal(digits) * base**power
+    if value != int(value):
+        raise argparse.ArgumentTypeError(f"`{text}` is no whole number")
+    return int(value)
 
 
 def add_trace(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +61,19 @@ def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
+def shows_text(options: argparse.Namespace) -> bool:
+    """Whether there is text for standard output: not with `--json -`, nor with `-q` and a file."""
+    given = vars(options)
+    if given.get("json") == "-":
+        return False
+    return not (options.quiet and any(given.get(name) for name in ("json", "html", "output")))
+
+
+def progress(options: argparse.Namespace, doing: str) -> ProgressLine:
+    """The line that says how far `doing` is; silent with `-q`."""
+    return ProgressLine(doing, quiet=options.quiet)
+
+
 def check_output(path: str | None, force: bool) -> None:
     """Refuses an output file that cannot be written, before the work begins."""
     if path is not None and path != "-":
@@ -64,7 +85,7 @@ def check_documents(options: argparse.Namespace) -> None:
     for path in (options.json, options.html):
         check_output(path, options.force)
     if options.html == "-":
-        raise Error("--html needs the name of a file")
+        raise UsageError("--html needs the name of a file")
 
 
 def write_output(path: str, text: str, force: bool) -> None:
@@ -79,18 +100,18 @@ def program(options: argparse.Namespace) -> list[str]:
     """The program after `--`.
 
     Raises:
-        Error: There is none.
+        UsageError: There is none.
     """
     command: Sequence[Any] | None = options.program
     if not command:
-        raise Error("no program to run: put it after `--`, as in `-- gzip -9 -k big.tar`")
+        raise UsageError("no program to run: put it after `--`, as in `-- gzip -9 -k big.tar`")
     return [str(part) for part in command]
 
 
 def no_program(options: argparse.Namespace) -> None:
-    """Raises `Error` if there is something after `--` for a command that runs no program."""
+    """Raises `UsageError` if there is something after `--` for a command that runs no program."""
     if options.program is not None:
-        raise Error(f"this command runs no program: remove `-- {' '.join(options.program)}`")
+        raise UsageError(f"this command runs no program: remove `-- {' '.join(options.program)}`")
 
 
 def add_window(parser: argparse.ArgumentParser, warmup: bool = False) -> None:
@@ -112,6 +133,11 @@ def add_window(parser: argparse.ArgumentParser, warmup: bool = False) -> None:
         type=number,
         metavar="N",
         help="stop after N accesses more; a program that is recorded runs on",
+    )
+    group.add_argument(
+        "--no-fetch",
+        action="store_true",
+        help="leave out the executed blocks: loads and stores only",
     )
 
 
@@ -164,11 +190,6 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         help="let the program and what it starts run on one processor of this machine",
     )
     group.add_argument(
-        "--no-fetch",
-        action="store_true",
-        help="leave out the executed blocks: loads and stores only",
-    )
-    group.add_argument(
         "--user-filter",
         choices=["none", "page16"],
         default="none",
@@ -202,7 +223,7 @@ def add_native(parser: argparse.ArgumentParser) -> None:
 def check_native(options: argparse.Namespace) -> None:
     """Refuses `--native-prepare` alone."""
     if options.native_prepare is not None and not options.native:
-        raise Error("--native-prepare is for --native: give both")
+        raise UsageError("--native-prepare is for --native: give both")
 
 
 def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
@@ -234,9 +255,9 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
 
 
 def no_recording(options: argparse.Namespace) -> None:
-    """Raises `Error` if an option of `add_recording` is given where nothing is recorded."""
+    """Raises `UsageError` if an option of `add_recording` is given where nothing is recorded."""
     given = vars(options)
-    flags = ("no_follow", "no_fetch", "callbacks", "end_with_window", "one_cpu")
+    flags = ("no_follow", "callbacks", "end_with_window", "one_cpu")
     texts = ("from_symbol", "to_symbol", "from_marker", "to_marker", "instructions")
     found = [name for name in flags if given[name]]
     found += [name for name in texts if given[name] is not None]
@@ -244,7 +265,7 @@ def no_recording(options: argparse.Namespace) -> None:
         found.append("user_filter")
     if found:
         flag = found[0].replace("_", "-")
-        raise Error(f"--{flag} is for a live program; a trace has --skip and --max-accesses")
+        raise UsageError(f"--{flag} is for a live program; a trace has --skip and --max-accesses")
 
 
 def _column(text: str) -> tuple[str, str]:
@@ -254,12 +275,33 @@ def _column(text: str) -> tuple[str, str]:
     return ours, theirs
 
 
+def no_program_as_trace(trace: str) -> None:
+    """Raises `UsageError` if the trace is a program: what runs it stands after `--`."""
+    found = shutil.which(trace)
+    if found is None or (os.path.exists(trace) and not _is_program(trace)):  # noqa: PTH110
+        return
+    raise UsageError(f"{trace} is a program, not a trace: put it after `--`, as in `-- {trace}`")
+
+
+def _is_program(path: str) -> bool:
+    with open(path, "rb") as file:  # noqa: PTH123
+        return file.read(4) in (b"\x7fELF", b"#!/b", b"#!/u")
+
+
 _Parser = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
-    """How a file of another tool is read, whatever its format."""
-    group = parser.add_argument_group("traces of other tools")
+    """How a file of another tool is read, whatever its format.
+
+    The help of `pagewalk import` explains these options; that of other commands names it.
+    """
+    add_keep_going(parser)
+    group = parser.add_argument_group(
+        "traces of other tools",
+        "They are read as they are. The options of `pagewalk import FORMAT --help` are taken "
+        "here too, and --format NAME where a file's first bytes do not tell its format.",
+    )
     group.add_argument(
         "--format",
         choices=["drmemtrace", "champsim", "cloudsuite", "lackey", "csv", "parquet"],
@@ -269,7 +311,8 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     add_drmemtrace(group)
     add_columns(group)
     add_fetches(group)
-    add_keep_going(group)
+    for action in group._group_actions:
+        action.help = argparse.SUPPRESS
 
 
 def add_cloudsuite(parser: _Parser) -> None:
@@ -331,7 +374,7 @@ def trace(options: argparse.Namespace, source: str) -> "Trace":
     format_ = given.get("format")
     if given.get("cloudsuite"):
         if format_ not in (None, "champsim", "cloudsuite"):
-            raise Error(f"--cloudsuite is for ChampSim's records, not for {format_}")
+            raise UsageError(f"--cloudsuite is for ChampSim's records, not for {format_}")
         format_ = "cloudsuite"
     return Trace(
         source,
@@ -342,6 +385,7 @@ def trace(options: argparse.Namespace, source: str) -> "Trace":
         interleave=given.get("interleave", "timestamps"),
         v2p=given.get("v2p"),
         process=given.get("process"),
+        no_fetch=given.get("no_fetch", False),
         skip=given.get("skip", 0),
         warmup=given.get("warmup", 0),
         max_accesses=given.get("max_accesses"),
@@ -349,25 +393,25 @@ def trace(options: argparse.Namespace, source: str) -> "Trace":
 
 
 def no_reading(options: argparse.Namespace) -> None:
-    """Raises `Error` if an option of `add_reading` is given where no file is read."""
+    """Raises `UsageError` if an option of `add_reading` is given where no file is read."""
     given = vars(options)
     for name in ("format", "cloudsuite", "v2p", "column", "keep_going"):
         if given[name]:
             flag = name.replace("_", "-")
-            raise Error(f"--{flag} is for traces of other tools, not for a live program")
+            raise UsageError(f"--{flag} is for traces of other tools, not for a live program")
     if options.fetches != "blocks":
-        raise Error("--fetches is for traces of other tools; a live program has --no-fetch")
+        raise UsageError("--fetches is for traces of other tools; a live program has --no-fetch")
     if options.interleave != "timestamps":
-        raise Error("--interleave is for traces of other tools, not for a live program")
+        raise UsageError("--interleave is for traces of other tools, not for a live program")
 
 
-def note(notes: Sequence[str]) -> None:
-    """Says on standard error what is good to know, each thing once."""
-    for line in dict.fromkeys(notes):
-        print(f"pagewalk: note: {line}", file=sys.stderr)
+def note(options: argparse.Namespace, notes: Sequence[str]) -> None:
+    """Says on standard error what is good to know, each thing once; nothing with `-q`."""
+    for line in () if options.quiet else dict.fromkeys(notes):
+        say(f"pagewalk: note: {line}", sys.stderr)
 
 
 def warn(warnings: Sequence[str]) -> None:
     """Says on standard error what must be known of a trace, each thing once."""
     for warning in dict.fromkeys(warnings):
-        print(f"pagewalk: warning: {warning}", file=sys.stderr)
+        say(f"pagewalk: warning: {warning}", sys.stderr)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagewalk import _native, text
 from pagewalk.commands import arguments
+from pagewalk.terminal import say
 
 if TYPE_CHECKING:
     from pagewalk.calibrate.judge import Case, Limits
@@ -33,7 +34,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Time this machine's TLBs, walks, caches and kernel, and write a machine file "
         "of it, each number with its spread. What timing cannot see, the file says.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("-o", "--output", metavar="FILE", help="the machine file to write")
@@ -63,16 +63,17 @@ def _calibrate(options: argparse.Namespace) -> int:
 
     from pagewalk.calibrate import machine_file, measure, see
 
-    _say("timing this machine for some fifteen seconds")
+    say = _silent if options.quiet else _say
+    say("timing this machine for some fifteen seconds")
     seen = see(measure())
-    _say("fitting hosts and caches to loads far away")
+    say("fitting hosts and caches to loads far away")
     title = f"This machine as timing saw it: {platform.machine()}, {platform.system()}"
-    arguments.write_output(options.output, machine_file(seen, title, _say), options.force)
+    arguments.write_output(options.output, machine_file(seen, title, say), options.force)
     if options.json is not None:
         document = json.dumps({"schema": 1, **asdict(seen)}, indent=1) + "\n"
         arguments.write_output(options.json, document, options.force)
     for what in seen.unseen:
-        _say(f"not seen: {what}")
+        say(f"not seen: {what}")
     return 0
 
 
@@ -80,12 +81,12 @@ def _judge(options: argparse.Namespace) -> int:
     from pagewalk.calibrate import judge
 
     limits = _limits(options.judge)
-    cases = judge.judge(options.judge, limits, _say)
+    cases = judge.judge(options.judge, limits, _silent if options.quiet else _say)
     made = judge.document(cases)
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)
-    if options.json != "-":
-        print(shown(cases, made["score"]))
+    if arguments.shows_text(options):
+        say(shown(cases, made["score"]))
     return 0
 
 
@@ -154,4 +155,8 @@ def shown(cases: "list[Case]", score: dict[str, Any]) -> str:
 
 
 def _say(what: str) -> None:
-    print(f"pagewalk: {what}", file=sys.stderr)
+    say(f"pagewalk: {what}", sys.stderr)
+
+
+def _silent(_: str) -> None:
+    """Says nothing: `-q`."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from pagewalk.commands import arguments
 from pagewalk.curve import ENTRIES_MAX, LOOKUPS, PAGE_SIZES, count, document
-from pagewalk.progress import ProgressLine
+from pagewalk.terminal import say
 
 EPILOG = """\
 examples:
@@ -24,7 +24,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Read a trace once and count the misses of fully associative LRU TLBs of every "
         "size, for several page sizes.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     arguments.add_trace(parser)
     parser.add_argument(
@@ -63,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     arguments.no_program(options)
     arguments.check_documents(options)
     trace = arguments.trace(options, options.trace)
-    with ProgressLine(f"reading {trace.name}") as progress:
+    with arguments.progress(options, f"reading {trace.name}") as progress:
         curves = count(trace, options.page_sizes, options.lookups, options.entries, progress)
     arguments.warn(trace.warnings)
     made = document(trace, curves)
@@ -75,10 +74,10 @@ def run(options: argparse.Namespace) -> int:
         from pagewalk.report.curves import render
 
         write_text(options.html, render(made, curves), options.force)
-    if options.json != "-":
+    if arguments.shows_text(options):
         from pagewalk.report.curves import summary
 
-        print(summary(trace.name, curves))
+        say(summary(trace.name, curves))
     return 0
 
 

@@ -5,9 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pagewalk._native import Error
 from pagewalk.commands import arguments
+from pagewalk.commands.parser import UsageError
 from pagewalk.results import Results
+from pagewalk.terminal import say
 
 EPILOG = """\
 examples:
@@ -28,7 +29,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Compare two results of `pagewalk run --json`: what was different to begin "
         "with, and what changed, biggest first.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("a", metavar="A", help="results as JSON, before the change")
     parser.add_argument("b", metavar="B", help="results as JSON, after it")
@@ -51,12 +51,12 @@ def run(options: argparse.Namespace) -> int:
     arguments.no_program(options)
     arguments.check_output(options.json, options.force)
     if options.top == 0:
-        raise Error("--top 0 shows nothing: give 1 or more")
+        raise UsageError("--top 0 shows nothing: give 1 or more")
     a, b = (Results.load(path).data for path in (options.a, options.b))
     if options.json is not None:
         made = json.dumps(difference.document(a, b), indent=1, ensure_ascii=False) + "\n"
         arguments.write_output(options.json, made, options.force)
-    if options.json != "-":
+    if arguments.shows_text(options):
         names = (Path(options.a).stem, Path(options.b).stem)
-        print(difference.summary(names, a, b, options.top))
+        say(difference.summary(names, a, b, options.top))
     return 0

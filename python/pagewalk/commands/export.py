@@ -2,13 +2,15 @@
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from pagewalk import _native, text
-from pagewalk._native import Error
 from pagewalk.commands import arguments
+from pagewalk.commands.parser import UsageError
 from pagewalk.output import replacing
 from pagewalk.progress import ProgressLine
+from pagewalk.terminal import say
 from pagewalk.trace import Trace
 
 EPILOG = """\
@@ -34,7 +36,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "ChampSim's records, one an "
         "instruction. Memory stays constant in the trace's length.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "to",
@@ -59,6 +60,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     arguments.add_process(parser)
     arguments.add_window(parser)
     arguments.add_reading(parser)
+    arguments.add_json(parser, "what was written")
     arguments.add_force(parser)
     parser.set_defaults(run=run)
 
@@ -66,42 +68,54 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(options: argparse.Namespace) -> int:
     """Writes the file and says how much is in it."""
     arguments.no_program(options)
-    arguments.check_output(options.output, options.force)
+    for path in (options.output, options.json):
+        arguments.check_output(path, options.force)
+    if options.output == options.json == "-":
+        raise UsageError("one of the two goes to standard output: -o - or --json -")
     return _parquet(options) if options.to == "parquet" else _native_format(options)
 
 
 def _parquet(options: argparse.Namespace) -> int:
     if options.thread is not None:
-        raise Error("--thread is for champsim and csv: a Parquet file has the column `thread`")
+        raise UsageError("--thread is for champsim and csv: a Parquet file has the column `thread`")
     if options.output == "-":
-        raise Error("a Parquet file cannot go to standard output: give -o the name of a file")
+        raise UsageError("a Parquet file cannot go to standard output: give -o the name of a file")
     trace = arguments.trace(options, options.trace)
     if trace.is_stdin:
-        raise Error("standard input is read once: `pagewalk import` it, then export")
+        raise UsageError("standard input is read once: `pagewalk import` it, then export")
     with (
         replacing(options.output, options.force) as temporary,
-        ProgressLine(f"exporting {trace.name}") as progress,
+        arguments.progress(options, f"exporting {trace.name}") as progress,
     ):
         rows = write_parquet(trace, str(temporary), progress)
-    print(f"{options.output}: {text.plural(rows, 'row')}")
+    _say(options, rows, "row")
     return 0
 
 
 def _native_format(options: argparse.Namespace) -> int:
     if options.thread is not None and not 0 <= options.thread < 1 << 32:
-        raise Error(f"--thread {options.thread}: threads are counted from 0")
+        raise UsageError(f"--thread {options.thread}: threads are counted from 0")
     trace = arguments.trace(options, options.trace)
-    with ProgressLine(f"exporting {trace.name}") as progress:
+    with arguments.progress(options, f"exporting {trace.name}") as progress:
         summary = _native.export_trace(
             options.to, trace.source, trace.reading, options.output,
             thread=options.thread, force=options.force, progress=progress,
         )  # fmt: skip
     written: dict[str, Any] = json.loads(summary)
     arguments.warn(written["warnings"])
-    if options.output != "-":
-        unit = "row" if options.to == "csv" else "record"
-        print(f"{options.output}: {text.plural(written['records'], unit)}")
+    _say(options, written["records"], "row" if options.to == "csv" else "record")
     return 0
+
+
+def _say(options: argparse.Namespace, written: int, unit: str) -> None:
+    """How much was written, as text and as JSON."""
+    if options.json is not None:
+        size = None if options.output == "-" else Path(options.output).stat().st_size
+        document = {"path": options.output, "format": options.to, f"{unit}s": written}
+        made = json.dumps({**document, "bytes": size}, indent=1) + "\n"
+        arguments.write_output(options.json, made, options.force)
+    if options.output != "-" and arguments.shows_text(options):
+        say(f"{options.output}: {text.plural(written, unit)}")
 
 
 def write_parquet(trace: Trace, path: str, progress: ProgressLine) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pagewalk import text
 from pagewalk.commands import arguments
-from pagewalk.progress import ProgressLine
+from pagewalk.terminal import say
 from pagewalk.trace import Trace
 
 Option = tuple[str, str, str]
@@ -54,7 +54,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Write a synthetic trace; the same parameters give the same trace everywhere. "
         "`pagewalk run generate:PATTERN,KEY=VALUE,...` runs one without storing it.",
         epilog="example:\n  pagewalk generate join --table 16G --accesses 1M -o join.pwt",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     patterns = parser.add_subparsers(title="patterns", metavar="PATTERN", required=True)
     for name, (what, options) in PATTERNS.items():
@@ -72,17 +71,17 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(options: argparse.Namespace) -> int:
     """Writes the trace and says what was written."""
     arguments.no_program(options)
-    output = options.output or f"{options.pattern}.pwt"
+    output = options.output = options.output or f"{options.pattern}.pwt"
     for path in (output, options.json):
         arguments.check_output(path, options.force)
-    with ProgressLine(f"generating {options.pattern}") as progress:
+    with arguments.progress(options, f"generating {options.pattern}") as progress:
         trace = Trace(specification(options))
         made = trace.store(output, options.force, progress)
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)
-    if options.json != "-":
+    if arguments.shows_text(options):
         accesses = text.plural(made["accesses"], "access", "accesses")
-        print(f"{made['path']}: {accesses} in {text.size(made['bytes'])}")
+        say(f"{made['path']}: {accesses} in {text.size(made['bytes'])}")
     return 0
 
 

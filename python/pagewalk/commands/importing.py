@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 from pagewalk import text
-from pagewalk._native import Error
 from pagewalk.commands import arguments
-from pagewalk.progress import ProgressLine
+from pagewalk.commands.parser import UsageError
+from pagewalk.terminal import say
 
 FORMATS = {
     "drmemtrace": "DynamoRIO's final traces: a folder, or one of its files",
@@ -37,7 +37,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Store another tool's trace as one of Pagewalk's own, which is smaller and "
         "faster to run again.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     formats = parser.add_subparsers(title="formats", metavar="FORMAT", required=True)
     for name, what in FORMATS.items():
@@ -56,6 +55,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         else:
             arguments.add_fetches(format_)
         arguments.add_keep_going(format_)
+        arguments.add_window(format_)
         arguments.add_json(format_, "what was written")
         arguments.add_force(format_)
         format_.set_defaults(run=run, format=name)
@@ -67,15 +67,15 @@ def run(options: argparse.Namespace) -> int:
     for path in (options.output, options.json):
         arguments.check_output(path, options.force)
     if options.output == "-":
-        raise Error("a trace cannot be written to standard output: give -o the name of a file")
+        raise UsageError("a trace cannot be written to standard output: give -o the name of a file")
     if options.path.startswith("generate:"):
-        raise Error(f"{options.path} is a generator: `pagewalk generate` stores what it makes")
-    with ProgressLine(f"importing {options.path}") as progress:
+        raise UsageError(f"{options.path} is a generator: `pagewalk generate` stores what it makes")
+    with arguments.progress(options, f"importing {options.path}") as progress:
         made = arguments.trace(options, options.path).store(options.output, options.force, progress)
     arguments.warn(made["warnings"])
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(made, indent=1) + "\n", options.force)
-    if options.json != "-":
+    if arguments.shows_text(options):
         accesses = text.plural(made["accesses"], "access", "accesses")
-        print(f"{made['path']}: {accesses} in {text.size(made['bytes'])}")
+        say(f"{made['path']}: {accesses} in {text.size(made['bytes'])}")
     return 0

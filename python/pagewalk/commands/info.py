@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from pagewalk.commands import arguments
-from pagewalk.progress import ProgressLine
+from pagewalk.terminal import say
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -16,7 +16,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Read a trace and count: accesses by kind, instructions, threads, distinct "
         "pages and lines, the regions of the address space, events.",
         epilog="example:\n  pagewalk info gzip.pwt\n  pagewalk info gzip.pwt --json",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     arguments.add_trace(parser)
     arguments.add_json(parser, "the counts")
@@ -34,10 +33,10 @@ def run(options: argparse.Namespace) -> int:
     arguments.no_program(options)
     arguments.check_output(options.json, options.force)
     trace = arguments.trace(options, options.trace)
-    with ProgressLine(f"reading {trace.name}") as progress:
+    with arguments.progress(options, f"reading {trace.name}") as progress:
         info = trace.info(progress)
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(info, indent=1) + "\n", options.force)
-    if options.json != "-":
-        print(trace_summary(trace.name, info))
+    if arguments.shows_text(options):
+        say(trace_summary(trace.name, info))
     return 0

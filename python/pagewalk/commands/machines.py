@@ -2,13 +2,13 @@
 
 import argparse
 import json
-import sys
 from typing import Any
 
 from pagewalk import text
-from pagewalk._native import Error
 from pagewalk.commands import arguments
+from pagewalk.commands.parser import UsageError
 from pagewalk.machine import Builtin, Machine, machines
+from pagewalk.terminal import say
 
 
 def add(commands: "argparse._SubParsersAction[Any]") -> None:
@@ -20,9 +20,11 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "a start for a machine of your own.",
         epilog="examples:\n  pagewalk machines\n"
         "  pagewalk machines opteron-2008 > mine.toml && pagewalk run gzip.pwt -m mine.toml",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="print this machine's file")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the file of machine NAME to FILE"
+    )
     arguments.add_json(parser, "the machines")
     arguments.add_force(parser)
     parser.set_defaults(run=run)
@@ -31,21 +33,25 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(options: argparse.Namespace) -> int:
     """Lists the machines or prints a file."""
     arguments.no_program(options)
-    arguments.check_output(options.json, options.force)
+    for path in (options.output, options.json):
+        arguments.check_output(path, options.force)
+    if options.output is not None and options.name is None:
+        raise UsageError("-o writes the file of one machine: name it")
     found = machines()
     if options.name is not None:
         found = [machine for machine in found if machine.name == options.name]
         if not found:
             # The same refusal as that of a run, with the name that was most likely meant.
             Machine(options.name)
-            raise Error(f"{options.name} is a file already: this prints the built-in machines")
+            raise UsageError(f"{options.name} is a file already: this prints the built-in machines")
     if options.json is not None:
         document = json.dumps([machine._asdict() for machine in found], indent=1) + "\n"
         arguments.write_output(options.json, document, options.force)
-    elif options.name is not None:
-        sys.stdout.write(found[0].text + bits(found[0]))
-    else:
-        print(listing(found))
+    if options.name is not None and (options.output is not None or options.json is None):
+        made = found[0].text + bits(found[0])
+        arguments.write_output(options.output or "-", made, options.force)
+    elif options.json is None:
+        say(listing(found))
     return 0
 
 
@@ -67,9 +73,9 @@ def bits(machine: Builtin) -> str:
 
 def listing(found: list[Builtin]) -> str:
     """Name, title and source of each machine."""
-    width = max(len(machine.name) for machine in found)
-    blank = " " * width
+    width = max(len(machine.name) for machine in found) + 2
     return "\n".join(
-        f"{machine.name:{width}}  {machine.title}\n{blank}  {text.shorten(machine.source, 96)}"
+        f"{machine.name:{width}}{text.paragraph(machine.title, ' ' * width).lstrip()}\n"
+        f"{' ' * width}{text.shorten(machine.source, text.width() - width)}"
         for machine in found
     )

@@ -2,15 +2,17 @@
 
 import argparse
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from pagewalk import natively, text
-from pagewalk._native import Error
 from pagewalk.commands import arguments
-from pagewalk.progress import ProgressLine
+from pagewalk.commands.parser import UsageError
+from pagewalk.recording import Recording
 from pagewalk.report import values
+from pagewalk.terminal import say
 
 EPILOG = """\
 examples:
@@ -34,7 +36,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "thread, and what it asks of the system's memory management.",
         usage="pagewalk record [options] -- COMMAND [ARGUMENT ...]",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="the trace to write (default: PROGRAM.pwt)"
@@ -62,7 +63,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     arguments.add_native(parser)
     arguments.add_json(parser, "what was recorded")
     arguments.add_force(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, runs_program=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -70,13 +71,13 @@ def run(options: argparse.Namespace) -> int:
     command = arguments.program(options)
     output = options.output or f"{Path(command[0]).name}.pwt"
     if output == "-":
-        raise Error(
+        raise UsageError(
             "-o -: a trace is not written to standard output, which is the program's; name a file"
         )
     arguments.check_native(options)
     arguments.check_output(output, options.force)
     arguments.check_output(options.json, options.force)
-    with ProgressLine("recording") as progress:
+    with arguments.progress(options, "recording") as progress:
         recording = arguments.recording(options, command)
         outcome = recording.record(
             output,
@@ -88,10 +89,35 @@ def run(options: argparse.Namespace) -> int:
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(outcome, indent=1) + "\n", options.force)
     # Standard output is the program's: what is said here goes to standard error.
-    for line in describe(outcome):
-        print(f"pagewalk: {line}", file=sys.stderr)
+    arguments.warn(warnings(outcome["accesses"], recording))
+    for line in () if options.quiet else describe(outcome):
+        say(f"pagewalk: {line}", sys.stderr)
     status: int = outcome["exit_status"]
     return status
+
+
+def warnings(accesses: int, recording: Recording) -> list[str]:
+    """What must be known of a recording that may not hold what was meant."""
+    found = []
+    if accesses == 0 and recording.skip:
+        found.append(
+            f"no access was recorded: the programs made fewer than the {recording.skip} accesses "
+            "that --skip leaves out"
+        )
+    elif accesses == 0:
+        found.append("no access was recorded")
+    program = shutil.which(recording.command[0])
+    if not recording.follow and program and _is_script(program):
+        found.append(
+            f"{recording.name} is a script: with --no-follow its interpreter alone is recorded, "
+            "and not the programs that it executes"
+        )
+    return found
+
+
+def _is_script(program: str) -> bool:
+    with open(program, "rb") as file:  # noqa: PTH123
+        return file.read(2) == b"#!"
 
 
 def describe(outcome: dict[str, Any]) -> list[str]:

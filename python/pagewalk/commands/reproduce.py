@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pagewalk._native import Error, WorkError
 from pagewalk.commands import arguments
+from pagewalk.commands.parser import UsageError
+from pagewalk.terminal import say
 
 if TYPE_CHECKING:
     from pagewalk.reproduce import Experiment, Lab, Outcome
@@ -34,7 +36,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Run tables and figures of the papers anew, on programs of today, and print "
         "their numbers and ours side by side.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="an experiment or a paper (default: all)"
@@ -76,9 +77,9 @@ def run(options: argparse.Namespace) -> int:
     arguments.no_program(options)
     arguments.check_documents(options)
     if options.smoke and options.save:
-        raise Error("--smoke measures nothing worth keeping: leave out --save")
+        raise UsageError("--smoke measures nothing worth keeping: leave out --save")
     if options.stale and (options.save or options.json is not None or options.html is not None):
-        raise Error("--stale measures nothing: leave out --save, --json and --html")
+        raise UsageError("--stale measures nothing: leave out --save, --json and --html")
     folder = root(options.experiments)
     experiments = find(folder, options.names)
     if options.list:
@@ -89,8 +90,8 @@ def run(options: argparse.Namespace) -> int:
         if options.json is not None:
             last = {name: document for name, _, document, _ in listed}
             arguments.write_output(options.json, json.dumps(last, indent=1) + "\n", options.force)
-        if options.json != "-":
-            print(scoreboard.listing(listed))
+        if arguments.shows_text(options):
+            say(scoreboard.listing(listed))
         return 0
     lab = Lab(folder, options.cache, options.install)
     if options.stale:
@@ -106,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
 
         write_text(options.html, render(outcomes, failures), options.force)
     if options.json != "-" and len(experiments) > 1:
-        print(scoreboard.summary(outcomes, failures))
+        say(scoreboard.summary(outcomes, failures))
     return 1 if failures else 0
 
 
@@ -119,9 +120,9 @@ def _stale(experiments: "list[Experiment]", lab: "Lab") -> int:
         why = stale(experiment, lab)
         found |= bool(why)
         if why:
-            print(f"{experiment.name}: {why}", flush=True)
+            say(f"{experiment.name}: {why}")
     if not found:
-        print("All saved numbers stand.")
+        say("All saved numbers stand.")
     return 0
 
 
@@ -137,7 +138,7 @@ def _measure(
     outcomes, failures = [], {}
     for number, experiment in enumerate(experiments, 1):
         if len(experiments) > 1 and sys.stderr.isatty():
-            print(f"[{number}/{len(experiments)}] {experiment.name}", file=sys.stderr)
+            say(f"[{number}/{len(experiments)}] {experiment.name}", sys.stderr)
         try:
             outcome = reproduce(experiment, lab, options.smoke)
         except Error as error:
@@ -146,11 +147,11 @@ def _measure(
             if len(experiments) == 1:
                 raise
             failures[experiment.name] = str(error)
-            print(f"pagewalk: {experiment.name}: {error}", file=sys.stderr)
+            say(f"pagewalk: {experiment.name}: {error}", sys.stderr)
             continue
         outcomes.append(outcome)
-        if options.json != "-":
-            print(scoreboard.outcome(outcome), end="\n\n", flush=True)
+        if arguments.shows_text(options):
+            say(scoreboard.outcome(outcome) + "\n")
         if options.save:
             text = saved(outcome, reproduce(experiment, lab, smoke=True))
             arguments.write_output(str(experiment.folder / "last.json"), text, True)

@@ -5,11 +5,11 @@ import json
 import sys
 from typing import Any
 
-from pagewalk._native import Error
 from pagewalk.commands import arguments
+from pagewalk.commands.parser import UsageError
 from pagewalk.machine import DEFAULT, Machine
-from pagewalk.progress import ProgressLine
 from pagewalk.results import Results
+from pagewalk.terminal import say
 
 EPILOG = f"""\
 examples:
@@ -33,7 +33,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         usage="pagewalk run TRACE [options]\n"
         "       pagewalk run [options] -- COMMAND [ARGUMENT ...]",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "trace",
@@ -69,7 +68,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     arguments.add_recording(parser)
     arguments.add_native(parser)
     arguments.add_force(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, runs_program=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -77,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     names = options.machine or [DEFAULT]
     machines = [Machine(name, options.set) for name in names]
     arguments.check_documents(options)
-    arguments.note([line for machine in machines for line in machine.notes])
+    arguments.note(options, [line for machine in machines for line in machine.notes])
     if options.program is None:
         results, status = _stored(machines, options), 0
     else:
@@ -92,47 +91,56 @@ def run(options: argparse.Namespace) -> int:
         from pagewalk.report import render
 
         write_text(options.html, render(results), options.force)
-    if options.json != "-":
+    if arguments.shows_text(options):
         from pagewalk.summary import side_by_side, summary
 
         # A live program owns standard output.
         stream = sys.stdout if options.program is None else sys.stderr
         documents = [result.data for result in results]
         parts = [side_by_side(documents), *(summary(document) for document in documents)]
-        print("\n\n".join(part for part in parts if part), file=stream)
+        say("\n\n".join(part for part in parts if part), stream)
     return status
 
 
 def _stored(machines: list[Machine], options: argparse.Namespace) -> list[Results]:
     if options.trace is None:
-        raise Error("no trace to run: give a file, generate:KIND, or a program after `--`")
+        raise UsageError("no trace to run: give a file, generate:KIND, or a program after `--`")
     if options.native or options.native_prepare is not None:
-        raise Error(
+        raise UsageError(
             "--native is for a live program: `pagewalk record --native` keeps it for traces"
         )
     arguments.no_recording(options)
+    arguments.no_program_as_trace(options.trace)
     trace = arguments.trace(options, options.trace)
     if trace.is_stdin and len(machines) > 1:
-        raise Error("standard input is read once: `pagewalk import` it, then compare machines")
+        raise UsageError("standard input is read once: `pagewalk import` it, then compare machines")
+    from pagewalk.advice import advise
+
     results = []
     for machine in machines:
-        with ProgressLine(f"{trace.name} on {machine.name}") as progress:
+        with arguments.progress(options, f"{trace.name} on {machine.name}") as progress:
             results.append(machine.run(trace, options.check, progress))
+    # The advice rests on a curve, and standard input cannot be read again for one.
+    if not trace.is_stdin:
+        with arguments.progress(options, f"what to do about {trace.name}") as progress:
+            advise(results, trace, progress)
     arguments.warn(trace.warnings)
+    if not any(results[0].data["accesses"].values()):
+        arguments.warn([f"{trace.name} holds no access: nothing was simulated"])
     return results
 
 
 def _live(machines: list[Machine], options: argparse.Namespace) -> tuple[list[Results], int]:
     if options.trace is not None:
-        raise Error(f"either the trace {options.trace} or a program after `--`, not both")
+        raise UsageError(f"either the trace {options.trace} or a program after `--`, not both")
     if len(machines) > 1:
-        raise Error(
+        raise UsageError(
             "a live program runs on one machine: `pagewalk record` it, then compare machines"
         )
     arguments.no_reading(options)
     arguments.check_native(options)
     command = arguments.program(options)
-    with ProgressLine(f"{command[0]} on {machines[0].name}") as progress:
+    with arguments.progress(options, f"{command[0]} on {machines[0].name}") as progress:
         recording = arguments.recording(options, command)
         results, status, notes = machines[0].run_live(
             recording,
@@ -142,5 +150,8 @@ def _live(machines: list[Machine], options: argparse.Namespace) -> tuple[list[Re
             native=options.native,
             native_prepare=options.native_prepare,
         )
-    arguments.note(notes)
+    from pagewalk.commands.record import warnings
+
+    arguments.note(options, notes)
+    arguments.warn(warnings(sum(results.data["accesses"].values()), recording))
     return [results], status

@@ -8,10 +8,11 @@ from typing import Any
 
 from pagewalk._native import Error
 from pagewalk.commands import arguments
+from pagewalk.commands.parser import UsageError
 from pagewalk.machine import DEFAULT, Machine
-from pagewalk.progress import ProgressLine
 from pagewalk.sweep import MACHINE
 from pagewalk.sweep.vary import values
+from pagewalk.terminal import say
 
 EPILOG = """\
 examples:
@@ -36,7 +37,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Run a trace through every combination of some parameters of a machine; what "
         "designs have in common is simulated once.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     arguments.add_trace(parser)
     parser.add_argument(
@@ -83,24 +83,24 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Sweeps, and gives the text, the table, the JSON and the page that were asked for."""
-    from pagewalk.report.sweeps import document, render, summary
+    from pagewalk.report.sweeps import render, summary
     from pagewalk.sweep import sweep
 
     arguments.no_program(options)
     arguments.check_documents(options)
     arguments.check_output(options.output, options.force)
     if options.output == "-":
-        raise Error("--output needs the name of a file")
+        raise UsageError("--output needs the name of a file")
     vary = _vary(options.vary)
     if options.machine and MACHINE in vary:
-        raise Error("the machines are given twice: leave out --machine or --vary machine=...")
+        raise UsageError("the machines are given twice: leave out --machine or --vary machine=...")
     names = options.machine or vary.pop(MACHINE, [DEFAULT])
     bases = [Machine(name, options.set) for name in names]
-    arguments.note([line for base in bases for line in base.notes])
+    arguments.note(options, [line for base in bases for line in base.notes])
     trace = arguments.trace(options, options.trace)
     try:
-        with ProgressLine(f"sweeping {trace.name}") as progress:
-            table = sweep(
+        with arguments.progress(options, f"sweeping {trace.name}") as progress:
+            swept = sweep(
                 trace,
                 names,
                 vary=vary,
@@ -115,15 +115,7 @@ def run(options: argparse.Namespace) -> int:
         _say_what_is_kept(options.output)
         raise
     arguments.warn(trace.warnings)
-    about = {"name": trace.name, "digest": trace.digest, **trace.header}
-    machine = {
-        "name": " and ".join(base.name for base in bases),
-        "title": "; ".join(base.description["title"] for base in bases),
-        "settings": options.set,
-    }
-    keys = table.column_names[: table.column_names.index("machine_digest")]
-    spans = {key: list(dict.fromkeys(table.column(key).to_pylist())) for key in keys}
-    made = document(about, machine, spans, table.to_pylist())
+    made = swept.document
     if options.json is not None:
         text = json.dumps(made, ensure_ascii=False) + "\n"
         arguments.write_output(options.json, text, options.force)
@@ -131,8 +123,8 @@ def run(options: argparse.Namespace) -> int:
         from pagewalk.output import write_text
 
         write_text(options.html, render(made), options.force)
-    if options.json != "-":
-        print(summary(made))
+    if arguments.shows_text(options):
+        say(summary(made))
     return 0
 
 
@@ -141,13 +133,13 @@ def _vary(given: list[str]) -> dict[str, list[str]]:
     for one in given:
         key, equals, text = one.partition("=")
         if not (key.strip() and equals):
-            raise Error(f"--vary {one}: write KEY=VALUES, as in tlb.l2d.entries=512,1024")
+            raise UsageError(f"--vary {one}: write KEY=VALUES, as in tlb.l2d.entries=512,1024")
         if key.strip() in vary:
-            raise Error(f"--vary {key}: given twice; separate its values by commas")
+            raise UsageError(f"--vary {key}: given twice; separate its values by commas")
         try:
             vary[key.strip()] = values(text)
         except Error as error:
-            raise Error(f"--vary {key.strip()}: {error}") from error
+            raise UsageError(f"--vary {key.strip()}: {error}") from error
     return vary
 
 
@@ -155,9 +147,9 @@ def _say_what_is_kept(output: str | None) -> None:
     part = None if output is None else Path(f"{output}.part")
     if part is not None and part.exists():
         done = len(part.read_text(encoding="utf-8").splitlines())
-        print(
+        say(
             f"pagewalk: {done} designs are done and kept in {part}; the same command goes on there",
-            file=sys.stderr,
+            sys.stderr,
         )
 
 

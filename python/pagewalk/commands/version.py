@@ -8,6 +8,7 @@ from typing import Any
 
 from pagewalk import _native
 from pagewalk.commands import arguments
+from pagewalk.terminal import say
 
 EMULATORS = ("qemu-x86_64", "qemu-i386", "qemu-aarch64", "qemu-riscv64")
 
@@ -19,7 +20,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         help="say which version this is and what it found",
         description="Print the version, the recorder's plugins and the emulators found.",
         epilog="example:\n  pagewalk version",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     arguments.add_json(parser, "the versions")
     arguments.add_force(parser)
@@ -34,10 +34,10 @@ def run(options: argparse.Namespace) -> int:
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(found, indent=1) + "\n", options.force)
         return 0
-    print(f"pagewalk {found['pagewalk']} (Python {found['python']})")
-    print(f"plugins: {', '.join(found['plugins']) or 'none: run `make build`'}")
+    say(f"pagewalk {found['pagewalk']} (Python {found['python']})")
+    say(f"plugins: {', '.join(found['plugins']) or 'none: run `make build`'}")
     for name, path in found["emulators"].items():
-        print(f"{name}: {path or 'not found'}")
+        say(f"{name}: {path or 'not found'}")
     return 0
 
 

@@ -84,7 +84,8 @@ def summary(name: str, curves: Sequence["Curve"]) -> str:
             body[-1][0] += f" to {points[-1]}"
         first = ["first touches", *(text.count(one.cold) for one in group)]
         parts.append(
-            f"{name}: {lookups} lookups of a fully associative LRU TLB\n"
+            text.paragraph(f"{name}: {lookups} lookups of a fully associative LRU TLB", "", "  ")
+            + "\n"
             + text.table(head, [*body, first])
         )
     return "\n\n".join(parts)

@@ -56,6 +56,7 @@ def run(document: dict[str, Any], index: int = 0) -> Run:
         title=machine["title"],
         settings=list(machine["settings"]),
         headline=_headline(document),
+        advice=document.get("advice", {}).get("sentence", ""),
         cards=_cards(document),
         switches=tables.switches(document),
         tlbs=tables.tlbs(document),
@@ -68,7 +69,7 @@ def run(document: dict[str, Any], index: int = 0) -> Run:
         timeline=figures.timeline(document),
         map=miss_map(document),
         serving=figures.serving(document),
-        parts=_parts(machine["description"]),
+        parts=parts(machine["description"]),
         source=machine["source"],
         not_modelled=list(document["not_modelled"]),
         digest=machine["digest"],
@@ -77,26 +78,13 @@ def run(document: dict[str, Any], index: int = 0) -> Run:
 
 
 def _headline(document: Mapping[str, Any]) -> str:
-    accesses, missed = values.accesses(document), values.missing_all(document)
-    if not missed:
-        return "Every access found its translation in a TLB."
-    parts = [f"One access in {text.count(round(accesses / missed))} misses every TLB"]
-    walks = document["walks"]
-    if walks["references"]:
-        parts.append(f"a walk makes {values.per_walk(document).text} references")
-    busiest = max(document["regions"], key=lambda region: region["misses"], default=None)
-    if busiest and busiest["misses"]:
-        total = sum(region["misses"] for region in document["regions"])
-        share = text.percent(busiest["misses"] / total)
-        parts.append(f"the busiest region is {busiest['name']}, with {share} of the misses")
-    sentence = "; ".join(parts) + "."
+    sentences = values.finding(document)
     if document["time"] is not None:
-        sentence += f" Translation takes {values.share_range(document)} of all cycles"
-        ends = values.share_ends(document)
-        sentence += f": {'; '.join(ends)}." if ends else "."
+        if ends := values.share_ends(document):
+            sentences[-1] = f"{sentences[-1].removesuffix('.')}: {'; '.join(ends)}."
         if (taken := values.milliseconds(document)) is not None:
-            sentence += f" Natively that is {taken} in user mode."
-    return sentence
+            sentences.append(f"Natively that is {taken} in user mode.")
+    return " ".join(sentences)
 
 
 def _cards(document: Mapping[str, Any]) -> list[Card]:
@@ -163,19 +151,19 @@ def trace_facts(trace: Mapping[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
-def _parts(description: Mapping[str, Any], prefix: str = "") -> list[Part]:
+def parts(description: Mapping[str, Any], prefix: str = "") -> list[Part]:
     """The description's tables, each with the numbers that stand directly in it."""
     facts: list[tuple[str, str]] = []
-    parts: list[Part] = []
+    found: list[Part] = []
     order = {name: index for index, name in enumerate(PARTS)}
     for key, value in sorted(description.items(), key=lambda item: order.get(item[0], len(order))):
         if isinstance(value, Mapping):
-            parts += _parts(value, f"{prefix}.{key}" if prefix else key)
+            found += parts(value, f"{prefix}.{key}" if prefix else key)
         elif isinstance(value, list) and value and isinstance(value[0], Mapping):
             for index, item in enumerate(value):
-                parts += _parts(item, f"{prefix}.{key}[{index}]")
+                found += parts(item, f"{prefix}.{key}[{index}]")
         elif key not in ("source", "title"):
             facts.append((key, tables.listed(value)))
     if facts:
-        parts.insert(0, Part(prefix, facts, str(description.get("source", ""))))
-    return parts
+        found.insert(0, Part(prefix, facts, str(description.get("source", ""))))
+    return found

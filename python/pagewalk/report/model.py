@@ -11,6 +11,8 @@ class Value:
     text: str
     exact: float | None = None
     pointer: str | None = None
+    few: bool = False
+    """Whether it was counted from so few events that it says little."""
 
 
 Cell = Value | str
@@ -69,6 +71,8 @@ class Run:
     title: str
     settings: list[str]
     headline: str
+    advice: str
+    """What to do about it, in a sentence; empty where no curve was counted."""
     cards: list[Card]
     switches: Table | None
     """Why a processor went from one program to another, if there were several."""

@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 
 from pagewalk.report.charts import Chart, charts, shared_charts, theme
 from pagewalk.report.model import Report, Sheet, Value
+from pagewalk.report.pictures import embedded
 
 _CODE = re.compile("`([^`]+)`")
 _NUMBER_UNIT = re.compile(r"(\d) (?=(?:%|[kMGT]|[KMGT]iB|B)(?:\W|$))")
@@ -62,6 +63,7 @@ def poured(template: str, report: Any, charts: dict[str, Any], document: Any) ->
     return environment.get_template(template).render(
         report=report,
         charts=charts,
+        pictures={name: embedded(chart) for name, chart in charts.items()},
         style=Markup(_asset("style.css")),
         script=Markup(_asset("script.js")),
         library=Markup(_library() if charts else ""),

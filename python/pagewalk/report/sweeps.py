@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagewalk import text
 from pagewalk.report.model import Cell, Figure, Sheet, Table, Value
+
+if TYPE_CHECKING:
+    from pagewalk.report.charts import Chart
 
 ROWS_SHOWN = 40
 """Designs in a table for people; all of them are in the Parquet file and the JSON document."""
@@ -92,14 +95,20 @@ def document(
 
 def render(made: dict[str, Any]) -> str:
     """The page of a sweep, as the text of an HTML file."""
-    from pagewalk.report import charts, page
+    from pagewalk.report import page
 
-    whole, axis = sheet(made), _axis(made)
+    return page.render_sheet(sheet(made), charts(made))
+
+
+def charts(made: dict[str, Any]) -> "list[Chart]":
+    """The charts of the page's figures, in their order."""
+    from pagewalk.report import charts
+
+    axis = _axis(made)
     scale: charts.Scale = "ordinal"
     if _numbers(made["vary"][axis]):
         scale = "logarithmic" if _logarithmic(made["vary"][axis]) else "linear"
-    drawn = [charts.sweep(figure, axis, scale) for figure in whole.figures]
-    return page.render_sheet(whole, drawn)
+    return [charts.sweep(figure, axis, scale) for figure in sheet(made).figures]
 
 
 def sheet(made: dict[str, Any]) -> Sheet:
@@ -147,14 +156,17 @@ def summary(made: dict[str, Any]) -> str:
         [*(str(row[key]) for key in vary), *(_shown(measure, row) for measure in measures)]
         for row in counted[:ROWS_SHOWN]
     ]
-    lines = [f"{made['trace']['name']} on {_designs(made)} of {made['machine']['name']}"]
+    name = made["trace"]["name"]
+    lines = [text.paragraph(f"{name} on {_designs(made)} of {made['machine']['name']}")]
     if body:
-        lines.append(text.table([*vary, *(measure.name for measure in measures)], body))
+        head = [*vary, *(measure.name for measure in measures)]
+        lines.append(text.table(head, body, keys=len(vary)))
     if len(counted) > ROWS_SHOWN:
         lines.append(f"  … and {text.plural(len(counted) - ROWS_SHOWN, 'design')} more")
     if failed:
         lines.append(f"{text.plural(len(failed), 'design')} without counts:")
-        lines += [f"  {_named(row, made['vary'])}: {row['error']}" for row in failed[:FAILED_SHOWN]]
+        told = (f"{_named(row, made['vary'])}: {row['error']}" for row in failed[:FAILED_SHOWN])
+        lines += [text.paragraph(one, "  ", "  ") for one in told]
     if len(failed) > FAILED_SHOWN:
         lines.append(f"  … and {len(failed) - FAILED_SHOWN} more")
     return "\n".join(lines)

@@ -27,14 +27,14 @@ def tlbs(document: Mapping[str, Any]) -> Table:
                 values.count(document, f"{at}/lookups"),
                 values.count(document, f"{at}/misses"),
                 values.share(tlb["misses"], tlb["lookups"]),
-                values.ratio(1000 * tlb["misses"], accesses),
+                values.per_1000(tlb["misses"], accesses),
                 values.count(document, f"{at}/cold_misses"),
                 values.count(document, f"{at}/evictions"),
             ]
         )
     head = [
         "TLB", "Entries", "Ways", "Replacement", "Lookups", "Misses", "Of lookups",
-        "In 1000 accesses", "Cold", "Evictions",
+        "Misses per 1000 accesses", "First touches", "Evictions",
     ]  # fmt: skip
     numeric = [False, True, True, False, True, True, True, True, True, True]
     return Table("Lookups and misses of each TLB", head, rows, numeric)
@@ -53,8 +53,8 @@ def processors(document: Mapping[str, Any]) -> Table:
                 Value(text.count(accesses), accesses),
                 values.count(document, f"{at}/instructions"),
                 values.count(document, f"{at}/switches"),
-                values.ratio(1000 * l1_misses, accesses),
-                values.ratio(1000 * one["walks"]["walks"], accesses),
+                values.per_1000(l1_misses, accesses),
+                values.per_1000(one["walks"]["walks"], accesses),
                 values.count(document, f"{at}/walks/references"),
                 values.count(document, f"{at}/shootdowns/made"),
                 values.count(document, f"{at}/shootdowns/received"),
@@ -62,9 +62,9 @@ def processors(document: Mapping[str, Any]) -> Table:
             ]
         )
     head = [
-        "Processor", "Accesses", "Instructions", "Changes of space", "L1 misses in 1000 accesses",
-        "Misses of all in 1000 accesses", "Walk references", "Shootdowns made", "Received",
-        "Entries gone",
+        "Processor", "Accesses", "Instructions", "Changes of space", "L1 misses per 1000 accesses",
+        "Misses of every TLB per 1000 accesses", "Walk references", "Shootdowns made", "Received",
+        "Entries flushed",
     ]  # fmt: skip
     return Table(values.shootdowns(document), head, rows, [False] + [True] * 9)
 
@@ -247,10 +247,10 @@ def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
         return sum(tlb["misses"] for tlb in document["tlbs"] if tlb["level"] == 1)
 
     def l1_share(document: Mapping[str, Any]) -> Cell:
-        return values.ratio(1000 * l1_misses(document), values.accesses(document))
+        return values.per_1000(l1_misses(document), values.accesses(document))
 
     def missed(document: Mapping[str, Any]) -> Cell:
-        return values.ratio(1000 * values.missing_all(document), values.accesses(document))
+        return values.per_1000(values.missing_all(document), values.accesses(document))
 
     def references(document: Mapping[str, Any]) -> Cell:
         return values.per_walk(document)

@@ -30,16 +30,26 @@ def size(document: Mapping[str, Any], pointer: str) -> Value:
     return at(document, pointer, text.size)
 
 
+EVENTS_MIN = 100
+"""Fewer events than this say little: a rate of them is off by a tenth and more by chance alone."""
+
+
 def share(part: float, whole: float) -> Value:
     """What part of `whole` it is; nothing of nothing is 0."""
     exact = part / whole if whole else 0.0
-    return Value(text.percent(exact), exact)
+    return Value(text.percent(exact), exact, few=0 < part < EVENTS_MIN)
 
 
 def ratio(part: float, whole: float) -> Value:
     """How many of `part` there are to one of `whole`; to nothing it is 0."""
     exact = part / whole if whole else 0.0
-    return Value(text.ratio(exact), exact)
+    return Value(text.ratio(exact), exact, few=0 < part < EVENTS_MIN)
+
+
+def per_1000(part: float, whole: float) -> Value:
+    """How many of `part` there are to 1000 of `whole`."""
+    exact = 1000 * part / whole if whole else 0.0
+    return Value(text.ratio(exact), exact, few=0 < part < EVENTS_MIN)
 
 
 def accesses(document: Mapping[str, Any]) -> int:
@@ -70,6 +80,27 @@ def missing_all(document: Mapping[str, Any]) -> int:
     """Lookups that missed every TLB."""
     last = max((tlb["level"] for tlb in document["tlbs"]), default=1)
     return sum(tlb["misses"] for tlb in document["tlbs"] if tlb["level"] == last)
+
+
+def finding(document: Mapping[str, Any]) -> list[str]:
+    """What a run says of misses, walks, regions and time, in sentences."""
+    missed = missing_all(document)
+    if not accesses(document):
+        return ["No access ran."]
+    if not missed:
+        return ["Every access found its translation in a TLB."]
+    parts = [f"One access in {text.count(round(accesses(document) / missed))} misses every TLB"]
+    if document["walks"]["references"]:
+        parts.append(f"a walk makes {per_walk(document).text} references")
+    busiest = max(document["regions"], key=lambda region: region["misses"], default=None)
+    if busiest and busiest["misses"]:
+        total = sum(region["misses"] for region in document["regions"])
+        part = text.percent(busiest["misses"] / total)
+        parts.append(f"the busiest region is {busiest['name']}, with {part} of the misses")
+    sentences = ["; ".join(parts) + "."]
+    if document["time"] is not None:
+        sentences.append(f"Translation takes {share_range(document)} of all cycles.")
+    return sentences
 
 
 def share_range(document: Mapping[str, Any]) -> str:

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pagewalk import _native
-from pagewalk.machine import DEFAULT, Machine, Progress
+from pagewalk.machine import DEFAULT, Machine
+from pagewalk.progress import Progress, bar
 from pagewalk.sweep import part, rows
+from pagewalk.sweep.result import Sweep, spans
 from pagewalk.sweep.vary import combinations
 from pagewalk.trace import Trace
 
@@ -63,8 +65,8 @@ def sweep(
     executor: Executor | None = None,
     designs_per_pass: int | None = None,
     threads: int | None = None,
-    progress: Progress | None = None,
-) -> "pa.Table":
+    progress: Progress | bool | None = None,
+) -> Sweep:
     """Runs a trace through every combination of some parameters of a machine.
 
     Each design counts exactly what `Machine.run` counts for it alone; what designs have in common
@@ -86,12 +88,13 @@ def sweep(
         designs_per_pass: How many designs share a pass over the trace, which is run anew if it is
             interrupted. If absent, as many as fit into memory, up to 512, or 32 in a worker.
         threads: Threads of a pass; all cores here, one in an executor's worker, if absent.
-        progress: Called with accesses done and in all; with an executor, with designs.
+        progress: Called with accesses done and in all; with an executor, with designs. `True`
+            shows a bar by tqdm.
 
     Returns:
-        A row per design, in order: its parameters, `machine_digest`, its counts by their path in
-        the results (`walks.references`, `tlbs.l1d.misses`), and `error`, which says why a design
-        has no counts.
+        A table with a row per design, in order: its parameters, `machine_digest`, its counts by
+        their path in the results (`walks.references`, `tlbs.l1d.misses`), and `error`, which says
+        why a design has no counts.
 
     Raises:
         Error: There is no such trace or machine, or no design at all can be built.
@@ -129,14 +132,13 @@ def sweep(
     if trace.is_stdin and (len(passes) > 1 or executor is not None):
         raise _native.Error("standard input is read once: `pagewalk import` it, then sweep")
     task = _Task(trace, first, base, threads)
-    finished = (
-        _here(task, passes, progress)
-        if executor is None
-        else _there(task, passes, executor, progress)
-    )
-    for designs_done, outcomes in finished:
-        pairs = zip(designs_done, outcomes, strict=True)
-        done.add((one.key, _row(one.settings, one.digest, outcome)) for one, outcome in pairs)
+    with bar(progress, f"sweeping {trace.name}") as told:
+        finished = (
+            _here(task, passes, told) if executor is None else _there(task, passes, executor, told)
+        )
+        for designs_done, outcomes in finished:
+            pairs = zip(designs_done, outcomes, strict=True)
+            done.add((one.key, _row(one.settings, one.digest, outcome)) for one, outcome in pairs)
 
     def row(parameters: dict[str, str], one: Design | str) -> rows.Row:
         if isinstance(one, str):
@@ -148,7 +150,21 @@ def sweep(
     if output is not None:
         _write(table, output, force)
         done.remove()
-    return table
+    return Sweep(table, _document(trace, first, base, table))
+
+
+def _document(trace: Trace, first: str, base: list[str], table: "pa.Table") -> dict[str, Any]:
+    from pagewalk.report.sweeps import document
+
+    varied = spans(table)
+    bases = [Machine(str(name), base) for name in varied.get(MACHINE, [first])]
+    about = {"name": trace.name, "digest": trace.digest, **trace.header}
+    machine = {
+        "name": " and ".join(one.name for one in bases),
+        "title": "; ".join(one.description["title"] for one in bases),
+        "settings": base,
+    }
+    return document(about, machine, varied, table.to_pylist())
 
 
 def _built(trace: Trace, machine: str, base: list[str], settings: dict[str, str]) -> Design | str:

@@ -1,0 +1,295 @@
+r"""Writes the reference of results, and their types in Python, from the structures in Rust.
+
+```
+ crates/machine/src/count/results.rs ---+                 +--> docs/results.md
+ crates/trace: Process, Switches -------+--> structures --+--> python/pagewalk/document.py
+ what Python adds (ADDED) --------------+
+```
+
+The structures are the JSON document, field by field, and their comments are its meanings, so that
+Rust, Python and the handbook cannot differ: a test compares what this writes with what is there.
+
+Run it as `make reference`, or `python docs/generate.py --check` to compare only.
+"""
+
+import keyword
+import re
+import sys
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = [
+    ROOT / "crates/machine/src/count/results.rs",
+    ROOT / "crates/trace/src/process.rs",
+    ROOT / "crates/trace/src/mix/mod.rs",
+]
+TOP = "Results"
+NAMED = ("TlbCounts", "CacheCounts")
+"""Structures that lists hold by name."""
+
+ADDED = """
+/// The native run of the program beside the recorded one: `--native`.
+pub struct Native {
+    /// Version of this structure.
+    pub schema: u32,
+    /// What was run.
+    pub command: Vec<String>,
+    /// Wall time in seconds.
+    pub wall_seconds: f64,
+    /// Time in user mode in seconds.
+    pub user_seconds: f64,
+    /// Time in the kernel in seconds.
+    pub system_seconds: f64,
+    /// Its exit status.
+    pub exit_status: u64,
+    /// Most bytes of it that were resident.
+    pub resident_bytes_max: u64,
+    /// Exit status of the recorded run.
+    pub recorded_status: u64,
+    /// Whether it had the standard input of the recorded run.
+    pub stdin: bool,
+    /// Memory by page size when most was resident, if it was seen.
+    pub peak: Option<Peak>,
+    /// Milliseconds of the time in user mode that translation takes; `None` if they cannot be said.
+    pub translation_ms: Option<Range<f64>>,
+    /// Why they cannot.
+    pub no_ms: Option<String>,
+}
+
+/// Memory of a native run when most of it was resident.
+pub struct Peak {
+    /// Resident bytes.
+    pub resident_bytes: u64,
+    /// The same by page size.
+    pub by_page_size: BTreeMap<String, u64>,
+}
+
+/// What should be done about the misses: `pagewalk run` counts a curve for it.
+pub struct Advice {
+    /// In a sentence.
+    pub sentence: String,
+    /// Misses per lookup that a large enough TLB has, first touches apart.
+    pub misses_share: f64,
+    /// Loads and stores that the curve counted.
+    pub lookups: u64,
+    /// Entries that a fully associative LRU TLB needs for that, by page size; `None`: more than
+    /// 65536.
+    pub entries: BTreeMap<String, Option<u64>>,
+}
+"""
+EXTRA = {
+    "Results": [
+        ("native", "Option<Native>", "The native run of the same program, if there was one."),
+        ("advice", "Option<Advice>", "What should be done, if a curve was counted."),
+    ],
+    "TraceSummary": [("name", "String", "The name by which the trace was given.")],
+}
+
+IDENTITIES = {
+    "HitsAndMisses.lookups": "`hits + misses`",
+    "TlbCounts.lookups": "`hits + misses`; of a second level: the misses of the first level that "
+    "it serves",
+    "Walks.walks": "misses of the last level's TLBs",
+    "Walks.references": "sum of `by_level[].references`, the host's included",
+    "LevelCounts.references": "sum of `served`",
+    "RegionCounts.misses": "summed over regions: misses of the last level's TLBs; sum of the "
+    "region's `map.owners`",
+    "RegionCounts.lookups": "sum of `by_kind`; summed over regions: lookups of the first level",
+    "Timeline.misses": "sum: misses of the last level's TLBs",
+    "MemoryCounts.frames_used_bytes": "`mapped_bytes + table_bytes`",
+    "Faults.first_touch": "`walks.cold` where a page table is walked",
+    "ShootdownCounts.received": "`asked`",
+}
+
+_COMMENT = r"((?:[ \t]*///[^\n]*\n)+)"
+_ATTRIBUTES = r"((?:[ \t]*#\[[^\n]*\]\n)*)"
+_STRUCT = re.compile(_COMMENT + _ATTRIBUTES + r"pub struct (\w+)(?:<T>)? \{\n(.*?)\n\}", re.S)
+_FIELD = re.compile(_COMMENT + _ATTRIBUTES + r"[ \t]*pub (\w+): ([^\n]+),\n")
+
+
+@dataclass
+class Field:
+    """A field of the document."""
+
+    name: str
+    kind: str
+    meaning: str
+
+
+@dataclass
+class Structure:
+    """An object of the document."""
+
+    name: str
+    meaning: str
+    fields: list[Field] = field(default_factory=list)
+
+
+def structures() -> dict[str, Structure]:
+    """The structures that results have, the document itself first."""
+    text = "\n".join([*(path.read_text() for path in SOURCES), ADDED])
+    bodies = {name: (_said(meaning), body) for meaning, _, name, body in _STRUCT.findall(text)}
+    made: dict[str, Structure] = {}
+
+    def fields(name: str) -> list[Field]:
+        found = []
+        for meaning, attributes, called, kind in _FIELD.findall(bodies[name][1] + "\n"):
+            if "flatten" in attributes:
+                found += fields(kind.split("::")[-1])
+            else:
+                found.append(Field(called, kind, _said(meaning)))
+        return found + [Field(*extra) for extra in EXTRA.get(name, [])]
+
+    def add(name: str) -> None:
+        if name in made or name not in bodies:
+            return
+        made[name] = Structure(name, bodies[name][0], fields(name))
+        for one in made[name].fields:
+            for part in re.findall(r"\w+", one.kind):
+                add(part)
+
+    add(TOP)
+    return made
+
+
+def _said(comment: str) -> str:
+    lines = [line.strip().removeprefix("///").strip() for line in comment.splitlines()]
+    return re.sub(r"\[`(\w+)`\]", r"`\1`", " ".join(line for line in lines if line))
+
+
+PLAIN = {
+    "String": "str", "&'static str": "str", "trace::Arch": "str", "Arch": "str",
+    "trace::Filter": "str", "bool": "bool", "f64": "float", "serde_json::Value": "dict[str, Any]",
+}  # fmt: skip
+
+
+def python(kind: str) -> str:
+    """A type of Rust as one of Python."""
+    kind = kind.strip()
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if re.fullmatch(r"u\d+|i\d+", kind):
+        return "int"
+    if kind == "T":
+        return "T"
+    if kind.startswith("("):
+        return "list[int]"
+    outer, _, inner = kind.partition("<")
+    inner = inner.removesuffix(">")
+    if outer == "Vec":
+        return f"Named[{python(inner)}]" if inner in NAMED else f"list[{python(inner)}]"
+    if outer == "Option":
+        return f"{python(inner)} | None"
+    if outer == "BTreeMap":
+        return f"dict[str, {python(inner.partition(',')[2])}]"
+    name = outer.split("::")[-1]
+    return f"{name}[{python(inner)}]" if inner else name
+
+
+def module(found: dict[str, Structure]) -> str:
+    """The Python module of the types."""
+    lines = [
+        '"""The results document with types: `make reference` writes it from the Rust structures.',
+        "",
+        "A record reads from the plain data of the document, which stays as it is.",
+        '"""',
+        "",
+        "from typing import Any, Generic, TypeVar",
+        "",
+        "from pagewalk.record import Named, Record",
+        "",
+        'T = TypeVar("T")',
+    ]
+    for one in _needed_first(found):
+        generic = any(python(entry.kind) == "T" for entry in one.fields)
+        name = "Document" if one.name == TOP else one.name
+        bases = "Record, Generic[T]" if generic else "Record"
+        lines += ["", "", f"class {name}({bases}):", *_doc(one.meaning)]
+        for entry in one.fields:
+            name = f"{entry.name}_" if keyword.iskeyword(entry.name) else entry.name
+            lines += ["", f"    {name}: {python(entry.kind)}", *_doc(entry.meaning)]
+    return "\n".join(lines) + "\n"
+
+
+def _needed_first(found: dict[str, Structure]) -> list[Structure]:
+    """The structures, each after those that its fields have."""
+    order: dict[str, Structure] = {}
+
+    def visit(one: Structure) -> None:
+        for entry in one.fields:
+            for part in re.findall(r"\w+", entry.kind):
+                if part in found and part not in order:
+                    visit(found[part])
+        order[one.name] = one
+
+    visit(found[TOP])
+    return list(order.values())
+
+
+def _doc(meaning: str) -> list[str]:
+    if len(meaning) + 10 <= 100:
+        return [f'    """{meaning}"""']
+    # The first sentence stands by itself, or as much of it as fits into a line.
+    head, dot, tail = meaning.partition(". ")
+    if dot and len(head) < 90:
+        rest = textwrap.wrap(tail, 96, break_on_hyphens=False)
+        return [f'    """{head}.', "", *(f"    {line}" for line in rest), '    """']
+    first, *rest = textwrap.wrap(meaning, 93, break_on_hyphens=False)
+    return [f'    """{first}', *(f"    {line}" for line in rest), '    """']
+
+
+def unit(name: str) -> str:
+    """The unit that the last word of a field's name says."""
+    last = name.rpartition("_")[2]
+    if name in ("start", "bytes"):
+        return "bytes"
+    return last if last in ("bytes", "cycles", "seconds", "ms", "ns", "accesses", "bits") else ""
+
+
+def page(found: dict[str, Structure]) -> str:
+    """The page of the handbook."""
+    lines = [
+        "# Results, field by field",
+        "",
+        "What `pagewalk run --json` writes and `Results.data` holds. The same names are attributes",
+        'in Python, with types: `results.tlbs["l1d"].misses`. Counts are exact; where no unit is',
+        "named, a number counts events. *Identity* is what holds for the field after every run.",
+        "",
+        "This page is made from the structures in Rust by `make reference`.",
+    ]
+    for one in found.values():
+        title = "The document" if one.name == TOP else one.name
+        lines += ["", f"## {title}", "", one.meaning, ""]
+        lines += ["| field | type | unit | meaning | identity |", "|---|---|---|---|---|"]
+        for entry in one.fields:
+            kind = python(entry.kind).replace("|", "or")
+            identity = IDENTITIES.get(f"{one.name}.{entry.name}", "")
+            meaning = entry.meaning.replace("|", "\\|")
+            row = [f"`{entry.name}`", f"`{kind}`", unit(entry.name), meaning, identity]
+            lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines) + "\n"
+
+
+def made() -> dict[Path, str]:
+    """The files and what should be in them."""
+    found = structures()
+    return {
+        ROOT / "docs/results.md": page(found),
+        ROOT / "python/pagewalk/document.py": module(found),
+    }
+
+
+def main() -> int:
+    """Writes the files, or compares them."""
+    stale = [path for path, text in made().items() if not path.exists() or path.read_text() != text]
+    for path in stale:
+        print(f"{path.relative_to(ROOT)} is not what `make reference` writes")
+        if "--check" not in sys.argv:
+            path.write_text(made()[path])
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+r"""`pagewalk manual`: the manual page, made from the parser that makes the help.
+
+```
+ parser --> NAME  SYNOPSIS  DESCRIPTION  COMMANDS (a section each, with options)  FILES --> man -l
+```
+
+The page is in the `man` macros of roff: `.SH` begins a section, `.TP` an option, and what could be
+taken for a macro or an escape is made harmless by `_plain`.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from pagewalk import _native
+from pagewalk.commands import arguments
+
+EPILOG = """\
+examples:
+  pagewalk manual > pagewalk.1 && man -l pagewalk.1
+
+`man pagewalk` finds the page in a folder such as ~/.local/share/man/man1.
+"""
+
+
+def add(commands: "argparse._SubParsersAction[Any]") -> None:
+    """Adds the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "manual",
+        help="print the manual page, for man",
+        description="Print the manual page of all commands. It is made from the same parser as "
+        "the help.",
+        epilog=EPILOG,
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints the page."""
+    from pagewalk.cli import parser
+
+    arguments.no_program(options)
+    sys.stdout.write(page(parser()))
+    return 0
+
+
+def page(top: argparse.ArgumentParser) -> str:
+    """The manual page of `top` and of its commands, as roff."""
+    lines = [
+        f'.TH PAGEWALK 1 "" "pagewalk {_native.version()}" "User Commands"',
+        ".SH NAME",
+        "pagewalk \\- what address translation costs a program, and what would fix it",
+        ".SH SYNOPSIS",
+        ".B pagewalk",
+        "COMMAND [options]",
+        ".SH DESCRIPTION",
+        _plain(top.description or ""),
+    ]
+    for command in _commands(top):
+        lines += _command(command)
+    lines += [
+        ".SH EXIT STATUS",
+        "0 done; 1 the work failed; 2 the request was wrong; 130 interrupted. "
+        "\\fBrecord\\fR and a live \\fBrun\\fR end with the recorded program's own status.",
+        ".SH ENVIRONMENT",
+        ".TP",
+        "NO_COLOR",
+        "If it is set and not empty, text has no color.",
+        ".TP",
+        "PAGEWALK_TRACEBACK",
+        "If it is set, a bug in pagewalk shows where it is.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    for action in top._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for sub in action.choices.values():
+                yield sub
+                yield from _commands(sub)
+
+
+def _command(parser: argparse.ArgumentParser) -> list[str]:
+    name = parser.prog.partition(" ")[2]
+    usage = parser.format_usage().removeprefix("usage: ").rstrip()
+    lines = [f".SH {_plain(name.upper())}", ".nf", _plain(usage), ".fi", ".PP"]
+    lines.append(_plain(parser.description or ""))
+    for group in parser._action_groups:
+        shown = [
+            action
+            for action in group._group_actions
+            if action.help is not argparse.SUPPRESS
+            and not isinstance(action, argparse._SubParsersAction | argparse._HelpAction)
+        ]
+        for action in shown:
+            lines += [".TP", _term(action), _plain(str(action.help or ""))]
+        if not shown and group.description:
+            lines += [".PP", _plain(group.description)]
+    if parser.epilog:
+        lines += [".PP", ".nf", _plain(parser.epilog.rstrip()), ".fi"]
+    return lines
+
+
+def _term(action: argparse.Action) -> str:
+    """An option in bold, and what it takes in italics."""
+    value = str(action.metavar or ("|".join(map(str, action.choices)) if action.choices else ""))
+    value = f"\\fI{_plain(value)}\\fR" if value else ""
+    if not action.option_strings:
+        return value
+    if action.nargs == "?":
+        value = f"[{value}]"
+    names = ", ".join(f"\\fB{_plain(name)}\\fR" for name in action.option_strings)
+    return f"{names} {value}".rstrip()
+
+
+def _plain(text: str) -> str:
+    """Text in which nothing is an escape or a macro of roff."""
+    safe = text.replace("\\", "\\e").replace("-", "\\-").replace("%%", "%")
+    return re.sub(r"^([.'])", r"\\&\1", safe, flags=re.MULTILINE)

@@ -1,0 +1,101 @@
+"""The parsers of commands: what they refuse comes with their usage, and with what may be meant."""
+
+import argparse
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+from pagewalk._native import Error
+
+
+class UsageError(Error):
+    """Arguments that do not go together: told with the usage of the command."""
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps paragraphs, and leaves lines that are indented (examples) as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        paragraph: list[str] = []
+        for line in [*text.splitlines(), ""]:
+            if line and not line.startswith(" ") and not line.endswith(":"):
+                paragraph.append(line)
+                continue
+            lines += textwrap.wrap(" ".join(paragraph), width - len(indent))
+            paragraph = []
+            lines.append(line)
+        return "\n".join(f"{indent}{line}".rstrip() for line in lines).rstrip()
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that refuses unknown arguments itself, so that the usage shown is the command's.
+
+    Python's own leaves them to the parser on top, whose usage says nothing of the command.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "formatter_class": Formatter})
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parses; refuses what it does not know."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            known = {option for action in self._actions for option in action.option_strings}
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant(self, unknown, known)}")
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the usage and the message, and ends with status 2."""
+        self.print_usage()
+        self.exit(2, f"pagewalk: error: {message}\n")
+
+    def print_usage(self, file: Any = None) -> None:
+        """The usage and where to read more, on standard error."""
+        self._print_message(f"{self.format_usage()}`{self.prog} --help` explains it.\n", file)
+
+    def format_usage(self) -> str:
+        """The usage in a line: what must be given by its name, all else as `options`."""
+        return f"usage: {self.usage or ' '.join([self.prog, *self._must()])}\n"
+
+    def format_help(self) -> str:
+        """The help, under the usage of one line."""
+        self.usage = self.usage or " ".join([self.prog, *self._must()])
+        return super().format_help()
+
+    def _must(self) -> Iterator[str]:
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                yield f"{action.metavar} ..."
+            elif not action.option_strings:
+                name = str(action.metavar)
+                yield {"?": f"[{name}]", "*": f"[{name} ...]"}.get(str(action.nargs), name)
+        for action in self._actions:
+            if action.required and action.option_strings:
+                yield f"{action.option_strings[0]} {action.metavar}"
+        yield "[options]"
+
+
+def meant(parser: argparse.ArgumentParser, unknown: Sequence[str], known: set[str]) -> str:
+    """What may have been meant by arguments that `parser` does not know, or nothing."""
+    import difflib
+
+    at = next((index for index, word in enumerate(unknown) if shutil.which(word)), None)
+    if at is not None and parser.get_default("runs_program"):
+        return f"; a program stands after `--`: {parser.prog} -- {' '.join(unknown[at:])}"
+    if close := difflib.get_close_matches(unknown[0].partition("=")[0], known, 1):
+        return f"; did you mean {close[0]}?"
+    return ""
+
+
+def leaves(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parsers of commands that run something: those without commands of their own."""
+    groups = [one for one in top._actions if isinstance(one, argparse._SubParsersAction)]
+    if not groups:
+        yield top
+    for group in groups:
+        for sub in group.choices.values():
+            yield from leaves(sub)

@@ -1,0 +1,772 @@
+"""The results document with types: `make reference` writes it from the Rust structures.
+
+A record reads from the plain data of the document, which stays as it is.
+"""
+
+from typing import Any, Generic, TypeVar
+
+from pagewalk.record import Named, Record
+
+T = TypeVar("T")
+
+
+class Program(Record):
+    """A program that a process runs."""
+
+    arch: str
+    """Its instruction set."""
+
+    command: list[str]
+    """Program and arguments."""
+
+    from_: int
+    """Accesses of the process before it."""
+
+
+class Process(Record):
+    """A process of a recording: an address space with a history of its own.
+
+    It begins by `fork` or is the first, and goes on when it executes another program.
+    """
+
+    number: int
+    """Its number in the recording; the first has 0."""
+
+    pid: int
+    """Its number at the system, which another may have had before."""
+
+    parent: int | None
+    """The process that forked it, by number."""
+
+    parent_accesses: int | None
+    """Accesses of the parent's before the fork. Not known if the recording was cut."""
+
+    shares_space: bool
+    """Whether it runs in its parent's space until it executes a program, as `vfork`'s child and
+    `posix_spawn`'s do.
+    """
+
+    began_ns: int
+    """When it began, in nanoseconds of the recording's clock."""
+
+    programs: list[Program]
+    """What it ran, one after the other; a fork's child begins with its parent's program."""
+
+    accesses: int
+    """Its accesses, as far as they are known."""
+
+    instructions: int
+    """Instructions that they count."""
+
+
+class TraceSummary(Record):
+    """The trace that ran."""
+
+    digest: str | None
+    """SHA-256 of its contents, where it has one."""
+
+    producer: str
+    """Who made it."""
+
+    command: list[str]
+    """The command or the generator's parameters."""
+
+    arch: str
+    """The instruction set."""
+
+    fetches: bool
+    """Whether it has fetches."""
+
+    filter: str
+    """What was dropped before it was stored."""
+
+    notes: list[str]
+    """What its maker wants known."""
+
+    processes: list[Process]
+    """The processes of a recording, those with most accesses first."""
+
+    name: str
+    """The name by which the trace was given."""
+
+
+class MachineSummary(Record):
+    """The machine that ran it."""
+
+    name: str
+    """Its name."""
+
+    title: str
+    """Its title."""
+
+    source: str
+    """Where it is described."""
+
+    digest: str
+    """SHA-256 of the description."""
+
+    settings: list[str]
+    """The settings that changed it."""
+
+    description: dict[str, Any]
+    """The description after the settings."""
+
+
+class ByKind(Record, Generic[T]):
+    """One value for each kind of access."""
+
+    fetch: T
+    """Of fetches."""
+
+    load: T
+    """Of loads."""
+
+    store: T
+    """Of stores."""
+
+
+class Switches(Record):
+    """How often a processor went from one program to another, for the results."""
+
+    order: str
+    """What ordered the programs."""
+
+    quantum_instructions: int | None
+    """Instructions after which another program has its turn; none where the recording alone orders
+    them.
+    """
+
+    cpus: int
+    """Processors."""
+
+    by_cause: dict[str, int]
+    """Switches of a processor from one program to another, by their cause."""
+
+    unexplained: int
+    """Waits that ended because nobody could run any more: for what is not in the recording."""
+
+
+class HitsAndMisses(Record):
+    """Lookups and what became of them."""
+
+    lookups: int
+    """Lookups."""
+
+    hits: int
+    """Those that found a translation."""
+
+    misses: int
+    """Those that did not."""
+
+
+class SizeCounts(Record):
+    """Hits and misses of one page size."""
+
+    hits: int
+    """Hits on entries of the size."""
+
+    misses: int
+    """Misses after which an entry of the size was filled in."""
+
+
+class TlbCounts(Record):
+    """What one TLB counted."""
+
+    name: str
+    """Its name in the machine file."""
+
+    level: int
+    """Its level, from 1."""
+
+    serves: list[str]
+    """The kinds of access that look it up."""
+
+    entries: int
+    """Entries of all its arrays."""
+
+    ways: list[int]
+    """Ways of each of its arrays."""
+
+    replacement: list[str]
+    """Replacement policy of each of its arrays."""
+
+    lookups: int
+    """Lookups."""
+
+    hits: int
+    """Those that found a translation."""
+
+    misses: int
+    """Those that did not."""
+
+    cold_misses: int
+    """Misses that ended in a first-touch fault."""
+
+    denied: int
+    """Misses that found an entry which does not allow the access. The entry goes."""
+
+    invalid: int
+    """Misses on a page that is the invalid half of a pair in the TLB."""
+
+    evictions: int
+    """Entries that made room for others."""
+
+    flushed: int
+    """Entries that the operating system flushed."""
+
+    table_hits: int
+    """Lookups of the walker for the page table itself that hit, apart from all others."""
+
+    by_kind: ByKind[HitsAndMisses]
+    """The same by kind."""
+
+    by_page_size: dict[str, SizeCounts]
+    """Hits by the size of the translation found, misses by that of the one then filled in."""
+
+
+class LevelCounts(Record):
+    """The walk references to one level of the page table."""
+
+    level: int
+    """The level; 1 is the leaf that maps base pages."""
+
+    references: int
+    """References."""
+
+    served: dict[str, int]
+    """How many each cache, or memory, served."""
+
+
+class Walks(Record):
+    """What the walker counted."""
+
+    walks: int
+    """Walks, one for each lookup that missed every TLB; without a page table each has no
+    references.
+    """
+
+    cold: int
+    """Of these, the ones that ended in a first-touch fault and were walked again."""
+
+    references: int
+    """References of all walks."""
+
+    dirty_assists: int
+    """Stores to a clean page that a TLB had, for which hardware set the dirty bit; the machine
+    tracks dirty pages.
+    """
+
+    modify_traps: int
+    """Stores to a clean page for which a handler in software was trapped to."""
+
+    cold_references: int
+    """References of the cold ones, of both their walks."""
+
+    references_per_walk: list[list[int]]
+    """How many of the walks that were not cold took how many references."""
+
+    by_level: list[LevelCounts]
+    """References by level of the table (in a virtual machine the guest's), root first, and by what
+    served them.
+    """
+
+    handler_instructions: int | None
+    """Instructions of the refill handler; none if hardware walks."""
+
+    nested_misses: list[list[int]]
+    """Misses of the TLB on the page table itself, by level of the table, where that is linear."""
+
+
+class MmuCacheArray(Record):
+    """One array of an MMU cache."""
+
+    level: int | None
+    """The level whose entries it holds; `None` if those of all."""
+
+    entries: int
+    """Entries."""
+
+    ways: int
+    """Ways."""
+
+    tag_bits: int | None
+    """Bits of a tag, where tags have one length."""
+
+    data_bits: int | None
+    """Bits of data of an entry, likewise."""
+
+
+class MmuCacheLevel(Record):
+    """The entries of one level that lead to further tables."""
+
+    level: int
+    """The level."""
+
+    needed: int
+    """How many were on the way of a walk.
+
+    One that is repeated after a fault counts once, as it finds what it left there.
+    """
+
+    held: int
+    """Of these, how many were held, or skipped because a lower one was."""
+
+
+class MmuCacheCounts(Record):
+    """What the MMU cache is and did. What it saved is in `Walks`: references that were not made."""
+
+    design: str
+    """Its design's name."""
+
+    replacement: str
+    """Replacement policy."""
+
+    arrays: list[MmuCacheArray]
+    """Its arrays, the lowest level first."""
+
+    latency_cycles: int
+    """Cycles of a search."""
+
+    searches: int
+    """Searches; each level that is looked for counts."""
+
+    by_level: list[MmuCacheLevel]
+    """By level, the highest first."""
+
+
+class NestedCounts(Record):
+    """The host of a virtual machine.
+
+    References of `Walks` by level are the guest's; those of the host are here, and in the sums
+    there.
+    """
+
+    page_size: str
+    """The host's page size."""
+
+    walks: int
+    """Walks of the host's page table."""
+
+    references: int
+    """Their references."""
+
+    by_level: list[LevelCounts]
+    """The same by level of the host's table, root first."""
+
+    tlb: HitsAndMisses | None
+    """The nested TLB, if there is one."""
+
+    mmu_cache: MmuCacheCounts | None
+    """The MMU cache of the host's walks, if there is one."""
+
+    first_touches: int
+    """Pages of the host that were first needed."""
+
+    splintered: int
+    """Walks whose page is larger than the host's, so that the TLB was given a part of it."""
+
+    used_bytes: int
+    """Frames of the host in use, in bytes."""
+
+    table_bytes: int
+    """Frames that hold its page table, in bytes."""
+
+
+class CacheTraffic(Record):
+    """Reads and writes of a cache by one requester."""
+
+    reads: int
+    """Lines read."""
+
+    read_misses: int
+    """Of these, not there."""
+
+    writes: int
+    """Lines written."""
+
+    write_misses: int
+    """Of these, not there."""
+
+
+class CacheCounts(Record):
+    """What one data cache counted."""
+
+    name: str
+    """Its name in the machine file."""
+
+    size_bytes: int
+    """Bytes of data it holds."""
+
+    line_bytes: int
+    """Bytes of a line."""
+
+    ways: int
+    """Ways."""
+
+    replacement: str
+    """Replacement policy."""
+
+    program: CacheTraffic
+    """What the program asked of it, a line at a time."""
+
+    walker: CacheTraffic
+    """What the walker asked of it."""
+
+    writebacks: int
+    """Dirty lines that it wrote to the next level."""
+
+
+class Faults(Record):
+    """What the operating system was called for."""
+
+    first_touch: int
+    """First touches of a page."""
+
+    protection: int
+    """Accesses that a page's rights did not allow, found on a walk and then granted."""
+
+
+class ShootdownCounts(Record):
+    """Shootdowns: changes of a page table after which hardware had to forget translations."""
+
+    made: int
+    """Those that were made: the change was in a space of which some processor may have had
+    translations.
+    """
+
+    asked: int
+    """Other processors that were asked for it, by an interrupt each."""
+
+    received: int
+    """Interrupts that were received."""
+
+    entries: int
+    """TLB entries that went, at all levels."""
+
+    sender_cycles: int | None
+    """Cycles of the processors that made them: their own flush, sending, and the wait for the
+    slowest answer; `None` if the machine has no `[os.costs]`.
+    """
+
+    receiver_cycles: int | None
+    """Cycles of the processors that were asked; likewise."""
+
+
+class ProcessorCounts(Record):
+    """What one of several processors counted."""
+
+    number: int
+    """Its number, from 0."""
+
+    accesses: ByKind[int]
+    """Accesses that ran on it, by kind."""
+
+    instructions: int
+    """Instructions that ran on it."""
+
+    switches: int
+    """How often it went from one address space to another."""
+
+    tlbs: Named[TlbCounts]
+    """Its TLBs."""
+
+    walks: Walks
+    """Its walks."""
+
+    mmu_cache: MmuCacheCounts | None
+    """The MMU cache of its walker."""
+
+    caches: Named[CacheCounts]
+    """Its data caches; not `l3`, which all share."""
+
+    shootdowns: ShootdownCounts
+    """The shootdowns that it made, those that it was asked for, and the entries of its TLBs that
+    went.
+    """
+
+
+class MemoryCounts(Record):
+    """Physical memory at the end of the run, but for its peak."""
+
+    frames_total_bytes: int
+    """All frames, in bytes."""
+
+    frames_used_bytes: int
+    """Frames in use, in bytes."""
+
+    frames_peak_bytes: int
+    """The same when most were in use."""
+
+    mapped_bytes: int
+    """Frames behind pages, in bytes."""
+
+    table_bytes: int
+    """Frames that hold page tables, in bytes."""
+
+    table_used_bytes: int
+    """Of these, bytes of nodes, buckets and arrays in use."""
+
+    pages_by_size: dict[str, int]
+    """Mapped pages by size."""
+
+
+class RegionCounts(Record):
+    """What one region of the address space saw."""
+
+    name: str
+    """Its name."""
+
+    start: int
+    """Its first byte."""
+
+    bytes: int
+    """Its length in bytes, at its largest."""
+
+    rights: str
+    """Its rights, as in `rw-`."""
+
+    inferred: bool
+    """Whether it was guessed from the accesses, for want of events."""
+
+    pages: int
+    """Pages first touched in it."""
+
+    lookups: int
+    """Lookups of a first-level TLB."""
+
+    by_kind: ByKind[int]
+    """The same by kind."""
+
+    l1_misses: int
+    """Lookups that missed the first level."""
+
+    misses: int
+    """Lookups that missed every level."""
+
+    cold_misses: int
+    """Of these, first touches."""
+
+    walk_references: int
+    """References of its walks."""
+
+    walk_cycles: int | None
+    """What translation cost it in cycles if nothing was hidden."""
+
+
+class Timeline(Record):
+    """Misses over time, in equal bins of accesses."""
+
+    bin_accesses: int
+    """Accesses a bin."""
+
+    l1_misses: list[int]
+    """Misses of the first level."""
+
+    misses: list[int]
+    """Misses of every level."""
+
+    cold_misses: list[int]
+    """First touches."""
+
+
+class MissMap(Record):
+    """Misses of every level over address and time."""
+
+    bin_accesses: int
+    """Accesses a time bin."""
+
+    granule_bytes: int
+    """Bytes an address bin."""
+
+    cells: list[list[int]]
+    """`(time bin, address / granule_bytes, misses)`, in order."""
+
+    owners: list[list[int]]
+    """`(address / granule_bytes, index in regions, misses)`, in order: a granule may hold the end
+    of one region and the beginning of the next.
+    """
+
+
+class Range(Record, Generic[T]):
+    """From the lowest to the highest that the counts allow."""
+
+    lo: T
+    """The lowest."""
+
+    hi: T
+    """The highest."""
+
+
+class Time(Record):
+    """Time: counts times latencies, as ranges that no overlap of work can leave."""
+
+    program_cycles: Range[int]
+    """Cycles without translation: instructions at their rate, and what misses of the data caches
+    add; least where they overlap as far as the machine lets them, most where none does.
+    """
+
+    translation_cycles: Range[int]
+    """Cycles of translation: every TLB lookup, every walk.
+
+    Least where hardware hides all of it behind other work; what a refill handler takes cannot be
+    hidden.
+    """
+
+    cycles_per_access: Range[float]
+    """Cycles of translation per access."""
+
+    share: Range[float]
+    """Translation's share of all cycles: the least of it beside the most of the program, to the
+    most of it beside the least of the program.
+    """
+
+
+class Peak(Record):
+    """Memory of a native run when most of it was resident."""
+
+    resident_bytes: int
+    """Resident bytes."""
+
+    by_page_size: dict[str, int]
+    """The same by page size."""
+
+
+class Native(Record):
+    """The native run of the program beside the recorded one: `--native`."""
+
+    schema: int
+    """Version of this structure."""
+
+    command: list[str]
+    """What was run."""
+
+    wall_seconds: float
+    """Wall time in seconds."""
+
+    user_seconds: float
+    """Time in user mode in seconds."""
+
+    system_seconds: float
+    """Time in the kernel in seconds."""
+
+    exit_status: int
+    """Its exit status."""
+
+    resident_bytes_max: int
+    """Most bytes of it that were resident."""
+
+    recorded_status: int
+    """Exit status of the recorded run."""
+
+    stdin: bool
+    """Whether it had the standard input of the recorded run."""
+
+    peak: Peak | None
+    """Memory by page size when most was resident, if it was seen."""
+
+    translation_ms: Range[float] | None
+    """Milliseconds of the time in user mode that translation takes; `None` if they cannot be said.
+    """
+
+    no_ms: str | None
+    """Why they cannot."""
+
+
+class Advice(Record):
+    """What should be done about the misses: `pagewalk run` counts a curve for it."""
+
+    sentence: str
+    """In a sentence."""
+
+    misses_share: float
+    """Misses per lookup that a large enough TLB has, first touches apart."""
+
+    lookups: int
+    """Loads and stores that the curve counted."""
+
+    entries: dict[str, int | None]
+    """Entries that a fully associative LRU TLB needs for that, by page size; `None`: more than
+    65536.
+    """
+
+
+class Document(Record):
+    """Everything a run counted."""
+
+    schema: int
+    """Version of this structure."""
+
+    pagewalk: str
+    """Version of Pagewalk."""
+
+    trace: TraceSummary
+    """The trace that ran."""
+
+    machine: MachineSummary
+    """The machine it ran on."""
+
+    accesses: ByKind[int]
+    """Accesses that ran, by kind."""
+
+    instructions: int
+    """Instructions that ran."""
+
+    threads: int
+    """Threads seen."""
+
+    switches: Switches | None
+    """How several programs took turns, if the trace has several."""
+
+    page_crossings: int
+    """Accesses that touched two pages; each counts as a lookup of both."""
+
+    tlbs: Named[TlbCounts]
+    """The TLBs, first level first."""
+
+    walks: Walks
+    """The walks."""
+
+    mmu_cache: MmuCacheCounts | None
+    """The walker's MMU cache, if it has one."""
+
+    nested: NestedCounts | None
+    """The host's dimension of the walks, in a virtual machine."""
+
+    caches: Named[CacheCounts]
+    """The data caches, nearest first."""
+
+    faults: Faults
+    """What the operating system was called for."""
+
+    shootdowns: ShootdownCounts
+    """Translations that hardware was told to forget, on all processors."""
+
+    processors: list[ProcessorCounts]
+    """The processors, if there are several. What is above counts for all of them."""
+
+    memory: MemoryCounts
+    """Physical memory at the end of the run."""
+
+    regions: list[RegionCounts]
+    """The regions of the address space, by address."""
+
+    timeline: Timeline
+    """Misses over time."""
+
+    map: MissMap
+    """Misses over address and time."""
+
+    time: Time | None
+    """Time, where the machine has all the latencies that it takes."""
+
+    not_modelled: list[str]
+    """What this run left out."""
+
+    checked: bool
+    """Whether each translation was compared with the page table."""
+
+    native: Native | None
+    """The native run of the same program, if there was one."""
+
+    advice: Advice | None
+    """What should be done, if a curve was counted."""

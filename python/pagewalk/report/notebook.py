@@ -1,0 +1,90 @@
+"""What a notebook shows of a trace, a machine, results and a sweep: a line and a table, as HTML.
+
+No script and no network: tables are plain HTML, charts are pictures made by vl-convert.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import escape
+
+from pagewalk import text
+from pagewalk.report.model import Cell, Table
+
+if TYPE_CHECKING:
+    from pagewalk.report.charts import Chart
+
+CHART_WIDTH = 640
+"""Pixels of a chart, which has no page to be as wide as."""
+
+
+def shown(title: str, sentences: Sequence[str], tables: Sequence[Table]) -> str:
+    """A heading, sentences and tables."""
+    parts = [f"<p><strong>{escape(title)}</strong></p>"]
+    parts += [f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence]
+    return "\n".join([*parts, *(_table(one) for one in tables)])
+
+
+def results(document: dict[str, Any]) -> str:
+    """The finding of a run, its TLBs and its busiest regions."""
+    from pagewalk.report import tables, values
+
+    advice = (document.get("advice") or {}).get("sentence", "")
+    name, machine = document["trace"].get("name", "trace"), document["machine"]["name"]
+    return shown(
+        f"{name} on {machine}",
+        [advice, *values.finding(document)],
+        [tables.tlbs(document), tables.regions(document)[0]],
+    )
+
+
+def facts(caption: str, found: Mapping[str, object]) -> Table:
+    """A table of names and values."""
+    rows: list[list[Cell]] = [[name, str(value)] for name, value in found.items()]
+    return Table(caption, ["", ""], rows, [False, False])
+
+
+def trace(name: str, header: Mapping[str, Any], accesses: int | None, digest: str | None) -> str:
+    """What is known of a trace before it is read."""
+    from pagewalk.report.data import trace_facts
+
+    known = dict(trace_facts({**header, "digest": digest})) if header else {}
+    count = "not known before its end" if accesses is None else text.count(accesses)
+    return shown(name, [], [facts("The trace", {"Accesses": count, **known})])
+
+
+def machine(name: str, description: Mapping[str, Any]) -> str:
+    """The parts of a machine."""
+    from pagewalk.report.data import parts
+
+    rows: list[list[Cell]] = [
+        [part.name or "machine", ", ".join(f"{key} {value}" for key, value in part.facts)]
+        for part in parts(description)
+    ]
+    title = f"{name}: {description.get('title', '')}"
+    return shown(title, [], [Table("Its parts", ["Part", "Values"], rows, [False, False])])
+
+
+def offline(chart: "Chart") -> "Chart":
+    """`chart` for a notebook: of a fixed width, and drawn without a network.
+
+    Altair's usual way loads its scripts from the net. Where nobody has chosen another one, charts
+    become pictures by vl-convert.
+    """
+    import altair as alt
+
+    if alt.renderers.active in ("", "default"):
+        alt.renderers.enable("svg")
+    return chart.properties(width=CHART_WIDTH)
+
+
+def _table(content: Table) -> str:
+    def cell(entry: Cell, numeric: bool) -> str:
+        shown = entry if isinstance(entry, str) else entry.text
+        align = "right" if numeric else "left"
+        return f'<td style="text-align: {align}">{escape(shown)}</td>'
+
+    head = "".join(f"<th>{escape(name)}</th>" for name in content.head)
+    body = "\n".join(f"<tr>{''.join(map(cell, row, content.numeric))}</tr>" for row in content.rows)
+    caption = f"<caption>{escape(content.caption)}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"

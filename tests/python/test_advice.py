@@ -1,0 +1,100 @@
+"""What a run says should be done: a sentence for each of the cases, and text of 80 columns."""
+
+import copy
+from array import array
+from typing import Any
+
+import pytest
+
+import sample
+from pagewalk.advice import advice, enough
+from pagewalk.cli import main
+from pagewalk.curve import Curve
+from pagewalk.summary import summary
+
+TOTAL = 100_000
+
+
+def curve(size: str, need: int, cold: int = 10, total: int = TOTAL) -> Curve:
+    """Everything misses with fewer than `need` entries, and only first touches with them."""
+    misses = array("Q", [total] * (need - 1) + [cold] * (70_000 - need))
+    return Curve("data", size, 4096, total, cold, misses[:65536])
+
+
+def said(document: dict[str, Any], small: int, large: int) -> str:
+    found = advice(document, {"4K": curve("4K", small), "2M": curve("2M", large)})
+    return str(found["sentence"])
+
+
+def test_large_pages_are_advised_with_the_entries_that_they_take() -> None:
+    region = "bss of gzip (57.4 % of the misses)"
+    assert said(sample.document(), 19_166, 44) == (
+        f"Use pages of 2M for {region}: 44 entries of 2M miss as rarely "
+        "(1 % of loads and stores) as 19166 of 4K."
+    )
+    assert "as more than 65536 of 4K." in said(sample.document(), 69_000, 44)
+
+
+def test_a_quiet_run_is_left_alone() -> None:
+    document = sample.document()
+    document["time"]["share"]["hi"] = 0.004
+    assert said(document, 19_166, 44) == (
+        "Nothing to do: translation takes at most 0.40 % of the cycles."
+    )
+    document["time"] = None
+    for tlb in document["tlbs"]:
+        tlb["misses"] = 10
+    assert said(document, 19_166, 44).startswith("Nothing to do: ")
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "words"),
+    [
+        (3000, 2000, "Use a TLB of 3000 entries"),
+        (60_000, 50_000, "Change the order of the accesses or the layout of the data"),
+        (69_000, 69_000, "takes more than 65536 entries of 4K or more than 65536 of 2M"),
+        (1000, 900, "Look at conflicts and flushes: 1000 entries would do"),
+    ],
+)
+def test_each_case_has_its_sentence(small: int, large: int, words: str) -> None:
+    assert words in said(sample.document(), small, large)
+
+
+def test_first_touches_want_larger_pages() -> None:
+    document = copy.deepcopy(sample.document())
+    for region in document["regions"]:
+        region["cold_misses"] = region["misses"]
+    assert said(document, 100, 90).startswith("Use larger pages")
+
+
+def test_first_touches_do_not_count_against_a_tlb() -> None:
+    assert enough(curve("4K", 40, cold=TOTAL // 2)) == 40
+    assert enough(curve("4K", 69_000)) is None
+
+
+def test_a_run_begins_with_the_finding_and_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = "generate:uniform,size=64M,accesses=60k"
+    assert main(["run", spec, "-m", "epyc-9005", "-m", "r4700"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    first = next(at for at, line in enumerate(lines) if line.startswith("One access in"))
+    table = next(at for at, line in enumerate(lines) if line.startswith("TLBs"))
+    advised = next(at for at, line in enumerate(lines) if line.startswith("Use "))
+    assert first < advised < table + 2
+
+
+def test_every_summary_fits_into_80_columns() -> None:
+    document = sample.document(walks=True)
+    document["advice"] = advice(document, {"4K": curve("4K", 19_166), "2M": curve("2M", 44)})
+    shown = summary(document)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "44 entries of 2M" in " ".join(shown.split())
+
+
+def test_text_of_other_commands_fits_too(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = "generate:join,table=64M,accesses=60k"
+    vary = ["--vary", "tlb.l2d.entries=512,1024", "--vary", "os.page_size=4K,2M"]
+    for command in (["sweep", spec, *vary], ["curve", spec], ["info", spec], ["machines"]):
+        assert main(command) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert max(map(len, lines)) <= 80, command
