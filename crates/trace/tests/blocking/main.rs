@@ -252,6 +252,46 @@ fn a_wait_for_what_was_not_recorded_ends() {
 }
 
 #[test]
+fn who_came_first_in_the_recording_is_let_go_first() {
+    let [first, second] = [[Fork(1, 0), Read(PIPE, 9), Run(2)], [Run(1), Read(8, 9), Run(3)]];
+    let processes: [(Option<u32>, bool, u64, &[Act]); 2] =
+        [(None, false, 1 << 30, &first), (Some(0), false, 100, &second)];
+    let path = recorded("nobody", &processes);
+    let (turns, switches) = order(&format!("{}", path.display()));
+    assert_eq!(turns, [(1, 4), (0, 2)]);
+    assert_eq!(switches.unexplained, 2);
+}
+
+/// Whoever comes after one that waits has a turn of its own, not the rest of that one's.
+#[test]
+fn a_wait_ends_the_turn() {
+    let shell = [Run(8), Fork(1, 0), Fork(2, 0), Wait(1), Run(1)];
+    let processes: [(Option<u32>, bool, u64, &[Act]); 3] = [
+        (None, false, 0, &shell),
+        (Some(0), false, 100, &[Run(25)]),
+        (Some(0), false, 200, &[Run(25)]),
+    ];
+    let path = recorded("rest", &processes);
+    let (turns, switches) = order(&format!("quantum=100,{}", path.display()));
+    // A program's first access comes with its first instruction, each other one with ten more.
+    assert_eq!(turns, [(0, 8), (1, 11), (2, 11), (1, 10), (2, 10), (1, 4), (2, 4), (0, 1)]);
+    assert_eq!(switches.by_cause, causes(1, 2, 4));
+}
+
+/// A processor without work does not save up time.
+#[test]
+fn a_processor_that_was_idle_runs_side_by_side_with_the_others() {
+    let first = [Run(100), Fork(1, 0), Run(30)];
+    let processes: [(Option<u32>, bool, u64, &[Act]); 2] =
+        [(None, false, 0, &first), (Some(0), false, 100, &[Run(30)])];
+    let path = recorded("idle", &processes);
+    let (turns, _) = order(&format!("cpus=2,slice=100,{}", path.display()));
+    let rest: Vec<u64> = turns.iter().map(|turn| turn.1).collect();
+    assert!(turns[0].0 == 0 && turns[0].1 >= 100, "{turns:?}");
+    assert!(turns.len() >= 6 && rest[1..].iter().all(|accesses| *accesses <= 11), "{turns:?}");
+}
+
+#[test]
 fn a_recording_without_calls_says_so() {
     let processes: [(Option<u32>, bool, u64, &[Act]); 2] =
         [(None, false, 0, &[Run(5), Fork(1, 0), Run(5)]), (Some(0), false, 100, &[Run(9)])];

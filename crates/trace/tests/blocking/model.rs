@@ -136,7 +136,7 @@ impl Model<'_> {
 fn parts(stream: &mut Stream, mut bytes: u64, most: u64) -> Vec<i64> {
     let mut parts = Vec::new();
     while bytes > 0 {
-        let part = (1 + stream.below(most)).min(bytes);
+        let part = if stream.below(4) == 0 { 4096 } else { 1 + stream.below(most) }.min(bytes);
         parts.push(part as i64);
         bytes -= part;
     }
