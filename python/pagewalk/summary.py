@@ -104,7 +104,7 @@ def _trace_heading(name: str, info: dict[str, Any], accesses: int) -> str:
         f"{text.plural(info['threads'], 'thread')}"
     )
     made = f"made by {info['header']['producer']}" + (
-        f" from {text.shorten(' '.join(info['header']['command']), COMMAND_SHOWN)}"
+        f" from {text.command(info['header']['command'], COMMAND_SHOWN)}"
         if info["header"]["command"]
         else ""
     )
@@ -120,16 +120,16 @@ def _trace_heading(name: str, info: dict[str, Any], accesses: int) -> str:
 def _processes(processes: list[dict[str, Any]], accesses: int) -> str:
     rows = [
         (
+            text.command(process["programs"][-1]["command"], 60),
             str(process["number"]),
-            str(process["pid"]),
             "" if process.get("parent") is None else str(process["parent"]),
+            str(process["pid"]),
             text.count(process["accesses"]),
             text.percent(process["accesses"] / max(accesses, 1)),
-            text.shorten(" ".join(process["programs"][-1]["command"]), 60),
         )
         for process in processes
     ]
-    head = ("Processes", "pid", "parent", "accesses", "share", "command")
+    head = ("Processes", "number", "parent", "pid", "accesses", "share")
     part = text.table(head, rows[:PROCESSES_SHOWN])
     if len(rows) > PROCESSES_SHOWN:
         more = text.plural(len(rows) - PROCESSES_SHOWN, "process", "processes")

@@ -166,6 +166,14 @@ def shorten(text: str, width: int) -> str:
     return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
 
 
+def command(words: Sequence[str], width: int) -> str:
+    """At most `width` characters of a command line, the program's name among them."""
+    line = " ".join(words)
+    if words and len(line) > width:
+        line = " ".join([words[0].rpartition("/")[2], *words[1:]])
+    return shorten(line, width)
+
+
 def _three_digits(value: float) -> str:
     decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
     return f"{value:.{decimals}f}"

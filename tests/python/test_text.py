@@ -121,3 +121,11 @@ def test_text_has_color_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> 
 def test_shorten_keeps_both_ends() -> None:
     assert text.shorten("abcdefghij", 7) == "abc…hij"
     assert text.shorten("short", 7) == "short"
+
+
+def test_a_long_command_keeps_its_program_s_name() -> None:
+    words = ["/usr/lib/gcc/cc1", "-quiet", "a.c", "-o", "a.s"]
+    assert text.command(words, 40) == "/usr/lib/gcc/cc1 -quiet a.c -o a.s"
+    assert text.command(words, 24) == "cc1 -quiet a.c -o a.s"
+    assert text.command(words, 13) == "cc1 -q…-o a.s"
+    assert text.command([], 5) == ""

@@ -9,7 +9,7 @@ from pagewalk.report.model import Cell, Table, Value
 
 REGIONS_IN_SIGHT = 20
 PROCESSES_IN_SIGHT = 64
-COMMAND_LETTERS = 120
+COMMAND_LETTERS = 48
 
 
 def tlbs(document: Mapping[str, Any]) -> Table:
@@ -193,10 +193,9 @@ def processes(document: Mapping[str, Any]) -> Table | None:
     total = max(1, sum(process["accesses"] for process in found))
     rows: list[list[Cell]] = []
     for index, process in enumerate(found[:PROCESSES_IN_SIGHT]):
-        ran = " → ".join(
-            text.shorten(" ".join(program["command"]), COMMAND_LETTERS)
-            for program in process["programs"]
-        )
+        *before, last = (program["command"] for program in process["programs"])
+        names = ["".join(words[:1]).rpartition("/")[2] for words in before]
+        ran = " → ".join([*names, text.command(last, COMMAND_LETTERS)])
         parent = process.get("parent")
         rows.append(
             [
