@@ -6,8 +6,8 @@ and either
 * `pages`: adjacent pages, protected one by one (row PROT1) or at once (PROTN), then unprotected
   one by one in random order; a column a design; or
 * `regions`: bytes of regions in which `pages` pages lie at random; one row per design, one column
-  per region. All are protected by one operation on the region and unprotected by another. Designs in
-  `alone` have a row without the segment beside too, and one of how much dearer it makes them.
+  per region. All are protected by one operation on the region and unprotected by another. Designs
+  in `alone` have a row without the segment beside too, and one of how much dearer it makes them.
 
 Numbers are cycles per page and round: those of references, in the caches of the machine, and one
 for each instruction of the kernel's path.

@@ -5,8 +5,8 @@
 
 Parameters: `machine`, `designs`, `pages` (how many, a list), `chains` (designs of which the
 references of a walk are counted too), and `over`: whether the columns are `pages` (one row per
-design and distribution) or `designs` (one row per distribution, averaged over the numbers of pages).
-The placement decides where the pages lie.
+design and distribution) or `designs` (one row per distribution, averaged over the numbers of
+pages). The placement decides where the pages lie.
 
 Over designs there are three rows more: the `worst case` of a guarded table, in which every node has
 two entries in use (Liedtke 1996), so that each page but the first brings a node; both that and
