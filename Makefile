@@ -14,7 +14,7 @@ PLUGIN_APIS := v1 v4
 BENCH := $(TARGET)/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
 
-.PHONY: help build demo test torture fuzz miri bench reference reproduce lint format clean tools
+.PHONY: help build demo test torture fuzz miri bench reference reproduce site lint format clean tools
 
 help: ## say what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -71,6 +71,9 @@ $(BENCH)/text: | tools
 
 reference: ## write the reference of results and their types from the Rust structures
 	python3 docs/generate.py
+
+site: build ## build the handbook as pages, in dist/site; broken links are errors
+	$(BIN)/mkdocs build --quiet
 
 reproduce: build ## run the papers' experiments anew, with the programs they need; it takes a while
 	.ci/needs qemu-x86_64=qemu-user gcc=gcc,libc6-dev

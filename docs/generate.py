@@ -198,7 +198,7 @@ def module(found: dict[str, Structure]) -> str:
         "",
         "from typing import Any, Generic, TypeVar",
         "",
-        "from pagewalk.record import Named, Record",
+        "from pagewalk.records import Named, Record",
         "",
         'T = TypeVar("T")',
     ]

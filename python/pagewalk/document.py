@@ -5,7 +5,7 @@ A record reads from the plain data of the document, which stays as it is.
 
 from typing import Any, Generic, TypeVar
 
-from pagewalk.record import Named, Record
+from pagewalk.records import Named, Record
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import pytest
 import sample
 from pagewalk import Machine, Results, Trace, record, sweep
 from pagewalk.document import Document
-from pagewalk.record import Named, Record, _fields
+from pagewalk.records import Named, Record, _fields
 
 ROOT = Path(__file__).parents[2]
 SPEC = "generate:join,table=64M,accesses=30k"

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from pagewalk.recording import Recording
 from pagewalk.terminal import say
 
 if TYPE_CHECKING:
+    from pagewalk.report.charts import Chart
     from pagewalk.trace import Trace
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)(?:([kKMGTP])(i?)B?)?")
@@ -61,17 +62,43 @@ def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     )
 
 
+_FILES = ("json", "html", "output", "svg", "pdf", "png")
+
+
 def shows_text(options: argparse.Namespace) -> bool:
     """Whether there is text for standard output: not with `--json -`, nor with `-q` and a file."""
     given = vars(options)
     if given.get("json") == "-":
         return False
-    return not (options.quiet and any(given.get(name) for name in ("json", "html", "output")))
+    return not (options.quiet and any(given.get(name) for name in _FILES))
 
 
 def progress(options: argparse.Namespace, doing: str) -> ProgressLine:
     """The line that says how far `doing` is; silent with `-q`."""
     return ProgressLine(doing, quiet=options.quiet)
+
+
+def add_pictures(parser: argparse.ArgumentParser) -> None:
+    """`--svg`, `--pdf`, `--png`."""
+    for kind in ("svg", "pdf", "png"):
+        parser.add_argument(
+            f"--{kind}",
+            metavar="FILE",
+            help=f"write the charts as {kind.upper()}, of several each to FILE-NAME.{kind}",
+        )
+
+
+def write_pictures(options: argparse.Namespace, charts: "Mapping[str, Chart]") -> None:
+    """Writes the charts that were asked for as files, and says their names unless `-q` is given."""
+    for kind in ("svg", "pdf", "png"):
+        path = getattr(options, kind)
+        if path is None:
+            continue
+        from pagewalk.report import pictures
+
+        specifications = {name: chart.to_dict() for name, chart in charts.items()}
+        written = pictures.write(specifications, kind, path, options.force)
+        note(options, [f"written: {', '.join(written)}"])
 
 
 def check_output(path: str | None, force: bool) -> None:
@@ -84,6 +111,11 @@ def check_documents(options: argparse.Namespace) -> None:
     """Refuses what `--json` or `--html` names if it cannot be written, before the work begins."""
     for path in (options.json, options.html):
         check_output(path, options.force)
+    for kind in ("svg", "pdf", "png"):
+        if (path := vars(options).get(kind)) is not None:
+            check_output(path, options.force)
+            if path == "-" or not path.endswith(f".{kind}"):
+                raise UsageError(f"--{kind} {path}: give a file whose name ends in .{kind}")
     if options.html == "-":
         raise UsageError("--html needs the name of a file")
 

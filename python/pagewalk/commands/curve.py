@@ -50,6 +50,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     arguments.add_json(parser, "the curves")
     parser.add_argument("--html", metavar="FILE", help="write a page with the curves drawn")
+    arguments.add_pictures(parser)
     arguments.add_force(parser)
     arguments.add_process(parser)
     arguments.add_window(parser, warmup=True)
@@ -74,6 +75,10 @@ def run(options: argparse.Namespace) -> int:
         from pagewalk.report.curves import render
 
         write_text(options.html, render(made, curves), options.force)
+    if options.svg or options.pdf or options.png:
+        from pagewalk.report.curves import charts
+
+        arguments.write_pictures(options, charts(curves))
     if arguments.shows_text(options):
         from pagewalk.report.curves import summary
 

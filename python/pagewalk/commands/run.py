@@ -57,6 +57,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     arguments.add_json(parser, "the results")
     parser.add_argument("--html", metavar="FILE", help="write the report, one page for a browser")
+    arguments.add_pictures(parser)
     parser.add_argument(
         "--check",
         action="store_true",
@@ -91,6 +92,12 @@ def run(options: argparse.Namespace) -> int:
         from pagewalk.report import render
 
         write_text(options.html, render(results), options.force)
+    if options.svg or options.pdf or options.png:
+        from pagewalk.report import data
+        from pagewalk.report.page import all_charts
+
+        report = data.report([result.data for result in results])
+        arguments.write_pictures(options, all_charts(report))
     if arguments.shows_text(options):
         from pagewalk.summary import side_by_side, summary
 

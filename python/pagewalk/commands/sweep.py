@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     arguments.add_json(parser, "the table")
     parser.add_argument("--html", metavar="FILE", help="write a page with the designs drawn")
+    arguments.add_pictures(parser)
     parser.add_argument(
         "--designs-per-pass",
         type=_positive,
@@ -123,6 +125,14 @@ def run(options: argparse.Namespace) -> int:
         from pagewalk.output import write_text
 
         write_text(options.html, render(made), options.force)
+    if options.svg or options.pdf or options.png:
+        from pagewalk.report.sweeps import charts, compared
+
+        names = [
+            re.sub(r"[^a-z0-9]+", "-", measure.name.lower())
+            for measure in compared(made["designs"])
+        ]
+        arguments.write_pictures(options, dict(zip(names, charts(made), strict=True)))
     if arguments.shows_text(options):
         say(summary(made))
     return 0

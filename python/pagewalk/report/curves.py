@@ -8,6 +8,7 @@ from pagewalk.report.model import Cell, Figure, Sheet, Table, Value
 
 if TYPE_CHECKING:
     from pagewalk.curve import Curve
+    from pagewalk.report.charts import Chart
 
 POINTS_AN_OCTAVE = 8
 WHAT = {"data": "loads and stores", "fetch": "fetches", "all": "all accesses"}
@@ -15,10 +16,16 @@ WHAT = {"data": "loads and stores", "fetch": "fetches", "all": "all accesses"}
 
 def render(document: dict[str, Any], curves: Sequence["Curve"]) -> str:
     """The page of the curves, as the text of an HTML file."""
-    from pagewalk.report import charts, page
+    from pagewalk.report import page
 
-    whole = sheet(document, curves)
-    return page.render_sheet(whole, [charts.curve(figure) for figure in whole.figures])
+    return page.render_sheet(sheet(document, curves), list(charts(curves).values()))
+
+
+def charts(curves: Sequence["Curve"]) -> "dict[str, Chart]":
+    """The charts by what is looked up: `data`, `fetch`, `all`."""
+    from pagewalk.report import charts
+
+    return {group[0].lookups: charts.curve(figure(group)) for group in grouped(curves)}
 
 
 def sheet(document: dict[str, Any], curves: Sequence["Curve"]) -> Sheet:

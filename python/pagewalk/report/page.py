@@ -25,14 +25,16 @@ _NUMBER_UNIT = re.compile(r"(\d) (?=(?:%|[kMGT]|[KMGT]iB|B)(?:\W|$))")
 
 def render(report: Report) -> str:
     """The page of runs as text."""
-    specifications: dict[str, Any] = {
-        name: chart.to_dict() for name, chart in shared_charts(report).items()
-    }
-    for run in report.runs:
-        specifications |= {
-            f"{run.anchor}-{name}": chart.to_dict() for name, chart in charts(run).items()
-        }
+    specifications = {name: chart.to_dict() for name, chart in all_charts(report).items()}
     return poured("template.html", report, specifications, report.documents)
+
+
+def all_charts(report: Report) -> dict[str, Chart]:
+    """The charts over all runs and those of each, by names that tell them apart."""
+    found = shared_charts(report)
+    for run in report.runs:
+        found |= {f"{run.anchor}-{name}": chart for name, chart in charts(run).items()}
+    return found
 
 
 def render_sheet(sheet: Sheet, drawn: Sequence[Chart]) -> str:

@@ -7,6 +7,7 @@
 
 import base64
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import vl_convert
@@ -53,3 +54,34 @@ def embedded(specification: Mapping[str, Any]) -> dict[str, str]:
 
 def _address(png: bytes) -> str:
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+def write(
+    charts: Mapping[str, Mapping[str, Any]], kind: Kind, path: str, force: bool = False
+) -> list[str]:
+    """Writes a file per chart, and gives their names.
+
+    Args:
+        charts: Specifications by name.
+        kind: What the files are.
+        path: The file of one chart; of several, each name goes before its ending.
+        force: Whether files may be replaced.
+
+    Raises:
+        Error: A file exists and `force` is not given.
+        WorkError: The system refused to write.
+    """
+    from pagewalk.output import replacing
+
+    written = []
+    for name, chart in charts.items():
+        with replacing(named(path, name, len(charts)), force) as temporary:
+            temporary.write_bytes(picture(chart, kind))
+        written.append(named(path, name, len(charts)))
+    return written
+
+
+def named(path: str, name: str, charts: int) -> str:
+    """The file of a chart: `join.svg`, or `join-map.svg` where there are several."""
+    target = Path(path)
+    return path if charts == 1 else str(target.with_name(f"{target.stem}-{name}{target.suffix}"))
