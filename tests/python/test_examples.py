@@ -108,6 +108,7 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("600.perlbench_s-210B.champsimtrace", "server.champsimtrace"):
         (folder / name).write_bytes(CHAMPSIM)
         subprocess.run(["xz", folder / name], check=True)
+    Trace(folder / "server.champsimtrace.xz").store(folder / "server.pwt")
     for name, size in (("before", "4K"), ("after", "2M")):
         made = Machine("epyc-9005", {"os.page_size": size}).run(folder / "join.pwt")
         made.save(folder / f"{name}.json")
