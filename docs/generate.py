@@ -100,7 +100,7 @@ IDENTITIES = {
     "Timeline.misses": "sum: misses of the last level's TLBs",
     "MemoryCounts.frames_used_bytes": "`mapped_bytes + table_bytes`",
     "Faults.first_touch": "`walks.cold` where a page table is walked",
-    "ShootdownCounts.received": "`asked`",
+    "ShootdownCounts.received": "`asked`, of all processors together",
 }
 
 _COMMENT = r"((?:[ \t]*///[^\n]*\n)+)"

@@ -67,6 +67,33 @@ def test_every_field_of_real_results_has_a_type(machine: str, settings: dict[str
     fields_of(results.data, results)
 
 
+@pytest.mark.parametrize(
+    ("machine", "settings"), [("epyc-9005", {}), ("epyc-9005", {"nested.page_size": "2M"})]
+)
+def test_the_identities_that_the_reference_names_hold(
+    machine: str, settings: dict[str, Any]
+) -> None:
+    found = Machine(machine, settings).run(SPEC)
+    last = max(tlb.level for tlb in found.tlbs)
+    missed = sum(tlb.misses for tlb in found.tlbs if tlb.level == last)
+    assert all(tlb.lookups == tlb.hits + tlb.misses for tlb in found.tlbs)
+    assert missed == found.walks.walks == sum(region.misses for region in found.regions)
+    assert missed == sum(found.timeline.misses)
+    host = found.nested.references if found.nested else 0
+    assert found.walks.references == host + sum(one.references for one in found.walks.by_level)
+    assert all(one.references == sum(one.served.values()) for one in found.walks.by_level)
+    for index, region in enumerate(found.regions):
+        by_kind = region.by_kind
+        assert region.lookups == by_kind.fetch + by_kind.load + by_kind.store
+        assert region.misses == sum(n for _, owner, n in found.map.owners if owner == index)
+    first = sum(tlb.lookups for tlb in found.tlbs if tlb.level == 1)
+    assert first == sum(region.lookups for region in found.regions)
+    memory = found.memory
+    assert memory.frames_used_bytes == memory.mapped_bytes + memory.table_bytes
+    assert found.faults.first_touch == found.walks.cold
+    assert found.shootdowns.received == found.shootdowns.asked
+
+
 def test_fields_of_processes_and_mixes_have_types(recorded: Path) -> None:
     for trace in (recorded, f"mix:quantum=1k,[{SPEC}],[{SPEC}]"):
         results = Machine("epyc-9005").run(trace)
