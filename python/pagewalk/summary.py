@@ -27,6 +27,8 @@ def summary(data: dict[str, Any]) -> str:
         parts.append(_mmu_cache("MMU cache", data["mmu_cache"], data["walks"]["walks"]))
     if data.get("nested"):
         parts.append(_nested(data["nested"], data["walks"]["walks"]))
+    if data.get("manager"):
+        parts.append(_manager(data["manager"]))
     parts.append(_time(data))
     if data["not_modelled"]:
         lines = (text.paragraph(line, "  ", "  ") for line in data["not_modelled"])
@@ -298,6 +300,22 @@ def _nested(host: dict[str, Any], guest_walks: int) -> str:
     if host["mmu_cache"]:
         lines.append(_mmu_cache("MMU cache of the host", host["mmu_cache"], host["walks"]))
     return "\n".join(lines)
+
+
+def _manager(manager: dict[str, Any]) -> str:
+    answered = {how: n for how, n in manager["faults"].items() if n}
+    faults = ", ".join(f"{text.count(n)} {how}" for how, n in answered.items())
+    kinds = ", ".join(f"{text.size(n)} {kind}" for kind, n in manager["bytes"].items() if n)
+    work = manager["work"]
+    return "\n".join(
+        [
+            f"Memory, {manager['replacement']}: {kinds}",
+            f"  faults: {faults or 'none'}",
+            f"  {text.plural(work['reads'], 'page')} read and {text.count(work['writes'])} "
+            f"written, {text.count(work['zeroed'])} frames zeroed and "
+            f"{text.count(work['copied'])} copied",
+        ]
+    )
 
 
 def _mmu_cache(name: str, cache: dict[str, Any], walks: int) -> str:

@@ -48,5 +48,6 @@ def test_every_kind_of_part_has_its_row() -> None:
         "page-table format",
         "event",
         "import format",
+        "policy of pages that leave memory",
         "OS manager",
     ]

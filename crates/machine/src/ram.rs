@@ -11,12 +11,13 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
-use addr::{Frames, Kind, OutOfFrames, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Frames, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use hat::{Hat, HatSpace, LoadError};
 use pagetable::{
     Fault, Flush, Footprint, Mapping, Mounted, Node, Reference, Space, SparseMemory, Translation,
     TreeShape, Usage,
 };
-use physmem::{Allocator, Buddy, Physmem, Scattered, State};
+use physmem::{Allocator, Buddy, Physmem, Refusing, Scattered, State};
 
 use crate::{
     Description, description,
@@ -25,11 +26,15 @@ use crate::{
     table::{self, Format, Walked},
 };
 
-/// An allocator that is chosen when a machine is built.
-type BoxedAllocator = Box<dyn Allocator + Send>;
+/// An allocator that is chosen when a machine is built, and where an allocation can be made to
+/// fail.
+pub(crate) type AnyAllocator = Refusing<Box<dyn Allocator + Send>>;
 
 /// The frames of a machine, free and in use.
-pub(crate) type FrameStore = Physmem<BoxedAllocator>;
+pub(crate) type FrameStore = Physmem<AnyAllocator>;
+
+/// The page table that a machine has, with the mapping lists of its frames.
+pub(crate) type AnyHat = Hat<Box<dyn Mounted>>;
 
 /// What memory, or the page table in it, could not do.
 #[derive(Debug)]
@@ -38,6 +43,8 @@ pub(crate) enum Failure {
     OutOfFrames,
     /// No frame of the host is left.
     OutOfHostFrames,
+    /// Pages would have to leave memory, and none can; the text says why.
+    OutOfMemory(String),
     /// The page table cannot do it; the text says what.
     Table(String),
 }
@@ -51,34 +58,51 @@ impl From<pagetable::Error> for Failure {
     }
 }
 
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Failure {
+        match error {
+            LoadError::NoTableMemory => Failure::OutOfFrames,
+            other => Failure::Table(other.to_string()),
+        }
+    }
+}
+
 /// All frames of `memory`, free, the smallest of `base`, in the order of its placement.
 pub(crate) fn frames(memory: &description::Memory, base: PageSize) -> Result<FrameStore, String> {
-    let ram =
-        Physmem::new(PhysAddr::new(0), memory.size.0, base, |frames| match memory.placement {
-            Some(seed) => Box::new(Scattered::new(Buddy::new(frames), seed)),
-            None => boxed_buddy(frames),
-        });
+    let ram = Physmem::new(PhysAddr::new(0), memory.size.0, base, |frames| {
+        Refusing::new(allocator(memory, frames))
+    });
     ram.map_err(|error| error.to_string())
 }
 
-fn boxed_buddy(frames: Range<u32>) -> BoxedAllocator {
-    Box::new(Buddy::new(frames))
+fn allocator(memory: &description::Memory, frames: Range<u32>) -> Box<dyn Allocator + Send> {
+    match memory.placement {
+        Some(seed) => Box::new(Scattered::new(Buddy::new(frames), seed)),
+        None => Box::new(Buddy::new(frames)),
+    }
 }
 
 /// Physical memory, the page table in it with all of its spaces, and what is below.
+///
+/// A system that keeps mapping lists edits the table through the HAT layer ([`Ram::parts`]); one that
+/// has no use for them edits the table itself.
 pub(crate) struct Ram {
-    table: Box<dyn Mounted>,
-    frames: Supply,
+    hat: AnyHat,
+    frames: FrameStore,
     /// Not so in a machine of TLBs alone, where the frame of a page is the page itself.
     has_frames: bool,
     is_linear: bool,
     /// By the trace's number.
-    spaces: BTreeMap<u32, Space>,
+    spaces: BTreeMap<u32, (HatSpace, Space)>,
     /// What backs this memory, if it is a virtual machine's.
     host: Option<Box<Host>>,
     /// Refills with a smaller page than the guest's, as the host's is smaller.
     splintered: u64,
     mapped: BTreeMap<PageSize, u64>,
+    /// Frames that were in use before the run.
+    aged_bytes: u64,
+    /// Frames behind pages, where several pages can have one: as the system says.
+    held_bytes: Option<u64>,
     peak_bytes: u64,
 }
 
@@ -88,31 +112,65 @@ impl Ram {
         let table = table::new(description, SparseMemory::new(description.memory.size.0))?;
         let base = description.os.base().min(PageSize::SIZE_4K);
         let frames = frames(&description.memory, base);
+        let mut frames = frames.map_err(|error| ("memory.size".to_owned(), error))?;
+        let aged_frames = match &description.memory.aged {
+            Some(aged) if description.page_table.is_some() => {
+                age(&mut frames, aged).map_err(|error| ("memory.aged".to_owned(), error))?
+            }
+            Some(_) => {
+                let what = "a machine of TLBs alone has no frames that could be in use";
+                return Err(("memory.aged".to_owned(), what.to_owned()));
+            }
+            None => 0,
+        };
         Ok(Ram {
-            table,
-            frames: Supply {
-                store: frames.map_err(|error| ("memory.size".to_owned(), error))?,
-                until_refusal: None,
-                has_refused: false,
-            },
+            hat: Hat::new(table),
+            aged_bytes: aged_frames * base.bytes(),
+            frames,
             has_frames: description.page_table.is_some(),
             is_linear: description.page_table.as_ref().is_some_and(is_linear),
             spaces: BTreeMap::new(),
             host: host(description)?.map(Box::new),
             splintered: 0,
             mapped: BTreeMap::new(),
+            held_bytes: None,
             peak_bytes: 0,
         })
     }
 
     /// The space that the trace calls `number`; a new and empty one if it was not asked for before.
     pub(crate) fn space(&mut self, number: u32) -> Result<Space, Failure> {
-        if let Some(space) = self.spaces.get(&number) {
+        if let Some((_, space)) = self.spaces.get(&number) {
             return Ok(*space);
         }
-        let space = self.table.create(&mut self.frames)?;
-        self.spaces.insert(number, space);
+        let created = self.hat.create(&mut Creating(&mut self.frames))?;
+        self.call(number, created)
+    }
+
+    /// The trace calls a space `number` that the system has made.
+    pub(crate) fn call(&mut self, number: u32, made: HatSpace) -> Result<Space, Failure> {
+        let space = self.hat.space(made).ok_or(LoadError::NoSpace(made))?;
+        self.spaces.insert(number, (made, space));
         Ok(space)
+    }
+
+    /// The space that the trace calls `number`, as the HAT layer names it, if there is one.
+    pub(crate) fn hat_space(&self, number: u32) -> Option<HatSpace> {
+        self.spaces.get(&number).map(|(space, _)| *space)
+    }
+
+    /// The page table with its mapping lists, and the frames.
+    pub(crate) fn parts(&mut self) -> (&mut AnyHat, &mut FrameStore) {
+        (&mut self.hat, &mut self.frames)
+    }
+
+    /// Takes over what the system has changed through the HAT layer: frames of `held_bytes` are
+    /// behind pages.
+    pub(crate) fn note(&mut self, held_bytes: u64) {
+        let base = self.hat.table().page_sizes()[0];
+        self.mapped.insert(base, self.hat.mappings());
+        self.held_bytes = Some(held_bytes);
+        self.peak_bytes = self.peak_bytes.max(self.frames.used_bytes());
     }
 
     /// The space that runs when a trace begins; an error comes with the key that is wrong.
@@ -125,7 +183,7 @@ impl Ram {
 
     /// The trace's number of `space`.
     pub(crate) fn number_of(&self, space: Space) -> Option<u32> {
-        self.spaces.iter().find(|(_, known)| **known == space).map(|(number, _)| *number)
+        self.spaces.iter().find(|(_, (_, known))| *known == space).map(|(number, _)| *number)
     }
 
     /// How many address spaces there are.
@@ -135,12 +193,12 @@ impl Ram {
 
     /// Has the `number`th allocation of a frame from here on fail, for a page or for a table.
     pub(crate) fn refuse(&mut self, number: u64) {
-        self.frames.until_refusal = Some(number);
+        self.frames.allocator_mut().0.refuse(number);
     }
 
     /// Whether that allocation has come and failed.
     pub(crate) fn has_refused(&self) -> bool {
-        self.frames.has_refused
+        self.frames.allocator().has_refused()
     }
 
     /// Begins to count anew; what is mapped stays.
@@ -162,7 +220,7 @@ impl Ram {
         kind: Kind,
         references: &mut Vec<Reference>,
     ) -> Result<Translation, Fault> {
-        self.table.walk(space, addr, kind, references)
+        self.hat.table_mut().walk(space, addr, kind, references)
     }
 
     /// The walk that starts at `start`, wherever that is by now.
@@ -173,12 +231,12 @@ impl Ram {
         kind: Kind,
         references: &mut Vec<Reference>,
     ) -> Result<Translation, Fault> {
-        self.table.walk_from(start, addr, kind, references)
+        self.hat.table_mut().walk_from(start, addr, kind, references)
     }
 
     /// Where walks in `space` start if nothing is remembered.
     pub(crate) fn root(&self, space: Space) -> Node {
-        self.table.root(space)
+        self.hat.table().root(space)
     }
 
     /// What a TLB is given for `addr` after a walk that made `references` and `found` a page: in
@@ -221,7 +279,7 @@ impl Ram {
 
     /// What the page table's format looks like, if its walks descend from a root.
     pub(crate) fn tree_shape(&self) -> Option<TreeShape> {
-        self.table.tree_shape()
+        self.hat.table().tree_shape()
     }
 
     /// What backs this memory, if it is a virtual machine's.
@@ -239,12 +297,12 @@ impl Ram {
 impl Ram {
     /// The page sizes that the page table can hold, ascending.
     pub(crate) fn page_sizes(&self) -> &[PageSize] {
-        self.table.page_sizes()
+        self.hat.table().page_sizes()
     }
 
     /// What the page table says of `addr` in `space`, without a walk.
     pub(crate) fn mapping(&self, space: Space, addr: VirtAddr) -> Option<Mapping> {
-        self.table.query(space, addr)
+        self.hat.table().query(space, addr)
     }
 
     /// A frame for `page`.
@@ -252,7 +310,7 @@ impl Ram {
         if !self.has_frames {
             return Ok(PhysAddr::new(page.start().get()));
         }
-        let frame = self.frames.allocate_page(page.size());
+        let frame = self.frames.allocate_page(page.size(), State::Movable);
         frame.map_err(|_| Failure::OutOfFrames)
     }
 
@@ -265,9 +323,9 @@ impl Ram {
 
     /// Enters one page.
     pub(crate) fn map(&mut self, space: Space, page: Translation) -> Result<Flush, Failure> {
-        let flush = self.table.map(space, page, 1, &mut self.frames)?;
+        let flush = self.hat.table_mut().map(space, page, 1, &mut self.frames)?;
         *self.mapped.entry(page.page.size()).or_insert(0) += 1;
-        self.peak_bytes = self.peak_bytes.max(self.frames.store.used_bytes());
+        self.peak_bytes = self.peak_bytes.max(self.frames.used_bytes());
         Ok(flush)
     }
 
@@ -279,7 +337,7 @@ impl Ram {
         each: &mut dyn FnMut(Mapping),
     ) -> Result<Flush, Failure> {
         let mapped = &mut self.mapped;
-        let flush = self.table.unmap(space, range, &mut |mapping| {
+        let flush = self.hat.table_mut().unmap(space, range, &mut |mapping| {
             *mapped.entry(mapping.translation.page.size()).or_insert(0) -= 1;
             each(mapping);
         })?;
@@ -293,7 +351,7 @@ impl Ram {
         range: VirtRange,
         rights: Rights,
     ) -> Result<Flush, Failure> {
-        Ok(self.table.protect(space, range, rights, &mut |_| {})?)
+        Ok(self.hat.table_mut().protect(space, range, rights, &mut |_| {})?)
     }
 
     /// Maps the frame of `page` by pages of the size `to`.
@@ -304,7 +362,7 @@ impl Ram {
         to: PageSize,
     ) -> Result<Flush, Failure> {
         let range = VirtRange::of_page(page);
-        let resized = self.table.resize(space, range, to, &mut self.frames)?;
+        let resized = self.hat.table_mut().resize(space, range, to, &mut self.frames)?;
         *self.mapped.entry(page.size()).or_insert(0) -= 1;
         *self.mapped.entry(to).or_insert(0) += resized.mapped.len() as u64;
         if resized.lost.is_empty() { Ok(resized.flush) } else { Err(Failure::OutOfFrames) }
@@ -317,12 +375,23 @@ impl Ram {
         addr: VirtAddr,
         bits: Usage,
     ) -> Result<(), Failure> {
-        Ok(self.table.set_usage(space, addr, bits)?)
+        Ok(self.hat.table_mut().set_usage(space, addr, bits)?)
     }
 
     /// Frees the tables' frames that ride in `flush`, once no hardware leads to them any more.
     pub(crate) fn done(&mut self, flush: Flush) {
         flush.done(&mut self.frames);
+    }
+
+    /// Bytes of frames that were in use before the run began.
+    pub(crate) fn aged_bytes(&self) -> u64 {
+        self.aged_bytes
+    }
+
+    /// Bytes of frames behind pages.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        let of_pages = || self.mapped.iter().map(|(size, pages)| size.bytes() * pages).sum();
+        if self.has_frames { self.held_bytes.unwrap_or_else(of_pages) } else { 0 }
     }
 
     /// Mapped pages by size.
@@ -332,55 +401,48 @@ impl Ram {
 
     /// Bytes of all frames, and of frames in use.
     pub(crate) fn frame_bytes(&self) -> (u64, u64) {
-        let frames = &self.frames.store;
+        let frames = &self.frames;
         if self.has_frames { (frames.bytes(), frames.used_bytes()) } else { (0, 0) }
     }
 
     /// Bytes of frames in use when most were.
     pub(crate) fn peak_bytes(&self) -> u64 {
         // Tables may have grown since a page was mapped last.
-        if self.has_frames { self.peak_bytes.max(self.frames.store.used_bytes()) } else { 0 }
+        if self.has_frames { self.peak_bytes.max(self.frames.used_bytes()) } else { 0 }
     }
 
     /// What the page tables take.
     pub(crate) fn footprint(&self) -> Footprint {
-        self.table.footprint()
+        self.hat.table().footprint()
     }
 }
 
-/// Where frames come from, and where an allocation can be made to fail.
-struct Supply {
-    store: FrameStore,
-    /// How many more allocations it takes to the one that fails.
-    until_refusal: Option<u64>,
-    has_refused: bool,
+/// The largest memory that is aged: each of its frames is used, and has a descriptor of 32 bytes.
+const AGED_BYTES_MAX: u64 = 16 << 30;
+
+/// Ages `frames`, and says how many are in use then.
+fn age(frames: &mut FrameStore, aged: &description::Aged) -> Result<u64, String> {
+    if frames.bytes() > AGED_BYTES_MAX {
+        return Err("memory.size must be 16G at most where memory is aged".to_owned());
+    }
+    let permille = |share: f64| (0.0..=1.0).contains(&share).then_some((share * 1000.0) as u16);
+    let (Some(free_permille), Some(wired_permille)) = (permille(aged.free), permille(aged.wired))
+    else {
+        return Err("free and wired are shares of memory, from 0 to 1".to_owned());
+    };
+    let aging = physmem::Aging { free_permille, wired_permille, seed: aged.seed };
+    let aged = physmem::age(frames, aging).map_err(|error| error.to_string())?;
+    Ok(aged.movable + aged.wired)
 }
 
-impl Supply {
-    fn allocate_page(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
-        self.refuse_if_due(size)?;
-        self.store.allocate_page(size, State::Movable)
-    }
+/// What a space that is made needs: nothing that hardware could remember is in it.
+struct Creating<'a>(&'a mut FrameStore);
 
-    fn refuse_if_due(&mut self, size: PageSize) -> Result<(), OutOfFrames> {
-        let Some(left) = &mut self.until_refusal else { return Ok(()) };
-        *left -= 1;
-        if *left > 0 {
-            return Ok(());
-        }
-        (self.until_refusal, self.has_refused) = (None, true);
-        Err(OutOfFrames { size, free_bytes: self.store.free_bytes() })
-    }
-}
+impl hat::Platform for Creating<'_> {
+    fn shoot(&mut self, _: &[(HatSpace, Flush)]) {}
 
-impl Frames for Supply {
-    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
-        self.refuse_if_due(size)?;
-        self.store.allocate_page(size, State::Table)
-    }
-
-    fn free(&mut self, frame: PhysAddr, size: PageSize) {
-        self.store.free(frame, size);
+    fn frames(&mut self) -> &mut dyn Frames {
+        self.0
     }
 }
 

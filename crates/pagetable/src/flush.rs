@@ -103,6 +103,12 @@ impl Flush {
         self.space
     }
 
+    /// What must be forgotten, without the frames that are freed after it: for who has hardware
+    /// forget later, while nothing runs.
+    pub const fn without_tables(&self) -> Flush {
+        Flush { tables: None, ..*self }
+    }
+
     /// Which pages.
     pub const fn scope(&self) -> Scope {
         match (self.whole, self.pages) {

@@ -61,6 +61,7 @@
 
 extern crate alloc;
 
+mod boxed;
 mod cached;
 mod contract;
 mod cuckoo;

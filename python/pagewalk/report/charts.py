@@ -25,10 +25,11 @@ PLACES = {*NEAR_PLACES, "memory"}
 
 
 def charts(run: Run) -> dict[str, Chart]:
-    """The charts of one run for which it has data: `timeline`, `map`, `serving`."""
+    """The charts of one run for which it has data: `timeline`, `memory`, `map`, `serving`."""
     makers = {
         "l1": (run.timeline, l1_timeline),
         "timeline": (run.timeline, timeline),
+        "memory": (run.memory, memory),
         "map": (run.map, miss_map),
         "serving": (run.serving, serving),
     }
@@ -86,6 +87,35 @@ def timeline(figure: Figure) -> Chart:
                 alt.Tooltip("start:Q", title="from access", format=",d"),
                 alt.Tooltip("kind:N", title="misses"),
                 alt.Tooltip("misses:Q", title="per 1000 accesses", format=".3g"),
+            ],
+        ),
+        140,
+    )
+
+
+def memory(figure: Figure) -> Chart:
+    """Frames in use by what is in them, over time."""
+    kinds = list(dict.fromkeys(key for row in figure.rows for key in row if key != "start"))
+    rows = [
+        {"start": row["start"], "kind": kind, "order": order, "mib": row[kind]}
+        for row in figure.rows
+        for order, kind in enumerate(kinds)
+    ]
+    return sized(
+        alt.Chart(_data(rows))
+        .mark_area(interpolate="step-after")
+        .encode(
+            x=_ACCESSES,
+            y=alt.Y("mib:Q").title("MiB").axis(tickCount=4, minExtent=44).stack("zero"),
+            color=alt.Color("kind:N")
+            .sort(kinds)
+            .title(None)
+            .legend(orient="top", direction="horizontal"),
+            order=alt.Order("order:Q"),
+            tooltip=[
+                alt.Tooltip("start:Q", title="from access", format=",d"),
+                alt.Tooltip("kind:N", title="used for"),
+                alt.Tooltip("mib:Q", title="MiB", format=".3g"),
             ],
         ),
         140,

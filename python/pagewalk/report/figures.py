@@ -60,6 +60,42 @@ def timeline(document: Mapping[str, Any]) -> Figure | None:
     return Figure("Misses over time", sentence, rows, table)
 
 
+MEMORY = ("anonymous", "file", "shared", "tables")
+"""What frames in use are used for, in the order in which they are drawn."""
+
+
+def memory(document: Mapping[str, Any]) -> Figure | None:
+    """Memory by what it is used for, over time, if the machine has a manager that tells."""
+    manager = document.get("manager")
+    if not manager:
+        return None
+    now, samples = manager["bytes"], manager["over_time"]
+    kinds = [kind for kind in MEMORY if now[kind] or any(row[kind] for row in samples)]
+    points = [*samples, {"access": values.length(document), **now}]
+    rows = [
+        {"start": point["access"], **{kind: point[kind] / 2**20 for kind in kinds}}
+        for point in points
+    ]
+    used = ", ".join(f"{text.size(now[kind])} {kind}" for kind in kinds if now[kind])
+    sentence = (
+        f"At the end {text.size(now['free'])} are free and {text.size(now['swapped'])} in swap; "
+        f"in use: {used or 'nothing'}."
+    )
+    table = Table(
+        "Memory at some points in time",
+        ["From access", *(kind.capitalize() for kind in kinds)],
+        [
+            [
+                Value(text.count(point["access"]), point["access"]),
+                *(Value(text.size(point[kind]), point[kind]) for kind in kinds),
+            ]
+            for point in _thin(points)
+        ],
+        [True] * (1 + len(kinds)),
+    )
+    return Figure("Memory over time", sentence, rows, table)
+
+
 def together(documents: Sequence[Mapping[str, Any]]) -> Figure | None:
     """The misses over time of all machines in one chart.
 

@@ -77,6 +77,10 @@ class Run:
     switches: Table | None
     """Why a processor went from one program to another, if there were several."""
     tlbs: Table
+    memory: Figure | None
+    """Memory by what it is used for, over time, if the machine has a manager that tells."""
+    faults: Table | None
+    work: Table | None
     processors: Table | None
     """None where there is one processor."""
     mmu_cache: Table | None

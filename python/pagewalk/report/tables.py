@@ -236,6 +236,49 @@ def switches(document: Mapping[str, Any]) -> Table | None:
     return Table(caption, ["Cause", "Switches", "Share"], rows, [False, True, True], bars)
 
 
+FAULTS = {
+    "minor": "Only the translation was missing",
+    "write": "The right to store was given",
+    "cache": "In the page cache",
+    "zero": "A frame of zeros",
+    "copy": "A copy of a shared page",
+    "disk": "Read from its file",
+    "swap": "Read from swap",
+}
+"""How a fault was answered, in words."""
+
+
+def faults(document: Mapping[str, Any]) -> Table | None:
+    """A row per way in which faults were answered, if memory was managed."""
+    manager = document.get("manager")
+    if not manager:
+        return None
+    total = max(1, sum(manager["faults"].values()))
+    rows: list[list[Cell]] = [
+        [
+            words,
+            values.count(document, f"/manager/faults/{how}"),
+            values.share(manager["faults"][how], total),
+        ]
+        for how, words in FAULTS.items()
+    ]
+    bars = [manager["faults"][how] / total for how in FAULTS]
+    caption = "How faults were answered"
+    return Table(caption, ["The page", "Faults", "Share"], rows, [False, True, True], bars)
+
+
+def work(document: Mapping[str, Any]) -> Table | None:
+    """A row per kind of the kernel's work, if memory was managed."""
+    manager = document.get("manager")
+    if not manager:
+        return None
+    rows: list[list[Cell]] = [
+        [kind.replace("_", " ").capitalize(), values.count(document, f"/manager/work/{kind}")]
+        for kind in manager["work"]
+    ]
+    return Table("What the kernel did", ["Work", "Times"], rows, [False, True])
+
+
 def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
     """A row per measure, a column per machine."""
 

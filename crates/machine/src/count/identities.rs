@@ -179,6 +179,14 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
     if witness.on_touch {
         check.equal("cold walks = first touches", results.walks.cold, results.faults.first_touch);
     }
+    if let Some(manager) = &results.manager {
+        let faults = results.faults;
+        check.equal(
+            "faults that the memory manager answered = faults",
+            manager.faults.values().sum(),
+            faults.first_touch + faults.returned + faults.protection,
+        );
+    }
     check.equal(
         "references per walk, walks that are not cold",
         results.walks.references_per_walk.iter().map(|(_, walks)| walks).sum(),
@@ -230,9 +238,9 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
     }
     let memory = &results.memory;
     check.equal(
-        "frames in use = frames mapped + frames of tables",
+        "frames in use = frames mapped + frames of tables + frames of before",
         memory.frames_used_bytes,
-        memory.mapped_bytes + memory.table_bytes,
+        memory.mapped_bytes + memory.table_bytes + memory.aged_bytes,
     );
     let first_level_misses = first_level.clone().map(|tlb| tlb.total.misses).sum();
     check.equal(

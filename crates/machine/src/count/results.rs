@@ -45,6 +45,9 @@ pub struct Results {
     pub caches: Vec<CacheCounts>,
     /// What the operating system was called for.
     pub faults: Faults,
+    /// What its memory manager counted, if it has more to count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manager: Option<ManagerCounts>,
     /// Translations that hardware was told to forget, on all processors.
     pub shootdowns: ShootdownCounts,
     /// The processors, if there are several. What is above counts for all of them.
@@ -356,8 +359,72 @@ pub struct CacheTraffic {
 pub struct Faults {
     /// First touches of a page.
     pub first_touch: u64,
+    /// Pages that were there before and came back: from swap, or only their translations.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub returned: u64,
     /// Accesses that a page's rights did not allow, found on a walk and then granted.
     pub protection: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// What a memory manager counted that keeps the whole life of memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ManagerCounts {
+    /// Which page left memory.
+    pub replacement: String,
+    /// Faults by how they were answered.
+    pub faults: BTreeMap<String, u64>,
+    /// Accesses that no region of the trace explains, or that their region forbids.
+    pub unexplained: u64,
+    /// The kernel's work by kind.
+    pub work: BTreeMap<String, u64>,
+    /// Cycles that pages took from and to disks, one after the other.
+    pub io_cycles: u64,
+    /// Why pages have the sizes that they have.
+    pub page_sizes: Vec<SizeReasons>,
+    /// What memory is used for at the end.
+    pub bytes: KindBytes,
+    /// The same over time: where it changed, at most a few hundred samples.
+    pub over_time: Vec<MemorySample>,
+}
+
+/// Pages loaded at faults in regions of one name, by why they have their size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SizeReasons {
+    /// The name.
+    pub region: String,
+    /// Pages by reason.
+    pub pages: BTreeMap<String, u64>,
+}
+
+/// Memory by what it is used for, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KindBytes {
+    /// Pages that a space has stored to and that are its own.
+    pub anonymous: u64,
+    /// Pages of files.
+    pub file: u64,
+    /// Pages of memory that spaces share.
+    pub shared: u64,
+    /// Page tables.
+    pub tables: u64,
+    /// Nothing.
+    pub free: u64,
+    /// Not in memory but in swap.
+    pub swapped: u64,
+}
+
+/// Memory at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MemorySample {
+    /// The access of the trace, from 0.
+    pub access: u64,
+    /// What memory was used for.
+    #[serde(flatten)]
+    pub bytes: KindBytes,
 }
 
 /// Shootdowns: changes of a page table after which hardware had to forget translations.
@@ -414,6 +481,9 @@ pub struct MemoryCounts {
     pub frames_peak_bytes: u64,
     /// Frames behind pages, in bytes.
     pub mapped_bytes: u64,
+    /// Frames that were in use before the run began, in bytes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub aged_bytes: u64,
     /// Frames that hold page tables, in bytes.
     pub table_bytes: u64,
     /// Of these, bytes of nodes, buckets and arrays in use.

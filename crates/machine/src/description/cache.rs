@@ -67,13 +67,28 @@ pub struct Memory {
     /// The seed of the order in which base frames are given out; lowest first if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<u64>,
+    /// What a long time of use has left in it before the run begins; absent: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aged: Option<Aged>,
     /// Where the numbers come from.
     pub source: String,
+}
+
+/// Memory that was used before, as shares of all frames.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Aged {
+    /// Frames that are free.
+    pub free: f64,
+    /// Frames that are in use for good, where they are. What is neither is in use and could be moved.
+    pub wired: f64,
+    /// Where the random choices begin.
+    pub seed: u64,
 }
 
 impl Default for Memory {
     fn default() -> Memory {
         let size = Bytes(1 << 40);
-        Memory { size, latency_cycles: None, placement: None, source: String::new() }
+        Memory { size, latency_cycles: None, placement: None, aged: None, source: String::new() }
     }
 }

@@ -32,11 +32,11 @@ use addr::PageSize as AddrPageSize;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    cache::{Cache, Caches, Memory},
+    cache::{Aged, Cache, Caches, Memory},
     core::Core,
     costs::Costs,
     nested::Nested,
-    os::{Clock, Inject, Os},
+    os::{Clock, Inject, Marks, Os, Swap},
     page_table::PageTable,
     tlb::{Array, Tlb, Tlbs},
     walker::{MmuCache, Walker, WalkerKind},
@@ -73,6 +73,9 @@ pub struct Description {
     /// Physical memory.
     #[serde(default)]
     pub memory: Memory,
+    /// Where pages go that memory has no room for; absent: nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap: Option<Swap>,
     /// The operating system.
     #[serde(default)]
     pub os: Os,

@@ -5,7 +5,10 @@ use std::fmt;
 use addr::PageSize as AddrPageSize;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{Costs, is_false, units::PageSize};
+use super::{
+    Costs, is_false,
+    units::{Bytes, PageSize},
+};
 
 /// The operating system.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -25,6 +28,13 @@ pub struct Os {
     /// program that has touched them all long ago.
     #[serde(skip_serializing_if = "is_false")]
     pub populated: bool,
+    /// Which page leaves memory where that is scarce: `clock`, `lru` or `2q`, for a manager that
+    /// has pages leave.
+    #[serde(skip_serializing_if = "is_clock")]
+    pub replacement: String,
+    /// When they leave; absent: as Linux does, by the size of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub marks: Option<Marks>,
     /// What its time is made of.
     #[serde(skip_serializing_if = "is_full")]
     pub clock: Clock,
@@ -59,6 +69,8 @@ impl Default for Os {
             page_size,
             uniform: false,
             populated: false,
+            replacement: CLOCK.to_owned(),
+            marks: None,
             clock: Clock::Full,
             costs: None,
             inject: None,
@@ -68,6 +80,37 @@ impl Default for Os {
 }
 
 const FIRST_TOUCH: &str = "first-touch";
+const CLOCK: &str = "clock";
+
+/// Free memory at which pages leave it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Marks {
+    /// So much is kept for page tables: for less, a page has to wait until others have left.
+    pub min: Bytes,
+    /// Below this, pages leave ...
+    pub low: Bytes,
+    /// ... until so much is free.
+    pub high: Bytes,
+}
+
+/// Where pages without a file are while they are not in memory.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Swap {
+    /// How much there is room for.
+    pub size: Bytes,
+    /// Cycles that a page takes from or to it; files lie on the same disk.
+    pub io_cycles: u32,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub source: String,
+}
+
+/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+fn is_clock(replacement: &str) -> bool {
+    replacement == CLOCK
+}
 
 /// What is said by saying nothing, so that machines of before there was a choice keep their digest.
 fn is_first_touch(manager: &str) -> bool {

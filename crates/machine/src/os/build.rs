@@ -1,6 +1,6 @@
 //! From the `[os]` of a machine file to a system.
 
-use super::{System, first_touch::FirstTouch};
+use super::{System, base::Base, first_touch::FirstTouch};
 use crate::{Description, ram::Ram};
 
 /// A key of the machine file, and what is wrong with it.
@@ -10,7 +10,7 @@ type Refusal = (String, String);
 type Build = fn(&Description, &Ram) -> Result<Box<dyn System>, Refusal>;
 
 /// The managers by name.
-const MANAGERS: [(&str, Build); 1] = [("first-touch", FirstTouch::build)];
+const MANAGERS: [(&str, Build); 2] = [("first-touch", FirstTouch::build), ("base", Base::build)];
 
 /// The system that `description` names; an error comes with the key that is wrong.
 pub(crate) fn system(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {

@@ -173,6 +173,7 @@ impl Host {
         let answer = answer.map_err(|failure| match failure {
             Failure::OutOfFrames => Failure::OutOfHostFrames,
             Failure::OutOfHostFrames => failure,
+            Failure::OutOfMemory(what) => Failure::OutOfMemory(format!("the host: {what}")),
             Failure::Table(what) => Failure::Table(format!("the host: {what}")),
         })?;
         self.first_touches += u64::from(answer == Answer::FirstTouch);
@@ -200,6 +201,11 @@ impl Platform for Below<'_> {
     fn shoot(&mut self, flush: Flush) {
         self.moved = self.moved.into_iter().chain(flush.tables()).reduce(VirtRange::hull);
         self.ram.done(flush);
+    }
+
+    /// Nobody asks the host when something was.
+    fn access(&self) -> u64 {
+        0
     }
 }
 

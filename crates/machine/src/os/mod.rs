@@ -17,6 +17,7 @@
 //!
 //! A manager is a file here and a line in [`build`].
 
+mod base;
 pub(crate) mod build;
 mod events;
 mod first_touch;
@@ -25,16 +26,19 @@ pub(crate) mod labels;
 
 use addr::{Kind, VirtAddr};
 use pagetable::{Fault, Flush, Space};
-use trace::Event;
+use trace::{Event, Process};
 
 pub(crate) use crate::ram::Failure;
-use crate::ram::Ram;
+use crate::{count::results::ManagerCounts, ram::Ram};
 pub(crate) use labels::Layout;
 
 /// What a system decides on, and through what.
 ///
 /// Object-safe and cold: an indirect call per fault, event or tick.
 pub(crate) trait System: Send {
+    /// A trace with these processes is about to run.
+    fn begin(&mut self, _processes: &[Process]) {}
+
     /// The space that the trace calls `number` is about to run: what goes into the base register.
     fn enter(&mut self, number: u32, platform: &mut dyn Platform) -> Result<Space, Failure>;
 
@@ -61,6 +65,14 @@ pub(crate) trait System: Send {
     fn tick(&mut self, _now: u64, _platform: &mut dyn Platform) -> Result<(), Failure> {
         Ok(())
     }
+
+    /// Begins to count anew; what is mapped stays.
+    fn forget_counts(&mut self) {}
+
+    /// What it has counted that no other system counts.
+    fn counts(&self, _ram: &Ram) -> Option<ManagerCounts> {
+        None
+    }
 }
 
 /// What a system may see and change.
@@ -74,6 +86,9 @@ pub(crate) trait Platform {
     /// Has every processor forget what `flush` names in its space; its tables' frames are free
     /// then. Frames of pages that went are the system's to free, after this.
     fn shoot(&mut self, flush: Flush);
+
+    /// The access of the trace at which this is, from 0.
+    fn access(&self) -> u64;
 }
 
 /// Who runs.
@@ -100,6 +115,21 @@ pub(crate) struct Ask {
 pub(crate) enum Answer {
     /// The page was not there and is now.
     FirstTouch,
+    /// The same for a page that was there before: it had left memory, or only its translation.
+    Returned,
     /// The page was there and allows the access now.
     Granted,
+}
+
+/// Why nothing can be done about an address.
+fn unfit(addr: VirtAddr) -> Failure {
+    Failure::Table(format!("the address {addr} is none that this machine's page table can hold"))
+}
+
+/// Why a fault would only come again.
+fn stale(addr: VirtAddr, fault: Fault) -> Failure {
+    Failure::Table(format!(
+        "the walk of {addr} faults ({fault}), but the page table has the page and allows the \
+         access: hardware remembers what a shootdown should have flushed"
+    ))
 }

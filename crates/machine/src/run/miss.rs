@@ -173,6 +173,7 @@ impl Run {
         self.processors.here.counts.faults += 1;
         match answer {
             Answer::FirstTouch => self.first_touches += 1,
+            Answer::Returned => self.returns += 1,
             Answer::Granted => self.protection_faults += 1,
         }
         Ok(answer)

@@ -78,6 +78,7 @@ pub(crate) fn run(
         return Err(Error::Processors { cpus, count: machine.description().core.count });
     }
     let mut run = Run::new(machine, options.check, machine.description().os.clock)?;
+    run.system.begin(source.processes());
     let mut walkers = machine.walkers()?;
     let mut batch = Batch::default();
     loop {
@@ -112,7 +113,7 @@ pub(crate) struct Run {
     pub(crate) processors: InTurn<Processor>,
     pub(crate) ram: Ram,
     pub(crate) layout: Layout,
-    system: Box<dyn System>,
+    pub(crate) system: Box<dyn System>,
     watch: Watch,
     pub(crate) census: Census,
     pub(crate) history: History,
@@ -131,6 +132,8 @@ pub(crate) struct Run {
     pub(crate) left_out: u64,
     /// Pages touched for the first time, and accesses that had to be granted.
     pub(crate) first_touches: u64,
+    /// Pages that were there before and came back.
+    pub(crate) returns: u64,
     pub(crate) protection_faults: u64,
     /// Whether clean pages come into the TLBs without the right to store.
     tracks_dirty: bool,
@@ -197,6 +200,7 @@ impl Run {
             position: 0,
             left_out: 0,
             first_touches: 0,
+            returns: 0,
             protection_faults: 0,
             tracks_dirty: description.walker.tracks_dirty && description.page_table.is_some(),
             marks: description.walker.kind == WalkerKind::Hardware && !ram.is_linear(),
@@ -303,8 +307,9 @@ impl Run {
         });
         self.census.forget_counts();
         self.ram.forget_counts();
+        self.system.forget_counts();
         self.crossing_lookups = [0; Kind::COUNT];
-        (self.first_touches, self.protection_faults) = (0, 0);
+        (self.first_touches, self.returns, self.protection_faults) = (0, 0, 0);
         self.history = History::new(access - self.left_out);
         self.page_crossings = 0;
         back.forget_counts();

@@ -40,6 +40,7 @@ struct Hosted<'a, B> {
     census: &'a mut Census,
     back: &'a mut B,
     watch: &'a mut Watch,
+    access: u64,
 }
 
 impl<B: Behind> Platform for Hosted<'_, B> {
@@ -62,6 +63,10 @@ impl<B: Behind> Platform for Hosted<'_, B> {
             }
         }
         self.ram.done(flush);
+    }
+
+    fn access(&self) -> u64 {
+        self.access
     }
 }
 
@@ -143,7 +148,8 @@ impl Run {
     ) -> Result<T, Error> {
         let Run { system, ram, layout, processors, contexts, prices, census, watch, .. } = self;
         let costs = prices.costs();
-        let mut platform = Hosted { ram, layout, processors, contexts, costs, census, back, watch };
+        let mut platform =
+            Hosted { ram, layout, processors, contexts, costs, census, back, watch, access };
         let done = ask(system.as_mut(), &mut platform);
         match self.watch.lie.take() {
             Some(lie) => Err(Error::Check(format!("access {access}: {lie}"))),
@@ -159,6 +165,12 @@ impl Run {
             }
             Failure::OutOfFrames => {
                 Error::OutOfFrames { access, frames_bytes: self.ram.frame_bytes().0 }
+            }
+            Failure::OutOfMemory(what) => {
+                let what = format!(
+                    "out of memory: {what}; give the machine a larger memory.size or swap.size"
+                );
+                Error::Access { access, what }
             }
             Failure::OutOfHostFrames => Error::OutOfHostFrames { access },
             Failure::Table(what) => Error::Access { access, what },

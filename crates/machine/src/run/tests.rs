@@ -32,6 +32,10 @@ impl Platform for Held<'_> {
     fn shoot(&mut self, flush: Flush) {
         self.flushes.push(flush);
     }
+
+    fn access(&self) -> u64 {
+        0
+    }
 }
 
 /// Unmaps the page at 4 MiB in the space that runs; hardware does not hear of it.

@@ -88,6 +88,11 @@ impl Front {
         Ok(fronts)
     }
 
+    /// `source` is about to run.
+    pub(super) fn begin(&mut self, source: &dyn Source) {
+        self.run.system.begin(source.processes());
+    }
+
     fn new(machine: &Machine, clock: Clock) -> Result<Front, Error> {
         Ok(Front {
             run: Run::new(machine, false, clock)?,

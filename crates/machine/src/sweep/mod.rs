@@ -62,6 +62,7 @@ pub fn sweep(
         threads => threads,
     };
     let mut fronts = Front::of_all(machines)?;
+    fronts.iter_mut().for_each(|front| front.begin(source));
     let (mut running, mut reading) = (Batch::default(), Batch::default());
     let mut accesses = 0;
     let mut more = source.next(&mut running)?;

@@ -35,7 +35,8 @@ impl Entry {
     pub(super) fn read(at: PhysAddr, memory: &impl Memory) -> Option<Entry> {
         let pointer = memory.read_u64(at);
         let guard = memory.read_u64(at.wrapping_add(GUARD));
-        (pointer != 0).then_some(Entry { pointer: PhysAddr::new(pointer), guard })
+        // A node may lie at address 0; no guard is 0, as none covers less than a pair.
+        (guard != 0).then_some(Entry { pointer: PhysAddr::new(pointer), guard })
     }
 
     /// Writes `entry`, or an empty one, to `at`.

@@ -1,7 +1,8 @@
 //! Guarded page tables of every node size.
 
-use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
-use pagetable::{Geometry, Guarded, Node, PageTable, Reference, Tree};
+use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use pagetable::{Geometry, Guarded, Node, PageTable, Reference, SparseMemory, Translation, Tree};
+use physmem::Physmem;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -226,5 +227,26 @@ fn nodes_that_cannot_be_are_refused() {
     for value in [1, 512] {
         let expected = Geometry::OutOfRange { what, value, min: 2, max: 256 };
         assert_eq!(refused(value), Some(expected));
+    }
+}
+
+/// The frame at address 0 was another's before: a node in it is a node.
+#[test]
+fn a_node_may_lie_at_address_0() {
+    let mut memory = SparseMemory::new(1 << 20);
+    let mut frames = Physmem::buddy(PhysAddr::new(0), 1 << 20, K4).unwrap();
+    let first = Frames::allocate(&mut frames, K4).unwrap();
+    assert_eq!(first, PhysAddr::new(0));
+    let mut table = table(16);
+    let space = table.create(&mut memory, &mut frames).unwrap();
+    Frames::free(&mut frames, first, K4);
+    for addr in [0x1000, 0x4000_0000] {
+        let page = VirtAddr::new(addr).page(K4);
+        let first =
+            Translation { page, frame: PhysAddr::new(addr), rights: Rights::ALL, global: false };
+        table.map(space, first, 1, &mut memory, &mut frames).unwrap().done(&mut frames);
+    }
+    for addr in [0x1000, 0x4000_0000] {
+        assert!(table.query(space, VirtAddr::new(addr), &memory).is_some(), "{addr:#x}");
     }
 }

@@ -7,8 +7,8 @@ mod size_lists;
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
 use model::{Rule, check};
 use physmem::{
-    Aging, Allocator, Buddy, Color, FrameId, FreeError, GeometryError, Home, Physmem, Request,
-    Scattered, SizeLists, State, age,
+    Aging, Allocator, Buddy, Color, FrameId, FreeError, GeometryError, Home, Physmem, Refusing,
+    Request, Scattered, SizeLists, State, age,
 };
 
 const K4: PageSize = PageSize::SIZE_4K;
@@ -240,4 +240,14 @@ fn ageing_fragments_and_is_repeatable() {
     assert_ne!(aged(1), aged(2));
     let large: u64 = (9..14).map(|order| aged(1)[order]).sum();
     assert_eq!(large, 0, "half of memory is free and no 2M of it is in one piece");
+}
+
+#[test]
+fn one_allocation_can_be_made_to_fail() {
+    let mut memory = memory(0, 64, |frames| Refusing::new(Buddy::new(frames)));
+    memory.allocator_mut().0.refuse(3);
+    let got: Vec<bool> = (0..5).map(|_| memory.allocate_page(K4, State::Movable).is_ok()).collect();
+    assert_eq!(got, [true, true, false, true, true]);
+    assert!(memory.allocator().has_refused());
+    assert_eq!(memory.table().count(State::Movable), 4);
 }

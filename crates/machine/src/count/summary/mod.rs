@@ -77,7 +77,12 @@ pub(crate) fn summarize(
         nested: nested(description, &run.ram, walkers),
         caches: caches(description, walkers),
         shootdowns: Sum::of(processors.iter().map(|one| one.shootdowns)).unwrap_or_default(),
-        faults: Faults { first_touch: run.first_touches, protection: run.protection_faults },
+        faults: Faults {
+            first_touch: run.first_touches,
+            returned: run.returns,
+            protection: run.protection_faults,
+        },
+        manager: run.system.counts(&run.ram),
         processors: if processors.len() > 1 { processors } else { Vec::new() },
         memory: memory(&run.ram),
         regions,
@@ -256,16 +261,12 @@ fn caches_of(description: &Description, walker: &Walker) -> Vec<CacheCounts> {
 fn memory(ram: &Ram) -> MemoryCounts {
     let (frames_total_bytes, frames_used_bytes) = ram.frame_bytes();
     let tables = ram.footprint();
-    let mapped_bytes = if frames_total_bytes == 0 {
-        0
-    } else {
-        ram.mapped().iter().map(|(size, pages)| size.bytes() * pages).sum()
-    };
     MemoryCounts {
         frames_total_bytes,
         frames_used_bytes,
         frames_peak_bytes: ram.peak_bytes(),
-        mapped_bytes,
+        mapped_bytes: ram.mapped_bytes(),
+        aged_bytes: ram.aged_bytes(),
         table_bytes: tables.frame_bytes,
         table_used_bytes: tables.table_bytes,
         pages_by_size: ram
@@ -420,9 +421,12 @@ fn not_modelled(
     if description.os.populated {
         say("faults of first touches: each page is mapped before its first walk");
     }
-    say(
-        "sharing, copy-on-write, file caching and replacement: each page is mapped at its first touch",
-    );
+    if run.system.counts(&run.ram).is_some() {
+        say("files that are read and written by calls, and the time of waiting for disks");
+    } else {
+        say("sharing, copy-on-write, file caching and replacement: each page is mapped at its \
+             first touch");
+    }
     say("wrong-path accesses: the trace holds what the program really did");
     if !run.saw_events {
         say("mappings: the trace has no VM calls, so regions are inferred and nothing is unmapped");

@@ -34,6 +34,7 @@ use trace::{Event, Regions};
 use super::{
     Answer, Ask, Failure, Layout, Platform, System, Who,
     events::{Request, request},
+    stale, unfit,
 };
 use crate::{Description, description, ram::Ram};
 
@@ -142,17 +143,12 @@ impl System for FirstTouch {
             Kind::Store => Rights::WRITE,
         };
         if fault == Fault::Unfit {
-            return Err(Failure::Table(format!(
-                "the address {addr} is none that this machine's page table can hold"
-            )));
+            return Err(unfit(addr));
         }
         // A page without any rights is absent to hardware and known to the table.
         if let Some(Mapping { translation: known, .. }) = platform.ram().mapping(space, addr) {
             if known.rights.allows(kind) {
-                return Err(Failure::Table(format!(
-                    "the walk of {addr} faults ({fault}), but the page table has the page and \
-                     allows the access: hardware remembers what a shootdown should have flushed"
-                )));
+                return Err(stale(addr, fault));
             }
             let (range, rights) = (VirtRange::of_page(known.page), known.rights | needed);
             let flush = platform.ram().protect(space, range, expressible(rights))?;

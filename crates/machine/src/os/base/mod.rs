@@ -1,0 +1,323 @@
+//! `base`: base pages with the whole life of memory, by the memory manager of crate `vm`.
+//!
+//! ```text
+//!   fault, event, tick --> Base --> vm::Kernel --> Ram: page table with mapping lists, frames
+//!                           |           |
+//!                           |           +--> Board: what hardware must forget, pages on the disk
+//!                           +<-- Platform::shoot, when the operation is over
+//! ```
+//!
+//! Frames are shared (files, forks), copied when they are stored to, and leave memory when it gets
+//! scarce. Nothing runs while an operation of the manager is under way, so that hardware is told
+//! what to forget at its end.
+//!
+//! An access in a trace has happened: one that no region explains gets a region, and one that its
+//! region forbids is granted.
+
+mod events;
+mod files;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use addr::{Kind, PageSize, PhysAddr, Rights, VirtRange};
+use hat::HatSpace;
+use pagetable::{Fault, Flush, Mounted, Space};
+use trace::{Event, Process};
+use vm::{Error, How, Io, Kernel, Marks, Reference, Settings, Source, Vm};
+
+use super::{Answer, Ask, Failure, Platform, System, Who, stale, unfit};
+use crate::{
+    Description,
+    count::results::{KindBytes, ManagerCounts, MemorySample},
+    description::WalkerKind,
+    ram::{AnyAllocator, Ram},
+};
+use files::Files;
+
+/// What an access that nothing explains is told apart by in a trace that tells no mappings.
+const BLOCK: PageSize = PageSize::SIZE_2M;
+/// Samples of memory over time; where there are more, every second one goes.
+const SAMPLES_MAX: usize = 512;
+
+/// A key of the machine file, and what is wrong with it.
+type Refusal = (String, String);
+
+/// The system.
+pub(super) struct Base {
+    vm: Vm,
+    replacement: &'static str,
+    io_cycles: u64,
+    files: Files,
+    /// Processes of the trace that a fork made, by their numbers at the system ...
+    forked: BTreeSet<i64>,
+    /// ... and their spaces, from the fork until the trace names them.
+    children: VecDeque<HatSpace>,
+    unexplained: u64,
+    /// Whether pages should leave memory as soon as somebody may do it.
+    scarce: bool,
+    samples: Vec<MemorySample>,
+    /// Operations per sample, and since the last one.
+    stride: u64,
+    since: u64,
+}
+
+/// What a processor and a disk are to the manager.
+#[derive(Default)]
+struct Board {
+    forget: Vec<Flush>,
+}
+
+impl vm::Platform for Board {
+    fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
+        self.forget.extend(flushes.iter().map(|(_, flush)| flush.without_tables()));
+    }
+
+    // Memory has no contents but page tables, and time is worked out of the counts.
+    fn zero(&mut self, _: PhysAddr, _: u64) {}
+    fn copy(&mut self, _: PhysAddr, _: PhysAddr, _: u64) {}
+    fn transfer(&mut self, _: Io) {}
+}
+
+type Below<'a> = Kernel<'a, Box<dyn Mounted>, AnyAllocator, Board>;
+
+impl Base {
+    /// As a machine file asks for it; an error comes with the key that is wrong.
+    pub(super) fn build(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
+        let refuse = |key: &str, what: String| Err((key.to_owned(), what));
+        let base = ram.page_sizes()[0];
+        if description.page_table.is_none() {
+            let what = "a machine of TLBs alone has no frames that could be managed: choose \
+                        \"first-touch\", or give it a page_table";
+            return refuse("os.manager", what.to_owned());
+        }
+        if description.os.page_size.0 != base {
+            let what = format!("the manager `base` maps pages of {base} only");
+            return refuse("os.page_size", what);
+        }
+        let pages = description.memory.size.0 >> base.shift();
+        let swap = description.swap.as_ref();
+        let swap_bytes = swap.map_or(0, |swap| swap.size.0);
+        let Ok(swap_pages) = u32::try_from(swap_bytes >> base.shift()) else {
+            return refuse("swap.size", format!("swap has 4294967295 pages of {base} at most"));
+        };
+        let marks = description.os.marks.as_ref().map_or(Marks::of(pages, base), |marks| {
+            let [min, low, high] = [marks.min, marks.low, marks.high].map(|mark| mark.0);
+            Marks { min: min >> base.shift(), low: low >> base.shift(), high: high >> base.shift() }
+        });
+        let known = vm::POLICIES.iter().map(|(name, _)| *name);
+        let name = description.os.replacement.as_str();
+        let Some(replacement) = known.clone().find(|known| *known == name) else {
+            let names: Vec<&str> = known.collect();
+            let what = format!("there is no `{name}`: choose {}", names.join(", "));
+            return refuse("os.replacement", what);
+        };
+        // A walker in hardware sets bits in the entries; a handler in software does not.
+        let hardware = description.walker.kind == WalkerKind::Hardware && !ram.is_linear();
+        let reference = if hardware { Reference::Hardware } else { Reference::ValidBit };
+        let settings = Settings { base, replacement, reference, swap_pages, marks };
+        let vm = Vm::new(settings, pages);
+        let vm = vm.map_err(|error| ("os.marks".to_owned(), error.to_string()))?;
+        Ok(Box::new(Base {
+            vm,
+            replacement,
+            io_cycles: swap.map_or(0, |swap| swap.io_cycles.into()),
+            files: Files::default(),
+            forked: BTreeSet::new(),
+            children: VecDeque::new(),
+            unexplained: 0,
+            scarce: false,
+            samples: Vec::new(),
+            stride: 1,
+            since: 0,
+        }))
+    }
+
+    /// Does `work` with the manager; what hardware must forget for it is told then.
+    fn with<T>(
+        &mut self,
+        platform: &mut dyn Platform,
+        work: impl FnOnce(&mut Below<'_>) -> Result<T, Error>,
+    ) -> Result<T, Failure> {
+        let mut board = Board::default();
+        let (hat, memory) = platform.ram().parts();
+        let mut kernel = Kernel { vm: &mut self.vm, hat, memory, platform: &mut board };
+        let done = work(&mut kernel);
+        self.scarce = kernel.wants_memory();
+        board.forget.into_iter().for_each(|flush| platform.shoot(flush));
+        let resident = self.vm.resident();
+        let pages = resident.anon + resident.file + resident.shared;
+        platform.ram().note(pages << self.vm.base().shift());
+        self.sample(platform);
+        done.map_err(|error| match error {
+            Error::OutOfMemory { .. } => Failure::OutOfMemory(error.to_string()),
+            Error::Table(error) => error.into(),
+            Error::NoRegion(_) | Error::Denied { .. } | Error::NoSpace(_) => {
+                Failure::Table(error.to_string())
+            }
+        })
+    }
+
+    /// The HAT layer's space for the one that the trace calls `number`.
+    fn space(&mut self, number: u32, platform: &mut dyn Platform) -> Result<HatSpace, Failure> {
+        if let Some(known) = platform.ram().hat_space(number) {
+            if !self.vm.has(known) {
+                self.vm.adopt(known);
+            }
+            return Ok(known);
+        }
+        let made = match self.children.pop_front() {
+            Some(child) => child,
+            None => self.with(platform, |kernel| kernel.create())?,
+        };
+        platform.ram().call(number, made)?;
+        Ok(made)
+    }
+
+    /// Gives the page at `addr`, which no event explains, a region.
+    fn explain(
+        &mut self,
+        ask: &Ask,
+        space: HatSpace,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let regions = platform.layout().regions(ask.who.number);
+        let is_told = regions.is_some_and(|regions| regions.is_told());
+        let told = regions.and_then(|regions| regions.rights_at(ask.addr.get()));
+        let size = if is_told { self.vm.base() } else { BLOCK.max(self.vm.base()) };
+        let range = VirtRange::of_page(ask.addr.page(size));
+        let rights = told.unwrap_or(Rights::ALL) | needed(ask.kind);
+        let label = self.files.label("unexplained");
+        self.unexplained += 1;
+        self.with(platform, |kernel| kernel.map(space, range, rights, Source::Anonymous, label))
+    }
+
+    /// Keeps what is in memory now, every so often.
+    fn sample(&mut self, platform: &mut dyn Platform) {
+        self.since += 1;
+        if self.since < self.stride {
+            return;
+        }
+        self.since = 0;
+        let access = platform.access();
+        let bytes = self.kind_bytes(platform.ram());
+        if self.samples.last().is_some_and(|last| last.bytes == bytes) {
+            return;
+        }
+        self.samples.push(MemorySample { access, bytes });
+        if self.samples.len() > SAMPLES_MAX {
+            let mut place = 0;
+            self.samples.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+            self.stride *= 2;
+        }
+    }
+
+    fn kind_bytes(&self, ram: &Ram) -> KindBytes {
+        let resident = self.vm.resident();
+        let bytes = |pages: u64| pages << self.vm.base().shift();
+        let (all, used) = ram.frame_bytes();
+        KindBytes {
+            anonymous: bytes(resident.anon),
+            file: bytes(resident.file),
+            shared: bytes(resident.shared),
+            tables: ram.footprint().frame_bytes,
+            free: all - used,
+            swapped: bytes(self.vm.swapped()),
+        }
+    }
+}
+
+impl System for Base {
+    fn begin(&mut self, processes: &[Process]) {
+        let own = processes.iter().filter(|process| !process.shares_space);
+        self.forked = own
+            .filter(|process| process.parent.is_some())
+            .map(|process| process.pid.into())
+            .collect();
+    }
+
+    fn enter(&mut self, number: u32, platform: &mut dyn Platform) -> Result<Space, Failure> {
+        self.space(number, platform)?;
+        platform.ram().space(number)
+    }
+
+    fn fault(&mut self, ask: &Ask, platform: &mut dyn Platform) -> Result<Answer, Failure> {
+        let Ask { who: Who { number, space: inner }, addr, kind, fault } = *ask;
+        if fault == Fault::Unfit {
+            return Err(unfit(addr));
+        }
+        let known = platform.ram().mapping(inner, addr);
+        if known.is_some_and(|known| known.translation.rights.allows(kind)) {
+            return Err(stale(addr, fault));
+        }
+        let space = self.space(number, platform)?;
+        match self.vm.rights(space, addr) {
+            None => self.explain(ask, space, platform)?,
+            Some(rights) if !rights.allows(kind) => {
+                self.unexplained += 1;
+                let page = VirtRange::of_page(addr.page(self.vm.base()));
+                let rights = rights | needed(kind);
+                self.with(platform, |kernel| kernel.protect(space, page, rights))?;
+            }
+            Some(_) => {}
+        }
+        let how = self.with(platform, |kernel| kernel.fault(space, addr, kind))?;
+        Ok(match how {
+            _ if known.is_some() => Answer::Granted,
+            How::Minor | How::Write | How::Swap => Answer::Returned,
+            How::Cache | How::Zero | How::Copy | How::Disk => Answer::FirstTouch,
+        })
+    }
+
+    fn event(
+        &mut self,
+        who: Who,
+        event: &Event,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        self.apply(who.number, event, platform)
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        self.scarce.then_some(0)
+    }
+
+    fn tick(&mut self, _now: u64, platform: &mut dyn Platform) -> Result<(), Failure> {
+        self.with(platform, |kernel| Ok(kernel.tick()))?;
+        // Where nothing can leave, it is tried again when more was taken.
+        self.scarce = false;
+        Ok(())
+    }
+
+    fn forget_counts(&mut self) {
+        self.vm.forget_counts();
+        self.unexplained = 0;
+        self.samples.clear();
+    }
+
+    fn counts(&self, ram: &Ram) -> Option<ManagerCounts> {
+        let name = |how: How| (how.name().to_owned(), self.vm.faults()[how as usize]);
+        let work = self.vm.work();
+        Some(ManagerCounts {
+            replacement: self.replacement.to_owned(),
+            faults: How::ALL.map(name).into_iter().collect(),
+            unexplained: self.unexplained,
+            work: work.each().map(|(name, count)| (name.to_owned(), count)).collect(),
+            io_cycles: self.io_cycles * (work.reads + work.writes),
+            page_sizes: self.files.reasons(self.vm.decisions()),
+            bytes: self.kind_bytes(ram),
+            over_time: self.samples.clone(),
+        })
+    }
+}
+
+/// What an access of `kind` needs.
+fn needed(kind: Kind) -> Rights {
+    match kind {
+        Kind::Fetch => Rights::EXECUTE,
+        Kind::Load => Rights::READ,
+        Kind::Store => Rights::WRITE,
+    }
+}

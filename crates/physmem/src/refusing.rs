@@ -1,0 +1,64 @@
+use crate::{
+    allocator::{Allocator, Request},
+    frame::FrameId,
+    table::FrameTable,
+};
+
+/// Another allocator, one of whose allocations can be made to fail: a rare path that a parameter
+/// forces.
+pub struct Refusing<A> {
+    inner: A,
+    /// How many more allocations it takes to the one that fails.
+    until_refusal: Option<u64>,
+    has_refused: bool,
+}
+
+impl<A> Refusing<A> {
+    /// `inner`, which refuses nothing yet.
+    pub const fn new(inner: A) -> Refusing<A> {
+        Refusing { inner, until_refusal: None, has_refused: false }
+    }
+
+    /// Has the `number`th allocation from here on fail, counted from 1.
+    pub const fn refuse(&mut self, number: u64) {
+        self.until_refusal = Some(number);
+    }
+
+    /// Whether that allocation has come and failed.
+    pub const fn has_refused(&self) -> bool {
+        self.has_refused
+    }
+}
+
+impl<A: Allocator> Allocator for Refusing<A> {
+    fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
+        if let Some(left) = &mut self.until_refusal {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                (self.until_refusal, self.has_refused) = (None, true);
+                return None;
+            }
+        }
+        self.inner.allocate(table, request)
+    }
+
+    fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {
+        self.inner.free(table, first, order);
+    }
+
+    fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        self.inner.take(table, first, order)
+    }
+
+    fn free_blocks(&self, order: u32) -> u64 {
+        self.inner.free_blocks(order)
+    }
+
+    fn largest_free(&self) -> Option<u32> {
+        self.inner.largest_free()
+    }
+
+    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
+        self.inner.migratable_changed(frame, change);
+    }
+}

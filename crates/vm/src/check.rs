@@ -1,0 +1,188 @@
+//! What must hold between operations (identities, OS.md of this project's design, section 3.4).
+//!
+//! ```text
+//!   regions, anons --> frames  <--> descriptors  <--> lists, free blocks
+//!         |              ^
+//!         +--> pages of the page table: at most what regions allow
+//! ```
+
+use alloc::{collections::BTreeMap, format, string::String};
+
+use addr::{Rights, VirtRange};
+use pagetable::{Mapping, Mounted};
+use physmem::{Allocator, FrameId, State};
+
+use crate::{
+    anon::AnonId,
+    frames::{DIRTY, Owner},
+    object::Place,
+    platform::Platform,
+    region::Backing,
+    vm::Kernel,
+};
+
+impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+    /// Compares what is kept in several places. An error says what differs. Slow.
+    pub fn check(&self) -> Result<(), String> {
+        self.hat.check().map_err(String::from)?;
+        let frames = self.check_places()?;
+        self.check_frames(&frames)?;
+        self.check_spaces()?;
+        let decisions: u64 = self.vm.decisions.values().flatten().sum();
+        let answered: u64 = self.vm.faults.iter().sum();
+        if self.vm.work.traps < answered {
+            return Err(format!("{answered} faults are answered of {}", self.vm.work.traps));
+        }
+        if decisions > self.vm.work.table_writes {
+            return Err(format!("{decisions} pages have a reason for their size: too many"));
+        }
+        Ok(())
+    }
+
+    /// Users of anons and pages of regions, as counted and as they are. Gives each frame's owner.
+    fn check_places(&self) -> Result<BTreeMap<FrameId, Owner>, String> {
+        let mut users: BTreeMap<AnonId, u32> = BTreeMap::new();
+        let mut mapped = BTreeMap::new();
+        for space in self.vm.spaces.values() {
+            space.anons.values().for_each(|anon| *users.entry(*anon).or_insert(0) += 1);
+            for region in space.regions.all() {
+                if let Some(object) = region.backing.object() {
+                    *mapped.entry(object).or_insert(0) += region.pages.end - region.pages.start;
+                }
+            }
+        }
+        let (mut frames, mut slots) = (BTreeMap::new(), BTreeMap::new());
+        let mut enter = |place, owner| {
+            let (taken, what) = match place {
+                Place::Resident(frame) => (frames.insert(frame, owner), format!("{frame:?}")),
+                Place::Swapped(slot) => (slots.insert(slot, owner), format!("{slot:?}")),
+            };
+            taken.map_or(Ok(()), |other| Err(format!("{what} is {other:?}'s and {owner:?}'s")))
+        };
+        for (id, anon) in self.vm.anons.all() {
+            if users.remove(&id) != Some(anon.refs) {
+                return Err(format!("{id:?} does not have its {} users", anon.refs));
+            }
+            enter(anon.place, Owner::Anon(id))?;
+        }
+        if let Some((id, _)) = users.first_key_value() {
+            return Err(format!("{id:?} is used and does not exist"));
+        }
+        for (id, object) in self.vm.objects.all() {
+            if mapped.remove(&id).unwrap_or(0) != object.mapped_pages {
+                return Err(format!("{id:?} is not mapped by {} pages", object.mapped_pages));
+            }
+            for (&index, &place) in &object.pages {
+                enter(place, Owner::Object(id, index))?;
+            }
+        }
+        if slots.len() as u64 != self.vm.swap.used() {
+            let used = self.vm.swap.used();
+            return Err(format!("{used} places of swap are used, by {} pages", slots.len()));
+        }
+        Ok(frames)
+    }
+
+    /// Descriptors, lists and counts of frames.
+    fn check_frames(&self, frames: &BTreeMap<FrameId, Owner>) -> Result<(), String> {
+        let table = self.memory.table();
+        let all: u64 = State::ALL.iter().map(|&state| table.count(state)).sum();
+        if all != table.frames().len() as u64 {
+            return Err(format!("frames by state are {all}"));
+        }
+        let largest = self.memory.allocator().largest_free().unwrap_or(0);
+        let blocks = 0..=largest;
+        let free: u64 =
+            blocks.map(|order| self.memory.allocator().free_blocks(order) << order).sum();
+        if free != table.count(State::Free) {
+            return Err(format!("{free} frames are in free lists, others are free"));
+        }
+        let (mut wired, mut kinds) = (0, [0; 3]);
+        for (&frame, &owner) in frames {
+            let pfdat = table.get(frame);
+            if pfdat.state() != State::Movable || Owner::of(pfdat.identity) != Some(owner) {
+                return Err(format!("{frame:?} does not know that it is {owner:?}'s"));
+            }
+            wired += u64::from(pfdat.wired > 0);
+            kinds[match owner {
+                Owner::Anon(_) => 0,
+                Owner::Object(object, _) if self.vm.objects.get(object).file.is_some() => 1,
+                Owner::Object(..) => 2,
+            }] += 1;
+        }
+        let resident = self.vm.resident;
+        if kinds != [resident.anon, resident.file, resident.shared] {
+            return Err(format!("in memory are {kinds:?}, counted {resident:?}"));
+        }
+        if self.vm.policy.pages() + wired != frames.len() as u64 {
+            let listed = self.vm.policy.pages();
+            return Err(format!("of {} pages {listed} are listed, {wired} wired", frames.len()));
+        }
+        Ok(())
+    }
+
+    /// Wired pages, and that hardware can do no more than regions allow.
+    fn check_spaces(&self) -> Result<(), String> {
+        let mut wired: BTreeMap<FrameId, u16> = BTreeMap::new();
+        for (&id, space) in &self.vm.spaces {
+            for (&page, &frame) in &space.wired {
+                *wired.entry(frame).or_insert(0) += 1;
+                if !space.regions.at(page).is_some_and(|region| region.wired) {
+                    return Err(format!("page {page:#x} of {id:?} is wired in no wired region"));
+                }
+            }
+            if let Some(page) = space.anons.keys().find(|page| space.regions.at(**page).is_none()) {
+                return Err(format!("page {page:#x} of {id:?} is in no region"));
+            }
+            let Some(inner) = self.hat.space(id) else {
+                return Err(format!("{id:?} has no page table"));
+            };
+            let mut wrong = None;
+            self.hat.table().visit(inner, VirtRange::ALL, &mut |mapping| {
+                let page = mapping.translation.page.number();
+                let Some((frame, allowed)) = self.truth(id, page) else {
+                    wrong = Some(format!("hardware has page {page:#x} of {id:?}, nobody else"));
+                    return;
+                };
+                let Mapping { translation: held, .. } = mapping;
+                if held.frame != self.address(frame) || !allowed.contains(held.rights) {
+                    wrong = Some(format!(
+                        "page {page:#x} of {id:?} is {frame:?} ({allowed}), and {held:?} to hardware"
+                    ));
+                }
+            });
+            wrong.map_or(Ok(()), Err)?;
+        }
+        for (frame, count) in wired {
+            if self.memory.table().get(frame).wired != count {
+                return Err(format!("{frame:?} is wired {count} times, and counts others"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a page is in memory, and what hardware may allow there.
+    fn truth(&self, space: hat::HatSpace, page: u64) -> Option<(FrameId, Rights)> {
+        let space = self.vm.spaces.get(&space)?;
+        let region = space.regions.at(page)?;
+        let into = page - region.pages.start;
+        let (place, writable) = match (space.anons.get(&page), region.backing) {
+            (Some(&anon), _) => {
+                let anon = self.vm.anons.get(anon);
+                (anon.place, anon.refs == 1)
+            }
+            (None, Backing::Anonymous) => return None,
+            (None, Backing::Private { object, first } | Backing::Shared { object, first }) => {
+                let place = *self.vm.objects.get(object).pages.get(&(first + into))?;
+                let shared = matches!(region.backing, Backing::Shared { .. });
+                let dirty = matches!(place, Place::Resident(frame)
+                    if self.memory.table().get(frame).flags & DIRTY != 0);
+                (place, shared && dirty)
+            }
+        };
+        let Place::Resident(frame) = place else { return None };
+        let rights =
+            if writable { region.rights } else { crate::fault::without_write(region.rights) };
+        Some((frame, rights))
+    }
+}

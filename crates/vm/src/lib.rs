@@ -1,0 +1,57 @@
+//! Virtual memory: what each address *should* hold, and which of it is in memory (OS.md of this
+//! project's design calls it the truth; page tables are a cache of it).
+//!
+//! ```text
+//!   faults, calls of processes                      ticks of a clock
+//!        |                                               |
+//!        v                                               v
+//!   Kernel   fault  map  protect  move_pages  fork  exit    reclaim
+//!        |
+//!        +-- Vm        spaces -> regions -> objects, anons -> frames, swap slots
+//!        |             lists of pages by how lately they were used; counts of work
+//!        +-- Hat       which translations hardware has            (crate hat)
+//!        +-- Physmem   whose a frame is, which are free           (crate physmem)
+//!        +-- Platform  copies, zeros, disk, other processors
+//! ```
+//!
+//! [`Vm`] is the state of the memory manager. It works on a HAT layer, physical memory and a
+//! platform that are not its own; [`Kernel`] is the four together for as long as an operation
+//! lasts, so that a kernel may keep each where it likes and a simulated machine may walk the same
+//! page table in between.
+//!
+//! All pages are base pages here. The reason for each page's size is counted all the same
+//! ([`Why`]), as larger ones come with policies that choose them.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod anon;
+mod check;
+mod error;
+mod fault;
+mod frames;
+mod lock;
+mod map;
+mod object;
+mod platform;
+mod process;
+mod reclaim;
+mod region;
+mod replacement;
+mod settings;
+mod swap;
+mod vm;
+mod work;
+
+pub use crate::{
+    error::Error,
+    object::FileKey,
+    platform::{Io, Platform, Store},
+    region::{Backing, Region},
+    replacement::{POLICIES, Replacement},
+    settings::{Marks, Reference, Resident, Settings, SettingsError, Source},
+    swap::Slot,
+    vm::{Kernel, Vm},
+    work::{How, Why, Work},
+};

@@ -1,0 +1,85 @@
+//! What memory management asks of the world, and how it asks on behalf of the HAT layer.
+
+use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
+use hat::{HatSpace, Step};
+use pagetable::Flush;
+use physmem::{Allocator, Physmem};
+
+use crate::{object::FileKey, swap::Slot, work::Work};
+
+/// A kernel's processors, memory and disks, or a simulated machine.
+pub trait Platform {
+    /// Makes every processor forget what `flushes` name. No processor uses any of it when the
+    /// operation under way returns, at the latest.
+    fn shoot(&mut self, flushes: &[(HatSpace, Flush)]);
+
+    /// Fills `bytes` bytes with zeros.
+    fn zero(&mut self, frame: PhysAddr, bytes: u64);
+
+    /// Copies `bytes` bytes from one frame to another.
+    fn copy(&mut self, from: PhysAddr, to: PhysAddr, bytes: u64);
+
+    /// Moves one page between memory and a disk, and returns when that is done.
+    fn transfer(&mut self, io: Io);
+}
+
+/// A page on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Io {
+    /// Whether it goes to the disk.
+    pub write: bool,
+    /// Where it is in memory.
+    pub frame: PhysAddr,
+    /// Where it is on a disk.
+    pub store: Store,
+}
+
+/// A page's place on a disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Store {
+    /// A page of a file.
+    File(FileKey, u64),
+    /// A page of swap.
+    Swap(Slot),
+}
+
+/// What the HAT layer sees of memory and the platform.
+pub(crate) struct Below<'a, A, P> {
+    pub(crate) memory: &'a mut Physmem<A>,
+    pub(crate) platform: &'a mut P,
+    pub(crate) work: &'a mut Work,
+}
+
+impl<A: Allocator, P: Platform> hat::Platform for Below<'_, A, P> {
+    fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
+        self.platform.shoot(flushes);
+    }
+
+    fn frames(&mut self) -> &mut dyn Frames {
+        self
+    }
+
+    fn work(&mut self, step: Step, count: u64) {
+        let counter = match step {
+            Step::TableWrite => &mut self.work.table_writes,
+            Step::TableRead => &mut self.work.table_reads,
+            Step::Mapping => &mut self.work.mappings,
+            Step::Shootdown => &mut self.work.shootdowns,
+        };
+        *counter += count;
+    }
+}
+
+/// Frames for page tables.
+impl<A: Allocator, P> Frames for Below<'_, A, P> {
+    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
+        let frame = Frames::allocate(self.memory, size)?;
+        self.work.frames_taken += 1 << self.memory.table().order(size);
+        Ok(frame)
+    }
+
+    fn free(&mut self, frame: PhysAddr, size: PageSize) {
+        Frames::free(self.memory, frame, size);
+        self.work.frames_given += 1 << self.memory.table().order(size);
+    }
+}

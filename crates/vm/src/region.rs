@@ -1,0 +1,143 @@
+//! The regions of a space: what each address should hold, and who may do what there.
+//!
+//! ```text
+//!   pages   10      14          22        30
+//!           |  rw   |    r--    |   hole  |  rw
+//!           | anon  | file 3, page 0..8   | shared object 7, page 0..
+//!
+//!   cut at 18:      |  r--  |  r--  |        the right part begins with page 4 of its file
+//! ```
+//!
+//! Regions do not overlap. An operation on a range first cuts those that reach into it, so that it
+//! deals with whole regions only.
+
+use alloc::{collections::BTreeMap, vec::Vec};
+use core::ops::Range;
+
+use addr::Rights;
+
+use crate::object::ObjectId;
+
+/// Adjacent pages of one kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// The numbers of its pages.
+    pub pages: Range<u64>,
+    /// What may be done there.
+    pub rights: Rights,
+    /// Where its pages come from.
+    pub backing: Backing,
+    /// Whether its pages stay in memory.
+    pub wired: bool,
+    /// Under which number its pages are counted: the host's.
+    pub label: u32,
+}
+
+/// Where the pages of a region come from. `first` is the page of the object that the region begins
+/// with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backing {
+    /// Zeros, and what is stored there is the space's own.
+    Anonymous,
+    /// An object; what is stored is the space's own.
+    Private {
+        /// Which.
+        object: ObjectId,
+        /// The page that the region begins with.
+        first: u64,
+    },
+    /// An object, and stores change it.
+    Shared {
+        /// Which.
+        object: ObjectId,
+        /// The page that the region begins with.
+        first: u64,
+    },
+}
+
+impl Backing {
+    /// The same, `pages` further on.
+    pub(crate) fn after(self, pages: u64) -> Backing {
+        match self {
+            Backing::Anonymous => Backing::Anonymous,
+            Backing::Private { object, first } => Backing::Private { object, first: first + pages },
+            Backing::Shared { object, first } => Backing::Shared { object, first: first + pages },
+        }
+    }
+
+    /// The object, if there is one.
+    pub(crate) fn object(self) -> Option<ObjectId> {
+        match self {
+            Backing::Anonymous => None,
+            Backing::Private { object, .. } | Backing::Shared { object, .. } => Some(object),
+        }
+    }
+}
+
+/// All regions of a space, by first page.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Regions(BTreeMap<u64, Region>);
+
+impl Regions {
+    /// The region that has `page`.
+    pub(crate) fn at(&self, page: u64) -> Option<&Region> {
+        let (_, region) = self.0.range(..=page).next_back()?;
+        region.pages.contains(&page).then_some(region)
+    }
+
+    /// All regions, by address.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Region> {
+        self.0.values()
+    }
+
+    /// From the first page of the first to the last of the last.
+    pub(crate) fn hull(&self) -> Option<Range<u64>> {
+        let (first, _) = self.0.first_key_value()?;
+        let (_, last) = self.0.last_key_value()?;
+        Some(*first..last.pages.end)
+    }
+
+    /// Enters a region where there is none.
+    pub(crate) fn insert(&mut self, region: Region) {
+        debug_assert!(
+            self.0
+                .range(..region.pages.end)
+                .next_back()
+                .is_none_or(|(_, before)| { before.pages.end <= region.pages.start })
+        );
+        if !region.pages.is_empty() {
+            self.0.insert(region.pages.start, region);
+        }
+    }
+
+    /// Removes what lies in `pages`.
+    pub(crate) fn take(&mut self, pages: Range<u64>) -> Vec<Region> {
+        self.cut_ends(&pages);
+        let starts: Vec<u64> = self.0.range(pages).map(|(&start, _)| start).collect();
+        starts.iter().filter_map(|start| self.0.remove(start)).collect()
+    }
+
+    /// Changes what lies in `pages`.
+    pub(crate) fn change(&mut self, pages: Range<u64>, mut change: impl FnMut(&mut Region)) {
+        self.cut_ends(&pages);
+        self.0.range_mut(pages).for_each(|(_, region)| change(region));
+    }
+
+    fn cut_ends(&mut self, pages: &Range<u64>) {
+        self.cut(pages.start);
+        self.cut(pages.end);
+    }
+
+    /// Makes `page` the first of its region.
+    fn cut(&mut self, page: u64) {
+        let Some((&start, region)) = self.0.range_mut(..page).next_back() else { return };
+        if region.pages.end <= page {
+            return;
+        }
+        let mut right = region.clone();
+        region.pages.end = page;
+        right.pages.start = page;
+        right.backing = right.backing.after(page - start);
+        self.0.insert(page, right);
+    }
+}

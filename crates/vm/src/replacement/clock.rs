@@ -1,0 +1,42 @@
+use physmem::{FrameId, FrameTable};
+
+use super::{Pages, Replacement, list::List};
+
+/// The clock: all pages in a ring, and a hand that passes over those in use (Corbató 1968).
+///
+/// ```text
+///   hand --> page, referenced: bit cleared, a round more
+///            page, not referenced: the victim          new pages come in behind the hand
+/// ```
+///
+/// The ring is a list whose oldest is under the hand; a page that is passed becomes the newest.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    ring: List,
+}
+
+impl Replacement for Clock {
+    fn enter(&mut self, table: &mut FrameTable, frame: FrameId) {
+        self.ring.push(table, frame);
+    }
+
+    fn leave(&mut self, table: &mut FrameTable, frame: FrameId) {
+        self.ring.remove(table, frame);
+    }
+
+    fn victim(&mut self, pages: &mut dyn Pages) -> Option<FrameId> {
+        // After a whole round no bit is set.
+        for _ in 0..=self.ring.len() {
+            let frame = self.ring.pop(pages.table())?;
+            if !pages.referenced(frame) {
+                return Some(frame);
+            }
+            self.ring.push(pages.table(), frame);
+        }
+        self.ring.pop(pages.table())
+    }
+
+    fn pages(&self) -> u64 {
+        self.ring.len()
+    }
+}

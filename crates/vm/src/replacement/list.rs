@@ -1,0 +1,58 @@
+use physmem::{FrameId, FrameTable, NO_FRAME};
+
+/// A list of frames, linked through their descriptors; each is in one list at most.
+///
+/// ```text
+///   head --> [ pfdat ] <--> [ pfdat ] <--> [ pfdat ] <-- tail      links: previous, next
+///            oldest                        newest
+/// ```
+#[derive(Debug)]
+pub(super) struct List {
+    head: u32,
+    tail: u32,
+    len: u64,
+}
+
+impl Default for List {
+    fn default() -> List {
+        List { head: NO_FRAME, tail: NO_FRAME, len: 0 }
+    }
+}
+
+impl List {
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Enters a frame as the newest.
+    pub(super) fn push(&mut self, table: &mut FrameTable, frame: FrameId) {
+        table.get_mut(frame).links = [self.tail, NO_FRAME];
+        match self.tail {
+            NO_FRAME => self.head = frame.0,
+            tail => table.get_mut(FrameId(tail)).links[1] = frame.0,
+        }
+        self.tail = frame.0;
+        self.len += 1;
+    }
+
+    /// Takes the oldest.
+    pub(super) fn pop(&mut self, table: &mut FrameTable) -> Option<FrameId> {
+        let frame = FrameId(self.head);
+        (self.len > 0).then(|| self.remove(table, frame)).map(|()| frame)
+    }
+
+    /// Takes a frame that is in this list.
+    pub(super) fn remove(&mut self, table: &mut FrameTable, frame: FrameId) {
+        let [before, after] = table.get(frame).links;
+        match before {
+            NO_FRAME => self.head = after,
+            before => table.get_mut(FrameId(before)).links[1] = after,
+        }
+        match after {
+            NO_FRAME => self.tail = before,
+            after => table.get_mut(FrameId(after)).links[0] = before,
+        }
+        table.get_mut(frame).links = [NO_FRAME; 2];
+        self.len -= 1;
+    }
+}

@@ -1,0 +1,72 @@
+use physmem::{FrameId, FrameTable};
+
+use super::{Pages, Replacement, list::List};
+
+/// The owner's flag of a frame in the active list.
+const ACTIVE: u8 = 1;
+
+/// Two lists that approximate least recently used, as Linux keeps them.
+///
+/// ```text
+///   new page --> [ inactive ] -- oldest, not referenced --> victim
+///                  |      ^
+///       referenced |      | oldest, while active is longer than inactive; its bit is cleared
+///                  v      |
+///                [ active ]
+/// ```
+///
+/// A page must be used again while it is inactive to become active: a scan over much memory once
+/// does not drive out what is used all the time. That the lists are kept equally long is an
+/// assumption; Linux balances them by how much memory there is.
+#[derive(Debug, Default)]
+pub(super) struct Lru {
+    active: List,
+    inactive: List,
+}
+
+impl Lru {
+    fn activate(&mut self, table: &mut FrameTable, frame: FrameId) {
+        table.get_mut(frame).flags |= ACTIVE;
+        self.active.push(table, frame);
+    }
+
+    fn deactivate(&mut self, table: &mut FrameTable, frame: FrameId) {
+        table.get_mut(frame).flags &= !ACTIVE;
+        self.inactive.push(table, frame);
+    }
+}
+
+impl Replacement for Lru {
+    fn enter(&mut self, table: &mut FrameTable, frame: FrameId) {
+        self.deactivate(table, frame);
+    }
+
+    fn leave(&mut self, table: &mut FrameTable, frame: FrameId) {
+        if table.get(frame).flags & ACTIVE != 0 {
+            self.active.remove(table, frame);
+        } else {
+            self.inactive.remove(table, frame);
+        }
+    }
+
+    fn victim(&mut self, pages: &mut dyn Pages) -> Option<FrameId> {
+        // After each page was seen once no bit is set.
+        for _ in 0..=self.pages() {
+            while self.active.len() > self.inactive.len() {
+                let Some(frame) = self.active.pop(pages.table()) else { break };
+                pages.referenced(frame);
+                self.deactivate(pages.table(), frame);
+            }
+            let frame = self.inactive.pop(pages.table())?;
+            if !pages.referenced(frame) {
+                return Some(frame);
+            }
+            self.activate(pages.table(), frame);
+        }
+        self.inactive.pop(pages.table()).or_else(|| self.active.pop(pages.table()))
+    }
+
+    fn pages(&self) -> u64 {
+        self.active.len() + self.inactive.len()
+    }
+}

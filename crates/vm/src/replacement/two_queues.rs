@@ -1,0 +1,102 @@
+use alloc::collections::{BTreeMap, VecDeque};
+
+use physmem::{FrameId, FrameTable, Identity};
+
+use super::{Pages, Replacement, list::List};
+
+/// The owner's flag of a frame in the main queue.
+const MAIN: u8 = 1;
+
+/// 2Q: pages that were used once leave first (Johnson and Shasha 1994).
+///
+/// ```text
+///   new page ------> [ A1in ] -- oldest, while longer than a quarter of memory --> victim
+///                                    its identity --> ( A1out )  half as many as memory has pages
+///   page in A1out -> [ Am   ] -- oldest, not referenced, otherwise ---------------> victim
+/// ```
+///
+/// A page that comes back soon after it left is used often: only then it enters the main queue.
+/// Sizes of A1in and A1out are those that the paper proposes for the full version. The main queue
+/// is a clock, as nobody is told of hits.
+#[derive(Debug)]
+pub(super) struct TwoQueues {
+    first: List,
+    main: List,
+    first_max: u64,
+    /// A1out: who left, oldest first, by the number of its leaving.
+    left: VecDeque<(u64, (u32, u64))>,
+    left_at: BTreeMap<(u32, u64), u64>,
+    left_max: usize,
+    departures: u64,
+}
+
+impl TwoQueues {
+    /// For a memory of so many pages.
+    pub(super) fn new(pages: u64) -> TwoQueues {
+        TwoQueues {
+            first: List::default(),
+            main: List::default(),
+            first_max: pages / 4,
+            left: VecDeque::new(),
+            left_at: BTreeMap::new(),
+            left_max: usize::try_from(pages / 2).unwrap_or(usize::MAX),
+            departures: 0,
+        }
+    }
+
+    fn remember(&mut self, identity: Identity) {
+        let who = (identity.object, identity.index);
+        self.departures += 1;
+        self.left.push_back((self.departures, who));
+        self.left_at.insert(who, self.departures);
+        while self.left.len() > self.left_max {
+            let Some((departure, who)) = self.left.pop_front() else { return };
+            // One that came back and left again has a later entry.
+            if self.left_at.get(&who) == Some(&departure) {
+                self.left_at.remove(&who);
+            }
+        }
+    }
+}
+
+impl Replacement for TwoQueues {
+    fn enter(&mut self, table: &mut FrameTable, frame: FrameId) {
+        let Identity { object, index } = table.get(frame).identity;
+        if self.left_at.remove(&(object, index)).is_some() {
+            table.get_mut(frame).flags |= MAIN;
+            self.main.push(table, frame);
+        } else {
+            table.get_mut(frame).flags &= !MAIN;
+            self.first.push(table, frame);
+        }
+    }
+
+    fn leave(&mut self, table: &mut FrameTable, frame: FrameId) {
+        if table.get(frame).flags & MAIN != 0 {
+            self.main.remove(table, frame);
+        } else {
+            self.first.remove(table, frame);
+        }
+    }
+
+    fn victim(&mut self, pages: &mut dyn Pages) -> Option<FrameId> {
+        if self.first.len() > self.first_max || self.main.len() == 0 {
+            let frame = self.first.pop(pages.table())?;
+            self.remember(pages.table().get(frame).identity);
+            return Some(frame);
+        }
+        // After a whole round no bit is set.
+        for _ in 0..=self.main.len() {
+            let frame = self.main.pop(pages.table())?;
+            if !pages.referenced(frame) {
+                return Some(frame);
+            }
+            self.main.push(pages.table(), frame);
+        }
+        self.main.pop(pages.table())
+    }
+
+    fn pages(&self) -> u64 {
+        self.first.len() + self.main.len()
+    }
+}

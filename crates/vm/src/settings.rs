@@ -1,0 +1,117 @@
+use core::fmt;
+
+use addr::PageSize;
+
+use crate::{object::FileKey, replacement::POLICIES};
+
+/// How memory is managed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The size of all pages.
+    pub base: PageSize,
+    /// Which page leaves memory: the name of one of [`POLICIES`].
+    pub replacement: &'static str,
+    /// How uses of a page are seen.
+    pub reference: Reference,
+    /// Pages that swap has room for.
+    pub swap_pages: u32,
+    /// When pages leave memory.
+    pub marks: Marks,
+}
+
+/// How the uses of a page are seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reference {
+    /// Hardware sets a bit in the page-table entry.
+    Hardware,
+    /// A page that is asked about is unloaded, and a minor fault tells of its next use.
+    ValidBit,
+}
+
+/// Free frames at which something is done, in pages.
+///
+/// ```text
+///   0 ....... min ............ low ............ high ......... all
+///   tables     | no page gets   | pages leave    | ... until so many frames are free
+///   only       | a frame before | from here on   |
+///              | some have left |
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Marks {
+    /// These are kept for page tables.
+    pub min: u64,
+    /// Below this, pages leave memory at the next [`Kernel::tick`] ...
+    pub low: u64,
+    /// ... until so many frames are free.
+    pub high: u64,
+}
+
+impl Marks {
+    /// As Linux sets them for `pages` pages of `base`: min is the square root of 16 times the
+    /// memory in KiB, in KiB (`init_per_zone_wmark_min`), low a quarter of that more and high a
+    /// half; but min a sixteenth of memory at most, as Linux's own minimum of 128 KiB is for no
+    /// memory as small as ours can be.
+    pub fn of(pages: u64, base: PageSize) -> Marks {
+        let kib = pages.saturating_mul(base.bytes() >> 10);
+        let min = (kib.saturating_mul(16).isqrt() << 10) >> base.shift();
+        let min = min.min(pages / 16);
+        Marks { min, low: min + min / 4, high: min + min / 2 }
+    }
+}
+
+/// Pages in memory by what they are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Resident {
+    /// Anonymous pages of spaces.
+    pub anon: u64,
+    /// Pages of files.
+    pub file: u64,
+    /// Pages of memory that spaces share.
+    pub shared: u64,
+}
+
+/// What a new region has behind it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Zeros of its own.
+    Anonymous,
+    /// Zeros that a child of a fork goes on sharing.
+    SharedMemory,
+    /// A file from its page `first` on.
+    File {
+        /// Which.
+        key: FileKey,
+        /// Its page that the region begins with.
+        first: u64,
+        /// Whether stores change the file.
+        shared: bool,
+    },
+}
+
+/// Why memory cannot be managed so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SettingsError {
+    /// No policy has this name.
+    Replacement,
+    /// The marks are not in their order, or memory has not so many frames.
+    Marks,
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingsError::Replacement => {
+                f.write_str("there is no such replacement: choose ")?;
+                let names = POLICIES.iter().map(|(name, _)| name);
+                names.enumerate().try_for_each(|(place, name)| {
+                    write!(f, "{}{name}", if place == 0 { "" } else { ", " })
+                })
+            }
+            SettingsError::Marks => {
+                f.write_str("min, low and high must ascend, and memory must have so many frames")
+            }
+        }
+    }
+}
+
+impl core::error::Error for SettingsError {}

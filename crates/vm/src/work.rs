@@ -1,0 +1,134 @@
+/// How a fault was answered. In the order of what it took, least first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum How {
+    /// The page was in memory and its owner had it: only the translation was missing.
+    Minor,
+    /// The translation was there and did not allow a store, which it does now: the last of
+    /// several owners of a page, or the first store to a clean page of a shared file.
+    Write,
+    /// The page was in memory because a file's page had been read before.
+    Cache,
+    /// A frame of zeros.
+    Zero,
+    /// A copy of a page that others go on using.
+    Copy,
+    /// The page was read from its file.
+    Disk,
+    /// The page was read from swap.
+    Swap,
+}
+
+impl How {
+    /// All of them, in their order.
+    pub const ALL: [How; 7] =
+        [How::Minor, How::Write, How::Cache, How::Zero, How::Copy, How::Disk, How::Swap];
+
+    /// Its name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            How::Minor => "minor",
+            How::Write => "write",
+            How::Cache => "cache",
+            How::Zero => "zero",
+            How::Copy => "copy",
+            How::Disk => "disk",
+            How::Swap => "swap",
+        }
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident $name:literal)*) => {
+        /// Why a page that was loaded has the size that it has. One of them for each page that is
+        /// loaded at a fault.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Why { $($(#[$doc])* $reason),* }
+
+        impl Why {
+            /// All of them, in their order.
+            pub const ALL: [Why; [$($name),*].len()] = [$(Why::$reason),*];
+
+            /// Its name in results.
+            pub const fn name(self) -> &'static str {
+                match self { $(Why::$reason => $name),* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The size that was wanted was got.
+    Obtained "obtained"
+    /// The policy wants base pages here.
+    PolicyAsksBase "policy-asks-base"
+    /// No page of the size lies aligned at this address in its object.
+    Unaligned "unaligned"
+    /// The region ends before the page does.
+    RegionTooSmall "region-too-small"
+    /// Parts of the page have different rights.
+    MixedRights "mixed-rights"
+    /// A page of another size is in its place already.
+    OtherSizePresent "other-size-present"
+    /// The other page of the TLB's pair has another size (G98 section 3).
+    PairRule "pair-rule"
+    /// Parts of the page are in the page cache, in frames that are not adjacent.
+    InPageCache "in-page-cache"
+    /// Other spaces use parts of the page.
+    Shared "shared"
+    /// No frame of the size is free.
+    NoFrame "no-frame"
+    /// None became free in the time that the process would wait.
+    WaitTimedOut "wait-timed-out"
+    /// As much memory as there may be is in pages of the size.
+    Watermark "watermark"
+    /// A part of the page is wired where it is.
+    Wired "wired"
+}
+
+macro_rules! work {
+    ($($(#[$doc:meta])* $field:ident)*) => {
+        /// What the kernel has done, in units that a price can be put on.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct Work { $($(#[$doc])* pub $field: u64),* }
+
+        impl Work {
+            /// Each count with its name in results.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field)),*].into_iter()
+            }
+        }
+    };
+}
+
+work! {
+    /// Faults that were taken.
+    traps
+    /// Calls of processes: mappings made, changed or removed, processes begun and ended.
+    calls
+    /// Searches for the region of an address.
+    region_lookups
+    /// Searches for a page of an object.
+    object_lookups
+    /// Base frames taken for pages and page tables ...
+    frames_taken
+    /// ... and given back.
+    frames_given
+    /// Page-frame descriptors looked at or changed by the replacement of pages.
+    descriptors
+    /// Entries of page tables read ...
+    table_reads
+    /// ... and written.
+    table_writes
+    /// Nodes of mapping lists entered, removed or looked at.
+    mappings
+    /// Shootdowns, whatever they named.
+    shootdowns
+    /// Base frames filled with zeros.
+    zeroed
+    /// Base frames copied.
+    copied
+    /// Pages read from swap or a file ...
+    reads
+    /// ... and written to them.
+    writes
+}

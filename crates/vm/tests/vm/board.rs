@@ -1,0 +1,65 @@
+//! The platform of the tests: a number for the contents of each frame and of each page on disk,
+//! and TLBs that forget only what they are told to forget.
+
+use std::collections::BTreeMap;
+
+use addr::{PhysAddr, VirtAddr, VirtRange};
+use hat::HatSpace;
+use pagetable::{Flush, Scope, Translation};
+use vm::{FileKey, Io, Platform, Store};
+
+#[derive(Default)]
+pub(crate) struct Board {
+    pub(crate) contents: BTreeMap<PhysAddr, u64>,
+    disk: BTreeMap<Store, u64>,
+    pub(crate) tlb: BTreeMap<(HatSpace, VirtAddr), Translation>,
+    pub(crate) swap_reads: u64,
+}
+
+/// What a page of a file has at first.
+pub(crate) fn original(file: FileKey, index: u64) -> u64 {
+    1 << 60 | file.inode << 32 | index
+}
+
+impl Platform for Board {
+    fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
+        for (space, flush) in flushes {
+            self.tlb.retain(|&(of, _), held| {
+                of != *space
+                    || match flush.scope() {
+                        Scope::Nothing => true,
+                        Scope::Space => false,
+                        Scope::Pages { range, .. } => {
+                            range.intersection(VirtRange::of_page(held.page)).is_none()
+                        }
+                    }
+            });
+        }
+    }
+
+    fn zero(&mut self, frame: PhysAddr, _: u64) {
+        self.contents.insert(frame, 0);
+    }
+
+    fn copy(&mut self, from: PhysAddr, to: PhysAddr, _: u64) {
+        let copied = self.contents[&from];
+        self.contents.insert(to, copied);
+    }
+
+    fn transfer(&mut self, io: Io) {
+        if io.write {
+            self.disk.insert(io.store, self.contents[&io.frame]);
+            return;
+        }
+        let stored = self.disk.get(&io.store).copied();
+        let stored = match io.store {
+            Store::File(file, index) => stored.unwrap_or_else(|| original(file, index)),
+            Store::Swap(_) => {
+                self.swap_reads += 1;
+                self.disk.remove(&io.store);
+                stored.expect("what is read from swap was written there")
+            }
+        };
+        self.contents.insert(io.frame, stored);
+    }
+}

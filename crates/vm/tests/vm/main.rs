@@ -1,0 +1,77 @@
+//! Memory management over every page table and policy, against a map from (space, page) to what is
+//! there, and processors that forget only what they are told to forget.
+
+mod board;
+mod model;
+mod tables;
+mod world;
+
+use tables::TABLES;
+use vm::POLICIES;
+use world::World;
+
+/// Few enough that pages must leave all the time.
+const FRAMES: u64 = 150;
+const PLENTY: u64 = 1 << 15;
+
+#[test]
+fn streams_of_events_over_every_table_and_policy() {
+    let mut scarce = 0;
+    for table in &TABLES {
+        let mut world = World::new(table, "clock", PLENTY, 1);
+        world.run(table.events);
+        assert_eq!(world.board.swap_reads, 0);
+        let frames = world.tables_peak + FRAMES / 2;
+        for (policy, _) in POLICIES {
+            println!("{}, {policy}, seed 1, {frames} frames", table.name);
+            let mut world = World::new(table, policy, frames, 1);
+            world.run(table.events);
+            scarce += u32::from(world.board.swap_reads > 0);
+        }
+    }
+    // Where tables are large and spaces few, pages have the rest.
+    assert!(scarce > 30, "memory was scarce in {scarce} of 48 streams only");
+}
+
+#[test]
+fn longer_streams() {
+    for seed in 2..6 {
+        for (policy, _) in POLICIES {
+            println!("{policy}, seed {seed}");
+            World::new(&TABLES[0], policy, FRAMES, seed).run(1500);
+        }
+    }
+}
+
+/// Each allocation of a stream fails once, in a stream of its own: for a page, a table or a space.
+#[test]
+fn every_allocation_fails_once() {
+    let run = |number: u64| {
+        let mut world = World::new(&TABLES[0], "lru", FRAMES, 7);
+        world.memory.allocator_mut().0.refuse(number);
+        world.run(60);
+        (world.memory.allocator().has_refused(), world.vm.work().frames_taken)
+    };
+    let (_, taken) = run(u64::MAX);
+    for number in 1..taken {
+        println!("allocation {number} of {taken} fails");
+        assert!(run(number).0, "it was made");
+    }
+}
+
+#[test]
+fn a_stream_does_the_same_twice() {
+    let digest = || {
+        let mut world = World::new(&TABLES[0], "2q", FRAMES, 3);
+        world.run(200);
+        world.digest()
+    };
+    assert_eq!(digest(), digest());
+}
+
+#[test]
+fn all_wired_is_an_error_and_no_panic() {
+    let mut world = World::new(&TABLES[0], "clock", FRAMES, 1);
+    world.wire_until_refused();
+    world.run(0);
+}

@@ -1,0 +1,67 @@
+//! The obvious memory manager: a map from (space, page) to identity, rights and contents.
+
+use std::collections::BTreeMap;
+
+use addr::{Kind, Rights};
+use vm::FileKey;
+
+use crate::board::original;
+
+/// What a page is a page of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Identity {
+    /// Zeros, or the space's own.
+    Anonymous,
+    File(FileKey, u64),
+    /// Of shared memory with this number.
+    Memory(u64, u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) identity: Identity,
+    pub(crate) rights: Rights,
+    pub(crate) shared: bool,
+    pub(crate) wired: bool,
+    /// What the space has stored, where that is its own.
+    pub(crate) own: Option<u64>,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Space {
+    pub(crate) pages: BTreeMap<u64, Known>,
+    pub(crate) users: u32,
+}
+
+#[derive(Default)]
+pub(crate) struct Model {
+    /// Contents of shared pages that someone has stored to.
+    shared: BTreeMap<Identity, u64>,
+}
+
+impl Model {
+    /// What a load finds.
+    pub(crate) fn contents(&self, known: &Known) -> u64 {
+        known.own.unwrap_or_else(|| match known.identity {
+            Identity::Anonymous => 0,
+            Identity::Memory(..) => self.shared.get(&known.identity).copied().unwrap_or(0),
+            Identity::File(file, index) => {
+                let stored = self.shared.get(&known.identity).copied();
+                stored.unwrap_or_else(|| original(file, index))
+            }
+        })
+    }
+
+    pub(crate) fn store(&mut self, known: &mut Known, stamp: u64) {
+        if known.shared {
+            self.shared.insert(known.identity, stamp);
+        } else {
+            known.own = Some(stamp);
+        }
+    }
+}
+
+/// What the manager makes of rights: whoever may do anything may read.
+pub(crate) fn allows(rights: Rights, kind: Kind) -> bool {
+    rights.allows(kind) || (kind == Kind::Load && rights.bits() & 7 != 0)
+}

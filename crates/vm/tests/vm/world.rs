@@ -1,0 +1,394 @@
+//! One stream of events for the memory manager and for its model.
+
+use std::collections::BTreeMap;
+
+use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use hat::HatSpace;
+use pagetable::{Mounted, Translation};
+use physmem::{Buddy, Physmem, Refusing};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use vm::{Error, FileKey, How, Kernel, Marks, Settings, Source, Vm};
+
+use crate::{
+    board::Board,
+    model::{Identity, Known, Model, Space, allows},
+    tables::{AnyHat, Table},
+};
+
+const BASE: PageSize = PageSize::SIZE_4K;
+const FIRST: u64 = 0x40000;
+const PAGES: u64 = 128;
+const SPACES_MAX: usize = 5;
+const WIRED_MAX: usize = 24;
+const RIGHTS: [u8; 6] = [0, 1, 3, 3, 5, 7];
+
+pub(crate) struct World {
+    pub(crate) vm: Vm,
+    hat: Box<AnyHat>,
+    pub(crate) memory: Physmem<Refusing<Buddy>>,
+    pub(crate) board: Board,
+    random: Xoshiro256PlusPlus,
+    model: Model,
+    spaces: BTreeMap<HatSpace, Space>,
+    made: u64,
+    stamp: u64,
+    /// Frames of page tables when they were most.
+    pub(crate) tables_peak: u64,
+}
+
+impl World {
+    pub(crate) fn new(table: &Table, replacement: &'static str, frames: u64, seed: u64) -> World {
+        let mut memory = Physmem::new(PhysAddr::new(0), frames * BASE.bytes(), BASE, |frames| {
+            Refusing::new(Buddy::new(frames))
+        })
+        .unwrap();
+        let hat = (table.make)();
+        let marks = Marks { min: 4, low: 8, high: 12 };
+        let settings = Settings {
+            base: BASE,
+            replacement,
+            reference: table.reference,
+            swap_pages: 4000,
+            marks,
+        };
+        let vm = Vm::new(settings, frames).unwrap();
+        memory.allocator_mut().0.refuse(u64::MAX);
+        World {
+            vm,
+            hat,
+            memory,
+            board: Board::default(),
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+            model: Model::default(),
+            spaces: BTreeMap::new(),
+            made: 0,
+            stamp: 0,
+            tables_peak: 0,
+        }
+    }
+
+    fn kernel(&mut self) -> Kernel<'_, dyn Mounted, Refusing<Buddy>, Board> {
+        let World { vm, hat, memory, board, .. } = self;
+        Kernel { vm, hat, memory, platform: board }
+    }
+
+    /// Runs events, then ends all spaces and drops the page cache: every frame is free again.
+    pub(crate) fn run(&mut self, events: u32) {
+        for _ in 0..events {
+            self.event();
+            let tables = self.hat.table().footprint().frame_bytes >> BASE.shift();
+            self.tables_peak = self.tables_peak.max(tables);
+            if let Err(wrong) = self.kernel().check() {
+                panic!("{wrong}");
+            }
+        }
+        self.look_at_all();
+        for (space, known) in std::mem::take(&mut self.spaces) {
+            for user in (0..known.users).rev() {
+                assert_eq!(self.kernel().exit(space), Ok(user == 0));
+            }
+        }
+        self.kernel().check().unwrap();
+        assert_eq!(self.vm.resident().anon + self.vm.resident().shared, 0);
+        self.kernel().drop_caches();
+        self.kernel().check().unwrap();
+        assert_eq!(self.vm.resident().file, 0);
+        assert_eq!(self.vm.swapped(), 0, "swap that nobody uses is free");
+        let tables = self.hat.table().footprint().frame_bytes;
+        assert_eq!(self.memory.used_bytes(), tables, "every frame is back");
+        let work = self.vm.work();
+        assert_eq!(work.frames_taken - work.frames_given, tables >> BASE.shift());
+    }
+
+    fn event(&mut self) {
+        let choice = self.random.random_range(0..1000);
+        let Some(space) = self.any_space() else {
+            let space = self.kernel().create().unwrap();
+            self.spaces.insert(space, Space { users: 1, ..Space::default() });
+            return;
+        };
+        match choice {
+            0..640 => (0..8).for_each(|_| self.access(space)),
+            640..730 => self.map(space),
+            730..760 => self.unmap(space),
+            760..800 => self.protect(space),
+            800..840 => self.move_pages(space),
+            840..870 => self.discard(space),
+            870..890 => self.lock(space),
+            890..910 => self.unlock(space),
+            910..955 => self.fork(space),
+            955..960 => {
+                self.kernel().share(space).unwrap();
+                self.spaces.get_mut(&space).unwrap().users += 1;
+            }
+            960..970 => {
+                self.kernel().exec(space).unwrap();
+                self.spaces.get_mut(&space).unwrap().pages.clear();
+            }
+            970..985 => self.exit(space),
+            _ => {
+                self.kernel().tick();
+            }
+        }
+    }
+
+    fn access(&mut self, space: HatSpace) {
+        let page = FIRST + self.random.random_range(0..PAGES);
+        let kind = Kind::ALL[self.random.random_range(0..3)];
+        let known = self.spaces[&space].pages.get(&page).copied();
+        let found = self.hardware(space, page, kind);
+        let addr = VirtAddr::new(page << BASE.shift());
+        let Some(mut known) = known else {
+            assert_eq!(found, Err(Error::NoRegion(addr)));
+            return;
+        };
+        if !allows(known.rights, kind) {
+            assert!(matches!(found, Err(Error::Denied { .. })), "{found:?} of {known:?}");
+            return;
+        }
+        let frame = found.unwrap_or_else(|error| panic!("{error}"));
+        if kind == Kind::Store {
+            self.stamp += 1;
+            self.board.contents.insert(frame, self.stamp);
+            self.model.store(&mut known, self.stamp);
+            self.spaces.get_mut(&space).unwrap().pages.insert(page, known);
+        } else {
+            let expected = self.model.contents(&known);
+            assert_eq!(self.board.contents[&frame], expected, "{addr} of {space:?}: {known:?}");
+        }
+    }
+
+    /// What a processor does: asks its TLB, walks, faults, walks again.
+    fn hardware(&mut self, space: HatSpace, page: u64, kind: Kind) -> Result<PhysAddr, Error> {
+        let addr = VirtAddr::new(page << BASE.shift());
+        if let Some(held) = self.board.tlb.get(&(space, addr))
+            && held.rights.allows(kind)
+        {
+            return Ok(held.frame);
+        }
+        for faults in 0.. {
+            let inner = self.hat.space(space).unwrap();
+            if let Ok(found) = self.hat.table_mut().walk(inner, addr, kind, &mut Vec::new()) {
+                let Translation { frame, .. } = found;
+                self.board.tlb.insert((space, addr), found);
+                return Ok(frame);
+            }
+            assert!(faults < 2, "{addr} faults again and again");
+            self.kernel().fault(space, addr, kind)?;
+        }
+        unreachable!("it succeeds, or fails for good")
+    }
+
+    fn map(&mut self, space: HatSpace) {
+        let pages = self.pages();
+        let rights = Rights::from_bits(RIGHTS[self.random.random_range(0..RIGHTS.len())]);
+        let key = FileKey { device: 1, inode: self.random.random_range(0..3) };
+        let first = self.random.random_range(0..20);
+        let shared = self.random.random_bool(0.5);
+        let (source, identity): (_, fn(FileKey, u64, u64) -> Identity) = match self
+            .random
+            .random_range(0..4)
+        {
+            0 | 1 => (Source::Anonymous, |_, _, _| Identity::Anonymous),
+            2 => (Source::SharedMemory, |_, made, page| Identity::Memory(made, page)),
+            _ => (Source::File { key, first, shared }, |key, _, page| Identity::File(key, page)),
+        };
+        self.made += 1;
+        let (made, range) = (self.made, self.range(&pages));
+        self.kernel().map(space, range, rights, source, made as u32 % 3).unwrap();
+        for page in pages.clone() {
+            let index = page - pages.start;
+            let (index, shared) = match source {
+                Source::Anonymous => (0, false),
+                Source::SharedMemory => (index, true),
+                Source::File { first, shared, .. } => (first + index, shared),
+            };
+            let identity = identity(key, made, index);
+            let known = Known { identity, rights, shared, wired: false, own: None };
+            self.spaces.get_mut(&space).unwrap().pages.insert(page, known);
+        }
+    }
+
+    fn unmap(&mut self, space: HatSpace) {
+        let pages = self.pages();
+        let range = self.range(&pages);
+        self.kernel().unmap(space, range).unwrap();
+        self.spaces.get_mut(&space).unwrap().pages.retain(|page, _| !pages.contains(page));
+    }
+
+    fn protect(&mut self, space: HatSpace) {
+        let pages = self.pages();
+        let rights = Rights::from_bits(RIGHTS[self.random.random_range(0..RIGHTS.len())]);
+        let range = self.range(&pages);
+        self.kernel().protect(space, range, rights).unwrap();
+        let known = self.spaces.get_mut(&space).unwrap();
+        known.pages.range_mut(pages).for_each(|(_, known)| known.rights = rights);
+    }
+
+    /// A run of pages moves to where it does not overlap itself, or changes its length in place.
+    fn move_pages(&mut self, space: HatSpace) {
+        let from = self.pages();
+        let from = from.start..from.end.min(from.start + 8);
+        let count = self.random.random_range(1..10);
+        let in_place = self.random.random_bool(0.3);
+        let to = if in_place { from.start } else { self.pages().start };
+        let apart = to + count <= from.start || from.end <= to;
+        if !(in_place || apart) || to + count > FIRST + PAGES {
+            return;
+        }
+        let known = self.spaces.get_mut(&space).unwrap();
+        let length = from.end - from.start;
+        // What grows is the region of the last page; where it is wired all comes into memory.
+        let last = known.pages.get(&(from.end - 1)).copied();
+        if last.is_some_and(|last| last.wired) && count > length {
+            return;
+        }
+        let mut moved = BTreeMap::new();
+        for page in from.clone() {
+            if let Some(page_known) = known.pages.remove(&page) {
+                moved.insert(page - from.start, page_known);
+            }
+        }
+        known.pages.retain(|page, _| !(to..to + count).contains(page));
+        moved.retain(|&into, _| into < count);
+        for more in length..count {
+            let Some(last) = last else { break };
+            let further = more - (length - 1);
+            let identity = match last.identity {
+                Identity::Anonymous => Identity::Anonymous,
+                Identity::File(file, index) => Identity::File(file, index + further),
+                Identity::Memory(memory, index) => Identity::Memory(memory, index + further),
+            };
+            moved.insert(more, Known { identity, own: None, ..last });
+        }
+        known.pages.extend(moved.into_iter().map(|(into, page)| (to + into, page)));
+        let (range, to) = (self.range(&from), VirtAddr::new(to << BASE.shift()));
+        self.kernel().move_pages(space, range, to, count * BASE.bytes()).unwrap();
+    }
+
+    fn discard(&mut self, space: HatSpace) {
+        let pages = self.pages();
+        let range = self.range(&pages);
+        self.kernel().discard(space, range).unwrap();
+        let known = self.spaces.get_mut(&space).unwrap();
+        let inside = known.pages.range_mut(pages).filter(|(_, known)| !known.wired);
+        inside.for_each(|(_, known)| known.own = None);
+    }
+
+    fn lock(&mut self, space: HatSpace) {
+        let pages = self.pages();
+        let pages = pages.start..pages.end.min(pages.start + 6);
+        let wired = self.spaces.values().flat_map(|space| space.pages.values());
+        if wired.filter(|known| known.wired).count() + 6 > WIRED_MAX {
+            return;
+        }
+        let range = self.range(&pages);
+        self.kernel().lock(space, range).unwrap();
+        let known = self.spaces.get_mut(&space).unwrap();
+        let inside = known.pages.range_mut(pages.clone());
+        inside.for_each(|(_, known)| known.wired = true);
+        // A page that may be stored to is the space's own from here on, with what it had.
+        for page in pages {
+            let known = &self.spaces[&space].pages;
+            let Some(mut known) = known.get(&page).copied() else { continue };
+            if !known.shared && known.rights.contains(Rights::WRITE) {
+                known.own = Some(self.model.contents(&known));
+                self.spaces.get_mut(&space).unwrap().pages.insert(page, known);
+            }
+            if known.rights.bits() & 7 != 0 {
+                let inner = self.hat.space(space).unwrap();
+                let addr = VirtAddr::new(page << BASE.shift());
+                assert!(self.hat.table().query(inner, addr).is_some(), "{addr} is locked");
+            }
+        }
+    }
+
+    fn unlock(&mut self, space: HatSpace) {
+        let pages = FIRST..FIRST + PAGES;
+        let range = self.range(&pages);
+        self.kernel().unlock(space, range).unwrap();
+        let known = self.spaces.get_mut(&space).unwrap();
+        known.pages.values_mut().for_each(|known| known.wired = false);
+    }
+
+    fn fork(&mut self, parent: HatSpace) {
+        if self.spaces.len() >= SPACES_MAX {
+            return;
+        }
+        let child = self.kernel().create().unwrap();
+        let resident = self.vm.resident();
+        self.kernel().fork(parent, child).unwrap();
+        assert_eq!(self.vm.resident(), resident, "a child takes no frames until it stores");
+        let mut copy = Space { users: 1, ..self.spaces[&parent].clone() };
+        copy.pages.values_mut().for_each(|known| known.wired = false);
+        self.spaces.insert(child, copy);
+    }
+
+    fn exit(&mut self, space: HatSpace) {
+        let known = self.spaces.get_mut(&space).unwrap();
+        known.users -= 1;
+        let last = known.users == 0;
+        if last {
+            self.spaces.remove(&space);
+            self.board.tlb.retain(|&(of, _), _| of != space);
+        }
+        assert_eq!(self.kernel().exit(space), Ok(last));
+    }
+
+    /// Every page of every space has what it should have.
+    fn look_at_all(&mut self) {
+        for (space, known) in self.spaces.clone() {
+            for (page, known) in known.pages {
+                if !allows(known.rights, Kind::Load) {
+                    continue;
+                }
+                let frame = self.hardware(space, page, Kind::Load).unwrap();
+                let expected = self.model.contents(&known);
+                assert_eq!(self.board.contents[&frame], expected, "{page:#x} of {space:?}");
+            }
+        }
+    }
+
+    /// Locks a region that is larger than memory.
+    pub(crate) fn wire_until_refused(&mut self) {
+        let space = self.kernel().create().unwrap();
+        self.spaces.insert(space, Space { users: 1, ..Space::default() });
+        let range = self.range(&(FIRST..FIRST + 2 * PAGES));
+        let rights = Rights::READ | Rights::WRITE;
+        self.kernel().map(space, range, rights, Source::Anonymous, 0).unwrap();
+        let locked = self.kernel().lock(space, range);
+        assert!(matches!(locked, Err(Error::OutOfMemory { wired: 100.., .. })), "{locked:?}");
+        self.kernel().check().unwrap();
+        self.kernel().unlock(space, range).unwrap();
+        let few = self.range(&(FIRST..FIRST + 10));
+        self.kernel().lock(space, few).unwrap();
+        self.kernel().check().unwrap();
+    }
+
+    fn any_space(&mut self) -> Option<HatSpace> {
+        let known = self.spaces.len();
+        let chosen = self.random.random_range(0..known.max(1));
+        self.spaces.keys().nth(chosen).copied()
+    }
+
+    fn pages(&mut self) -> std::ops::Range<u64> {
+        let start = FIRST + self.random.random_range(0..PAGES);
+        start..(start + self.random.random_range(1..40)).min(FIRST + PAGES)
+    }
+
+    fn range(&self, pages: &std::ops::Range<u64>) -> VirtRange {
+        let bytes = (pages.end - pages.start) << BASE.shift();
+        VirtRange::new(VirtAddr::new(pages.start << BASE.shift()), bytes).unwrap()
+    }
+
+    /// A number that stands for all that was counted and stored.
+    pub(crate) fn digest(&self) -> u64 {
+        let faults = How::ALL.iter().map(|&how| self.vm.faults()[how as usize]);
+        let work = self.vm.work();
+        let counts = faults.chain(work.each().map(|(_, count)| count)).chain([self.stamp]);
+        counts.fold(0xcbf2_9ce4_8422_2325, |hash: u64, count| {
+            (hash ^ count).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+}

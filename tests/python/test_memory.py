@@ -1,0 +1,51 @@
+"""What a memory manager counted: as text, and in the report."""
+
+from typing import Any
+
+import sample
+from pagewalk import summary
+from pagewalk.report import charts, data, page
+
+
+def managed() -> dict[str, Any]:
+    document = sample.document()
+    now = {"anonymous": 3 << 20, "file": 1 << 20, "shared": 0, "tables": 8192, "free": 4096}
+    now["swapped"] = 2 << 20
+    document["manager"] = {
+        "replacement": "2q",
+        "faults": {
+            how: number
+            for number, how in enumerate(
+                ["minor", "write", "cache", "zero", "copy", "disk", "swap"], start=1
+            )
+        },
+        "unexplained": 0,
+        "work": {"traps": 28, "zeroed": 4, "copied": 5, "reads": 13, "writes": 2},
+        "io_cycles": 15,
+        "page_sizes": [{"region": "heap", "pages": {"policy-asks-base": 28}}],
+        "bytes": now,
+        "over_time": [{"access": at, **now, "file": at << 12} for at in (5, 70, 900)],
+    }
+    return document
+
+
+def test_the_text_tells_memory_by_kind_and_faults_by_how() -> None:
+    text = summary.summary(managed())
+    assert "Memory, 2q: 3 MiB anonymous" in text
+    assert "1 minor, 2 write, 3 cache, 4 zero, 5 copy, 6 disk, 7 swap" in text
+    assert "13 pages read and 2 written" in text
+    assert "Memory, " not in summary.summary(sample.document())
+
+
+def test_the_report_shows_memory_over_time_faults_and_work() -> None:
+    run = data.run(managed())
+    assert run.memory is not None and run.faults is not None and run.work is not None
+    assert [row["start"] for row in run.memory.rows][:3] == [5, 70, 900]
+    assert set(run.memory.rows[0]) == {"start", "anonymous", "file", "tables"}
+    assert "memory" in charts.charts(run)
+    assert run.faults.rows[-1][0] == "Read from swap"
+    assert len(run.work.rows) == 5
+    text = page.render(data.report([managed()]))
+    assert "Memory over time" in text and "Read from swap" in text
+    plain = data.run(sample.document())
+    assert plain.memory is None and plain.faults is None and plain.work is None
