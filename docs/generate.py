@@ -98,7 +98,7 @@ IDENTITIES = {
     "region's `map.owners`",
     "RegionCounts.lookups": "sum of `by_kind`; summed over regions: lookups of the first level",
     "Timeline.misses": "sum: misses of the last level's TLBs",
-    "MemoryCounts.frames_used_bytes": "`mapped_bytes + table_bytes`",
+    "MemoryCounts.frames_used_bytes": "`mapped_bytes + table_bytes + aged_bytes`",
     "Faults.first_touch": "`walks.cold` where a page table is walked",
     "ShootdownCounts.received": "`asked`, of all processors together",
 }

@@ -422,8 +422,96 @@ class Faults(Record):
     first_touch: int
     """First touches of a page."""
 
+    returned: int
+    """Pages that were there before and came back: from swap, or only their translations."""
+
     protection: int
     """Accesses that a page's rights did not allow, found on a walk and then granted."""
+
+
+class SizeReasons(Record):
+    """Pages loaded at faults in regions of one name, by why they have their size."""
+
+    region: str
+    """The name."""
+
+    pages: dict[str, int]
+    """Pages by reason."""
+
+
+class KindBytes(Record):
+    """Memory by what it is used for, in bytes."""
+
+    anonymous: int
+    """Pages that a space has stored to and that are its own, in bytes."""
+
+    file: int
+    """Pages of files, in bytes."""
+
+    shared: int
+    """Pages of memory that spaces share, in bytes."""
+
+    tables: int
+    """Page tables, in bytes."""
+
+    free: int
+    """Nothing: bytes that are free."""
+
+    swapped: int
+    """Not in memory but in swap, in bytes."""
+
+
+class MemorySample(Record):
+    """Memory at one time."""
+
+    access: int
+    """The access of the trace, from 0."""
+
+    anonymous: int
+    """Pages that a space has stored to and that are its own, in bytes."""
+
+    file: int
+    """Pages of files, in bytes."""
+
+    shared: int
+    """Pages of memory that spaces share, in bytes."""
+
+    tables: int
+    """Page tables, in bytes."""
+
+    free: int
+    """Nothing: bytes that are free."""
+
+    swapped: int
+    """Not in memory but in swap, in bytes."""
+
+
+class ManagerCounts(Record):
+    """What a memory manager counted that keeps the whole life of memory."""
+
+    replacement: str
+    """Which page left memory."""
+
+    faults: dict[str, int]
+    """Faults by how they were answered."""
+
+    unexplained: int
+    """Accesses that no region of the trace explains, or that their region forbids."""
+
+    work: dict[str, int]
+    """The kernel's work by kind."""
+
+    io_cycles: int
+    """Cycles that pages took from and to disks, one after the other."""
+
+    page_sizes: list[SizeReasons]
+    """Why pages have the sizes that they have."""
+
+    bytes: KindBytes
+    """What memory is used for at the end."""
+
+    over_time: list[MemorySample]
+    """The same over time: where it changed, at most a few hundred samples."""
 
 
 class ShootdownCounts(Record):
@@ -499,6 +587,9 @@ class MemoryCounts(Record):
 
     mapped_bytes: int
     """Frames behind pages, in bytes."""
+
+    aged_bytes: int
+    """Frames that were in use before the run began, in bytes."""
 
     table_bytes: int
     """Frames that hold page tables, in bytes."""
@@ -737,6 +828,9 @@ class Document(Record):
 
     faults: Faults
     """What the operating system was called for."""
+
+    manager: ManagerCounts | None
+    """What its memory manager counted, if it has more to count."""
 
     shootdowns: ShootdownCounts
     """Translations that hardware was told to forget, on all processors."""

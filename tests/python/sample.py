@@ -177,10 +177,11 @@ def document(name: str = "sample-server", seed: int = 1, walks: bool = True) -> 
         ]
         if walks
         else [],
-        "faults": {"first_touch": cold, "protection": 0},
+        "faults": {"first_touch": cold, "returned": 0, "protection": 0},
         "memory": {
             "frames_total_bytes": 1 << 40,
             "mapped_bytes": cold * PAGE,
+            "aged_bytes": 0,
             "table_bytes": 44 * PAGE,
             "table_used_bytes": 44 * PAGE,
             "pages_by_size": {"4K": cold},

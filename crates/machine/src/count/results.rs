@@ -360,14 +360,9 @@ pub struct Faults {
     /// First touches of a page.
     pub first_touch: u64,
     /// Pages that were there before and came back: from swap, or only their translations.
-    #[serde(skip_serializing_if = "is_zero")]
     pub returned: u64,
     /// Accesses that a page's rights did not allow, found on a walk and then granted.
     pub protection: u64,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// What a memory manager counted that keeps the whole life of memory.
@@ -403,17 +398,17 @@ pub struct SizeReasons {
 /// Memory by what it is used for, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KindBytes {
-    /// Pages that a space has stored to and that are its own.
+    /// Pages that a space has stored to and that are its own, in bytes.
     pub anonymous: u64,
-    /// Pages of files.
+    /// Pages of files, in bytes.
     pub file: u64,
-    /// Pages of memory that spaces share.
+    /// Pages of memory that spaces share, in bytes.
     pub shared: u64,
-    /// Page tables.
+    /// Page tables, in bytes.
     pub tables: u64,
-    /// Nothing.
+    /// Nothing: bytes that are free.
     pub free: u64,
-    /// Not in memory but in swap.
+    /// Not in memory but in swap, in bytes.
     pub swapped: u64,
 }
 
@@ -482,7 +477,6 @@ pub struct MemoryCounts {
     /// Frames behind pages, in bytes.
     pub mapped_bytes: u64,
     /// Frames that were in use before the run began, in bytes.
-    #[serde(skip_serializing_if = "is_zero")]
     pub aged_bytes: u64,
     /// Frames that hold page tables, in bytes.
     pub table_bytes: u64,
