@@ -154,6 +154,9 @@ pub struct Batch {
     pub events: Vec<Placed>,
     /// When they were made, in a trace of one process of a recording; empty in others.
     pub stamps: Vec<Stamp>,
+    /// Where a processor went from one program to another, before the access of that index, and
+    /// why ([`crate::mix::Switches`]). It is not stored.
+    pub switches: Vec<(u32, &'static str)>,
     /// Index in the trace of the first access.
     pub first: u64,
 }
@@ -178,6 +181,7 @@ impl Batch {
         self.segments.clear();
         self.events.clear();
         self.stamps.clear();
+        self.switches.clear();
         self.first = 0;
     }
 

@@ -26,6 +26,8 @@ pub struct DataOnly<P> {
     given: u64,
     /// Events before the next access to be given.
     before: Vec<Placed>,
+    /// Switches before it.
+    switched: Vec<(u32, &'static str)>,
     /// The segments of the batch at hand as the source gave them.
     segments: Vec<Segment>,
 }
@@ -38,13 +40,14 @@ impl<P: DerefMut<Target: Source>> DataOnly<P> {
             header.fetches = false;
             header.notes.push("its fetches are left out".to_owned());
         }
-        let (before, segments) = (Vec::new(), Vec::new());
-        DataOnly { source, header, carry: Carry::default(), given: 0, before, segments }
+        let (before, switched, segments) = (Vec::new(), Vec::new(), Vec::new());
+        DataOnly { source, header, carry: Carry::default(), given: 0, before, switched, segments }
     }
 
     /// Drops the fetches of `batch`.
     fn cut(&mut self, batch: &mut Batch) {
         moved(&batch.meta, batch.events.iter_mut().map(|placed| &mut placed.at));
+        moved(&batch.meta, batch.switches.iter_mut().map(|(at, _)| at));
         moved(&batch.meta, batch.stamps.iter_mut().map(|stamp| &mut stamp.at));
         self.segments.clear();
         self.segments.append(&mut batch.segments);
@@ -107,8 +110,10 @@ impl<P: DerefMut<Target: Source>> Source for DataOnly<P> {
             self.cut(batch);
             if batch.is_empty() && more {
                 self.before.append(&mut batch.events);
+                self.switched.extend(batch.switches.drain(..).map(|(_, cause)| (0, cause)));
                 continue;
             }
+            batch.switches.splice(0..0, self.switched.drain(..));
             let before = self.before.drain(..).map(|placed| Placed { at: 0, ..placed });
             batch.events.splice(0..0, before);
             if !more {

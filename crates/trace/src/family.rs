@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
+use crate::mix::RECORDED;
 use crate::{Batch, Event, Placed, Process, Segment};
 
 /// Numbers of threads, and which process runs in which space.
@@ -75,6 +76,7 @@ impl Family {
             let first = thread(first);
             if std::mem::replace(last, process) != process {
                 *switches += 1;
+                to.switches.push((base, RECORDED));
                 let event = Event::Process { number: process };
                 to.events.push(Placed { at: base, thread: first, event });
             }

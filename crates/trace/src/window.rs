@@ -10,6 +10,7 @@
 //! that a machine knows the address spaces; [`Event::Gap`]s are not, since all that is left out
 //! here lies outside of what is counted.
 
+use std::collections::BTreeMap;
 use std::ops::DerefMut;
 
 use sha2::{Digest, Sha256};
@@ -68,6 +69,8 @@ pub struct Window<P> {
     before: Vec<Placed>,
     /// Whether [`Event::WarmupEnd`] is still to come.
     warming: bool,
+    /// Switches between programs among what counts: their causes.
+    switched: BTreeMap<&'static str, u64>,
 }
 
 impl<P: DerefMut<Target: Source>> Window<P> {
@@ -76,7 +79,15 @@ impl<P: DerefMut<Target: Source>> Window<P> {
         let mut header = source.header().clone();
         header.notes.push(bounds.note());
         let warming = bounds.warmup > 0;
-        Window { source, header, bounds, at: 0, before: Vec::new(), warming }
+        Window {
+            source,
+            header,
+            bounds,
+            at: 0,
+            before: Vec::new(),
+            warming,
+            switched: BTreeMap::new(),
+        }
     }
 
     /// Drops what is skipped from `batch`, whose first access has the index `self.at`, and what
@@ -85,6 +96,14 @@ impl<P: DerefMut<Target: Source>> Window<P> {
         let length = batch.len() as u64;
         let within = |index: u64| index.saturating_sub(self.at).min(length) as u32;
         let (from, to) = (within(self.bounds.skip), within(self.bounds.end()));
+        // A switch before the first access that counts has been done then.
+        let first = self.bounds.skip.saturating_add(self.bounds.warmup);
+        for &(at, cause) in &batch.switches {
+            let index = self.at + u64::from(at);
+            if (index > first || first == 0) && index < self.bounds.end() {
+                *self.switched.entry(cause).or_insert(0) += 1;
+            }
+        }
         if (from, u64::from(to)) != (0, length) {
             // Events behind the last access that is given happen after the end.
             batch.events.retain(|placed| placed.at < to || u64::from(to) == length);
@@ -188,7 +207,9 @@ impl<P: DerefMut<Target: Source>> Source for Window<P> {
     }
 
     fn switches(&self) -> Option<Switches> {
-        self.source.switches()
+        let mut switches = self.source.switches()?.none();
+        self.switched.iter().for_each(|(cause, times)| switches.count(cause, *times));
+        Some(switches)
     }
 
     /// That of the whole trace and of the bounds.

@@ -190,6 +190,30 @@ fn a_program_that_ends_with_its_quantum_gets_no_empty_turn() {
     }
 }
 
+/// A part of a mix tells of its own switches, wherever batches end.
+#[test]
+fn a_part_has_the_switches_among_what_counts() {
+    let one = "[generate:uniform,accesses=90k,instructions=10]";
+    let open = || trace::open(&format!("mix:quantum=7k,{one}*2"), &Options::default()).unwrap();
+    // A switch before each access whose index 700 divides.
+    for (skip, warmup, accesses, quanta) in [
+        (0, 0, 30_000, 42),
+        (0, 0, 700, 0),
+        (0, 0, 701, 1),
+        (650, 50, 1, 0),
+        (650, 49, 2, 1),
+        (100_000, 1_000, 7_000, 10),
+    ] {
+        let bounds = trace::Bounds { skip, warmup, accesses_max: Some(accesses) };
+        let mut part = trace::Window::new(open(), bounds);
+        let mut batch = Batch::default();
+        while part.next(&mut batch).unwrap() {}
+        let switches = part.switches().unwrap();
+        assert_eq!(switches.by_cause["quantum"], quanta, "{bounds:?}");
+        assert_eq!((switches.quantum_instructions, switches.unexplained), (Some(7000), 0));
+    }
+}
+
 #[test]
 fn a_description_says_all_again() {
     let spec: Spec =

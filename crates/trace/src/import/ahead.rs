@@ -55,14 +55,14 @@ impl Ahead {
         }
         let (header, total) = (inner.header().clone(), inner.total());
         let (stored, processes) = (inner.stored(), inner.processes().to_vec());
-        let digest = inner.digest();
+        let (digest, switches) = (inner.digest(), inner.switches());
         let (to_caller, full) = sync_channel(QUEUE);
         let (empty, from_caller) = channel();
         thread::Builder::new()
             .name("trace decoder".to_owned())
             .spawn(move || run(inner, &to_caller, &from_caller))
             .map_err(|error| Error::Io { path: "a thread for decoding".into(), error })?;
-        let end = End { digest, processes, ..End::default() };
+        let end = End { digest, processes, switches, ..End::default() };
         let (go_on, done) = (None, false);
         Ok(Box::new(Ahead { header, total, stored, full, empty, end, go_on, done }))
     }

@@ -162,6 +162,20 @@ pub(crate) struct Numbers {
 }
 
 impl Switches {
+    /// The same schedule, with none of its switches done.
+    pub(crate) fn none(mut self) -> Switches {
+        self.by_cause.values_mut().for_each(|times| *times = 0);
+        Switches { unexplained: 0, ..self }
+    }
+
+    /// Counts so many switches for this `cause`, as batches name it.
+    pub(crate) fn count(&mut self, cause: &'static str, times: u64) {
+        match cause {
+            UNEXPLAINED => self.unexplained += times,
+            _ => *self.by_cause.entry(cause).or_insert(0) += times,
+        }
+    }
+
     /// Those of processes that come in the order of the clock, as a program's that runs.
     pub fn recorded(switches: u64) -> Switches {
         Switches {
@@ -174,8 +188,11 @@ impl Switches {
     }
 }
 
+/// What a wait that nothing ended is called among the switches of a batch.
+const UNEXPLAINED: &str = "unexplained";
+
 /// The cause of a switch that is the recording's own.
-const RECORDED: &str = "recorded";
+pub(crate) const RECORDED: &str = "recorded";
 
 impl Numbers {
     /// Says to `out` where `thread` of `process` goes on, in `space`, if that is another place than
@@ -379,11 +396,12 @@ impl Mix {
     }
 
     /// Nobody can run: lets go on who did so first in the recording. False if nobody waits.
-    fn release(&mut self) -> bool {
+    fn release(&mut self, out: &mut Batch) -> bool {
         let waiting = self.waits.iter().enumerate();
         let waiting = waiting.filter_map(|(number, wait)| Some((wait.as_ref()?.1, number)));
         if let Some((_, number)) = waiting.min() {
             self.unexplained += 1;
+            out.switches.push((out.len() as u32, UNEXPLAINED));
             self.waits[number] = None;
             self.programs[number].may_pass = true;
             self.schedule.wake(number);
@@ -494,12 +512,13 @@ impl Source for Mix {
         while batch.len() < BATCH_ACCESSES {
             self.look(|wait| matches!(wait, Wait::Time(_) | Wait::Closed(..)));
             let Some(turn) = self.schedule.turn() else {
-                if self.release() {
+                if self.release(batch) {
                     continue;
                 }
                 self.close();
                 break;
             };
+            batch.switches.extend(turn.switch.map(|cause| (batch.len() as u32, cause)));
             let program = &mut self.programs[turn.program];
             if !batch.is_empty() && program.wants_all_of_a_batch() {
                 break;

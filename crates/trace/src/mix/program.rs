@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{BATCH_ACCESSES, Numbers};
+use super::{BATCH_ACCESSES, Numbers, RECORDED};
 use crate::import::Opening;
 use crate::{Batch, Error, Event, Placed, Process, Segment, Source};
 
@@ -290,6 +290,7 @@ impl Program {
             if let Event::Process { .. } = placed.event {
                 // In the order of the recording, where its processes are one program.
                 numbers.recorded += 1;
+                out.switches.push((out.len() as u32, RECORDED));
                 if numbers.process.is_none() {
                     continue;
                 }

@@ -21,6 +21,8 @@ pub(super) struct Turn {
     pub(super) program: usize,
     /// Instructions that it may run now.
     pub(super) instructions: u64,
+    /// Why its processor does not go on with another program, if it ran one before.
+    pub(super) switch: Option<&'static str>,
     cpu: usize,
 }
 
@@ -115,11 +117,13 @@ impl Schedule {
         let (running, left) = self.slice;
         let cpu = &mut self.cpus[running];
         let program = *cpu.queue.front()?;
+        let mut switch = None;
         if cpu.last.replace(program).is_some_and(|last| last != program) {
             self.switches[cpu.cause as usize] += 1;
+            switch = Some(cpu.cause.name());
         }
         let instructions = if cpu.queue.len() > 1 { cpu.left.min(left) } else { left };
-        Some(Turn { program, instructions, cpu: running })
+        Some(Turn { program, instructions, switch, cpu: running })
     }
 
     /// The program of `turn` has run so many instructions.
