@@ -266,3 +266,33 @@ fn a_child_that_shares_the_space_leaves_it_when_it_executes() {
         text.lines().filter_map(|line| Some(line.rsplit_once(',')?.1)).collect();
     assert_eq!(processes, ["process", "0", "1", "0", "1", "0"]);
 }
+
+/// A shell's child is the shell until it executes: the shell is meant by its name, the children by
+/// theirs.
+#[test]
+fn a_name_means_the_process_that_ran_it_last() {
+    let path = path("names.pwt");
+    let recording = Recording::create(&path, &header(), Options::default()).unwrap();
+    for (number, names) in (0..).zip([&["sh"][..], &["sh", "cat"], &["sh", "env", "cat"]]) {
+        let program = |name: &&str| Program {
+            arch: Arch::X86_64,
+            command: vec![format!("/bin/{name}")],
+            from: 0,
+        };
+        let programs = names.iter().map(program).collect();
+        let parent = (number > 0).then_some(0);
+        let process = Process { programs, ..process(number, parent, false, 0) };
+        recording.process(&process).unwrap().end().unwrap();
+    }
+    recording.finish().unwrap();
+    let reader = Reader::open(&path).unwrap();
+    for (wanted, number) in [("sh", 0), ("env", 2), ("1001", 1)] {
+        assert_eq!(reader.called(wanted).unwrap(), number, "{wanted}");
+    }
+    for (wanted, says) in
+        [("cat", "2 processes are called"), ("/bin/sh", "3 processes"), ("ls", "no process")]
+    {
+        let error = reader.called(wanted).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
