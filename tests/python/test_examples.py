@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import drmemtrace
@@ -41,6 +42,7 @@ NOT_RUN = {
     " --vary mmu_cache.entries=1..60 -o join.parquet --html join.html",
 }
 OUTPUTS = re.compile(r" (?:-o|--output|--html|--json|--flame|--svg|--png|--pdf|>) *([\w.]+)")
+PLACEHOLDER = re.compile(r"=[A-Z]+$")
 SETTING = re.compile(r"--set[ \n]+([a-z_0-9.]+=[\w.-]+)")
 
 
@@ -149,15 +151,19 @@ def test_there_are_examples_of_all_commands() -> None:
 
 def test_every_setting_that_is_shown_is_one_of_a_machine() -> None:
     texts = [page.read_text() for page in PAGES] + [text for _, text in helps()]
-    shown = {setting for text in texts for setting in SETTING.findall(text)}
-    # A word in capitals stands for any value.
-    shown = sorted(setting for setting in shown if not setting.split("=")[1].isupper())
+    # Alone, or as in a line that it is shown in, whose settings are judged together.
+    shown: dict[str, list[list[str]]] = {}
+    for line in (line for text in texts for line in text.replace("\\\n", "").splitlines()):
+        # A word in capitals stands for any value; `1G` is a value.
+        together = [one for one in SETTING.findall(line) if not PLACEHOLDER.search(one)]
+        for setting in together:
+            shown.setdefault(setting, [[setting]]).append(together)
     assert shown
-    for setting in shown:
+    for ways in shown.values():
         refusals = []
-        for machine in machines():
+        for machine, settings in product(machines(), ways):
             try:
-                Machine(machine.name, [setting])
+                Machine(machine.name, settings)
             except Error as error:
                 refusals.append(str(error))
             else:

@@ -112,15 +112,24 @@ def merged(
 def listing(experiments: Sequence[tuple[str, str, Mapping[str, Any] | None, str]]) -> str:
     """Names, titles, what the last numbers said, and what speaks against these."""
     rows = []
+    complaints = []
     width = _width(name for name, *_ in experiments)
     for name, title, last, complaint in experiments:
         counted = tallies((claim["kind"], claim["verdict"]) for claim in last["claims"]) if last \
             else tallies(())  # fmt: skip
         state = [str(counted["paper"]), apart(counted)] if last else ["-", ""]
-        rows.append([f"{name:{width}}  {text.shorten(title, 84)}", *state])
+        rows.append([f"{name:{width}}  {_cut(title, text.width() - width - 48)}", *state])
         if complaint and last:
-            rows.append([f"{'':{width}}  does not count: {complaint}", "", ""])
-    return text.table(["", "claims reached", "apart"], rows, indent="")
+            complaints.append(text.paragraph(f"{name} does not count: {complaint}", hang="  "))
+    listed = text.table(["", "claims reached", "apart"], rows, indent="")
+    return "\n".join([listed, *complaints])
+
+
+def _cut(title: str, room: int) -> str:
+    """As much of the beginning of `title` as there is room for; nothing where that says nothing."""
+    if len(title) <= room:
+        return title
+    return f"{title[: room - 1].rstrip()}…" if room > 20 else ""
 
 
 def summary(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> str:
