@@ -16,8 +16,8 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HatSpace(pub u32);
 
-/// The HAT layer over one page table, which holds all spaces: `T` is a [`Mounted`] table, or a
-/// box of one that is chosen when the program runs.
+/// The HAT layer over one page table, which holds all spaces: `T` is a [`Mounted`] table, or any
+/// of them, `dyn Mounted`, where it is chosen when the program runs.
 pub struct Hat<T: Mounted + ?Sized = dyn Mounted> {
     spaces: Vec<Option<Space>>,
     mappings: Mappings,

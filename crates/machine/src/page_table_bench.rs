@@ -20,10 +20,9 @@ use std::{
 };
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use hat::Hat;
 use mmu::{Hierarchy, Requester};
-use pagetable::{
-    Flush, Footprint, Memory, Mounted, Reference, Scope, Space, SparseMemory, Translation,
-};
+use pagetable::{Flush, Footprint, Memory, Reference, Scope, Space, SparseMemory, Translation};
 use physmem::State;
 use serde::Serialize;
 
@@ -59,7 +58,8 @@ pub struct Work {
 
 /// A page table on the bench.
 pub struct Workbench {
-    table: Box<dyn Mounted>,
+    /// The table, below mapping lists that stay empty.
+    hat: Box<Hat>,
     frames: FrameStore,
     meter: Option<Arc<Mutex<Meter>>>,
     /// That of a machine that refills by software.
@@ -84,7 +84,7 @@ impl Workbench {
         }
         let (bytes, page_size) = (description.memory.size.0, description.os.page_size.0);
         let memory = SparseMemory::new(bytes);
-        let (table, meter) = if metered {
+        let (hat, meter) = if metered {
             let latencies = latencies(description);
             let meter = Arc::new(Mutex::new(Meter {
                 work: Work::default(),
@@ -100,14 +100,15 @@ impl Workbench {
         let base = page_size.min(PageSize::SIZE_4K);
         let frames = ram::frames(&description.memory, base)?;
         let handler = Handler::new(description);
-        Ok(Workbench { table, frames, meter, handler, page_size, spaces: Vec::new() })
+        Ok(Workbench { hat, frames, meter, handler, page_size, spaces: Vec::new() })
     }
 
     /// A new, empty space and its number.
     pub fn create(&mut self) -> Result<(usize, Work), String> {
         self.working(|bench| {
             bench.execute(kernel_path::SYSTEM_CALL);
-            let space = bench.table.create(&mut bench.frames).map_err(|e| e.to_string())?;
+            let space =
+                bench.hat.table_mut().create(&mut bench.frames).map_err(|e| e.to_string())?;
             bench.spaces.push(Some(Tenant { space, frames: BTreeSet::new() }));
             Ok(bench.spaces.len() - 1)
         })
@@ -118,7 +119,7 @@ impl Workbench {
         let number = self.tenant(space)?.space;
         let ((), work) = self.working(|bench| {
             bench.execute(kernel_path::SYSTEM_CALL);
-            let flush = bench.table.destroy(number).map_err(|e| e.to_string())?;
+            let flush = bench.hat.table_mut().destroy(number).map_err(|e| e.to_string())?;
             flush.done(&mut bench.frames);
             Ok(())
         })?;
@@ -140,7 +141,7 @@ impl Workbench {
                 bench.execute(kernel_path::IPC);
                 let page = VirtAddr::new(addr).page(size);
                 let page = Translation { page, frame, rights: Rights::ALL, global: false };
-                let mapped = bench.table.map(number, page, 1, &mut bench.frames);
+                let mapped = bench.hat.table_mut().map(number, page, 1, &mut bench.frames);
                 mapped.map_err(|e| format!("{addr:#x}: {e}"))?.done(&mut bench.frames);
             }
             Ok(())
@@ -156,7 +157,7 @@ impl Workbench {
         let ((), work) = self.working(|bench| {
             for &(addr, bytes) in ranges {
                 let each = &mut |mapping: pagetable::Mapping| gone.push(mapping.translation.frame);
-                let flush = bench.table.unmap(number, range(addr, bytes)?, each);
+                let flush = bench.hat.table_mut().unmap(number, range(addr, bytes)?, each);
                 bench.forget(flush.map_err(|e| format!("{addr:#x}: {e}"))?);
             }
             Ok(())
@@ -179,7 +180,8 @@ impl Workbench {
         let number = self.tenant(space)?.space;
         let ((), work) = self.working(|bench| {
             for &(addr, bytes) in ranges {
-                let flush = bench.table.protect(number, range(addr, bytes)?, rights, &mut |_| {});
+                let flush =
+                    bench.hat.table_mut().protect(number, range(addr, bytes)?, rights, &mut |_| {});
                 bench.forget(flush.map_err(|e| format!("{addr:#x}: {e}"))?);
             }
             Ok(())
@@ -195,8 +197,12 @@ impl Workbench {
             for &addr in addresses {
                 references.clear();
                 bench.count_memory(false);
-                let found =
-                    bench.table.walk(number, VirtAddr::new(addr), Kind::Load, &mut references);
+                let found = bench.hat.table_mut().walk(
+                    number,
+                    VirtAddr::new(addr),
+                    Kind::Load,
+                    &mut references,
+                );
                 bench.count_memory(true);
                 found.map_err(|fault| format!("{addr:#x}: {fault:?}"))?;
                 if let Some(meter) = &bench.meter {
@@ -216,7 +222,7 @@ impl Workbench {
 
     /// What all spaces take.
     pub fn footprint(&self) -> Footprint {
-        self.table.footprint()
+        self.hat.table().footprint()
     }
 
     fn tenant(&mut self, number: usize) -> Result<&mut Tenant, String> {

@@ -14,8 +14,8 @@ use std::{collections::BTreeMap, ops::Range};
 use addr::{Frames, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace, LoadError};
 use pagetable::{
-    Fault, Flush, Footprint, Mapping, Mounted, Node, Reference, Space, SparseMemory, Translation,
-    TreeShape, Usage,
+    Fault, Flush, Footprint, Mapping, Node, Reference, Space, SparseMemory, Translation, TreeShape,
+    Usage,
 };
 use physmem::{Allocator, Buddy, Physmem, Refusing, Scattered, State};
 
@@ -32,9 +32,6 @@ pub(crate) type AnyAllocator = Refusing<Box<dyn Allocator + Send>>;
 
 /// The frames of a machine, free and in use.
 pub(crate) type FrameStore = Physmem<AnyAllocator>;
-
-/// The page table that a machine has, with the mapping lists of its frames.
-pub(crate) type AnyHat = Hat<Box<dyn Mounted>>;
 
 /// What memory, or the page table in it, could not do.
 #[derive(Debug)]
@@ -87,7 +84,7 @@ fn allocator(memory: &description::Memory, frames: Range<u32>) -> Box<dyn Alloca
 /// A system that keeps mapping lists edits the table through the HAT layer ([`Ram::parts`]); one that
 /// has no use for them edits the table itself.
 pub(crate) struct Ram {
-    hat: AnyHat,
+    hat: Box<Hat>,
     frames: FrameStore,
     /// Not so in a machine of TLBs alone, where the frame of a page is the page itself.
     has_frames: bool,
@@ -109,7 +106,7 @@ pub(crate) struct Ram {
 impl Ram {
     /// Empty memory; an error comes with the key that is wrong.
     pub(crate) fn new(description: &Description) -> Result<Ram, (String, String)> {
-        let table = table::new(description, SparseMemory::new(description.memory.size.0))?;
+        let hat = table::new(description, SparseMemory::new(description.memory.size.0))?;
         let base = description.os.base().min(PageSize::SIZE_4K);
         let frames = frames(&description.memory, base);
         let mut frames = frames.map_err(|error| ("memory.size".to_owned(), error))?;
@@ -124,7 +121,7 @@ impl Ram {
             None => 0,
         };
         Ok(Ram {
-            hat: Hat::new(table),
+            hat,
             aged_bytes: aged_frames * base.bytes(),
             frames,
             has_frames: description.page_table.is_some(),
@@ -160,7 +157,7 @@ impl Ram {
     }
 
     /// The page table with its mapping lists, and the frames.
-    pub(crate) fn parts(&mut self) -> (&mut AnyHat, &mut FrameStore) {
+    pub(crate) fn parts(&mut self) -> (&mut Hat, &mut FrameStore) {
         (&mut self.hat, &mut self.frames)
     }
 

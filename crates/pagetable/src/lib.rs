@@ -61,7 +61,6 @@
 
 extern crate alloc;
 
-mod boxed;
 mod cached;
 mod contract;
 mod cuckoo;

@@ -1,6 +1,7 @@
 //! From the names and numbers of a machine file to a table.
 
 use addr::Memory;
+use hat::Hat;
 use pagetable::{
     CacheShape, Cached, Geometry, Hashed, HashedShape, Mount, Mounted, PageTable, Radix,
     SparseMemory, Tree, X86_64,
@@ -16,13 +17,13 @@ use crate::{
 /// A key of the machine file, and what is wrong with it.
 pub(super) type Refusal = (String, String);
 
-/// A table in its memory, or why there is none.
-pub(super) type Mounting = Result<Box<dyn Mounted>, Refusal>;
+/// A table in its memory, below the mapping lists of its frames, or why there is none.
+pub(super) type Mounting = Result<Box<Hat>, Refusal>;
 
 /// The table that `description` names, in `memory`, which is its own; without one, a set of
 /// pages.
 pub(crate) fn new(description: &Description, memory: impl Memory + Send + 'static) -> Mounting {
-    let Some(table) = &description.page_table else { return Ok(Box::new(Flat::new())) };
+    let Some(table) = &description.page_table else { return mounted(Flat::new()) };
     let format = Format::named(&table.format).ok_or_else(|| {
         let names: Vec<&str> = Format::<SparseMemory>::ALL.iter().map(|one| one.name).collect();
         let what =
@@ -56,6 +57,11 @@ fn check_keys(table: &description::PageTable, own: &[&str]) -> Result<(), Refusa
     }
 }
 
+/// `table`, of whatever type.
+pub(super) fn mounted(table: impl Mounted + 'static) -> Mounting {
+    Ok(Box::new(Hat::new(table)))
+}
+
 pub(super) fn refused(key: &'static str) -> impl Fn(Geometry) -> Refusal {
     move |error| (format!("page_table.{key}"), error.to_string())
 }
@@ -73,11 +79,11 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     /// `table` in its memory, behind the software TLB if there is one.
     pub(super) fn any(self, table: impl PageTable + Send + 'static) -> Mounting {
         match self.table.software_tlb {
-            None => Ok(Box::new(Mount::new(table, self.memory))),
+            None => mounted(Mount::new(table, self.memory)),
             Some(Bytes(table_bytes)) => {
                 let shape = self.cache(CacheShape { table_bytes, ..CacheShape::S8K });
                 let table = Cached::new(shape, table).map_err(refused("software_tlb"))?;
-                Ok(Box::new(Mount::new(table, self.memory)))
+                mounted(Mount::new(table, self.memory))
             }
         }
     }
@@ -88,7 +94,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
         if self.table.software_tlb.is_some() {
             return self.any(table);
         }
-        Ok(Box::new(Mount::tree(table, self.memory)))
+        mounted(Mount::tree(table, self.memory))
     }
 
     /// The same for a radix tree, which remembers its lowest table unless that is off.
@@ -128,7 +134,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
         let behind = HashedShape { walk_sets_usage: self.marks, ..behind };
         let behind = Hashed::new(behind.with_large_pages()).map_err(refused("format"))?;
         let table = Cached::new(shape, behind).map_err(refused("table"))?;
-        Ok(Box::new(Mount::new(table, self.memory)))
+        mounted(Mount::new(table, self.memory))
     }
 
     /// The PowerPC's hashed table in front of a tree, from which Linux fills it.
@@ -144,7 +150,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     /// `table` behind a cache of this shape.
     fn cached(self, shape: CacheShape, table: impl PageTable + Send + 'static) -> Mounting {
         let table = Cached::new(shape, table).map_err(refused("format"))?;
-        Ok(Box::new(Mount::new(table, self.memory)))
+        mounted(Mount::new(table, self.memory))
     }
 
     fn cache(&self, shape: CacheShape) -> CacheShape {

@@ -12,7 +12,7 @@
 use addr::Memory;
 use pagetable::{ElasticCuckoo, Guarded, HashedShape, Mount, Mpt, Split};
 
-use super::build::{Build, Mounting, refused};
+use super::build::{Build, Mounting, mounted, refused};
 use crate::hardware::{
     contexts::BITS_MAX,
     walker::handler::{Path, SAVE},
@@ -99,7 +99,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             handler: Path { search: 0, node: 0, entry: 1, narrow: 1 },
             build: |build| {
                 let table = Split::linear().map_err(refused("format"))?;
-                Ok(Box::new(Mount::tree(table, build.memory)))
+                mounted(Mount::tree(table, build.memory))
             },
         },
         Format {

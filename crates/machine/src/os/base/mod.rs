@@ -78,7 +78,7 @@ impl vm::Platform for Board {
     fn transfer(&mut self, _: Io) {}
 }
 
-type Below<'a> = Kernel<'a, Box<dyn Mounted>, AnyAllocator, Board>;
+type Below<'a> = Kernel<'a, dyn Mounted, AnyAllocator, Board>;
 
 impl Base {
     /// As a machine file asks for it; an error comes with the key that is wrong.
