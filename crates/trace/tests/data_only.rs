@@ -5,43 +5,9 @@ mod common;
 use std::collections::BTreeMap;
 
 use addr::Kind;
-use common::{Rows, script};
+use common::{Rows, in_sevens, script};
 use proptest::prelude::*;
-use trace::{Batch, DataOnly, Error, Event, Header, Meta, Placed, Source};
-
-/// Rows that come in batches of seven.
-struct Given {
-    header: Header,
-    all: Rows,
-    at: usize,
-    is_over: bool,
-}
-
-impl Source for Given {
-    fn header(&self) -> &Header {
-        &self.header
-    }
-
-    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
-        batch.clear();
-        if self.is_over {
-            return Ok(false);
-        }
-        let (from, end) = (self.at, (self.at + 7).min(self.all.rows.len()));
-        for &(thread, addr, meta, _) in &self.all.rows[from..end] {
-            batch.push(thread, addr, meta);
-        }
-        let mine =
-            |at: &u64| (from as u64..end as u64).contains(at) || *at == end as u64 && from == end;
-        for (at, thread, event) in self.all.events.iter().filter(|(at, ..)| mine(at)) {
-            let at = (at - from as u64) as u32;
-            batch.events.push(Placed { at, thread: *thread, event: event.clone() });
-        }
-        self.at = end;
-        self.is_over = from == end;
-        Ok(!self.is_over)
-    }
-}
+use trace::{Batch, DataOnly, Event, Meta, Source};
 
 /// The loads and stores of `all`, each with the instructions of its thread that were not counted.
 fn expected(all: &Rows) -> Rows {
@@ -92,9 +58,7 @@ proptest! {
         for row in &mut all.rows {
             row.3 = None;
         }
-        let given: Box<dyn Source> =
-            Box::new(Given { header: common::header(), all: all.clone(), at: 0, is_over: false });
-        let mut data = DataOnly::new(given);
+        let mut data = DataOnly::new(in_sevens(&all));
         prop_assert!(!data.header().fetches);
         prop_assert_eq!(Rows::of(&mut data, 0).unwrap(), expected(&all));
     }

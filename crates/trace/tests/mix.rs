@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Rows;
+use common::{Rows, Stream};
 use trace::import::Options;
 use trace::mix::{Mix, Order, Part, Spec};
 use trace::{Batch, Error, Event, Header, Meta, Placed, Source, generate};
@@ -23,18 +23,6 @@ impl Source for Given {
     fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
         *batch = self.batches.next().unwrap_or_default();
         Ok(!batch.is_empty())
-    }
-}
-
-/// A small generator for test streams.
-struct Stream(u64);
-
-impl Stream {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
     }
 }
 

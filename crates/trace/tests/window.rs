@@ -2,54 +2,9 @@
 
 mod common;
 
-use common::{Rows, script};
+use common::{Rows, in_sevens, script};
 use proptest::prelude::*;
-use trace::{Batch, Bounds, Error, Event, Header, Source, Window, generate};
-
-/// Rows that come in batches of seven.
-struct Given {
-    header: Header,
-    all: Rows,
-    at: usize,
-    is_over: bool,
-}
-
-impl Source for Given {
-    fn header(&self) -> &Header {
-        &self.header
-    }
-
-    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
-        batch.clear();
-        if self.is_over {
-            return Ok(false);
-        }
-        batch.first = self.at as u64;
-        let end = (self.at + 7).min(self.all.rows.len());
-        for &(thread, addr, meta, _) in &self.all.rows[self.at..end] {
-            batch.push(thread, addr, meta);
-        }
-        let (from, is_last) = (self.at as u64, end == self.all.rows.len() && self.at == end);
-        for (at, thread, event) in &self.all.events {
-            let mine = (from..end as u64).contains(at) || (is_last && *at == end as u64);
-            if mine {
-                let at = (at - from) as u32;
-                batch.events.push(trace::Placed { at, thread: *thread, event: event.clone() });
-            }
-        }
-        self.at = end;
-        self.is_over = batch.is_empty();
-        Ok(!batch.is_empty())
-    }
-
-    fn digest(&self) -> Option<String> {
-        Some("all".to_owned())
-    }
-}
-
-fn given(all: &Rows) -> Box<dyn Source + Send> {
-    Box::new(Given { header: common::header(), all: all.clone(), at: 0, is_over: false })
-}
+use trace::{Batch, Bounds, Event, Source, Window, generate};
 
 /// What a window should give.
 fn expected(all: &Rows, bounds: Bounds) -> Rows {
@@ -120,7 +75,7 @@ proptest! {
         }
         let total = all.rows.len() as u64;
         let bounds = Bounds { skip, warmup, accesses_max: max };
-        let mut window = Window::new(given(&all), bounds);
+        let mut window = Window::new(in_sevens(&all), bounds);
         let reached = (skip == 0 || skip < total || (skip == total && warmup > 0))
             && (warmup == 0 || skip + warmup < total);
         // An end at the first access is there at once.

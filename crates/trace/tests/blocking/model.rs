@@ -2,19 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::common::Stream;
 use super::{Act, Execve, Fork, Read, Run, Sleep, Wait, Write, order, recorded};
-
-/// A small generator for test families.
-struct Stream(u64);
-
-impl Stream {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 /// A process: what it does, how far it has come, and whether it has begun, waits or has ended.
 struct One<'a> {

@@ -5,8 +5,8 @@
 use addr::Kind;
 use proptest::prelude::*;
 use trace::{
-    Arch, Batch, Error, Event, Filter, Header, Meta, Op, Origin, Shape, ShapeId, Sink, Source,
-    WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE, WORD_SHIFT,
+    Arch, Batch, Error, Event, Filter, Header, Meta, Op, Origin, Placed, Shape, ShapeId, Sink,
+    Source, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE, WORD_SHIFT,
 };
 
 /// One call of a sink.
@@ -273,4 +273,62 @@ fn event() -> impl Strategy<Value = Event> {
         }),
         Just(Event::ThreadEnd),
     ]
+}
+
+/// Rows that come in batches of seven.
+struct Given {
+    header: Header,
+    all: Rows,
+    at: usize,
+    is_over: bool,
+}
+
+impl Source for Given {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        batch.clear();
+        if self.is_over {
+            return Ok(false);
+        }
+        batch.first = self.at as u64;
+        let end = (self.at + 7).min(self.all.rows.len());
+        for &(thread, addr, meta, _) in &self.all.rows[self.at..end] {
+            batch.push(thread, addr, meta);
+        }
+        let (from, is_last) = (self.at as u64, end == self.all.rows.len() && self.at == end);
+        for (at, thread, event) in &self.all.events {
+            let mine = (from..end as u64).contains(at) || (is_last && *at == end as u64);
+            if mine {
+                let at = (at - from) as u32;
+                batch.events.push(Placed { at, thread: *thread, event: event.clone() });
+            }
+        }
+        self.at = end;
+        self.is_over = batch.is_empty();
+        Ok(!batch.is_empty())
+    }
+
+    fn digest(&self) -> Option<String> {
+        Some("all".to_owned())
+    }
+}
+
+/// `all`, in batches of seven rows.
+pub(crate) fn in_sevens(all: &Rows) -> Box<dyn Source + Send> {
+    Box::new(Given { header: header(), all: all.clone(), at: 0, is_over: false })
+}
+
+/// A small generator of numbers, from a seed that is not 0.
+pub(crate) struct Stream(pub(crate) u64);
+
+impl Stream {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
 }
