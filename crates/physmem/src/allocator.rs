@@ -1,6 +1,7 @@
 use crate::{
     frame::{FrameId, State},
     lists::Color,
+    reservations::Place,
     table::FrameTable,
 };
 
@@ -16,6 +17,9 @@ pub struct Request {
     /// The cache colour that the first of them should have. It is a wish: frames of another
     /// colour are given rather than none.
     pub color: Option<Color>,
+    /// Which page of which object it is for, where it may get its place in a reservation: one
+    /// base frame.
+    pub place: Option<Place>,
 }
 
 /// A NUMA node that frames should come from.
@@ -30,7 +34,7 @@ pub struct Home {
 impl Request {
     /// A request for `2^order` frames from anywhere.
     pub const fn new(order: u32, state: State) -> Request {
-        Request { order, state, node: None, color: None }
+        Request { order, state, node: None, color: None, place: None }
     }
 }
 

@@ -7,7 +7,8 @@
 //!     |  | pfdat | pfdat | pfdat | ... |  identity, state, wired count, node
 //!     |     ^ links                    |
 //!     |  Allocator                     |  which free frames are taken: Buddy, SizeLists,
-//!     +--------------------------------+  either of them per NUMA node (Nodes)
+//!     +--------------------------------+  either of them per NUMA node (Nodes), or below
+//!                                         Reservations
 //! ```
 //!
 //! Descriptors carry no page size (G98 section 6.1): a large page is adjacent, aligned base
@@ -29,6 +30,7 @@ mod lists;
 mod nodes;
 mod physmem;
 mod refusing;
+mod reservations;
 mod scattered;
 mod size_lists;
 mod table;
@@ -43,6 +45,7 @@ pub use lists::Color;
 pub use nodes::Nodes;
 pub use physmem::{FreeError, GeometryError, Physmem};
 pub use refusing::Refusing;
+pub use reservations::{Neighbor, Place, ReservationCounts, Reservations, Unplaced};
 pub use scattered::Scattered;
 pub use size_lists::{SizeListError, SizeLists};
 pub use table::FrameTable;

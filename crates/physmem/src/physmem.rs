@@ -152,6 +152,12 @@ impl<A: Allocator> Physmem<A> {
         self.table.count(State::Free) * self.base().bytes()
     }
 
+    /// Bytes that are held back for objects that are expected to use them, and free where memory
+    /// runs out.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.table.count(State::Reserved) * self.base().bytes()
+    }
+
     /// Bytes that are in use or held back.
     pub fn used_bytes(&self) -> u64 {
         self.bytes() - self.free_bytes()
@@ -206,7 +212,7 @@ impl<A: Allocator> Physmem<A> {
         for number in first.0..first.0 + count {
             let pfdat = self.table.get(FrameId(number));
             let frame = self.table.address(FrameId(number));
-            if pfdat.state() == State::Free {
+            if matches!(pfdat.state(), State::Free | State::Reserved) {
                 return Err(FreeError::NotOut { frame });
             }
             if pfdat.wired > 0 {

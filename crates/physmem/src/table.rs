@@ -125,12 +125,14 @@ impl FrameTable {
         }
     }
 
-    /// Takes `count` frames, all free, for a new owner.
+    /// Takes `count` frames, free or reserved, for a new owner.
     pub(crate) fn hand_out(&mut self, first: FrameId, count: u32, state: State) {
         for number in first.0..first.0 + count {
-            self.get_mut(FrameId(number)).hand_over(state);
+            let pfdat = self.get_mut(FrameId(number));
+            let before = pfdat.state();
+            pfdat.hand_over(state);
+            self.counts[before as usize] -= 1;
         }
-        self.counts[State::Free as usize] -= u64::from(count);
         self.counts[state as usize] += u64::from(count);
     }
 

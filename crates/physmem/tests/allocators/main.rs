@@ -1,6 +1,7 @@
 //! Every allocator against a set of frames, under one stream of requests.
 
 mod model;
+mod reservations;
 mod rules;
 mod size_lists;
 

@@ -1,0 +1,503 @@
+//! Reservations: room for a large page that fills up base page by base page (Navarro et al. 2002;
+//! FreeBSD's `vm_reserv`; B10 section 6.1.1).
+//!
+//! ```text
+//!   object      | 510 | 511 | 512 | 513 | 514 | ...        pages that have been touched: 513, 514
+//!                             |     |     |
+//!   reservation  [ - | 513 | 514 | - | - | ... | - ]       one block of 512 frames, each page at
+//!                  ^                                       its own place in it
+//!                  reserved: nobody's yet, not free either
+//!
+//!   partly filled, by the last change:   oldest <--> ... <--> newest     broken from the left
+//! ```
+//!
+//! The first page of an object that may come to fill a large page takes a whole block, and each
+//! further page finds its frame by arithmetic. A block of which all frames are taken can be mapped as
+//! one large page where it is. Where memory runs out, the reservation that has not changed for
+//! longest is broken: what is not taken of it becomes free.
+
+use alloc::{boxed::Box, vec, vec::Vec};
+
+use crate::{
+    allocator::{Allocator, Request},
+    frame::{FrameId, NO_FRAME, State},
+    table::FrameTable,
+};
+
+/// Which page of which memory object a frame is wanted for, and what lies beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The memory object.
+    pub object: u32,
+    /// The base page of it.
+    pub index: u64,
+    /// How many base pages after a large page's boundary page 0 is mapped: what makes pages
+    /// that are aligned in virtual memory aligned in the object too (FreeBSD's `pg_color`).
+    pub phase: u64,
+    /// How many base pages the object has.
+    pub pages: u64,
+    /// Whether a reservation may reach beyond the object's end, which the object may grow to.
+    pub grows: bool,
+    /// The nearest page of the object below `index` that has a frame.
+    pub before: Option<Neighbor>,
+    /// The nearest one above.
+    pub after: Option<Neighbor>,
+}
+
+/// A page of an object that has a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Neighbor {
+    /// Which page.
+    pub index: u64,
+    /// Its frame.
+    pub frame: FrameId,
+}
+
+/// Why a page was not placed in a reservation of one size.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Unplaced {
+    /// The reservation would begin before the object.
+    Start,
+    /// It would reach beyond the end of an object that does not grow.
+    End,
+    /// Its pages overlap those of another reservation of the object, or a page of the object that has a
+    /// frame elsewhere.
+    Neighbor,
+    /// The page's own frame is taken, by what was this page of the object before.
+    Taken,
+    /// There is no free block of its size.
+    NoBlock,
+}
+
+impl Unplaced {
+    /// Each of them, in the order of their numbers.
+    pub const ALL: [Unplaced; 5] =
+        [Unplaced::Start, Unplaced::End, Unplaced::Neighbor, Unplaced::Taken, Unplaced::NoBlock];
+}
+
+/// What has become of the reservations of one size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReservationCounts {
+    /// How many were made.
+    pub made: u64,
+    /// How often one became full.
+    pub filled: u64,
+    /// How many were given back whole, since their last page was freed.
+    pub emptied: u64,
+    /// How many were broken.
+    pub broken: u64,
+    /// Frames that these breaks made free.
+    pub broken_frames: u64,
+    /// Pages that were placed in one.
+    pub placed: u64,
+    /// Pages that were not, by reason ([`Unplaced`] as a number).
+    pub unplaced: [u64; Unplaced::ALL.len()],
+}
+
+/// Another allocator, with reservations for pages that say which object they are of.
+pub struct Reservations<A> {
+    inner: A,
+    /// By size, the largest first.
+    levels: Vec<Level>,
+    /// First frames of reservations that were broken since somebody asked.
+    broken: Vec<(FrameId, u32)>,
+}
+
+/// The reservations of one size.
+struct Level {
+    order: u32,
+    /// The number of the first block.
+    first_block: u32,
+    /// By block, from the first on.
+    blocks: Vec<Option<Box<Reservation>>>,
+    /// Least and most recently changed of those that are partly filled.
+    oldest: u32,
+    newest: u32,
+    counts: ReservationCounts,
+}
+
+/// A block that is held for pages of one object.
+struct Reservation {
+    object: u32,
+    /// Which page of the object its first frame is for.
+    index: u64,
+    taken: u32,
+    /// A bit per frame that is taken.
+    map: Box<[u64]>,
+    /// The blocks changed before and after it.
+    links: [u32; 2],
+}
+
+impl<A: Allocator> Reservations<A> {
+    /// `inner` over `frames`, with reservations of `2^order` frames for each of `orders`: the
+    /// largest that a page can have is tried first.
+    pub fn new(inner: A, frames: core::ops::Range<u32>, orders: &[u32]) -> Reservations<A> {
+        let mut orders: Vec<u32> = orders.iter().copied().filter(|order| *order > 0).collect();
+        orders.sort_unstable_by(|a, b| b.cmp(a));
+        orders.dedup();
+        let level = |order: u32| Level {
+            order,
+            first_block: frames.start >> order,
+            blocks: Vec::new(),
+            oldest: NO_FRAME,
+            newest: NO_FRAME,
+            counts: ReservationCounts::default(),
+        };
+        let levels = orders.into_iter().map(level).collect();
+        Reservations { inner, levels, broken: Vec::new() }
+    }
+
+    /// What has become of the reservations of each size, the largest first, with log2 of its frames.
+    pub fn counts(&self) -> impl Iterator<Item = (u32, ReservationCounts)> {
+        self.levels.iter().map(|level| (level.order, level.counts))
+    }
+
+    /// The largest page around `frame` all of whose frames are taken, as a power of two of
+    /// frames: what can be mapped as one page, as far as frames go.
+    pub fn full_order(&self, frame: FrameId) -> Option<u32> {
+        let (level, block) = self.around(frame)?;
+        let reservation = self.levels[level].get(block)?;
+        let place = frame.0 - (block << self.levels[level].order);
+        let orders = self.levels[level..].iter().map(|level| level.order);
+        orders.into_iter().find(|&order| reservation.is_full(place >> order << order, order))
+    }
+
+    /// The first frame and log2 of the frames of the reservation that `frame` lies in, and which page of which
+    /// object its first frame is for.
+    pub fn reservation(&self, frame: FrameId) -> Option<(FrameId, u32, u32, u64)> {
+        let (level, block) = self.around(frame)?;
+        let order = self.levels[level].order;
+        let held = self.levels[level].get(block)?;
+        Some((FrameId(block << order), order, held.object, held.index))
+    }
+
+    /// The reservations that were broken since the last call: first frame and log2 of their frames.
+    pub fn take_broken(&mut self) -> Vec<(FrameId, u32)> {
+        core::mem::take(&mut self.broken)
+    }
+
+    /// Breaks the reservation that has not changed for longest, of the largest size that has one.
+    /// Says whether there was one.
+    pub fn relieve(&mut self, table: &mut FrameTable) -> bool {
+        let level = self.levels.iter().position(|level| level.oldest != NO_FRAME);
+        level.map(|level| self.break_up(table, level, self.levels[level].oldest)).is_some()
+    }
+
+    /// The level and the block of the reservation that `frame` lies in.
+    fn around(&self, frame: FrameId) -> Option<(usize, u32)> {
+        self.levels.iter().enumerate().find_map(|(place, level)| {
+            let block = frame.0 >> level.order;
+            level.get(block).map(|_| (place, block))
+        })
+    }
+
+    /// The frame that a page has in a reservation, made for it if there is none.
+    fn place(
+        &mut self,
+        table: &mut FrameTable,
+        wanted: &Request,
+        place: &Place,
+    ) -> Option<FrameId> {
+        if let Some(found) = self.existing(place) {
+            let (level, block) = found;
+            let level = &mut self.levels[level];
+            return level.populate(block, place).inspect_err(|why| level.refuse(*why)).ok();
+        }
+        for number in 0..self.levels.len() {
+            match self.reserve(table, number, wanted, place) {
+                Ok(frame) => return Some(frame),
+                Err(why) => self.levels[number].refuse(why),
+            }
+        }
+        None
+    }
+
+    /// The reservation of one of the neighbours that the page belongs into.
+    fn existing(&self, place: &Place) -> Option<(usize, u32)> {
+        [place.before, place.after].into_iter().flatten().find_map(|neighbor| {
+            let (level, block) = self.around(neighbor.frame)?;
+            let held = self.levels[level].get(block)?;
+            let pages = held.index..held.index + (1 << self.levels[level].order);
+            (held.object == place.object && pages.contains(&place.index)).then_some((level, block))
+        })
+    }
+
+    /// A new reservation, with the page in it.
+    fn reserve(
+        &mut self,
+        table: &mut FrameTable,
+        number: usize,
+        wanted: &Request,
+        place: &Place,
+    ) -> Result<FrameId, Unplaced> {
+        let order = self.levels[number].order;
+        let index = self.room(place, order)?;
+        let whole = Request { order, place: None, ..*wanted };
+        let first = self.inner.allocate(table, &whole).ok_or(Unplaced::NoBlock)?;
+        table.hand_out(first, 1 << order, State::Reserved);
+        let level = &mut self.levels[number];
+        level.enter(first.0 >> order, place.object, index);
+        level.populate(first.0 >> order, place)
+    }
+
+    /// Which page of the object a new reservation around `place` begins with, if there is room for one.
+    fn room(&self, place: &Place, order: u32) -> Result<u64, Unplaced> {
+        let pages = 1u64 << order;
+        let inside = (place.phase + place.index) & (pages - 1);
+        let first = place.index.checked_sub(inside).ok_or(Unplaced::Start)?;
+        if !place.grows && first + pages > place.pages {
+            return Err(Unplaced::End);
+        }
+        let before = place.before.map_or(0, |neighbor| self.extent(place, neighbor).end);
+        let after = place.after.map_or(u64::MAX, |neighbor| self.extent(place, neighbor).start);
+        if before > first || after < first + pages {
+            return Err(Unplaced::Neighbor);
+        }
+        Ok(first)
+    }
+
+    /// The pages of the object that a neighbour keeps a new reservation from: all those of its
+    /// reservation, or itself.
+    fn extent(&self, place: &Place, neighbor: Neighbor) -> core::ops::Range<u64> {
+        let own = self.around(neighbor.frame).and_then(|(level, block)| {
+            let held = self.levels[level].get(block)?;
+            let pages = held.index..held.index + (1 << self.levels[level].order);
+            (held.object == place.object).then_some(pages)
+        });
+        own.unwrap_or(neighbor.index..neighbor.index + 1)
+    }
+
+    /// Frees what is not taken of a reservation, and forgets it.
+    fn break_up(&mut self, table: &mut FrameTable, number: usize, block: u32) {
+        let level = &mut self.levels[number];
+        let first = block << level.order;
+        let Some(held) = level.remove(block) else { return };
+        level.counts.broken += 1;
+        level.counts.broken_frames += u64::from((1 << level.order) - held.taken);
+        self.broken.push((FrameId(first), level.order));
+        let mut at = 0u32;
+        while at < 1 << level.order {
+            let order = (0..level.order)
+                .rev()
+                .find(|&order| at.trailing_zeros() >= order && held.is_empty(at, order));
+            match order {
+                Some(order) => {
+                    table.take_back(FrameId(first + at), 1 << order);
+                    self.inner.free(table, FrameId(first + at), order);
+                    at += 1 << order;
+                }
+                None => at += 1,
+            }
+        }
+    }
+
+    /// Breaks the reservation, least recently changed of those of the smallest size first, that has
+    /// room for a block of `order`. Says whether there was one.
+    fn break_for(&mut self, table: &mut FrameTable, order: u32) -> bool {
+        if order == 0 {
+            return self.relieve(table);
+        }
+        for number in (0..self.levels.len()).rev() {
+            let level = &self.levels[number];
+            let mut block = level.oldest;
+            while let Some(held) = level.get(block) {
+                let starts = (0..1u32 << level.order).step_by(1 << order);
+                if order < level.order && starts.into_iter().any(|at| held.is_empty(at, order)) {
+                    self.break_up(table, number, block);
+                    return true;
+                }
+                block = held.links[1];
+            }
+        }
+        false
+    }
+}
+
+impl Level {
+    fn get(&self, block: u32) -> Option<&Reservation> {
+        let place = block.checked_sub(self.first_block)?;
+        self.blocks.get(place as usize)?.as_deref()
+    }
+
+    fn get_mut(&mut self, block: u32) -> Option<&mut Reservation> {
+        let place = block.checked_sub(self.first_block)?;
+        self.blocks.get_mut(place as usize)?.as_deref_mut()
+    }
+
+    fn refuse(&mut self, why: Unplaced) {
+        self.counts.unplaced[why as usize] += 1;
+    }
+
+    fn enter(&mut self, block: u32, object: u32, index: u64) {
+        let place = (block - self.first_block) as usize;
+        if self.blocks.len() <= place {
+            self.blocks.resize_with(place + 1, || None);
+        }
+        let words = (1usize << self.order).div_ceil(64);
+        let map = vec![0; words].into_boxed_slice();
+        self.blocks[place] =
+            Some(Box::new(Reservation { object, index, taken: 0, map, links: [NO_FRAME; 2] }));
+        self.counts.made += 1;
+        self.append(block);
+    }
+
+    /// Takes the frame of a page that belongs into `block`.
+    fn populate(&mut self, block: u32, place: &Place) -> Result<FrameId, Unplaced> {
+        let (order, frames) = (self.order, 1 << self.order);
+        let held = self.get_mut(block).ok_or(Unplaced::NoBlock)?;
+        let at = (place.index - held.index) as u32;
+        if !held.set(at, true) {
+            return Err(Unplaced::Taken);
+        }
+        let is_full = held.taken == frames;
+        self.counts.placed += 1;
+        self.counts.filled += u64::from(is_full);
+        self.unlink(block);
+        if !is_full {
+            self.append(block);
+        }
+        Ok(FrameId((block << order) + at))
+    }
+
+    fn remove(&mut self, block: u32) -> Option<Box<Reservation>> {
+        let is_listed = self.get(block)?.taken < 1 << self.order;
+        if is_listed {
+            self.unlink(block);
+        }
+        self.blocks[(block - self.first_block) as usize].take()
+    }
+
+    fn append(&mut self, block: u32) {
+        let newest = self.newest;
+        if let Some(held) = self.get_mut(block) {
+            held.links = [newest, NO_FRAME];
+        }
+        match self.get_mut(newest) {
+            Some(before) => before.links[1] = block,
+            None => self.oldest = block,
+        }
+        self.newest = block;
+    }
+
+    /// Takes a block out of the list of those that are partly filled, if it is there.
+    fn unlink(&mut self, block: u32) {
+        let Some(held) = self.get_mut(block) else { return };
+        let [before, after] = core::mem::replace(&mut held.links, [NO_FRAME; 2]);
+        if before == NO_FRAME && self.oldest != block {
+            return;
+        }
+        match self.get_mut(before) {
+            Some(before) => before.links[1] = after,
+            None => self.oldest = after,
+        }
+        match self.get_mut(after) {
+            Some(after) => after.links[0] = before,
+            None => self.newest = before,
+        }
+    }
+}
+
+impl Reservation {
+    fn bit(&self, at: u32) -> bool {
+        self.map[at as usize / 64] >> (at % 64) & 1 == 1
+    }
+
+    /// Changes the bit of a frame. Says whether it was otherwise before.
+    fn set(&mut self, at: u32, taken: bool) -> bool {
+        let changes = self.bit(at) != taken;
+        if changes {
+            self.map[at as usize / 64] ^= 1 << (at % 64);
+            self.taken = if taken { self.taken + 1 } else { self.taken - 1 };
+        }
+        changes
+    }
+
+    fn is_full(&self, at: u32, order: u32) -> bool {
+        self.all(at, order, u64::MAX)
+    }
+
+    fn is_empty(&self, at: u32, order: u32) -> bool {
+        self.all(at, order, 0)
+    }
+
+    /// Whether the bits of `2^order` frames from `at`, aligned, are those of `word`.
+    fn all(&self, at: u32, order: u32, word: u64) -> bool {
+        if order >= 6 {
+            let words = at as usize / 64..(at as usize + (1 << order)) / 64;
+            return self.map[words].iter().all(|&held| held == word);
+        }
+        let mask = (1u64 << (1 << order)) - 1;
+        self.map[at as usize / 64] >> (at % 64) & mask == word & mask
+    }
+}
+
+impl<A: Allocator> Allocator for Reservations<A> {
+    fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
+        if let (0, Some(place)) = (request.order, &request.place)
+            && let Some(frame) = self.place(table, request, place)
+        {
+            return Some(frame);
+        }
+        loop {
+            if let Some(first) = self.inner.allocate(table, request) {
+                return Some(first);
+            }
+            if !self.break_for(table, request.order) {
+                return None;
+            }
+        }
+    }
+
+    fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {
+        let Some((number, block)) = self.around(first) else {
+            return self.inner.free(table, first, order);
+        };
+        let level = &mut self.levels[number];
+        if order > level.order {
+            let half = 1 << (order - 1);
+            self.free(table, first, order - 1);
+            return self.free(table, FrameId(first.0 + half), order - 1);
+        }
+        let whole = block << level.order;
+        table.hand_out(first, 1 << order, State::Reserved);
+        let Some(held) = level.get_mut(block) else { return };
+        for frame in first.0..first.0 + (1 << order) {
+            held.set(frame - whole, false);
+        }
+        let is_empty = held.taken == 0;
+        level.unlink(block);
+        level.append(block);
+        if is_empty {
+            let order = level.order;
+            level.remove(block);
+            level.counts.emptied += 1;
+            table.take_back(FrameId(whole), 1 << order);
+            self.inner.free(table, FrameId(whole), order);
+        }
+    }
+
+    fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        let around = self.around(first).filter(|&(level, block)| {
+            let level = &self.levels[level];
+            let at = first.0 - (block << level.order);
+            order < level.order && level.get(block).is_some_and(|held| held.is_empty(at, order))
+        });
+        if let Some((level, block)) = around {
+            self.break_up(table, level, block);
+        }
+        self.inner.take(table, first, order)
+    }
+
+    fn free_blocks(&self, order: u32) -> u64 {
+        self.inner.free_blocks(order)
+    }
+
+    fn largest_free(&self) -> Option<u32> {
+        self.inner.largest_free()
+    }
+
+    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
+        self.inner.migratable_changed(frame, change);
+    }
+}
