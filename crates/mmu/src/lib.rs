@@ -17,6 +17,7 @@ mod geometry;
 mod hints;
 mod replacement;
 mod set_array;
+mod spec_tlb;
 mod stack_distance;
 mod tlb;
 mod walk_cache;
@@ -32,6 +33,7 @@ pub use replacement::{
     Policy, Random, Replacement, Srrip, TreePlru, ViLru,
 };
 pub use set_array::SetArray;
+pub use spec_tlb::{SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};
 pub use stack_distance::StackDistance;
 pub use tlb::{
     ArrayParams, Entry, Evicted, Found, Hit, Miss, Stride, Strides, Tlb, TlbCounts, TlbParams,

@@ -1,0 +1,143 @@
+//! The SpecTLB against a list in order of use.
+
+mod model;
+
+use addr::{Asid, PageSize, PhysAddr, VirtAddr};
+use mmu::{Policy, SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};
+use model::Rng;
+
+const K4: u64 = 4096;
+const M2: u64 = 2 << 20;
+
+fn params(entries: u32, ways: u32, replacement: Policy, fill: SpecFill) -> SpecTlbParams {
+    SpecTlbParams { entries, ways, replacement, seed: 1, page_size: PageSize::SIZE_2M, fill }
+}
+
+/// One that never thinks: per set a list of (large page, space, first byte, reserved), the next
+/// to go first.
+struct List {
+    params: SpecTlbParams,
+    sets: Vec<Vec<(u64, Asid, u64, bool)>>,
+}
+
+impl List {
+    fn new(params: SpecTlbParams) -> List {
+        List { params, sets: vec![Vec::new(); (params.entries / params.ways) as usize] }
+    }
+
+    fn walked(&mut self, va: u64, asid: Asid, found: Option<Spot>) -> Speculation {
+        let (large, inside) = (va / M2, va % M2);
+        let count = self.sets.len() as u64;
+        let set = &mut self.sets[(large % count) as usize];
+        let mut said = Speculation::None;
+        if let Some(at) = set.iter().position(|held| (held.0, held.1) == (large, asid)) {
+            let held = set.remove(at);
+            said = match found {
+                None => Speculation::WrongAbsent,
+                Some(spot) if spot.phys.get() == held.2 + inside => Speculation::Right,
+                Some(_) if held.3 => Speculation::WrongBroken,
+                Some(_) => Speculation::WrongChance,
+            };
+            if said == Speculation::Right {
+                let back = if self.params.replacement == Policy::Lru { set.len() } else { at };
+                set.insert(back, held);
+                return said;
+            }
+        }
+        if let Some(spot) = found
+            && spot.size.bytes() < M2
+            && spot.phys.get() % M2 == inside
+            && (self.params.fill == SpecFill::Heuristic || spot.reserved)
+        {
+            if set.len() == self.params.ways as usize {
+                set.remove(0);
+            }
+            set.push((large, asid, spot.phys.get() - inside, spot.reserved));
+        }
+        said
+    }
+}
+
+/// Where a random operating system has put a page: a large page's place, its own, or none.
+fn spot(rng: &mut Rng, va: u64, asid: Asid) -> Option<Spot> {
+    let large = (va / M2 * 7 + u64::from(asid.0)) % 64 * M2;
+    let size =
+        rng.pick(&[PageSize::SIZE_4K, PageSize::SIZE_4K, PageSize::SIZE_4K, PageSize::SIZE_2M]);
+    let (phys, reserved) = match rng.below(10) {
+        0 => return None,
+        1 | 2 => (rng.below(1 << 18) * K4 + va % K4, false),
+        3 => (large + (64 << 21) + va % M2, rng.chance(50)),
+        _ => (large + va % M2, rng.chance(80)),
+    };
+    Some(Spot { phys: PhysAddr::new(phys), size, reserved })
+}
+
+#[test]
+fn every_geometry_says_what_a_list_says() {
+    for seed in 0..200 {
+        let mut rng = Rng(seed);
+        let sets = 1 + rng.below(4) as u32;
+        let ways = 1 + rng.below(8) as u32;
+        let params = params(
+            sets * ways,
+            ways,
+            rng.pick(&[Policy::Lru, Policy::Fifo]),
+            rng.pick(&SpecFill::ALL),
+        );
+        println!("seed {seed}: {params:?}");
+        let (mut fast, mut list) = (SpecTlb::new(params).unwrap(), List::new(params));
+        for step in 0..3000 {
+            let va = rng.below(40) * M2 + rng.below(512) * K4 + rng.below(K4);
+            let asid = Asid(rng.below(3) as u16);
+            let found = spot(&mut rng, va, asid);
+            let said = fast.walked(VirtAddr::new(va), asid, found);
+            assert_eq!(said, list.walked(va, asid, found), "step {step}");
+            if rng.chance(1) {
+                fast.clear();
+                list.sets.iter_mut().for_each(Vec::clear);
+            }
+        }
+    }
+}
+
+/// B10 section 6.2.2: one page of 512 agrees by chance where pages are placed at random.
+#[test]
+fn random_places_make_an_entry_once_in_512() {
+    let params = params(1, 1, Policy::Lru, SpecFill::Heuristic);
+    let mut rng = Rng(9);
+    let (pages, mut filled) = (1u64 << 20, 0u64);
+    for page in 0..pages {
+        let mut fresh = SpecTlb::new(params).unwrap();
+        let va = VirtAddr::new(page * K4);
+        let phys = PhysAddr::new(rng.below(1 << 24) * K4);
+        let found = Some(Spot { phys, size: PageSize::SIZE_4K, reserved: false });
+        fresh.walked(va, Asid(0), found);
+        filled += u64::from(fresh.walked(va, Asid(0), found) == Speculation::Right);
+    }
+    // 2048 expected; six standard deviations.
+    assert!(filled.abs_diff(pages / 512) < 272, "{filled} of {pages}");
+}
+
+#[test]
+fn more_entries_under_lru_are_never_worse_where_nothing_is_wrong() {
+    let mut rng = Rng(3);
+    let walks: Vec<u64> =
+        (0..20_000).map(|_| rng.below(60).min(rng.below(60)) * M2 + rng.below(512) * K4).collect();
+    let mut before = 0;
+    for entries in 1..=48 {
+        let params = params(entries, entries, Policy::Lru, SpecFill::Marks);
+        let mut spec = SpecTlb::new(params).unwrap();
+        let right = walks.iter().filter(|&&va| {
+            let spot = Spot {
+                phys: PhysAddr::new(va + (1 << 40)),
+                size: PageSize::SIZE_4K,
+                reserved: true,
+            };
+            spec.walked(VirtAddr::new(va), Asid(0), Some(spot)) == Speculation::Right
+        });
+        let right = right.count();
+        assert!(right >= before, "{entries} entries: {right} for {before}");
+        before = right;
+    }
+    assert!(before > 10_000);
+}
