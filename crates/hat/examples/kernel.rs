@@ -4,6 +4,9 @@
 //! there would be two, and it would not compile; every run of the tests builds it.
 #![no_std]
 
+extern crate alloc;
+
+use alloc::boxed::Box;
 use core::panic::PanicInfo;
 
 use addr::{Frames, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
@@ -40,7 +43,7 @@ pub fn half_a_page<M: Memory + Send, F: Frames>(
     cpus: &mut Cpus<F>,
     frame: PhysAddr,
 ) -> Result<HatSpace, LoadError> {
-    let mut hat = Hat::new(Mount::tree(X86_64::<4>::new(), memory));
+    let hat = Hat::new(Box::new(Mount::tree(X86_64::<4>::new(), memory)));
     let space = hat.create(cpus)?;
     let page = VirtAddr::new(0x4000_0000).page(PageSize::SIZE_2M);
     let whole = Translation { page, frame, rights: Rights::ALL, global: false };

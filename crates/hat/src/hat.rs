@@ -1,12 +1,19 @@
 use alloc::{boxed::Box, vec::Vec};
-use core::fmt;
+use core::{
+    cell::Ref,
+    fmt,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
-use addr::{PageSize, PhysAddr, Rights, VirtRange};
-use pagetable::{Error, Flush, Mapping, Mounted, Resized, Space, Translation, Usage};
+use addr::{Page, PageSize, PhysAddr, VirtRange};
+use pagetable::{Error, Flush, Mapping, Mounted};
 
 use crate::{
-    mappings::{Mapped, Mappings},
+    frame::{Chain, Mapped},
+    locking::{Below, Global, Held, Mutex, Scheme, Single, Site},
     platform::{Platform, Step},
+    pool::{Pool, PoolFrames},
+    space::{AddressSpace, MmuEntry},
 };
 
 /// An address space as the memory manager names it.
@@ -16,13 +23,31 @@ use crate::{
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct HatSpace(pub u32);
 
-/// The HAT layer over one page table, which holds all spaces: `T` is a [`Mounted`] table, or any
-/// of them, `dyn Mounted`, where it is chosen when the program runs.
-pub struct Hat<T: Mounted + ?Sized = dyn Mounted> {
-    spaces: Vec<Option<Space>>,
-    mappings: Mappings,
-    sizes: Box<[PageSize]>,
-    table: T,
+/// The HAT layer over page tables `T`, under the locks of the scheme `S`.
+///
+/// `T` is a [`Mounted`] table, or any of them, `dyn Mounted`, where it is chosen when the program
+/// runs. Without `S`, it is a layer for one thread: see [`Global`].
+pub struct Hat<T: Mounted + ?Sized = dyn Mounted, S = Global<T, Single>> {
+    pub(crate) scheme: S,
+    pub(crate) sizes: Box<[PageSize]>,
+    /// Makes a table for each space, if they do not share one.
+    make: Option<MakeTable<T>>,
+    /// Counts loads where tables may be stolen, to tell which space was loaded least recently.
+    clock: AtomicUsize,
+    is_limited: bool,
+    /// A bit for each page size that was ever loaded, by its place among the sizes.
+    loaded_sizes: AtomicUsize,
+}
+
+/// Makes an empty page table.
+pub type MakeTable<T> = Box<dyn Fn() -> Box<T> + Send + Sync>;
+
+/// Where a space's page table comes from.
+pub enum Tables<T: Mounted + ?Sized> {
+    /// One table has all spaces.
+    One(Box<T>),
+    /// Each space has a table of its own, which this makes.
+    Each(MakeTable<T>),
 }
 
 /// Why translations were not loaded. Those there were before are as they were.
@@ -57,328 +82,238 @@ impl fmt::Display for LoadError {
 
 impl core::error::Error for LoadError {}
 
-impl<T: Mounted> Hat<T> {
-    /// The layer over a table that has no spaces yet.
-    pub fn new(table: T) -> Hat<T> {
-        let sizes: Box<[PageSize]> = table.page_sizes().into();
-        let base = sizes.first().copied().unwrap_or(PageSize::SIZE_4K);
-        Hat { spaces: Vec::new(), mappings: Mappings::new(base), sizes, table }
-    }
-}
-
+/// For one thread.
 impl<T: Mounted + ?Sized> Hat<T> {
+    /// The layer over a table that has no spaces yet.
+    pub fn new(table: Box<T>) -> Hat<T> {
+        Hat::with(Global::new(Pool::unlimited()), Tables::One(table))
+    }
+
     /// The table, for walks and for looking at.
-    pub const fn table(&self) -> &T {
-        &self.table
+    pub fn table(&self) -> Ref<'_, T> {
+        Ref::map(self.scheme.state.look(), |state| state.table(0).expect(ONE))
     }
 
     /// The table, for walks, which may set bits of entries. Whoever maps or unmaps here breaks
     /// the mapping lists.
-    pub const fn table_mut(&mut self) -> &mut T {
-        &mut self.table
+    #[inline]
+    pub fn table_mut(&mut self) -> &mut T {
+        self.scheme.state.get_mut().table_mut(0).expect(ONE)
+    }
+}
+
+const ONE: &str = "the one table is there as long as the layer";
+
+impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
+    /// The layer without spaces, under the locks of `scheme`.
+    pub fn with(scheme: S, tables: Tables<T>) -> Hat<T, S> {
+        let (sizes, make, is_limited) = scheme.enter(Site::Create, |held| {
+            let is_limited = held.pool(|pool| pool.is_limited());
+            let (sizes, make) = match tables {
+                Tables::One(table) => {
+                    let sizes = table.page_sizes().into();
+                    let number = held.numbers(|numbers| numbers.mmus.take());
+                    held.mmu(number, |mmu, _| mmu.table = Some(table));
+                    (sizes, None)
+                }
+                Tables::Each(make) => (make().page_sizes().into(), Some(make)),
+            };
+            (sizes, make, is_limited)
+        });
+        Hat {
+            scheme,
+            sizes,
+            make,
+            clock: AtomicUsize::new(0),
+            is_limited,
+            loaded_sizes: AtomicUsize::new(0),
+        }
     }
 
-    /// The space in the page table: what a processor's base register holds.
-    pub fn space(&self, space: HatSpace) -> Option<Space> {
-        *self.spaces.get(space.0 as usize)?
-    }
-
-    /// Mappings of all frames in all spaces.
-    pub const fn mappings(&self) -> u64 {
-        self.mappings.count()
+    /// The page sizes that the page tables can hold, ascending; the first is the base page.
+    pub fn page_sizes(&self) -> &[PageSize] {
+        &self.sizes
     }
 
     /// A new, empty space.
-    pub fn create(&mut self, platform: &mut impl Platform) -> Result<HatSpace, LoadError> {
-        let space = self.table.create(platform.frames())?;
-        let unused = self.spaces.iter().position(Option::is_none);
-        let number = unused.unwrap_or_else(|| {
-            self.spaces.push(None);
-            self.spaces.len() - 1
+    pub fn create(&self, platform: &mut impl Platform) -> Result<HatSpace, LoadError> {
+        self.scheme.enter(Site::Create, |held| {
+            let space = held.numbers(|numbers| numbers.spaces.take());
+            let made = loop {
+                match self.processor_mmu(held, platform) {
+                    Err(LoadError::NoTableMemory) if self.steal(held, space, platform) => {}
+                    made => break made,
+                }
+            };
+            match made {
+                Ok(mmu) => {
+                    held.space_mut(space, |known| *known = Some(AddressSpace::of(mmu)));
+                    Ok(HatSpace(space))
+                }
+                Err(error) => {
+                    held.numbers(|numbers| numbers.spaces.put(space));
+                    Err(error)
+                }
+            }
+        })
+    }
+
+    /// A space in the one table, or a table with one space.
+    fn processor_mmu(
+        &self,
+        held: &mut S::Held<'_>,
+        platform: &mut impl Platform,
+    ) -> Result<MmuEntry, LoadError> {
+        let number = match self.make {
+            Some(_) => held.numbers(|numbers| numbers.mmus.take()),
+            None => 0,
+        };
+        let inner = held.mmu(number, |mmu, below| {
+            let table = match (&self.make, &mut mmu.table) {
+                (Some(make), empty) => empty.insert(make()),
+                (None, Some(table)) => table,
+                (None, None) => unreachable!("{ONE}"),
+            };
+            let created = table.create(&mut PoolFrames { below, platform: platform.frames() });
+            if self.make.is_some() && created.is_err() {
+                mmu.table = None;
+            }
+            created
         });
-        self.spaces[number] = Some(space);
-        Ok(HatSpace(number as u32))
+        if self.make.is_some() && inner.is_err() {
+            held.numbers(|numbers| numbers.mmus.put(number));
+        }
+        Ok(MmuEntry { table: number, inner: inner? })
     }
 
     /// Ends a space and all its mappings; the mapped frames stay their owner's.
-    pub fn destroy(&mut self, space: HatSpace, platform: &mut impl Platform) {
-        let Some(inner) = self.spaces.get_mut(space.0 as usize).and_then(Option::take) else {
-            return;
-        };
-        let (mappings, mut removed) = (&mut self.mappings, 0);
-        self.table.visit(inner, VirtRange::ALL, &mut |mapping| {
-            mappings.remove(mapping.translation.frame, mapped(space, &mapping));
-            removed += 1;
+    pub fn destroy(&self, space: HatSpace, platform: &mut impl Platform) {
+        self.scheme.enter(Site::Destroy, |held| {
+            // From here on nobody finds the space, and nobody is at work in it.
+            let Some(known) = held.space_mut(space.0, Option::take) else { return };
+            let mut change = Change::default();
+            for (place, entry) in known.all() {
+                held.mmu(entry.table, |mmu, _| {
+                    let Some(table) = &mut mmu.table else { return };
+                    table.visit(entry.inner, VirtRange::ALL, &mut |mapping| {
+                        change.removed(space, place, &mapping);
+                    });
+                    // A space that was created can be destroyed.
+                    if let Ok(flush) = table.destroy(entry.inner) {
+                        change.flush(space, flush);
+                    }
+                    mmu.loaded.remove(&space.0);
+                    if self.make.is_some() {
+                        mmu.table = None;
+                    }
+                });
+            }
+            self.finish(held, change, platform);
+            held.numbers(|numbers| {
+                if self.make.is_some() {
+                    known.all().for_each(|(_, entry)| numbers.mmus.put(entry.table));
+                }
+                numbers.spaces.put(space.0);
+            });
         });
-        platform.work(Step::Mapping, removed);
-        // A space that was created can be destroyed.
-        if let Ok(flush) = self.table.destroy(inner) {
-            finish(alloc::vec![(space, flush)], platform);
+    }
+}
+
+/// What an operation has changed, until the processors have forgotten it.
+#[derive(Default)]
+pub(crate) struct Change {
+    flushes: Vec<(HatSpace, Flush)>,
+    /// Pages that are in no page table any more, and still in the list of this frame.
+    removed: Vec<(PhysAddr, Mapped)>,
+}
+
+impl Change {
+    /// Adds a token to those of the same space.
+    pub(crate) fn flush(&mut self, space: HatSpace, flush: Flush) {
+        match self.flushes.iter_mut().find(|(of, _)| *of == space) {
+            Some((_, gathered)) if gathered.space() == flush.space() => gathered.merge(flush),
+            _ => self.flushes.push((space, flush)),
         }
     }
 
-    /// Maps `count` pages to adjacent frames, the first as `first` says (K94 operation 1).
-    ///
-    /// Nothing may be mapped there; the memory manager unloads first what it replaces.
-    pub fn load(
-        &mut self,
-        space: HatSpace,
-        first: Translation,
-        count: u64,
-        platform: &mut impl Platform,
-    ) -> Result<(), LoadError> {
-        let inner = self.space(space).ok_or(LoadError::NoSpace(space))?;
-        let flush = self.table.map(inner, first, count, platform.frames())?;
-        let bytes = first.page.size().bytes();
-        for number in 0..count {
-            let page = first.page.start().wrapping_add(number * bytes).page(first.page.size());
-            let frame = PhysAddr::new(first.frame.get() + number * bytes);
-            self.mappings.insert(frame, Mapped { space: space.0, page });
-        }
-        platform.work(Step::TableWrite, count);
-        platform.work(Step::Mapping, count);
-        finish(alloc::vec![(space, flush)], platform);
-        Ok(())
+    pub(crate) fn removed(&mut self, space: HatSpace, mmu: u8, mapping: &Mapping) {
+        self.removed
+            .push((mapping.translation.frame, mapped(space, mmu, mapping.translation.page)));
     }
 
-    /// Removes every mapping of these frames from all spaces (K94 operation 2), with one
-    /// shootdown for all. `each` gets the pages as they were.
-    ///
-    /// A page that is larger than the frames it is asked for goes whole.
-    pub fn unload_frames(
-        &mut self,
-        frames: &[(PhysAddr, PageSize)],
-        each: &mut dyn FnMut(HatSpace, Mapping),
+    pub(crate) fn has_removed(&self) -> bool {
+        !self.removed.is_empty()
+    }
+}
+
+impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
+    /// Has the processors forget, strikes out what they have forgotten, and frees the tables that
+    /// hardware could still have used.
+    pub(crate) fn finish(
+        &self,
+        held: &mut S::Held<'_>,
+        change: Change,
         platform: &mut impl Platform,
     ) {
-        let mut flushes = Vec::new();
-        for found in self.mapped_at(frames) {
-            let space = HatSpace(found.space);
-            let Some(inner) = self.space(space) else { continue };
-            let range = VirtRange::of_page(found.page);
-            let mappings = &mut self.mappings;
-            let flush = self.table.unmap(inner, range, &mut |mapping| {
-                mappings.remove(mapping.translation.frame, mapped(space, &mapping));
-                each(space, mapping);
-            });
-            // The list names whole pages that are mapped.
-            if let Ok(flush) = flush {
-                gather(&mut flushes, space, flush);
+        let Change { flushes, removed } = change;
+        if flushes.iter().any(|(_, flush)| !flush.is_empty()) {
+            platform.work(Step::Shootdown, 1);
+            platform.shoot(&flushes);
+        }
+        if !removed.is_empty() {
+            let mut chain = Chain::default();
+            for (frame, mapped) in removed {
+                held.frame(self.number(frame), |frame| {
+                    platform.work(Step::Mapping, 1);
+                    frame.remove(mapped, &mut chain);
+                    Some(())
+                });
             }
-            platform.work(Step::TableWrite, 1);
-            platform.work(Step::Mapping, 1);
+            held.nodes(|nodes| nodes.put(chain));
         }
-        finish(flushes, platform);
+        for (_, flush) in flushes {
+            flush.done(&mut PoolFrames { below: held, platform: platform.frames() });
+        }
     }
 
-    /// Removes every mapping in `range` from one space (K94 operation 3). `each` gets the pages
-    /// as they were.
-    ///
-    /// A range that ends inside a larger page is refused: [`Hat::resize`] it first.
-    pub fn unload(
-        &mut self,
-        space: HatSpace,
-        range: VirtRange,
-        each: &mut dyn FnMut(Mapping),
-        platform: &mut impl Platform,
-    ) -> Result<(), Error> {
-        let Some(inner) = self.space(space) else { return Ok(()) };
-        let (mappings, mut pages) = (&mut self.mappings, 0);
-        let flush = self.table.unmap(inner, range, &mut |mapping| {
-            mappings.remove(mapping.translation.frame, mapped(space, &mapping));
-            pages += 1;
-            each(mapping);
-        })?;
-        platform.work(Step::TableWrite, pages);
-        platform.work(Step::Mapping, pages);
-        finish(alloc::vec![(space, flush)], platform);
-        Ok(())
+    /// The number of the base frame at `frame`.
+    #[inline]
+    pub(crate) fn number(&self, frame: PhysAddr) -> u64 {
+        frame.get() >> self.sizes[0].shift()
     }
 
-    /// Gives every mapping in `range` these rights (K94 operation 4).
-    pub fn protect(
-        &mut self,
-        space: HatSpace,
-        range: VirtRange,
-        rights: Rights,
-        platform: &mut impl Platform,
-    ) -> Result<(), Error> {
-        let Some(inner) = self.space(space) else { return Ok(()) };
-        let mut pages = 0;
-        let flush = self.table.protect(inner, range, rights, &mut |_| pages += 1)?;
-        platform.work(Step::TableWrite, pages);
-        finish(alloc::vec![(space, flush)], platform);
-        Ok(())
+    /// Notes that pages of `size` are about to be loaded.
+    pub(crate) fn note_size(&self, size: PageSize) {
+        let place = self.sizes.iter().position(|&of| of == size).unwrap_or(0);
+        if self.loaded_sizes.load(Ordering::Relaxed) >> place & 1 == 0 {
+            self.loaded_sizes.fetch_or(1 << place, Ordering::Relaxed);
+        }
     }
 
-    /// What was done to a frame through any of its mappings since the bits were last cleared, and
-    /// clears those that `clear` names (K94 operation 5).
-    pub fn usage(
-        &mut self,
-        frame: PhysAddr,
-        size: PageSize,
-        clear: Usage,
-        platform: &mut impl Platform,
-    ) -> Usage {
-        let mut usage = Usage::default();
-        let mut flushes = Vec::new();
-        for found in self.mapped_at(&[(frame, size)]) {
-            let space = HatSpace(found.space);
-            let Some(inner) = self.space(space) else { continue };
-            platform.work(Step::TableRead, 1);
-            let Some(mapping) = self.table.query(inner, found.page.start()) else { continue };
-            usage.referenced |= mapping.usage.referenced;
-            usage.dirty |= mapping.usage.dirty;
-            let range = VirtRange::of_page(found.page);
-            if (clear.referenced && mapping.usage.referenced)
-                || (clear.dirty && mapping.usage.dirty)
-            {
-                platform.work(Step::TableWrite, 1);
-                if let Ok(flush) = self.table.clear_usage(inner, range, clear, &mut |_| ()) {
-                    gather(&mut flushes, space, flush);
-                }
-            }
-        }
-        finish(flushes, platform);
-        usage
-    }
-
-    /// Maps what is mapped in `range` by pages of the size `to`, to the same frames: a downgrade
-    /// or an upgrade (G98 sections 6.7 and 6.8).
-    ///
-    /// Both ends of the range are multiples of `to` and of the pages that are mapped there. For
-    /// larger pages than there are now, each must be full, with adjacent and aligned frames and
-    /// equal rights: else this is refused, and nothing has changed. Where no memory is left for a
-    /// table, the pages are gone from the hardware and come back by minor faults.
-    pub fn resize(
-        &mut self,
-        space: HatSpace,
-        range: VirtRange,
-        to: PageSize,
-        platform: &mut impl Platform,
-    ) -> Result<(), LoadError> {
-        let inner = self.space(space).ok_or(LoadError::NoSpace(space))?;
-        let mut before = Vec::new();
-        self.table.visit(inner, range, &mut |mapping| before.push(mapping));
-        let resized = self.table.resize(inner, range, to, platform.frames());
-        let Resized { flush, mapped: after, lost } = resized.map_err(LoadError::Table)?;
-        for mapping in &before {
-            self.mappings.remove(mapping.translation.frame, mapped(space, mapping));
-        }
-        for mapping in &after {
-            self.mappings.insert(mapping.translation.frame, mapped(space, mapping));
-        }
-        let changed = before.len() as u64 + after.len() as u64;
-        platform.work(Step::TableWrite, changed);
-        platform.work(Step::Mapping, changed);
-        finish(alloc::vec![(space, flush)], platform);
-        if lost.is_empty() { Ok(()) } else { Err(LoadError::NoTableMemory) }
-    }
-
-    /// Gives the space `to` the mappings that `from` has in `range`, both without the right to
-    /// write: for a fork whose pages are copied on write.
-    ///
-    /// Where table memory runs out, `to` has only some of them and faults for the others.
-    pub fn duplicate(
-        &mut self,
-        from: HatSpace,
-        to: HatSpace,
-        range: VirtRange,
-        platform: &mut impl Platform,
-    ) -> Result<(), LoadError> {
-        let inner = self.space(from).ok_or(LoadError::NoSpace(from))?;
-        let mut shared = Vec::new();
-        self.table.visit(inner, range, &mut |mapping| shared.push(mapping.translation));
-        platform.work(Step::TableRead, shared.len() as u64);
-        let mut flushes = Vec::new();
-        for translation in &shared {
-            let rights = without_write(translation.rights);
-            if rights != translation.rights {
-                let range = VirtRange::of_page(translation.page);
-                let flush = self.table.protect(inner, range, rights, &mut |_| ());
-                gather(&mut flushes, from, flush.map_err(LoadError::Table)?);
-                platform.work(Step::TableWrite, 1);
-            }
-        }
-        finish(flushes, platform);
-        for translation in shared {
-            let rights = without_write(translation.rights);
-            self.load(to, Translation { rights, ..translation }, 1, platform)?;
-        }
-        Ok(())
-    }
-
-    /// Gives `each` every page that maps one of these frames, in any space.
-    pub fn each_mapping(
+    /// The numbers of the base frames whose lists have pages that map a part of the frames of
+    /// `size` at `frame`, or more than them; with the page size of larger pages there, which alone
+    /// count. Sizes that were never loaded have no lists.
+    pub(crate) fn lists_of(
         &self,
         frame: PhysAddr,
         size: PageSize,
-        each: &mut dyn FnMut(HatSpace, Mapping),
-    ) {
-        for found in self.mapped_at(&[(frame, size)]) {
-            let space = HatSpace(found.space);
-            let Some(inner) = self.space(space) else { continue };
-            if let Some(mapping) = self.table.query(inner, found.page.start()) {
-                each(space, mapping);
-            }
-        }
+    ) -> impl Iterator<Item = (u64, Option<PageSize>)> {
+        let loaded = self.loaded_sizes.load(Ordering::Relaxed);
+        let larger = self.sizes.iter().enumerate();
+        let larger = larger.filter(move |&(place, &of)| of > size && loaded >> place & 1 != 0);
+        let above = larger
+            .map(move |(_, &of)| (self.number(PhysAddr::new(frame.get() & !of.mask())), Some(of)));
+        let first = self.number(frame);
+        let below = first..first + size.count_of(self.sizes[0]).max(1);
+        above.chain(below.map(|number| (number, None)))
     }
 
-    /// Compares the mapping lists with the page table, both ways. An error says what differs.
-    pub fn check(&self) -> Result<(), &'static str> {
-        let mut pages: u64 = 0;
-        for inner in self.spaces.iter().flatten() {
-            self.table.visit(*inner, VirtRange::ALL, &mut |_| pages += 1);
-        }
-        if pages != self.mappings.count() {
-            return Err("there are not as many mapping nodes as mapped pages");
-        }
-        let mut wrong = false;
-        self.mappings.all(&mut |frame, found| {
-            let inner = self.space(HatSpace(found.space));
-            let there = inner.and_then(|inner| self.table.query(inner, found.page.start()));
-            wrong |= !there.is_some_and(|mapping| {
-                mapping.translation.page == found.page && mapping.translation.frame == frame
-            });
-        });
-        if wrong { Err("a mapping node names a page that is not mapped so") } else { Ok(()) }
-    }
-
-    fn mapped_at(&self, frames: &[(PhysAddr, PageSize)]) -> Vec<Mapped> {
-        let mut found = Vec::new();
-        for &(frame, size) in frames {
-            self.mappings.of(frame, size, &self.sizes, &mut |mapped| found.push(mapped));
-        }
-        // A large page is found once for each of its frames that was asked for.
-        found.sort_unstable();
-        found.dedup();
-        found
+    /// When this is, on the clock of loads.
+    pub(crate) fn tick(&self) -> Option<usize> {
+        self.is_limited.then(|| self.clock.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-fn mapped(space: HatSpace, mapping: &Mapping) -> Mapped {
-    Mapped { space: space.0, page: mapping.translation.page }
-}
-
-fn without_write(rights: Rights) -> Rights {
-    Rights::from_bits(rights.bits() & !Rights::WRITE.bits())
-}
-
-/// Adds a token to those of the same space.
-fn gather(flushes: &mut Vec<(HatSpace, Flush)>, space: HatSpace, flush: Flush) {
-    match flushes.iter_mut().find(|(of, _)| *of == space) {
-        Some((_, gathered)) => gathered.merge(flush),
-        None => flushes.push((space, flush)),
-    }
-}
-
-/// Has the processors forget, then frees what hardware could still have used.
-fn finish(flushes: Vec<(HatSpace, Flush)>, platform: &mut impl Platform) {
-    if flushes.iter().any(|(_, flush)| !flush.is_empty()) {
-        platform.work(Step::Shootdown, 1);
-        platform.shoot(&flushes);
-    }
-    for (_, flush) in flushes {
-        flush.done(platform.frames());
-    }
+pub(crate) fn mapped(space: HatSpace, mmu: u8, page: Page) -> Mapped {
+    Mapped { space: space.0, mmu, page }
 }

@@ -18,7 +18,8 @@
 //!
 //! Every operation has the same three steps: change the page table and gather the [`Flush`]
 //! tokens, have the processors forget, and only then free the table frames that ride in the
-//! tokens. One call for many frames or a long range makes one shootdown (G98 section 6.4.2).
+//! tokens. Operations take `&self`; which lock they hold in which step is the [scheme's](locking).
+//! One call for many frames or a long range makes one shootdown (G98 section 6.4.2).
 //!
 //! [`Flush`]: pagetable::Flush
 #![no_std]
@@ -26,12 +27,22 @@
 
 extern crate alloc;
 
+mod change;
+mod frame;
 mod hat;
-mod mappings;
+mod load;
+pub mod locking;
+mod look;
 mod platform;
+mod pool;
+mod space;
+mod sparse;
+mod unload;
 
 pub use crate::{
-    hat::{Hat, HatSpace, LoadError},
-    mappings::Mapped,
+    frame::{Frame, Mapped, Nodes},
+    hat::{Hat, HatSpace, LoadError, MakeTable, Tables},
     platform::{Platform, Step},
+    pool::{Pool, PoolCounts},
+    space::{AddressSpace, MMUS_MAX, Mmu, Numbers},
 };

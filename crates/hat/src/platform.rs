@@ -1,5 +1,5 @@
 use addr::Frames;
-use pagetable::Flush;
+use pagetable::{Flush, Mapping};
 
 use crate::HatSpace;
 
@@ -13,6 +13,10 @@ pub trait Platform {
 
     /// Where frames for page tables come from and go to.
     fn frames(&mut self) -> &mut dyn Frames;
+
+    /// Hears that a page of `space` was dropped, as another space needs the memory of its tables: it
+    /// comes back by a minor fault.
+    fn stolen(&mut self, _space: HatSpace, _page: &Mapping) {}
 
     /// Hears of work that was done, to count and price it. A kernel does it for nothing.
     fn work(&mut self, _step: Step, _count: u64) {}

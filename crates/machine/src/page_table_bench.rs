@@ -59,7 +59,7 @@ pub struct Work {
 /// A page table on the bench.
 pub struct Workbench {
     /// The table, below mapping lists that stay empty.
-    hat: Box<Hat>,
+    hat: Hat,
     frames: FrameStore,
     meter: Option<Arc<Mutex<Meter>>>,
     /// That of a machine that refills by software.

@@ -84,7 +84,7 @@ fn allocator(memory: &description::Memory, frames: Range<u32>) -> Box<dyn Alloca
 /// A system that keeps mapping lists edits the table through the HAT layer ([`Ram::parts`]); one that
 /// has no use for them edits the table itself.
 pub(crate) struct Ram {
-    hat: Box<Hat>,
+    hat: Hat,
     frames: FrameStore,
     /// Not so in a machine of TLBs alone, where the frame of a page is the page itself.
     has_frames: bool,
@@ -157,14 +157,14 @@ impl Ram {
     }
 
     /// The page table with its mapping lists, and the frames.
-    pub(crate) fn parts(&mut self) -> (&mut Hat, &mut FrameStore) {
-        (&mut self.hat, &mut self.frames)
+    pub(crate) fn parts(&mut self) -> (&Hat, &mut FrameStore) {
+        (&self.hat, &mut self.frames)
     }
 
     /// Takes over what the system has changed through the HAT layer: frames of `held_bytes` are
     /// behind pages.
     pub(crate) fn note(&mut self, held_bytes: u64) {
-        let base = self.hat.table().page_sizes()[0];
+        let base = self.hat.page_sizes()[0];
         self.mapped.insert(base, self.hat.mappings());
         self.held_bytes = Some(held_bytes);
         self.peak_bytes = self.peak_bytes.max(self.frames.used_bytes());
@@ -294,7 +294,7 @@ impl Ram {
 impl Ram {
     /// The page sizes that the page table can hold, ascending.
     pub(crate) fn page_sizes(&self) -> &[PageSize] {
-        self.hat.table().page_sizes()
+        self.hat.page_sizes()
     }
 
     /// What the page table says of `addr` in `space`, without a walk.

@@ -134,11 +134,11 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             if let Some(page) = space.anons.keys().find(|page| space.regions.at(**page).is_none()) {
                 return Err(format!("page {page:#x} of {id:?} is in no region"));
             }
-            let Some(inner) = self.hat.space(id) else {
+            if self.hat.space(id).is_none() {
                 return Err(format!("{id:?} has no page table"));
-            };
+            }
             let mut wrong = None;
-            self.hat.table().visit(inner, VirtRange::ALL, &mut |mapping| {
+            self.hat.visit(id, VirtRange::ALL, &mut |mapping| {
                 let page = mapping.translation.page.number();
                 let Some((frame, allowed)) = self.truth(id, page) else {
                     wrong = Some(format!("hardware has page {page:#x} of {id:?}, nobody else"));

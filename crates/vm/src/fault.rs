@@ -232,9 +232,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     ) -> Result<(), Stop> {
         self.memory.pfdat_mut(frame).flags |= REFERENCED;
         let (at, frame) = (self.vm.addr_of(page).page(self.vm.base), self.address(frame));
-        let inner = self.hat.space(space).ok_or(Error::NoSpace(space))?;
         self.vm.work.table_reads += 1;
-        let known = self.hat.table().query(inner, at.start()).map(|known| known.translation);
+        let known = self.hat.query(space, at.start()).map(|known| known.translation);
         let range = addr::VirtRange::of_page(at);
         let (hat, mut below) = self.hat();
         match known {

@@ -57,7 +57,7 @@ pub(crate) const DIRTY: u8 = 1 << 5;
 
 impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// The HAT layer, and what it works on.
-    pub(crate) fn hat(&mut self) -> (&mut Hat<T>, Below<'_, A, P>) {
+    pub(crate) fn hat(&mut self) -> (&Hat<T>, Below<'_, A, P>) {
         let Kernel { vm, hat, memory, platform } = self;
         (hat, Below { memory, platform, work: &mut vm.work })
     }

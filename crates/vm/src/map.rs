@@ -231,9 +231,9 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         space: HatSpace,
         pages: &Range<u64>,
     ) -> Option<VirtRange> {
-        let (inner, range) = (self.hat.space(space)?, self.vm.range_of(pages));
+        let range = self.vm.range_of(pages);
         let (mut loaded, mut count): (Option<VirtRange>, u64) = (None, 0);
-        self.hat.table().visit(inner, range, &mut |mapping| {
+        self.hat.visit(space, range, &mut |mapping| {
             let page = VirtRange::of_page(mapping.translation.page);
             loaded = Some(loaded.map_or(page, |loaded| loaded.hull(page)));
             count += 1;

@@ -133,9 +133,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
 
     /// How many pages of `range` the space has loaded.
     pub fn loaded(&self, space: HatSpace, range: VirtRange) -> u64 {
-        let Some(inner) = self.hat.space(space) else { return 0 };
         let mut pages = 0;
-        self.hat.table().visit(inner, range, &mut |_| pages += 1);
+        self.hat.visit(space, range, &mut |_| pages += 1);
         pages
     }
 }

@@ -136,7 +136,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
 
 /// The pages as a policy sees them.
 struct Scan<'a, T: Mounted + ?Sized, A, P> {
-    hat: &'a mut Hat<T>,
+    hat: &'a Hat<T>,
     below: Below<'a, A, P>,
     base: PageSize,
     reference: Reference,

@@ -62,7 +62,7 @@ pub struct Kernel<'a, T: Mounted + ?Sized, A, P> {
     /// Its state.
     pub vm: &'a mut Vm,
     /// What hardware has of it.
-    pub hat: &'a mut Hat<T>,
+    pub hat: &'a Hat<T>,
     /// Whose each frame is.
     pub memory: &'a mut Physmem<A>,
     /// The rest.

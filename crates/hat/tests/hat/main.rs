@@ -7,35 +7,35 @@ use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, LoadError};
 use model::{Processor, World};
 use pagetable::{
-    Guarded, Hashed, HashedShape, Mount, Mounted, Mpt, SparseMemory, Translation, Usage, X86_64,
+    Guarded, Hashed, HashedShape, Mount, Mpt, SparseMemory, Translation, Usage, X86_64,
 };
 
 const K4: PageSize = PageSize::SIZE_4K;
 const M2: PageSize = PageSize::SIZE_2M;
 const MEMORY: u64 = 1 << 34;
 
-fn x86_64() -> Box<Hat<dyn Mounted>> {
-    Box::new(Hat::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY))))
+fn x86_64() -> Hat {
+    Hat::new(Box::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY))))
 }
 
-fn guarded() -> Box<Hat<dyn Mounted>> {
-    Box::new(Hat::new(Mount::tree(Guarded::new(16).unwrap(), SparseMemory::new(MEMORY))))
+fn guarded() -> Hat {
+    Hat::new(Box::new(Mount::tree(Guarded::new(16).unwrap(), SparseMemory::new(MEMORY))))
 }
 
-fn adaptive() -> Box<Hat<dyn Mounted>> {
-    Box::new(Hat::new(Mount::tree(Guarded::adaptive(), SparseMemory::new(MEMORY))))
+fn adaptive() -> Hat {
+    Hat::new(Box::new(Mount::tree(Guarded::adaptive(), SparseMemory::new(MEMORY))))
 }
 
-fn hashed() -> Box<Hat<dyn Mounted>> {
+fn hashed() -> Hat {
     let table = Hashed::new(HashedShape { shared: true, ..HashedShape::H8K }).unwrap();
-    Box::new(Hat::new(Mount::new(table, SparseMemory::new(MEMORY))))
+    Hat::new(Box::new(Mount::new(table, SparseMemory::new(MEMORY))))
 }
 
-fn mpt() -> Box<Hat<dyn Mounted>> {
-    Box::new(Hat::new(Mount::tree(Mpt::new(), SparseMemory::new(MEMORY))))
+fn mpt() -> Hat {
+    Hat::new(Box::new(Mount::tree(Mpt::new(), SparseMemory::new(MEMORY))))
 }
 
-type Make = fn() -> Box<Hat<dyn Mounted>>;
+type Make = fn() -> Hat;
 
 const FORMATS: [(&str, Make); 5] = [
     ("x86-64", x86_64),
@@ -72,7 +72,7 @@ fn tables_that_cannot_be_had_lose_nothing() {
 
 #[test]
 fn two_spaces_map_the_same_frames_at_two_sizes() {
-    let mut hat = x86_64();
+    let hat = x86_64();
     let mut processor = Processor::default();
     let [one, two] = [0; 2].map(|_| hat.create(&mut processor).unwrap());
     let frame = M2.bytes() * 8;
@@ -80,7 +80,7 @@ fn two_spaces_map_the_same_frames_at_two_sizes() {
     let small = page(0x1000, K4, frame + 0x5000, Rights::ALL);
     hat.load(two, small, 1, &mut processor).unwrap();
 
-    let count = |hat: &Hat<dyn Mounted>, frame: u64, size| {
+    let count = |hat: &Hat, frame: u64, size| {
         let mut count = 0;
         hat.each_mapping(PhysAddr::new(frame), size, &mut |_, _| count += 1);
         count
@@ -125,7 +125,7 @@ fn usage_is_gathered_over_all_mappings_of_a_frame() {
 fn an_upgrade_needs_a_full_and_aligned_page_of_equal_rights() {
     let range = VirtRange::new(VirtAddr::new(0x4000_0000), M2.bytes()).unwrap();
     let first = page(0x4000_0000, K4, M2.bytes() * 3, Rights::ALL);
-    type Change = fn(&mut Hat<dyn Mounted>, hat::HatSpace, &mut Processor);
+    type Change = fn(&mut Hat, hat::HatSpace, &mut Processor);
     let one_less: Change = |hat, space, processor| {
         let page = VirtRange::new(VirtAddr::new(0x4000_3000), 0x1000).unwrap();
         hat.unload(space, page, &mut |_| (), processor).unwrap();
@@ -164,7 +164,7 @@ fn an_upgrade_needs_a_full_and_aligned_page_of_equal_rights() {
 
 #[test]
 fn spaces_that_ended_are_told() {
-    let mut hat = x86_64();
+    let hat = x86_64();
     let mut processor = Processor::default();
     let space = hat.create(&mut processor).unwrap();
     hat.load(space, page(0x1000, K4, 0x8000, Rights::ALL), 1, &mut processor).unwrap();

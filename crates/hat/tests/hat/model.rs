@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use addr::{Frames, Kind, OutOfFrames, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace, LoadError, Platform};
-use pagetable::{Flush, Mounted, Scope, Translation};
+use pagetable::{Flush, Scope, Translation};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -73,7 +73,7 @@ type Model = BTreeMap<(HatSpace, u64), Translation>;
 
 /// The layer, the model, and a stream of operations for both.
 pub(crate) struct World {
-    hat: Box<Hat<dyn Mounted>>,
+    hat: Hat,
     pub(crate) processor: Processor,
     rng: Xoshiro256PlusPlus,
     spaces: Vec<HatSpace>,
@@ -85,9 +85,9 @@ pub(crate) struct World {
 const RIGHTS: [Rights; 2] = [Rights::ALL, Rights::from_bits(1 | 4 | 8)];
 
 impl World {
-    pub(crate) fn new(seed: u64, hat: Box<Hat<dyn Mounted>>) -> World {
+    pub(crate) fn new(seed: u64, hat: Hat) -> World {
         let limit = PageSize::SIZE_2M;
-        let sizes = hat.table().page_sizes().iter().copied().filter(|&size| size <= limit);
+        let sizes = hat.page_sizes().iter().copied().filter(|&size| size <= limit);
         World {
             sizes: sizes.collect(),
             hat,

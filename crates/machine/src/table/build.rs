@@ -18,7 +18,7 @@ use crate::{
 pub(super) type Refusal = (String, String);
 
 /// A table in its memory, below the mapping lists of its frames, or why there is none.
-pub(super) type Mounting = Result<Box<Hat>, Refusal>;
+pub(super) type Mounting = Result<Hat, Refusal>;
 
 /// The table that `description` names, in `memory`, which is its own; without one, a set of
 /// pages.
@@ -59,7 +59,7 @@ fn check_keys(table: &description::PageTable, own: &[&str]) -> Result<(), Refusa
 
 /// `table`, of whatever type.
 pub(super) fn mounted(table: impl Mounted + 'static) -> Mounting {
-    Ok(Box::new(Hat::new(table)))
+    Ok(Hat::new(Box::new(table)))
 }
 
 pub(super) fn refused(key: &'static str) -> impl Fn(Geometry) -> Refusal {

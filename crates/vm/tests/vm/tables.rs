@@ -17,7 +17,7 @@ pub(crate) struct Table {
     pub(crate) reference: Reference,
     /// Events of a stream: fewer where tables are so large that looking through them takes long.
     pub(crate) events: u32,
-    pub(crate) make: fn() -> Box<AnyHat>,
+    pub(crate) make: fn() -> AnyHat,
 }
 
 macro_rules! table {
@@ -29,7 +29,7 @@ macro_rules! table {
             name: $name,
             reference: Reference::$reference,
             events: $events,
-            make: || Box::new(Hat::new(Mount::$mount($table, SparseMemory::new(MEMORY)))),
+            make: || Hat::new(Box::new(Mount::$mount($table, SparseMemory::new(MEMORY)))),
         }
     };
 }

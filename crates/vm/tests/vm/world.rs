@@ -25,7 +25,7 @@ const RIGHTS: [u8; 6] = [0, 1, 3, 3, 5, 7];
 
 pub(crate) struct World {
     pub(crate) vm: Vm,
-    hat: Box<AnyHat>,
+    hat: AnyHat,
     pub(crate) memory: Physmem<Refusing<Buddy>>,
     pub(crate) board: Board,
     random: Xoshiro256PlusPlus,

@@ -1,0 +1,138 @@
+//! Translations change: their rights, their usage bits, the size of their pages.
+
+use alloc::vec::Vec;
+
+use addr::{PageSize, PhysAddr, Rights, VirtRange};
+use pagetable::{Error, Mounted, Resized, Usage};
+
+use crate::{
+    hat::{Change, Hat, HatSpace, LoadError, mapped},
+    locking::{Below, Held, Scheme, Site},
+    platform::{Platform, Step},
+    pool::PoolFrames,
+};
+
+impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
+    /// Gives every mapping in `range` these rights (K94 operation 4).
+    pub fn protect(
+        &self,
+        space: HatSpace,
+        range: VirtRange,
+        rights: Rights,
+        platform: &mut impl Platform,
+    ) -> Result<(), Error> {
+        self.scheme.enter(Site::Protect, |held| {
+            held.space(space.0, |known, held| {
+                let mut change = Change::default();
+                let mut result = Ok(());
+                for (_, entry) in known.iter().flat_map(|known| known.all()) {
+                    result = result.and(held.mmu(entry.table, |mmu, _| {
+                        let Some(table) = &mut mmu.table else { return Ok(()) };
+                        let mut pages = 0;
+                        let each = &mut |_| pages += 1;
+                        let flush = table.protect(entry.inner, range, rights, each)?;
+                        change.flush(space, flush);
+                        platform.work(Step::TableWrite, pages);
+                        Ok(())
+                    }));
+                }
+                self.finish(held, change, platform);
+                result
+            })
+        })
+    }
+
+    /// What was done to a frame through any of its mappings since the bits were last cleared, and
+    /// clears those that `clear` names (K94 operation 5).
+    pub fn usage(
+        &self,
+        frame: PhysAddr,
+        size: PageSize,
+        clear: Usage,
+        platform: &mut impl Platform,
+    ) -> Usage {
+        self.scheme.enter(Site::Usage, |held| {
+            let mut usage = Usage::default();
+            let mut change = Change::default();
+            for found in self.mapped_at(held, &[(frame, size)], &mut |_| ()) {
+                let space = HatSpace(found.space);
+                held.space(found.space, |known, held| {
+                    let entry = known.and_then(|known| known.mmus[usize::from(found.mmu)]);
+                    let Some(entry) = entry else { return };
+                    held.mmu(entry.table, |mmu, _| {
+                        let Some(table) = &mut mmu.table else { return };
+                        platform.work(Step::TableRead, 1);
+                        let there = table.query(entry.inner, found.page.start());
+                        let Some(mapping) = there else { return };
+                        usage.referenced |= mapping.usage.referenced;
+                        usage.dirty |= mapping.usage.dirty;
+                        let set = (clear.referenced && mapping.usage.referenced)
+                            || (clear.dirty && mapping.usage.dirty);
+                        if set {
+                            platform.work(Step::TableWrite, 1);
+                            let range = VirtRange::of_page(mapping.translation.page);
+                            let cleared = table.clear_usage(entry.inner, range, clear, &mut |_| ());
+                            // A whole page that is mapped has bits.
+                            if let Ok(flush) = cleared {
+                                change.flush(space, flush);
+                            }
+                        }
+                    });
+                });
+            }
+            self.finish(held, change, platform);
+            usage
+        })
+    }
+
+    /// Maps what is mapped in `range` by pages of the size `to`, to the same frames: a downgrade
+    /// or an upgrade (G98 sections 6.7 and 6.8).
+    ///
+    /// Both ends of the range are multiples of `to` and of the pages that are mapped there. For
+    /// larger pages than there are now, each must be full, with adjacent and aligned frames and
+    /// equal rights: else this is refused, and nothing has changed. Where no memory is left for a
+    /// table, the pages are gone from the hardware and come back by minor faults.
+    pub fn resize(
+        &self,
+        space: HatSpace,
+        range: VirtRange,
+        to: PageSize,
+        platform: &mut impl Platform,
+    ) -> Result<(), LoadError> {
+        self.note_size(to);
+        self.scheme.enter(Site::Resize, |held| {
+            held.space(space.0, |known, held| {
+                let entry = known.and_then(|known| known.processor());
+                let entry = entry.ok_or(LoadError::NoSpace(space))?;
+                let mut change = Change::default();
+                let complete: Result<bool, LoadError> = held.mmu(entry.table, |mmu, below| {
+                    let table = mmu.table.as_mut().ok_or(LoadError::NoSpace(space))?;
+                    let mut before = Vec::new();
+                    table.visit(entry.inner, range, &mut |mapping| before.push(mapping));
+                    let frames = &mut PoolFrames { below, platform: platform.frames() };
+                    let resized = table.resize(entry.inner, range, to, frames);
+                    let Resized { flush, mapped: after, lost } =
+                        resized.map_err(LoadError::Table)?;
+                    change.flush(space, flush);
+                    for mapping in &before {
+                        change.removed(space, 0, mapping);
+                    }
+                    // Entered although the frame may be being unloaded: who unloads it looks again.
+                    let mut chain = below.nodes(|nodes| nodes.take(after.len() as u64));
+                    for mapping in &after {
+                        let page = mapped(space, 0, mapping.translation.page);
+                        below.frame(self.number(mapping.translation.frame), |frame| {
+                            platform.work(Step::Mapping, 1);
+                            frame.insert(page, &mut chain);
+                            Some(())
+                        });
+                    }
+                    platform.work(Step::TableWrite, before.len() as u64 + after.len() as u64);
+                    Ok(lost.is_empty())
+                });
+                self.finish(held, change, platform);
+                if complete? { Ok(()) } else { Err(LoadError::NoTableMemory) }
+            })
+        })
+    }
+}

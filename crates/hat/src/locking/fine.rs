@@ -1,0 +1,140 @@
+//! A lock for each descriptor: several operations run at once, on different spaces and frames (K94
+//! section 4.4).
+//!
+//! ```text
+//!   space   reader/writer lock around the list of MMU descriptors
+//!   MMU     one thread has it, with its page table          \  Arrays: what `monitor`, `hashed`
+//!   frame   one thread has it, with its list                /  and `embedded` differ in
+//!   lists   one mutex for all free resources, or one for each list (K94 section 6.2)
+//! ```
+//!
+//! Shootdowns happen while the space's list may not change, and nothing else is held.
+
+use pagetable::Mounted;
+
+use super::{
+    Below, Class, Held, Locks, Mutex, Rw, Scheme, Site,
+    array::{Array, Arrays, Shared},
+};
+use crate::{
+    frame::{Frame, Nodes},
+    pool::Pool,
+    space::{AddressSpace, Mmu, Numbers},
+};
+
+/// A lock for each descriptor, made by `A` of locks of `L`.
+pub struct Fine<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> {
+    spaces: Shared<L::Rw<Option<AddressSpace>>, L>,
+    mmus: A::Of<Mmu<T>>,
+    frames: A::Of<Frame>,
+    lists: FreeLists<L>,
+}
+
+/// Locks of the lists of free resources.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListLocks {
+    /// One for all: K94's `hat_resource_mutex`.
+    One,
+    /// One for each list.
+    Each,
+}
+
+enum FreeLists<L: Locks> {
+    One(L::Mutex<(Nodes, Pool, Numbers)>),
+    Each(L::Mutex<Nodes>, L::Mutex<Pool>, L::Mutex<Numbers>),
+}
+
+impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Fine<T, L, A> {
+    /// A layer without spaces, whose tables take their memory from `pool`.
+    pub fn new(arrays: &A, pool: Pool, lists: ListLocks) -> Fine<T, L, A> {
+        let (nodes, numbers) = (Nodes::default(), Numbers::default());
+        let lists = match lists {
+            ListLocks::One => {
+                FreeLists::One(L::Mutex::new(Class::Resource(0), (nodes, pool, numbers)))
+            }
+            ListLocks::Each => FreeLists::Each(
+                L::Mutex::new(Class::Resource(1), nodes),
+                L::Mutex::new(Class::Resource(2), pool),
+                L::Mutex::new(Class::Resource(3), numbers),
+            ),
+        };
+        Fine {
+            spaces: Shared::new(),
+            mmus: arrays.array(Class::Mmu, Class::MmuFlags),
+            frames: arrays.array(Class::Frame, Class::FrameFlags),
+            lists,
+        }
+    }
+
+    fn space(&self, space: u32) -> &L::Rw<Option<AddressSpace>> {
+        self.spaces.get(space.into(), || L::Rw::new(Class::Space, None))
+    }
+}
+
+impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Scheme for Fine<T, L, A> {
+    type Table = T;
+    type Held<'a>
+        = Locked<'a, T, L, A>
+    where
+        Self: 'a;
+
+    #[inline]
+    fn enter<R>(&self, site: Site, f: impl FnOnce(&mut Locked<'_, T, L, A>) -> R) -> R {
+        f(&mut Locked { fine: self, site })
+    }
+}
+
+/// An operation under way.
+pub struct Locked<'a, T: Mounted + ?Sized, L: Locks, A: Arrays<L>> {
+    fine: &'a Fine<T, L, A>,
+    site: Site,
+}
+
+impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Held for Locked<'_, T, L, A> {
+    type Table = T;
+    type Below = Self;
+
+    fn space<R>(&mut self, space: u32, f: impl FnOnce(Option<AddressSpace>, &mut Self) -> R) -> R {
+        self.fine.space(space).read(self.site, |known| f(*known, self))
+    }
+
+    fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R {
+        self.fine.space(space).write(self.site, f)
+    }
+
+    fn mmu<R>(&mut self, mmu: u32, f: impl FnOnce(&mut Mmu<T>, &mut Self) -> R) -> R {
+        let mut f = Some(f);
+        self.fine.mmus.until(self.site, mmu.into(), |mmu| f.take().map(|f| f(mmu, self)))
+    }
+
+    fn each_frame(&mut self, f: &mut dyn FnMut(u64, &Frame)) {
+        self.fine.frames.each(f);
+    }
+}
+
+impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Below for Locked<'_, T, L, A> {
+    fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R {
+        self.fine.frames.until(self.site, frame, f)
+    }
+
+    fn nodes<R>(&mut self, f: impl FnOnce(&mut Nodes) -> R) -> R {
+        match &self.fine.lists {
+            FreeLists::One(all) => all.with(self.site, |(nodes, _, _)| f(nodes)),
+            FreeLists::Each(nodes, _, _) => nodes.with(self.site, f),
+        }
+    }
+
+    fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R {
+        match &self.fine.lists {
+            FreeLists::One(all) => all.with(self.site, |(_, pool, _)| f(pool)),
+            FreeLists::Each(_, pool, _) => pool.with(self.site, f),
+        }
+    }
+
+    fn numbers<R>(&mut self, f: impl FnOnce(&mut Numbers) -> R) -> R {
+        match &self.fine.lists {
+            FreeLists::One(all) => all.with(self.site, |(_, _, numbers)| f(numbers)),
+            FreeLists::Each(_, _, numbers) => numbers.with(self.site, f),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! One lock around the layer: each operation takes it, does all that it has to do, the shootdown
+//! too, and releases it. So had Solaris 2.1 (K94 sections 4.4 and 5.1).
+//!
+//! ```text
+//!   lock ---- change tables ---- shoot, wait for answers ---- free ---- unlock
+//! ```
+//!
+//! With locks of one thread ([`Single`](super::Single)) it is the layer without exclusion.
+
+use alloc::vec::Vec;
+
+use pagetable::Mounted;
+
+use super::{Below, Class, Held, Locks, Mutex, Scheme, Site, wrong_without_waiting};
+use crate::{
+    frame::{Frame, Nodes},
+    pool::Pool,
+    space::{AddressSpace, Mmu, Numbers},
+    sparse::Sparse,
+};
+
+/// One lock, of the platform `L`, for everything.
+pub struct Global<T: Mounted + ?Sized, L: Locks> {
+    pub(crate) state: L::Mutex<Plain<T>>,
+}
+
+impl<T: Mounted + ?Sized, L: Locks> Global<T, L> {
+    /// A layer without spaces, whose tables take their memory from `pool`.
+    pub fn new(pool: Pool) -> Global<T, L> {
+        Global { state: L::Mutex::new(Class::Hat, Plain::new(pool)) }
+    }
+}
+
+impl<T: Mounted + ?Sized, L: Locks> Scheme for Global<T, L> {
+    type Table = T;
+    type Held<'a>
+        = Plain<T>
+    where
+        Self: 'a;
+
+    #[inline]
+    fn enter<R>(&self, site: Site, f: impl FnOnce(&mut Plain<T>) -> R) -> R {
+        self.state.with(site, f)
+    }
+}
+
+/// All descriptors, without a lock of their own.
+pub struct Plain<T: Mounted + ?Sized> {
+    spaces: Vec<Option<AddressSpace>>,
+    mmus: Vec<Mmu<T>>,
+    below: PlainBelow,
+}
+
+/// Page-frame descriptors and free resources, without a lock of their own.
+pub struct PlainBelow {
+    frames: Sparse<Frame>,
+    nodes: Nodes,
+    pool: Pool,
+    numbers: Numbers,
+}
+
+impl<T: Mounted + ?Sized> Plain<T> {
+    fn new(pool: Pool) -> Plain<T> {
+        let (frames, nodes, numbers) = (Sparse::new(), Nodes::default(), Numbers::default());
+        let below = PlainBelow { frames, nodes, pool, numbers };
+        Plain { spaces: Vec::new(), mmus: Vec::new(), below }
+    }
+
+    pub(crate) fn table(&self, mmu: usize) -> Option<&T> {
+        self.mmus.get(mmu)?.table.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn table_mut(&mut self, mmu: usize) -> Option<&mut T> {
+        self.mmus.get_mut(mmu)?.table.as_deref_mut()
+    }
+}
+
+impl<T: Mounted + ?Sized> Held for Plain<T> {
+    type Table = T;
+    type Below = PlainBelow;
+
+    #[inline]
+    fn space<R>(&mut self, space: u32, f: impl FnOnce(Option<AddressSpace>, &mut Self) -> R) -> R {
+        f(self.spaces.get(space as usize).copied().flatten(), self)
+    }
+
+    fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R {
+        let space = space as usize;
+        if space >= self.spaces.len() {
+            self.spaces.resize(space + 1, None);
+        }
+        f(&mut self.spaces[space])
+    }
+
+    #[inline]
+    fn mmu<R>(&mut self, mmu: u32, f: impl FnOnce(&mut Mmu<T>, &mut PlainBelow) -> R) -> R {
+        let mmu = mmu as usize;
+        if mmu >= self.mmus.len() {
+            self.mmus.resize_with(mmu + 1, Mmu::default);
+        }
+        f(&mut self.mmus[mmu], &mut self.below)
+    }
+
+    fn each_frame(&mut self, f: &mut dyn FnMut(u64, &Frame)) {
+        self.below.frames.each(f);
+    }
+}
+
+impl<T: Mounted + ?Sized> Below for Plain<T> {
+    #[inline]
+    fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R {
+        self.below.frame(frame, f)
+    }
+
+    #[inline]
+    fn nodes<R>(&mut self, f: impl FnOnce(&mut Nodes) -> R) -> R {
+        self.below.nodes(f)
+    }
+
+    fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R {
+        self.below.pool(f)
+    }
+
+    fn numbers<R>(&mut self, f: impl FnOnce(&mut Numbers) -> R) -> R {
+        self.below.numbers(f)
+    }
+}
+
+impl Below for PlainBelow {
+    #[inline]
+    fn frame<R>(&mut self, frame: u64, mut f: impl FnMut(&mut Frame) -> Option<R>) -> R {
+        f(self.frames.get_mut(frame)).unwrap_or_else(wrong_without_waiting)
+    }
+
+    #[inline]
+    fn nodes<R>(&mut self, f: impl FnOnce(&mut Nodes) -> R) -> R {
+        f(&mut self.nodes)
+    }
+
+    fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R {
+        f(&mut self.pool)
+    }
+
+    fn numbers<R>(&mut self, f: impl FnOnce(&mut Numbers) -> R) -> R {
+        f(&mut self.numbers)
+    }
+}

@@ -1,0 +1,62 @@
+//! An array of mutexes, each for the descriptors whose number hashes to it (K94 sections 4.4 and
+//! 6.2).
+//!
+//! ```text
+//!   descriptor 0 --+-- mutex 0        unrelated descriptors exclude each other
+//!   descriptor 4 --+                  only where they share a mutex
+//!   descriptor 1 ----- mutex 1
+//! ```
+
+use super::{
+    Array, Arrays, Class, Locks, Mutex, Site, Wait,
+    array::{Slot, many},
+};
+use crate::sparse::Sparse;
+use alloc::boxed::Box;
+
+/// So many mutexes for the frames, and as many for the MMU descriptors.
+#[derive(Clone, Copy, Debug)]
+pub struct Hashed {
+    /// How many.
+    pub mutexes: usize,
+}
+
+impl<L: Locks> Arrays<L> for Hashed {
+    type Of<D: Default + Send> = HashedArray<D, L>;
+
+    fn array<D: Default + Send>(&self, of: Class, _: Class) -> HashedArray<D, L> {
+        let bucket = || (L::Mutex::new(of, Sparse::new()), L::Wait::new(of));
+        HashedArray { buckets: many(self.mutexes.max(1), bucket) }
+    }
+}
+
+/// Descriptors under a mutex for each bucket.
+pub struct HashedArray<D: Send, L: Locks> {
+    buckets: Box<[Bucket<D, L>]>,
+}
+
+type Bucket<D, L> = (<L as Locks>::Mutex<Sparse<Slot<D>>>, <L as Locks>::Wait);
+
+impl<D: Default + Send, L: Locks> Array<D> for HashedArray<D, L> {
+    fn until<R>(&self, site: Site, number: u64, mut f: impl FnMut(&mut D) -> Option<R>) -> R {
+        let count = self.buckets.len() as u64;
+        let (mutex, wait) = &self.buckets[(number % count) as usize];
+        let (result, is_wanted) = mutex.until(site, wait, |all| {
+            let slot = all.get_mut(number / count);
+            slot.run(&mut f)
+        });
+        if is_wanted {
+            wait.wake_all();
+        }
+        result
+    }
+
+    fn each(&self, f: &mut dyn FnMut(u64, &D)) {
+        let count = self.buckets.len() as u64;
+        for (bucket, (mutex, _)) in (0u64..).zip(&self.buckets) {
+            mutex.with(Site::Look, |all| {
+                all.each(&mut |number, slot| f(number * count + bucket, &slot.descriptor));
+            });
+        }
+    }
+}

@@ -1,0 +1,70 @@
+use pagetable::Mounted;
+
+use super::Site;
+use crate::{
+    frame::{Frame, Nodes},
+    pool::Pool,
+    space::{AddressSpace, Mmu, Numbers},
+};
+
+/// Which lock guards which descriptor.
+pub trait Scheme {
+    /// The page tables.
+    type Table: Mounted + ?Sized;
+    /// What an operation of this scheme works through.
+    type Held<'a>: Held<Table = Self::Table>
+    where
+        Self: 'a;
+
+    /// Runs an operation. A scheme with one lock for all holds it from here to the end, shootdowns
+    /// included.
+    fn enter<R>(&self, site: Site, f: impl FnOnce(&mut Self::Held<'_>) -> R) -> R;
+}
+
+/// The descriptors, one at a time (K94 figure 2). See [`locking`](super) for the order.
+pub trait Held: Below {
+    /// The page tables.
+    type Table: Mounted + ?Sized;
+    /// What is left to an operation that has an MMU descriptor.
+    type Below: Below;
+
+    /// Traverses the list of a space's MMU descriptors: none is added or removed while `f` runs.
+    /// `None` if there is no such space.
+    fn space<R>(&mut self, space: u32, f: impl FnOnce(Option<AddressSpace>, &mut Self) -> R) -> R;
+
+    /// Changes the list while nobody traverses it.
+    fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R;
+
+    /// An MMU descriptor with its page table.
+    fn mmu<R>(
+        &mut self,
+        mmu: u32,
+        f: impl FnOnce(&mut Mmu<Self::Table>, &mut Self::Below) -> R,
+    ) -> R;
+
+    /// Every page-frame descriptor that was ever asked for, with its number. Nobody else is at
+    /// work.
+    fn each_frame(&mut self, f: &mut dyn FnMut(u64, &Frame));
+}
+
+/// What can be had with an MMU descriptor in hand, and without.
+pub trait Below {
+    /// A page-frame descriptor, when `f` gives something: until then its caller sleeps, and tries
+    /// again after each change of the descriptor.
+    fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R;
+
+    /// Nodes of mapping lists.
+    fn nodes<R>(&mut self, f: impl FnOnce(&mut Nodes) -> R) -> R;
+
+    /// Memory of page tables.
+    fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R;
+
+    /// Numbers of spaces and of MMU descriptors.
+    fn numbers<R>(&mut self, f: impl FnOnce(&mut Numbers) -> R) -> R;
+}
+
+/// Where nobody else is at work, nothing that is waited for can come.
+#[cold]
+pub(crate) fn wrong_without_waiting<R>() -> R {
+    panic!("the only thread waits for what another one would have to do");
+}

@@ -1,0 +1,211 @@
+//! Exclusion behind one seam: the only files that know of it (K94 section 4.4).
+//!
+//! ```text
+//!   operation      load, unload, ...: written once, for all schemes
+//!      | enter
+//!   Scheme         which lock guards which descriptor         global  monitor  hashed  embedded
+//!      | Held: space, mmu, frame, lists
+//!   Locks          what a lock is                             single  spin  std  virtual time
+//! ```
+//!
+//! A *scheme* is K94's question: one lock around the layer, or one per descriptor, and then where it
+//! lies. A *platform* of locks is a kernel's or a simulator's own. Operations see neither. They ask a
+//! [`Held`] for one descriptor at a time and get it exclusively while a closure runs.
+//!
+//! # Order
+//!
+//! ```text
+//!   space (reader, or writer)  <  MMU descriptor  <  page-frame descriptor, lists of resources
+//! ```
+//!
+//! Of each kind one is held at a time. Whoever has a page-frame descriptor takes nothing else, and
+//! nobody waits for one to change while holding anything.
+//!
+//! # How a frame is unloaded
+//!
+//! The list of a frame names every page through which a processor may still reach it: a page is
+//! entered in the list *before* it is in a page table (under the same hold of the MMU descriptor),
+//! and struck out *after* the processors have forgotten it. A list that is empty proves that the
+//! frame can have a new owner. A page that is in the list and in no page table is being unloaded
+//! by someone, who will strike it out.
+//!
+//! ```text
+//!   1  mark the frame as being unloaded (loads of it wait), copy its pages out        frame
+//!   2  for each: walk again, and if the page still maps the frame, clear its entry    space, MMU
+//!   3  one shootdown for all                                                          none, or all
+//!   4  strike them out; what others are unloading is theirs to strike out: wait       frame
+//!   5  from 2 on, until the list is empty; then take the mark away, wake the loads    frame
+//! ```
+//!
+//! A load that meets the mark takes back what it has entered in other lists before it waits, so
+//! that an unloading of those does not wait for it in turn.
+
+mod array;
+mod embedded;
+mod fine;
+mod global;
+mod hashed;
+mod held;
+mod monitor;
+mod single;
+
+pub(crate) use self::held::wrong_without_waiting;
+pub use self::{
+    array::{Array, Arrays},
+    embedded::{Embedded, EmbeddedArray},
+    fine::{Fine, ListLocks, Locked},
+    global::Global,
+    hashed::{Hashed, HashedArray},
+    held::{Below, Held, Scheme},
+    monitor::{Monitor, MonitorArray},
+    single::{Single, SingleMutex},
+};
+
+/// What a lock guards. Locks of a class are counted together; a lock is taken only while those
+/// that are held have a lower rank.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Class {
+    /// All of the layer: Solaris 2.1's.
+    Hat,
+    /// The list of MMU descriptors of a space, a reader/writer lock.
+    Space,
+    /// An MMU descriptor with its page table.
+    Mmu,
+    /// The flags of all MMU descriptors: K94's `mmu_mutex`.
+    MmuFlags,
+    /// A page-frame descriptor with its list.
+    Frame,
+    /// The flags of all page-frame descriptors: K94's `page_mutex`.
+    FrameFlags,
+    /// Lists of free resources: K94's `hat_resource_mutex`. The number tells several apart.
+    Resource(u8),
+}
+
+impl Class {
+    /// What must be lower for all locks that are held when one of this class is taken.
+    pub const fn rank(self) -> u8 {
+        match self {
+            Class::Hat => 0,
+            Class::Space => 1,
+            Class::Mmu => 2,
+            Class::Frame => 3,
+            // Held for a few instructions, in which nothing else is taken.
+            Class::MmuFlags | Class::FrameFlags | Class::Resource(_) => 4,
+        }
+    }
+
+    /// Its name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Hat => "hat",
+            Class::Space => "space",
+            Class::Mmu => "mmu",
+            Class::MmuFlags => "mmu_mutex",
+            Class::Frame => "page",
+            Class::FrameFlags => "page_mutex",
+            Class::Resource(0) => "hat_resource_mutex",
+            Class::Resource(1) => "nodes",
+            Class::Resource(2) => "tables",
+            Class::Resource(_) => "numbers",
+        }
+    }
+}
+
+/// The operation that takes a lock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Site {
+    /// `create`, `attach`.
+    Create,
+    /// `destroy`, `detach`.
+    Destroy,
+    /// `load`.
+    Load,
+    /// `unload`.
+    Unload,
+    /// `unload_frames`.
+    UnloadFrames,
+    /// `protect`.
+    Protect,
+    /// `usage`.
+    Usage,
+    /// `resize`.
+    Resize,
+    /// `duplicate`.
+    Duplicate,
+    /// Tables taken from another space.
+    Steal,
+    /// Whatever looks and changes nothing.
+    Look,
+}
+
+/// A platform of locks. Its types keep what they guard inside, so that nothing is reached without
+/// the lock.
+pub trait Locks: 'static {
+    /// Mutual exclusion.
+    type Mutex<T: Send>: Mutex<T, Wait = Self::Wait>;
+    /// Many readers or one writer.
+    type Rw<T>: Rw<T>;
+    /// Where to sleep until what a mutex guards has changed.
+    type Wait: Wait;
+    /// Something that is made when it is first asked for.
+    type Once<T>: Once<T>;
+
+    /// Hears that a logical lock, made of flags under a mutex, was taken; and whether it was found
+    /// busy.
+    fn acquired(_of: Class, _site: Site, _was_busy: bool) {}
+
+    /// Hears that a logical lock was given back.
+    fn released(_of: Class) {}
+}
+
+/// Mutual exclusion.
+pub trait Mutex<T> {
+    /// See [`Locks::Wait`].
+    type Wait: Wait;
+
+    /// A lock that is free.
+    fn new(class: Class, value: T) -> Self;
+
+    /// Runs `f` while nobody else has the lock.
+    fn with<R>(&self, site: Site, f: impl FnOnce(&mut T) -> R) -> R;
+
+    /// Runs `f` under the lock until it gives something. In between the lock is free and the caller
+    /// sleeps until `wait` is woken.
+    fn until<R>(&self, site: Site, wait: &Self::Wait, f: impl FnMut(&mut T) -> Option<R>) -> R;
+
+    /// What it guards: who has the lock itself exclusively needs not take it.
+    fn get_mut(&mut self) -> &mut T;
+}
+
+/// Many readers or one writer.
+pub trait Rw<T> {
+    /// A lock that is free.
+    fn new(class: Class, value: T) -> Self;
+
+    /// Runs `f` while nobody writes.
+    fn read<R>(&self, site: Site, f: impl FnOnce(&T) -> R) -> R;
+
+    /// Runs `f` while nobody else reads or writes.
+    fn write<R>(&self, site: Site, f: impl FnOnce(&mut T) -> R) -> R;
+}
+
+/// Where threads sleep until something has changed.
+pub trait Wait {
+    /// Nobody sleeps there yet.
+    fn new(class: Class) -> Self;
+
+    /// Wakes all who sleep there; each looks again.
+    fn wake_all(&self);
+}
+
+/// Something that is made when it is first asked for.
+pub trait Once<T> {
+    /// Not made yet.
+    fn new() -> Self;
+
+    /// What `make` made, now or before.
+    fn get(&self, make: impl FnOnce() -> T) -> &T;
+
+    /// What was made, if it was.
+    fn made(&self) -> Option<&T>;
+}

@@ -1,0 +1,120 @@
+//! What the layer has: for the memory manager, and for checks.
+
+use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
+use pagetable::{Mapping, Mounted, Space};
+
+use crate::{
+    hat::{Hat, HatSpace},
+    locking::{Below, Held, Scheme, Site},
+    pool::PoolCounts,
+    space::MmuEntry,
+};
+
+impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
+    /// The space in its page table: what a processor's base register holds.
+    pub fn space(&self, space: HatSpace) -> Option<Space> {
+        self.scheme.enter(Site::Look, |held| {
+            held.space(space.0, |known, _| Some(known?.processor()?.inner))
+        })
+    }
+
+    /// The page that holds `addr`, without touching its bits.
+    pub fn query(&self, space: HatSpace, addr: VirtAddr) -> Option<Mapping> {
+        self.scheme.enter(Site::Look, |held| {
+            self.at_processor(held, space, |table, entry| table.query(entry.inner, addr))?
+        })
+    }
+
+    /// Gives `each` every page that lies in `range`, whole or in part, by ascending address.
+    pub fn visit(&self, space: HatSpace, range: VirtRange, each: &mut dyn FnMut(Mapping)) {
+        self.scheme.enter(Site::Look, |held| {
+            self.at_processor(held, space, |table, entry| table.visit(entry.inner, range, each))
+        });
+    }
+
+    /// Mappings of all frames in all spaces.
+    pub fn mappings(&self) -> u64 {
+        self.scheme.enter(Site::Look, |held| held.nodes(|nodes| nodes.out()))
+    }
+
+    /// What the pool of table memory has done.
+    pub fn pool(&self) -> PoolCounts {
+        self.scheme.enter(Site::Look, |held| held.pool(|pool| pool.counts()))
+    }
+
+    /// Gives `each` every page that maps one of these frames, in any space.
+    pub fn each_mapping(
+        &self,
+        frame: PhysAddr,
+        size: PageSize,
+        each: &mut dyn FnMut(HatSpace, Mapping),
+    ) {
+        self.scheme.enter(Site::Look, |held| {
+            for found in self.mapped_at(held, &[(frame, size)], &mut |_| ()) {
+                let mapping = held.space(found.space, |known, held| {
+                    let entry = known?.mmus[usize::from(found.mmu)]?;
+                    held.mmu(entry.table, |mmu, _| {
+                        mmu.table.as_ref()?.query(entry.inner, found.page.start())
+                    })
+                });
+                if let Some(mapping) = mapping {
+                    each(HatSpace(found.space), mapping);
+                }
+            }
+        });
+    }
+
+    /// Compares the mapping lists with the page tables, both ways, while nobody else is at work. An
+    /// error says what differs.
+    pub fn check(&self) -> Result<(), &'static str> {
+        self.scheme.enter(Site::Look, |held| {
+            let mut pages: u64 = 0;
+            for space in 0..held.numbers(|numbers| numbers.spaces.end()) {
+                held.space(space, |known, held| {
+                    for (_, entry) in known.iter().flat_map(|known| known.all()) {
+                        held.mmu(entry.table, |mmu, _| {
+                            let Some(table) = &mmu.table else { return };
+                            table.visit(entry.inner, VirtRange::ALL, &mut |_| pages += 1);
+                        });
+                    }
+                });
+            }
+            if pages != held.nodes(|nodes| nodes.out()) {
+                return Err("there are not as many mapping nodes as mapped pages");
+            }
+            let (mut nodes, mut unloading) = (alloc::vec::Vec::new(), false);
+            held.each_frame(&mut |number, frame| {
+                nodes.extend(frame.pages().map(|page| (number, page)));
+                unloading |= frame.is_unloading();
+            });
+            if unloading {
+                return Err("a frame is still being unloaded");
+            }
+            let right = nodes.into_iter().all(|(number, found)| {
+                let mapping = held.space(found.space, |known, held| {
+                    let entry = known?.mmus[usize::from(found.mmu)]?;
+                    held.mmu(entry.table, |mmu, _| {
+                        mmu.table.as_ref()?.query(entry.inner, found.page.start())
+                    })
+                });
+                mapping.is_some_and(|mapping| {
+                    mapping.translation.page == found.page
+                        && self.number(mapping.translation.frame) == number
+                })
+            });
+            if right { Ok(()) } else { Err("a mapping node names a page that is not mapped so") }
+        })
+    }
+
+    fn at_processor<R>(
+        &self,
+        held: &mut S::Held<'_>,
+        space: HatSpace,
+        f: impl FnOnce(&T, MmuEntry) -> R,
+    ) -> Option<R> {
+        held.space(space.0, |known, held| {
+            let entry = known?.processor()?;
+            held.mmu(entry.table, |mmu, _| Some(f(mmu.table.as_ref()?, entry)))
+        })
+    }
+}

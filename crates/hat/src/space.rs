@@ -1,0 +1,98 @@
+//! Address-space and MMU descriptors (K94 figure 2).
+//!
+//! ```text
+//!   space 7 --> [ processor's MMU: table 7, root ] [ I/O MMU: table 12, root ]     a list
+//!                          |                                 |
+//!   MMU descriptor         v                                 v
+//!                 page table of its own             of another format, perhaps
+//! ```
+//!
+//! With one page table for all spaces (an inverted one, a software TLB) every space's descriptor
+//! names the same table, and whoever locks it locks all spaces' translations.
+
+use alloc::{
+    boxed::Box,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use pagetable::{Mounted, Space};
+
+/// The most MMUs that a space may have translations in.
+pub const MMUS_MAX: usize = 4;
+
+/// An address-space descriptor: the list of its MMU descriptors.
+#[derive(Clone, Copy, Debug)]
+pub struct AddressSpace {
+    pub(crate) mmus: [Option<MmuEntry>; MMUS_MAX],
+}
+
+/// An MMU descriptor as a space's list has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MmuEntry {
+    /// The number of the descriptor with the table.
+    pub(crate) table: u32,
+    /// The space in that table.
+    pub(crate) inner: Space,
+}
+
+impl AddressSpace {
+    pub(crate) const fn of(processor: MmuEntry) -> AddressSpace {
+        AddressSpace { mmus: [Some(processor), None, None, None] }
+    }
+
+    /// That of the processors, which each space has.
+    pub(crate) fn processor(&self) -> Option<MmuEntry> {
+        self.mmus[0]
+    }
+
+    /// Those that there are, with their places.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u8, MmuEntry)> + use<> {
+        let mmus = self.mmus;
+        (0u8..).zip(mmus).filter_map(|(place, mmu)| Some((place, mmu?)))
+    }
+}
+
+/// An MMU descriptor: a page table, and when which space was last loaded there.
+pub struct Mmu<T: ?Sized> {
+    pub(crate) table: Option<Box<T>>,
+    /// By space; kept where tables may be stolen.
+    pub(crate) loaded: BTreeMap<u32, usize>,
+}
+
+impl<T: Mounted + ?Sized> Default for Mmu<T> {
+    fn default() -> Mmu<T> {
+        Mmu { table: None, loaded: BTreeMap::new() }
+    }
+}
+
+/// Numbers of spaces and of MMU descriptors that are free.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    pub(crate) spaces: Series,
+    pub(crate) mmus: Series,
+}
+
+/// Numbers from 0, the lowest free one first.
+#[derive(Debug, Default)]
+pub(crate) struct Series {
+    free: BTreeSet<u32>,
+    next: u32,
+}
+
+impl Series {
+    pub(crate) fn take(&mut self) -> u32 {
+        self.free.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+
+    pub(crate) fn put(&mut self, number: u32) {
+        self.free.insert(number);
+    }
+
+    /// One more than the highest number that was ever taken.
+    pub(crate) const fn end(&self) -> u32 {
+        self.next
+    }
+}

@@ -1,0 +1,66 @@
+//! An array of which only the parts exist that were asked for.
+//!
+//! ```text
+//!   parts by the upper bits  -->  chunks of 1024 by the middle bits  -->  element
+//! ```
+
+use alloc::{boxed::Box, vec::Vec};
+
+/// Elements in a chunk.
+pub(crate) const CHUNK: usize = 1 << 10;
+/// Chunks in a part.
+pub(crate) const PART: usize = 1 << 10;
+/// Parts.
+pub(crate) const PARTS: usize = 1 << 12;
+
+/// Elements that there are at most: base frames of 16 TiB by 4 KiB.
+pub(crate) const ELEMENTS_MAX: u64 = (CHUNK * PART * PARTS) as u64;
+
+type Part<D> = Box<[Option<Box<[D]>>]>;
+
+/// Elements by number; each is made when it is first asked for.
+pub(crate) struct Sparse<D> {
+    parts: Vec<Option<Part<D>>>,
+}
+
+impl<D: Default> Sparse<D> {
+    pub(crate) const fn new() -> Sparse<D> {
+        Sparse { parts: Vec::new() }
+    }
+
+    /// # Panics
+    /// From [`ELEMENTS_MAX`] on.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, number: u64) -> &mut D {
+        let [part, chunk, place] = places(number);
+        if part >= self.parts.len() {
+            self.parts.resize_with(part + 1, || None);
+        }
+        let part = self.parts[part].get_or_insert_with(|| many(PART));
+        &mut part[chunk].get_or_insert_with(|| many(CHUNK))[place]
+    }
+
+    /// Gives `f` each element of the chunks that exist.
+    pub(crate) fn each(&self, f: &mut dyn FnMut(u64, &D)) {
+        for (part, chunks) in self.parts.iter().enumerate() {
+            for (chunk, elements) in chunks.iter().flatten().enumerate() {
+                for (place, element) in elements.iter().flatten().enumerate() {
+                    f(((part * PART + chunk) * CHUNK + place) as u64, element);
+                }
+            }
+        }
+    }
+}
+
+/// The part, the chunk in it, the element in that.
+pub(crate) fn places(number: u64) -> [usize; 3] {
+    assert!(number < ELEMENTS_MAX, "there is no element {number}");
+    let number = number as usize;
+    [number / CHUNK / PART, number / CHUNK % PART, number % CHUNK]
+}
+
+fn many<D: Default>(count: usize) -> Box<[D]> {
+    let mut made = Vec::with_capacity(count);
+    made.resize_with(count, D::default);
+    made.into_boxed_slice()
+}
