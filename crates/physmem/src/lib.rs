@@ -22,6 +22,7 @@ extern crate alloc;
 
 mod ager;
 mod allocator;
+mod apart;
 mod bitmap;
 mod buddy;
 mod chunks;
@@ -39,6 +40,7 @@ pub use addr::{Frames, OutOfFrames};
 
 pub use ager::{AGED_OBJECT, Aged, Aging, TooMuch, age};
 pub use allocator::{Allocator, Home, Request};
+pub use apart::Apart;
 pub use buddy::Buddy;
 pub use frame::{FrameId, Identity, NO_FRAME, Pfdat, State};
 pub use lists::Color;

@@ -146,7 +146,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     }
 
     /// The frame of a page of an object.
-    fn object_page(
+    pub(crate) fn object_page(
         &mut self,
         object: ObjectId,
         index: u64,

@@ -27,9 +27,11 @@
 extern crate alloc;
 
 mod anon;
+mod change;
 mod check;
 mod error;
 mod fault;
+mod file;
 mod frames;
 mod lock;
 mod map;

@@ -57,6 +57,12 @@ impl Marks {
         let min = min.min(pages / 16);
         Marks { min, low: min + min / 4, high: min + min / 2 }
     }
+
+    /// Whether they ascend and `pages` pages of memory can reach them.
+    pub(crate) fn check(self, pages: u64) -> Result<(), SettingsError> {
+        let in_order = self.min <= self.low && self.low <= self.high && self.high <= pages;
+        if in_order { Ok(()) } else { Err(SettingsError::Marks) }
+    }
 }
 
 /// Pages in memory by what they are.
@@ -95,6 +101,11 @@ pub enum SettingsError {
     Replacement,
     /// The marks are not in their order, or memory has not so many frames.
     Marks,
+    /// More of swap is in use than there is to be.
+    SwapInUse {
+        /// Pages that are there.
+        used: u64,
+    },
 }
 
 impl fmt::Display for SettingsError {
@@ -109,6 +120,9 @@ impl fmt::Display for SettingsError {
             }
             SettingsError::Marks => {
                 f.write_str("min, low and high must ascend, and memory must have so many frames")
+            }
+            SettingsError::SwapInUse { used } => {
+                write!(f, "{used} pages are in swap: it cannot be smaller than that")
             }
         }
     }

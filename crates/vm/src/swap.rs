@@ -23,16 +23,23 @@ impl Swap {
 
     /// A place, if there is one.
     pub(crate) fn take(&mut self) -> Option<Slot> {
-        if let Some(slot) = self.freed.pop() {
-            return Some(slot);
+        if self.room() == 0 {
+            return None;
         }
-        let slot = Slot(self.fresh);
-        (self.fresh < self.slots).then(|| self.fresh += 1).map(|()| slot)
+        Some(self.freed.pop().unwrap_or_else(|| {
+            self.fresh += 1;
+            Slot(self.fresh - 1)
+        }))
     }
 
     /// What was there is needed no more.
     pub(crate) fn free(&mut self, slot: Slot) {
         self.freed.push(slot);
+    }
+
+    /// There is room for `slots` pages from here on, at least as many as are in use.
+    pub(crate) fn set_slots(&mut self, slots: u32) {
+        self.slots = slots;
     }
 
     /// Places in use.

@@ -11,7 +11,7 @@ use crate::{
     error::Error,
     object::Objects,
     region::Regions,
-    replacement::{POLICIES, Replacement},
+    replacement::{Replacement, policy},
     settings::{Marks, Reference, Resident, Settings, SettingsError},
     swap::Swap,
     work::{How, Why, Work},
@@ -73,19 +73,15 @@ impl Vm {
     /// A manager without spaces for a memory of `pages` pages.
     pub fn new(settings: Settings, pages: u64) -> Result<Vm, SettingsError> {
         let Settings { base, replacement, reference, swap_pages, marks } = settings;
-        let known = POLICIES.iter().find(|(name, _)| *name == replacement);
-        let (_, make) = known.ok_or(SettingsError::Replacement)?;
-        let in_order = marks.min <= marks.low && marks.low <= marks.high;
-        if !in_order || marks.high > pages {
-            return Err(SettingsError::Marks);
-        }
+        let policy = policy(replacement, pages)?;
+        marks.check(pages)?;
         Ok(Vm {
             base,
             spaces: BTreeMap::new(),
             objects: Objects::default(),
             anons: Anons::default(),
             swap: Swap::new(swap_pages),
-            policy: make(pages),
+            policy,
             reference,
             marks,
             resident: Resident::default(),

@@ -1,6 +1,10 @@
 //! The HAT layer over page tables of several formats, against a map of pages and a TLB that
 //! forgets only what it is told to forget.
 
+extern crate alloc;
+
+#[path = "../../../physmem/tests/support/boot.rs"]
+mod boot;
 mod model;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
@@ -174,4 +178,10 @@ fn spaces_that_ended_are_told() {
     let again = hat.load(space, page(0x1000, K4, 0x8000, Rights::ALL), 1, &mut processor);
     assert_eq!(again, Err(LoadError::NoSpace(space)));
     assert_eq!(processor.frames_out(), 0, "all tables are free again");
+}
+
+/// A kernel without std runs the same stream.
+#[test]
+fn a_kernel_does_the_same() {
+    assert_eq!(boot::digest("hat"), World::new(5, x86_64()).run(600));
 }

@@ -1,6 +1,10 @@
 //! The obvious HAT layer: one entry per base page; and the processor it must keep true.
 
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::{
+    boxed::Box,
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
 
 use addr::{Frames, Kind, OutOfFrames, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace, LoadError, Platform};
@@ -98,7 +102,9 @@ impl World {
         }
     }
 
-    pub(crate) fn run(mut self, steps: u32) {
+    /// Gives a number that stands for what was mapped after each step.
+    pub(crate) fn run(mut self, steps: u32) -> u64 {
+        let mut digest = 0xcbf2_9ce4_8422_2325;
         for step in 0..steps {
             self.step();
             self.fill();
@@ -106,13 +112,15 @@ impl World {
                 self.compare();
             }
             self.no_stale_entry();
+            digest = (digest ^ self.hat.mappings()).wrapping_mul(0x0000_0100_0000_01b3);
         }
-        for space in std::mem::take(&mut self.spaces) {
+        for space in core::mem::take(&mut self.spaces) {
             self.hat.destroy(space, &mut self.processor);
             self.model.retain(|&(of, _), _| of != space);
         }
         self.compare();
         assert_eq!(self.hat.mappings(), 0);
+        digest
     }
 
     fn step(&mut self) {
@@ -350,6 +358,6 @@ impl World {
     }
 }
 
-fn bounds(space: HatSpace, range: VirtRange) -> std::ops::RangeInclusive<(HatSpace, u64)> {
+fn bounds(space: HatSpace, range: VirtRange) -> core::ops::RangeInclusive<(HatSpace, u64)> {
     (space, range.start().get())..=(space, range.last().get())
 }

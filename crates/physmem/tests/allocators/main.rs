@@ -1,5 +1,9 @@
 //! Every allocator against a set of frames, under one stream of requests.
 
+extern crate alloc;
+
+#[path = "../support/boot.rs"]
+mod boot;
 mod model;
 mod reservations;
 mod rules;
@@ -8,8 +12,8 @@ mod size_lists;
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
 use model::{Rule, check};
 use physmem::{
-    Aging, Allocator, Buddy, Color, FrameId, FreeError, GeometryError, Home, Physmem, Refusing,
-    Request, Scattered, SizeLists, State, age,
+    Aging, Allocator, Apart, Buddy, Color, FrameId, FreeError, GeometryError, Home, Physmem,
+    Refusing, Request, Scattered, SizeLists, State, age,
 };
 
 const K4: PageSize = PageSize::SIZE_4K;
@@ -36,6 +40,7 @@ const MEMORIES: [(u64, u64); 6] = [(0, 64), (5, 93), (64, 1), (96, 160), (1023, 
 #[test]
 fn buddies_under_streams_of_requests() {
     for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
+        println!("seed {seed}");
         let rule = Rule { holds: rules::buddies_are_joined, finds: |_| true };
         check(seed as u64, memory(first, frames, Buddy::new), rule);
     }
@@ -44,6 +49,7 @@ fn buddies_under_streams_of_requests() {
 #[test]
 fn size_lists_under_streams_of_requests() {
     for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
+        println!("seed {seed}");
         for ordered in [false, true] {
             let lists = |frames| {
                 let lists = SizeLists::new(frames, K4, &irix_sizes()).unwrap();
@@ -59,6 +65,7 @@ fn size_lists_under_streams_of_requests() {
 #[test]
 fn nodes_under_streams_of_requests() {
     for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
+        println!("seed {seed}");
         let start = PhysAddr::new(first * K4.bytes());
         let nodes = Physmem::with_nodes(start, frames * K4.bytes(), K4, 3, Buddy::new).unwrap();
         // A block across two nodes is nobody's to give.
@@ -67,8 +74,25 @@ fn nodes_under_streams_of_requests() {
 }
 
 #[test]
+fn frames_apart_under_streams_of_requests() {
+    for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
+        println!("seed {seed}");
+        // Most of what is free is for nobody who asks for any.
+        let rule = Rule { holds: |_, _| (), finds: |_| false };
+        check(seed as u64, memory(first, frames, Apart::new), rule);
+    }
+    let mut memory = memory(0, 64, Apart::new);
+    let mut ask = || memory.allocate(&Request::new(0, State::Table)).ok().map(|frame| frame.0);
+    assert_eq!([ask(), ask(), ask(), ask(), ask()], [Some(60), Some(61), Some(62), Some(63), None]);
+    assert!(
+        memory.take(FrameId(32), 4, State::Movable) && !memory.take(FrameId(40), 0, State::Movable)
+    );
+}
+
+#[test]
 fn scattered_frames_under_streams_of_requests() {
     for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
+        println!("seed {seed}");
         let scattered = |frames| Scattered::new(Buddy::new(frames), seed as u64);
         check(
             seed as u64,
@@ -251,4 +275,11 @@ fn one_allocation_can_be_made_to_fail() {
     assert_eq!(got, [true, true, false, true, true]);
     assert!(memory.allocator().has_refused());
     assert_eq!(memory.table().count(State::Movable), 4);
+}
+
+/// A kernel without std runs the same stream.
+#[test]
+fn a_kernel_gives_the_same_answers() {
+    let rule = Rule { holds: rules::buddies_are_joined, finds: |_| true };
+    assert_eq!(boot::digest("physmem"), check(5, memory(0, 1 << 13, Buddy::new), rule));
 }

@@ -1,6 +1,6 @@
 //! The obvious allocator: a set of frames that are in use.
 
-use std::collections::BTreeMap;
+use alloc::{collections::BTreeMap, vec::Vec};
 
 use physmem::{Allocator, FrameId, FreeError, Home, Physmem, Request, State};
 use rand::{RngExt, SeedableRng};
@@ -35,9 +35,10 @@ pub(crate) struct Rule<A> {
     pub(crate) finds: fn(u32) -> bool,
 }
 
-/// Random requests to `memory`, each answered as the model allows.
-pub(crate) fn check<A: Allocator>(seed: u64, mut memory: Physmem<A>, rule: Rule<A>) {
-    println!("seed {seed}");
+/// Random requests to `memory`, each answered as the model allows. Gives a number that stands for
+/// all answers.
+pub(crate) fn check<A: Allocator>(seed: u64, mut memory: Physmem<A>, rule: Rule<A>) -> u64 {
+    let mut digest = 0xcbf2_9ce4_8422_2325;
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let frames = memory.table().frames();
     let mut model = Model { first: frames.start, end: frames.end, used: BTreeMap::new() };
@@ -55,6 +56,7 @@ pub(crate) fn check<A: Allocator>(seed: u64, mut memory: Physmem<A>, rule: Rule<
                     assert_eq!(first.0 % (1 << order), 0, "step {step}: alignment");
                     model.used.extend((first.0..first.0 + (1 << order)).map(|at| (at, state)));
                     out.push((first.0, order));
+                    digest = (digest ^ u64::from(first.0)).wrapping_mul(0x0000_0100_0000_01b3);
                 }
                 Err(_) if node.is_some_and(|home| home.strict) => {}
                 Err(_) if !(rule.finds)(order) => {}
@@ -100,6 +102,7 @@ pub(crate) fn check<A: Allocator>(seed: u64, mut memory: Physmem<A>, rule: Rule<
     }
     assert_eq!(memory.used_bytes(), 0);
     (rule.holds)(&memory, &Model { used: BTreeMap::new(), ..model });
+    digest
 }
 
 fn compare<A: Allocator>(memory: &Physmem<A>, model: &Model) {

@@ -1,5 +1,7 @@
 //! What the free blocks of one allocator look like, whatever was asked of it before.
 
+use alloc::vec::Vec;
+
 use physmem::{Allocator, Physmem};
 
 use crate::model::Model;

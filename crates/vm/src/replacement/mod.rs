@@ -20,6 +20,7 @@ use alloc::boxed::Box;
 
 use physmem::{FrameId, FrameTable};
 
+use crate::settings::SettingsError;
 use clock::Clock;
 use lru::Lru;
 use two_queues::TwoQueues;
@@ -46,6 +47,12 @@ pub trait Pages {
 
     /// Whether the page was used since this was asked last.
     fn referenced(&mut self, frame: FrameId) -> bool;
+}
+
+/// The policy called `name` for so many pages of memory.
+pub(crate) fn policy(name: &str, pages: u64) -> Result<Box<dyn Replacement>, SettingsError> {
+    let known = POLICIES.iter().find(|(known, _)| *known == name);
+    known.map(|(_, make)| make(pages)).ok_or(SettingsError::Replacement)
 }
 
 /// Makes a policy for so many pages of memory.

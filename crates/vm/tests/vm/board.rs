@@ -1,7 +1,7 @@
 //! The platform of the tests: a number for the contents of each frame and of each page on disk,
 //! and TLBs that forget only what they are told to forget.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
 
 use addr::{PhysAddr, VirtAddr, VirtRange};
 use hat::HatSpace;

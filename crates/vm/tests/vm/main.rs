@@ -1,7 +1,11 @@
 //! Memory management over every page table and policy, against a map from (space, page) to what is
 //! there, and processors that forget only what they are told to forget.
 
+extern crate alloc;
+
 mod board;
+#[path = "../../../physmem/tests/support/boot.rs"]
+mod boot;
 mod model;
 mod tables;
 mod world;
@@ -67,6 +71,14 @@ fn a_stream_does_the_same_twice() {
         world.digest()
     };
     assert_eq!(digest(), digest());
+}
+
+/// A kernel without std runs the same stream.
+#[test]
+fn a_kernel_does_the_same() {
+    let mut world = World::new(&TABLES[0], "lru", FRAMES, 5);
+    world.run(300);
+    assert_eq!(boot::digest("vm"), world.digest());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The obvious memory manager: a map from (space, page) to identity, rights and contents.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
 
 use addr::{Kind, Rights};
 use vm::FileKey;
@@ -42,14 +42,21 @@ pub(crate) struct Model {
 impl Model {
     /// What a load finds.
     pub(crate) fn contents(&self, known: &Known) -> u64 {
-        known.own.unwrap_or_else(|| match known.identity {
-            Identity::Anonymous => 0,
-            Identity::Memory(..) => self.shared.get(&known.identity).copied().unwrap_or(0),
-            Identity::File(file, index) => {
-                let stored = self.shared.get(&known.identity).copied();
-                stored.unwrap_or_else(|| original(file, index))
-            }
+        known.own.unwrap_or_else(|| self.shared(known.identity))
+    }
+
+    /// What all have that share a page.
+    pub(crate) fn shared(&self, identity: Identity) -> u64 {
+        let stored = self.shared.get(&identity).copied();
+        stored.unwrap_or_else(|| match identity {
+            Identity::Anonymous | Identity::Memory(..) => 0,
+            Identity::File(file, index) => original(file, index),
         })
+    }
+
+    /// A page that is shared has other contents.
+    pub(crate) fn overwrite(&mut self, identity: Identity, stamp: u64) {
+        self.shared.insert(identity, stamp);
     }
 
     pub(crate) fn store(&mut self, known: &mut Known, stamp: u64) {

@@ -1,5 +1,7 @@
 //! Every page table, with and without bits that walks set.
 
+use alloc::boxed::Box;
+
 use hat::Hat;
 use pagetable::{
     CacheShape, Cached, ElasticCuckoo, Guarded, Hashed, HashedShape, Mount, Mounted, Mpt,

@@ -1,6 +1,6 @@
 //! One stream of events for the memory manager and for its model.
 
-use std::collections::BTreeMap;
+use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::HatSpace;
@@ -8,7 +8,7 @@ use pagetable::{Mounted, Translation};
 use physmem::{Buddy, Physmem, Refusing};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use vm::{Error, FileKey, How, Kernel, Marks, Settings, Source, Vm};
+use vm::{Error, FileKey, How, Kernel, Marks, POLICIES, Settings, SettingsError, Source, Vm};
 
 use crate::{
     board::Board,
@@ -84,7 +84,7 @@ impl World {
             }
         }
         self.look_at_all();
-        for (space, known) in std::mem::take(&mut self.spaces) {
+        for (space, known) in core::mem::take(&mut self.spaces) {
             for user in (0..known.users).rev() {
                 assert_eq!(self.kernel().exit(space), Ok(user == 0));
             }
@@ -126,7 +126,9 @@ impl World {
                 self.kernel().exec(space).unwrap();
                 self.spaces.get_mut(&space).unwrap().pages.clear();
             }
-            970..985 => self.exit(space),
+            970..980 => self.exit(space),
+            980..988 => self.transfer_file(),
+            988..992 => self.change(),
             _ => {
                 self.kernel().tick();
             }
@@ -336,6 +338,48 @@ impl World {
         assert_eq!(self.kernel().exit(space), Ok(last));
     }
 
+    /// Pages of a file are read or overwritten by a call, from page boundary to page boundary.
+    fn transfer_file(&mut self) {
+        let key = FileKey { device: 1, inode: self.random.random_range(0..3) };
+        let (first, count) = (self.random.random_range(0..40u64), self.random.random_range(1..6));
+        let write = self.random.random_bool(0.5);
+        let (offset, bytes) = (first << BASE.shift(), count << BASE.shift());
+        let mut seen = Vec::new();
+        let each = &mut |board: &mut Board, frame: PhysAddr, index: u64| {
+            if write {
+                board.contents.insert(frame, 1 << 50 | index);
+            } else {
+                seen.push((index, board.contents[&frame]));
+            }
+        };
+        self.kernel().transfer_file(key, offset, bytes, write, each).unwrap();
+        if write {
+            for index in first..first + count {
+                self.model.overwrite(Identity::File(key, index), 1 << 50 | index);
+            }
+            return;
+        }
+        assert_eq!(seen.len() as u64, count);
+        for (index, found) in seen {
+            assert_eq!(found, self.model.shared(Identity::File(key, index)), "page {index}");
+        }
+    }
+
+    /// Settings change under way.
+    fn change(&mut self) {
+        let name = POLICIES[self.random.random_range(0..POLICIES.len())].0;
+        self.kernel().set_replacement(name).unwrap();
+        let min = self.random.random_range(4..8);
+        self.kernel().set_marks(Marks { min, low: min + 4, high: min + 8 }).unwrap();
+        let wrong = Marks { min: 9, low: 8, high: 12 };
+        assert_eq!(self.kernel().set_marks(wrong), Err(SettingsError::Marks));
+        let used = self.vm.swapped() as u32;
+        let less = self.kernel().set_swap(used.saturating_sub(1));
+        assert_eq!(less.is_err(), used > 0, "{used} pages are in swap");
+        let more = self.random.random_range(3000..5000);
+        self.kernel().set_swap(more).unwrap();
+    }
+
     /// Every page of every space has what it should have.
     fn look_at_all(&mut self) {
         for (space, known) in self.spaces.clone() {
@@ -372,12 +416,12 @@ impl World {
         self.spaces.keys().nth(chosen).copied()
     }
 
-    fn pages(&mut self) -> std::ops::Range<u64> {
+    fn pages(&mut self) -> core::ops::Range<u64> {
         let start = FIRST + self.random.random_range(0..PAGES);
         start..(start + self.random.random_range(1..40)).min(FIRST + PAGES)
     }
 
-    fn range(&self, pages: &std::ops::Range<u64>) -> VirtRange {
+    fn range(&self, pages: &core::ops::Range<u64>) -> VirtRange {
         let bytes = (pages.end - pages.start) << BASE.shift();
         VirtRange::new(VirtAddr::new(pages.start << BASE.shift()), bytes).unwrap()
     }

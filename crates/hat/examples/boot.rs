@@ -1,0 +1,28 @@
+//! A kernel that is only a HAT layer over x86-64 page tables: it builds and links without std, boots as a process, runs a
+//! stream of the model test, and says its digest. The tests compare it with their own.
+#![no_std]
+#![no_main]
+// The model test uses more of these than one stream does.
+#![allow(dead_code)]
+
+extern crate alloc;
+
+#[path = "../../physmem/examples/host/mod.rs"]
+mod host;
+#[path = "../tests/hat/model.rs"]
+mod model;
+
+use core::ffi::c_int;
+
+use alloc::boxed::Box;
+
+use hat::Hat;
+use model::World;
+use pagetable::{Mount, SparseMemory, X86_64};
+
+#[unsafe(no_mangle)]
+extern "C" fn main() -> c_int {
+    let table = Mount::tree(X86_64::<4>::new(), SparseMemory::new(1 << 34));
+    host::say(World::new(5, Box::new(Hat::new(table))).run(600));
+    0
+}

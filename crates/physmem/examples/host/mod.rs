@@ -1,0 +1,70 @@
+//! What a kernel without std stands on when it boots as a process: memory, a way to say a number,
+//! and a way to stop. Everything here is the host's; the kernel above has nothing else.
+
+use core::{
+    alloc::{GlobalAlloc, Layout},
+    ffi::{c_int, c_void},
+    panic::PanicInfo,
+};
+
+#[link(name = "c")]
+unsafe extern "C" {
+    fn aligned_alloc(alignment: usize, bytes: usize) -> *mut c_void;
+    fn free(memory: *mut c_void);
+    fn write(file: c_int, text: *const u8, bytes: usize) -> isize;
+    fn abort() -> !;
+}
+
+struct Host;
+
+#[global_allocator]
+static HOST: Host = Host;
+
+// SAFETY: the C library's memory is aligned and long enough, and is given back once.
+unsafe impl GlobalAlloc for Host {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let alignment = layout.align().max(size_of::<usize>());
+        let bytes = layout.size().next_multiple_of(alignment);
+        // SAFETY: the alignment is a power of two and divides the length.
+        unsafe { aligned_alloc(alignment, bytes) }.cast()
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, _: Layout) {
+        // SAFETY: it came from `alloc`.
+        unsafe { free(memory.cast()) }
+    }
+}
+
+#[panic_handler]
+fn stop(_: &PanicInfo<'_>) -> ! {
+    // SAFETY: it takes nothing.
+    unsafe { abort() }
+}
+
+/// What the toolchain's own `alloc`, built for unwinding, asks for; nothing unwinds here.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}
+
+/// The same.
+#[unsafe(no_mangle)]
+extern "C" fn _Unwind_Resume() -> ! {
+    // SAFETY: it takes nothing.
+    unsafe { abort() }
+}
+
+/// Says a number on standard output.
+pub(crate) fn say(number: u64) {
+    let (mut digits, mut rest) = ([b'\n'; 21], number);
+    let mut at = digits.len() - 1;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    // SAFETY: the slice is as long as it says.
+    let written = unsafe { write(1, digits[at..].as_ptr(), digits.len() - at) };
+    assert_eq!(written, (digits.len() - at) as isize);
+}

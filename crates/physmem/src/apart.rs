@@ -1,0 +1,82 @@
+use core::ops::Range;
+
+use crate::{
+    allocator::{Allocator, Request},
+    buddy::Buddy,
+    frame::FrameId,
+    table::FrameTable,
+};
+
+/// Frames that are only taken by their numbers, and others for whoever asks for any.
+///
+/// ```text
+///   0 ............................ from ............ end
+///   |  taken one by one: `take`     |  `allocate`      |
+/// ```
+///
+/// For a memory whose pages lie where somebody else has said (a trace with physical addresses): its
+/// page tables must lie somewhere, and in no frame that will be wanted.
+pub struct Apart {
+    from: u32,
+    taken: Buddy,
+    given: Buddy,
+}
+
+impl Apart {
+    /// Over `frames`, of which the last sixteenth is for whoever asks for any; at least one.
+    pub fn new(frames: Range<u32>) -> Apart {
+        let from = Apart::first_given(&frames);
+        Apart { from, taken: Buddy::new(frames.start..from), given: Buddy::new(from..frames.end) }
+    }
+
+    /// The first of `frames` that is given to whoever asks for any.
+    pub fn first_given(frames: &Range<u32>) -> u32 {
+        frames.end - (frames.len() as u32).div_ceil(16)
+    }
+
+    /// The part that has all of the `2^order` frames from `first`, if one does.
+    fn part(&mut self, first: FrameId, order: u32) -> Option<&mut Buddy> {
+        if first.0 >= self.from {
+            Some(&mut self.given)
+        } else if u64::from(first.0) + (1 << order) <= u64::from(self.from) {
+            Some(&mut self.taken)
+        } else {
+            None
+        }
+    }
+}
+
+impl Allocator for Apart {
+    fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
+        self.given.allocate(table, request)
+    }
+
+    fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {
+        match self.part(first, order) {
+            Some(part) => part.free(table, first, order),
+            // A block across the border has frames on both sides, so that it is none of order 0.
+            None => {
+                let half = order - 1;
+                self.free(table, first, half);
+                self.free(table, FrameId(first.0 + (1 << half)), half);
+            }
+        }
+    }
+
+    fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        if let Some(part) = self.part(first, order) {
+            return part.take(table, first, order);
+        }
+        let (half, upper) = (order - 1, FrameId(first.0 + (1 << (order - 1))));
+        let lower_taken = self.take(table, first, half);
+        let taken = lower_taken && self.take(table, upper, half);
+        if lower_taken && !taken {
+            self.free(table, first, half);
+        }
+        taken
+    }
+
+    fn free_blocks(&self, order: u32) -> u64 {
+        self.taken.free_blocks(order) + self.given.free_blocks(order)
+    }
+}

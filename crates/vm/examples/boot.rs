@@ -1,0 +1,32 @@
+//! A kernel that is only a memory manager over x86-64 page tables: it builds and links without std, boots as a process, runs a
+//! stream of the model test, and says its digest. The tests compare it with their own.
+#![no_std]
+#![no_main]
+// The model test uses more of these than one stream does.
+#![allow(dead_code)]
+
+extern crate alloc;
+
+#[path = "../tests/vm/board.rs"]
+mod board;
+#[path = "../../physmem/examples/host/mod.rs"]
+mod host;
+#[path = "../tests/vm/model.rs"]
+mod model;
+#[path = "../tests/vm/tables.rs"]
+mod tables;
+#[path = "../tests/vm/world.rs"]
+mod world;
+
+use core::ffi::c_int;
+
+use tables::TABLES;
+use world::World;
+
+#[unsafe(no_mangle)]
+extern "C" fn main() -> c_int {
+    let mut world = World::new(&TABLES[0], "lru", 150, 5);
+    world.run(300);
+    host::say(world.digest());
+    0
+}
