@@ -98,7 +98,7 @@ impl Workbench {
             (table::new(description, memory).map_err(text)?, None)
         };
         let base = page_size.min(PageSize::SIZE_4K);
-        let frames = ram::frames(&description.memory, base)?;
+        let frames = ram::frames(&description.memory, base, false)?;
         let handler = Handler::new(description);
         Ok(Workbench { hat, frames, meter, handler, page_size, spaces: Vec::new() })
     }

@@ -17,12 +17,15 @@ use pagetable::{
     Fault, Flush, Footprint, Mapping, Node, Reference, Space, SparseMemory, Translation, TreeShape,
     Usage,
 };
-use physmem::{Allocator, Buddy, Physmem, Refusing, Scattered, State};
+use physmem::{Allocator, Apart, Buddy, Physmem, Refusing, Scattered, State};
 
 use crate::{
     Description, description,
     hardware::behind::Way,
-    os::host::{Host, splinter},
+    os::{
+        build::keeps_tables_apart,
+        host::{Host, splinter},
+    },
     table::{self, Format, Walked},
 };
 
@@ -64,15 +67,27 @@ impl From<LoadError> for Failure {
     }
 }
 
-/// All frames of `memory`, free, the smallest of `base`, in the order of its placement.
-pub(crate) fn frames(memory: &description::Memory, base: PageSize) -> Result<FrameStore, String> {
+/// All frames of `memory`, free, the smallest of `base`, in the order of its placement; where
+/// `apart`, frames of pages are taken one by one.
+pub(crate) fn frames(
+    memory: &description::Memory,
+    base: PageSize,
+    apart: bool,
+) -> Result<FrameStore, String> {
     let ram = Physmem::new(PhysAddr::new(0), memory.size.0, base, |frames| {
-        Refusing::new(allocator(memory, frames))
+        Refusing::new(allocator(memory, frames, apart))
     });
     ram.map_err(|error| error.to_string())
 }
 
-fn allocator(memory: &description::Memory, frames: Range<u32>) -> Box<dyn Allocator + Send> {
+fn allocator(
+    memory: &description::Memory,
+    frames: Range<u32>,
+    apart: bool,
+) -> Box<dyn Allocator + Send> {
+    if apart {
+        return Box::new(Apart::new(frames));
+    }
     match memory.placement {
         Some(seed) => Box::new(Scattered::new(Buddy::new(frames), seed)),
         None => Box::new(Buddy::new(frames)),
@@ -108,7 +123,8 @@ impl Ram {
     pub(crate) fn new(description: &Description) -> Result<Ram, (String, String)> {
         let hat = table::new(description, SparseMemory::new(description.memory.size.0))?;
         let base = description.os.base().min(PageSize::SIZE_4K);
-        let frames = frames(&description.memory, base);
+        let apart = keeps_tables_apart(&description.os);
+        let frames = frames(&description.memory, base, apart);
         let mut frames = frames.map_err(|error| ("memory.size".to_owned(), error))?;
         let aged_frames = match &description.memory.aged {
             Some(aged) if description.page_table.is_some() => {
@@ -130,7 +146,7 @@ impl Ram {
             host: host(description)?.map(Box::new),
             splintered: 0,
             mapped: BTreeMap::new(),
-            held_bytes: None,
+            held_bytes: apart.then_some(0),
             peak_bytes: 0,
         })
     }
@@ -308,13 +324,29 @@ impl Ram {
             return Ok(PhysAddr::new(page.start().get()));
         }
         let frame = self.frames.allocate_page(page.size(), State::Movable);
+        self.hold(i64::from(frame.is_ok()) * page.size().bytes() as i64);
         frame.map_err(|_| Failure::OutOfFrames)
+    }
+
+    /// Takes exactly this frame for a page, if it is free.
+    pub(crate) fn take(&mut self, frame: PhysAddr, size: PageSize) -> bool {
+        let table = self.frames.table();
+        let (first, order) = (table.frame_at(frame), table.order(size));
+        let taken = first.is_some_and(|first| self.frames.take(first, order, State::Movable));
+        self.hold(i64::from(taken) * size.bytes() as i64);
+        taken
+    }
+
+    /// So many bytes more of frames are behind pages, where they are counted by frame.
+    fn hold(&mut self, bytes: i64) {
+        self.held_bytes = self.held_bytes.map(|held| held.saturating_add_signed(bytes));
     }
 
     /// Takes a frame back that no hardware leads to any more.
     pub(crate) fn free(&mut self, frame: PhysAddr, size: PageSize) {
         if self.has_frames {
             self.frames.free(frame, size);
+            self.hold(-(size.bytes() as i64));
         }
     }
 
@@ -400,6 +432,14 @@ impl Ram {
     pub(crate) fn frame_bytes(&self) -> (u64, u64) {
         let frames = &self.frames;
         if self.has_frames { (frames.bytes(), frames.used_bytes()) } else { (0, 0) }
+    }
+
+    /// Free blocks by size, those that there are.
+    pub(crate) fn free_blocks(&self) -> impl Iterator<Item = (PageSize, u64)> {
+        let base = self.frames.base().shift();
+        let sizes = (base..base + u32::BITS).filter(|_| self.has_frames);
+        let sizes = sizes.filter_map(|shift| PageSize::from_shift(shift as u8));
+        sizes.map(|size| (size, self.frames.free_frames(size))).filter(|(_, blocks)| *blocks > 0)
     }
 
     /// Bytes of frames in use when most were.

@@ -6,7 +6,7 @@ mod support;
 use addr::Kind;
 use machine::{Machine, Results, RunOptions};
 use support::{Row, Rows, Stream, run};
-use trace::{Event, FileId, Origin};
+use trace::{Call, Descriptor, Event, FileId, FileKind, Origin};
 
 const BASE: u64 = 0x4000_0000;
 const PAGES: u64 = 64;
@@ -181,6 +181,45 @@ fn files_are_in_memory_once_and_stores_are_private() {
     assert_eq!(results.memory.mapped_bytes, 130 * 4096);
 }
 
+/// What calls read and write of a file comes into the page cache, where its mappings find it.
+#[test]
+fn calls_fill_the_page_cache() {
+    let call = |name: &str, offset: u64, bytes: i64, kind: FileKind| {
+        let file = FileId { device: 1, inode: 7, bytes: 1 << 20 };
+        let about = Descriptor { fd: 3, kind, file, nonblocking: false };
+        let call = Call {
+            name: name.to_owned(),
+            result: bytes,
+            fd: Some(3),
+            descriptors: vec![about],
+            offset: Some(offset),
+            ..Call::default()
+        };
+        Row::Event(Event::Call(Box::new(call)))
+    };
+    let rows = [
+        call("read", 100, 3 * 4096, FileKind::Regular),
+        call("read", 0, -1, FileKind::Regular),
+        call("write", 0, 9, FileKind::Pipe),
+        call("lseek", 0, 1 << 20, FileKind::Regular),
+        Row::Event(mmap(0, 100, 2, Some(7))),
+        Row::Access(Kind::Load, addr(3), 8),
+        Row::Access(Kind::Load, addr(4), 8),
+        // Whole pages need not be read first, parts of pages must be.
+        call("pwrite64", 10 * 4096, 2 * 4096, FileKind::Regular),
+        call("write", 20 * 4096 + 1, 8, FileKind::Regular),
+    ];
+    let results = run("epyc-9005", &["os.manager=base"], &rows);
+    assert_eq!((count(&results, "cache"), count(&results, "disk")), (1, 1));
+    assert_eq!((work(&results, "reads"), work(&results, "writes")), (4 + 1 + 1, 0));
+    assert_eq!(results.manager.unwrap().bytes.file, 8 * 4096);
+    // Dirty pages are written when they leave.
+    let mut rows = rows.to_vec();
+    rows.extend(rounds(1000, 1));
+    let small = ["os.manager=base", "memory.size=2400K", "swap.size=4M", "swap.io_cycles=1"];
+    assert!(work(&run("epyc-9005", &small, &rows), "writes") >= 3);
+}
+
 /// Memory that was used before has room in pieces; where it is fragmented, few pages are large.
 #[test]
 fn an_aged_memory_has_few_large_frames() {
@@ -259,4 +298,73 @@ fn what_was_mapped_before_the_first_access_is_a_file_or_zeros() {
     assert_eq!(manager.unexplained, 1);
     let names: Vec<&str> = manager.page_sizes.iter().map(|sizes| sizes.region.as_str()).collect();
     assert_eq!(names, ["x", "stack", "unexplained"]);
+}
+
+/// Each kind of work has its price; what is spent is in `time`, and moves the clock.
+#[test]
+fn work_is_priced() {
+    let kinds = [
+        "traps",
+        "calls",
+        "region_lookups",
+        "object_lookups",
+        "frames_taken",
+        "frames_given",
+        "descriptors",
+        "table_reads",
+        "table_writes",
+        "mappings",
+        "zeroed",
+        "copied",
+    ];
+    // A different price for each, so that no two can be taken for each other.
+    let prices = || (0..).zip(kinds).map(|(place, kind)| (kind, 3 + 7 * place));
+    let given: Vec<String> =
+        prices().map(|(kind, price)| format!("os.costs.work.{kind}={price}")).collect();
+    let own = [
+        "os.manager=base",
+        "memory.size=2400K",
+        "swap.size=16M",
+        "swap.io_cycles=1000",
+        "os.costs.work.source=here",
+    ];
+    let settings: Vec<&str> = own.into_iter().chain(given.iter().map(String::as_str)).collect();
+    let mut rows = rounds(1000, 3);
+    rows.push(Row::Event(Event::Munmap { addr: BASE, bytes: 1 << 20, result: 0 }));
+    let results = run("epyc-9005", &settings, &rows);
+    let (manager, time) = (results.manager.clone().unwrap(), results.time.clone().unwrap());
+    let kernel = time.kernel.unwrap();
+    for (kind, price) in prices() {
+        assert_eq!(kernel.by_work[kind], manager.work[kind] * price, "{kind}");
+        assert_eq!(manager.cycles[kind], kernel.by_work[kind]);
+    }
+    assert!(manager.work["descriptors"] > 0 && manager.work["frames_given"] > 0);
+    assert_eq!(kernel.by_work.values().sum::<u64>(), kernel.cycles);
+    let transfers = manager.work["reads"] + manager.work["writes"];
+    assert_eq!((kernel.io_cycles, manager.io_cycles), (transfers * 1000, transfers * 1000));
+    assert!(kernel.share.lo > 0.5 && kernel.share.hi <= 1.0, "{:?}", kernel.share);
+    // Without prices of the work, each fault has one.
+    let plain = run("epyc-9005", &own[..4], &rows).time.unwrap().kernel.unwrap();
+    let faults: u64 = manager.faults.values().sum();
+    assert_eq!(plain.by_work["faults"], faults * 1000);
+    assert!(!plain.by_work.contains_key("traps"));
+    let first_touch = run("epyc-9005", &["os.manager=first-touch"], &rows).time.unwrap();
+    assert_eq!(first_touch.kernel.unwrap().by_work["faults"], 1000 * 1000);
+    assert!(run("r4700", &[], &rounds(3, 1)).time.is_none_or(|time| time.kernel.is_none()));
+}
+
+/// A disk without swap: files cost, and pages without a file stay.
+#[test]
+fn a_disk_may_have_files_alone() {
+    let rows = [
+        Row::Event(mmap(0, 100, 2, Some(7))),
+        Row::Access(Kind::Load, addr(3), 8),
+        Row::Access(Kind::Load, addr(4), 8),
+    ];
+    let results = run("epyc-9005", &["os.manager=base", "swap.io_cycles=500"], &rows);
+    assert_eq!(results.manager.unwrap().io_cycles, 1000);
+    let note =
+        |results: &Results, part: &str| results.not_modelled.iter().any(|note| note.contains(part));
+    let unused = run("epyc-9005", &["swap.io_cycles=500"], &rows);
+    assert!(note(&unused, "[swap]: this manager"));
 }

@@ -95,7 +95,7 @@ fn time_counts_searches() {
     let rows = rounds(2000, 4096);
     let free = with("utc", &[], &rows);
     let dear = with("utc", &["mmu_cache.latency_cycles=5"], &rows);
-    let cycles = |results: &Results| results.time.unwrap().translation_cycles.hi;
+    let cycles = |results: &Results| results.time.clone().unwrap().translation_cycles.hi;
     let searches = dear.mmu_cache.as_ref().unwrap().searches;
     assert_eq!(cycles(&dear) - cycles(&free), 5 * searches);
 }

@@ -166,7 +166,7 @@ fn the_first_store_to_a_clean_page_is_seen() {
     assert_eq!((trapped.walks.dirty_assists, trapped.walks.modify_traps), (0, 8));
     assert_eq!(denied(&trapped), [8]);
     let free = ["page_table.format=mpt", "walker.exception_cycles=0", tracks];
-    let cycles = |results: Results| results.time.unwrap().translation_cycles.hi;
+    let cycles = |results: Results| results.time.clone().unwrap().translation_cycles.hi;
     let (dear, cheap) = (cycles(trapped), cycles(run("r4700", &free, &rows)));
     assert_eq!(dear - cheap, (8 + 4) * 100, "eight modified, four invalid");
 

@@ -87,7 +87,7 @@ fn time_is_counts_times_latencies() {
     let pages = 3000;
     let round = || (0..pages).map(|page| BASE + page * 4096);
     let results = run("opteron-2008", &[], &loads(round().chain(round())));
-    let time = results.time.unwrap();
+    let time = results.time.clone().unwrap();
     let cycles: u64 = (1..=4)
         .map(|level| 12 * served(&results, level, "l2") + 200 * served(&results, level, "memory"))
         .sum();
@@ -119,7 +119,7 @@ fn time_charges_every_lookup() {
         };
         let cycles = |results: &Results| {
             let regions = results.regions.iter().filter_map(|region| region.walk_cycles);
-            let hi = results.time.unwrap().translation_cycles.hi;
+            let hi = results.time.clone().unwrap().translation_cycles.hi;
             assert_eq!(regions.sum::<u64>(), hi);
             hi
         };
@@ -143,7 +143,7 @@ fn time_charges_every_lookup() {
 fn the_share_spans_what_overlap_can_do() {
     let mut stream = support::Stream(3);
     let far = loads((0..50_000).map(|_| BASE + stream.below(64 << 20) / 8 * 8));
-    let time = |setting: &str| run("opteron-2008", &[setting], &far).time.unwrap();
+    let time = |setting: &str| run("opteron-2008", &[setting], &far).time.clone().unwrap();
     let (any, eight, blocking) = (
         time("core.cycles_per_instruction=1"),
         time("core.misses_in_flight=8"),
@@ -152,7 +152,7 @@ fn the_share_spans_what_overlap_can_do() {
     let stalls = any.program_cycles.hi - any.program_cycles.lo;
     assert_eq!(eight.program_cycles, Range { lo: stalls / 8, hi: any.program_cycles.hi });
     assert_eq!(blocking.program_cycles.lo, blocking.program_cycles.hi);
-    for time in [any, eight, blocking] {
+    for time in [&any, &eight, &blocking] {
         let (walks, least) = (time.translation_cycles.hi as f64, time.program_cycles.lo as f64);
         assert!((time.share.hi - walks / (walks + least)).abs() < 1e-9);
         assert_eq!(time.share.lo, 0.0);
@@ -174,7 +174,7 @@ fn software_refills_take_a_handler_s_instructions() {
         (&["page_table.format=hashed"], 4 + 6 + 2 + 1),
     ] {
         let results = run("r4700", settings, &trace);
-        let (walks, time) = (&results.walks, results.time.unwrap());
+        let (walks, time) = (&results.walks, results.time.clone().unwrap());
         let instructions = walks.handler_instructions.unwrap();
         let waits: u64 = (0..=15).map(|level| 29 * served(&results, level, "memory")).sum();
         assert_eq!(time.translation_cycles.hi, instructions + 8 * walks.walks + waits);

@@ -29,6 +29,8 @@ pub(crate) struct Witness {
     crossing_lookups: [u64; Kind::COUNT],
     /// Whether each page is mapped at its first touch, by a walk that faults.
     on_touch: bool,
+    /// Cycles of the kernel's work and of waiting for disks, as the processors counted them.
+    kernel_cycles: u64,
     /// With data caches: the program's accesses that they served, and what the first cache on the
     /// walker's way was asked by it.
     caches: Option<CacheWitness>,
@@ -67,7 +69,10 @@ impl Witness {
             }
         }
         let (crossing_lookups, on_touch) = (run.crossing_lookups, !run.populated);
-        Witness { tlbs, crossing_lookups, on_touch, caches: CacheWitness::of(walkers) }
+        let counts = run.processors.each().map(|processor| &processor.counts);
+        let kernel_cycles = counts.map(|counts| counts.work_cycles + counts.io_cycles).sum();
+        let caches = CacheWitness::of(walkers);
+        Witness { tlbs, crossing_lookups, on_touch, kernel_cycles, caches }
     }
 }
 
@@ -187,6 +192,14 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
             faults.first_touch + faults.returned + faults.protection,
         );
     }
+    if let Some(kernel) = results.time.as_ref().and_then(|time| time.kernel.as_ref()) {
+        let elsewhere = ["switches", "shootdowns"].map(|work| kernel.by_work[work]);
+        check.equal(
+            "cycles of the kernel's work = those that its processors spent",
+            kernel.cycles + kernel.io_cycles - elsewhere.iter().sum::<u64>(),
+            witness.kernel_cycles,
+        );
+    }
     check.equal(
         "references per walk, walks that are not cold",
         results.walks.references_per_walk.iter().map(|(_, walks)| walks).sum(),
@@ -237,6 +250,15 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
         check.equal("misses of the nested TLB = walks of the host", tlb.misses, host.walks);
     }
     let memory = &results.memory;
+    let blocks = memory
+        .free_by_size
+        .iter()
+        .map(|(size, blocks)| size.parse().map_or(0, |size: addr::PageSize| size.bytes()) * blocks);
+    check.equal(
+        "free blocks = frames that are not used",
+        blocks.sum(),
+        memory.frames_total_bytes - memory.frames_used_bytes,
+    );
     check.equal(
         "frames in use = frames mapped + frames of tables + frames of before",
         memory.frames_used_bytes,

@@ -48,6 +48,9 @@ pub struct Results {
     /// What its memory manager counted, if it has more to count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manager: Option<ManagerCounts>,
+    /// Settings that changed while it ran (`[[os.at]]`), in their order; one whose time did not come
+    /// is not there.
+    pub changed_settings: Vec<ChangedSetting>,
     /// Translations that hardware was told to forget, on all processors.
     pub shootdowns: ShootdownCounts,
     /// The processors, if there are several. What is above counts for all of them.
@@ -378,12 +381,27 @@ pub struct ManagerCounts {
     pub work: BTreeMap<String, u64>,
     /// Cycles that pages took from and to disks, one after the other.
     pub io_cycles: u64,
+    /// Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without them.
+    pub cycles: BTreeMap<String, u64>,
     /// Why pages have the sizes that they have.
     pub page_sizes: Vec<SizeReasons>,
     /// What memory is used for at the end.
     pub bytes: KindBytes,
     /// The same over time: where it changed, at most a few hundred samples.
     pub over_time: Vec<MemorySample>,
+}
+
+/// A setting that changed while the machine ran.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChangedSetting {
+    /// The access of the trace before which it did, from 0.
+    pub access: u64,
+    /// When it was to, in cycles of the operating system's clock.
+    pub time: u64,
+    /// Its key.
+    pub key: String,
+    /// Its new value, as in a machine file.
+    pub value: String,
 }
 
 /// Pages loaded at faults in regions of one name, by why they have their size.
@@ -413,13 +431,15 @@ pub struct KindBytes {
 }
 
 /// Memory at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MemorySample {
     /// The access of the trace, from 0.
     pub access: u64,
     /// What memory was used for.
     #[serde(flatten)]
     pub bytes: KindBytes,
+    /// Mapped pages by size.
+    pub pages_by_size: BTreeMap<String, u64>,
 }
 
 /// Shootdowns: changes of a page table after which hardware had to forget translations.
@@ -484,6 +504,9 @@ pub struct MemoryCounts {
     pub table_used_bytes: u64,
     /// Mapped pages by size.
     pub pages_by_size: BTreeMap<String, u64>,
+    /// Free blocks by size, as the allocator lists them: the more of the free memory lies in small
+    /// ones, the more fragmented it is.
+    pub free_by_size: BTreeMap<String, u64>,
 }
 
 /// What one region of the address space saw.
@@ -545,7 +568,7 @@ pub struct MissMap {
 }
 
 /// Time: counts times latencies, as ranges that no overlap of work can leave.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Time {
     /// Cycles without translation: instructions at their rate, and what misses of the data caches
     /// add; least where they overlap as far as the machine lets them, most where none does.
@@ -555,8 +578,26 @@ pub struct Time {
     pub translation_cycles: Range<u64>,
     /// Cycles of translation per access.
     pub cycles_per_access: Range<f64>,
-    /// Translation's share of all cycles: the least of it beside the most of the program, to the
+    /// The operating system's time, which is in none of the others; `None` if the machine has no
+    /// `[os.costs]`.
+    pub kernel: Option<KernelTime>,
+    /// Translation's share of the program's cycles and its own: the least of it beside the most of the program, to the
     /// most of it beside the least of the program.
+    pub share: Range<f64>,
+}
+
+/// What the operating system takes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KernelTime {
+    /// Cycles of its work, as far as `[os.costs]` has prices.
+    pub cycles: u64,
+    /// The same by what was done: `faults`, or in their place the kinds of work of a manager that
+    /// counts them; `switches` to other address spaces; `shootdowns`.
+    pub by_work: BTreeMap<String, u64>,
+    /// Cycles of waiting for disks, one transfer after the other.
+    pub io_cycles: u64,
+    /// The share of both in all cycles: the least beside the most of program and translation, to
+    /// the most beside the least.
     pub share: Range<f64>,
 }
 

@@ -10,6 +10,8 @@
 //! translation     0: hidden behind the program;       every TLB lookup + every walk in full
 //!                 a refill handler's own cycles
 //! share           least / (least + program's most)    most / (most + program's least)
+//! kernel          work, switches and shootdowns at their prices; and waiting for disks, apart: one
+//!                 number each, as nothing of it runs beside the program that asked
 //! ```
 //!
 //! Of several processors the cycles are added up: they are work, not the time that passes.
@@ -18,15 +20,18 @@
 //! of walks are independent: a core with one page-table walker and many miss buffers hides the
 //! first and not the second.
 
+use std::collections::BTreeMap;
+
 use addr::Kind;
 
 use crate::{
     Description,
     count::{
         census::RegionCensus,
-        results::{Range, Time},
+        results::{KernelTime, Range, Time},
     },
     hardware::{
+        processor::ProcessorCounts,
         tlbs::{Hardware, NONE, Unit},
         walker::Walkers,
     },
@@ -51,16 +56,47 @@ pub(crate) fn of(description: &Description, run: &Run, walkers: &Walkers) -> Opt
         let part = part as f64;
         if part > 0.0 { part / (part + rest) } else { 0.0 }
     };
+    let least_of_both = program.lo + translation.lo as f64;
+    let most_of_both = program.hi + translation.hi as f64;
+    let kernel = kernel(description, run).map(|(by_work, io_cycles)| {
+        let cycles = by_work.values().sum();
+        let share = Range {
+            lo: ratio(cycles + io_cycles, most_of_both),
+            hi: ratio(cycles + io_cycles, least_of_both),
+        };
+        KernelTime { cycles, by_work, io_cycles, share }
+    });
     let per_access = |cycles: u64| cycles as f64 / accesses.max(1) as f64;
     Some(Time {
         program_cycles: Range { lo: program.lo as u64, hi: program.hi as u64 },
         translation_cycles: translation,
         cycles_per_access: Range { lo: per_access(translation.lo), hi: per_access(translation.hi) },
+        kernel,
         share: Range {
             lo: ratio(translation.lo, program.hi),
             hi: ratio(translation.hi, program.lo),
         },
     })
+}
+
+/// The kernel's cycles by what was done, and those of waiting for disks.
+fn kernel(description: &Description, run: &Run) -> Option<(BTreeMap<String, u64>, u64)> {
+    let costs = description.os.costs.as_ref()?;
+    let sum = |count: fn(&ProcessorCounts) -> u64| -> u64 {
+        run.processors.each().map(|processor| count(&processor.counts)).sum()
+    };
+    let manager = run.system.counts(&run.ram);
+    let mut by_work = manager.map(|manager| manager.cycles).unwrap_or_default();
+    if !run.system.prices_its_work() {
+        let faults = sum(|counts| counts.faults) * u64::from(costs.fault_cycles);
+        by_work.insert("faults".to_owned(), faults);
+    }
+    let switches = sum(|counts| counts.switches) * u64::from(costs.switch_cycles);
+    by_work.insert("switches".to_owned(), switches);
+    let shootdowns =
+        sum(|counts| counts.shootdowns.sender_cycles + counts.shootdowns.receiver_cycles);
+    by_work.insert("shootdowns".to_owned(), shootdowns);
+    Some((by_work, sum(|counts| counts.io_cycles)))
 }
 
 /// Cycles of the TLB lookups for the accesses of a region.

@@ -1,6 +1,7 @@
 //! What the kernel's work costs.
 
 use serde::{Deserialize, Serialize};
+use vm::Work;
 
 /// Cycles of what the operating system does. All of them are known, or none.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -20,8 +21,63 @@ pub struct Costs {
     pub fault_cycles: u32,
     /// ... and going over to another address space.
     pub switch_cycles: u32,
+    /// Cycles of each kind of work, for managers that count their work; absent: `fault_cycles` stands
+    /// for all that is done at a fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work: Option<WorkCosts>,
     /// Where the numbers come from.
     pub source: String,
+}
+
+macro_rules! work_costs {
+    ($($(#[$doc:meta])* $kind:ident)*) => {
+        /// Cycles of each kind of work that a memory manager counts, under the names that it has in
+        /// the results. Shootdowns are priced by processor ([`Costs`]), reads and writes of pages by
+        /// `swap.io_cycles`.
+        #[derive(Clone, Debug, Deserialize, Serialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct WorkCosts {
+            $($(#[$doc])* pub $kind: u32,)*
+            /// Where the numbers come from.
+            pub source: String,
+        }
+
+        impl WorkCosts {
+            /// Cycles of `work` by kind, those that have a price here.
+            pub(crate) fn each(&self, work: &Work) -> impl Iterator<Item = (&'static str, u64)> {
+                // A new kind of work needs a price, or a reason to have none.
+                let Work { $($kind,)* shootdowns: _, reads: _, writes: _ } = work;
+                [$((stringify!($kind), $kind * u64::from(self.$kind))),*].into_iter()
+            }
+        }
+    };
+}
+
+work_costs! {
+    /// Into the kernel at a fault and back, and what no other line has.
+    traps
+    /// A call and its return.
+    calls
+    /// A search for the region of an address.
+    region_lookups
+    /// A search for a page of an object.
+    object_lookups
+    /// Taking a base frame ...
+    frames_taken
+    /// ... and giving it back.
+    frames_given
+    /// Looking at a page-frame descriptor for replacement.
+    descriptors
+    /// Reading an entry of a page table ...
+    table_reads
+    /// ... and writing one.
+    table_writes
+    /// Entering, removing or looking at a node of a mapping list.
+    mappings
+    /// Filling a base frame with zeros.
+    zeroed
+    /// Copying a base frame.
+    copied
 }
 
 impl Costs {

@@ -12,6 +12,8 @@
 //! [memory]      size and latency of what lies behind the caches
 //! [os]          the page sizes it maps
 //! [os.costs]    cycles of what the kernel does
+//! [[os.at]]     settings that change while the machine runs
+//! [swap]        where pages go that memory has no room for
 //! ```
 
 pub(crate) mod builtin;
@@ -34,9 +36,9 @@ use serde::{Deserialize, Serialize};
 pub use self::{
     cache::{Aged, Cache, Caches, Memory},
     core::Core,
-    costs::Costs,
+    costs::{Costs, WorkCosts},
     nested::Nested,
-    os::{Clock, Inject, Marks, Os, Swap},
+    os::{At, Clock, Inject, Marks, Os, Swap},
     page_table::PageTable,
     tlb::{Array, Tlb, Tlbs},
     walker::{MmuCache, Walker, WalkerKind},

@@ -44,6 +44,9 @@ pub struct Os {
     /// What is made to go wrong, to see what follows; nothing if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inject: Option<Inject>,
+    /// Settings that change while the machine runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub at: Vec<At>,
     /// Why.
     pub source: String,
 }
@@ -74,6 +77,7 @@ impl Default for Os {
             clock: Clock::Full,
             costs: None,
             inject: None,
+            at: Vec::new(),
             source: String::new(),
         }
     }
@@ -81,6 +85,18 @@ impl Default for Os {
 
 const FIRST_TOUCH: &str = "first-touch";
 const CLOCK: &str = "clock";
+
+/// A setting that changes while the machine runs.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct At {
+    /// When, in cycles of the operating system's clock from the beginning of the run.
+    pub time: u64,
+    /// The key, by its dotted path: one of those that can change.
+    pub key: String,
+    /// Its new value.
+    pub value: toml::Value,
+}
 
 /// Free memory at which pages leave it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -98,13 +114,22 @@ pub struct Marks {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Swap {
-    /// How much there is room for.
+    /// How much there is room for; absent: none, so that pages without a file stay in memory.
+    #[serde(default = "no_bytes", skip_serializing_if = "is_nothing")]
     pub size: Bytes,
     /// Cycles that a page takes from or to it; files lie on the same disk.
     pub io_cycles: u32,
     /// Where the numbers come from.
     #[serde(default)]
     pub source: String,
+}
+
+fn no_bytes() -> Bytes {
+    Bytes(0)
+}
+
+fn is_nothing(bytes: &Bytes) -> bool {
+    bytes.0 == 0
 }
 
 /// What is said by saying nothing, so that machines of before there was a choice keep their digest.

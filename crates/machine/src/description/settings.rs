@@ -62,7 +62,18 @@ fn to_blame(whole: &Table, settings: &[String], what: &str) -> String {
 fn put(table: &mut Table, setting: &str) -> Result<Option<String>, String> {
     let (key, value) =
         setting.split_once('=').ok_or("write KEY=VALUE, as in tlb.l1d.entries=128")?;
-    set(table, key.trim(), value.trim())
+    set(table, key.trim(), parse_value(value.trim()))
+}
+
+/// The description with another value at `key`, or why there is none.
+pub(crate) fn with(
+    description: &Description,
+    key: &str,
+    value: &Value,
+) -> Result<Description, String> {
+    let mut table = Table::try_from(description).map_err(|error| error.to_string())?;
+    set(&mut table, key, value.clone())?;
+    table.try_into().map_err(|error| said(&error))
 }
 
 /// What the parser said, on one line; for a key that is nearly right, which one was meant.
@@ -85,7 +96,7 @@ fn said(error: &toml::de::Error) -> String {
 
 /// Puts `value` at the dotted `key`; a numeric part indexes an array of tables. Gives the first
 /// table on the way that was not there.
-fn set(table: &mut Table, key: &str, value: &str) -> Result<Option<String>, String> {
+fn set(table: &mut Table, key: &str, value: Value) -> Result<Option<String>, String> {
     let parts: Vec<&str> = key.split('.').collect();
     let Some((last, path)) = parts.split_last().filter(|_| parts.iter().all(|p| !p.is_empty()))
     else {
@@ -135,7 +146,7 @@ fn set(table: &mut Table, key: &str, value: &str) -> Result<Option<String>, Stri
              {way}.array.{items_max}.{last}"
         ));
     }
-    table.insert((*last).to_owned(), parse_value(value));
+    table.insert((*last).to_owned(), value);
     Ok(added)
 }
 

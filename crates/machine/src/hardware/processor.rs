@@ -25,6 +25,10 @@ pub(crate) struct ProcessorCounts {
     pub(crate) modify_traps: u64,
     /// Faults that the operating system answered.
     pub(crate) faults: u64,
+    /// Cycles of the kernel's work there, beyond switches and shootdowns.
+    pub(crate) work_cycles: u64,
+    /// Cycles of waiting for disks.
+    pub(crate) io_cycles: u64,
     /// Changes of the space that runs.
     pub(crate) switches: u64,
     pub(crate) shootdowns: Shootdowns,

@@ -1,7 +1,15 @@
 //! From the `[os]` of a machine file to a system.
 
-use super::{System, base::Base, first_touch::FirstTouch};
-use crate::{Description, ram::Ram};
+use super::{
+    System,
+    at::{self, Change},
+    base::Base,
+    first_touch::{
+        FirstTouch,
+        recorded::{self, Recorded},
+    },
+};
+use crate::{Description, description, ram::Ram};
 
 /// A key of the machine file, and what is wrong with it.
 type Refusal = (String, String);
@@ -10,10 +18,27 @@ type Refusal = (String, String);
 type Build = fn(&Description, &Ram) -> Result<Box<dyn System>, Refusal>;
 
 /// The managers by name.
-const MANAGERS: [(&str, Build); 2] = [("first-touch", FirstTouch::build), ("base", Base::build)];
+const MANAGERS: [(&str, Build); 3] =
+    [("first-touch", FirstTouch::build), ("base", Base::build), (recorded::NAME, Recorded::build)];
 
-/// The system that `description` names; an error comes with the key that is wrong.
-pub(crate) fn system(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
+/// Whether the frames of pages are a trace's to choose, and others are left for page tables.
+pub(crate) fn keeps_tables_apart(os: &description::Os) -> bool {
+    os.manager == recorded::NAME
+}
+
+/// The system that `description` names, and the settings of it that will change; an error comes
+/// with the key that is wrong.
+pub(crate) fn system(
+    description: &Description,
+    ram: &Ram,
+) -> Result<(Box<dyn System>, Vec<Change>), Refusal> {
+    let system = manager(description, ram)?;
+    let changes = at::changes(description, system.as_ref(), ram)?;
+    Ok((system, changes))
+}
+
+/// The system alone.
+pub(super) fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
     let name = description.os.manager.as_str();
     match MANAGERS.iter().find(|(known, _)| *known == name) {
         Some((_, build)) => build(description, ram),

@@ -1,18 +1,32 @@
 //! What the events of a trace ask of an operating system, told apart once for all of them.
 //!
-//! A call that failed asks for nothing. Neither does an event that only tells: who runs, what was
-//! mapped before the first access, which threads there are.
+//! A call that failed asks for nothing. Neither does an event that only tells: who runs, which
+//! threads there are. What a system has no use for (a lock in memory, where nothing leaves it) it
+//! leaves alone; no system reads an event by itself.
 
 use addr::Rights;
-use trace::Event;
+use trace::{Call, Event, FileId, FileKind, Origin};
 
 /// `MADV_DONTNEED`: the pages go, their next touch finds zeros.
 const MADV_DONTNEED: u32 = 4;
+/// `MAP_SHARED` of `mmap`'s flags, and of `MAP_SHARED_VALIDATE`'s.
+const MAP_SHARED: u32 = 1;
+/// `MAP_ANONYMOUS`.
+const MAP_ANONYMOUS: u32 = 0x20;
+/// `MCL_CURRENT` and `MCL_FUTURE` of `mlockall`.
+const MCL_CURRENT: u32 = 1;
+const MCL_FUTURE: u32 = 2;
 
 /// What is asked for. Addresses and lengths are bytes, as the program gave them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Request {
-    /// What was there goes: `munmap`, or an `mmap` over it.
+pub(super) enum Request<'a> {
+    /// This was there before the trace began.
+    Known { start: u64, bytes: u64, rights: Rights, backing: Backing<'a>, name: &'a str },
+    /// This is there from here on, in place of what was.
+    Map { start: u64, bytes: u64, rights: Rights, backing: Backing<'a>, name: &'a str },
+    /// A segment of shared memory is there, in place of what was.
+    Attach { start: u64, bytes: u64, segment: i32, file: Option<&'a FileId> },
+    /// What was there goes.
     Unmap { start: u64, bytes: u64 },
     /// Contents go, the mapping stays.
     Discard { start: u64, bytes: u64 },
@@ -22,56 +36,133 @@ pub(super) enum Request {
     Move { from: u64, from_bytes: u64, to: u64, to_bytes: u64 },
     /// The heap ends here.
     Break { now: u64 },
+    /// What is there comes into memory and stays.
+    Lock { start: u64, bytes: u64 },
+    /// It may leave again.
+    Unlock { start: u64, bytes: u64 },
+    /// All that is there, and all that will be, stays.
+    LockAll { present: bool, future: bool },
+    /// All of it may leave again.
+    UnlockAll,
+    /// A process like this one begins, which the system numbers `child`.
+    Fork { child: i64, shares_space: bool },
     /// The process goes on in an empty space.
     Replace,
+    /// The process is over.
+    Exit,
+    /// Bytes of a file are read, or written.
+    Transfer { file: &'a FileId, offset: u64, bytes: u64, write: bool },
+}
+
+/// What is behind a mapping, as far as the trace tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Backing<'a> {
+    /// Zeros of its own.
+    Anonymous,
+    /// Zeros that a forked child goes on sharing.
+    SharedMemory,
+    /// A file, by its number, its path, or both; from this byte on, if that is known.
+    File {
+        file: Option<&'a FileId>,
+        path: Option<&'a str>,
+        offset: Option<u64>,
+        /// Whether stores change the file.
+        shared: bool,
+    },
 }
 
 /// What `event` asks for, if it asks for anything that concerns pages.
-pub(super) fn request(event: &Event) -> Option<Request> {
-    Some(match *event {
-        Event::Mmap { bytes, result, .. } => {
-            Request::Unmap { start: u64::try_from(result).ok()?, bytes }
+pub(super) fn request(event: &Event) -> Option<Request<'_>> {
+    Some(match event {
+        Event::Mapping { start, bytes, rights, origin, offset, file } => {
+            let (path, name) = match origin {
+                Origin::File(path) => (Some(path.as_str()), path.as_str()),
+                Origin::Stack => (None, "stack"),
+                Origin::Heap => (None, "heap"),
+                Origin::Bss => (None, "bss"),
+                Origin::Other(name) => (None, name.as_str()),
+            };
+            let file = file.as_ref();
+            let backing = match file.is_some() || path.is_some() {
+                true => Backing::File { file, path, offset: *offset, shared: false },
+                false => Backing::Anonymous,
+            };
+            let rights = Rights::from_bits(*rights & 7);
+            Request::Known { start: *start, bytes: *bytes, rights, backing, name }
         }
-        Event::Munmap { addr, bytes, result: 0 } => Request::Unmap { start: addr, bytes },
+        Event::Mmap { bytes, prot, flags, offset, path, file, result, .. } => {
+            let (path, file) = (path.as_deref(), file.as_ref());
+            let anonymous = flags & MAP_ANONYMOUS != 0 || (file.is_none() && path.is_none());
+            let shared = flags & MAP_SHARED != 0;
+            let backing = match (anonymous, shared) {
+                (false, _) => Backing::File { file, path, offset: Some(*offset), shared },
+                (true, true) => Backing::SharedMemory,
+                (true, false) => Backing::Anonymous,
+            };
+            Request::Map {
+                start: u64::try_from(*result).ok()?,
+                bytes: *bytes,
+                rights: rights_of(*prot),
+                backing,
+                name: path.filter(|_| !anonymous).unwrap_or("anonymous"),
+            }
+        }
+        Event::Shmat { id, bytes: Some(bytes), file, result, .. } => Request::Attach {
+            start: u64::try_from(*result).ok()?,
+            bytes: *bytes,
+            segment: *id,
+            file: file.as_ref(),
+        },
+        Event::Munmap { addr, bytes, result: 0 } => Request::Unmap { start: *addr, bytes: *bytes },
         Event::Madvise { addr, bytes, advice: MADV_DONTNEED, result: 0 } => {
-            Request::Discard { start: addr, bytes }
+            Request::Discard { start: *addr, bytes: *bytes }
         }
         Event::Mprotect { addr, bytes, prot, result: 0 } => {
-            Request::Protect { start: addr, bytes, rights: Rights::from_bits((prot & 7) as u8) }
+            Request::Protect { start: *addr, bytes: *bytes, rights: rights_of(*prot) }
         }
         Event::Mremap { addr, old_bytes, new_bytes, result, .. } => Request::Move {
-            from: addr,
-            from_bytes: old_bytes,
-            to: u64::try_from(result).ok()?,
-            to_bytes: new_bytes,
+            from: *addr,
+            from_bytes: *old_bytes,
+            to: u64::try_from(*result).ok()?,
+            to_bytes: *new_bytes,
         },
-        Event::Brk { result, .. } => Request::Break { now: u64::try_from(result).ok()? },
+        Event::Brk { result, .. } => Request::Break { now: u64::try_from(*result).ok()? },
+        Event::Mlock { addr, bytes, result: 0, .. } => {
+            Request::Lock { start: *addr, bytes: *bytes }
+        }
+        Event::Munlock { addr, bytes, result: 0 } => {
+            Request::Unlock { start: *addr, bytes: *bytes }
+        }
+        Event::Mlockall { flags, result: 0 } => {
+            Request::LockAll { present: flags & MCL_CURRENT != 0, future: flags & MCL_FUTURE != 0 }
+        }
+        Event::Munlockall { result: 0 } => Request::UnlockAll,
+        Event::Fork { result, flags } => {
+            Request::Fork { child: *result, shares_space: flags & trace::CLONE_VM != 0 }
+        }
         Event::Execve { result: 0, .. } => Request::Replace,
-        // They failed, or give advice that asks for no page to go.
+        Event::Exit { group: true, .. } => Request::Exit,
+        Event::Call(call) => return transfer(call),
+        // They failed, or give advice that asks for no page to go, or end a thread.
         Event::Munmap { .. }
+        | Event::Shmat { .. }
         | Event::Madvise { .. }
         | Event::Mprotect { .. }
-        | Event::Execve { .. } => return None,
-        // What is advised for another process is not followed to it.
-        Event::ProcessMadvise { .. } => return None,
-        // A segment that is detached keeps its pages until something is mapped over them.
-        Event::Shmat { .. } | Event::Shmdt { .. } => return None,
-        // Pages are never replaced and have no node: nothing to hold or to place.
-        Event::Mlock { .. }
+        | Event::Mlock { .. }
         | Event::Munlock { .. }
         | Event::Mlockall { .. }
         | Event::Munlockall { .. }
-        | Event::Msync { .. }
-        | Event::Mbind { .. }
-        | Event::HugePages { .. } => return None,
-        // First touch has no policies of page sizes that a program could change.
-        Event::PageSize { .. } => return None,
+        | Event::Execve { .. }
+        | Event::Exit { .. } => return None,
+        // A segment that is detached keeps its pages until something is mapped over them.
+        Event::Shmdt { .. } => return None,
+        // What is advised for another process is not followed to it. Dirty pages are written when
+        // they leave memory. There is one node.
+        Event::ProcessMadvise { .. } | Event::Msync { .. } | Event::Mbind { .. } => return None,
+        // No system here has policies of page sizes that a program could change.
+        Event::HugePages { .. } | Event::PageSize { .. } => return None,
         // They tell and ask for nothing.
-        Event::Mapping { .. }
-        | Event::Clone { .. }
-        | Event::Fork { .. }
-        | Event::Call(_)
-        | Event::Exit { .. }
+        Event::Clone { .. }
         | Event::ThreadStart { .. }
         | Event::ThreadEnd
         | Event::Marker { .. }
@@ -81,4 +172,23 @@ pub(super) fn request(event: &Event) -> Option<Request> {
         | Event::WarmupEnd
         | Event::Gap { .. } => return None,
     })
+}
+
+fn rights_of(prot: u32) -> Rights {
+    Rights::from_bits((prot & 7) as u8)
+}
+
+/// What a call has read of a regular file or written to it, where the trace says where in it.
+fn transfer(call: &Call) -> Option<Request<'_>> {
+    let write = match call.name.as_str() {
+        "read" | "pread64" | "readv" | "preadv" | "preadv2" => false,
+        "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" => true,
+        // Other calls move no contents of files, or do not say which.
+        _ => return None,
+    };
+    let bytes = u64::try_from(call.result).ok().filter(|&bytes| bytes > 0)?;
+    let about = call.descriptors.iter().find(|about| Some(about.fd) == call.fd)?;
+    let is_file = about.kind == FileKind::Regular;
+    let (file, offset) = (&about.file, call.offset.filter(|_| is_file)?);
+    Some(Request::Transfer { file, offset, bytes, write })
 }

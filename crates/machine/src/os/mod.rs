@@ -17,6 +17,7 @@
 //!
 //! A manager is a file here and a line in [`build`].
 
+pub(crate) mod at;
 mod base;
 pub(crate) mod build;
 mod events;
@@ -24,12 +25,14 @@ mod first_touch;
 pub(crate) mod host;
 pub(crate) mod labels;
 
-use addr::{Kind, VirtAddr};
+use addr::{Kind, PhysAddr, VirtAddr};
 use pagetable::{Fault, Flush, Space};
 use trace::{Event, Process};
 
 pub(crate) use crate::ram::Failure;
-use crate::{count::results::ManagerCounts, ram::Ram};
+use crate::{Description, count::results::ManagerCounts, ram::Ram};
+pub(crate) use at::Setting;
+use first_touch::recorded::Recorded;
 pub(crate) use labels::Layout;
 
 /// What a system decides on, and through what.
@@ -66,6 +69,47 @@ pub(crate) trait System: Send {
         Ok(())
     }
 
+    /// Whether [`System::spent`] tells what its work takes; otherwise each fault has one price.
+    fn prices_its_work(&self) -> bool {
+        false
+    }
+
+    /// What it has done since it was asked last took so long.
+    fn spent(&mut self) -> Spent {
+        Spent::default()
+    }
+
+    /// Where pages lie as the trace says: what it knows of that, and is to be told of each row
+    /// before that runs.
+    fn recorded(&mut self) -> Option<&mut Recorded> {
+        None
+    }
+
+    /// The page at the first address lies at the second from here on.
+    fn moved(
+        &mut self,
+        _who: Who,
+        _at: (VirtAddr, PhysAddr),
+        _platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// The settings that can change while it runs.
+    fn changeable(&self) -> &'static [Setting] {
+        &[]
+    }
+
+    /// `what`, one of those, is as `description` says from here on.
+    fn change(
+        &mut self,
+        what: Setting,
+        _description: &Description,
+        _platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        unreachable!("{} is not among what can change", what.key())
+    }
+
     /// Begins to count anew; what is mapped stays.
     fn forget_counts(&mut self) {}
 
@@ -89,6 +133,15 @@ pub(crate) trait Platform {
 
     /// The access of the trace at which this is, from 0.
     fn access(&self) -> u64;
+}
+
+/// What a system's work takes, in cycles of the processor that runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    /// Of the kernel's own work, if that has prices.
+    pub(crate) work_cycles: u64,
+    /// Of waiting for disks.
+    pub(crate) io_cycles: u64,
 }
 
 /// Who runs.

@@ -29,7 +29,8 @@ pub(super) struct Place {
 
 impl Run {
     /// Runs accesses: hits by themselves, everything else one by one; if `to_miss`, up to the first
-    /// that is no hit. Gives the index of the one that follows.
+    /// that is no hit; and up to one after which the operating system wants to be woken. Gives the
+    /// index of the one that follows.
     pub(super) fn accesses<const CHECK: bool, const CACHES: bool>(
         &mut self,
         batch: &Batch,
@@ -56,7 +57,7 @@ impl Run {
                 let access = self.position + (span.start + next) as u64;
                 self.access::<CHECK, CACHES>(VirtAddr::new(addr), meta, access, back)?;
                 next += 1;
-                if to_miss {
+                if to_miss || self.has_new_deadline {
                     break;
                 }
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   full           instructions x cycles + lookups of second-level TLBs + walks, at a nominal price
-//!                  + the kernel's counted work
+//!                  + the kernel's counted work + waiting for disks
 //!   instructions   instructions x cycles
 //! ```
 //!
@@ -23,14 +23,16 @@
 
 use std::ops::Range;
 
-use addr::Kind;
+use addr::{Kind, PhysAddr, VirtAddr};
 use trace::{Batch, Meta};
 
 use super::Run;
 use crate::{
     Error,
+    count::results::ChangedSetting,
     description::{Clock, Costs, Description},
     hardware::{behind::Behind, processor::Processor, tlbs::NONE},
+    os::at::Change,
 };
 
 /// Accesses that run before the clock is read again, at most.
@@ -77,12 +79,12 @@ impl Prices {
         }
         let kernel = self.costs.as_ref().map_or(0, |costs| {
             walks * u64::from(costs.walk_cycles)
-                + counts.faults * u64::from(costs.fault_cycles)
+                + counts.work_cycles
                 + counts.switches * u64::from(costs.switch_cycles)
                 + counts.shootdowns.sender_cycles
                 + counts.shootdowns.receiver_cycles
         });
-        cycles + lookups + kernel
+        cycles + lookups + kernel + counts.io_cycles
     }
 
     /// How many of `metas` run on `processor` until instructions alone bring its clock from `now`
@@ -114,8 +116,8 @@ impl Run {
         self.prices.clock
     }
 
-    /// Runs accesses among which there is no event, and wakes the operating system among them
-    /// when something is due.
+    /// Runs accesses among which there is no event. Where pages lie as the trace says, each row is
+    /// told of before it runs.
     pub(super) fn span<const CHECK: bool>(
         &mut self,
         batch: &Batch,
@@ -123,11 +125,46 @@ impl Run {
         back: &mut impl Behind,
     ) -> Result<(), Error> {
         let mut from = span.start;
-        while let Some(deadline) = self.system.deadline() {
+        while let Some(recorded) = self.system.recorded().filter(|_| from < span.end) {
+            let position = self.position;
+            let read = recorded.read(self.who.number, batch, from..span.end);
+            let read =
+                read.map_err(|(row, what)| Error::Access { access: position + row as u64, what })?;
+            self.woken_span::<CHECK>(batch, from..read.until, back)?;
+            if read.moves {
+                let row = read.until;
+                let at = (VirtAddr::new(batch.addr[row]), PhysAddr::new(batch.paddr[row]));
+                let who = self.who;
+                let access = position + read.until as u64;
+                self.ask(access, back, |system, platform| system.moved(who, at, platform))?;
+            }
+            from = read.until;
+        }
+        self.woken_span::<CHECK>(batch, from..span.end, back)
+    }
+
+    /// Runs accesses among which there is no event, and wakes the operating system among them
+    /// when something is due.
+    fn woken_span<const CHECK: bool>(
+        &mut self,
+        batch: &Batch,
+        span: Range<usize>,
+        back: &mut impl Behind,
+    ) -> Result<(), Error> {
+        let mut from = span.start;
+        loop {
+            self.has_new_deadline = false;
+            let Some(deadline) = self.deadline() else {
+                if from == span.end {
+                    return Ok(());
+                }
+                from = self.stretch::<CHECK>(batch, from..span.end, false, back)?;
+                continue;
+            };
             let (now, access) = (self.now(), self.position + from as u64);
             if now >= deadline {
                 self.had_deadline = true;
-                self.ask(access, back, |system, platform| system.tick(now, platform))?;
+                self.wake(now, access, back)?;
                 continue;
             }
             if from == span.end {
@@ -138,8 +175,31 @@ impl Run {
             let end = from + self.prices.until(metas, processor, now, deadline);
             from = self.stretch::<CHECK>(batch, from..end, true, back)?;
         }
-        self.stretch::<CHECK>(batch, from..span.end, false, back)?;
-        Ok(())
+    }
+
+    /// When the operating system has something to do next.
+    fn deadline(&self) -> Option<u64> {
+        let change = self.changes.front().map(|change| change.time);
+        self.system.deadline().into_iter().chain(change).min()
+    }
+
+    /// Has a setting change, or else the system do what it wanted to.
+    fn wake(&mut self, now: u64, access: u64, back: &mut impl Behind) -> Result<(), Error> {
+        let due = self.changes.front().is_some_and(|change| change.time <= now);
+        let Some(change) = due.then(|| self.changes.pop_front()).flatten() else {
+            return self.ask(access, back, |system, platform| system.tick(now, platform));
+        };
+        let Change { time, what, value, description } = change;
+        let key = what.key();
+        let done =
+            self.ask(access, back, |system, platform| system.change(what, &description, platform));
+        self.changed.push(ChangedSetting { access, time, key: key.to_owned(), value });
+        done.map_err(|error| match error {
+            Error::Access { access, what } => {
+                Error::Access { access, what: format!("os.at, {key} at {time}: {what}") }
+            }
+            other => other,
+        })
     }
 
     /// Runs accesses, if `to_miss` up to the first that misses. Gives the one that follows.

@@ -170,7 +170,13 @@ impl Run {
         let Place { addr, kind, access, .. } = place;
         let ask = Ask { who: self.who, addr, kind, fault };
         let answer = self.ask(access, back, |system, platform| system.fault(&ask, platform))?;
-        self.processors.here.counts.faults += 1;
+        let counts = &mut self.processors.here.counts;
+        counts.faults += 1;
+        if !self.system.prices_its_work() {
+            let costs = self.prices.costs();
+            counts.work_cycles += costs.map_or(0, |costs| u64::from(costs.fault_cycles));
+        }
+        self.has_new_deadline = self.system.deadline().is_some();
         match answer {
             Answer::FirstTouch => self.first_touches += 1,
             Answer::Returned => self.returns += 1,

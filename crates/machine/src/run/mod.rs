@@ -26,7 +26,7 @@ mod shootdown;
 mod turn;
 mod watch;
 
-use std::ops::Range;
+use std::{collections::VecDeque, ops::Range};
 
 use addr::{Kind, PageSize};
 use pagetable::Reference;
@@ -37,12 +37,13 @@ use crate::{
     count::census::Census,
     count::history::History,
     count::identities::{self, Witness},
+    count::results::ChangedSetting,
     count::summary,
     description::{Clock, Inject, WalkerKind},
     hardware::{
         behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor, tlbs::NONE,
     },
-    os::{Layout, System, Who, build},
+    os::{Layout, System, Who, at::Change, build},
     ram::Ram,
 };
 
@@ -124,6 +125,7 @@ pub(crate) struct Run {
     pub(crate) gap_accesses: u64,
     pub(crate) saw_events: bool,
     pub(crate) saw_physical: bool,
+    pub(crate) saw_calls: bool,
     /// Whether translations are compared with the page table.
     pub(crate) check: bool,
     /// Accesses of the trace so far, those that the machine leaves out among them.
@@ -151,6 +153,11 @@ pub(crate) struct Run {
     /// Whether the trace says where accesses are made.
     is_scheduled: bool,
     prices: Prices,
+    /// Settings that will change, in the order of time, and those that did.
+    changes: VecDeque<Change>,
+    pub(crate) changed: Vec<ChangedSetting>,
+    /// Whether it wants to be woken since the last fault.
+    has_new_deadline: bool,
     /// Whether the operating system was woken by the clock.
     pub(crate) had_deadline: bool,
     /// Whether the policies of all first-level TLBs learn no more of hits than their time.
@@ -175,7 +182,8 @@ impl Run {
         let (asid, _) = contexts.enter(0, 0);
         debug_assert_eq!(asid, first.asid);
         let mut ram = Ram::new(description).map_err(|wrong| built(machine, wrong))?;
-        let system = build::system(description, &ram).map_err(|wrong| built(machine, wrong))?;
+        let (system, changes) =
+            build::system(description, &ram).map_err(|wrong| built(machine, wrong))?;
         let space = ram.first_space().map_err(|wrong| built(machine, wrong))?;
         let mut layout = Layout::default();
         layout.enter(0);
@@ -196,6 +204,7 @@ impl Run {
             gap_accesses: 0,
             saw_events: false,
             saw_physical: false,
+            saw_calls: false,
             check,
             position: 0,
             left_out: 0,
@@ -211,6 +220,9 @@ impl Run {
             who: Who { number: 0, space },
             is_scheduled: false,
             prices: Prices::new(description, clock),
+            changes: changes.into(),
+            changed: Vec::new(),
+            has_new_deadline: false,
             had_deadline: false,
             time_only: first.hardware.first_level_needs_time_only(),
             granules: description.tlb_page_sizes(),
@@ -291,6 +303,7 @@ impl Run {
             self.forget_counts(access, back);
             return Ok(());
         }
+        self.saw_calls |= matches!(event, Event::Call(_));
         self.saw_events |= matches!(event, Event::Mapping { .. } | Event::Mmap { .. });
         let who = self.who;
         self.ask(access, back, |system, platform| system.event(who, event, platform))?;

@@ -26,7 +26,7 @@ use crate::{
         in_turn::InTurn,
         processor::Processor,
     },
-    os::{Failure, Layout, Platform, System},
+    os::{Failure, Layout, Platform, Spent, System},
     ram::Ram,
 };
 
@@ -151,6 +151,10 @@ impl Run {
         let mut platform =
             Hosted { ram, layout, processors, contexts, costs, census, back, watch, access };
         let done = ask(system.as_mut(), &mut platform);
+        let Spent { work_cycles, io_cycles } = system.spent();
+        let counts = &mut processors.here.counts;
+        counts.work_cycles += work_cycles;
+        counts.io_cycles += io_cycles;
         match self.watch.lie.take() {
             Some(lie) => Err(Error::Check(format!("access {access}: {lie}"))),
             None => done.map_err(|failure| self.failed(failure, access)),

@@ -26,6 +26,8 @@ pub(crate) struct Rows {
     next: usize,
     batch_rows: usize,
     position: u64,
+    /// The physical address of a row, by its number and address, where rows have one.
+    physical: Option<fn(u64, u64) -> u64>,
 }
 
 impl Rows {
@@ -39,7 +41,14 @@ impl Rows {
             page_bytes: 4096,
             notes: Vec::new(),
         };
-        Rows { header, rows, thread: 0, next: 0, batch_rows: 97, position: 0 }
+        Rows { header, rows, thread: 0, next: 0, batch_rows: 97, position: 0, physical: None }
+    }
+}
+
+impl Rows {
+    /// Rows with physical addresses.
+    pub(crate) fn physical(rows: Vec<Row>, physical: fn(u64, u64) -> u64) -> Rows {
+        Rows { physical: Some(physical), ..Rows::new(rows) }
     }
 }
 
@@ -60,6 +69,10 @@ impl Source for Rows {
                 Row::Thread(thread) => self.thread = *thread,
             }
             self.next += 1;
+        }
+        if let Some(physical) = self.physical {
+            let rows = (self.position..).zip(&batch.addr);
+            batch.paddr = rows.map(|(row, &addr)| physical(row, addr)).collect();
         }
         self.position += batch.len() as u64;
         Ok(!batch.is_empty())

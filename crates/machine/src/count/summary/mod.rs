@@ -22,6 +22,7 @@ use crate::{
         tlbs::{Hardware, Unit},
         walker::{Dimension, UpperEntries, Walker, Walkers},
     },
+    os::build::keeps_tables_apart,
     ram::Ram,
     run::Run,
 };
@@ -83,6 +84,7 @@ pub(crate) fn summarize(
             protection: run.protection_faults,
         },
         manager: run.system.counts(&run.ram),
+        changed_settings: run.changed.clone(),
         processors: if processors.len() > 1 { processors } else { Vec::new() },
         memory: memory(&run.ram),
         regions,
@@ -274,6 +276,7 @@ fn memory(ram: &Ram) -> MemoryCounts {
             .iter()
             .map(|(size, pages)| (size.to_string(), *pages))
             .collect::<BTreeMap<_, _>>(),
+        free_by_size: ram.free_blocks().map(|(size, blocks)| (size.to_string(), blocks)).collect(),
     }
 }
 
@@ -421,8 +424,14 @@ fn not_modelled(
     if description.os.populated {
         say("faults of first touches: each page is mapped before its first walk");
     }
-    if run.system.counts(&run.ram).is_some() {
-        say("files that are read and written by calls, and the time of waiting for disks");
+    let pages_leave = run.system.counts(&run.ram).is_some();
+    if pages_leave {
+        if !run.saw_calls {
+            say("files that are read and written by calls: the trace has no such calls");
+        }
+        if description.swap.is_none() {
+            say("what waiting for disks takes: the machine file has no swap.io_cycles");
+        }
     } else {
         say("sharing, copy-on-write, file caching and replacement: each page is mapped at its \
              first touch");
@@ -431,7 +440,10 @@ fn not_modelled(
     if !run.saw_events {
         say("mappings: the trace has no VM calls, so regions are inferred and nothing is unmapped");
     }
-    if run.saw_physical {
+    if description.swap.is_some() && !pages_leave {
+        say("[swap]: this manager has no page leave memory");
+    }
+    if run.saw_physical && !keeps_tables_apart(&description.os) {
         say("the physical addresses of the trace: frames are the machine's own");
     }
     let several = run.processors.count() > 1;

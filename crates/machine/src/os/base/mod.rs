@@ -16,6 +16,7 @@
 
 mod events;
 mod files;
+mod prices;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -25,7 +26,7 @@ use pagetable::{Fault, Flush, Mounted, Space};
 use trace::{Event, Process};
 use vm::{Error, How, Io, Kernel, Marks, Reference, Settings, Source, Vm};
 
-use super::{Answer, Ask, Failure, Platform, System, Who, stale, unfit};
+use super::{Answer, Ask, Failure, Platform, Setting, Spent, System, Who, stale, unfit};
 use crate::{
     Description,
     count::results::{KindBytes, ManagerCounts, MemorySample},
@@ -33,6 +34,7 @@ use crate::{
     ram::{AnyAllocator, Ram},
 };
 use files::Files;
+use prices::{Prices, io_cycles};
 
 /// What an access that nothing explains is told apart by in a trace that tells no mappings.
 const BLOCK: PageSize = PageSize::SIZE_2M;
@@ -46,7 +48,7 @@ type Refusal = (String, String);
 pub(super) struct Base {
     vm: Vm,
     replacement: &'static str,
-    io_cycles: u64,
+    prices: Prices,
     files: Files,
     /// Processes of the trace that a fork made, by their numbers at the system ...
     forked: BTreeSet<i64>,
@@ -95,32 +97,14 @@ impl Base {
             return refuse("os.page_size", what);
         }
         let pages = description.memory.size.0 >> base.shift();
-        let swap = description.swap.as_ref();
-        let swap_bytes = swap.map_or(0, |swap| swap.size.0);
-        let Ok(swap_pages) = u32::try_from(swap_bytes >> base.shift()) else {
-            return refuse("swap.size", format!("swap has 4294967295 pages of {base} at most"));
-        };
-        let marks = description.os.marks.as_ref().map_or(Marks::of(pages, base), |marks| {
-            let [min, low, high] = [marks.min, marks.low, marks.high].map(|mark| mark.0);
-            Marks { min: min >> base.shift(), low: low >> base.shift(), high: high >> base.shift() }
-        });
-        let known = vm::POLICIES.iter().map(|(name, _)| *name);
-        let name = description.os.replacement.as_str();
-        let Some(replacement) = known.clone().find(|known| *known == name) else {
-            let names: Vec<&str> = known.collect();
-            let what = format!("there is no `{name}`: choose {}", names.join(", "));
-            return refuse("os.replacement", what);
-        };
-        // A walker in hardware sets bits in the entries; a handler in software does not.
-        let hardware = description.walker.kind == WalkerKind::Hardware && !ram.is_linear();
-        let reference = if hardware { Reference::Hardware } else { Reference::ValidBit };
-        let settings = Settings { base, replacement, reference, swap_pages, marks };
+        let settings = settings(description, ram)?;
+        let Settings { replacement, .. } = settings;
         let vm = Vm::new(settings, pages);
         let vm = vm.map_err(|error| ("os.marks".to_owned(), error.to_string()))?;
         Ok(Box::new(Base {
             vm,
             replacement,
-            io_cycles: swap.map_or(0, |swap| swap.io_cycles.into()),
+            prices: Prices::new(description),
             files: Files::default(),
             forked: BTreeSet::new(),
             children: VecDeque::new(),
@@ -199,11 +183,14 @@ impl Base {
         }
         self.since = 0;
         let access = platform.access();
-        let bytes = self.kind_bytes(platform.ram());
+        let ram = platform.ram();
+        let bytes = self.kind_bytes(ram);
         if self.samples.last().is_some_and(|last| last.bytes == bytes) {
             return;
         }
-        self.samples.push(MemorySample { access, bytes });
+        let pages = ram.mapped().iter().filter(|(_, pages)| **pages > 0);
+        let pages_by_size = pages.map(|(size, pages)| (size.to_string(), *pages)).collect();
+        self.samples.push(MemorySample { access, bytes, pages_by_size });
         if self.samples.len() > SAMPLES_MAX {
             let mut place = 0;
             self.samples.retain(|_| {
@@ -291,8 +278,47 @@ impl System for Base {
         Ok(())
     }
 
+    fn prices_its_work(&self) -> bool {
+        self.prices.costs.is_some()
+    }
+
+    fn spent(&mut self) -> Spent {
+        self.prices.spent(self.vm.work())
+    }
+
+    fn changeable(&self) -> &'static [Setting] {
+        &[Setting::Marks, Setting::Replacement, Setting::SwapSize, Setting::SwapIo]
+    }
+
+    fn change(
+        &mut self,
+        what: Setting,
+        description: &Description,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let to = settings(description, platform.ram()).map_err(|(_, what)| Failure::Table(what))?;
+        let (hat, memory) = platform.ram().parts();
+        let mut board = Board::default();
+        let mut kernel = Kernel { vm: &mut self.vm, hat, memory, platform: &mut board };
+        let done = match what {
+            Setting::Marks => kernel.set_marks(to.marks),
+            Setting::Replacement => {
+                self.replacement = to.replacement;
+                kernel.set_replacement(to.replacement)
+            }
+            Setting::SwapSize => kernel.set_swap(to.swap_pages),
+            Setting::SwapIo => {
+                self.prices.io = io_cycles(description);
+                Ok(())
+            }
+        };
+        self.scarce = kernel.wants_memory();
+        done.map_err(|error| Failure::Table(error.to_string()))
+    }
+
     fn forget_counts(&mut self) {
         self.vm.forget_counts();
+        self.prices.forget_counts();
         self.unexplained = 0;
         self.samples.clear();
     }
@@ -305,12 +331,40 @@ impl System for Base {
             faults: How::ALL.map(name).into_iter().collect(),
             unexplained: self.unexplained,
             work: work.each().map(|(name, count)| (name.to_owned(), count)).collect(),
-            io_cycles: self.io_cycles * (work.reads + work.writes),
+            cycles: self.prices.by_kind(&work),
+            io_cycles: self.prices.io_cycles,
             page_sizes: self.files.reasons(self.vm.decisions()),
             bytes: self.kind_bytes(ram),
             over_time: self.samples.clone(),
         })
     }
+}
+
+/// The settings of a manager over this memory, as a machine file asks for them.
+fn settings(description: &Description, ram: &Ram) -> Result<Settings, Refusal> {
+    let refuse = |key: &str, what: String| Err((key.to_owned(), what));
+    let base = ram.page_sizes()[0];
+    let in_pages = |bytes: u64| bytes >> base.shift();
+    let swap_bytes = description.swap.as_ref().map_or(0, |swap| swap.size.0);
+    let Ok(swap_pages) = u32::try_from(in_pages(swap_bytes)) else {
+        return refuse("swap.size", format!("swap has 4294967295 pages of {base} at most"));
+    };
+    let all = in_pages(description.memory.size.0);
+    let marks = description.os.marks.as_ref().map_or(Marks::of(all, base), |marks| {
+        let [min, low, high] = [marks.min, marks.low, marks.high].map(|mark| in_pages(mark.0));
+        Marks { min, low, high }
+    });
+    let known = vm::POLICIES.iter().map(|(name, _)| *name);
+    let name = description.os.replacement.as_str();
+    let Some(replacement) = known.clone().find(|known| *known == name) else {
+        let names: Vec<&str> = known.collect();
+        let what = format!("there is no `{name}`: choose {}", names.join(", "));
+        return refuse("os.replacement", what);
+    };
+    // A walker in hardware sets bits in the entries; a handler in software does not.
+    let hardware = description.walker.kind == WalkerKind::Hardware && !ram.is_linear();
+    let reference = if hardware { Reference::Hardware } else { Reference::ValidBit };
+    Ok(Settings { base, replacement, reference, swap_pages, marks })
 }
 
 /// What an access of `kind` needs.

@@ -23,10 +23,11 @@
 //! not here.
 
 mod ranges;
+pub(in crate::os) mod recorded;
 
 use std::collections::hash_map::Entry;
 
-use addr::{Kind, Page, PageSize, Rights, VirtAddr, VirtRange};
+use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Fault, Mapping, Space, Translation};
 use rustc_hash::FxHashMap;
 use trace::{Event, Regions};
@@ -37,6 +38,7 @@ use super::{
     stale, unfit,
 };
 use crate::{Description, description, ram::Ram};
+use recorded::Recorded;
 
 /// The largest page where nothing is known of regions.
 const UNTOLD_MAX: PageSize = PageSize::SIZE_2M;
@@ -49,6 +51,8 @@ pub(super) struct FirstTouch {
     large: Option<PageSize>,
     /// By space and number of a large page: how many base pages are mapped in its place.
     crowded: FxHashMap<(u32, u64), u32>,
+    /// Where pages lie, if that is not this system's to choose.
+    recorded: Option<Recorded>,
 }
 
 impl FirstTouch {
@@ -59,7 +63,7 @@ impl FirstTouch {
             let names: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
             return Err(format!("the page table holds pages of {}, not {size}", names.join(", ")));
         }
-        Ok(FirstTouch { base, large, crowded: FxHashMap::default() })
+        Ok(FirstTouch { base, large, crowded: FxHashMap::default(), recorded: None })
     }
 
     /// The same, as a machine file asks for it.
@@ -76,32 +80,58 @@ impl FirstTouch {
     fn choose(&self, who: Who, addr: VirtAddr, layout: &Layout) -> Page {
         let large = self.large.map(|size| addr.page(size)).filter(|page| {
             let range = VirtRange::of_page(*page);
+            let fits = self
+                .recorded
+                .as_ref()
+                .is_none_or(|recorded| recorded.frame_of(who.number, *page, addr).is_some());
             let (first, last) = (range.start().get(), range.last().get());
             let allows = |regions: &Regions| match regions.is_told() {
                 true => regions.covering(first, last).is_some(),
                 false => page.size() <= UNTOLD_MAX,
             };
-            !self.crowded.contains_key(&(who.space.id(), page.number()))
+            fits && !self.crowded.contains_key(&(who.space.id(), page.number()))
                 && layout.regions(who.number).is_some_and(allows)
         });
         large.unwrap_or_else(|| addr.page(self.base))
     }
 
-    /// Maps `page`, which is not there, to a frame of its own.
+    /// Maps `page`, which holds `touched` and is not there.
     fn map(
         &mut self,
-        space: Space,
-        page: Page,
+        who: Who,
+        (page, touched): (Page, VirtAddr),
         rights: Rights,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
-        let frame = platform.ram().allocate(page)?;
+        let frame = self.frame_for(who, (page, touched), platform.ram())?;
         let translation = Translation { page, frame, rights, global: false };
-        let mapped = platform.ram().map(space, translation);
-        let flush = mapped.inspect_err(|_| platform.ram().free(frame, page.size()))?;
+        let mapped = platform.ram().map(who.space, translation);
+        let flush = mapped.inspect_err(|_| self.free(frame, page.size(), platform.ram()))?;
         platform.shoot(flush);
-        self.note(space, page);
+        self.note(who.space, page);
         Ok(())
+    }
+
+    /// The frame of a page, its own or the one that the trace has it in.
+    fn frame_for(
+        &mut self,
+        who: Who,
+        (page, touched): (Page, VirtAddr),
+        ram: &mut Ram,
+    ) -> Result<PhysAddr, Failure> {
+        let told = self.recorded.as_mut().and_then(|recorded| {
+            let frame = recorded.frame_of(who.number, page, touched)?;
+            Some(recorded.take(frame, page.size(), ram).map(|()| frame))
+        });
+        told.unwrap_or_else(|| ram.allocate(page))
+    }
+
+    /// A page is in this frame no more; no hardware leads there for it.
+    fn free(&mut self, frame: PhysAddr, size: PageSize, ram: &mut Ram) {
+        match &mut self.recorded {
+            Some(recorded) => recorded.release(frame, size, ram),
+            None => ram.free(frame, size),
+        }
     }
 
     /// Notes that `page` is mapped.
@@ -133,6 +163,19 @@ impl System for FirstTouch {
         platform.ram().space(number)
     }
 
+    fn recorded(&mut self) -> Option<&mut Recorded> {
+        self.recorded.as_mut()
+    }
+
+    fn moved(
+        &mut self,
+        who: Who,
+        at: (VirtAddr, PhysAddr),
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        FirstTouch::moved(self, who, at, platform)
+    }
+
     /// An access in a trace has happened, so one that the rights forbid is granted: the event
     /// that allowed it is not in the trace.
     fn fault(&mut self, ask: &Ask, platform: &mut dyn Platform) -> Result<Answer, Failure> {
@@ -159,10 +202,10 @@ impl System for FirstTouch {
         let rights = regions.and_then(|regions| regions.rights_at(addr.get()));
         let rights = expressible(rights.unwrap_or(Rights::ALL) | needed);
         let page = self.choose(ask.who, addr, platform.layout());
-        match self.map(space, page, rights, platform) {
+        match self.map(ask.who, (page, addr), rights, platform) {
             // Where no large frame is left, a small one may be.
             Err(Failure::OutOfFrames) if page.size() > self.base => {
-                self.map(space, addr.page(self.base), rights, platform)?;
+                self.map(ask.who, (addr.page(self.base), addr), rights, platform)?;
             }
             mapped => mapped?,
         }
@@ -176,18 +219,18 @@ impl System for FirstTouch {
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
         let Who { number, space } = who;
-        match request(event) {
-            None => Ok(()),
-            Some(Request::Unmap { start, bytes } | Request::Discard { start, bytes }) => {
-                self.unmap(space, (start, bytes), platform)
-            }
-            Some(Request::Protect { start, bytes, rights }) => {
+        let Some(request) = request(event) else { return Ok(()) };
+        match request {
+            Request::Map { start, bytes, .. }
+            | Request::Unmap { start, bytes }
+            | Request::Discard { start, bytes } => self.unmap(space, (start, bytes), platform),
+            Request::Protect { start, bytes, rights } => {
                 self.protect(space, (start, bytes), rights, platform)
             }
-            Some(Request::Move { from, from_bytes, to, to_bytes }) => {
+            Request::Move { from, from_bytes, to, to_bytes } => {
                 self.remap(space, (from, from_bytes), (to, to_bytes), platform)
             }
-            Some(Request::Break { now }) => {
+            Request::Break { now } => {
                 let regions = platform.layout().regions(number);
                 let before = regions.and_then(|regions| regions.program_break()).unwrap_or(now);
                 match before.checked_sub(now) {
@@ -195,12 +238,23 @@ impl System for FirstTouch {
                     None => Ok(()),
                 }
             }
-            Some(Request::Replace) => {
+            Request::Replace => {
                 let regions = platform.layout().regions(number);
                 let mapped: Vec<(u64, u64)> =
                     regions.into_iter().flat_map(|regions| regions.mapped()).collect();
                 mapped.into_iter().try_for_each(|range| self.unmap(space, range, platform))
             }
+            // Pages come when they are touched, and what is mapped over an address that a segment
+            // is attached to has gone before.
+            Request::Known { .. } | Request::Attach { .. } => Ok(()),
+            // Pages never leave, nothing is shared, and there is no page cache.
+            Request::Lock { .. }
+            | Request::Unlock { .. }
+            | Request::LockAll { .. }
+            | Request::UnlockAll
+            | Request::Fork { .. }
+            | Request::Exit
+            | Request::Transfer { .. } => Ok(()),
         }
     }
 }

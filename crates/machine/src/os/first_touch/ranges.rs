@@ -71,7 +71,7 @@ impl FirstTouch {
         let (flush, gone) = self.take(space, range, platform)?;
         platform.shoot(flush);
         for Mapping { translation, .. } in gone {
-            platform.ram().free(translation.frame, translation.page.size());
+            self.free(translation.frame, translation.page.size(), platform.ram());
         }
         Ok(())
     }

@@ -1,0 +1,117 @@
+//! Settings that change in mid-run: `[[os.at]]`.
+
+mod support;
+
+use addr::Kind;
+use machine::{
+    Machine, RunOptions,
+    sweep::{SweepOptions, sweep},
+};
+use support::{Row, Rows, run};
+
+const BASE: u64 = 0x4000_0000;
+const OWN: [&str; 4] =
+    ["os.manager=base", "memory.size=2400K", "swap.size=16M", "swap.io_cycles=1000"];
+
+/// Stores to each of 1000 pages, round after round.
+fn rounds(rounds: u64) -> Vec<Row> {
+    let pages = |_| (0..1000).map(|page| Row::Access(Kind::Store, BASE + page * 4096, 8));
+    (0..rounds).flat_map(pages).collect()
+}
+
+fn owned(settings: &[&str]) -> Vec<String> {
+    settings.iter().map(|setting| (*setting).to_owned()).collect()
+}
+
+#[test]
+fn a_price_and_marks_change_when_their_time_comes() {
+    let plain = run("epyc-9005", &OWN, &rounds(4));
+    assert!(plain.changed_settings.is_empty());
+    let never = [&OWN[..], &["os.at=[{time=100000000000, key=\"swap.io_cycles\", value=1}]"]];
+    assert!(run("epyc-9005", &never.concat(), &rounds(4)).manager == plain.manager);
+    // Given in no order; both come.
+    let at = "os.at=[{time=9000, key=\"os.marks\", value={min=\"1M\", low=\"1M\", high=\"1M\"}}, \
+              {time=100, key=\"os.replacement\", value=\"2q\"}]";
+    let results = run("epyc-9005", &[&OWN[..], &[at]].concat(), &rounds(4));
+    let keys: Vec<&str> = results.changed_settings.iter().map(|one| one.key.as_str()).collect();
+    assert_eq!(keys, ["os.replacement", "os.marks"]);
+    assert!(results.changed_settings[0].access < results.changed_settings[1].access);
+    let (manager, before) = (results.manager.unwrap(), plain.manager.unwrap());
+    assert_eq!((before.replacement.as_str(), manager.replacement.as_str()), ("clock", "2q"));
+    assert_eq!(manager.faults["zero"], 1000, "nothing is lost");
+    assert!(manager.bytes.free >= 1 << 20, "{:?}", manager.bytes);
+    assert!(before.bytes.free < 1 << 20, "{:?}", before.bytes);
+}
+
+#[test]
+fn swap_grows_before_it_is_needed_and_shrinks_no_further_than_what_is_there() {
+    let small = ["os.manager=base", "memory.size=2400K", "swap.size=4K", "swap.io_cycles=1"];
+    let fails = |at: &str| {
+        let machine = Machine::load("epyc-9005", &owned(&[&small[..], &[at]].concat())).unwrap();
+        let options = RunOptions { check: false, progress: &mut |_| true };
+        machine.run(&mut Rows::new(rounds(2)), options).map(|_| ()).map_err(|e| e.to_string())
+    };
+    assert!(fails("os.at=[]").unwrap_err().contains("swap has room for 0"));
+    assert_eq!(fails("os.at=[{time=0, key=\"swap.size\", value=\"16M\"}]"), Ok(()));
+    let error = fails(
+        "os.at=[{time=0, key=\"swap.size\", value=\"16M\"}, \
+         {time=1200000, key=\"swap.size\", value=\"4K\"}]",
+    );
+    let error = error.unwrap_err();
+    assert!(error.contains("os.at, swap.size at 1200000") && error.contains("in swap"), "{error}");
+}
+
+#[test]
+fn what_cannot_change_is_refused_at_its_line() {
+    let text = |manager: &str, entry: &str| {
+        let (_, text) = machine::BUILTIN
+            .iter()
+            .map(|builtin| (builtin.name, builtin.text))
+            .find(|(name, _)| *name == "epyc-9005")
+            .expect("it comes with the crate");
+        let os = format!("[os]\nmanager = \"{manager}\"\n");
+        text.replace("[os]\n", &os) + "\n[[os.at]]\n" + entry
+    };
+    for (manager, entry, said) in [
+        ("base", "time = 1\nkey = \"memory.size\"\nvalue = \"1G\"\n", "choose os.marks"),
+        ("base", "time = 1\nkey = \"os.page_size\"\nvalue = \"2M\"\n", "cannot change while"),
+        ("base", "time = 1\nkey = \"os.replacement\"\nvalue = \"fifo\"\n", "choose clock, lru"),
+        (
+            "base",
+            "time = 1\nkey = \"os.marks\"\nvalue = { min = \"2M\", low = \"1M\", high = \"1M\" }\n",
+            "must ascend",
+        ),
+        ("base", "time = 1\nkey = \"swap.size\"\nvalue = \"1M\"\n", "io_cycles"),
+        ("first-touch", "time = 1\nkey = \"os.marks\"\nvalue = 1\n", "another os.manager"),
+        ("base", "time = -1\nkey = \"os.marks\"\nvalue = 1\n", "invalid value"),
+        ("base", "time = 1\nvalue = 1\n", "missing field `key`"),
+    ] {
+        let text = text(manager, entry);
+        let error = Machine::parse("x", &text, "x.toml", &[]).unwrap_err().to_string();
+        assert!(error.contains(said), "{entry}: {error}");
+        let line: usize = error.split(':').nth(1).unwrap().trim().parse().unwrap();
+        let first = text.lines().position(|line| line == "[[os.at]]").unwrap() + 1;
+        assert!(line >= first, "{error}: the entry is at {first}");
+    }
+}
+
+#[test]
+fn a_sweep_changes_them_too() {
+    let at = "os.at=[{time=2000, key=\"os.replacement\", value=\"lru\"}]";
+    let settings = owned(&[&OWN[..], &[at]].concat());
+    let other = [settings.clone(), owned(&["mmu_cache.entries=8"])].concat();
+    let machines =
+        [&settings, &other].map(|settings| Machine::load("epyc-9005", settings).unwrap());
+    let alone = machines.clone().map(|machine| {
+        let options = RunOptions { check: false, progress: &mut |_| true };
+        machine.run(&mut Rows::new(rounds(3)), options).unwrap()
+    });
+    let options = SweepOptions { threads: 1, progress: &mut |_| true };
+    let outcomes = sweep(&machines, &mut Rows::new(rounds(3)), options).unwrap();
+    for (outcome, alone) in outcomes.into_iter().zip(alone) {
+        let results = outcome.unwrap();
+        assert_eq!(results.changed_settings, alone.changed_settings);
+        assert!(results.manager == alone.manager);
+        assert_eq!(results.changed_settings.len(), 1);
+    }
+}
