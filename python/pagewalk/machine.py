@@ -17,6 +17,17 @@ DEFAULT = "epyc-9005"
 """The machine that a trace runs on if none is named: a current server core."""
 
 
+def aged(free: float, wired: float, seed: int = 1) -> str:
+    """The setting for a machine whose memory was used for long before a trace runs.
+
+    Args:
+        free: The share of its frames that is free.
+        wired: The share that is in use and stays where it is; the rest is in use and could move.
+        seed: Which of the frames; the same seed leaves the same ones.
+    """
+    return f"memory.aged={{ free = {float(free)}, wired = {float(wired)}, seed = {seed} }}"
+
+
 class Builtin(NamedTuple):
     """A machine that comes with Pagewalk."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime, timezone
 
+from pagewalk.calibrate.costs import costs
 from pagewalk.calibrate.fit import Fit, fit
 from pagewalk.calibrate.seen import Seen, Spread
 
@@ -145,8 +146,9 @@ def _text(seen: Seen, title: str, fitted: Fit, how: str) -> str:
         "[os]",
         'page_size = "4K"',
         'source = "set os.page_size=2M for memory of larger pages"',
+        *costs(seen),
         "",
-        "# What the kernel takes; no key of a machine file stands for these.",
+        "# What the kernel takes, as it was timed.",
     ]
     lines += [f"# {name}: {_ns(cost)}" for name, cost in seen.costs.items()]
     lines += ["#", "# Not seen by timing:"]

@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -137,6 +138,40 @@ static double independent_adds(void) {
     return took / (6.0 * steps);
 }
 
+/* Stores to pages of shared memory that are there: only their translations were dropped. */
+static void minor_faults(void) {
+    long pages = 2048;
+    char *shared = mmap(0, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return;
+    for (long i = 0; i < pages; i++) shared[i * PAGE] = 1;
+    madvise(shared, pages * PAGE, MADV_DONTNEED);
+    double start = now();
+    for (long i = 0; i < pages; i++) shared[i * PAGE] = 2;
+    note("minor", PAGE, (now() - start) / pages);
+    munmap(shared, pages * PAGE);
+}
+
+/* A page more of an mprotect: its entry read and written. */
+static void entries(void) {
+    long pages = 2048;
+    double took[2];
+    for (int many = 0; many < 2; many++) {
+        /* A page between keeps the regions apart, so that none is cut or joined. */
+        char *some = memory((pages + 2) * PAGE, MADV_NOHUGEPAGE);
+        memset(some, 1, (pages + 2) * PAGE);
+        munmap(some + (many ? pages : 1) * PAGE, PAGE);
+        size_t bytes = (many ? pages : 1) * PAGE;
+        double start = now();
+        for (int i = 0; i < 64; i++) {
+            mprotect(some, bytes, PROT_READ);
+            mprotect(some, bytes, PROT_READ | PROT_WRITE);
+        }
+        took[many] = (now() - start) / 128;
+        munmap(some, (pages + 2) * PAGE);
+    }
+    note("entry", 1, (took[1] - took[0]) / (pages - 1));
+}
+
 static void kernel_costs(void) {
     long pages = 4096;
     char *small = memory(pages * PAGE, MADV_NOHUGEPAGE);
@@ -157,7 +192,14 @@ static void kernel_costs(void) {
         small[0] = (char)i;
     }
     note("mprotect", 1, (now() - start) / 4000);
+    start = now();
     munmap(small, pages * PAGE);
+    note("unmap", PAGE, (now() - start) / pages);
+    start = now();
+    for (int i = 0; i < 20000; i++) syscall(SYS_getppid);
+    note("call", 1, (now() - start) / 20000);
+    minor_faults();
+    entries();
     char *large = memory(16u << 20, MADV_HUGEPAGE);
     start = now();
     for (int i = 0; i < 8; i++) large[(long)i << 21] = 1;

@@ -277,6 +277,10 @@ def _costs(curves: Mapping[str, Curve]) -> dict[str, Spread]:
     names = {
         ("fault", 4096): "fault on a page of 4K",
         ("fault", 2 << 20): "fault on 2M, with zeroing",
+        ("minor", 4096): "fault on a page of 4K that is in memory",
+        ("unmap", 4096): "unmapping a page of 4K that has a frame",
+        ("entry", 1): "reading and writing an entry of the page table",
+        ("call", 1): "a call and its return",
         ("zero", 4096): "zeroing 4K",
         ("copy", 4096): "copying 4K",
         ("switch", 1): "a switch between processes, with a pipe's read and write",

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pagewalk.commands.parser import UsageError
+from pagewalk.machine import DEFAULT, aged
 from pagewalk.output import refuse_existing, write_text
 from pagewalk.progress import ProgressLine
 from pagewalk.recording import Recording
@@ -44,6 +45,51 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
         metavar="TRACE",
         help="a trace file, of another tool as well, generate:KIND,... or mix:TRACE,TRACE,...",
     )
+
+
+def add_machine(parser: argparse.ArgumentParser, what: str) -> None:
+    """`--machine`, `--set` and `--aged`."""
+    parser.add_argument(
+        "-m",
+        "--machine",
+        action="append",
+        metavar="NAME|FILE",
+        help=f"a built-in machine or a TOML file; again for a comparison (default: {DEFAULT})",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"change {what}, as in tlb.l1d.entries=128 or os.page_size=2M; may be given again",
+    )
+    parser.add_argument(
+        "--aged",
+        type=_shares,
+        metavar="FREE,WIRED",
+        help="begin with memory that was used for long: these shares of it are free and wired, as "
+        "in 0.5,0.1, and the rest is in use and could be moved",
+    )
+
+
+def _shares(text: str) -> tuple[float, float]:
+    free, comma, wired = text.partition(",")
+    try:
+        shares = float(free), float(wired)
+    except ValueError:
+        shares = (-1.0, -1.0)
+    if not comma or min(shares) < 0 or sum(shares) > 1:
+        raise argparse.ArgumentTypeError(
+            f"`{text}`: write the shares of memory that are free and wired, as in 0.5,0.1; "
+            "together they are 1 at most"
+        )
+    return shares
+
+
+def settings(options: argparse.Namespace) -> list[str]:
+    """What `--set` and `--aged` change in a machine."""
+    given: list[str] = options.set
+    return given if options.aged is None else [*given, aged(*options.aged)]
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:

@@ -41,20 +41,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         help="a trace file, of another tool as well, - for standard input, or "
         "generate:KIND,KEY=VALUE,..., or several as mix:TRACE,TRACE,...",
     )
-    parser.add_argument(
-        "-m",
-        "--machine",
-        action="append",
-        metavar="NAME|FILE",
-        help=f"a built-in machine or a TOML file; again for a comparison (default: {DEFAULT})",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change the machines, as in tlb.l1d.entries=128; may be given again",
-    )
+    arguments.add_machine(parser, "the machines")
     arguments.add_json(parser, "the results")
     parser.add_argument("--html", metavar="FILE", help="write the report, one page for a browser")
     arguments.add_pictures(parser)
@@ -75,7 +62,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs, and gives the summary, the JSON and the report that were asked for."""
     names = options.machine or [DEFAULT]
-    machines = [Machine(name, options.set) for name in names]
+    machines = [Machine(name, arguments.settings(options)) for name in names]
     arguments.check_documents(options)
     arguments.note(options, [line for machine in machines for line in machine.notes])
     if options.program is None:

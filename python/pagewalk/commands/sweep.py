@@ -40,26 +40,13 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         epilog=EPILOG,
     )
     arguments.add_trace(parser)
-    parser.add_argument(
-        "-m",
-        "--machine",
-        action="append",
-        metavar="NAME|FILE",
-        help=f"a built-in machine or a TOML file; again for a comparison (default: {DEFAULT})",
-    )
+    arguments.add_machine(parser, "all designs")
     parser.add_argument(
         "--vary",
         action="append",
         default=[],
         metavar="KEY=VALUES",
         help="a key of the machine's file and its values, as in tlb.l2d.entries=512,1024",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change all designs, as in os.page_size=2M; may be given again",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the table, a row per design, as Parquet"
@@ -97,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     if options.machine and MACHINE in vary:
         raise UsageError("the machines are given twice: leave out --machine or --vary machine=...")
     names = options.machine or vary.pop(MACHINE, [DEFAULT])
-    bases = [Machine(name, options.set) for name in names]
+    bases = [Machine(name, arguments.settings(options)) for name in names]
     arguments.note(options, [line for base in bases for line in base.notes])
     trace = arguments.trace(options, options.trace)
     try:

@@ -1,0 +1,106 @@
+"""What the kernel's work costs, from what its calls and faults take: `[os.costs]`.
+
+```
+  fault, page is there          | trap, look-ups, mapping |  entry  |
+  fault, zeros                  | trap, look-ups, mapping |  entry  | zeroing | frame taken |
+  mprotect of a page more                                 |  entry  |
+  unmapping a page more                                   |  entry  | frame given back |
+```
+
+Timing sees sums. What no difference of two of them shows is in `traps`, or an assumption.
+"""
+
+from collections.abc import Mapping
+
+from pagewalk.calibrate.seen import Seen, Spread
+
+FLUSH_PAGE = 200
+"""Cycles of flushing a page, an assumption; beyond 33 pages Linux flushes the whole space."""
+WALK = 30
+"""Cycles of a walk on the system's clock, where none was seen: an assumption."""
+NEEDED = (
+    "fault on a page of 4K",
+    "fault on a page of 4K that is in memory",
+    "unmapping a page of 4K that has a frame",
+    "reading and writing an entry of the page table",
+    "a call and its return",
+    "zeroing 4K",
+    "copying 4K",
+    "a switch between processes, with a pipe's read and write",
+    "mprotect of a page, alone",
+)
+
+
+def costs(seen: Seen) -> list[str]:
+    """The lines of `[os.costs]` and `[os.costs.work]`; none if something was not timed."""
+    if any(name not in seen.costs for name in NEEDED):
+        return []
+    found = {name: _cycles(cost, seen.ghz.value) for name, cost in seen.costs.items()}
+    minor, whole, entry, zero, copy, call, unmap = (
+        found[name]
+        for name in (
+            "fault on a page of 4K that is in memory",
+            "fault on a page of 4K",
+            "reading and writing an entry of the page table",
+            "zeroing 4K",
+            "copying 4K",
+            "a call and its return",
+            "unmapping a page of 4K that has a frame",
+        )
+    )
+    switch = found["a switch between processes, with a pipe's read and write"] - 2 * call
+    send, receive, how = _interrupts(found)
+    walk = _cycles(seen.walk["4K"], seen.ghz.value) if "4K" in seen.walk else WALK
+    descriptor = _cycles(seen.caches[-1][1], seen.ghz.value) if seen.caches else WALK
+    table = {
+        "shootdown_send_cycles": send,
+        "shootdown_receive_cycles": receive,
+        "flush_page_cycles": FLUSH_PAGE,
+        "flush_space_cycles": 33 * FLUSH_PAGE,
+        "walk_cycles": walk,
+        "fault_cycles": whole,
+        "switch_cycles": switch,
+    }
+    work = {
+        "traps": minor - entry,
+        "calls": call,
+        "region_lookups": 0,
+        "object_lookups": 0,
+        "frames_taken": whole - minor - zero,
+        "frames_given": unmap - entry,
+        "descriptors": descriptor,
+        "table_reads": entry // 2,
+        "table_writes": entry - entry // 2,
+        "mappings": 0,
+        "zeroed": zero,
+        "copied": copy,
+    }
+    return [
+        "",
+        "[os.costs]",
+        *(f"{key} = {max(value, 0)}" for key, value in table.items()),
+        f'source = "timed; switch_cycles: without two calls; shootdowns: {how}; flushes: '
+        "assumptions, flush_space_cycles 33 pages' worth, beyond which Linux flushes the whole "
+        'space; walk_cycles: just beyond the TLBs"',
+        "",
+        "[os.costs.work]",
+        *(f"{key} = {max(value, 0)}" for key, value in work.items()),
+        'source = "timed, as differences of calls and faults; region_lookups, object_lookups and '
+        "mappings are in traps; descriptors: a load from the last cache, an assumption; an entry "
+        'is half read, half written, an assumption"',
+    ]
+
+
+def _interrupts(found: Mapping[str, int]) -> tuple[int, int, str]:
+    """Sending an interrupt and taking one; and where that is from."""
+    alone = found["mprotect of a page, alone"]
+    beside = found.get("mprotect of a page, another thread running")
+    if beside is None:
+        return 500, 1000, "assumptions, as there is one processor only"
+    rest = max(beside - alone - FLUSH_PAGE, 0)
+    how = "an mprotect beside a running thread less one alone and a flush, one third of it sending"
+    return rest // 3, rest - rest // 3, how
+
+
+def _cycles(time: Spread, ghz: float) -> int:
+    return round(time.value * ghz)
