@@ -344,9 +344,16 @@ fn work_is_priced() {
     assert_eq!((kernel.io_cycles, manager.io_cycles), (transfers * 1000, transfers * 1000));
     assert!(kernel.share.lo > 0.5 && kernel.share.hi <= 1.0, "{:?}", kernel.share);
     // Without prices of the work, each fault has one.
-    let plain = run("epyc-9005", &own[..4], &rows).time.unwrap().kernel.unwrap();
-    let faults: u64 = manager.faults.values().sum();
-    assert_eq!(plain.by_work["faults"], faults * 1000);
+    let keys = ["shootdown_send", "shootdown_receive", "flush_page", "flush_space", "walk"];
+    let rest = ["fault", "switch"];
+    let costs = keys.into_iter().chain(rest).map(|key| format!("os.costs.{key}_cycles=700"));
+    let costs: Vec<String> = costs.collect();
+    let costs: Vec<&str> = costs.iter().map(String::as_str).collect();
+    let plain = [&own[..4], &costs, &["os.costs.source=here"]].concat();
+    let plain = run("opteron-2008", &plain, &rows);
+    let faults: u64 = plain.manager.unwrap().faults.values().sum();
+    let plain = plain.time.unwrap().kernel.unwrap();
+    assert_eq!(plain.by_work["faults"], faults * 700);
     assert!(!plain.by_work.contains_key("traps"));
     let first_touch = run("epyc-9005", &["os.manager=first-touch"], &rows).time.unwrap();
     assert_eq!(first_touch.kernel.unwrap().by_work["faults"], 1000 * 1000);
