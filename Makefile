@@ -56,6 +56,7 @@ bench: $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt ## measure the speed of decoding a
 	cargo build --release -p bench
 	$(TARGET)/release/bench $^
 	cargo bench --quiet -p pagetable --bench native
+	cargo bench --quiet -p vm --bench native
 
 $(BENCH)/gzip.pwt: $(BENCH)/text | build
 	$(BIN)/pagewalk record --force -o $@ -- gzip -9 -c $< >/dev/null

@@ -1,0 +1,75 @@
+//! Faults through all parts of a memory manager.
+
+use std::time::Instant;
+
+use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use hat::{Hat, HatSpace};
+use pagetable::{Flush, Mount, SparseMemory, X86_64};
+use physmem::Physmem;
+use vm::{Io, Kernel, Marks, Platform, Reference, Settings, Source, Vm};
+
+const BASE: PageSize = PageSize::SIZE_4K;
+const MEMORY: u64 = 4 << 30;
+
+/// Processors and disks that take no time.
+struct Nothing;
+
+impl Platform for Nothing {
+    fn shoot(&mut self, _: &[(HatSpace, Flush)]) {}
+    fn zero(&mut self, _: PhysAddr, _: u64) {}
+    fn copy(&mut self, _: PhysAddr, _: PhysAddr, _: u64) {}
+    fn transfer(&mut self, _: Io) {}
+}
+
+/// One round: nanoseconds per page of a first touch, of a missing translation, of unmapping.
+fn round(pages: u64) -> [f64; 3] {
+    let settings = Settings {
+        base: BASE,
+        replacement: "clock",
+        reference: Reference::Hardware,
+        swap_pages: 0,
+        marks: Marks::of(MEMORY >> BASE.shift(), BASE),
+    };
+    let mut memory = Physmem::buddy(PhysAddr::new(0), MEMORY, BASE).expect("whole frames");
+    let mut vm = Vm::new(settings, MEMORY >> BASE.shift()).expect("the marks fit");
+    let mut hat = Hat::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY)));
+    let platform = &mut Nothing;
+    let mut kernel = Kernel { vm: &mut vm, hat: &mut hat, memory: &mut memory, platform };
+    let space = kernel.create().expect("memory is free");
+    let range = VirtRange::new(VirtAddr::new(1 << 32), pages << BASE.shift()).expect("it is short");
+    let rights = Rights::READ | Rights::WRITE;
+    kernel.map(space, range, rights, Source::SharedMemory, 0).expect("memory is free");
+    let mut timed = |work: &mut dyn FnMut(&mut Kernel<'_, _, _, Nothing>)| {
+        let began = Instant::now();
+        work(&mut kernel);
+        began.elapsed().as_secs_f64() * 1e9 / pages as f64
+    };
+    let touch = &mut |kernel: &mut Kernel<'_, _, _, Nothing>| {
+        for page in range.pages(BASE) {
+            kernel.fault(space, page.start(), Kind::Store).expect("memory is free");
+        }
+    };
+    let first = timed(touch);
+    // Rights that come back are given page by page, at a fault each.
+    timed(&mut |kernel| {
+        kernel.protect(space, range, Rights::NONE).expect("it is mapped");
+        kernel.protect(space, range, rights).expect("it is mapped");
+    });
+    let minor = timed(touch);
+    let gone = timed(&mut |kernel| kernel.unmap(space, range).expect("it is mapped"));
+    [first, minor, gone]
+}
+
+pub(super) fn compare(pages: u64, rounds: usize) {
+    let mut least = [f64::INFINITY; 3];
+    for _ in 0..rounds {
+        for (least, took) in least.iter_mut().zip(round(pages)) {
+            *least = least.min(took);
+        }
+    }
+    println!("{:<28} {:>12}", "ns per page of 4K", "vm on x86-64");
+    let names = ["first touch", "missing translation", "unmapping"];
+    for (name, took) in names.into_iter().zip(least) {
+        println!("{name:<28} {took:>12.1}");
+    }
+}
