@@ -485,6 +485,9 @@ class MemorySample(Record):
     swapped: int
     """Not in memory but in swap, in bytes."""
 
+    pages_by_size: dict[str, int]
+    """Mapped pages by size."""
+
 
 class ManagerCounts(Record):
     """What a memory manager counted that keeps the whole life of memory."""
@@ -504,6 +507,9 @@ class ManagerCounts(Record):
     io_cycles: int
     """Cycles that pages took from and to disks, one after the other."""
 
+    cycles: dict[str, int]
+    """Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without them."""
+
     page_sizes: list[SizeReasons]
     """Why pages have the sizes that they have."""
 
@@ -512,6 +518,22 @@ class ManagerCounts(Record):
 
     over_time: list[MemorySample]
     """The same over time: where it changed, at most a few hundred samples."""
+
+
+class ChangedSetting(Record):
+    """A setting that changed while the machine ran."""
+
+    access: int
+    """The access of the trace before which it did, from 0."""
+
+    time: int
+    """When it was to, in cycles of the operating system's clock."""
+
+    key: str
+    """Its key."""
+
+    value: str
+    """Its new value, as in a machine file."""
 
 
 class ShootdownCounts(Record):
@@ -599,6 +621,11 @@ class MemoryCounts(Record):
 
     pages_by_size: dict[str, int]
     """Mapped pages by size."""
+
+    free_by_size: dict[str, int]
+    """Free blocks by size, as the allocator lists them: the more of the free memory lies in small
+    ones, the more fragmented it is.
+    """
 
 
 class RegionCounts(Record):
@@ -688,6 +715,26 @@ class Range(Record, Generic[T]):
     """The highest."""
 
 
+class KernelTime(Record):
+    """What the operating system takes."""
+
+    cycles: int
+    """Cycles of its work, as far as `[os.costs]` has prices."""
+
+    by_work: dict[str, int]
+    """The same by what was done: `faults`, or in their place the kinds of work of a manager that
+    counts them; `switches` to other address spaces; `shootdowns`.
+    """
+
+    io_cycles: int
+    """Cycles of waiting for disks, one transfer after the other."""
+
+    share: Range[float]
+    """The share of both in all cycles: the least beside the most of program and translation, to the
+    most beside the least.
+    """
+
+
 class Time(Record):
     """Time: counts times latencies, as ranges that no overlap of work can leave."""
 
@@ -706,9 +753,14 @@ class Time(Record):
     cycles_per_access: Range[float]
     """Cycles of translation per access."""
 
+    kernel: KernelTime | None
+    """The operating system's time, which is in none of the others; `None` if the machine has no
+    `[os.costs]`.
+    """
+
     share: Range[float]
-    """Translation's share of all cycles: the least of it beside the most of the program, to the
-    most of it beside the least of the program.
+    """Translation's share of the program's cycles and its own: the least of it beside the most of
+    the program, to the most of it beside the least of the program.
     """
 
 
@@ -831,6 +883,11 @@ class Document(Record):
 
     manager: ManagerCounts | None
     """What its memory manager counted, if it has more to count."""
+
+    changed_settings: list[ChangedSetting]
+    """Settings that changed while it ran (`[[os.at]]`), in their order; one whose time did not come
+    is not there.
+    """
 
     shootdowns: ShootdownCounts
     """Translations that hardware was told to forget, on all processors."""

@@ -28,7 +28,7 @@ def summary(data: dict[str, Any]) -> str:
     if data.get("nested"):
         parts.append(_nested(data["nested"], data["walks"]["walks"]))
     if data.get("manager"):
-        parts.append(_manager(data["manager"]))
+        parts.append(_manager(data["manager"], data["time"]))
     parts.append(_time(data))
     if data["not_modelled"]:
         lines = (text.paragraph(line, "  ", "  ") for line in data["not_modelled"])
@@ -302,11 +302,19 @@ def _nested(host: dict[str, Any], guest_walks: int) -> str:
     return "\n".join(lines)
 
 
-def _manager(manager: dict[str, Any]) -> str:
+def _manager(manager: dict[str, Any], time: dict[str, Any] | None) -> str:
     answered = {how: n for how, n in manager["faults"].items() if n}
     faults = ", ".join(f"{text.count(n)} {how}" for how, n in answered.items())
     kinds = ", ".join(f"{text.size(n)} {kind}" for kind, n in manager["bytes"].items() if n)
     work = manager["work"]
+    kernel = (time or {}).get("kernel")
+    cost = []
+    if kernel:
+        low, high = (text.percent(kernel["share"][end]) for end in ("lo", "hi"))
+        cost = [
+            f"  kernel: {text.count(kernel['cycles'])} cycles, waiting for disks "
+            f"{text.count(kernel['io_cycles'])}; {low} to {high} of all cycles"
+        ]
     return "\n".join(
         [
             f"Memory, {manager['replacement']}: {kinds}",
@@ -314,6 +322,7 @@ def _manager(manager: dict[str, Any]) -> str:
             f"  {text.plural(work['reads'], 'page')} read and {text.count(work['writes'])} "
             f"written, {text.count(work['zeroed'])} frames zeroed and "
             f"{text.count(work['copied'])} copied",
+            *cost,
         ]
     )
 

@@ -29,6 +29,11 @@ def size(value: int) -> str:
     return f"{value} B"
 
 
+def bytes_of(name: str) -> int:
+    """The bytes of a page size by its name in results: `4K` is 4096."""
+    return int(name[:-1]) << 10 * " KMGTPE".index(name[-1]) if name[-1] != "B" else int(name[:-1])
+
+
 def percent(value: float) -> str:
     """A share of one, as per cent; shares too small to show say so."""
     if value == 0:

@@ -22,9 +22,26 @@ def managed() -> dict[str, Any]:
         "unexplained": 0,
         "work": {"traps": 28, "zeroed": 4, "copied": 5, "reads": 13, "writes": 2},
         "io_cycles": 15,
+        "cycles": {"traps": 2800, "zeroed": 8000, "copied": 0},
         "page_sizes": [{"region": "heap", "pages": {"policy-asks-base": 28}}],
         "bytes": now,
-        "over_time": [{"access": at, **now, "file": at << 12} for at in (5, 70, 900)],
+        "over_time": [
+            {"access": at, **now, "file": at << 12, "pages_by_size": {"4K": at, "2M": at // 70}}
+            for at in (5, 70, 900)
+        ],
+    }
+    document["memory"]["free_by_size"] = {"4K": 3, "2M": 2, "1G": 1}
+    document["time"] = {
+        "program_cycles": {"lo": 1000, "hi": 2000},
+        "translation_cycles": {"lo": 0, "hi": 100},
+        "cycles_per_access": {"lo": 0.0, "hi": 0.1},
+        "share": {"lo": 0.0, "hi": 0.1},
+        "kernel": {
+            "cycles": 11_000,
+            "by_work": {"traps": 2800, "zeroed": 8000, "switches": 200, "shootdowns": 0},
+            "io_cycles": 500,
+            "share": {"lo": 0.25, "hi": 0.5},
+        },
     }
     return document
 
@@ -34,6 +51,7 @@ def test_the_text_tells_memory_by_kind_and_faults_by_how() -> None:
     assert "Memory, 2q: 3 MiB anonymous" in text
     assert "1 minor, 2 write, 3 cache, 4 zero, 5 copy, 6 disk, 7 swap" in text
     assert "13 pages read and 2 written" in text
+    assert "kernel: 11.0 k cycles, waiting for disks 500; 25.0 % to 50.0 % of all cycles" in text
     assert "Memory, " not in summary.summary(sample.document())
 
 
@@ -47,5 +65,20 @@ def test_the_report_shows_memory_over_time_faults_and_work() -> None:
     assert len(run.work.rows) == 5
     text = page.render(data.report([managed()]))
     assert "Memory over time" in text and "Read from swap" in text
+    assert run.free is not None and run.kernel is not None and run.page_sizes is not None
+    assert [row["size"] for row in run.free.rows] == ["4K", "2M", "1G"]
+    assert "100 %" in run.free.sentence, "all of it but 12K"
+    assert [row["work"] for row in run.kernel.rows] == [
+        "zeroed",
+        "traps",
+        "waiting for disks",
+        "switches",
+    ]
+    assert run.page_sizes.rows[-2] == {"start": 900, "4K": 900 / 256, "2M": 24.0}
+    drawn = charts.charts(run)
+    assert {"memory", "page-sizes", "free", "kernel"} <= set(drawn)
+    assert "Free memory by size" in text and "What the kernel took" in text
+    assert [row[2] != "" for row in run.work.rows] == [True, True, True, False, False]
     plain = data.run(sample.document())
+    assert plain.free is None and plain.kernel is None and plain.page_sizes is None
     assert plain.memory is None and plain.faults is None and plain.work is None

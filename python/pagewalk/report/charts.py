@@ -25,11 +25,14 @@ PLACES = {*NEAR_PLACES, "memory"}
 
 
 def charts(run: Run) -> dict[str, Chart]:
-    """The charts of one run for which it has data: `timeline`, `memory`, `map`, `serving`."""
+    """The charts of one run for which it has data, by their names."""
     makers = {
         "l1": (run.timeline, l1_timeline),
         "timeline": (run.timeline, timeline),
         "memory": (run.memory, memory),
+        "page-sizes": (run.page_sizes, memory),
+        "free": (run.free, free),
+        "kernel": (run.kernel, kernel),
         "map": (run.map, miss_map),
         "serving": (run.serving, serving),
     }
@@ -94,7 +97,7 @@ def timeline(figure: Figure) -> Chart:
 
 
 def memory(figure: Figure) -> Chart:
-    """Frames in use by what is in them, over time."""
+    """Frames in use by what is in them or how large their pages are, over time."""
     kinds = list(dict.fromkeys(key for row in figure.rows for key in row if key != "start"))
     rows = [
         {"start": row["start"], "kind": kind, "order": order, "mib": row[kind]}
@@ -119,6 +122,43 @@ def memory(figure: Figure) -> Chart:
             ],
         ),
         140,
+    )
+
+
+def free(figure: Figure) -> Chart:
+    """Free memory by the size of its blocks."""
+    sizes = [row["size"] for row in figure.rows]
+    return sized(
+        alt.Chart(_data(figure.rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("size:N").sort(sizes).title("blocks of").axis(labelAngle=0, ticks=False),
+            y=alt.Y("mib:Q").title("MiB").axis(tickCount=4, minExtent=44),
+            tooltip=[
+                alt.Tooltip("size:N", title="blocks of"),
+                alt.Tooltip("blocks:Q", format=",d"),
+                alt.Tooltip("mib:Q", title="MiB", format=".3g"),
+            ],
+        ),
+        120,
+    )
+
+
+def kernel(figure: Figure) -> Chart:
+    """The kernel's cycles, a bar per kind of work."""
+    kinds = [row["work"] for row in figure.rows]
+    return sized(
+        alt.Chart(_data(figure.rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("cycles:Q").title("cycles").axis(tickCount=5, format="~s"),
+            y=alt.Y("work:N").title(None).sort(kinds).axis(ticks=False, domain=False),
+            tooltip=[
+                alt.Tooltip("work:N"),
+                alt.Tooltip("cycles:Q", format=",d"),
+            ],
+        ),
+        36 + 18 * len(kinds),
     )
 
 

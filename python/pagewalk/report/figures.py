@@ -60,6 +60,9 @@ def timeline(document: Mapping[str, Any]) -> Figure | None:
     return Figure("Misses over time", sentence, rows, table)
 
 
+LARGE = 2 << 20
+"""What is said to be a large block of free memory: a page of the next size of most machines."""
+
 MEMORY = ("anonymous", "file", "shared", "tables")
 """What frames in use are used for, in the order in which they are drawn."""
 
@@ -94,6 +97,111 @@ def memory(document: Mapping[str, Any]) -> Figure | None:
         [True] * (1 + len(kinds)),
     )
     return Figure("Memory over time", sentence, rows, table)
+
+
+def page_sizes(document: Mapping[str, Any]) -> Figure | None:
+    """Mapped memory by page size, over time, where there are several sizes."""
+    manager = document.get("manager")
+    if not manager:
+        return None
+    now = document["memory"]["pages_by_size"]
+    end = {"access": values.length(document), "pages_by_size": now}
+    points = [*manager["over_time"], end]
+    sizes = sorted({size for at in points for size in at["pages_by_size"]}, key=text.bytes_of)
+    if len(sizes) < 2:
+        return None
+
+    def mapped(point: Mapping[str, Any], size: str) -> int:
+        return int(point["pages_by_size"].get(size, 0)) * text.bytes_of(size)
+
+    rows = [
+        {"start": at["access"], **{size: mapped(at, size) / 2**20 for size in sizes}}
+        for at in points
+    ]
+    shares = ", ".join(f"{text.size(mapped(end, size))} in pages of {size}" for size in sizes)
+    table = Table(
+        "Mapped memory by page size at some points in time",
+        ["From access", *sizes],
+        [
+            [
+                Value(text.count(at["access"]), at["access"]),
+                *(Value(text.size(mapped(at, size)), mapped(at, size)) for size in sizes),
+            ]
+            for at in _thin(points)
+        ],
+        [True] * (1 + len(sizes)),
+    )
+    return Figure("Mapped memory by page size", f"At the end {shares}.", rows, table)
+
+
+def free(document: Mapping[str, Any]) -> Figure | None:
+    """Free memory by the size of its blocks, if the machine has a manager that tells."""
+    if not document.get("manager"):
+        return None
+    blocks = document["memory"]["free_by_size"]
+    sizes = sorted(blocks, key=text.bytes_of)
+    rows = [
+        {
+            "order": order,
+            "size": size,
+            "blocks": blocks[size],
+            "mib": blocks[size] * text.bytes_of(size) / 2**20,
+        }
+        for order, size in enumerate(sizes)
+    ]
+    total = sum(row["mib"] for row in rows)
+    large = sum(row["mib"] for row in rows if text.bytes_of(row["size"]) >= LARGE)
+    share = text.percent(large / total) if total else "none"
+    sentence = f"At the end {share} of the free memory lies in blocks of 2M and more."
+    table = Table(
+        "Free memory by the size of its blocks",
+        ["Blocks of", "Blocks", "MiB"],
+        [
+            [
+                row["size"],
+                values.count(document, f"/memory/free_by_size/{row['size']}"),
+                Value(text.ratio(row["mib"]), row["mib"]),
+            ]
+            for row in rows
+        ],
+        [False, True, True],
+    )
+    return Figure("Free memory by size", sentence, rows, table)
+
+
+def kernel(document: Mapping[str, Any]) -> Figure | None:
+    """The kernel's cycles by what was done, where its work has prices."""
+    time = document.get("time") or {}
+    cost = time.get("kernel")
+    if not cost:
+        return None
+    parts = {**cost["by_work"], "waiting for disks": cost["io_cycles"]}
+    parts = {name.replace("_", " "): cycles for name, cycles in parts.items() if cycles}
+    rows = [
+        {"work": name, "cycles": cycles}
+        for name, cycles in sorted(parts.items(), key=lambda part: -part[1])
+    ]
+    total = sum(parts.values())
+    if not total:
+        return None
+    low, high = (text.percent(cost["share"][end]) for end in ("lo", "hi"))
+    share = low if low == high else f"{low} to {high}"
+    sentence = f"{text.count(total)} cycles, {share} of all."
+    table = Table(
+        "The kernel's cycles by what was done",
+        ["Work", "Cycles", "Share"],
+        [
+            [
+                row["work"],
+                Value(text.count(row["cycles"]), row["cycles"]),
+                values.share(row["cycles"], total),
+            ]
+            for row in rows
+        ],
+        [False, True, True],
+        [row["cycles"] / total for row in rows],
+    )
+    return Figure("What the kernel took", sentence, rows, table)
 
 
 def together(documents: Sequence[Mapping[str, Any]]) -> Figure | None:

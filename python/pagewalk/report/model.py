@@ -79,6 +79,12 @@ class Run:
     tlbs: Table
     memory: Figure | None
     """Memory by what it is used for, over time, if the machine has a manager that tells."""
+    page_sizes: Figure | None
+    """Mapped memory by page size, over time, where there are several sizes."""
+    free: Figure | None
+    """Free memory by the size of its blocks."""
+    kernel: Figure | None
+    """The kernel's cycles by what was done, where its work has prices."""
     faults: Table | None
     work: Table | None
     processors: Table | None

@@ -272,11 +272,16 @@ def work(document: Mapping[str, Any]) -> Table | None:
     manager = document.get("manager")
     if not manager:
         return None
+    cycles = manager["cycles"]
     rows: list[list[Cell]] = [
-        [kind.replace("_", " ").capitalize(), values.count(document, f"/manager/work/{kind}")]
+        [
+            kind.replace("_", " ").capitalize(),
+            values.count(document, f"/manager/work/{kind}"),
+            values.count(document, f"/manager/cycles/{kind}") if kind in cycles else "",
+        ]
         for kind in manager["work"]
     ]
-    return Table("What the kernel did", ["Work", "Times"], rows, [False, True])
+    return Table("What the kernel did", ["Work", "Times", "Cycles"], rows, [False, True, True])
 
 
 def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
