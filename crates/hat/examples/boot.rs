@@ -23,6 +23,6 @@ use pagetable::{Mount, SparseMemory, X86_64};
 #[unsafe(no_mangle)]
 extern "C" fn main() -> c_int {
     let table = Mount::tree(X86_64::<4>::new(), SparseMemory::new(1 << 34));
-    host::say(World::new(5, Box::new(Hat::new(table))).run(600));
+    host::say(World::new(5, Hat::new(Box::new(table))).run(600));
     0
 }

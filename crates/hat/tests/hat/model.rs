@@ -1,7 +1,6 @@
 //! The obvious HAT layer: one entry per base page; and the processor it must keep true.
 
 use alloc::{
-    boxed::Box,
     collections::{BTreeMap, BTreeSet},
     vec::Vec,
 };

@@ -32,9 +32,9 @@ fn round(pages: u64) -> [f64; 3] {
     };
     let mut memory = Physmem::buddy(PhysAddr::new(0), MEMORY, BASE).expect("whole frames");
     let mut vm = Vm::new(settings, MEMORY >> BASE.shift()).expect("the marks fit");
-    let mut hat = Hat::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY)));
+    let hat = Hat::new(Box::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY))));
     let platform = &mut Nothing;
-    let mut kernel = Kernel { vm: &mut vm, hat: &mut hat, memory: &mut memory, platform };
+    let mut kernel = Kernel { vm: &mut vm, hat: &hat, memory: &mut memory, platform };
     let space = kernel.create().expect("memory is free");
     let range = VirtRange::new(VirtAddr::new(1 << 32), pages << BASE.shift()).expect("it is short");
     let rights = Rights::READ | Rights::WRITE;
