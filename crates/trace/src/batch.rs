@@ -135,6 +135,31 @@ pub struct Stamp {
     pub ns: u64,
 }
 
+/// Of which block an access is, as far as a batch tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Block {
+    /// Of the block at `address`, and there of the instruction of that number, from 0.
+    At {
+        /// Where the block begins.
+        address: u64,
+        /// Instructions of it before the access's own.
+        instruction: u32,
+    },
+    /// Of the block that its thread was in when the batch began, so many instructions later.
+    Before {
+        /// How many.
+        instructions: u32,
+    },
+    /// There is no fetch near it.
+    Unknown,
+}
+
+impl Block {
+    /// The most accesses of one block: a block has 512 instructions in QEMU, none of which makes
+    /// more than a few.
+    const ROWS_MAX: u32 = 1 << 13;
+}
+
 /// Consecutive accesses of a trace and the events among them.
 ///
 /// Holding one from a [`crate::Source`] proves: `addr` and `meta` have one length, `paddr` has
@@ -195,6 +220,42 @@ impl Batch {
         self.meta.push(meta);
     }
 
+    /// The thread that made the access at `index`.
+    pub fn thread_of(&self, index: usize) -> u32 {
+        let started = |segment: &Segment| segment.start as usize <= index;
+        let segment = self.segments.partition_point(started).checked_sub(1);
+        segment.map_or(0, |segment| self.segments[segment].thread)
+    }
+
+    /// The block that the access at `index` is of: the last that its thread fetched.
+    ///
+    /// Only in a trace with all of its fetches is that the block which made the access.
+    pub fn block_of(&self, index: usize) -> Block {
+        let started = |segment: &Segment| segment.start as usize <= index;
+        let segments = &self.segments[..self.segments.partition_point(started)];
+        let thread = segments.last().map_or(0, |segment| segment.thread);
+        let (mut end, mut instructions, mut rows) = (index + 1, 0, 0);
+        for segment in segments.iter().rev() {
+            let own = segment.start as usize..end;
+            end = segment.start as usize;
+            if segment.thread != thread {
+                continue;
+            }
+            for row in own.rev() {
+                let meta = self.meta[row];
+                if meta.kind() == Kind::Fetch {
+                    return Block::At { address: self.addr[row], instruction: instructions };
+                }
+                instructions += meta.instructions();
+                rows += 1;
+                if rows == Block::ROWS_MAX {
+                    return Block::Unknown;
+                }
+            }
+        }
+        Block::Before { instructions }
+    }
+
     /// Keeps only the accesses from index `from` to before `to`; leaves the events alone.
     pub(crate) fn keep(&mut self, from: u32, to: u32) {
         for column in [&mut self.addr, &mut self.paddr] {
@@ -221,5 +282,39 @@ impl Batch {
     /// Appends an event that comes after all accesses so far.
     pub fn push_event(&mut self, thread: u32, event: Event) {
         self.events.push(Placed { at: self.addr.len() as u32, thread, event });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_access_is_of_the_block_that_its_thread_fetched_last() {
+        let mut batch = Batch::default();
+        let row = |kind, instructions| Meta::new(kind, 4, instructions);
+        batch.push(1, 7, row(Kind::Load, 2));
+        batch.push(0, 0x1000, row(Kind::Fetch, 9));
+        batch.push(0, 1, row(Kind::Load, 0));
+        batch.push(0, 2, row(Kind::Store, 3));
+        batch.push(1, 0x2000, row(Kind::Fetch, 1));
+        batch.push(1, 3, row(Kind::Load, 1));
+        batch.push(0, 4, row(Kind::Load, 2));
+        let expected = [
+            (1, Block::Before { instructions: 2 }),
+            (0, Block::At { address: 0x1000, instruction: 0 }),
+            (0, Block::At { address: 0x1000, instruction: 0 }),
+            (0, Block::At { address: 0x1000, instruction: 3 }),
+            (1, Block::At { address: 0x2000, instruction: 0 }),
+            (1, Block::At { address: 0x2000, instruction: 1 }),
+            (0, Block::At { address: 0x1000, instruction: 5 }),
+        ];
+        for (index, (thread, block)) in expected.into_iter().enumerate() {
+            assert_eq!((batch.thread_of(index), batch.block_of(index)), (thread, block), "{index}");
+        }
+        // Far from any fetch nothing is looked for.
+        let mut far = Batch::default();
+        (0..20_000).for_each(|_| far.push(0, 1, row(Kind::Load, 1)));
+        assert_eq!(far.block_of(19_999), Block::Unknown);
     }
 }

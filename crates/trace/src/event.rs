@@ -97,6 +97,18 @@ pub enum Event {
     /// The program wants pages of `page_bytes` for a range: `pagewalk_page_size`. A memory manager
     /// that has policies takes it up.
     PageSize { addr: u64, bytes: u64, page_bytes: u64 },
+    /// The file at `path`, of which the next mapping makes code: `identity` says which build it is,
+    /// as `build-id 5fa3...`, or `crc32 1a2b3c4d` of one that has no build id. Absent: it could not
+    /// be read.
+    Image { path: String, identity: Option<String> },
+    /// A place that allocates: `stack` has the return addresses of the calls that led to it, its
+    /// caller's first. Numbers are the process's own, from 0, until it executes another program.
+    Site { number: u32, stack: Vec<u64> },
+    /// `bytes` from `addr` were allocated at the site of that number: by the C library's
+    /// `malloc` and its kin, or by a call of `mmap`.
+    Allocate { addr: u64, bytes: u64, site: u32 },
+    /// What was allocated at `addr` is about to be given back.
+    Free { addr: u64 },
     /// `clone` of a thread; `result` is its number at the operating system.
     Clone { flags: u64, stack: u64, result: i64 },
     /// `fork` or `vfork`, or a `clone` that made a process; `result` is its process number, `flags`
@@ -162,6 +174,10 @@ impl Event {
             Event::HugePages { .. } => "huge-pages",
             Event::Marker { .. } => "marker",
             Event::PageSize { .. } => "page-size",
+            Event::Image { .. } => "image",
+            Event::Site { .. } => "site",
+            Event::Allocate { .. } => "allocate",
+            Event::Free { .. } => "free",
             Event::Clone { .. } => "clone",
             Event::Fork { .. } => "fork",
             Event::Execve { .. } => "execve",
@@ -229,6 +245,10 @@ impl Event {
             | Event::HugePages { .. }
             | Event::Marker { .. }
             | Event::PageSize { .. }
+            | Event::Image { .. }
+            | Event::Site { .. }
+            | Event::Allocate { .. }
+            | Event::Free { .. }
             | Event::Execve { .. }
             | Event::Exit { .. }
             | Event::ThreadEnd
@@ -279,6 +299,10 @@ mod tests {
             Event::HugePages { disabled: true, result },
             Event::Marker { number: 7 },
             Event::PageSize { addr, bytes, page_bytes: 1 << 21 },
+            Event::Image { path: "/bin/ls".to_owned(), identity: Some("crc32 0".to_owned()) },
+            Event::Site { number: 3, stack: vec![1, u64::MAX] },
+            Event::Allocate { addr, bytes, site: 3 },
+            Event::Free { addr },
             Event::Call(Box::new(Call { name: "read".to_owned(), fd: Some(3), ..Call::default() })),
             Event::Execve { path: "/bin/\u{e4}\"\n".to_owned(), result },
             Event::Exit { status: -1, group: true },

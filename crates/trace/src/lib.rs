@@ -10,6 +10,7 @@
 //!                      generate::*  importers ---------Source-->  copy --> Writer
 //! ```
 
+mod allocations;
 mod batch;
 mod batcher;
 mod call;
@@ -38,7 +39,8 @@ mod window;
 mod words;
 mod writer;
 
-pub use batch::{Batch, Meta, Placed, Segment, Stamp};
+pub use allocations::{Allocations, Site};
+pub use batch::{Batch, Block, Meta, Placed, Segment, Stamp};
 pub use batcher::Batcher;
 pub use call::{Buffer, Call, Descriptor, FileId, FileKind};
 pub use copy::copy;
@@ -50,7 +52,7 @@ pub use info::{ByKind, Distinct, Info, Missing, RegionInfo, info};
 pub use process::{Process, Program};
 pub use reader::{ChunkInfo, Reader};
 pub use recording::Recording;
-pub use regions::{Region, RegionId, Regions, adjoin, joined_bytes};
+pub use regions::{Location, MappedFile, Region, RegionId, Regions, adjoin, joined_bytes};
 pub use shape::{Op, Shape, ShapeId};
 pub use sink::Sink;
 pub use source::{Arch, Error, Filter, Header, Source, Stored};

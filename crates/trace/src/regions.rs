@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use addr::Rights;
 
+use crate::allocations::Allocations;
 use crate::{Event, Origin};
 
 /// A region's number: given in order of appearance, never used again for another.
@@ -47,6 +48,31 @@ pub struct Region {
     pub rights: Rights,
     /// Whether it was made up around accesses that no event explains.
     pub inferred: bool,
+    /// Whether an `mmap` made it that is not of a file and for no thread's stack, with a number of
+    /// its own in its name.
+    is_anonymous: bool,
+    /// The allocation site that it was made for, by its index in [`Regions::allocations`].
+    pub site: Option<u32>,
+    /// The file that is mapped in it, and the address at which the file's first byte would be.
+    file: Option<(u32, u64)>,
+}
+
+/// A file of which a part is mapped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MappedFile {
+    /// Where it was.
+    pub path: String,
+    /// Which build it was, as [`Event::Image`] tells it.
+    pub identity: Option<String>,
+}
+
+/// An address within what is mapped there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Location {
+    /// The file, by its number in [`Regions::file`]; `None` where no file is mapped.
+    pub file: Option<u32>,
+    /// The offset in the file, or the address itself.
+    pub offset: u64,
 }
 
 /// What is mapped at one stretch of addresses, up to `last`, both ends on page boundaries.
@@ -75,6 +101,10 @@ pub struct Regions {
     /// Lengths of attached segments of shared memory by their start.
     segments: BTreeMap<u64, u64>,
     is_told: bool,
+    files: Vec<MappedFile>,
+    /// The latest file of a path.
+    file_numbers: HashMap<String, u32>,
+    allocations: Allocations,
     /// The piece that was asked for last, until an event changes the map.
     last: Option<(u64, Piece)>,
 }
@@ -99,15 +129,17 @@ impl Regions {
 
     /// Changes the map as `event` changed it; calls that failed change nothing.
     pub fn apply(&mut self, event: &Event) {
-        self.last = None;
-        self.is_told |= event.changes_mappings();
+        if event.changes_mappings() {
+            self.last = None;
+            self.is_told = true;
+        }
         match event {
-            Event::Mapping { start, bytes, rights, origin, .. } => {
-                self.initial(*start, *bytes, Rights::from_bits(rights & 7), origin);
+            Event::Mapping { start, bytes, rights, origin, offset, .. } => {
+                self.initial((*start, *bytes), Rights::from_bits(rights & 7), origin, *offset);
             }
-            Event::Mmap { bytes, prot, flags, path, result, .. } if *result >= 0 => {
-                let rights = rights_of(*prot);
-                self.mmap(*result as u64, *bytes, rights, *flags, path.as_deref());
+            Event::Mmap { bytes, prot, flags, offset, path, result, .. } if *result >= 0 => {
+                let file = path.as_deref().map(|path| (path, *offset));
+                self.mmap((*result as u64, *bytes), rights_of(*prot), *flags, file);
             }
             Event::Munmap { addr, bytes, result: 0 } => self.carve(*addr, *bytes),
             Event::Mprotect { addr, bytes, prot, result: 0 } => {
@@ -119,7 +151,7 @@ impl Regions {
             Event::Brk { result, .. } if *result >= 0 => self.brk(*result as u64),
             Event::Shmat { bytes: Some(bytes), result, .. } if *result >= 0 => {
                 let origin = Origin::Other("shared memory".to_owned());
-                self.initial(*result as u64, *bytes, rights_of(3), &origin);
+                self.initial((*result as u64, *bytes), rights_of(3), &origin, None);
                 self.segments.insert(*result as u64, *bytes);
             }
             Event::Shmdt { addr, result: 0 } => {
@@ -131,8 +163,16 @@ impl Regions {
             Event::Execve { result: 0, .. } => {
                 self.pieces.clear();
                 self.segments.clear();
+                self.allocations.replaced();
                 (self.heap, self.program_break) = (None, None);
             }
+            Event::Image { path, identity } => self.image(path, identity),
+            Event::Site { number, stack } => {
+                let frames = stack.iter().map(|&addr| self.locate(addr)).collect();
+                self.allocations.site(*number, frames);
+            }
+            Event::Allocate { addr, bytes, site } => self.allocate(*addr, *bytes, *site),
+            Event::Free { addr } => self.allocations.free(*addr),
             _ => {}
         }
     }
@@ -184,6 +224,25 @@ impl Regions {
             start = piece.last + 1;
         }
         None
+    }
+
+    /// Where `addr` lies in the file that is mapped there now.
+    pub fn locate(&self, addr: u64) -> Location {
+        let region = self.piece_at(addr).map(|(_, piece)| self.get(piece.id));
+        match region.and_then(|region| region.file) {
+            Some((file, base)) => Location { file: Some(file), offset: addr.wrapping_sub(base) },
+            None => Location { file: None, offset: addr },
+        }
+    }
+
+    /// The file of that number, which this map gave out.
+    pub fn file(&self, number: u32) -> &MappedFile {
+        &self.files[number as usize]
+    }
+
+    /// What was allocated where.
+    pub fn allocations(&self) -> &Allocations {
+        &self.allocations
     }
 
     /// Whether any event has said what is mapped.
@@ -245,7 +304,13 @@ impl Regions {
         id
     }
 
-    fn initial(&mut self, start: u64, bytes: u64, rights: Rights, origin: &Origin) {
+    fn initial(
+        &mut self,
+        (start, bytes): (u64, u64),
+        rights: Rights,
+        origin: &Origin,
+        offset: Option<u64>,
+    ) {
         let Some((first, last)) = pages(start, bytes) else { return };
         self.carve(start, bytes);
         let name = match origin {
@@ -256,6 +321,9 @@ impl Regions {
             Origin::Other(name) => name.clone(),
         };
         let id = self.add(name, first, last, rights);
+        if let Origin::File(path) = origin {
+            self.maps_file(id, path, start.wrapping_sub(offset.unwrap_or(0)));
+        }
         if *origin == Origin::Heap {
             self.heap = Some(id);
             self.program_break = last.checked_add(1);
@@ -263,11 +331,21 @@ impl Regions {
         self.pieces.insert(first, Piece { last, id, rights });
     }
 
-    fn mmap(&mut self, start: u64, bytes: u64, rights: Rights, flags: u32, path: Option<&str>) {
+    fn mmap(
+        &mut self,
+        (start, bytes): (u64, u64),
+        rights: Rights,
+        flags: u32,
+        file: Option<(&str, u64)>,
+    ) {
         let Some((first, last)) = pages(start, bytes) else { return };
         self.carve(start, bytes);
-        let id = match path {
-            Some(path) => self.add(file_name(path, rights), first, last, rights),
+        let id = match file {
+            Some((path, offset)) => {
+                let id = self.add(file_name(path, rights), first, last, rights);
+                self.maps_file(id, path, start.wrapping_sub(offset));
+                id
+            }
             None if flags & MAP_STACK != 0 => {
                 self.thread_stacks += 1;
                 self.add(format!("thread stack {}", self.thread_stacks), first, last, rights)
@@ -281,7 +359,9 @@ impl Regions {
     fn anonymous(&mut self, first: u64, last: u64, rights: Rights) -> RegionId {
         if self.anonymous < ANONYMOUS_MAX {
             self.anonymous += 1;
-            return self.add(format!("anonymous {}", self.anonymous), first, last, rights);
+            let id = self.add(format!("anonymous {}", self.anonymous), first, last, rights);
+            self.all[id.0 as usize].is_anonymous = true;
+            return id;
         }
         match self.crowd {
             Some(id) => {
@@ -314,6 +394,10 @@ impl Regions {
         self.carve(old, old_bytes);
         let Some((first, last)) = pages(new, new_bytes) else { return };
         self.carve(new, new_bytes);
+        if new != old {
+            // A file's offsets are counted from one place only.
+            self.all[piece.id.0 as usize].file = None;
+        }
         self.extend(piece.id, first, last);
         self.pieces.insert(first, Piece { last, ..piece });
     }
@@ -350,9 +434,39 @@ impl Regions {
         self.pieces.insert(first, Piece { last, id, rights });
     }
 
+    /// What the file at `path` is from here on.
+    fn image(&mut self, path: &str, identity: &Option<String>) {
+        let known = self.file_numbers.get(path).map(|&number| self.file(number));
+        if known.is_none_or(|file| file.identity != *identity) {
+            let file = MappedFile { path: path.to_owned(), identity: identity.clone() };
+            self.file_numbers.insert(file.path.clone(), self.files.len() as u32);
+            self.files.push(file);
+        }
+    }
+
+    /// In the region `id` the file at `path` is mapped, its first byte at `base`.
+    fn maps_file(&mut self, id: RegionId, path: &str, base: u64) {
+        if !self.file_numbers.contains_key(path) {
+            self.image(path, &None);
+        }
+        self.all[id.0 as usize].file = Some((self.file_numbers[path], base));
+    }
+
+    /// Takes note of an allocation. A mapping that was made for it, most of which it takes, is named
+    /// by its site.
+    fn allocate(&mut self, addr: u64, bytes: u64, number: u32) {
+        let Some(site) = self.allocations.allocate(addr, bytes, number) else { return };
+        let Some((_, piece)) = self.piece_at(addr) else { return };
+        let region = &mut self.all[piece.id.0 as usize];
+        if region.is_anonymous && region.site.is_none() && bytes >= region.bytes / 2 {
+            region.site = Some(site);
+        }
+    }
+
     /// Removes what is mapped in the pages of `bytes` from `start`.
     fn carve(&mut self, start: u64, bytes: u64) {
         let Some((first, last)) = pages(start, bytes) else { return };
+        self.allocations.gone(first, last);
         self.split(first);
         if let Some(end) = last.checked_add(1) {
             self.split(end);
@@ -374,7 +488,17 @@ impl Regions {
     fn add(&mut self, name: String, first: u64, last: u64, rights: Rights) -> RegionId {
         let id = RegionId(self.all.len() as u32);
         let bytes = (last - first).saturating_add(1);
-        self.all.push(Region { id, name, start: first, bytes, rights, inferred: false });
+        self.all.push(Region {
+            id,
+            name,
+            start: first,
+            bytes,
+            rights,
+            inferred: false,
+            is_anonymous: false,
+            site: None,
+            file: None,
+        });
         id
     }
 

@@ -166,6 +166,10 @@ pub(super) fn request(event: &Event) -> Option<Request<'_>> {
         | Event::ThreadStart { .. }
         | Event::ThreadEnd
         | Event::Marker { .. }
+        | Event::Image { .. }
+        | Event::Site { .. }
+        | Event::Allocate { .. }
+        | Event::Free { .. }
         | Event::Run { .. }
         | Event::Process { .. }
         | Event::ContextSwitch { .. }
