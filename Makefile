@@ -25,6 +25,7 @@ build: $(VENV)/installed ## build everything into .venv: the package, the comman
 	    cargo build --release -p recorder --no-default-features --features api-$$api; \
 	    install -s -m 644 $(TARGET)/release/librecorder.so $(PLUGINS)/pagewalk-recorder-$$api.so; \
 	done
+	preload/build $(PLUGINS)
 	PIP_QUIET=1 VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
 
 demo: build ## record a real program, run it on two machines, leave demo/report.html

@@ -164,6 +164,8 @@ class Recording:
         process: str | None,
         calls: bool,
         arguments: bool,
+        allocations: bool,
+        libraries: str | PathLike[str],
         from_symbol: str | None,
         to_symbol: str | None,
         from_marker: int | None,

@@ -13,7 +13,9 @@ from pagewalk.progress import Progress, bar
 from pagewalk.trace import Trace
 
 PLUGINS = Path(__file__).parent / "plugins"
-"""Where the QEMU plugins lie: one file for each version of QEMU's plugin interface."""
+"""Where the QEMU plugins lie, one file for each version of QEMU's plugin interface.
+
+Beside them are the libraries that mark allocations, one for each processor."""
 
 
 def record(
@@ -70,6 +72,8 @@ class Recording:
         process: The only process to record: its number, or the name or path of its program.
         calls: Whether to record file and blocking calls.
         arguments: Whether to record the arguments of programs.
+        allocations: Whether a library that is loaded into each program marks what it allocates, and
+            where: misses are told apart by allocation site then.
         callbacks: Whether the recorder keeps to QEMU's plugin interface where it could do
             without: the same trace, more slowly.
     """
@@ -92,6 +96,7 @@ class Recording:
     process: str | None = None
     calls: bool = False
     arguments: bool = True
+    allocations: bool = False
     callbacks: bool = False
 
     @property
@@ -107,7 +112,7 @@ class Recording:
         """
         return _native.Recording(
             list(self.command),
-            plugins=sorted(PLUGINS.glob("*.so")),
+            plugins=sorted(PLUGINS.glob("pagewalk-recorder-*.so")),
             skip=self.skip,
             max_accesses=self.max_accesses,
             max_bytes=self.max_bytes,
@@ -119,6 +124,8 @@ class Recording:
             process=self.process,
             calls=self.calls,
             arguments=self.arguments,
+            allocations=self.allocations,
+            libraries=PLUGINS,
             from_symbol=self.from_symbol,
             to_symbol=self.to_symbol,
             from_marker=self.from_marker,

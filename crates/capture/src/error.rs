@@ -43,6 +43,14 @@ pub enum Error {
         /// What it is for.
         processor: String,
     },
+    /// Its allocations cannot be marked.
+    #[error("{path}: its allocations cannot be marked: {why}")]
+    Allocations {
+        /// The program.
+        path: PathBuf,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// There is no QEMU for it.
     #[error(
         "{0} is not installed; install Debian 12's package qemu-user (apt-get install qemu-user)"

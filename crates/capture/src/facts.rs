@@ -1,10 +1,13 @@
 //! What the plugin tells besides accesses, as the trace's events.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use ring::{Call, EventCode};
 use trace::{Buffer, Descriptor, Event, FileId, FileKind, Origin, Sink};
 
+use crate::allocations::Allocations;
 use crate::decode::Fault;
 use crate::maps::{Line, images};
 
@@ -35,6 +38,11 @@ pub(crate) struct Facts {
     pub(crate) forked: Vec<u32>,
     /// The parts of files that were mapped to be executed.
     pub(crate) images: Vec<Image>,
+    /// Which build each file is that was mapped to be executed, by its path.
+    identities: BTreeMap<String, Option<String>>,
+    /// The files of which the trace of this process knows that.
+    identified: BTreeSet<String>,
+    allocations: Allocations,
 }
 
 /// A part of a file that may be executed.
@@ -79,8 +87,14 @@ pub(crate) struct Executing {
 impl Facts {
     /// What a child begins with.
     pub(crate) fn inherited(&self) -> Facts {
-        let images = self.images.clone();
-        Facts { stack: self.stack, heap: self.heap, images, ..Facts::default() }
+        Facts {
+            stack: self.stack,
+            heap: self.heap,
+            images: self.images.clone(),
+            identities: self.identities.clone(),
+            allocations: self.allocations.clone(),
+            ..Facts::default()
+        }
     }
 
     /// Takes an event of `thread` and passes on what belongs into the trace.
@@ -102,9 +116,26 @@ impl Facts {
             (EventCode::MapsText, _) => self.maps.extend(bytes(words)?),
             (EventCode::Layout, &[base]) => {
                 for mapping in self.mappings(base) {
-                    self.look(&mapping);
+                    self.look(thread, &mapping, sink)?;
                     sink.event(thread, mapping)?;
                 }
+                // Of a fork's child: what its parent had.
+                for event in self.allocations.all() {
+                    sink.event(thread, event)?;
+                }
+            }
+            (EventCode::Allocate, &[addr, bytes, ref stack @ ..]) => {
+                let own = stack.iter().skip(1).take_while(|&&call| self.is_code(call)).count();
+                let stack = &stack[..stack.len().min(own + 1)];
+                let (site, event) = self.allocations.allocate(addr, bytes, stack);
+                if let Some(site) = site {
+                    sink.event(thread, site)?;
+                }
+                sink.event(thread, event)?;
+            }
+            (EventCode::Free, &[addr]) => {
+                self.allocations.free(addr);
+                sink.event(thread, Event::Free { addr })?;
             }
             (EventCode::Execve, _) => {
                 let text = bytes(words)?;
@@ -132,7 +163,7 @@ impl Facts {
                 let file = FileId { device, inode, bytes: size };
                 let file = (file != FileId { device: 0, inode: 0, bytes: 0 }).then_some(file);
                 let event = self.call(call, [a, b, c, d, e, f], result as i64, path, file);
-                self.look(&event);
+                self.look(thread, &event, sink)?;
                 sink.event(thread, event)?;
             }
             _ => return Err(Fault::Garbled(format!("{code:?} with {} words", words.len()))),
@@ -140,13 +171,27 @@ impl Facts {
         Ok(())
     }
 
-    /// Takes note of a part of a file that `event` maps.
-    fn look(&mut self, event: &Event) {
-        if let Some(image) = Image::of(event)
-            && !self.images.contains(&image)
-        {
+    /// Takes note of a part of a file that `event` maps, and first tells which build the file is.
+    fn look(&mut self, thread: u32, event: &Event, sink: &mut dyn Sink) -> Result<(), Fault> {
+        if let Event::Munmap { addr, bytes, result: 0 } = *event {
+            self.allocations.unmapped(addr, bytes);
+        }
+        let Some(image) = Image::of(event) else { return Ok(()) };
+        if self.identified.insert(image.path.clone()) {
+            let identity = self.identities.entry(image.path.clone());
+            let identity = identity.or_insert_with(|| symbols::identity(Path::new(&image.path)));
+            let (path, identity) = (image.path.clone(), identity.clone());
+            sink.event(thread, Event::Image { path, identity })?;
+        }
+        if !self.images.contains(&image) {
             self.images.push(image);
         }
+        Ok(())
+    }
+
+    /// Whether code of a file is mapped at `addr`.
+    fn is_code(&self, addr: u64) -> bool {
+        self.images.iter().any(|image| addr.wrapping_sub(image.start) < image.bytes)
     }
 
     fn call(

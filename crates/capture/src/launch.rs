@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitStatus};
 use trace::{Filter, Header};
 
 use crate::command::Program;
+use crate::library::Library;
 use crate::qemu::Qemu;
 use crate::session::{Session, Settings};
 use crate::signals::Guard;
@@ -20,6 +21,8 @@ pub(crate) struct Prepared {
     session: Session,
     command: Vec<String>,
     one_cpu: bool,
+    /// The library that marks allocations.
+    library: Option<Library>,
 }
 
 impl Prepared {
@@ -27,6 +30,11 @@ impl Prepared {
     pub(crate) fn new(options: &Options) -> Result<Prepared, Error> {
         let program = Program::find(&options.command)?;
         let qemu = Qemu::find(options, &program)?;
+        let library = if options.allocations {
+            Some(Library::find(options.libraries.as_deref(), &program)?)
+        } else {
+            None
+        };
         let mut session = Session::new(&Settings {
             filter_page16: options.filter == Filter::Page16,
             follow: options.follow,
@@ -37,13 +45,14 @@ impl Prepared {
             strays: qemu.strays,
             inline_code: qemu.inline_code,
             qemu_prefix: &qemu.stem(&program),
+            allocations: library.as_ref().map_or(b"", Library::stem),
         })?;
         let plugin = qemu.plugin_argument(&session.path());
         session.set_plugin(plugin.as_bytes())?;
         let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
         let command = told(words.collect(), options.arguments);
         let one_cpu = options.one_cpu;
-        Ok(Prepared { program, qemu, session, command, one_cpu })
+        Ok(Prepared { program, qemu, session, command, one_cpu, library })
     }
 
     /// The first program, as its trace tells it.
@@ -53,12 +62,15 @@ impl Prepared {
 
     /// Starts the program.
     pub(crate) fn start(self) -> Result<(Launch, Session), Error> {
-        let Prepared { program, qemu, session, one_cpu, .. } = self;
+        let Prepared { program, qemu, session, one_cpu, library, .. } = self;
         let mut command = Command::new(&qemu.path);
         command.arg("-plugin").arg(qemu.plugin_argument(&session.path()));
         command.arg("-0").arg(&program.argv0);
         if let Some(prefix) = &qemu.prefix {
             command.arg("-L").arg(prefix);
+        }
+        if let Some(library) = library {
+            library.preload(&mut command);
         }
         command.arg(path_argument(program.path.as_os_str()));
         command.args(&program.arguments);
@@ -175,6 +187,14 @@ pub(crate) fn header(options: &Options, first: &trace::Program) -> Header {
     }
     if let Some(max) = options.instructions_max {
         notes.push(format!("each process ends with the block that completes {max} instructions"));
+    }
+    if options.allocations {
+        notes.push(
+            "allocations were marked by a library that was loaded into each program; the accesses \
+             of its own code are left out, those of its search for the functions that it hides are \
+             not"
+            .to_owned(),
+        );
     }
     if options.one_cpu {
         notes.push("the program and what it starts ran on one processor of the host".to_owned());

@@ -12,12 +12,14 @@
 //!
 //! The plugin is the crate `recorder`; what both sides share is the crate `ring`.
 
+mod allocations;
 mod command;
 mod decode;
 mod elf;
 mod error;
 mod facts;
 mod launch;
+mod library;
 mod live;
 mod maps;
 mod options;

@@ -41,6 +41,8 @@ pub struct Options {
     pub process: Option<String>,
     /// Whether file and blocking calls are recorded.
     pub calls: bool,
+    /// Whether allocations are marked, by a library that is loaded into each program.
+    pub allocations: bool,
     /// Whether the arguments of programs are recorded.
     pub arguments: bool,
     /// Whether the recorder uses nothing but the callbacks of QEMU's plugin interface, even where
@@ -52,6 +54,8 @@ pub struct Options {
     /// running program. The file that the environment variable `PAGEWALK_PLUGIN` names takes
     /// their place.
     pub plugins: Vec<PathBuf>,
+    /// Where the libraries are that mark allocations; by default the folder of the running program.
+    pub libraries: Option<PathBuf>,
 }
 
 impl Options {
@@ -73,10 +77,12 @@ impl Options {
             follow: true,
             process: None,
             calls: false,
+            allocations: false,
             arguments: true,
             callbacks: false,
             qemu: None,
             plugins: Vec::new(),
+            libraries: None,
         }
     }
 

@@ -101,6 +101,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) strays: bool,
     /// QEMU's path without the processor's name.
     pub(crate) qemu_prefix: &'a [u8],
+    /// Path of the library that marks allocations, up to the processor's name; empty for none.
+    pub(crate) allocations: &'a [u8],
 }
 
 impl Session {
@@ -136,6 +138,7 @@ impl Session {
             skip_accesses: settings.skip_accesses,
             qemu: [0; ring::PATH_BYTES_MAX],
             plugin: [0; 2 * ring::PATH_BYTES_MAX],
+            allocations: [0; ring::PATH_BYTES_MAX],
             over: 0.into(),
             arrivals: 0.into(),
             host_sleeps: 0.into(),
@@ -150,6 +153,7 @@ impl Session {
         let views = vec![None; CHUNKS_MAX];
         let mut session = Session { file, mapping, views, strays: settings.strays };
         session.tell(settings.qemu_prefix, |head| &mut head.qemu)?;
+        session.tell(settings.allocations, |head| &mut head.allocations)?;
         Ok(session)
     }
 
@@ -350,6 +354,7 @@ mod tests {
             strays: false,
             calls: false,
             qemu_prefix: b"/usr/bin/qemu-",
+            allocations: b"",
         };
         let mut session = Session::new(&settings).unwrap();
         let (process, ring, next) = (session.process(3), session.ring(2), session.next(3, 1));

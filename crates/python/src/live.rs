@@ -23,7 +23,7 @@ impl Recording {
     #[new]
     #[pyo3(signature = (
         command, *, plugins, skip, max_accesses, max_bytes, ends, fetches, filter, callbacks, follow,
-        process, calls, arguments,
+        process, calls, arguments, allocations, libraries,
         from_symbol, to_symbol, from_marker, to_marker, instructions, one_cpu
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
@@ -41,6 +41,8 @@ impl Recording {
         process: Option<String>,
         calls: bool,
         arguments: bool,
+        allocations: bool,
+        libraries: PathBuf,
         from_symbol: Option<String>,
         to_symbol: Option<String>,
         from_marker: Option<i64>,
@@ -74,6 +76,8 @@ impl Recording {
             process,
             calls,
             arguments,
+            allocations,
+            libraries: Some(libraries),
             from: sign(from_symbol, from_marker),
             to: sign(to_symbol, to_marker),
             instructions_max: instructions,

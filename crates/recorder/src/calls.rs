@@ -2,10 +2,12 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use ring::{CLONE_VFORK, CLONE_VM, Call, EventCode, PR_PAGEWALK};
+use ring::{CLONE_VFORK, CLONE_VM, Call, EventCode, PR_PAGEWALK, Said};
 
 use crate::vcpu::{Phase, cursor};
-use crate::{events, exec, files, filter, global, guest, multiplexed, span, vcpu, vfork};
+use crate::{
+    allocations, events, exec, files, filter, global, guest, multiplexed, span, vcpu, vfork,
+};
 
 /// QEMU's "will be issued again": no result yet.
 const RESTART: i64 = -512;
@@ -157,6 +159,8 @@ const SIGCHLD: u64 = 17;
 const SHMAT_RESULT: usize = 3;
 /// What `vfork` asks for.
 const VFORK: u64 = CLONE_VM | CLONE_VFORK | SIGCHLD;
+/// Linux: a mapping whose code may run.
+const PROT_EXEC: u64 = 4;
 /// Linux: the option of `prctl` that forbids huge pages.
 const PR_SET_THP_DISABLE: u64 = 41;
 
@@ -287,7 +291,10 @@ pub(crate) fn leave(vcpu: u32, guest: Guest, result: i64) {
         }
         _ => result,
     };
-    tell(vcpu, call, &arguments, result);
+    match Said::from_argument(arguments[1]).filter(|_| call == Call::Marker) {
+        Some(said) => allocations::told(vcpu, guest, said, &arguments),
+        None => tell(vcpu, call, &arguments, result),
+    }
     span::mark(vcpu, true);
 }
 
@@ -313,6 +320,9 @@ fn tell(vcpu: u32, call: Call, arguments: &[u64; 6], result: i64) {
     let mut length = 0;
     if call == Call::Mmap && arguments[4] as i32 >= 0 && result >= 0 {
         length = guest::path_of(arguments[4] as u32, &mut path);
+        if arguments[2] & PROT_EXEC != 0 {
+            allocations::mapped(&path[..length], result as u64, arguments[1]);
+        }
     }
     let mut arguments = *arguments;
     let mut file = [0; 3];

@@ -77,6 +77,8 @@ struct Plan {
     option: Option<Path>,
     /// Whether the file is a script.
     is_script: bool,
+    /// The library that marks allocations in it, if it is asked for and there is one.
+    preload: Option<Path>,
 }
 
 impl Plan {
@@ -108,13 +110,22 @@ impl Plan {
             if unsafe { libc::access(qemu.as_ptr().cast(), libc::X_OK) } != 0 {
                 return Err(Some("a program for a processor without a QEMU ran unrecorded"));
             }
-            return Ok(Plan { qemu, program, option, is_script });
+            let library = until_zero(&global::shared().session().allocations);
+            let preload = match library {
+                b"" => None,
+                stem => joined(&[stem, arch, b".so"]).filter(|path| {
+                    // SAFETY: the path is terminated.
+                    unsafe { libc::access(path.as_ptr().cast(), libc::R_OK) == 0 }
+                }),
+            };
+            return Ok(Plan { qemu, program, option, is_script, preload });
         }
     }
 
     /// Executes it; returns if the kernel refuses.
     fn execute(&mut self, path: &Path, arguments: &Strings, environment: &Strings) {
-        let extra = 8;
+        let extra = 10;
+        let changed = self.preloading(environment);
         let Some(vector) = Strings::new(arguments.count + extra) else { return };
         let session = global::shared().session();
         let argv0 = match (self.is_script, arguments.get(0)) {
@@ -128,16 +139,58 @@ impl Plan {
             c"-0".as_ptr(),
             argv0,
         ];
+        let preload = changed.as_ref().and_then(|(_, value)| value.as_ref());
+        let preload = preload.map(|value| value.as_ptr().cast::<c_char>());
+        let environment = changed.as_ref().map_or(environment, |(rest, _)| rest);
+        let preload = preload.into_iter().flat_map(|value| [c"-E".as_ptr(), value]);
         let program = [self.program.as_ptr().cast::<c_char>()];
         let option = self.option.as_ref().map(|option| option.as_ptr().cast::<c_char>());
         let script = self.is_script.then(|| path.as_ptr().cast::<c_char>());
         let rest = (1..arguments.count).filter_map(|index| arguments.get(index));
-        let all = fixed.into_iter().chain(program).chain(option).chain(script).chain(rest);
+        let all =
+            fixed.into_iter().chain(preload).chain(program).chain(option).chain(script).chain(rest);
         for (index, string) in all.enumerate() {
             vector.set(index, string);
         }
         // SAFETY: both vectors end with a null; the kernel checks the strings.
         unsafe { libc::execve(self.qemu.as_ptr().cast(), vector.as_ptr(), environment.as_ptr()) };
+    }
+}
+
+/// Bytes of the name of the variable that names libraries to load first, with its `=`.
+const PRELOAD: &[u8; 11] = b"LD_PRELOAD=";
+
+impl Plan {
+    /// If allocations are marked: the environment for QEMU, whose own loader must not see what is to
+    /// be loaded into the program, and the variable that the program gets instead. It names the
+    /// library of the program's processor, then what the program's environment names.
+    fn preloading(&self, environment: &Strings) -> Option<(Strings, Option<Path>)> {
+        let stem = Some(until_zero(&global::shared().session().allocations));
+        let stem = stem.filter(|stem| !stem.is_empty())?;
+        let rest = Strings::new(environment.count)?;
+        let (mut count, mut wanted) = (0, [0; PATH_BYTES]);
+        for index in 0..environment.count {
+            let Some(string) = environment.get(index) else { break };
+            let address = (string as u64).wrapping_sub(global::internals().guest_base() as u64);
+            let mut name = [0; PRELOAD.len()];
+            if guest::read(address, &mut name) && name == *PRELOAD {
+                read_string(address + PRELOAD.len() as u64, &mut wanted);
+            } else {
+                rest.set(count, string);
+                count += 1;
+            }
+        }
+        let mut wanted = until_zero(&wanted);
+        if wanted.starts_with(stem) {
+            // It was put there for the program before.
+            let end = wanted.iter().position(|&byte| byte == b':');
+            wanted = end.map_or(&b""[..], |end| &wanted[end + 1..]);
+        }
+        let own = self.preload.as_ref().map_or(&b""[..], |path| until_zero(path));
+        let between: &[u8] = if own.is_empty() || wanted.is_empty() { b"" } else { b":" };
+        let is_any = !own.is_empty() || !wanted.is_empty();
+        let value = is_any.then(|| joined(&[PRELOAD, own, between, wanted]));
+        Some((rest, value.flatten()))
     }
 }
 

@@ -24,6 +24,7 @@
 //! QEMU's plugin interface is GPL-2.0-or-later, and so is this crate.
 #![allow(clippy::missing_safety_doc)]
 
+mod allocations;
 mod calls;
 mod events;
 mod exec;

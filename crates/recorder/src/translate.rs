@@ -13,7 +13,7 @@ use crate::ffi::{self, ExecCb, Id, MemCb, Tb};
 use crate::filter::{self, Watched};
 use crate::inline::Plan;
 use crate::tcg::Tcg;
-use crate::{global, links, vcpu};
+use crate::{allocations, global, links, vcpu};
 
 /// The callbacks for this process: with or without filter, for this QEMU's memory info.
 #[derive(Clone, Copy)]
@@ -73,6 +73,9 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
         let first = ffi::qemu_plugin_tb_get_insn(tb, 0);
         let last = ffi::qemu_plugin_tb_get_insn(tb, count - 1);
         let pc = ffi::qemu_plugin_tb_vaddr(tb);
+        if allocations::is_library(pc) {
+            return;
+        }
         let end = ffi::qemu_plugin_insn_vaddr(last) + ffi::qemu_plugin_insn_size(last) as u64;
         let plan = callbacks.inline.as_ref().and_then(|tcg| Some((tcg, Plan::make(tcg)?)));
         let tags = plan.as_ref().map_or(&[][..], |(_, plan)| plan.fixed_tags());

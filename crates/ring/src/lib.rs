@@ -44,7 +44,7 @@ pub use layout::{
 };
 pub use process::{Block, LOG_CHUNKS_MAX, Origin, Process, ProcessState, TAG_CHUNKS_MAX};
 pub use record::{
-    CLONE_VFORK, CLONE_VM, Call, Control, EventCode, PR_PAGEWALK, Record, Tag, event_header,
+    CLONE_VFORK, CLONE_VM, Call, Control, EventCode, PR_PAGEWALK, Record, Said, Tag, event_header,
     event_parts,
 };
 pub use session::{MAGIC, PATH_BYTES_MAX, Session, VERSION};

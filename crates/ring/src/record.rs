@@ -175,6 +175,11 @@ pub enum EventCode {
     /// for each its number, mode and flags (`mode << 32 | flags`), device, inode and bytes; how many
     /// buffers, and for each its address and bytes; the name's bytes, then the name.
     FileCall = 9,
+    /// A block was allocated: its address and bytes, and the return addresses of the calls that
+    /// led there, innermost first.
+    Allocate = 10,
+    /// A block is about to be given back: its address.
+    Free = 11,
 }
 
 impl EventCode {
@@ -190,6 +195,8 @@ impl EventCode {
             7 => EventCode::Execve,
             8 => EventCode::Note,
             9 => EventCode::FileCall,
+            10 => EventCode::Allocate,
+            11 => EventCode::Free,
             _ => return None,
         })
     }
@@ -260,6 +267,30 @@ pub enum Call {
 /// The option of `prctl` by which a program says something to its recorder; `pagewalk.h` and
 /// `pagewalk.marker` have it too. Linux knows no such option and answers with `EINVAL`.
 pub const PR_PAGEWALK: u64 = 0x5057_4c4b;
+
+/// What `prctl` with [`PR_PAGEWALK`] says in its second argument, in the lowest byte; what follows is
+/// in the next ones. 1 and 2 are in `pagewalk.h`; `preload/allocations.c` says the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Said {
+    /// A block was allocated: its address, its bytes, and the frame of the function that the program
+    /// has called for it. Above the lowest byte is how far below the frame pointer the caller's and
+    /// the return address are.
+    Allocated = 3,
+    /// The block at that address is about to be given back.
+    Freed = 4,
+}
+
+impl Said {
+    /// What is said in that argument, if it is one of these.
+    pub const fn from_argument(argument: u64) -> Option<Said> {
+        Some(match argument as u8 {
+            3 => Said::Allocated,
+            4 => Said::Freed,
+            _ => return None,
+        })
+    }
+}
 
 /// Linux: a `clone` with this flag shares its address space,
 pub const CLONE_VM: u64 = 0x100;

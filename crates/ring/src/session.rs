@@ -3,7 +3,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// The first word of a session.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"pagewalk");
 /// The layout that this crate describes; plugin and host must agree on it.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Bytes of a path in the session, its final zero included.
 pub const PATH_BYTES_MAX: usize = 4096;
 
@@ -35,6 +35,9 @@ pub struct Session {
     pub qemu: [u8; PATH_BYTES_MAX],
     /// The `-plugin` argument for followed programs; zero-terminated.
     pub plugin: [u8; 2 * PATH_BYTES_MAX],
+    /// Directory and first part of the file name of the library that marks allocations, as in
+    /// `/lib/pagewalk-allocations-`; zero-terminated, empty if they are not to be marked.
+    pub allocations: [u8; PATH_BYTES_MAX],
     /// Set by the host when it looks no more: everybody runs on unrecorded.
     pub over: AtomicU32,
     /// Counts up when a process or a thread comes: the host looks for it then.

@@ -1,4 +1,5 @@
-/* What a program can say to Pagewalk while it is recorded: markers, and page sizes it wants.
+/* What a program can say to Pagewalk while it is recorded: markers, page sizes it wants, and what its
+ * own allocator gives to whom.
  *
  *     #include "pagewalk.h"
  *
@@ -39,6 +40,27 @@ static inline void pagewalk_marker(unsigned long number)
 static inline void pagewalk_page_size(const void *start, size_t bytes, size_t page_bytes)
 {
     pagewalk_say(2, (unsigned long)start, bytes, page_bytes);
+}
+
+/* How far below the frame pointer a frame has the caller's and the return address. */
+#if defined(__riscv)
+#define PAGEWALK_FRAME_OFFSET (2 * sizeof(void *))
+#else
+#define PAGEWALK_FRAME_OFFSET 0
+#endif
+
+/* In a function that allocates, for a program's own allocator or one that is linked statically: the
+ * block that it is about to give its caller. Misses on the block are then told apart by that caller. */
+static inline __attribute__((always_inline)) void pagewalk_allocated(const void *block, size_t bytes)
+{
+    pagewalk_say(3 | PAGEWALK_FRAME_OFFSET << 8, (unsigned long)block, bytes,
+                 (unsigned long)__builtin_frame_address(0));
+}
+
+/* The block is about to be given back. */
+static inline void pagewalk_freed(const void *block)
+{
+    pagewalk_say(4, (unsigned long)block, 0, 0);
 }
 
 #endif

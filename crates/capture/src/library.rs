@@ -1,0 +1,84 @@
+//! The library that marks allocations, which is loaded into recorded programs.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::process::Command;
+
+use crate::Error;
+use crate::command::Program;
+
+/// How the names of its builds begin; the processor's follows.
+const NAME: &str = "pagewalk-allocations-";
+/// The processors that it can be built for, as QEMU calls them.
+const PROCESSORS: [&str; 4] = ["x86_64", "i386", "aarch64", "riscv64"];
+/// The variable that names libraries to be loaded first.
+const VARIABLE: &str = "LD_PRELOAD";
+
+/// The library, where it is there for the program that is recorded.
+pub(crate) struct Library {
+    /// Its path up to the processor's name.
+    stem: Vec<u8>,
+    path: OsString,
+}
+
+impl Library {
+    /// Finds it in `folder`, or beside the running program, for `program`.
+    pub(crate) fn find(folder: Option<&Path>, program: &Program) -> Result<Library, Error> {
+        let refused = |why: String| Error::Allocations { path: program.path.clone(), why };
+        if program.elf.interpreter.is_none() {
+            return Err(refused(
+                "it is linked statically, so no library can be loaded into it; link it \
+                 dynamically, or record it without --allocations: its mappings are told apart \
+                 all the same"
+                    .to_owned(),
+            ));
+        }
+        let own = env::current_exe().ok();
+        let folder = folder.or_else(|| own.as_deref()?.parent());
+        // As the system calls it: the recorder knows the library by its path when it is mapped.
+        let folder = folder.and_then(|folder| folder.canonicalize().ok()).unwrap_or_default();
+        let named = |processor: &str| folder.join(format!("{NAME}{processor}.so"));
+        let path = named(program.elf.qemu_name());
+        if !path.is_file() {
+            let mut built = PROCESSORS.to_vec();
+            built.retain(|processor| named(processor).is_file());
+            let built = if built.is_empty() { "no processor".to_owned() } else { built.join(", ") };
+            return Err(refused(format!(
+                "the library that marks them was not built for {}, but for {built}; it is where \
+                 Pagewalk is built with a compiler for that processor at hand \
+                 ({}-linux-gnu-gcc)",
+                program.elf.arch.name(),
+                program.elf.qemu_name().replace("i386", "i686"),
+            )));
+        }
+        // The loader splits the variable at these, QEMU its option at commas.
+        if path.as_os_str().as_bytes().iter().any(|byte| b" :,".contains(byte)) {
+            return Err(refused(format!(
+                "the path of the library that marks them has a space, colon or comma in it: {}",
+                path.display()
+            )));
+        }
+        let stem = folder.join(NAME).into_os_string().into_vec();
+        Ok(Library { stem, path: path.into_os_string() })
+    }
+
+    /// Its path up to the processor's name.
+    pub(crate) fn stem(&self) -> &[u8] {
+        &self.stem
+    }
+
+    /// Has QEMU, which `command` starts, load it into the program, before what the environment wants
+    /// loaded. That is not for QEMU itself.
+    pub(crate) fn preload(&self, command: &mut Command) {
+        let mut value = OsString::from(VARIABLE);
+        value.push("=");
+        value.push(&self.path);
+        if let Some(wanted) = env::var_os(VARIABLE).filter(|wanted| !wanted.is_empty()) {
+            value.push(OsStr::new(":"));
+            value.push(wanted);
+        }
+        command.env_remove(VARIABLE).arg("-E").arg(value);
+    }
+}

@@ -1,0 +1,86 @@
+//! What the library `preload/allocations.c` says of allocations, and its code that is left out.
+//!
+//! ```text
+//!   frame  -> | caller's frame | return address |     the library's function
+//!               |
+//!               +-> | caller's frame | return address |     the program's, as long as it keeps
+//!                     |                                     frame pointers
+//! ```
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use ring::{EventCode, Said};
+
+use crate::calls::Guest;
+use crate::{global, guest, span};
+
+/// Calls of which the return address is told.
+const CALLS_MAX: usize = 24;
+/// The most bytes of one frame; what seems to be a larger one is no frame pointer.
+const FRAME_BYTES_MAX: u64 = 1 << 20;
+
+/// The library's code: from the first address to before the second.
+static LIBRARY: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Whether the code at `pc` is the library's.
+pub(crate) fn is_library(pc: u64) -> bool {
+    let [start, end] = &LIBRARY;
+    (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&pc)
+}
+
+/// `bytes` from `start` have been mapped to be executed, of the file at `path`.
+pub(crate) fn mapped(path: &[u8], start: u64, bytes: u64) {
+    let stem = global::shared().session().allocations.split(|&byte| byte == 0).next();
+    if stem.is_some_and(|stem| !stem.is_empty() && path.starts_with(stem)) {
+        // The end first, so that at no time other code seems to be between them.
+        LIBRARY[1].store(start.saturating_add(bytes), Ordering::Relaxed);
+        LIBRARY[0].store(start, Ordering::Relaxed);
+    }
+}
+
+/// Takes what the library has said by a call with these arguments.
+pub(crate) fn told(vcpu: u32, guest: Guest, said: Said, arguments: &[u64; 6]) {
+    let [_, what, a, b, c, _] = *arguments;
+    match said {
+        Said::Freed => span::event(vcpu, EventCode::Free, &[&[a]]),
+        Said::Allocated => {
+            let mut calls = [0; CALLS_MAX];
+            let count = follow(guest, c, what >> 8, &mut calls);
+            span::event(vcpu, EventCode::Allocate, &[&[a, b], &calls[..count]]);
+        }
+    }
+}
+
+/// Puts return addresses into `calls`, from the function whose frame pointer is `frame` on, and says
+/// how many. Frames are `offset` bytes below the frame pointers.
+fn follow(guest: Guest, mut frame: u64, offset: u64, calls: &mut [u64; CALLS_MAX]) -> usize {
+    for count in 0..CALLS_MAX {
+        let at = frame.wrapping_sub(offset);
+        let [next, call] = if guest.pointer_bytes() == 4 {
+            let mut words = [0u32; 2];
+            if !guest::read(at, &mut words) {
+                return count;
+            }
+            words.map(u64::from)
+        } else {
+            let mut words = [0u64; 2];
+            if !guest::read(at, &mut words) {
+                return count;
+            }
+            words
+        };
+        if call == 0 {
+            return count;
+        }
+        calls[count] = call;
+        // Stacks grow down: a caller's frame is above.
+        let is_frame = next > frame
+            && next - frame <= FRAME_BYTES_MAX
+            && next.is_multiple_of(guest.pointer_bytes() as u64);
+        if !is_frame {
+            return count + 1;
+        }
+        frame = next;
+    }
+    CALLS_MAX
+}
