@@ -1,7 +1,8 @@
 //! Machines and their runs.
 
-use machine::RunOptions;
+use machine::{RunOptions, results::FrameName};
 use pyo3::prelude::*;
+use symbols::{Spot, Symbols};
 use trace::{Bounds, Source, Window};
 
 use crate::{
@@ -104,6 +105,26 @@ impl Machine {
     }
 }
 
+/// Gives names to the code that missed, by the files that are still the same.
+fn name(results: &mut machine::Results) {
+    let mut symbols = Symbols::new();
+    results.name_origins(&mut |place, is_return| {
+        let Some(path) = &place.object else { return Vec::new() };
+        let identity = place.identity.as_deref();
+        let (offset, instruction) = (place.offset, place.instruction);
+        let found = symbols.frames(Spot { path, identity, offset, instruction, is_return });
+        let name = |frame: symbols::Frame| FrameName {
+            function: frame.function,
+            file: frame.file,
+            line: frame.line,
+        };
+        found.into_iter().map(name).collect()
+    });
+    if let Some(origins) = &mut results.origins {
+        origins.notes.extend_from_slice(symbols.troubles());
+    }
+}
+
 impl Machine {
     /// The machine itself.
     pub(crate) fn machine(&self) -> &machine::Machine {
@@ -120,7 +141,10 @@ impl Machine {
         let mut report = |at: machine::Progress| progress.report(at.accesses, at.total);
         let options = RunOptions { check, progress: &mut report };
         match self.machine.run(source, options) {
-            Ok(results) => serde_json::to_string(&results).map_err(failed),
+            Ok(mut results) => {
+                name(&mut results);
+                serde_json::to_string(&results).map_err(failed)
+            }
             Err(error) => Err(progress.error_or(|| failed(error))),
         }
     }

@@ -17,7 +17,7 @@ use mmu::Requester;
 
 use crate::{
     Error, Results,
-    count::results::{HitsAndMisses, ProcessorCounts, TlbCounts, Walks},
+    count::results::{HitsAndMisses, MissOrigins, ProcessorCounts, TlbCounts, Walks},
     hardware::walker::Walkers,
     run::Run,
 };
@@ -285,6 +285,9 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
         results.map.cells.iter().map(|cell| cell.2).sum(),
         results.walks.walks,
     );
+    if let Some(origins) = &results.origins {
+        check.origins(origins, results);
+    }
     let shot = &results.shootdowns;
     check.equal("processors asked = interrupts received", shot.asked, shot.received);
     let of_each = |count: fn(&ProcessorCounts) -> u64| results.processors.iter().map(count).sum();
@@ -329,6 +332,24 @@ impl Checker {
         self.equal(&what, last_level_misses, walks.walks);
     }
 
+    /// Misses by origin are those of each region, and with them all.
+    fn origins(&mut self, origins: &MissOrigins, results: &Results) {
+        let mut by_region = vec![(0, 0); results.regions.len()];
+        for &(_, region, .., misses, cold_misses) in &origins.misses {
+            by_region[region as usize].0 += misses;
+            by_region[region as usize].1 += cold_misses;
+        }
+        for (region, (misses, cold_misses)) in results.regions.iter().zip(by_region) {
+            let name = &region.name;
+            self.equal(&format!("misses by origin in {name}"), misses, region.misses);
+            let what = format!("cold misses by origin in {name}");
+            self.equal(&what, cold_misses, region.cold_misses);
+        }
+        let of_sites = origins.misses.iter().filter(|row| row.2.is_some()).map(|row| row.5).sum();
+        let sites = origins.sites.iter().map(|site| site.misses).sum();
+        self.equal("misses by allocation site", sites, of_sites);
+    }
+
     fn finish(self) -> Result<(), Error> {
         if self.0.is_empty() {
             Ok(())
@@ -344,7 +365,7 @@ mod tests {
     use trace::{Batch, generate};
 
     use super::*;
-    use crate::{Machine, count::summary, hardware::tlbs::Unit};
+    use crate::{Machine, count::origins::Origins, count::summary, hardware::tlbs::Unit};
 
     type Slip = (&'static str, fn(&mut Run, &mut Walkers));
 
@@ -356,7 +377,7 @@ mod tests {
     /// name: a new count belongs to one of the two lists.
     #[test]
     fn a_count_that_is_one_too_many_is_noticed() {
-        let noticed: [Slip; 27] = [
+        let noticed: [Slip; 28] = [
             ("accesses", |run, _| run.processors.here.counts.accesses[Kind::Load as usize] += 1),
             ("crossing lookups", |run, _| run.crossing_lookups[Kind::Load as usize] += 1),
             ("hits", |run, _| unit(run, 0).counts.hits[Kind::Load as usize] += 1),
@@ -376,6 +397,7 @@ mod tests {
             ("hits of a region", |run, _| run.census.region(0).hits[Kind::Load as usize] += 1),
             ("misses of a region", |run, _| run.census.region(0).misses += 1),
             ("cold misses of a region", |run, _| run.census.region(0).cold_misses += 1),
+            ("misses by origin", |run, _| run.origins.as_mut().unwrap().slip()),
             ("first touches", |run, _| run.first_touches += 1),
             ("walks", |_, walkers| walkers.here.walks.walks += 1),
             ("cold walks", |_, walkers| walkers.here.walks.cold += 1),
@@ -410,6 +432,7 @@ mod tests {
         let mut source = generate::parse("uniform,size=64M,accesses=4000,seed=1").unwrap();
         let clock = machine.description().os.clock;
         let mut run = Run::new(&machine, false, clock).unwrap();
+        run.origins = Some(Origins::new(source.header()));
         let mut walkers = machine.walkers().unwrap();
         let mut batch = Batch::default();
         while source.next(&mut batch).unwrap() {

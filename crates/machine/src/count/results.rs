@@ -9,6 +9,11 @@ use addr::Kind;
 use serde::Serialize;
 use trace::mix::Switches;
 
+pub use super::origins::{
+    counts::{CodePlace, MissOrigins, SiteCounts},
+    naming::FrameName,
+};
+
 /// The schema that this version writes.
 pub const SCHEMA: u32 = 2;
 
@@ -60,6 +65,9 @@ pub struct Results {
     pub memory: MemoryCounts,
     /// The regions of the address space, by address.
     pub regions: Vec<RegionCounts>,
+    /// Where misses come from; not in the results of sweeps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origins: Option<MissOrigins>,
     /// Misses over time.
     pub timeline: Timeline,
     /// Misses over address and time.
@@ -522,6 +530,10 @@ pub struct RegionCounts {
     pub rights: String,
     /// Whether it was guessed from the accesses, for want of events.
     pub inferred: bool,
+    /// The allocation site that it was made for, by its index in `origins.sites`; its name is the
+    /// site's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub site: Option<u32>,
     /// Pages first touched in it.
     pub pages: u64,
     /// Lookups of a first-level TLB.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use addr::{PageSize, VirtAddr, VirtRange};
-use trace::{Event, Region, RegionId, Regions};
+use trace::{Event, Location, Region, RegionId, Regions};
 
 /// A region that has no label yet.
 const UNLABELED: u32 = u32::MAX;
@@ -58,6 +58,22 @@ impl Layout {
         }
         known.labels[index] = label;
         label
+    }
+
+    /// The allocation site of what is at `addr`, by its index among those of the space.
+    pub(crate) fn site_of(&self, number: u32, addr: VirtAddr) -> Option<u32> {
+        self.regions(number)?.allocations().site_of(addr.get())
+    }
+
+    /// Where `addr` lies in the file that is mapped there now.
+    pub(crate) fn locate(&self, number: u32, addr: u64) -> Location {
+        let unknown = Location { file: None, offset: addr };
+        self.regions(number).map_or(unknown, |regions| regions.locate(addr))
+    }
+
+    /// The spaces that are known, by their numbers.
+    pub(crate) fn spaces(&self) -> impl Iterator<Item = (u32, &Regions)> {
+        self.spaces.iter().map(|(number, known)| (*number, &known.regions))
     }
 
     /// Whether at most one region has bytes in `range`.

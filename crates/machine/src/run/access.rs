@@ -20,11 +20,13 @@ use crate::{
 
 /// One lookup: what is accessed, how, and by whom it is looked up first.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct Place<'a> {
     pub(super) addr: VirtAddr,
     pub(super) kind: Kind,
     pub(super) unit: usize,
     pub(super) access: u64,
+    /// The batch that the access is in.
+    pub(super) batch: &'a Batch,
 }
 
 impl Run {
@@ -55,7 +57,7 @@ impl Run {
             }
             if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
                 let access = self.position + (span.start + next) as u64;
-                self.access::<CHECK, CACHES>(VirtAddr::new(addr), meta, access, back)?;
+                self.access::<CHECK, CACHES>(batch, VirtAddr::new(addr), meta, access, back)?;
                 next += 1;
                 if to_miss || self.has_new_deadline {
                     break;
@@ -116,6 +118,7 @@ impl Run {
     /// One access, whatever becomes of it.
     fn access<const CHECK: bool, const CACHES: bool>(
         &mut self,
+        batch: &Batch,
         addr: VirtAddr,
         meta: Meta,
         access: u64,
@@ -127,7 +130,7 @@ impl Run {
             self.left_out += 1;
             return Ok(());
         }
-        let place = Place { addr, kind, unit, access };
+        let place = Place { addr, kind, unit, access, batch };
         let (phys, size) = self.translate::<CHECK>(place, back)?;
         if addr.offset_in(size) + u64::from(bytes) > size.bytes() {
             self.straddle::<CHECK, CACHES>(place, phys, size, bytes, back)?;
@@ -140,7 +143,7 @@ impl Run {
     /// The physical address of one access that lies within a page, and that page's size.
     fn translate<const CHECK: bool>(
         &mut self,
-        place: Place,
+        place: Place<'_>,
         back: &mut impl Behind,
     ) -> Result<(PhysAddr, PageSize), Error> {
         let Processor { hardware, asid, .. } = &mut self.processors.here;
@@ -165,7 +168,7 @@ impl Run {
     #[cold]
     fn straddle<const CHECK: bool, const CACHES: bool>(
         &mut self,
-        place: Place,
+        place: Place<'_>,
         phys: PhysAddr,
         size: PageSize,
         bytes: u32,
@@ -196,7 +199,7 @@ impl Run {
     /// Stops at a translation that is not what the page table says now, or that allows what the
     /// page table forbids.
     #[cold]
-    fn compare(&mut self, place: Place, hit: &Hit) -> Result<(), Error> {
+    fn compare(&mut self, place: Place<'_>, hit: &Hit) -> Result<(), Error> {
         let table = self.ram.query(self.who.space, place.addr);
         let phys = table.map(|translation| translation.apply(place.addr));
         let said = match (phys, table) {

@@ -32,7 +32,7 @@ impl Run {
     /// A walk of the array.
     pub(super) fn walk_array(
         &mut self,
-        place: Place,
+        place: Place<'_>,
         back: &mut impl Behind,
     ) -> Result<Result<Translation, Fault>, Error> {
         let Place { addr, kind, access, .. } = place;

@@ -8,6 +8,7 @@ use super::{Run, access::Place};
 use crate::{
     Error,
     count::census::SHARED,
+    count::origins::Missed,
     hardware::{
         behind::{Behind, Refill, Walk},
         processor::Processor,
@@ -22,7 +23,7 @@ impl Run {
     #[inline(never)]
     pub(super) fn miss(
         &mut self,
-        place: Place,
+        place: Place<'_>,
         why: Miss,
         back: &mut impl Behind,
     ) -> Result<(PhysAddr, PageSize), Error> {
@@ -66,6 +67,13 @@ impl Run {
         self.unit(place.unit).counts.missed(kind, translation.page.size(), cold);
         self.fill(place.unit, kind, &entry, label);
         self.history.miss(access - self.left_out, addr.get(), region, cold);
+        let Run { origins, layout, who, .. } = self;
+        if let Some(origins) = origins {
+            let index = (access - self.position) as usize;
+            let site = layout.site_of(who.number, addr);
+            let what = Missed { region, site, page: translation.page.size(), cold };
+            origins.miss(place.batch, index, who.number, layout, what);
+        }
         let census = self.census.region(region);
         census.misses += 1;
         census.cold_misses += u64::from(cold);
@@ -93,7 +101,7 @@ impl Run {
 
     /// What the TLBs are given of `translation`: a clean page without the right to store, if the
     /// machine tracks dirty pages.
-    fn without_dirt(&self, translation: Translation, place: Place) -> Translation {
+    fn without_dirt(&self, translation: Translation, place: Place<'_>) -> Translation {
         let Translation { rights, .. } = translation;
         let is_clean = self.tracks_dirty
             && place.kind != Kind::Store
@@ -110,7 +118,7 @@ impl Run {
     /// trapped to writes the entry which the last of the `references` has read.
     pub(super) fn trap_if_clean(
         &mut self,
-        place: Place,
+        place: Place<'_>,
         found: bool,
         references: &mut Vec<Reference>,
     ) -> Result<(), Error> {
@@ -137,7 +145,7 @@ impl Run {
     /// the first time.
     fn walk(
         &mut self,
-        place: Place,
+        place: Place<'_>,
         why: Miss,
         region: u32,
         back: &mut impl Behind,
@@ -163,7 +171,7 @@ impl Run {
     /// Has the operating system answer a fault.
     fn fault(
         &mut self,
-        place: Place,
+        place: Place<'_>,
         fault: Fault,
         back: &mut impl Behind,
     ) -> Result<Answer, Error> {
@@ -195,7 +203,7 @@ impl Run {
     /// One walk, as the table is now; or, where a flush was forgotten, as hardware remembers it.
     fn walk_once(
         &mut self,
-        place: Place,
+        place: Place<'_>,
         back: &mut impl Behind,
     ) -> Result<Result<Translation, Fault>, Error> {
         if self.ram.is_linear() {

@@ -37,6 +37,7 @@ use crate::{
     count::census::Census,
     count::history::History,
     count::identities::{self, Witness},
+    count::origins::Origins,
     count::results::ChangedSetting,
     count::summary,
     description::{Clock, Inject, WalkerKind},
@@ -79,6 +80,7 @@ pub(crate) fn run(
         return Err(Error::Processors { cpus, count: machine.description().core.count });
     }
     let mut run = Run::new(machine, options.check, machine.description().os.clock)?;
+    run.origins = Some(Origins::new(source.header()));
     run.system.begin(source.processes());
     let mut walkers = machine.walkers()?;
     let mut batch = Batch::default();
@@ -118,6 +120,8 @@ pub(crate) struct Run {
     watch: Watch,
     pub(crate) census: Census,
     pub(crate) history: History,
+    /// Where misses come from, where that is asked for.
+    pub(crate) origins: Option<Origins>,
     pub(crate) page_crossings: u64,
     /// Lookups of their pages beyond the first, by kind.
     pub(crate) crossing_lookups: [u64; Kind::COUNT],
@@ -198,6 +202,7 @@ impl Run {
         Ok(Run {
             census: Census::default(),
             history: History::new(0),
+            origins: None,
             page_crossings: 0,
             crossing_lookups: [0; Kind::COUNT],
             threads: Vec::new(),
@@ -258,6 +263,9 @@ impl Run {
             self.event(placed, self.position + to as u64, back)?;
         }
         self.turns::<CHECK>(batch, from..batch.len(), back)?;
+        if let Some(origins) = &mut self.origins {
+            origins.batch_ends(batch);
+        }
         self.position += batch.len() as u64;
         Ok(())
     }
@@ -308,6 +316,9 @@ impl Run {
         let who = self.who;
         self.ask(access, back, |system, platform| system.event(who, event, platform))?;
         self.layout.apply(who.number, event);
+        if let Some(origins) = self.origins.as_mut().filter(|_| event.changes_mappings()) {
+            origins.mappings_changed();
+        }
         Ok(())
     }
 
@@ -324,6 +335,9 @@ impl Run {
         self.crossing_lookups = [0; Kind::COUNT];
         (self.first_touches, self.returns, self.protection_faults) = (0, 0, 0);
         self.history = History::new(access - self.left_out);
+        if let Some(origins) = &mut self.origins {
+            origins.forget_counts();
+        }
         self.page_crossings = 0;
         back.forget_counts();
     }

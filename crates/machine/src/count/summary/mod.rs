@@ -15,7 +15,7 @@ use crate::{
         MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts, MmuCacheLevel, NestedCounts,
         RegionCounts, SCHEMA, TlbCounts, TraceSummary, Walks,
     },
-    count::{sum::Sum, time},
+    count::{origins, sum::Sum, time},
     description,
     hardware::{
         processor,
@@ -36,11 +36,16 @@ pub(crate) fn summarize(
 ) -> Results {
     let description = machine.description();
     let time = time::of(description, run, walkers);
-    let (regions, places) = regions(run, walkers, time.is_some());
+    let (mut regions, places) = regions(run, walkers, time.is_some());
+    if let Some(origins) = &run.origins {
+        let sites = origins::sites_of_regions(origins, &run.layout, &places);
+        regions.iter_mut().zip(sites).for_each(|(region, site)| region.site = site);
+    }
     let not_modelled = not_modelled(description, source, run, walkers);
     let processors = processors::each(description, run, walkers);
     let (timeline, mut map) = run.history.clone().finish(run.position - run.left_out);
     map.owners = owners(&map.owners, &places);
+    let origins = run.origins.as_ref().map(|origins| origins.finish(&run.layout, &places));
     let header = source.header();
     let mut processes = source.processes().to_vec();
     processes.sort_by_key(|process| std::cmp::Reverse(process.accesses));
@@ -88,6 +93,7 @@ pub(crate) fn summarize(
         processors: if processors.len() > 1 { processors } else { Vec::new() },
         memory: memory(&run.ram),
         regions,
+        origins,
         timeline,
         map,
         time,
@@ -303,6 +309,7 @@ fn regions(run: &mut Run, walkers: &Walkers, timed: bool) -> (Vec<RegionCounts>,
                 bytes: region.bytes,
                 rights: region.rights.to_string(),
                 inferred: region.inferred,
+                site: None,
                 pages: counts.pages,
                 lookups: lookups.iter().sum(),
                 by_kind: ByKind::from(lookups),

@@ -1,0 +1,223 @@
+//! Names for the code and the sites of results, once a run is over.
+//!
+//! ```text
+//!   code    file + offset, instruction   --find-->  function, line      equal ones are joined
+//!   sites   return addresses             --find-->  stack --> name      equal ones are joined
+//!   regions made for one allocation      ------------------> the name of its site
+//! ```
+
+use std::cmp::Reverse;
+
+use rustc_hash::FxHashMap;
+
+use super::counts::{CodePlace, SiteCounts};
+use crate::Results;
+
+/// Where the headers of compilers and libraries are, whose inlined functions allocate for others.
+const OTHERS_SOURCES: [&str; 4] = ["/usr/include/", "/usr/lib/", "/rustc/", "/include/c++/"];
+
+impl Results {
+    /// Gives names to the code that missed, to allocation sites, and to the regions that were made
+    /// for one allocation; then joins what has the same name.
+    ///
+    /// `find` gives the function of a place, which is a return address if it is told so: last; before
+    /// it those that the compiler has put into it there, innermost first. What it does not know has no
+    /// name.
+    pub fn name_origins(&mut self, find: &mut dyn FnMut(&CodePlace, bool) -> Vec<FrameName>) {
+        let Some(origins) = &mut self.origins else { return };
+        for place in &mut origins.code {
+            let mut frames = find(place, false);
+            let innermost = frames.first().cloned().unwrap_or_default();
+            (place.file, place.line) = (innermost.file, innermost.line);
+            place.function = frames.pop().and_then(|frame| frame.function);
+            place.inlined = frames.into_iter().rev().filter_map(|frame| frame.function).collect();
+        }
+        for site in &mut origins.sites {
+            let calls = std::mem::take(&mut site.stack).into_iter();
+            site.stack = calls.flat_map(|call| expanded(&call, find(&call, true))).collect();
+            site.name = site_name(&site.stack);
+        }
+        let code = join_code(&mut origins.code);
+        let sites = join_sites(&mut origins.sites);
+        let mut joined = FxHashMap::default();
+        for &(at, region, site, thread, page, misses, cold) in &origins.misses {
+            let at = at.map(|at| code[at as usize]);
+            let site = site.map(|site| sites[site as usize]);
+            let counts = joined.entry((at, region, site, thread, page)).or_insert((0, 0));
+            counts.0 += misses;
+            counts.1 += cold;
+        }
+        let rows = joined.into_iter();
+        origins.misses = rows.map(|((a, b, c, d, e), (f, g))| (a, b, c, d, e, f, g)).collect();
+        origins.misses.sort_unstable_by_key(|row| (Reverse(row.5), *row));
+        let mut times: FxHashMap<u32, u32> = FxHashMap::default();
+        for region in &mut self.regions {
+            let Some(site) = &mut region.site else { continue };
+            *site = sites[*site as usize];
+            let times = times.entry(*site).or_insert(0);
+            *times += 1;
+            region.name.clone_from(&origins.sites[*site as usize].name);
+            if *times > 1 {
+                region.name.push_str(&format!(" {times}"));
+            }
+        }
+    }
+}
+
+/// A function at a place in code, and the line there.
+#[derive(Clone, Debug, Default)]
+pub struct FrameName {
+    /// The function.
+    pub function: Option<String>,
+    /// The file of its source.
+    pub file: Option<String>,
+    /// The line there.
+    pub line: Option<u32>,
+}
+
+/// A call as a place for each function that it is inside of; as it is, if none is known.
+fn expanded(call: &CodePlace, frames: Vec<FrameName>) -> Vec<CodePlace> {
+    if frames.is_empty() {
+        return vec![call.clone()];
+    }
+    let place =
+        |FrameName { function, file, line }| CodePlace { function, file, line, ..call.clone() };
+    frames.into_iter().map(place).collect()
+}
+
+/// Joins places that look the same; the new index of each.
+fn join_code(code: &mut Vec<CodePlace>) -> Vec<u32> {
+    let mut known = FxHashMap::default();
+    let mut joined: Vec<CodePlace> = Vec::new();
+    let places = code.drain(..).map(|place| {
+        let CodePlace { object, identity, function, inlined, file, line, .. } = &place;
+        let of_no_file = object.is_none().then_some((place.offset, place.instruction));
+        let shown = (object, identity, function, inlined, file, line, of_no_file);
+        let key = format!("{shown:?}");
+        *known
+            .entry(key)
+            .and_modify(|&mut at: &mut u32| {
+                let first = &mut joined[at as usize];
+                let lower =
+                    (first.offset, first.instruction).min((place.offset, place.instruction));
+                (first.offset, first.instruction) = lower;
+            })
+            .or_insert_with(|| {
+                joined.push(place.clone());
+                joined.len() as u32 - 1
+            })
+    });
+    let places = places.collect();
+    *code = joined;
+    places
+}
+
+/// Joins sites whose calls look the same, those of several processes for instance; the new index of
+/// each.
+fn join_sites(sites: &mut Vec<SiteCounts>) -> Vec<u32> {
+    let mut known = FxHashMap::default();
+    let mut joined: Vec<SiteCounts> = Vec::new();
+    let places: Vec<usize> = sites
+        .drain(..)
+        .map(|site| {
+            let place = *known.entry(site.stack.clone()).or_insert(joined.len());
+            match joined.get_mut(place) {
+                None => joined.push(site),
+                Some(sum) => {
+                    sum.allocations += site.allocations;
+                    sum.bytes += site.bytes;
+                    sum.peak_bytes += site.peak_bytes;
+                    sum.misses += site.misses;
+                    sum.cold_misses += site.cold_misses;
+                }
+            }
+            place
+        })
+        .collect();
+    let mut order: Vec<usize> = (0..joined.len()).collect();
+    order.sort_by_key(|&at| (Reverse(joined[at].misses), Reverse(joined[at].peak_bytes), at));
+    let mut ranks = vec![0; order.len()];
+    (0..).zip(&order).for_each(|(rank, &at)| ranks[at] = rank);
+    *sites = order.into_iter().map(|at| joined[at].clone()).collect();
+    places.into_iter().map(|place| ranks[place]).collect()
+}
+
+/// What a site is called by the calls that led to it, innermost first.
+fn site_name(stack: &[CodePlace]) -> String {
+    let is_own = |place: &&CodePlace| {
+        let file = place.file.as_deref();
+        file.is_some_and(|file| !OTHERS_SOURCES.iter().any(|others| file.contains(others)))
+    };
+    let place = stack
+        .iter()
+        .find(is_own)
+        .or_else(|| stack.iter().find(|place| place.function.is_some()))
+        .or(stack.first());
+    place.map_or_else(|| "an unknown caller".to_owned(), code_name)
+}
+
+/// What a place in code is called.
+fn code_name(place: &CodePlace) -> String {
+    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let function = place.inlined.last().or(place.function.as_ref());
+    let object = || place.object.as_deref().map_or_else(|| "code of no file".to_owned(), base);
+    match (function, &place.file, place.line) {
+        (Some(function), Some(file), Some(line)) => format!("{function} ({}:{line})", base(file)),
+        (None, Some(file), Some(line)) => format!("{}:{line}", base(file)),
+        (Some(function), ..) => format!("{function} ({})", object()),
+        (None, ..) => format!("{}+{:#x}", object(), place.offset),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(function: &str, file: &str, line: u32) -> CodePlace {
+        CodePlace {
+            object: Some("/bin/own".to_owned()),
+            offset: 0x1234,
+            function: (!function.is_empty()).then(|| function.to_owned()),
+            file: (!file.is_empty()).then(|| file.to_owned()),
+            line: (line > 0).then_some(line),
+            ..CodePlace::default()
+        }
+    }
+
+    #[test]
+    fn a_site_is_called_by_the_innermost_call_in_the_programs_own_sources() {
+        let library = place("std::vector<int>::grow", "/usr/include/c++/12/bits/vector.h", 7);
+        let own = place("fill", "/home/own/table.cc", 12);
+        let main = place("main", "/home/own/main.cc", 3);
+        for (stack, expected) in [
+            (vec![library.clone(), own.clone(), main], "fill (table.cc:12)"),
+            (vec![library.clone()], "std::vector<int>::grow (vector.h:7)"),
+            (vec![place("", "", 0), place("grow", "", 0)], "grow (own)"),
+            (vec![place("", "", 0)], "own+0x1234"),
+            (vec![], "an unknown caller"),
+        ] {
+            assert_eq!(site_name(&stack), expected);
+        }
+        // A function that was inlined into the one that the symbol names.
+        let inlined = CodePlace { inlined: vec!["pick".to_owned()], ..own };
+        assert_eq!(code_name(&inlined), "pick (table.cc:12)");
+    }
+
+    #[test]
+    fn equal_places_are_joined() {
+        let mut code = vec![place("a", "a.c", 1), place("b", "b.c", 2), place("a", "a.c", 1)];
+        code[0].offset = 0x2000;
+        assert_eq!(join_code(&mut code), [0, 1, 0]);
+        assert_eq!((code.len(), code[0].offset), (2, 0x1234));
+        let site = |misses, function| SiteCounts {
+            stack: vec![place(function, "a.c", 1)],
+            misses,
+            peak_bytes: 10,
+            ..SiteCounts::default()
+        };
+        let mut sites = vec![site(3, "a"), site(4, "b"), site(5, "a")];
+        assert_eq!(join_sites(&mut sites), [0, 1, 0]);
+        let counts: Vec<_> = sites.iter().map(|site| (site.misses, site.peak_bytes)).collect();
+        assert_eq!(counts, [(8, 20), (4, 10)]);
+    }
+}
