@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = [
     ROOT / "crates/machine/src/count/results.rs",
+    ROOT / "crates/machine/src/count/origins/counts.rs",
     ROOT / "crates/trace/src/process.rs",
     ROOT / "crates/trace/src/mix/mod.rs",
 ]
@@ -97,6 +98,8 @@ IDENTITIES = {
     "RegionCounts.misses": "summed over regions: misses of the last level's TLBs; sum of the "
     "region's `map.owners`",
     "RegionCounts.lookups": "sum of `by_kind`; summed over regions: lookups of the first level",
+    "MissOrigins.misses": "misses summed by region: the region's `misses`",
+    "SiteCounts.misses": "sum over the rows of `origins.misses` of this site",
     "Timeline.misses": "sum: misses of the last level's TLBs",
     "MemoryCounts.frames_used_bytes": "`mapped_bytes + table_bytes + aged_bytes`",
     "Faults.first_touch": "`walks.cold` where a page table is walked",
@@ -175,7 +178,7 @@ def python(kind: str) -> str:
     if kind == "T":
         return "T"
     if kind.startswith("("):
-        return "list[int]"
+        return "list[int | None]" if "Option" in kind else "list[int]"
     outer, _, inner = kind.partition("<")
     inner = inner.removesuffix(">")
     if outer == "Vec":

@@ -646,6 +646,11 @@ class RegionCounts(Record):
     inferred: bool
     """Whether it was guessed from the accesses, for want of events."""
 
+    site: int | None
+    """The allocation site that it was made for, by its index in `origins.sites`; its name is the
+    site's.
+    """
+
     pages: int
     """Pages first touched in it."""
 
@@ -669,6 +674,91 @@ class RegionCounts(Record):
 
     walk_cycles: int | None
     """What translation cost it in cycles if nothing was hidden."""
+
+
+class CodePlace(Record):
+    """A place in code."""
+
+    object: str | None
+    """The path of the program or library; `None` for code that is of no file."""
+
+    identity: str | None
+    """Which build of it ran, as in `build-id 5fa3` or `crc32 1a2b3c4d`."""
+
+    offset: int
+    """Where in that file its block begins, or a call returns to; the address, where there is no
+    file. The lowest, where several were joined.
+    """
+
+    instruction: int
+    """Instructions of the block before it."""
+
+    function: str | None
+    """The function, by the table of symbols."""
+
+    inlined: list[str]
+    """The functions that the compiler has put into that one there, outermost first."""
+
+    file: str | None
+    """The file of its source."""
+
+    line: int | None
+    """The line there, from 1."""
+
+
+class SiteCounts(Record):
+    """What one allocation site saw."""
+
+    name: str
+    """What it is called: function, file and line of the innermost call that is in the program's own
+    sources, as in `grow (table.c:12)`.
+    """
+
+    stack: list[CodePlace]
+    """The calls that led to it, innermost first, as far as they are known; what a compiler has
+    inlined is a call too.
+    """
+
+    allocations: int
+    """Blocks that it allocated."""
+
+    bytes: int
+    """Bytes that it allocated, in all."""
+
+    peak_bytes: int
+    """Bytes of it that were allocated at one time, at most."""
+
+    misses: int
+    """Misses of every level on its blocks."""
+
+    cold_misses: int
+    """Of these, first touches."""
+
+
+class MissOrigins(Record):
+    """Misses of every level by where they come from.
+
+    Which code, of which thread, missed on which data, and how large the page was, is counted
+    together.
+    """
+
+    code: list[CodePlace]
+    """The code that missed: an element per line of source or, where that is not known, per function
+    or file.
+    """
+
+    sites: list[SiteCounts]
+    """The allocation sites of a recording with `--allocations` that missed, had 64 KiB at one time
+    or have a mapping of their own; most misses first.
+    """
+
+    misses: list[list[int | None]]
+    """`(index in code, index in regions, index in sites, thread, bytes of the page, misses, cold
+    misses)`, most misses first; `None` where it is not known or does not apply.
+    """
+
+    notes: list[str]
+    """Why code of some files has no names, a sentence each."""
 
 
 class Timeline(Record):
@@ -900,6 +990,9 @@ class Document(Record):
 
     regions: list[RegionCounts]
     """The regions of the address space, by address."""
+
+    origins: MissOrigins | None
+    """Where misses come from; not in the results of sweeps."""
 
     timeline: Timeline
     """Misses over time."""

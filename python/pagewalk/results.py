@@ -4,8 +4,9 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from pagewalk import _native
+from pagewalk import _native, origins
 from pagewalk.document import Document
+from pagewalk.origins import Origin
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +48,31 @@ class Results(Document):
         rows = _rows(self.data, table)
         names = dict.fromkeys(name for row in rows for name in row)
         return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
+
+    def by(self, key: str, merge: bool = False) -> list[Origin]:
+        """The misses of every TLB by where they come from, most first; they add up to all.
+
+        Args:
+            key: `region`, `site` (where what was missed on was allocated; its region, where that
+                is not known), `function`, `line`, `thread` or `page-size`.
+            merge: Whether anonymous mappings that adjoin are one region.
+
+        Raises:
+            Error: There is no such key, or these are results of a sweep.
+        """
+        return origins.by(self.data, key, merge)
+
+    def folded(self, key: str = "function") -> list[str]:
+        """The misses as folded stacks for flame graphs, a line per stack.
+
+        Args:
+            key: `function` or `line` for the code that missed, `site` for the calls that allocated
+                what it missed on.
+
+        Raises:
+            Error: There are no stacks by `key`, or these are results of a sweep.
+        """
+        return origins.folded(self.data, key)
 
     def to_json(self) -> str:
         """The document as JSON text, indented, with a final newline."""

@@ -102,6 +102,7 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Trace("generate:join,table=64M,accesses=50k").store(folder / "join.pwt")
     # Examples that export need fetches, as a recorded program has them.
     Recording(["true"]).record(folder / "gzip.pwt")
+    Recording(["true"], allocations=True).record(folder / "ls.pwt")
     record = drmemtrace.instruction(0x1000) + drmemtrace.load(0x7000)
     (folder / "drmemtrace.app.1234.0000.dir" / "trace").mkdir(parents=True)
     (folder / "drmemtrace.app.1234.0000.dir" / "trace" / "app.1.trace").write_bytes(
@@ -114,6 +115,7 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, size in (("before", "4K"), ("after", "2M")):
         made = Machine("epyc-9005", {"os.page_size": size}).run(folder / "join.pwt")
         made.save(folder / f"{name}.json")
+    Machine("epyc-9005").run(folder / "gzip.pwt").save(folder / "results.json")
     shutil.copy(ROOT / "machines" / "epyc-9005.toml", folder / "here.toml")
     (folder / "misses.csv").write_text("vaddr;kind\n0x1000;load\n8192;store\n")
     return folder

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagewalk.commands.parser import UsageError
 from pagewalk.machine import DEFAULT, aged
+from pagewalk.origins import KEYS
 from pagewalk.output import refuse_existing, write_text
 from pagewalk.progress import ProgressLine
 from pagewalk.recording import Recording
@@ -263,6 +264,12 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         help="kill the program when what is to be recorded has been",
     )
     group.add_argument(
+        "--allocations",
+        action="store_true",
+        help="mark what each program allocates, and where, by a library that is loaded into it: "
+        "misses are then told apart by allocation site",
+    )
+    group.add_argument(
         "--one-cpu",
         action="store_true",
         help="let the program and what it starts run on one processor of this machine",
@@ -279,6 +286,45 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep to QEMU's plugin interface: the same trace, more slowly",
     )
+
+
+def add_origins(parser: argparse.ArgumentParser) -> None:
+    """`--by`, `--merge`: where misses come from."""
+    group = parser.add_argument_group("where misses come from")
+    group.add_argument(
+        "--by",
+        action="append",
+        choices=KEYS,
+        default=[],
+        help="a table of the misses of every TLB by this; may be given again",
+    )
+    group.add_argument(
+        "--merge",
+        action="store_true",
+        help="anonymous mappings that adjoin are one region in --by region",
+    )
+
+
+def check_origins(options: argparse.Namespace) -> None:
+    """Refuses `--merge` without regions."""
+    if options.merge and "region" not in options.by:
+        raise UsageError("--merge is for --by region")
+
+
+def origins_text(options: argparse.Namespace, documents: "Sequence[Mapping[str, Any]]") -> str:
+    """The tables that `--by` asks for, of each document; says what makes them incomplete."""
+    from pagewalk import origins
+
+    if {"function", "line", "site"} & set(options.by):
+        warn([line for document in documents for line in origins.notes(document)])
+    parts = []
+    for document in documents:
+        if len(documents) > 1:
+            parts.append(f"On {document['machine']['name']}")
+        for key in options.by:
+            merge = options.merge and key == "region"
+            parts.append(origins.summary(document, key, vars(options).get("top") or 20, merge))
+    return "\n\n".join(parts)
 
 
 def add_native(parser: argparse.ArgumentParser) -> None:
@@ -321,6 +367,7 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
         process=options.process,
         calls=vars(options).get("calls", False),
         arguments=not vars(options).get("no_arguments", False),
+        allocations=options.allocations,
         callbacks=options.callbacks,
         ends=options.end_with_window,
         from_symbol=options.from_symbol,
@@ -335,7 +382,7 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
 def no_recording(options: argparse.Namespace) -> None:
     """Raises `UsageError` if an option of `add_recording` is given where nothing is recorded."""
     given = vars(options)
-    flags = ("no_follow", "callbacks", "end_with_window", "one_cpu")
+    flags = ("no_follow", "allocations", "callbacks", "end_with_window", "one_cpu")
     texts = ("from_symbol", "to_symbol", "from_marker", "to_marker", "instructions")
     found = [name for name in flags if given[name]]
     found += [name for name in texts if given[name] is not None]

@@ -15,6 +15,7 @@ examples:
   pagewalk diff before.json after.json
   pagewalk diff before.json after.json --top 40
   pagewalk diff before.json after.json --json
+  pagewalk diff before.json after.json --by function
 
 Results are what `pagewalk run --json FILE` writes. The biggest change stands first, as a factor
 from A to B; what fewer than 100 events say stands last.
@@ -39,6 +40,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         metavar="N",
         help="show the N biggest changes (default: 20)",
     )
+    arguments.add_origins(parser)
     arguments.add_json(parser, "all changes")
     arguments.add_force(parser)
     parser.set_defaults(run=run)
@@ -52,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
     arguments.check_output(options.json, options.force)
     if options.top == 0:
         raise UsageError("--top 0 shows nothing: give 1 or more")
+    arguments.check_origins(options)
     a, b = (Results.load(path).data for path in (options.a, options.b))
     if options.json is not None:
         made = json.dumps(difference.document(a, b), indent=1, ensure_ascii=False) + "\n"
@@ -59,4 +62,9 @@ def run(options: argparse.Namespace) -> int:
     if arguments.shows_text(options):
         names = (Path(options.a).stem, Path(options.b).stem)
         say(difference.summary(names, a, b, options.top))
+        for key in options.by:
+            from pagewalk import origins
+
+            merge = options.merge and key == "region"
+            say(f"\n{origins.comparison(names, (a, b), key, options.top, merge)}")
     return 0

@@ -18,6 +18,7 @@ examples:
   pagewalk run gzip.pwt --machine opteron-2008 --machine {DEFAULT} --html both.html
   pagewalk run --machine tlb-only -- gzip -9 -k big.tar  simulates while it runs, stores nothing
   pagewalk run generate:join,table=16G,accesses=1M       makes the trace as it goes
+  pagewalk run gzip.pwt --by function --by region        whose misses they are
 
 With one machine, --json writes its results document; with several, an array of them in order,
 and the report compares them.
@@ -45,6 +46,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     arguments.add_json(parser, "the results")
     parser.add_argument("--html", metavar="FILE", help="write the report, one page for a browser")
     arguments.add_pictures(parser)
+    arguments.add_origins(parser)
     parser.add_argument(
         "--check",
         action="store_true",
@@ -64,6 +66,7 @@ def run(options: argparse.Namespace) -> int:
     names = options.machine or [DEFAULT]
     machines = [Machine(name, arguments.settings(options)) for name in names]
     arguments.check_documents(options)
+    arguments.check_origins(options)
     arguments.note(options, [line for machine in machines for line in machine.notes])
     if options.program is None:
         results, status = _stored(machines, options), 0
@@ -92,6 +95,8 @@ def run(options: argparse.Namespace) -> int:
         stream = sys.stdout if options.program is None else sys.stderr
         documents = [result.data for result in results]
         parts = [side_by_side(documents), *(summary(document) for document in documents)]
+        if options.by:
+            parts.append(arguments.origins_text(options, documents))
         say("\n\n".join(part for part in parts if part), stream)
     return status
 

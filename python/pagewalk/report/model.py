@@ -95,6 +95,12 @@ class Run:
     regions: Table
     regions_more: Table | None
     """Regions of fewer misses than the first ones, apart so that these stay in sight."""
+    functions: Table | None
+    """None where the trace does not tell what code an access is of."""
+    sites: Table | None
+    """None where no allocations were marked."""
+    origin_notes: list[str]
+    """Why some functions have no names."""
     timeline: Figure | None
     map: Figure | None
     serving: Figure | None

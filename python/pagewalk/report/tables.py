@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pagewalk import text
+from pagewalk import origins, text
 from pagewalk.report import values
 from pagewalk.report.model import Cell, Table, Value
 
@@ -183,6 +183,63 @@ def regions(document: Mapping[str, Any]) -> tuple[Table, Table | None]:
     if len(rows) <= REGIONS_IN_SIGHT:
         return first, None
     return first, part("The other regions, most misses first", slice(REGIONS_IN_SIGHT, None))
+
+
+ORIGINS_IN_SIGHT = 20
+
+
+def functions(document: Mapping[str, Any]) -> Table | None:
+    """A row per function that missed, most misses first; none where the code is not known."""
+    if not document.get("origins") or not document["origins"]["code"]:
+        return None
+    rows: list[list[Cell]] = []
+    found = origins.by(document, "function")
+    for origin in found[:ORIGINS_IN_SIGHT]:
+        rows.append(
+            [
+                origin.name,
+                Value(text.count(origin.misses), origin.misses),
+                Value(text.count(origin.cold_misses), origin.cold_misses),
+                origin.mostly,
+                Value(text.percent(origin.mostly_share), origin.mostly_share),
+                Value(text.percent(origin.share), origin.share, few=origin.misses < 100),
+            ]
+        )
+    caption = "The functions whose accesses miss every TLB, most misses first"
+    more = len(found) - len(rows)
+    if more:
+        caption += f"; {text.plural(more, 'function')} more with fewer"
+    head = ["Function", "Misses of all", "Cold", "Mostly on", "To", "Share of misses"]
+    bars = [origin.share for origin in found[:ORIGINS_IN_SIGHT]]
+    return Table(caption, head, rows, [False, True, True, False, True, True], bars)
+
+
+def sites(document: Mapping[str, Any]) -> Table | None:
+    """A row per allocation site, most misses first; none where no allocations were marked."""
+    found = (document.get("origins") or {}).get("sites", [])
+    if not found:
+        return None
+    total = sum(region["misses"] for region in document["regions"])
+    rows: list[list[Cell]] = []
+    for index, site in enumerate(found[:ORIGINS_IN_SIGHT]):
+        at = f"/origins/sites/{index}"
+        rows.append(
+            [
+                site["name"],
+                values.count(document, f"{at}/allocations"),
+                values.size(document, f"{at}/peak_bytes"),
+                values.count(document, f"{at}/misses"),
+                values.count(document, f"{at}/cold_misses"),
+                values.share(site["misses"], total),
+            ]
+        )
+    caption = "Where what was missed on had been allocated, most misses first"
+    more = len(found) - len(rows)
+    if more:
+        caption += f"; {text.plural(more, 'site')} more with fewer"
+    head = ["Site", "Allocations", "Bytes, at most", "Misses of all", "Cold", "Share of misses"]
+    bars = [site["misses"] / total if total else 0.0 for site in found[:ORIGINS_IN_SIGHT]]
+    return Table(caption, head, rows, [False] + [True] * 5, bars)
 
 
 def processes(document: Mapping[str, Any]) -> Table | None:

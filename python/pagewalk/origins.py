@@ -1,0 +1,270 @@
+"""Where misses come from: by region, allocation site, function, line, thread or page size.
+
+The results have one row per combination of code, region, site, thread and page size; each way to
+look at them is a sum over those rows, so that every way adds up to all misses of a run.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pagewalk import text
+from pagewalk._native import Error
+
+KEYS = ("region", "site", "function", "line", "thread", "page-size")
+"""What misses can be told apart by."""
+UNKNOWN = "not known"
+"""What code and threads are called that a trace does not tell."""
+
+
+class Origin(NamedTuple):
+    """Misses of every TLB that come from one place."""
+
+    name: str
+    misses: int
+    cold_misses: int
+    """Of these, first touches of a page."""
+    share: float
+    """Of all misses of the run."""
+    mostly: str
+    """Of code, the region or site that most of its misses are on; of data and the others, the
+    function that makes most of them."""
+    mostly_share: float
+    """The share of its misses that are."""
+
+
+_Row = tuple[int | None, int, int | None, int | None, int, int, int]
+
+
+def by(data: Mapping[str, Any], key: str, merge: bool = False) -> list[Origin]:
+    """The misses of a results document by `key`, one of `KEYS`, most misses first.
+
+    Args:
+        data: The results document.
+        key: What to tell them apart by.
+        merge: Whether anonymous mappings that adjoin are one region.
+
+    Raises:
+        Error: There is no such key, or the document has no origins, as those of sweeps.
+    """
+    named, other = _names(data, key, merge), _names(data, _other(key), merge)
+    misses: Counter[str] = Counter()
+    cold: Counter[str] = Counter()
+    others: dict[str, Counter[str]] = {}
+    for row in _rows(data):
+        name = named(row)
+        misses[name] += row[5]
+        cold[name] += row[6]
+        others.setdefault(name, Counter())[other(row)] += row[5]
+    total = max(1, sum(misses.values()))
+    found = []
+    for name, count in misses.items():
+        mostly, most = others[name].most_common(1)[0]
+        found.append(Origin(name, count, cold[name], count / total, mostly, most / max(1, count)))
+    return sorted(found, key=lambda origin: (-origin.misses, origin.name))
+
+
+def folded(data: Mapping[str, Any], key: str = "function") -> list[str]:
+    """The misses as folded stacks, as flame graphs take them: `outer;inner;... misses`.
+
+    Of a miss the calls that led to its function are not known, so that a stack is the program or
+    library, the function, what was inlined into it, the line if `key` is `line`, and at last the
+    region or site. By `site` it is the calls that led to the allocation, outermost first.
+
+    Args:
+        data: The results document.
+        key: `function`, `line` or `site`.
+
+    Raises:
+        Error: There are no stacks by `key`, or the document has no origins.
+    """
+    if key not in ("function", "line", "site"):
+        raise Error(f"there are no stacks by {key}: choose function, line or site")
+    named = _names(data, "site")
+    stacks: Counter[tuple[str, ...]] = Counter()
+    for row in _rows(data):
+        stacks[tuple(_frames(data, row, key, named(row)))] += row[5]
+    lines = []
+    for stack, misses in sorted(stacks.items()):
+        # The format separates frames by semicolons.
+        lines.append(f"{';'.join(frame.replace(';', ':') for frame in stack)} {misses}")
+    return lines
+
+
+def _frames(data: Mapping[str, Any], row: _Row, key: str, leaf: str) -> list[str]:
+    if key == "site":
+        if row[2] is None:
+            return [leaf]
+        return [_frame(place) for place in reversed(data["origins"]["sites"][row[2]]["stack"])]
+    if row[0] is None:
+        return [UNKNOWN, leaf]
+    place = data["origins"]["code"][row[0]]
+    frames = [_base(place["object"] or "code of no file"), *_functions(place)]
+    if key == "line" and place["line"] is not None:
+        frames.append(f"{_base(place['file'])}:{place['line']}")
+    return [*frames, leaf]
+
+
+def _functions(place: Mapping[str, Any]) -> list[str]:
+    return [name for name in (place["function"], *place["inlined"]) if name]
+
+
+def summary(data: Mapping[str, Any], key: str, top: int, merge: bool = False) -> str:
+    """The misses by `key` as a table for a terminal, the `top` first."""
+    found = by(data, key, merge)
+    rows = [
+        (
+            text.shorten(origin.name, 34),
+            text.count(origin.misses),
+            text.percent(origin.share),
+            text.count(origin.cold_misses),
+            text.shorten(origin.mostly, 23),
+        )
+        for origin in found[:top]
+    ]
+    if not rows:
+        return f"Misses by {key}: none"
+    head = (f"Misses by {key}", "misses", "share", "first touches", f"mostly {_mostly(key)}")
+    more = found[top:]
+    tail = ""
+    if more:
+        left = text.count(sum(origin.misses for origin in more))
+        tail = f"\n  … and {text.plural(len(more), 'row')} more with {left} misses"
+    return text.table(head, rows) + tail
+
+
+def comparison(
+    names: Sequence[str],
+    documents: Sequence[Mapping[str, Any]],
+    key: str,
+    top: int,
+    merge: bool = False,
+) -> str:
+    """The misses of two results by `key` side by side, the biggest changes first."""
+    ours, theirs = ({one.name: one.misses for one in by(data, key, merge)} for data in documents)
+    changes = {name: theirs.get(name, 0) - ours.get(name, 0) for name in {**ours, **theirs}}
+    order = sorted(changes, key=lambda name: (-abs(changes[name]), name))
+    rows = [
+        (
+            text.shorten(name, 44),
+            text.count(ours.get(name, 0)),
+            text.count(theirs.get(name, 0)),
+            f"{'+' if changes[name] > 0 else ''}{text.count(changes[name])}",
+        )
+        for name in order[:top]
+    ]
+    return text.table((f"Misses by {key}", *names, "change"), rows)
+
+
+def notes(data: Mapping[str, Any]) -> list[str]:
+    """Why some code has no names, and what else must be known of the origins."""
+    origins = _origins(data)
+    found = list(origins["notes"])
+    trace = data["trace"]
+    if not trace["fetches"]:
+        found.append("the trace has no fetches, so what code a miss is of is not known")
+    elif trace["filter"] != "none":
+        found.append("fetches were filtered out, so what code a miss is of is not known")
+    return found
+
+
+def _origins(data: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] | None = data.get("origins")
+    if found is None:
+        raise Error(
+            "these results do not say where misses come from: they are of a sweep or of an older "
+            "version; make them with `pagewalk run --json FILE`"
+        )
+    return found
+
+
+def _rows(data: Mapping[str, Any]) -> list[_Row]:
+    return [tuple(row) for row in _origins(data)["misses"]]
+
+
+def _other(key: str) -> str:
+    return "site" if key in ("function", "line") else "function"
+
+
+def _mostly(key: str) -> str:
+    return "on" if key in ("function", "line") else "by"
+
+
+def _names(data: Mapping[str, Any], key: str, merge: bool = False) -> Callable[[_Row], str]:
+    """What gives the name of a row by `key`."""
+    origins = _origins(data)
+    if key == "region":
+        regions = _region_names(data["regions"], merge)
+        return lambda row: regions[row[1]]
+    if key == "site":
+        regions = _region_names(data["regions"], merge)
+        return lambda row: regions[row[1]] if row[2] is None else origins["sites"][row[2]]["name"]
+    if key in ("function", "line"):
+        program = _program(data)
+        shown = _function if key == "function" else _line
+        places = [shown(place, program) for place in origins["code"]]
+        return lambda row: UNKNOWN if row[0] is None else places[row[0]]
+    if key == "thread":
+        return lambda row: UNKNOWN if row[3] is None else f"thread {row[3]}"
+    if key == "page-size":
+        return lambda row: f"pages of {text.size(row[4])}"
+    raise Error(f"misses cannot be told apart by {key}: choose one of {', '.join(KEYS)}")
+
+
+def _region_names(regions: Sequence[Mapping[str, Any]], merge: bool) -> list[str]:
+    from pagewalk.report.values import region_name
+
+    names = [region_name(region) for region in regions]
+    if not merge:
+        return names
+    joined = names.copy()
+    for at in range(1, len(regions)):
+        before, region = regions[at - 1], regions[at]
+        adjoins = before["start"] + before["bytes"] == region["start"]
+        if adjoins and all(_is_anonymous(one) for one in (before, region)):
+            first = joined[at - 1].partition(" to ")[0]
+            whole = f"{first} to {names[at]}"
+            joined[:at] = [whole if name == joined[at - 1] else name for name in joined[:at]]
+            joined[at] = whole
+    return joined
+
+
+def _is_anonymous(region: Mapping[str, Any]) -> bool:
+    return region.get("site") is not None or region["name"].startswith("anonymous ")
+
+
+def _program(data: Mapping[str, Any]) -> str | None:
+    """The path of the program itself: its code needs no mark of what it is of."""
+    objects = Counter[str]()
+    for place in data["origins"]["code"]:
+        if place["object"] and ".so" not in _base(place["object"]):
+            objects[place["object"]] += 1
+    return objects.most_common(1)[0][0] if objects else None
+
+
+def _function(place: Mapping[str, Any], program: str | None) -> str:
+    if place["object"] is None:
+        return f"code of no file at {text.address(place['offset'] & ~0xFFF)}"
+    name = place["function"]
+    if name is None:
+        return f"{_base(place['object'])} (no symbols)"
+    return str(name) if place["object"] == program else f"{name} ({_base(place['object'])})"
+
+
+def _line(place: Mapping[str, Any], program: str | None) -> str:
+    if place["line"] is None:
+        return _function(place, program)
+    function = (_functions(place) or ["?"])[-1]
+    return f"{_base(place['file'])}:{place['line']} {function}"
+
+
+def _frame(place: Mapping[str, Any]) -> str:
+    functions = _functions(place)
+    if place["line"] is not None:
+        return f"{(functions or ['?'])[-1]} ({_base(place['file'])}:{place['line']})"
+    name = functions[-1] if functions else text.address(place["offset"])
+    return f"{name} ({_base(place['object'] or 'code of no file')})"
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2]
