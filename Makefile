@@ -9,23 +9,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLUGINS := python/pagewalk/plugins
-# The plugin interfaces of QEMU that the recorder is built for: 6.0 to 8.2, and 9.2 on.
-PLUGIN_APIS := v1 v4
 BENCH := $(TARGET)/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
 
-.PHONY: help build demo test torture fuzz miri bench reference reproduce site lint format clean tools
+.PHONY: help build wheel demo test torture fuzz miri bench reference reproduce site lint format clean tools
 
 help: ## say what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 build: $(VENV)/installed ## build everything into .venv: the package, the command, the recorder
-	mkdir -p $(PLUGINS)
-	@for api in $(PLUGIN_APIS); do \
-	    cargo build --release -p recorder --no-default-features --features api-$$api; \
-	    install -s -m 644 $(TARGET)/release/librecorder.so $(PLUGINS)/pagewalk-recorder-$$api.so; \
-	done
-	preload/build $(PLUGINS)
+	$(BIN)/python packaging/backend.py
 	PIP_QUIET=1 VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
 
 demo: build ## record a real program, run it on two machines, leave demo/report.html
@@ -36,6 +29,10 @@ demo: build ## record a real program, run it on two machines, leave demo/report.
 	    --force --html demo/report.html --json demo/results.json
 	@echo
 	@echo "The report: $(abspath demo/report.html)"
+
+wheel: $(VENV)/installed ## build the source distribution and the wheel into dist/
+	$(BIN)/maturin sdist --quiet --out dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist dist/pagewalk-*.tar.gz
 
 test: tools build ## run all tests: Rust, Python, and the report in a browser
 	cargo test --workspace --quiet
@@ -94,7 +91,7 @@ format: $(VENV)/installed ## format all sources
 	$(BIN)/ruff check --fix --quiet
 
 clean: ## remove what was built
-	rm -rf $(VENV) demo dist .pytest_cache .mypy_cache .ruff_cache $(PLUGINS)/*.so
+	rm -rf python/pagewalk/data $(VENV) demo dist .pytest_cache .mypy_cache .ruff_cache $(PLUGINS)/*.so
 	rm -f python/pagewalk/_native*.so
 	find python tests -name __pycache__ -prune -exec rm -rf {} +
 	cargo clean --quiet

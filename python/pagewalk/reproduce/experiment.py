@@ -31,7 +31,7 @@ KEYS = {
 
 
 def root(folder: str | Path | None = None) -> Path:
-    """The folder of the experiments: `folder`, or that of the source tree.
+    """The folder of the experiments: `folder`, that of the source tree, or that of the package.
 
     Raises:
         Error: It is not there.
@@ -41,12 +41,13 @@ def root(folder: str | Path | None = None) -> Path:
         if not (found / "programs.toml").is_file():
             raise Error(f"{found} has no programs.toml: give the folder `experiments` of Pagewalk")
         return found
-    for above in [Path(__file__).resolve().parents[3], Path.cwd()]:
+    package = Path(__file__).resolve().parents[1]
+    for above in [package.parents[1], package / "data", Path.cwd()]:
         if (above / "experiments" / "programs.toml").is_file():
             return above / "experiments"
     raise Error(
-        "there are no experiments here: run this in Pagewalk's source tree, or name its folder "
-        "with --experiments"
+        "the experiments are neither in this package nor here: name the folder `experiments` of "
+        "Pagewalk's source tree with --experiments"
     )
 
 

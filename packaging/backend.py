@@ -1,0 +1,90 @@
+"""What builds the Python package: maturin, after what maturin does not know has been put in place.
+
+```
+ crates/recorder --cargo--> python/pagewalk/plugins/pagewalk-recorder-API.so    QEMU's plugins
+ preload/        --cc-----> python/pagewalk/plugins/pagewalk-allocations-*.so   preloaded
+ experiments/    --copy---> python/pagewalk/data/experiments
+ workloads/      --copy---> python/pagewalk/data/workloads
+                            maturin: python/ and the native half --> wheel
+```
+
+Machines are in the native half. `make build` calls `plugins()` alone: in a source tree the
+experiments are read where they are.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import maturin
+from maturin import (
+    build_sdist,
+    get_requires_for_build_editable,
+    get_requires_for_build_sdist,
+    get_requires_for_build_wheel,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "python" / "pagewalk"
+
+PLUGIN_APIS = ("v1", "v4")
+"""The plugin interfaces of QEMU that the recorder is built for: 6.0 to 8.2, and 9.2 on."""
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
+]
+
+prepare_metadata_for_build_wheel = maturin.prepare_metadata_for_build_wheel
+prepare_metadata_for_build_editable = maturin.prepare_metadata_for_build_editable
+
+
+def build_wheel(folder: str, settings: Any = None, metadata: str | None = None) -> str:
+    """A wheel that records, runs and reproduces: PEP 517."""
+    plugins()
+    data()
+    name: str = maturin.build_wheel(folder, settings, metadata)
+    return name
+
+
+def build_editable(folder: str, settings: Any = None, metadata: str | None = None) -> str:
+    """A wheel that leads to this source tree: PEP 660."""
+    plugins()
+    name: str = maturin.build_editable(folder, settings, metadata)
+    return name
+
+
+def plugins() -> None:
+    """Builds the recorder for each plugin interface, and what it preloads, into the package."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    folder = PACKAGE / "plugins"
+    folder.mkdir(exist_ok=True)
+    for api in PLUGIN_APIS:
+        command = ["cargo", "build", "--quiet", "--release", "--package", "recorder"]
+        features = ["--no-default-features", "--features", f"api-{api}"]
+        subprocess.run([*command, *features], cwd=ROOT, check=True)
+        built = ROOT / target / "release" / "librecorder.so"
+        name = f"pagewalk-recorder-{api}.so"
+        subprocess.run(["install", "-s", "-m", "644", built, folder / name], check=True)
+    # The library that marks allocations, for the processors that a compiler is here for.
+    subprocess.run([ROOT / "preload" / "build", folder], check=True)
+
+
+def data() -> None:
+    """Copies what `pagewalk reproduce` reads into the package."""
+    for name in ("experiments", "workloads"):
+        to = PACKAGE / "data" / name
+        shutil.rmtree(to, ignore_errors=True)
+        shutil.copytree(ROOT / name, to)
+
+
+if __name__ == "__main__":
+    plugins()

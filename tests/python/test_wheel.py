@@ -1,0 +1,116 @@
+"""The package as others install it: a source distribution, the wheel built from it, and that wheel
+alone in a fresh environment.
+
+The wheel is compiled in haste (`HASTE`): `make wheel` makes the same from the same files, slowly.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).absolute()
+HASTE = {
+    # What `cargo test` has compiled of other crates is taken over.
+    "MATURIN_PEP517_ARGS": "--profile dev",
+    "CARGO_PROFILE_DEV_OPT_LEVEL": "1",
+    "CARGO_TARGET_DIR": str(TARGET),
+}
+
+
+def ran(*command: object, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd, env=env)
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    ran(sys.executable, "-m", "maturin", "sdist", "--out", folder, cwd=ROOT)
+    [file] = folder.glob("*.tar.gz")
+    return file
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # Always in one place, so that cargo compiles in place of what it compiled the last time. It
+    # takes a file for changed by its date, and all dates in a source distribution are one.
+    sources = TARGET / "wheel"
+    shutil.rmtree(sources, ignore_errors=True)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(sources, filter="data")
+    for path in sources.rglob("*"):
+        os.utime(path)
+    [unpacked] = sources.iterdir()
+    folder = tmp_path_factory.mktemp("wheel")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ran(
+        sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", folder,
+        unpacked, env={**os.environ, **HASTE, "PATH": path},
+    )  # fmt: skip
+    [file] = folder.glob("*.whl")
+    return file
+
+
+def test_the_sdist_holds_all_sources(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    known = set(ran("git", "ls-files", cwd=ROOT).split()) if (ROOT / ".git").exists() else set()
+    assert names >= known
+    assert names >= {
+        "packaging/backend.py", "crates/recorder/src/lib.rs", "crates/recorder/LICENSE-GPL",
+        "machines/r4700.toml", "experiments/programs.toml", "workloads/join.sql", "Cargo.lock",
+    }  # fmt: skip
+    assert not [name for name in names if name.endswith((".so", ".pwt"))]
+
+
+def test_the_wheel_holds_what_recording_and_experiments_need(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        about = next(name for name in names if name.endswith(".dist-info/METADATA"))
+        metadata = archive.read(about).decode()
+    assert names >= {
+        "pagewalk/plugins/pagewalk-recorder-v1.so", "pagewalk/plugins/pagewalk-recorder-v4.so",
+        "pagewalk/data/experiments/programs.toml", "pagewalk/data/workloads/join.sql",
+        "pagewalk/py.typed", "pagewalk/report/style.css",
+    }  # fmt: skip
+    for licence in ("LICENSE-MIT", "LICENSE-APACHE", "LICENSE-GPL"):
+        assert any(name.endswith(licence) for name in names), licence
+    for line in (
+        "License-Expression: (MIT OR Apache-2.0) AND GPL-2.0-or-later",
+        "Requires-Python: >=3.10",
+        "Description-Content-Type: text/markdown",
+    ):
+        assert line in metadata, line
+
+
+def test_a_fresh_environment_records_runs_reports_and_reproduces(
+    wheel: Path, tmp_path: Path
+) -> None:
+    ran(sys.executable, "-m", "venv", tmp_path / "venv")
+    python, pagewalk = tmp_path / "venv/bin/python", tmp_path / "venv/bin/pagewalk"
+    ran(python, "-m", "pip", "install", "--quiet", wheel)
+    clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+
+    def here(*command: object) -> str:
+        return ran(*command, cwd=tmp_path, env=clean)
+
+    where = here(python, "-c", "import pagewalk; print(pagewalk.__file__)")
+    assert where.startswith(str(tmp_path))
+    here(pagewalk, "record", "-o", "true.pwt", "--", "true")
+    here(pagewalk, "run", "true.pwt", "--html", "true.html", "--json", "true.json")
+    document = json.loads((tmp_path / "true.json").read_text())
+    assert document["accesses"]["fetch"] > 1000
+    assert "vegaEmbed" in (tmp_path / "true.html").read_text()
+    assert "r4700" in here(pagewalk, "machines")
+    assert "B10/fig4.14" in here(pagewalk, "reproduce", "--list")
+    assert "UPTC" in here(pagewalk, "reproduce", "B10/table4.2", "--smoke")
