@@ -110,26 +110,22 @@ def merged(
 
 
 def listing(experiments: Sequence[tuple[str, str, Mapping[str, Any] | None, str]]) -> str:
-    """Names, titles, what the last numbers said, and what speaks against these."""
-    rows = []
-    complaints = []
+    """Names and titles; below each what the last numbers said, and what speaks against these."""
+    lines = []
     width = _width(name for name, *_ in experiments)
     for name, title, last, complaint in experiments:
-        counted = tallies((claim["kind"], claim["verdict"]) for claim in last["claims"]) if last \
-            else tallies(())  # fmt: skip
-        state = [str(counted["paper"]), apart(counted)] if last else ["-", ""]
-        rows.append([f"{name:{width}}  {_cut(title, text.width() - width - 48)}", *state])
-        if complaint and last:
-            complaints.append(text.paragraph(f"{name} does not count: {complaint}", hang="  "))
-    listed = text.table(["", "claims reached", "apart"], rows, indent="")
-    return "\n".join([listed, *complaints])
-
-
-def _cut(title: str, room: int) -> str:
-    """As much of the beginning of `title` as there is room for; nothing where that says nothing."""
-    if len(title) <= room:
-        return title
-    return f"{title[: room - 1].rstrip()}…" if room > 20 else ""
+        lines.append(text.paragraph(f"{name:{width}}  {title}", hang=" " * (width + 2)))
+        if not last:
+            lines.append(f"{'':{width}}  not measured yet")
+            continue
+        counted = tallies((claim["kind"], claim["verdict"]) for claim in last["claims"])
+        paper = f"claims reached: {counted['paper']}" if counted["paper"].all else ""
+        said = "; ".join(part for part in (paper, apart(counted)) if part) or "no claims"
+        lines.append(text.paragraph(said, " " * (width + 2)))
+        if complaint:
+            words = f"does not count: {complaint}"
+            lines.append(text.paragraph(words, " " * (width + 2), "  "))
+    return "\n".join(lines)
 
 
 def summary(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> str:
