@@ -11,19 +11,41 @@ Trace("gzip.pwt") --> Machine("epyc-9005").run(trace) --> Results --> .tlbs  .to
 100000
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pagewalk._native import Error, WorkError
 from pagewalk._native import version as _version
+
+# Functions that are called as their modules are: what is imported later would be the module.
 from pagewalk.curve import curve
-from pagewalk.machine import Builtin, Machine, machines
 from pagewalk.marker import include, marker, page_size
-from pagewalk.progress import Progress
-from pagewalk.recording import Recording, record
-from pagewalk.results import Results
-from pagewalk.sweep import Sweep, sweep
-from pagewalk.trace import Trace
-from pagewalk.workbench import Work, Workbench
+from pagewalk.sweep import sweep
+
+if TYPE_CHECKING:
+    from pagewalk.machine import Builtin, Machine, machines
+    from pagewalk.progress import Progress
+    from pagewalk.recording import Recording, record
+    from pagewalk.results import Results
+    from pagewalk.sweep.result import Sweep
+    from pagewalk.trace import Trace
+    from pagewalk.workbench import Work, Workbench
 
 __version__ = _version()
+
+_MODULES = {
+    "Builtin": "machine",
+    "Machine": "machine",
+    "Progress": "progress",
+    "Recording": "recording",
+    "Results": "results",
+    "Sweep": "sweep.result",
+    "Trace": "trace",
+    "Work": "workbench",
+    "Workbench": "workbench",
+    "machines": "machine",
+    "record": "recording",
+}
+"""What is imported when it is first asked for, so that the import of the package is cheap."""
 
 __all__ = [
     "Builtin",
@@ -46,3 +68,17 @@ __all__ = [
     "record",
     "sweep",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module `pagewalk` has no attribute `{name}`")
+    from importlib import import_module
+
+    found = getattr(import_module(f"pagewalk.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -10,27 +10,9 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Protocol
+from importlib import import_module
 
 from pagewalk import _native
-from pagewalk.commands import (
-    calibrate,
-    completion,
-    curve,
-    diff,
-    export,
-    generate,
-    importing,
-    info,
-    machines,
-    manual,
-    origins,
-    record,
-    reproduce,
-    run,
-    sweep,
-    version,
-)
 from pagewalk.commands.parser import Parser, UsageError, leaves
 from pagewalk.terminal import say
 
@@ -47,35 +29,30 @@ examples:
 """
 
 
-class Command(Protocol):
-    """A subcommand's module."""
-
-    def add(self, commands: "argparse._SubParsersAction[Any]") -> None:
-        """Adds its parser, whose `run` default takes the arguments and gives a status."""
-
-
-COMMANDS: tuple[Command, ...] = (
-    record,
-    run,
-    sweep,
-    origins,
-    diff,
-    curve,
-    info,
-    importing,
-    export,
-    generate,
-    machines,
-    calibrate,
-    reproduce,
-    version,
-    completion,
-    manual,
-)
+COMMANDS = {
+    "record": "record",
+    "run": "run",
+    "sweep": "sweep",
+    "origins": "origins",
+    "diff": "diff",
+    "curve": "curve",
+    "info": "info",
+    "import": "importing",
+    "export": "export",
+    "generate": "generate",
+    "machines": "machines",
+    "calibrate": "calibrate",
+    "reproduce": "reproduce",
+    "version": "version",
+    "completion": "completion",
+    "manual": "manual",
+}
+"""The module of each command in `pagewalk.commands`: its `add` adds a parser, whose default `run`
+takes the arguments and gives a status."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The command line: all of it, or of its commands `only` this one, which costs less."""
     top = Parser(
         prog="pagewalk",
         description="Record what a program does to memory, replay it through any MMU, and see "
@@ -84,8 +61,8 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"pagewalk {_native.version()}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        command.add(commands)
+    for name in COMMANDS if only is None else [only]:
+        import_module(f"pagewalk.commands.{COMMANDS[name]}").add(commands)
     for leaf in leaves(top):
         leaf.add_argument(
             "-q",
@@ -105,7 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # What follows `--` is another program's command line and none of ours.
         own, program = _split(arguments)
-        options = parser().parse_args(own)
+        # What names no command, a wrong one or `--help`, is told of all.
+        first = "version" if own[:1] == ["--version"] else "".join(own[:1])
+        options = parser(first if first in COMMANDS else None).parse_args(own)
         options.program = program
         status: int = options.run(options)
         sys.stdout.flush()

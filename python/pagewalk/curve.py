@@ -8,17 +8,18 @@ r"""The LRU curve: misses of fully associative LRU TLBs of every size, from one 
 """
 
 import os
-from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pagewalk import _native
-from pagewalk.progress import Progress, bar
-from pagewalk.trace import Trace
 
 if TYPE_CHECKING:
+    from array import array
+
     import pyarrow as pa
+
+    from pagewalk.progress import Progress
+    from pagewalk.trace import Trace
 
 Lookups = Literal["data", "fetch", "all"]
 
@@ -35,8 +36,7 @@ NOT_MODELLED = (
 )
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """Misses over the number of entries, for one page size."""
 
     lookups: Lookups
@@ -62,12 +62,12 @@ class Curve:
 
 
 def curve(
-    trace: Trace | str | os.PathLike[str],
+    trace: "Trace | str | os.PathLike[str]",
     *,
     page_sizes: Sequence[str] = PAGE_SIZES,
     lookups: Lookups | Sequence[Lookups] = "data",
     entries_max: int = ENTRIES_MAX,
-    progress: Progress | bool | None = None,
+    progress: "Progress | bool | None" = None,
 ) -> "pa.Table":
     """Counts the misses of fully associative LRU TLBs of every size.
 
@@ -88,6 +88,9 @@ def curve(
         Error: There is no such trace, or a parameter is wrong.
         WorkError: The trace is damaged.
     """
+    from pagewalk.progress import bar
+    from pagewalk.trace import Trace
+
     trace = trace if isinstance(trace, Trace) else Trace(trace)
     names: Sequence[Lookups] = [lookups] if isinstance(lookups, str) else lookups
     with bar(progress, f"reading {trace.name}") as told:
@@ -95,13 +98,15 @@ def curve(
 
 
 def count(
-    trace: Trace,
+    trace: "Trace",
     page_sizes: Sequence[str] = PAGE_SIZES,
     lookups: Sequence[Lookups] = ("data",),
     entries_max: int = ENTRIES_MAX,
-    progress: Progress | None = None,
+    progress: "Progress | None" = None,
 ) -> list[Curve]:
     """The curves of `trace`, page sizes innermost; arguments and errors as for `curve`."""
+    from array import array
+
     counted, trace.warnings = _native.trace_curves(
         trace.source,
         trace.reading,
@@ -144,7 +149,7 @@ def table(curves: Sequence[Curve]) -> "pa.Table":
     return pa.concat_tables(parts)
 
 
-def document(trace: Trace, curves: Sequence[Curve]) -> dict[str, Any]:
+def document(trace: "Trace", curves: Sequence[Curve]) -> dict[str, Any]:
     """The curves as one JSON document; misses where they change, which is all of them."""
     notes = list(NOT_MODELLED)
     if trace.header.get("filter") == "page16":

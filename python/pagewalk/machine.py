@@ -5,12 +5,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pagewalk import _native, natively
+from pagewalk import _native
 from pagewalk.progress import Progress, bar
-from pagewalk.results import Results
 
 if TYPE_CHECKING:
     from pagewalk.recording import Recording
+    from pagewalk.results import Results
     from pagewalk.trace import Trace
 
 DEFAULT = "epyc-9005"
@@ -130,7 +130,7 @@ class Machine:
         trace: "Trace | str | os.PathLike[str]",
         check: bool = False,
         progress: Progress | bool | None = None,
-    ) -> Results:
+    ) -> "Results":
         """Runs all of `trace` through the machine, without holding the interpreter's lock.
 
         Args:
@@ -142,6 +142,8 @@ class Machine:
         Raises:
             WorkError: The trace is damaged, the machine is out of frames, or a check failed.
         """
+        from pagewalk import natively
+        from pagewalk.results import Results
         from pagewalk.trace import Trace
 
         trace = trace if isinstance(trace, Trace) else Trace(trace)
@@ -166,7 +168,7 @@ class Machine:
         *,
         native: bool = False,
         native_prepare: str | None = None,
-    ) -> tuple[Results, int, list[str]]:
+    ) -> "tuple[Results, int, list[str]]":
         """Runs a program and simulates it meanwhile; nothing is stored.
 
         Args:
@@ -188,6 +190,8 @@ class Machine:
         """
         if not native:
             return self._run_live(recording, check, progress, warmup)
+        from pagewalk import natively
+
         with natively.spooled_stdin() as stdin:
             natively.prepare(native_prepare)
             results, status, notes = self._run_live(recording, check, progress, warmup)
@@ -199,7 +203,9 @@ class Machine:
 
     def _run_live(
         self, recording: "Recording", check: bool, progress: Progress | None, warmup: int
-    ) -> tuple[Results, int, list[str]]:
+    ) -> "tuple[Results, int, list[str]]":
+        from pagewalk.results import Results
+
         results, status, notes = self._native.run_live(recording.native(), warmup, check, progress)
         return Results(_named(results, recording.name)), status, notes
 

@@ -4,17 +4,18 @@ Both are one system call that Linux does not know and answers with an error: the
 where nobody records. `include()` has the header by which C programs say the same.
 """
 
-import ctypes
-from pathlib import Path
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _OPTION = 0x50574C4B
-_prctl = ctypes.CDLL(None, use_errno=True).prctl
-_prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 
 def marker(number: int = 0) -> None:
     """Comes to the marker of that number, as `--from-marker` and `--to-marker` name it."""
-    _prctl(_OPTION, 1, number, 0, 0)
+    _prctl()(_OPTION, 1, number, 0, 0)
 
 
 def page_size(start: int, size: int, page_bytes: int) -> None:
@@ -22,9 +23,21 @@ def page_size(start: int, size: int, page_bytes: int) -> None:
 
     A memory manager that has policies for page sizes takes it up; others do not.
     """
-    _prctl(_OPTION, 2, start, size, page_bytes)
+    _prctl()(_OPTION, 2, start, size, page_bytes)
 
 
-def include() -> Path:
+def include() -> "Path":
     """The folder of `pagewalk.h`, for a C compiler's `-I`."""
+    from pathlib import Path
+
     return Path(__file__).parent / "include"
+
+
+@cache
+def _prctl() -> Any:
+    """The system call that both are."""
+    import ctypes
+
+    call = ctypes.CDLL(None, use_errno=True).prctl
+    call.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+    return call

@@ -10,7 +10,6 @@ link stays, and what it leads to is replaced.
 """
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -55,7 +54,7 @@ def replacing(path: str | os.PathLike[str], force: bool = False) -> Iterator[Pat
             yield target
         return
     led_to = target.resolve()
-    temporary = led_to.with_name(f".{led_to.name}.{secrets.token_hex(4)}.part")
+    temporary = led_to.with_name(f".{led_to.name}.{os.urandom(4).hex()}.part")
     try:
         with _told(target):
             yield temporary

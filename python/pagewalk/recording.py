@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-from pagewalk import _native, natively
+from pagewalk import _native
 from pagewalk.output import refuse_existing, write_text
 from pagewalk.progress import Progress, bar
 from pagewalk.trace import Trace
@@ -137,6 +137,8 @@ class Recording:
     @property
     def part(self) -> str | None:
         """Why it is not of the whole program, if it is not."""
+        from pagewalk import natively
+
         return natively.window(
             skip=self.skip,
             max_accesses=self.max_accesses,
@@ -187,6 +189,8 @@ class Recording:
         """
         if not native:
             return self._record(output, force, progress)
+        from pagewalk import natively
+
         beside = natively.beside(output)
         refuse_existing(beside, force)
         with natively.spooled_stdin() as stdin:

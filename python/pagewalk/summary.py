@@ -5,6 +5,7 @@ from typing import Any
 
 from pagewalk import text
 from pagewalk.report import tables, values
+from pagewalk.report.order import BY_MISSES, Order
 
 REGIONS_SHOWN = 12
 PROCESSES_SHOWN = 16
@@ -14,11 +15,11 @@ NEARLY_ALL = 0.9
 """The share of accesses from which on a result speaks of one process."""
 
 
-def summary(data: dict[str, Any]) -> str:
+def summary(data: dict[str, Any], order: Order = BY_MISSES) -> str:
     """The results of one run: what ran, the finding, then what it rests on."""
     accesses = sum(data["accesses"].values())
     parts = [_heading(data, accesses), finding(data), _switches(data), _tlbs(data, accesses)]
-    parts.append(_regions(data))
+    parts.append(_regions(data, order))
     if data.get("processors"):
         parts.append(_processors(data))
     if data["walks"]["references"]:
@@ -350,11 +351,8 @@ def _mmu_cache(name: str, cache: dict[str, Any], walks: int) -> str:
     return "\n".join(lines)
 
 
-def _regions(data: dict[str, Any]) -> str:
-    regions = sorted(
-        (region for region in data["regions"] if region["lookups"]),
-        key=lambda region: (-region["misses"], -region["lookups"]),
-    )
+def _regions(data: dict[str, Any], order: Order) -> str:
+    regions = [data["regions"][at] for at in order.of(data["regions"])]
     total = max(sum(region["misses"] for region in regions), 1)
     rows = [
         (
@@ -365,7 +363,7 @@ def _regions(data: dict[str, Any]) -> str:
             text.percent(region["misses"] / total),
             text.count(region["walk_references"]),
         )
-        for region in regions[:REGIONS_SHOWN]
+        for region in regions[: order.top or REGIONS_SHOWN]
     ]
     if not rows:
         return ""

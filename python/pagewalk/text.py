@@ -1,8 +1,6 @@
 """Numbers as people read them: `1.83 G`, `12.3 %`, `0x7f00…`; and tables of aligned text."""
 
 import re
-import shutil
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
 _DECIMAL = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -73,11 +71,15 @@ def plural(number: float, one: str, many: str | None = None) -> str:
 
 def width() -> int:
     """Columns that text has: those of the terminal, 80 where there is none."""
+    import shutil
+
     return max(40, min(shutil.get_terminal_size((80, 24)).columns, 160))
 
 
 def paragraph(text: str, indent: str = "", hang: str = "") -> str:
     """`text` in lines that fit, each after `indent`, all but the first after `hang` too."""
+    import textwrap
+
     whole = _NUMBER_UNIT.sub("\\1\0", text)
     lines = textwrap.wrap(
         whole,
@@ -103,6 +105,8 @@ def table(
         indent: What stands before each row.
         keys: Columns at the left that are repeated where the table goes on below.
     """
+    import textwrap
+
     room = width() - len(indent)
     heads = [[name] for name in head]
     cells = [max([0, *(len(row[at]) for row in rows)]) for at in range(len(head))]

@@ -257,6 +257,43 @@ def test_a_sweep_is_drawn_and_fits(browser: Browser, tmp_path: Path) -> None:
             assert len(made["designs"]) == 12
 
 
+def test_several_traces_are_facets_whose_points_say_what_they_are(
+    browser: Browser, tmp_path: Path
+) -> None:
+    path = tmp_path / "sweep.html"
+    specs = [f"generate:{kind}=8M,accesses=40k" for kind in ("join,table", "uniform,size")]
+    vary = "--vary=cache.l2.size=16K,64K,256K", "--vary=tlb.l2d.entries=2^5..2^8"
+    assert main(["sweep", *specs, "-m", "opteron-2008", *vary, "--html", str(path)]) == 0
+    for width, shade in LOOKS:
+        with opened(browser, path, width, shade) as page:
+            charts = page.locator("section:first-of-type .facets .chart canvas")
+            assert charts.count() == 3
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            places = [charts.nth(at).bounding_box() or {} for at in range(3)]
+            # Beside each other where there is room, else below each other.
+            assert len({round(place["y"]) for place in places}) == (3 if width < 500 else 1)
+    with opened(browser, path) as page:
+        rows = json.loads(page.locator("#results").text_content() or "")["comparison"]["designs"]
+        second = page.locator("#figure-1-0 canvas")
+        second.scroll_into_view_if_needed()
+        box = second.bounding_box()
+        assert box is not None
+        told = set()
+        for x in range(60, int(box["width"]), 8):
+            for y in range(50, int(box["height"]) - 40, 8):
+                page.mouse.move(box["x"] + x, box["y"] + y)
+                if page.locator("#vg-tooltip-element.visible").count():
+                    told.add(tuple(page.locator("#vg-tooltip-element td.value").all_inner_texts()))
+        values = {
+            (row["cache.l2.size"], str(row["tlb.l2d.entries"])): row["references"]
+            for row in rows
+            if row["trace"] == specs[0]
+        }
+        assert {entries for _, entries, _ in told} == {"32", "64", "128", "256"}
+        for size, entries, value in told:
+            assert abs(float(value) - values[size, entries]) < 1e-3
+
+
 def test_reproduced_experiments_are_drawn_and_fit(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "reproduced.html"
     names = ["B10/table4.2", "E99/fig9"]

@@ -275,3 +275,21 @@ def test_version_says_what_recording_would_use(pagewalk) -> None:
     found = json.loads(pagewalk("version", "--json").stdout)
     assert found["plugins"], "make build puts the plugins into the package"
     assert set(found["emulators"]) >= {"qemu-x86_64"}
+
+
+def test_the_import_loads_nothing_that_is_not_needed_yet() -> None:
+    script = (
+        "import sys, pagewalk\n"
+        "print(*sorted(sys.modules))\n"
+        "assert pagewalk.Trace and callable(pagewalk.curve) and callable(pagewalk.sweep)\n"
+        "assert set(pagewalk.__all__) <= set(dir(pagewalk))\n"
+        "assert all(getattr(pagewalk, name) is not None for name in pagewalk.__all__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    # What each of these loads takes longer than all that the import needs.
+    late = {"inspect", "dataclasses", "concurrent.futures", "subprocess", "argparse", "ctypes"}
+    late |= {"altair", "pyarrow", "pagewalk.document", "pagewalk.natively", "pagewalk.sweep.passes"}
+    assert not loaded & late

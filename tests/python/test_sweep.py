@@ -16,10 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import pagewalk
-from pagewalk.report.sweeps import document, render, sheet, summary
+from pagewalk.report import scales
+from pagewalk.report.sweeps import View, document, pictures, render, sheet, summary
 from pagewalk.sweep import combinations, passes, sweep, values
 
 SPEC = "generate:join,table=16M,accesses=40k,seed=2"
+ABOUT = {"name": "it", "notes": [], "producer": "p", "command": [], "arch": "unknown",
+         "fetches": False, "filter": "none", "digest": None}  # fmt: skip
 VARY = {"tlb.l2d.entries": "2^4..2^6", "cache.l2.size": "64K,1M"}
 
 
@@ -95,9 +98,9 @@ def test_a_design_that_cannot_be_built_is_a_row_with_its_error() -> None:
 
 def test_designs_that_are_the_same_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
-    whole = passes._Task.outcomes
+    whole = passes.Task.outcomes
     monkeypatch.setattr(
-        passes._Task, "outcomes",
+        passes.Task, "outcomes",
         lambda task, settings, progress=None: ran.append(len(settings))
         or whole(task, settings, progress),
     )  # fmt: skip
@@ -111,7 +114,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
     whole = sweep(SPEC, "opteron-2008", vary=VARY)
     output = tmp_path / "s.parquet"
     ran: list[int] = []
-    outcomes = passes._Task.outcomes
+    outcomes = passes.Task.outcomes
 
     def killed(task, settings, progress=None):
         if len(ran) == 2:
@@ -119,7 +122,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
         ran.append(len(settings))
         return outcomes(task, settings, progress)
 
-    monkeypatch.setattr(passes._Task, "outcomes", killed)
+    monkeypatch.setattr(passes.Task, "outcomes", killed)
     with pytest.raises(KeyboardInterrupt):
         sweep(SPEC, "opteron-2008", vary=VARY, output=output, designs_per_pass=2)
     part = tmp_path / "s.parquet.part"
@@ -133,7 +136,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
     assert not part.exists()
     # Another trace shares no row, nor does another machine.
     ran.clear()
-    monkeypatch.setattr(passes._Task, "outcomes", outcomes)
+    monkeypatch.setattr(passes.Task, "outcomes", outcomes)
     other = sweep(SPEC.replace("seed=2", "seed=3"), "opteron-2008", vary=VARY)
     assert not other.equals(whole)
 
@@ -141,7 +144,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("size", "designs"), [("1M", 512), ("64M", 85), ("1G", 5)])
 def test_a_pass_has_as_many_designs_as_fit(size: str, designs: int) -> None:
     machine = pagewalk.Machine("opteron-2008", {"cache.l2.size": size})
-    assert passes._fitting(512, [passes.Design("", "", {}, machine)]) == designs
+    assert passes._fitting(512, [passes.Design("", {}, machine)]) == designs
 
 
 def test_a_pool_of_processes_gives_the_same_table() -> None:
@@ -255,23 +258,17 @@ def test_an_interrupted_command_says_what_it_keeps(tmp_path: Path) -> None:
 
 def test_the_page_shows_the_measures_that_differ() -> None:
     table = sweep(SPEC, "opteron-2008", vary=VARY)
-    made = document(
-        {"name": "it", "notes": [], "producer": "p", "command": [], "arch": "unknown",
-         "fetches": False, "filter": "none", "digest": None},
-        {"name": "opteron-2008", "title": "t", "settings": []},
-        {key: list(dict.fromkeys(table.column(key).to_pylist())) for key in VARY},
-        table.to_pylist(),
-    )  # fmt: skip
+    made = table.document
     page = sheet(made)
     assert [figure.title for figure in page.figures] == [
-        "misses per 1000 accesses", "from memory per walk", "time in translation, at most",
+        "misses per 1000 accesses", "references to memory per walk",
+        "share of all cycles in translation, at most",
     ]  # fmt: skip
     figure = page.figures[0]
     row = table.to_pylist()[0]
     accesses = row["accesses.load"] + row["accesses.store"] + row["accesses.fetch"]
     assert figure.rows[0] == {
-        "at": 16, "series": "64K", "unit": "misses per 1000 accesses",
-        "value": 1000 * row["walks.walks"] / accesses,
+        "at": 16, "series": "64K", "value": 1000 * row["walks.walks"] / accesses,
     }  # fmt: skip
     lines = summary(made).splitlines()
     assert [line.split()[:2] for line in lines[-6:]] == [
@@ -314,6 +311,12 @@ def test_several_machines_are_compared_each_as_it_is_alone(pagewalk, tmp_path: P
         ({"tlb.l1d.entries": [64], "os.page_size": ["4K", "2M"]}, "os.page_size", "ordinal"),
         ({"tlb.l1d.entries": [16, 48, 64], "os.page_size": ["4K"]}, "tlb.l1d.entries", "linear"),
         ({"tlb.l1d.entries": [16, 32, 64, 128, 256]}, "tlb.l1d.entries", "logarithmic"),
+        ({"cache.l2.size": ["64K", "256K", "1M"]}, "cache.l2.size", "logarithmic"),
+        (
+            {"tlb.l1d.entries": [32, 64], "machine": ["a", "b", "c"]},
+            "tlb.l1d.entries",
+            "logarithmic",
+        ),
     ],
 )
 def test_what_varies_makes_the_axis(vary: dict[str, list[object]], axis: str, scale: str) -> None:
@@ -322,12 +325,10 @@ def test_what_varies_makes_the_axis(vary: dict[str, list[object]], axis: str, sc
          "walks.cold": 1, "walks.references": 30, "walks.cold_references": 3}
         for index, values in enumerate(itertools.product(*vary.values()))
     ]  # fmt: skip
-    trace = {"name": "it", "notes": [], "producer": "p", "command": [], "arch": "unknown",
-             "fetches": False, "filter": "none", "digest": None}  # fmt: skip
-    made = document(trace, {"name": "m", "title": "t", "settings": []}, vary, designs)
+    made = document([ABOUT], {"name": "m", "title": "t", "settings": []}, vary, designs, {})
     page = render(made)
     charts = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])["charts"]
-    across = charts["figure-0"]["encoding"]["x"]
+    across = charts["figure-0"].get("layer", [charts["figure-0"]])[0]["encoding"]["x"]
     assert across["title"] == axis
     expected = {"ordinal": ("ordinal", None), "linear": ("quantitative", None)}
     assert (across["type"], across.get("scale", {}).get("type")) == expected.get(
@@ -338,3 +339,135 @@ def test_what_varies_makes_the_axis(vary: dict[str, list[object]], axis: str, sc
     table = sheet(made).table
     assert table is not None and len(table.rows) == len(designs)
     assert page.count("<caption>") == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "marks"),
+    [
+        ([16, 32, 64], "logarithmic", {16: "16", 32: "32", 64: "64"}),
+        ([1, 2, 3, 60], "logarithmic", {1: "1", 2: "2", 4: "4", 8: "8", 16: "16", 32: "32"}),
+        ([10, 20, 30], "linear", {}),
+        (["64K", "1M", "4M"], "logarithmic",
+         {1 << 10 + bit: scales.size(1 << 10 + bit) for bit in range(6, 13)}),
+        (["96K", "128K", "160K"], "linear",
+         {96 << 10: "96K", 128 << 10: "128K", 160 << 10: "160K"}),
+        ([2**bit for bit in range(20)], "logarithmic",
+         {2**bit: str(2**bit) for bit in range(0, 20, 2)}),
+        (["4K", "2M"], "ordinal", None),
+        (["lru", "fifo", "random"], "ordinal", None),
+    ],
+)  # fmt: skip
+def test_an_axis_has_the_scale_that_its_values_ask_for(
+    values: list[object], kind: str, marks: dict[int, str] | None
+) -> None:
+    axis = scales.of("key", values)
+    assert axis.kind == kind
+    if marks is not None:
+        assert axis.marks == marks
+    assert scales.size(3 << 19) == "1536K" and scales.number("1536K") == 3 << 19
+
+
+TRACES = [SPEC, "generate:uniform,size=16M,accesses=40k"]
+
+
+def test_several_traces_are_each_as_alone_and_have_geometric_means(tmp_path: Path) -> None:
+    output = tmp_path / "both.parquet"
+    both = sweep(TRACES, "opteron-2008", vary=VARY, output=output)
+    assert both.column("trace").to_pylist() == [name for name in TRACES for _ in range(6)]
+    rows = both.to_pylist()
+    for at, name in enumerate(TRACES):
+        for row, alone in zip(
+            rows[6 * at : 6 * at + 6],
+            sweep(name, "opteron-2008", vary=VARY).to_pylist(),
+            strict=True,
+        ):
+            assert {key: row[key] for key in alone} == alone
+    made = both.document
+    assert made["vary"]["trace"] == TRACES and [t["name"] for t in made["traces"]] == TRACES
+    designs, means = made["comparison"]["designs"], made["comparison"]["means"]
+    for at, mean in enumerate(means):
+        pair = designs[at], designs[at + 6]
+        assert all(one[key] == mean[key] for one in pair for key in VARY)
+        product = pair[0]["misses"] * pair[1]["misses"]
+        assert mean["misses"] == pytest.approx(product**0.5)
+    figure = sheet(made).figures[0]
+    assert figure.facets == [*TRACES, "geometric mean"]
+    assert len(pictures(made)["misses"].to_dict()["concat"]) == 3
+    text = summary(made)
+    assert text.count("geometric mean") % 6 == 0 and "12 designs" not in text
+    # What is done of both is kept in one file, and none is run again.
+    with pytest.raises(pagewalk.Error, match="given twice"):
+        sweep([SPEC, SPEC], vary=VARY)
+    assert sweep(TRACES, "opteron-2008").num_rows == 2
+
+
+def test_normalized_designs_are_factors_of_the_one_that_is_otherwise_the_same() -> None:
+    base = {"tlb.l2d.entries": 16}
+    plain = sweep(TRACES, "opteron-2008", vary=VARY).document["comparison"]
+    made = sweep(TRACES, "opteron-2008", vary=VARY, normalize=base).document
+    assert made["comparison"]["normalize"] == {"tlb.l2d.entries": "16"}
+    for row, factor in zip(plain["designs"], made["comparison"]["designs"], strict=True):
+        [one] = [
+            other for other in plain["designs"]
+            if other["tlb.l2d.entries"] == 16
+            and all(other[key] == row[key] for key in ("trace", "cache.l2.size"))
+        ]  # fmt: skip
+        for key in ("misses", "references", "from_memory", "time"):
+            assert factor[key] == pytest.approx(row[key] / one[key])
+    # The mean of factors is the factor of the means.
+    for mean, factor in zip(plain["means"], made["comparison"]["means"], strict=True):
+        [one] = [
+            other for other in plain["means"]
+            if other["tlb.l2d.entries"] == 16 and other["cache.l2.size"] == mean["cache.l2.size"]
+        ]  # fmt: skip
+        assert factor["misses"] == pytest.approx(mean["misses"] / one["misses"])
+    assert "misses, factor" in [figure.title for figure in sheet(made).figures]
+    assert "factors of the design with tlb.l2d.entries=16" in " ".join(summary(made).split())
+    for wrong, complaint in [
+        ({"os.page_size": "4K"}, "does not vary"), ({"tlb.l2d.entries": 5}, "varies over 16"),
+    ]:  # fmt: skip
+        with pytest.raises(pagewalk.Error, match=complaint):
+            sweep(SPEC, "opteron-2008", vary=VARY, normalize=wrong)
+
+
+def test_designs_are_sorted_and_cut_for_people_alone(pagewalk, tmp_path: Path) -> None:
+    vary = ["--vary", "tlb.l2d.entries=2^4..2^6", "--vary", "cache.l2.size=64K,1M"]
+    command = ["sweep", *TRACES, "-m", "opteron-2008", *vary]
+    done = pagewalk(
+        *command, "--sort", "misses", "--top", "2", "--json", tmp_path / "a.json",
+        "-o", tmp_path / "a.parquet", "--html", tmp_path / "a.html", "--svg", tmp_path / "a.svg",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("geometric mean") == 2 * done.stdout.count("trace   ")
+    assert "2 designs of each trace; all are in the page" in (tmp_path / "a.html").read_text()
+    made = json.loads((tmp_path / "a.json").read_text())
+    assert len(made["designs"]) == pq.read_table(tmp_path / "a.parquet").num_rows == 12
+    table = sheet(made, View("misses", 2)).table
+    assert table is not None
+    for group in range(3):
+        exact = [row[3].exact for row in table.rows[2 * group : 2 * group + 2]]
+        assert exact == sorted(exact)
+    best = min(one["misses"] for one in made["comparison"]["designs"][:6])
+    assert table.rows[0][3].exact == best
+    keyed = sheet(made, View("tlb.l2d.entries")).table
+    assert keyed is not None and [row[1] for row in keyed.rows[:3]] == ["16", "16", "32"]
+    # Sizes are sorted as sizes.
+    sized = sheet(made, View("cache.l2.size")).table
+    assert sized is not None and [row[2] for row in sized.rows[:6]] == ["64K"] * 3 + ["1M"] * 3
+    wrong = pagewalk(*command, "--sort", "miss")
+    assert wrong.returncode == 2 and "--sort miss: choose one of misses" in wrong.stderr
+    assert pagewalk(*command, "--top", "0").returncode == 2
+
+
+def test_every_series_differs_by_more_than_its_colour() -> None:
+    vary = {"tlb.l2d.entries": [16, 32, 64, 128], "tlb.l2d.ways": list(range(1, 31))}
+    designs = [
+        {**dict(zip(vary, values, strict=True)), "accesses.load": 1000, "walks.walks": 10 + index,
+         "walks.cold": 1, "walks.references": 30, "walks.cold_references": 3}
+        for index, values in enumerate(itertools.product(*vary.values()))
+    ]  # fmt: skip
+    made = document([ABOUT], {"name": "m", "title": "t", "settings": []}, vary, designs, {})
+    encoding = pictures(made)["misses"].to_dict()["layer"][0]["encoding"]
+    dashes, shapes = (encoding[name]["scale"]["range"] for name in ("strokeDash", "shape"))
+    pairs = {(tuple(dash), shape) for dash, shape in zip(dashes, shapes, strict=True)}
+    assert len(pairs) == len(encoding["color"]["scale"]["domain"])

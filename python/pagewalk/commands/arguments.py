@@ -3,10 +3,8 @@
 import argparse
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pagewalk.commands.parser import UsageError
@@ -14,10 +12,10 @@ from pagewalk.machine import DEFAULT, aged
 from pagewalk.origins import KEYS
 from pagewalk.output import refuse_existing, write_text
 from pagewalk.progress import ProgressLine
-from pagewalk.recording import Recording
 from pagewalk.terminal import say
 
 if TYPE_CHECKING:
+    from pagewalk.recording import Recording
     from pagewalk.report.charts import Chart
     from pagewalk.trace import Trace
 
@@ -33,6 +31,8 @@ def number(text: str) -> int:
     digits, prefix, binary = found.groups()
     base = 1024 if binary else 1000
     power: int = _POWER[prefix] if prefix else 0
+    from decimal import Decimal
+
     value = Decimal(digits) * base**power
     if value != int(value):
         raise argparse.ArgumentTypeError(f"`{text}` is no whole number")
@@ -107,6 +107,29 @@ def add_json(parser: argparse.ArgumentParser, what: str) -> None:
         metavar="FILE",
         help=f"write {what} as JSON to FILE, or to standard output in place of the text",
     )
+
+
+def add_view(
+    parser: argparse.ArgumentParser, order: str, rows: str, choices: Sequence[str] | None = None
+) -> None:
+    """`--sort`, `--top`: what text and page show, and in what order; files have all."""
+    parser.add_argument(
+        "--sort", metavar="KEY", choices=choices, help=f"the order of {rows}: {order}"
+    )
+    parser.add_argument(
+        "--top",
+        type=positive,
+        metavar="N",
+        help=f"show the first N {rows} in text and page; files have all",
+    )
+
+
+def positive(text: str) -> int:
+    """A count of 1 or more."""
+    found = number(text)
+    if found == 0:
+        raise argparse.ArgumentTypeError("0 is none: give 1 or more")
+    return found
 
 
 _FILES = ("json", "html", "output", "svg", "pdf", "png")
@@ -350,8 +373,10 @@ def check_native(options: argparse.Namespace) -> None:
         raise UsageError("--native-prepare is for --native: give both")
 
 
-def recording(options: argparse.Namespace, command: Sequence[str]) -> Recording:
+def recording(options: argparse.Namespace, command: Sequence[str]) -> "Recording":
     """A recording of `command` as `add_recording` and `add_window` were told."""
+    from pagewalk.recording import Recording
+
     # What warms a machine is recorded before what counts.
     limit = options.max_accesses
     if limit is not None:
@@ -402,6 +427,8 @@ def _column(text: str) -> tuple[str, str]:
 
 def no_program_as_trace(trace: str) -> None:
     """Raises `UsageError` if the trace is a program: what runs it stands after `--`."""
+    import shutil
+
     found = shutil.which(trace)
     if found is None or (os.path.exists(trace) and not _is_program(trace)):  # noqa: PTH110
         return

@@ -2,17 +2,16 @@
 
 import argparse
 import json
-import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pagewalk import natively, text
 from pagewalk.commands import arguments
 from pagewalk.commands.parser import UsageError
-from pagewalk.recording import Recording
-from pagewalk.report import values
 from pagewalk.terminal import say
+
+if TYPE_CHECKING:
+    from pagewalk.recording import Recording
 
 EPILOG = """\
 examples:
@@ -96,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     return status
 
 
-def warnings(accesses: int, recording: Recording) -> list[str]:
+def warnings(accesses: int, recording: "Recording") -> list[str]:
     """What must be known of a recording that may not hold what was meant."""
     found = []
     if accesses == 0 and recording.skip:
@@ -106,6 +105,8 @@ def warnings(accesses: int, recording: Recording) -> list[str]:
         )
     elif accesses == 0:
         found.append("no access was recorded")
+    import shutil
+
     program = shutil.which(recording.command[0])
     if not recording.follow and program and _is_script(program):
         found.append(
@@ -122,6 +123,8 @@ def _is_script(program: str) -> bool:
 
 def describe(outcome: dict[str, Any]) -> list[str]:
     """One line for the trace, one for its processes if there are several, then the notes."""
+    from pagewalk import text
+
     accesses, size, processes = outcome["accesses"], outcome["bytes"], outcome["processes"]
     each = f", {size / accesses:.2f} B per access" if accesses else ""
     lines = [
@@ -138,6 +141,9 @@ def describe(outcome: dict[str, Any]) -> list[str]:
     lines += [f"note: {note}" for note in outcome["notes"]]
     run = outcome.get("native")
     if run is not None:
+        from pagewalk import natively
+        from pagewalk.report import values
+
         # What translation takes of it, a run says; why it cannot, is known now.
         shown = natively.told(None, run, run["part"])
         if run["part"] is None and run["exit_status"] == run["recorded_status"]:

@@ -3,13 +3,16 @@
 import argparse
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pagewalk.commands import arguments
 from pagewalk.commands.parser import UsageError
 from pagewalk.machine import DEFAULT, Machine
-from pagewalk.results import Results
+from pagewalk.report.order import FIELDS, Order
 from pagewalk.terminal import say
+
+if TYPE_CHECKING:
+    from pagewalk.results import Results
 
 EPILOG = f"""\
 examples:
@@ -17,6 +20,7 @@ examples:
   pagewalk run gzip.pwt --machine opteron-2008 --set tlb.l2d.entries=1024 --json gzip.json
   pagewalk run gzip.pwt --machine opteron-2008 --machine {DEFAULT} --html both.html
   pagewalk run --machine tlb-only -- gzip -9 -k big.tar  simulates while it runs, stores nothing
+  pagewalk run gzip.pwt --sort size --top 5              the five largest regions
   pagewalk run generate:join,table=16G,accesses=1M       makes the trace as it goes
   pagewalk run gzip.pwt --by function --by region        whose misses they are
 
@@ -43,6 +47,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "generate:KIND,KEY=VALUE,..., or several as mix:TRACE,TRACE,...",
     )
     arguments.add_machine(parser, "the machines")
+    arguments.add_view(parser, f"{', '.join(FIELDS)} (default: misses)", "regions", list(FIELDS))
     arguments.add_json(parser, "the results")
     parser.add_argument("--html", metavar="FILE", help="write the report, one page for a browser")
     arguments.add_pictures(parser)
@@ -77,16 +82,17 @@ def run(options: argparse.Namespace) -> int:
         document = documents[0] if len(documents) == 1 else documents
         text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
         arguments.write_output(options.json, text, options.force)
+    order = Order(options.sort or "misses", options.top)
     if options.html is not None:
         from pagewalk.output import write_text
         from pagewalk.report import render
 
-        write_text(options.html, render(results), options.force)
+        write_text(options.html, render(results, order), options.force)
     if options.svg or options.pdf or options.png:
         from pagewalk.report import data
         from pagewalk.report.page import all_charts
 
-        report = data.report([result.data for result in results])
+        report = data.report([result.data for result in results], order)
         arguments.write_pictures(options, all_charts(report))
     if arguments.shows_text(options):
         from pagewalk.summary import side_by_side, summary
@@ -94,14 +100,14 @@ def run(options: argparse.Namespace) -> int:
         # A live program owns standard output.
         stream = sys.stdout if options.program is None else sys.stderr
         documents = [result.data for result in results]
-        parts = [side_by_side(documents), *(summary(document) for document in documents)]
+        parts = [side_by_side(documents), *(summary(document, order) for document in documents)]
         if options.by:
             parts.append(arguments.origins_text(options, documents))
         say("\n\n".join(part for part in parts if part), stream)
     return status
 
 
-def _stored(machines: list[Machine], options: argparse.Namespace) -> list[Results]:
+def _stored(machines: list[Machine], options: argparse.Namespace) -> "list[Results]":
     if options.trace is None:
         raise UsageError("no trace to run: give a file, generate:KIND, or a program after `--`")
     if options.native or options.native_prepare is not None:
@@ -129,7 +135,7 @@ def _stored(machines: list[Machine], options: argparse.Namespace) -> list[Result
     return results
 
 
-def _live(machines: list[Machine], options: argparse.Namespace) -> tuple[list[Results], int]:
+def _live(machines: list[Machine], options: argparse.Namespace) -> "tuple[list[Results], int]":
     if options.trace is not None:
         raise UsageError(f"either the trace {options.trace} or a program after `--`, not both")
     if len(machines) > 1:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ from pagewalk._native import Error
 from pagewalk.commands import arguments
 from pagewalk.commands.parser import UsageError
 from pagewalk.machine import DEFAULT, Machine
-from pagewalk.sweep import MACHINE
-from pagewalk.sweep.vary import values
+from pagewalk.sweep.vary import MACHINE, values
 from pagewalk.terminal import say
 
 EPILOG = """\
@@ -21,12 +19,15 @@ examples:
   pagewalk sweep join.pwt -m opteron-2008 -o join.parquet --html join.html \\
       --vary mmu_cache.design=utc,stc,tpc --vary mmu_cache.entries=1..64
   pagewalk sweep join.pwt -m epyc-9005 -m xeon-6900p --vary os.page_size=4K,2M
+  pagewalk sweep join.pwt gzip.pwt --vary tlb.l2d.entries=2^8..2^11 \\
+      --normalize tlb.l2d.entries=256 --sort misses --top 3
 
 Values are those of --set, separated by commas. 1..64 are the whole numbers from 1 to 64, 1..64:3
 every third of them, 2^0..2^10 powers of two. Several --vary give every combination. A design that
 cannot be built is a row with its error. A sweep that is interrupted goes on where it stopped if it
 is started again with the same output. Several --machine, or --vary machine=NAME,NAME, are one more
-thing that varies.
+thing that varies. Several traces are one more too: text and page show each by itself, and the
+geometric mean over them of each design.
 """
 
 
@@ -39,7 +40,13 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "designs have in common is simulated once.",
         epilog=EPILOG,
     )
-    arguments.add_trace(parser)
+    parser.add_argument(
+        "traces",
+        nargs="+",
+        metavar="TRACE",
+        help="a trace file, of another tool as well, generate:KIND,... or mix:TRACE,TRACE,...; "
+        "several are swept one by one, and their geometric mean is told",
+    )
     arguments.add_machine(parser, "all designs")
     parser.add_argument(
         "--vary",
@@ -49,6 +56,20 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         help="a key of the machine's file and its values, as in tlb.l2d.entries=512,1024",
     )
     parser.add_argument(
+        "--normalize",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="show each design as a factor of the one with this value that is otherwise the same; "
+        "may be given again",
+    )
+    arguments.add_view(
+        parser,
+        "a key that varies, or a measure, best first: misses, references, from_memory, hit_rate_3, "
+        "hit_rate_2, time",
+        "designs of each trace",
+    )
+    parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the table, a row per design, as Parquet"
     )
     arguments.add_json(parser, "the table")
@@ -56,12 +77,15 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     arguments.add_pictures(parser)
     parser.add_argument(
         "--designs-per-pass",
-        type=_positive,
+        type=arguments.positive,
         metavar="N",
         help="designs that share a pass over the trace; what is interrupted is done anew by passes",
     )
     parser.add_argument(
-        "--threads", type=_positive, metavar="N", help="threads that work (default: all cores)"
+        "--threads",
+        type=arguments.positive,
+        metavar="N",
+        help="threads that work (default: all cores)",
     )
     arguments.add_force(parser)
     arguments.add_process(parser)
@@ -72,8 +96,8 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Sweeps, and gives the text, the table, the JSON and the page that were asked for."""
-    from pagewalk.report.sweeps import render, summary
-    from pagewalk.sweep import sweep
+    from pagewalk.report.sweeps import View, pictures, render, summary
+    from pagewalk.sweep import TRACE, sweep
 
     arguments.no_program(options)
     arguments.check_documents(options)
@@ -83,17 +107,22 @@ def run(options: argparse.Namespace) -> int:
     vary = _vary(options.vary)
     if options.machine and MACHINE in vary:
         raise UsageError("the machines are given twice: leave out --machine or --vary machine=...")
-    names = options.machine or vary.pop(MACHINE, [DEFAULT])
-    bases = [Machine(name, arguments.settings(options)) for name in names]
+    machines = options.machine or vary.pop(MACHINE, [DEFAULT])
+    settings = arguments.settings(options)
+    bases = [Machine(name, settings) for name in machines]
     arguments.note(options, [line for base in bases for line in base.notes])
-    trace = arguments.trace(options, options.trace)
+    view = View(options.sort, options.top)
+    view.check([MACHINE, TRACE, *vary])
+    traces = [arguments.trace(options, source) for source in options.traces]
+    names = " and ".join(trace.name for trace in traces)
     try:
-        with arguments.progress(options, f"sweeping {trace.name}") as progress:
+        with arguments.progress(options, f"sweeping {names}") as progress:
             swept = sweep(
-                trace,
-                names,
+                traces,
+                machines,
                 vary=vary,
-                set=options.set,
+                set=settings,
+                normalize=_normalize(options.normalize),
                 output=options.output,
                 force=options.force,
                 designs_per_pass=options.designs_per_pass,
@@ -103,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         _say_what_is_kept(options.output)
         raise
-    arguments.warn(trace.warnings)
+    arguments.warn([warning for trace in traces for warning in trace.warnings])
     made = swept.document
     if options.json is not None:
         text = json.dumps(made, ensure_ascii=False) + "\n"
@@ -111,17 +140,11 @@ def run(options: argparse.Namespace) -> int:
     if options.html is not None:
         from pagewalk.output import write_text
 
-        write_text(options.html, render(made), options.force)
+        write_text(options.html, render(made, view), options.force)
     if options.svg or options.pdf or options.png:
-        from pagewalk.report.sweeps import charts, compared
-
-        names = [
-            re.sub(r"[^a-z0-9]+", "-", measure.name.lower())
-            for measure in compared(made["designs"])
-        ]
-        arguments.write_pictures(options, dict(zip(names, charts(made), strict=True)))
+        arguments.write_pictures(options, pictures(made))
     if arguments.shows_text(options):
-        say(summary(made))
+        say(summary(made, view))
     return 0
 
 
@@ -140,6 +163,16 @@ def _vary(given: list[str]) -> dict[str, list[str]]:
     return vary
 
 
+def _normalize(given: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if not (key.strip() and equals and value.strip()):
+            raise UsageError(f"--normalize {one}: write KEY=VALUE, as in tlb.l2d.entries=512")
+        found[key.strip()] = value.strip()
+    return found
+
+
 def _say_what_is_kept(output: str | None) -> None:
     part = None if output is None else Path(f"{output}.part")
     if part is not None and part.exists():
@@ -148,10 +181,3 @@ def _say_what_is_kept(output: str | None) -> None:
             f"pagewalk: {done} designs are done and kept in {part}; the same command goes on there",
             sys.stderr,
         )
-
-
-def _positive(text: str) -> int:
-    number = arguments.number(text)
-    if number == 0:
-        raise argparse.ArgumentTypeError("0 is none: give 1 or more")
-    return number

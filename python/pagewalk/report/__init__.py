@@ -7,17 +7,22 @@ r"""The report: results to plain data, plain data to charts and one offline HTML
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from pagewalk.results import Results
+if TYPE_CHECKING:
+    from pagewalk.report.order import Order
+    from pagewalk.results import Results
 
 
-def render(results: Sequence[Results]) -> str:
+def render(results: "Sequence[Results]", order: "Order | None" = None) -> str:
     """The report of one run, or of several side by side, as the text of an HTML file.
 
+    Regions come in `order`, those with the most misses first if it is absent.
     The results documents themselves are in the page, as JSON in the script element
     `results`: an array in the order of the runs.
     """
     # The charting libraries take longer to load than a short run takes.
     from pagewalk.report import data, page
 
-    return page.render(data.report([result.data for result in results]))
+    documents = [result.data for result in results]
+    return page.render(data.report(documents, order) if order else data.report(documents))

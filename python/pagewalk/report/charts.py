@@ -4,13 +4,14 @@ Colours come from a theme's configuration, never from a chart, so that a page ca
 specification light or dark.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import altair as alt
 
 from pagewalk.report.model import Figure, Report, Run
 
-Chart = alt.Chart | alt.LayerChart | alt.FacetChart
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.ConcatChart
 
 _ACCESSES = (
     alt.X("start:Q")
@@ -48,7 +49,7 @@ def l1_timeline(figure: Figure) -> Chart:
     """L1 misses per 1000 accesses over time."""
     rows = [{"start": row["start"], "misses": row["l1"]} for row in _closed(figure.rows)]
     return sized(
-        alt.Chart(_data(rows))
+        alt.Chart(inline(rows))
         .mark_area(interpolate="step-after", style="quiet")
         .encode(
             x=_ACCESSES,
@@ -67,59 +68,54 @@ def l1_timeline(figure: Figure) -> Chart:
 def timeline(figure: Figure) -> Chart:
     """Misses of every TLB per 1000 accesses over time, first touches apart."""
     kinds = {"touched before": "again", "first touch": "cold"}
-    rows = [
-        {"start": row["start"], "kind": kind, "order": order, "misses": row[key]}
-        for row in _closed(figure.rows)
-        for order, (kind, key) in enumerate(kinds.items())
-    ]
-    return sized(
-        alt.Chart(_data(rows))
-        .mark_area(interpolate="step-after")
-        .encode(
-            x=_ACCESSES,
-            y=alt.Y("misses:Q")
-            .title(["misses per", "1000 accesses"])
-            .axis(tickCount=4, minExtent=44)
-            .stack("zero"),
-            opacity=alt.Opacity("kind:O")
-            .scale(domain=list(kinds), range=[1, 0.4])
-            .title(None)
-            .legend(orient="top", direction="horizontal"),
-            order=alt.Order("order:Q"),
-            tooltip=[
-                alt.Tooltip("start:Q", title="from access", format=",d"),
-                alt.Tooltip("kind:N", title="misses"),
-                alt.Tooltip("misses:Q", title="per 1000 accesses", format=".3g"),
-            ],
-        ),
-        140,
-    )
+    apart = alt.Opacity("kind:O").scale(domain=list(kinds), range=[1, 0.4])
+    title = ["misses per", "1000 accesses"]
+    return _stacked(_closed(figure.rows), kinds, title, "misses", {"opacity": apart})
 
 
 def memory(figure: Figure) -> Chart:
     """Frames in use by what is in them or how large their pages are, over time."""
     kinds = list(dict.fromkeys(key for row in figure.rows for key in row if key != "start"))
-    rows = [
-        {"start": row["start"], "kind": kind, "order": order, "mib": row[kind]}
-        for row in figure.rows
-        for order, kind in enumerate(kinds)
+    named = {kind: kind for kind in kinds}
+    colour = alt.Color("kind:N").sort(kinds)
+    return _stacked(figure.rows, named, ["MiB"], "used for", {"color": colour})
+
+
+def _stacked(
+    rows: Sequence[Mapping[str, Any]],
+    kinds: Mapping[str, str],
+    title: list[str],
+    kind: str,
+    apart: dict[str, Any],
+) -> Chart:
+    """Areas on top of each other over time.
+
+    Args:
+        rows: A row per step, which begins at `start`.
+        kinds: The areas, from the ground up: what each is called, and its field.
+        title: What is counted, in lines.
+        kind: What the kinds are, for the tooltip.
+        apart: The channel, `color` or `opacity`, that tells them apart.
+    """
+    data = [
+        {"start": row["start"], "kind": name, "order": order, "value": row[field]}
+        for row in rows
+        for order, (name, field) in enumerate(kinds.items())
     ]
+    legend = alt.Legend(orient="top", direction="horizontal")
     return sized(
-        alt.Chart(_data(rows))
+        alt.Chart(inline(data))
         .mark_area(interpolate="step-after")
         .encode(
             x=_ACCESSES,
-            y=alt.Y("mib:Q").title("MiB").axis(tickCount=4, minExtent=44).stack("zero"),
-            color=alt.Color("kind:N")
-            .sort(kinds)
-            .title(None)
-            .legend(orient="top", direction="horizontal"),
+            y=alt.Y("value:Q").title(title).axis(tickCount=4, minExtent=44).stack("zero"),
             order=alt.Order("order:Q"),
             tooltip=[
                 alt.Tooltip("start:Q", title="from access", format=",d"),
-                alt.Tooltip("kind:N", title="used for"),
-                alt.Tooltip("mib:Q", title="MiB", format=".3g"),
+                alt.Tooltip("kind:N", title=kind),
+                alt.Tooltip("value:Q", title=" ".join(title), format=".3g"),
             ],
+            **{name: channel.title(None).legend(legend) for name, channel in apart.items()},
         ),
         140,
     )
@@ -129,7 +125,7 @@ def free(figure: Figure) -> Chart:
     """Free memory by the size of its blocks."""
     sizes = [row["size"] for row in figure.rows]
     return sized(
-        alt.Chart(_data(figure.rows))
+        alt.Chart(inline(figure.rows))
         .mark_bar()
         .encode(
             x=alt.X("size:N").sort(sizes).title("blocks of").axis(labelAngle=0, ticks=False),
@@ -148,7 +144,7 @@ def kernel(figure: Figure) -> Chart:
     """The kernel's cycles, a bar per kind of work."""
     kinds = [row["work"] for row in figure.rows]
     return sized(
-        alt.Chart(_data(figure.rows))
+        alt.Chart(inline(figure.rows))
         .mark_bar()
         .encode(
             x=alt.X("cycles:Q").title("cycles").axis(tickCount=5, format="~s"),
@@ -166,7 +162,7 @@ def together(figure: Figure) -> Chart:
     """Misses of every TLB over time, a line per machine."""
     machines = list(dict.fromkeys(row["machine"] for row in figure.rows))
     return sized(
-        alt.Chart(_data(figure.rows))
+        alt.Chart(inline(figure.rows))
         .mark_line(interpolate="step-after", strokeWidth=1.5)
         .encode(
             x=alt.X("share:Q")
@@ -176,9 +172,10 @@ def together(figure: Figure) -> Chart:
             y=alt.Y("misses:Q").title("misses per 1000 accesses").axis(tickCount=4, minExtent=44),
             color=alt.Color("machine:N")
             .scale(domain=machines)
+            .sort(machines)
             .title(None)
             .legend(orient="top", direction="horizontal"),
-            strokeDash=alt.StrokeDash("machine:N").scale(domain=machines).title(None),
+            **distinct("machine", machines, points=False),
             tooltip=[
                 alt.Tooltip("machine:N"),
                 alt.Tooltip("share:Q", title="at", format=".1%"),
@@ -196,7 +193,7 @@ def miss_map(figure: Figure) -> Chart:
     """
     places = [place for place, _ in figure.axis]
     names = [name for _, name in figure.axis]
-    label = f"{names!r}[indexof({places!r}, datum.value)]" if names else "''"
+    label = named(places, names) if names else "''"
     most = max(row["misses"] for row in figure.rows)
     top = max(figure.edges)
     # Both layers have the axis, or the second one's own would be merged into it.
@@ -209,7 +206,7 @@ def miss_map(figure: Figure) -> Chart:
         ticks=False,
     )
     cells = (
-        alt.Chart(_data(figure.rows))
+        alt.Chart(inline(figure.rows))
         .mark_rect(x2Offset=1, y2Offset=-1)
         .encode(
             x=_ACCESSES,
@@ -229,7 +226,7 @@ def miss_map(figure: Figure) -> Chart:
         )
     )
     edges = (
-        alt.Chart(_data([{"edge": edge} for edge in figure.edges[:-1]]))
+        alt.Chart(inline([{"edge": edge} for edge in figure.edges[:-1]]))
         .mark_rule(style="edge")
         .encode(y=alt.Y("edge:Q").axis(axis))
     )
@@ -241,7 +238,7 @@ def serving(figure: Figure) -> Chart:
     places = [place for _, place in sorted({(row["order"], row["place"]) for row in figure.rows})]
     levels = list(dict.fromkeys(row["level"] for row in figure.rows))
     return sized(
-        alt.Chart(_data(figure.rows))
+        alt.Chart(inline(figure.rows))
         .mark_bar()
         .encode(
             x=alt.X("per_walk:Q").title("references per walk").axis(tickCount=5),
@@ -255,7 +252,7 @@ def serving(figure: Figure) -> Chart:
                 alt.Tooltip("level:N"),
                 alt.Tooltip("place:N", title="served by"),
                 alt.Tooltip("references:Q", format=",d"),
-                alt.Tooltip("per_walk:Q", title="a walk", format=".3g"),
+                alt.Tooltip("per_walk:Q", title="references per walk", format=".3g"),
             ],
         ),
         36 + 30 * len(levels),
@@ -266,7 +263,7 @@ def curve(figure: Figure) -> Chart:
     """Misses over the entries of a TLB, both on logarithmic scales; a line per page size."""
     sizes = list(dict.fromkeys(row["page_size"] for row in figure.rows))
     return sized(
-        alt.Chart(_data([row for row in figure.rows if row["misses"] > 0]))
+        alt.Chart(inline([row for row in figure.rows if row["misses"] > 0]))
         .mark_line(strokeWidth=1.75)
         .encode(
             x=alt.X("entries:Q")
@@ -282,6 +279,7 @@ def curve(figure: Figure) -> Chart:
             .sort(sizes)
             .title("pages of")
             .legend(orient="top", direction="horizontal"),
+            strokeDash=distinct("page_size", sizes, points=False)["strokeDash"].title("pages of"),
             tooltip=[
                 alt.Tooltip("page_size:N", title="pages of"),
                 alt.Tooltip("entries:Q", format=",d"),
@@ -292,60 +290,27 @@ def curve(figure: Figure) -> Chart:
     )
 
 
-Scale = Literal["linear", "logarithmic", "ordinal"]
+_DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4])
+_SHAPES = ("circle", "square", "triangle-up", "cross", "diamond", "triangle-down", "triangle-right")
 
 
-def sweep(figure: Figure, axis: str, scale: Scale) -> Chart:
-    """A measure of designs over the values of one parameter, a colour for each of the others.
+def distinct(field: str, series: Sequence[str], points: bool = True) -> dict[str, Any]:
+    """Dashes, and shapes of points, that tell the series apart for whoever cannot by colour.
 
-    Numbers are joined by lines; values that have no distances (formats, machines) are bars.
+    There are five of the ones and seven of the others, so that the first 35 pairs differ.
     """
-    series = list(dict.fromkeys(row["series"] for row in figure.rows))
-    values = list(dict.fromkeys(row["at"] for row in figure.rows))
-    tooltip = [
-        alt.Tooltip("series:N", title="design"),
-        alt.Tooltip("at:O", title=axis),
-        alt.Tooltip("value:Q", title=figure.title, format=".4g"),
-    ]
-    y = alt.Y("value:Q").title(figure.title).axis(labelOverlap=True, minExtent=44)
-    encoding: dict[str, Any] = {"y": y, "tooltip": tooltip if len(series) > 1 else tooltip[1:]}
-    if len(series) > 1:
-        scheme: Any = "tableau10" if len(series) <= 10 else "tableau20"
-        encoding["color"] = (
-            alt.Color("series:N")
-            .scale(domain=series, scheme=scheme)
-            .title(None)
-            .legend(orient="top", direction="horizontal", columns=4, labelLimit=240)
-        )
-    if scale == "ordinal":
-        across = alt.X("at:O").title(axis).sort(values)
-        encoding["x"] = across.axis(labelAngle=0 if len(values) <= 8 else -40, labelLimit=160)
-        if len(series) > 1:
-            encoding["xOffset"] = alt.XOffset("series:N").sort(series)
-        # Wide enough to be seen, and never as wide as the page for one design.
-        bars = alt.Chart(_data(figure.rows)).mark_bar(width=alt.RelativeBandSize(0.8))
-        return sized(bars.encode(**encoding), 280)
-    line = alt.X("at:Q").title(axis)
-    if scale == "logarithmic":
-        line = line.scale(type="log", base=2, nice=False)
-        line = line.axis(values=_powers(values), format="d", grid=False, labelOverlap=True)
-    else:
-        line = line.scale(nice=False, zero=False).axis(format="d", grid=False, labelOverlap=True)
-    encoding["x"] = line
-    if 1 < len(series) <= 8:
-        # Whoever cannot tell the colours apart has the dashes and the shapes of points.
-        encoding["strokeDash"] = alt.StrokeDash("series:N").scale(domain=series).title(None)
-        encoding["shape"] = alt.Shape("series:N").scale(domain=series).title(None)
-    point = alt.OverlayMarkDef(size=36) if len(values) <= 24 else False
-    marked = alt.Chart(_data(figure.rows)).mark_line(strokeWidth=1.75, point=point)
-    return sized(marked.encode(**encoding), 280)
+    count = len(series)
+    dashes = [_DASHES[at % len(_DASHES)] for at in range(count)]
+    shapes = [_SHAPES[at % len(_SHAPES)] for at in range(count)]
+    dash = alt.StrokeDash(f"{field}:N").title(None).sort(series)
+    shape = alt.Shape(f"{field}:N").title(None).sort(series)
+    found: dict[str, Any] = {"strokeDash": dash.scale(domain=series, range=dashes)}
+    return found | ({"shape": shape.scale(domain=series, range=shapes)} if points else {})
 
 
-def _powers(values: list[int]) -> list[int]:
-    """Where a logarithmic axis has labels: at the powers of two that it spans, at most ten."""
-    low, high = min(values), max(values)
-    powers = [1 << bit for bit in range(64) if low <= 1 << bit <= high]
-    return powers[:: -(-len(powers) // 10)] if len(powers) > 1 else [low, high]
+def named(places: Sequence[float], names: Sequence[str]) -> str:
+    """An expression that labels an axis by names at some places."""
+    return f"{list(names)!r}[indexof({list(places)!r}, datum.value)]"
 
 
 def _closed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -353,17 +318,16 @@ def _closed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [*rows, {**rows[-1], "start": rows[-1]["end"]}]
 
 
-def _data(rows: list[dict[str, Any]]) -> alt.InlineData:
+def inline(rows: list[dict[str, Any]]) -> alt.InlineData:
+    """Rows as a chart's data."""
     return alt.InlineData(values=rows)
 
 
 def sized(chart: Chart, height: int) -> Chart:
     """`chart` as wide as the page."""
-    return chart.properties(
-        width="container",
-        height=height,
-        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
-    )
+    fitting = alt.AutoSizeParams(type="fit-x", contains="padding")
+    wide: Chart = chart.properties(width="container", height=height, autosize=fitting)
+    return wide
 
 
 def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:
@@ -407,6 +371,7 @@ def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:
             "titleFontSize": 12,
             "symbolStrokeWidth": 2,
         },
+        "title": {"color": ink, "font": font, "fontSize": 13, "fontWeight": 600, "anchor": "start"},
         "mark": {"color": accent},
         "style": {"quiet": {"color": quiet}, "edge": {"color": muted, "strokeWidth": 0.5}},
         "range": {

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pagewalk.curve import Curve
     from pagewalk.report.charts import Chart
 
-POINTS_AN_OCTAVE = 8
+POINTS_PER_OCTAVE = 8
 WHAT = {"data": "loads and stores", "fetch": "fetches", "all": "all accesses"}
 
 
@@ -18,7 +18,7 @@ def render(document: dict[str, Any], curves: Sequence["Curve"]) -> str:
     """The page of the curves, as the text of an HTML file."""
     from pagewalk.report import page
 
-    return page.render_sheet(sheet(document, curves), list(charts(curves).values()))
+    return page.render_sheet(sheet(document, curves), [[one] for one in charts(curves).values()])
 
 
 def charts(curves: Sequence["Curve"]) -> "dict[str, Chart]":
@@ -63,7 +63,7 @@ def figure(curves: Sequence["Curve"]) -> Figure:
             "misses": 1000 * one.misses[entries - 1] / max(one.total, 1),
         }
         for one in curves
-        for entries in _points(len(one.misses), POINTS_AN_OCTAVE)
+        for entries in _points(len(one.misses), POINTS_PER_OCTAVE)
     ]
     quiet = [f"{_enough(one, 0.01)} of {one.page_size}" for one in curves]
     sentence = (

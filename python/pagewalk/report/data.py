@@ -12,13 +12,14 @@ from pagewalk import text
 from pagewalk.report import figures, tables, values
 from pagewalk.report.missmap import miss_map
 from pagewalk.report.model import Card, Part, Report, Run, Value
+from pagewalk.report.order import BY_MISSES, Order
 
 PARTS = ("core", "tlb", "page_table", "walker", "cache", "memory", "os")
 """The tables of a machine's file, in the order in which an access meets them."""
 
 
-def report(documents: Sequence[dict[str, Any]]) -> Report:
-    """The report of one or more results documents of schema 2."""
+def report(documents: Sequence[dict[str, Any]], order: Order = BY_MISSES) -> Report:
+    """The report of one or more results documents of schema 2, their regions in that order."""
     first = documents[0]
     trace = first["trace"]
     name = trace.get("name", "trace")
@@ -26,7 +27,7 @@ def report(documents: Sequence[dict[str, Any]]) -> Report:
     whole = max(documents, key=values.accesses)
     accesses = values.accesses(whole)
     machines = " and ".join(document["machine"]["name"] for document in documents)
-    runs = [run(document, index) for index, document in enumerate(documents)]
+    runs = [run(document, index, order) for index, document in enumerate(documents)]
     return Report(
         title=f"{name} on {machines}",
         subtitle=(
@@ -45,11 +46,11 @@ def report(documents: Sequence[dict[str, Any]]) -> Report:
     )
 
 
-def run(document: dict[str, Any], index: int = 0) -> Run:
+def run(document: dict[str, Any], index: int = 0, order: Order = BY_MISSES) -> Run:
     """The data of one run; `index` tells runs on machines of one name apart."""
     machine = document["machine"]
     word = re.sub(r"[^a-z0-9]+", "-", machine["name"].lower()).strip("-") or "machine"
-    regions = tables.regions(document)
+    regions = tables.regions(document, order)
     return Run(
         anchor=f"run-{index}-{word}",
         name=machine["name"],

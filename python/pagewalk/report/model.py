@@ -51,6 +51,10 @@ class Figure:
     axis: list[tuple[float, str]] = field(default_factory=list)
     """Places on the y axis and their labels, where it is not a plain scale."""
     edges: list[float] = field(default_factory=list)
+    facets: list[str] = field(default_factory=list)
+    """Names of the charts that it has beside each other, where it has several."""
+    share: bool = False
+    """Whether its values are shares of one."""
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ def offline(chart: "Chart") -> "Chart":
 
     if alt.renderers.active in ("", "default"):
         alt.renderers.enable("svg")
+    if isinstance(chart, alt.ConcatChart):
+        return chart
     return chart.properties(width=CHART_WIDTH)
 
 

@@ -37,9 +37,13 @@ def all_charts(report: Report) -> dict[str, Chart]:
     return found
 
 
-def render_sheet(sheet: Sheet, drawn: Sequence[Chart]) -> str:
-    """The page of a sheet as text; `drawn` are the charts of its figures, in their order."""
-    specifications = {f"figure-{index}": chart.to_dict() for index, chart in enumerate(drawn)}
+def render_sheet(sheet: Sheet, drawn: Sequence[Sequence[Chart]]) -> str:
+    """The page of a sheet as text; `drawn` are the charts of each of its figures."""
+    specifications = {
+        f"figure-{index}" + (f"-{facet}" if len(charts) > 1 else ""): chart.to_dict()
+        for index, charts in enumerate(drawn)
+        for facet, chart in enumerate(charts)
+    }
     return poured("sheet.html", sheet, specifications, sheet.document)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from pagewalk import origins, text
 from pagewalk.report import values
 from pagewalk.report.model import Cell, Table, Value
+from pagewalk.report.order import BY_MISSES, Order
 
 REGIONS_IN_SIGHT = 20
 PROCESSES_IN_SIGHT = 64
@@ -144,13 +145,10 @@ def caches(document: Mapping[str, Any]) -> Table:
     return Table("Lines asked of each data cache", head, rows, [False] + [True] * 9)
 
 
-def regions(document: Mapping[str, Any]) -> tuple[Table, Table | None]:
-    """One row per region that was accessed, most misses first; then a table of the many others."""
+def regions(document: Mapping[str, Any], shown: Order = BY_MISSES) -> tuple[Table, Table | None]:
+    """One row per region that was accessed, in that order; then a table of the many others."""
     found = document["regions"]
-    order = sorted(
-        (index for index, region in enumerate(found) if region["lookups"]),
-        key=lambda index: (-found[index]["misses"], -found[index]["lookups"]),
-    )
+    order = shown.of(found)
     total = sum(region["misses"] for region in found)
     rows: list[list[Cell]] = []
     for index in order:
@@ -179,10 +177,11 @@ def regions(document: Mapping[str, Any]) -> tuple[Table, Table | None]:
     def part(caption: str, which: slice) -> Table:
         return Table(caption, head, rows[which], numeric, bars[which])
 
-    first = part("The regions of the address space, most misses first", slice(0, REGIONS_IN_SIGHT))
-    if len(rows) <= REGIONS_IN_SIGHT:
+    top = shown.top or REGIONS_IN_SIGHT
+    first = part(f"The regions of the address space, {shown.words}", slice(0, top))
+    if len(rows) <= top:
         return first, None
-    return first, part("The other regions, most misses first", slice(REGIONS_IN_SIGHT, None))
+    return first, part(f"The other regions, {shown.words}", slice(top, None))
 
 
 ORIGINS_IN_SIGHT = 20

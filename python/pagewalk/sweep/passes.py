@@ -1,23 +1,16 @@
-"""Passes over the trace, each with some of the designs; here or in the workers of an executor."""
+"""Passes over a trace, each with some of the designs; here or in the workers of an executor."""
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 from pagewalk import _native
-from pagewalk.machine import DEFAULT, Machine
-from pagewalk.progress import Progress, bar
+from pagewalk.machine import Machine
+from pagewalk.progress import Progress
 from pagewalk.sweep import part, rows
-from pagewalk.sweep.result import Sweep, spans
-from pagewalk.sweep.vary import combinations
+from pagewalk.sweep.vary import MACHINE
 from pagewalk.trace import Trace
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 DESIGNS_PER_PASS = 512
 """Designs that share one pass over the trace in this process, if they are small enough."""
@@ -34,9 +27,6 @@ DESIGNS_PER_TASK = 32
 FRONTS_PER_PASS = 16
 """Fronts (TLBs, page tables, mapped pages) that are in memory at once."""
 
-MACHINE = "machine"
-"""The key of a sweep that varies over machines; no key of a machine's file is called so."""
-
 TRIES = 3
 """How often a pass is given to an executor whose workers die over it."""
 
@@ -47,134 +37,79 @@ Outcome = tuple[str | None, str | None]
 class Design:
     """A point of the sweep that can be built."""
 
-    key: str
-    """What its counts depend on: equal keys, equal counts."""
     digest: str
+    """Of the machine after its settings: equal digests, equal counts."""
     settings: dict[str, str]
     machine: Machine
 
 
-def sweep(
-    trace: Trace | str | os.PathLike[str],
-    machine: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = DEFAULT,
-    *,
-    vary: Mapping[str, str | Iterable[object]] = MappingProxyType({}),
-    set: Mapping[str, object] | Sequence[str] = (),  # noqa: A002
-    output: str | os.PathLike[str] | None = None,
-    force: bool = False,
-    executor: Executor | None = None,
-    designs_per_pass: int | None = None,
-    threads: int | None = None,
-    progress: Progress | bool | None = None,
-) -> Sweep:
-    """Runs a trace through every combination of some parameters of a machine.
+@dataclass(frozen=True)
+class Task:
+    """What all passes over a trace have in common; a worker gets it with the designs' settings."""
 
-    Each design counts exactly what `Machine.run` counts for it alone; what designs have in common
-    is simulated once.
+    trace: Trace
+    machine: str
+    """The machine of designs that do not vary over machines."""
+    base: list[str]
+    """The settings that all designs have."""
+    threads: int | None
 
-    Args:
-        trace: A trace, or what `Trace` takes.
-        machine: As for `Machine`; of several, each is swept, and the table has a column
-            `machine`.
-        vary: The keys of the machine's file that vary, with their values: a sequence, or a text
-            such as `"1..64"`, `"2^0..2^10"` or `"utc,stc"`. The last key varies fastest. The key
-            `machine` varies over machines.
-        set: What to change in all designs, as for `Machine`.
-        output: A Parquet file for the table. What is done is kept beside it under the same name
-            with `.part` until it is whole, and an interrupted sweep goes on from there.
-        force: Whether `output` may replace a file.
-        executor: Where passes run, as `dask.distributed.Client(...).get_executor()`; its workers
-            must find the trace and the machine under the same names. This process if absent.
-        designs_per_pass: How many designs share a pass over the trace, which is run anew if it is
-            interrupted. If absent, as many as fit into memory, up to 512, or 32 in a worker.
-        threads: Threads of a pass; all cores here, one in an executor's worker, if absent.
-        progress: Called with accesses done and in all; with an executor, with designs. `True`
-            shows a bar by tqdm.
-
-    Returns:
-        A table with a row per design, in order: its parameters, `machine_digest`, its counts by
-        their path in the results (`walks.references`, `tlbs.l1d.misses`), and `error`, which says
-        why a design has no counts.
-
-    Raises:
-        Error: There is no such trace or machine, or no design at all can be built.
-        WorkError: The trace is damaged.
-    """
-    trace = trace if isinstance(trace, Trace) else Trace(trace)
-    if output is not None:
-        from pagewalk.output import refuse_existing
-
-        refuse_existing(output, force)
-    base = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
-    machines = [os.fspath(machine)] if isinstance(machine, str | os.PathLike) else machine
-    for one in machines:
-        Machine(one, base)
-    several = {MACHINE: [os.fspath(one) for one in machines]} if len(machines) > 1 else {}
-    if several and MACHINE in vary:
-        raise _native.Error("the machines are given twice: as `machine` and as a key that varies")
-    if not several and not vary:
-        raise _native.Error("nothing varies: give --vary KEY=VALUES (`vary`), or several machines")
-    vary = {**several, **vary}
-    settings = combinations(vary)
-    first = os.fspath(machines[0])
-    built = [_built(trace, first, base, design) for design in settings]
-    designs = {one.key: one for one in built if isinstance(one, Design)}
-    if not designs:
-        raise _native.Error(next(one for one in built if isinstance(one, str)))
-
-    # Nothing tells what comes through standard input from what came the last time.
-    done = part.Part(None if trace.is_stdin else output)
-    waiting = [one for one in designs.values() if done.get(one.key) is None]
-    size = designs_per_pass or _fitting(
-        DESIGNS_PER_PASS if executor is None else DESIGNS_PER_TASK, designs.values()
-    )
-    passes = list(_passes(waiting, size))
-    if trace.is_stdin and (len(passes) > 1 or executor is not None):
-        raise _native.Error("standard input is read once: `pagewalk import` it, then sweep")
-    task = _Task(trace, first, base, threads)
-    with bar(progress, f"sweeping {trace.name}") as told:
-        finished = (
-            _here(task, passes, told) if executor is None else _there(task, passes, executor, told)
-        )
-        for designs_done, outcomes in finished:
-            pairs = zip(designs_done, outcomes, strict=True)
-            done.add((one.key, _row(one.settings, one.digest, outcome)) for one, outcome in pairs)
-
-    def row(parameters: dict[str, str], one: Design | str) -> rows.Row:
-        if isinstance(one, str):
-            return rows.failed(parameters, None, one)
-        # Designs that only their parameters tell apart have been run once.
-        return {**(done.get(one.key) or {}), **parameters}
-
-    table = rows.table([row(*one) for one in zip(settings, built, strict=True)], list(vary))
-    if output is not None:
-        _write(table, output, force)
-        done.remove()
-    return Sweep(table, _document(trace, first, base, table))
+    def outcomes(
+        self, designs: list[tuple[str, list[str]]], progress: Progress | None = None
+    ) -> tuple[list[Outcome], list[str]]:
+        """One pass, in the process where it is called."""
+        machines = [_native.Machine(name, self.base + assigned) for name, assigned in designs]
+        threads = self.threads or 0
+        trace = self.trace
+        return _native.sweep_trace(machines, trace.source, trace.reading, threads, progress)
 
 
-def _document(trace: Trace, first: str, base: list[str], table: "pa.Table") -> dict[str, Any]:
-    from pagewalk.report.sweeps import document
-
-    varied = spans(table)
-    bases = [Machine(str(name), base) for name in varied.get(MACHINE, [first])]
-    about = {"name": trace.name, "digest": trace.digest, **trace.header}
-    machine = {
-        "name": " and ".join(one.name for one in bases),
-        "title": "; ".join(one.description["title"] for one in bases),
-        "settings": base,
-    }
-    return document(about, machine, varied, table.to_pylist())
-
-
-def _built(trace: Trace, machine: str, base: list[str], settings: dict[str, str]) -> Design | str:
+def built(machine: str, base: list[str], settings: dict[str, str]) -> Design | str:
     """The design with `settings`, or why it cannot be built."""
     name, assigned = _described(machine, settings)
     try:
-        built = Machine(name, base + assigned)
+        made = Machine(name, base + assigned)
     except _native.Error as error:
         return str(error)
-    return Design(part.key(trace, built.digest), built.digest, settings, built)
+    return Design(made.digest, settings, made)
+
+
+def count(
+    task: Task,
+    designs: Sequence[Design],
+    done: part.Part,
+    *,
+    executor: Executor | None,
+    size: int | None,
+    progress: Progress | None,
+) -> None:
+    """Counts the designs that are not `done` yet, and adds their rows.
+
+    Args:
+        task: The trace, and what the designs have in common.
+        designs: One of each digest.
+        done: Rows by key.
+        executor: Where passes run; this process if absent.
+        size: Designs per pass; as many as fit into memory if absent.
+        progress: Told of accesses here, of designs with an executor.
+    """
+    trace = task.trace
+    waiting = [one for one in designs if done.get(part.key(trace, one.digest)) is None]
+    most = DESIGNS_PER_PASS if executor is None else DESIGNS_PER_TASK
+    passes = list(_passes(waiting, size or _fitting(most, designs)))
+    if trace.is_stdin and (len(passes) > 1 or executor is not None):
+        raise _native.Error("standard input is read once: `pagewalk import` it, then sweep")
+    finished = (
+        _here(task, passes, progress)
+        if executor is None
+        else _there(task, passes, executor, progress)
+    )
+    for counted, outcomes in finished:
+        pairs = zip(counted, outcomes, strict=True)
+        done.add(
+            (part.key(trace, one.digest), _row(one.settings, one.digest, outcome))
+            for one, outcome in pairs
+        )
 
 
 def _described(machine: str, settings: Mapping[str, str]) -> tuple[str, list[str]]:
@@ -225,29 +160,10 @@ def _passes(designs: Sequence[Design], size: int) -> Iterator[list[Design]]:
         yield batch
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What all passes of a sweep have in common; a worker gets it with the designs' settings."""
-
-    trace: Trace
-    machine: str
-    base: list[str]
-    threads: int | None
-
-    def outcomes(
-        self, designs: list[tuple[str, list[str]]], progress: Progress | None = None
-    ) -> tuple[list[Outcome], list[str]]:
-        """One pass, in the process where it is called."""
-        machines = [_native.Machine(name, self.base + assigned) for name, assigned in designs]
-        threads = self.threads or 0
-        trace = self.trace
-        return _native.sweep_trace(machines, trace.source, trace.reading, threads, progress)
-
-
 Finished = Iterator[tuple[list[Design], list[Outcome]]]
 
 
-def _here(task: _Task, passes: list[list[Design]], progress: Progress | None) -> Finished:
+def _here(task: Task, passes: list[list[Design]], progress: Progress | None) -> Finished:
     for index, designs in enumerate(passes):
         report = None if progress is None else _part_of(progress, index, len(passes))
         outcomes, task.trace.warnings = task.outcomes(_settings(task.machine, designs), report)
@@ -267,14 +183,14 @@ def _part_of(progress: Progress, index: int, count: int) -> Progress:
 
 
 def _there(
-    task: _Task, passes: list[list[Design]], executor: Executor, progress: Progress | None
+    task: Task, passes: list[list[Design]], executor: Executor, progress: Progress | None
 ) -> Finished:
     """Passes in the workers of `executor`, as they are done."""
-    task = _Task(task.trace, task.machine, task.base, task.threads or 1)
+    task = Task(task.trace, task.machine, task.base, task.threads or 1)
     total, finished = sum(len(designs) for designs in passes), 0
 
     def submit(designs: list[Design]) -> "Future[tuple[list[Outcome], list[str]]]":
-        return executor.submit(_Task.outcomes, task, _settings(task.machine, designs))
+        return executor.submit(Task.outcomes, task, _settings(task.machine, designs))
 
     tries = 0
     while passes:
@@ -321,12 +237,3 @@ def _told(error: Exception) -> Exception:
 
 def _settings(machine: str, designs: Sequence[Design]) -> list[tuple[str, list[str]]]:
     return [_described(machine, one.settings) for one in designs]
-
-
-def _write(table: "pa.Table", output: str | os.PathLike[str], force: bool) -> None:
-    import pyarrow.parquet as pq
-
-    from pagewalk.output import replacing
-
-    with replacing(output, force) as temporary:
-        pq.write_table(table, temporary)

@@ -16,7 +16,8 @@ class Sweep:
     polars, pandas and DuckDB read it without copies.
 
     Attributes:
-        table: The table: the keys that vary, then the counts of `Results` with dots between.
+        table: The table: the keys that vary (`trace` first, of several), then the counts of
+            `Results` with dots between.
         document: The same as `pagewalk sweep --json` writes it.
     """
 
@@ -53,11 +54,11 @@ class Sweep:
         return notebook.shown(whole.title, [figure.sentence for figure in whole.figures], tables)
 
     def charts(self) -> "list[Chart]":
-        """A chart per measure in which the designs differ, for a notebook."""
+        """A chart per measure in which the designs differ, with a facet per trace of several."""
         from pagewalk.report.notebook import offline
-        from pagewalk.report.sweeps import charts
+        from pagewalk.report.sweeps import pictures
 
-        return [offline(chart) for chart in charts(self.document)]
+        return [offline(chart) for chart in pictures(self.document).values()]
 
     def html(self, path: str | os.PathLike[str], force: bool = False) -> None:
         """Writes the page that `pagewalk sweep --html` writes.

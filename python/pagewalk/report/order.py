@@ -1,0 +1,47 @@
+"""Which regions of a run text and page show, and in what order."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+FIELDS = {
+    "misses": "misses",
+    "l1_misses": "l1_misses",
+    "cold_misses": "cold_misses",
+    "lookups": "lookups",
+    "walk_references": "walk_references",
+    "pages": "pages",
+    "size": "bytes",
+    "start": "start",
+    "name": "name",
+}
+"""What regions can be sorted by, with the field of the results that says it."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order of regions: the largest number first, places and names from the lowest on."""
+
+    by: str = "misses"
+    """One of `FIELDS`."""
+    top: int | None = None
+    """How many are shown; as many as fit well if absent."""
+
+    def of(self, regions: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The places in `regions` of those that were looked up, in that order."""
+        field = FIELDS[self.by]
+        looked_up = [at for at, region in enumerate(regions) if region["lookups"]]
+        if self.by in ("start", "name"):
+            return sorted(looked_up, key=lambda at: regions[at][field])
+        return sorted(looked_up, key=lambda at: (-regions[at][field], -regions[at]["lookups"]))
+
+    @property
+    def words(self) -> str:
+        """The order in words."""
+        if self.by in ("start", "name"):
+            return f"by {self.by}"
+        noun = {"l1_misses": "L1 misses"}.get(self.by, self.by.replace("_", " "))
+        return "largest first" if self.by == "size" else f"most {noun} first"
+
+
+BY_MISSES = Order()

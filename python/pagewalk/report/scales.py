@@ -1,0 +1,88 @@
+"""The x axis of a sweep: which scale the values of a key ask for.
+
+```
+ 16, 32, 64          powers of two: logarithmic, marked at powers
+ 64K, 256K, 1M       the same, marked as sizes
+ 1, 2, 3, ... 64     numbers: linear; logarithmic where most of them lie near the low end
+ lru, random         no scale: in the order given, as bars
+```
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["linear", "logarithmic", "ordinal"]
+
+SIZES_MIN = 3
+"""Sizes from which on they make a scale: two are two kinds of page, or of cache."""
+
+MARKS_MAX = 10
+
+_SIZE = re.compile(r"(\d+)([BKMGT])")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A key that makes the x axis."""
+
+    title: str
+    kind: Kind
+    values: list[Any]
+    """As given."""
+    numbers: dict[Any, int]
+    """Where each value stands; none where the values have no scale."""
+    sizes: bool
+    """Whether they are sizes in bytes."""
+
+    @property
+    def marks(self) -> dict[int, str]:
+        """Where the axis has labels, and which: at most ten; none where any place will do."""
+        low, high = min(self.numbers.values()), max(self.numbers.values())
+        powers = [1 << bit for bit in range(64) if low <= 1 << bit <= high]
+        if self.kind == "logarithmic":
+            shown = powers if len(powers) > 1 else [low, high]
+            words = {place: size(place) if self.sizes else str(place) for place in shown}
+        else:
+            words = {self.numbers[value]: str(value) for value in self.values if self.sizes}
+        return dict(list(words.items())[:: -(-len(words) // MARKS_MAX) or 1])
+
+
+def of(title: str, values: Sequence[Any]) -> Scale:
+    """The scale of a key's values."""
+    if not has_scale(values):
+        return Scale(title, "ordinal", list(values), {}, False)
+    numbers = {value: number(value) or 0 for value in values}
+    kind: Kind = "logarithmic" if _logarithmic(sorted(numbers.values())) else "linear"
+    return Scale(title, kind, list(values), numbers, not isinstance(values[0], int))
+
+
+def has_scale(values: Sequence[Any]) -> bool:
+    """Whether the values have distances: several numbers, or sizes that are more than a choice."""
+    if len(values) > 1 and all(isinstance(value, int) for value in values):
+        return True
+    sized = [isinstance(value, str) and _SIZE.fullmatch(value) is not None for value in values]
+    return len(values) >= SIZES_MIN and all(sized)
+
+
+def number(value: object) -> int | None:
+    """A number, or the bytes of a size as machines' files write it; None if it is neither."""
+    if isinstance(value, int):
+        return value
+    found = _SIZE.fullmatch(str(value))
+    return int(found[1]) << 10 * "BKMGT".index(found[2]) if found else None
+
+
+def size(value: int) -> str:
+    """Bytes as machines' files write them, in the largest unit of which they are a whole number."""
+    power = next(power for power in range(4, -1, -1) if value % (1 << 10 * power) == 0)
+    return f"{value >> 10 * power}{'BKMGT'[power]}"
+
+
+def _logarithmic(values: Sequence[int]) -> bool:
+    """Whether the values are powers of two, or most of them lie near the low end of a long span."""
+    if all(value > 0 and value & (value - 1) == 0 for value in values):
+        return True
+    middle = values[len(values) // 2]
+    return bool(values[0] > 0 and values[-1] >= 8 * values[0] and middle < values[-1] / 3)

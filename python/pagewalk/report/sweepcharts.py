@@ -1,0 +1,111 @@
+"""The charts of a sweep: a measure over the values of one key, of several traces as facets."""
+
+import textwrap
+from typing import Any
+
+import altair as alt
+
+from pagewalk.report.charts import Chart, distinct, inline, named, sized
+from pagewalk.report.model import Figure
+from pagewalk.report.scales import Scale
+
+Rows = list[dict[str, Any]]
+
+COLUMNS = 3
+"""Facets beside each other in a picture; a page has as many as it is wide."""
+
+
+def page(figure: Figure, axis: Scale, shared: bool) -> list[Chart]:
+    """The chart of a figure, or one for each of its facets.
+
+    Args:
+        figure: Its rows have `at`, `value`, `series`, and `facet` if there are facets.
+        axis: The key that makes the x axis.
+        shared: Whether facets have one scale of y; else each has its own.
+    """
+    return [sized(chart, 280) for chart in _facets(figure, axis, shared)]
+
+
+def picture(figure: Figure, axis: Scale, shared: bool) -> Chart:
+    """The same as one chart, for a file."""
+    drawn = _facets(figure, axis, shared)
+    if len(drawn) == 1:
+        return sized(drawn[0], 280)
+    several: Chart = alt.concat(
+        *(chart.properties(width=300, height=200) for chart in drawn), columns=COLUMNS
+    )
+    return several
+
+
+def _facets(figure: Figure, axis: Scale, shared: bool) -> list[alt.Chart | alt.LayerChart]:
+    if not figure.facets:
+        return [_chart(figure, figure.rows, axis, None)]
+    most = max(row["value"] for row in figure.rows) if shared else None
+    drawn = []
+    for facet in figure.facets:
+        rows = [row for row in figure.rows if row["facet"] == facet]
+        drawn.append(_chart(figure, rows, axis, most).properties(title=facet))
+    return drawn
+
+
+def _chart(
+    figure: Figure, rows: Rows, axis: Scale, most: float | None
+) -> alt.Chart | alt.LayerChart:
+    """A line per series where values have distances, a bar per design where they have none."""
+    series = list(dict.fromkeys(row["series"] for row in figure.rows))
+    number = ".3~%" if figure.share else ".4g"
+    tooltip = [
+        alt.Tooltip("series:N", title="design"),
+        alt.Tooltip("at:O", title=axis.title),
+        alt.Tooltip("value:Q", title=figure.title, format=number),
+    ]
+    y = alt.Y("value:Q").title(textwrap.wrap(figure.title, 32))
+    form = "~%" if figure.share else alt.Undefined
+    y = y.axis(labelOverlap=True, minExtent=44, format=form)
+    if most is not None:
+        y = y.scale(domain=[0, most])
+    encoding: dict[str, Any] = {"y": y, "tooltip": tooltip if len(series) > 1 else tooltip[1:]}
+    if len(series) > 1:
+        scheme: Any = "tableau10" if len(series) <= 10 else "tableau20"
+        columns = 2 if figure.facets else 4
+        encoding["color"] = (
+            alt.Color("series:N")
+            .scale(domain=series, scheme=scheme)
+            .sort(series)
+            .title(None)
+            .legend(orient="top", direction="horizontal", columns=columns, labelLimit=240)
+        )
+    if axis.kind == "ordinal":
+        across = alt.X("at:O").title(axis.title).sort(axis.values).scale(domain=axis.values)
+        encoding["x"] = across.axis(labelAngle=0 if len(axis.values) <= 8 else -40, labelLimit=160)
+        if len(series) > 1:
+            encoding["xOffset"] = alt.XOffset("series:N").sort(series)
+        # Wide enough to be seen, and never as wide as the page for one design.
+        bars = alt.Chart(inline(rows)).mark_bar(width=alt.RelativeBandSize(0.8))
+        drawn: alt.Chart = bars.encode(**encoding)
+        return drawn
+    if len(series) > 1:
+        encoding |= distinct("series", series)
+    encoding["x"] = _scaled(axis)
+    data = [{**row, "x": axis.numbers[row["at"]]} for row in rows]
+    point = alt.OverlayMarkDef(size=36) if len(axis.values) <= 24 else False
+    lines = alt.Chart(inline(data)).mark_line(strokeWidth=1.75, point=point)
+    # A pointer need not hit a point itself: what it hits is larger, and not seen.
+    near = alt.Chart(inline(data)).mark_point(filled=True, size=400, opacity=0)
+    places = {name: encoding[name] for name in ("x", "y", "tooltip")}
+    both: alt.LayerChart = alt.LayerChart(layer=[lines.encode(**encoding), near.encode(**places)])
+    return both
+
+
+def _scaled(axis: Scale) -> alt.X:
+    line = alt.X("x:Q").title(axis.title)
+    line = (
+        line.scale(type="log", base=2, nice=False)
+        if axis.kind == "logarithmic"
+        else line.scale(nice=False, zero=False)
+    )
+    marks = axis.marks
+    if not marks:
+        return line.axis(format="d", grid=False, labelOverlap=True)
+    words = named(list(marks), list(marks.values()))
+    return line.axis(values=list(marks), labelExpr=words, grid=False, labelOverlap=True)

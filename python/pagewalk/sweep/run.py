@@ -1,0 +1,205 @@
+"""`sweep`: traces through every combination of some parameters of a machine, as one table."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pagewalk import _native
+from pagewalk.machine import DEFAULT, Machine
+from pagewalk.sweep.vary import MACHINE, TRACE, combinations
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    import pyarrow as pa
+
+    from pagewalk.progress import Progress
+    from pagewalk.sweep.passes import Design
+    from pagewalk.sweep.result import Sweep
+    from pagewalk.sweep.rows import Row
+    from pagewalk.trace import Trace
+
+
+def sweep(
+    trace: "Trace | str | os.PathLike[str] | Sequence[Trace | str | os.PathLike[str]]",
+    machine: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = DEFAULT,
+    *,
+    vary: Mapping[str, str | Iterable[object]] = MappingProxyType({}),
+    set: Mapping[str, object] | Sequence[str] = (),  # noqa: A002
+    normalize: Mapping[str, object] = MappingProxyType({}),
+    output: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    executor: "Executor | None" = None,
+    designs_per_pass: int | None = None,
+    threads: int | None = None,
+    progress: "Progress | bool | None" = None,
+) -> "Sweep":
+    """Runs a trace, or each of several, through every combination of some parameters of a machine.
+
+    Each design counts exactly what `Machine.run` counts for it alone; what designs have in common
+    is simulated once.
+
+    Args:
+        trace: A trace, or what `Trace` takes, or several of these; of several, the table has a
+            column `trace`, and text and page have the geometric mean over them.
+        machine: As for `Machine`; of several, each is swept, and the table has a column
+            `machine`.
+        vary: The keys of the machine's file that vary, with their values: a sequence, or a text
+            such as `"1..64"`, `"2^0..2^10"` or `"utc,stc"`. The last key varies fastest. The key
+            `machine` varies over machines.
+        set: What to change in all designs, as for `Machine`.
+        normalize: Keys that vary, each with one of its values: text, charts and the document's
+            `comparison` show each design as a factor of the one that has these values and is
+            otherwise the same. The table has the counts.
+        output: A Parquet file for the table. What is done is kept beside it under the same name
+            with `.part` until it is whole, and an interrupted sweep goes on from there.
+        force: Whether `output` may replace a file.
+        executor: Where passes run, as `dask.distributed.Client(...).get_executor()`; its workers
+            must find the trace and the machine under the same names. This process if absent.
+        designs_per_pass: How many designs share a pass over the trace, which is run anew if it is
+            interrupted. If absent, as many as fit into memory, up to 512, or 32 in a worker.
+        threads: Threads of a pass; all cores here, one in an executor's worker, if absent.
+        progress: Called with accesses done and in all, anew for each trace; with an executor, with
+            designs. `True` shows a bar by tqdm.
+
+    Returns:
+        A table with a row per design, in order: its parameters, `machine_digest`, its counts by
+        their path in the results (`walks.references`, `tlbs.l1d.misses`), and `error`, which says
+        why a design has no counts.
+
+    Raises:
+        Error: There is no such trace or machine, or no design at all can be built.
+        WorkError: A trace is damaged.
+    """
+    from pagewalk.output import refuse_existing
+    from pagewalk.progress import bar
+    from pagewalk.sweep import passes
+    from pagewalk.sweep.part import Part, key
+
+    traces = _traces(trace)
+    if output is not None:
+        refuse_existing(output, force)
+    base = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
+    machines = [os.fspath(machine)] if isinstance(machine, str | os.PathLike) else machine
+    for name in machines:
+        Machine(name, base)
+    several = {MACHINE: [os.fspath(name) for name in machines]} if len(machines) > 1 else {}
+    if several and MACHINE in vary:
+        raise _native.Error("the machines are given twice: as `machine` and as a key that varies")
+    if not several and not vary and len(traces) == 1:
+        raise _native.Error("nothing varies: give --vary KEY=VALUES (`vary`), or several machines")
+    vary = {**several, **vary}
+    settings = combinations(vary)
+    base_design = _base(normalize, settings)
+    first = os.fspath(machines[0])
+    built = [passes.built(first, base, design) for design in settings]
+    designs = {one.digest: one for one in built if isinstance(one, passes.Design)}
+    if not designs:
+        raise _native.Error(next(one for one in built if isinstance(one, str)))
+
+    # Nothing tells what comes through standard input from what came the last time.
+    done = Part(None if any(one.is_stdin for one in traces) else output)
+    for one in traces:
+        task = passes.Task(one, first, base, threads)
+        with bar(progress, f"sweeping {one.name}") as told:
+            passes.count(
+                task,
+                list(designs.values()),
+                done,
+                executor=executor,
+                size=designs_per_pass,
+                progress=told,
+            )
+
+    from pagewalk.sweep import rows
+
+    def row(of: "Trace", parameters: dict[str, str], design: "Design | str") -> "Row":
+        named = {TRACE: _names(traces)[traces.index(of)]} if len(traces) > 1 else {}
+        if isinstance(design, str):
+            return rows.failed({**named, **parameters}, None, design)
+        # Designs that only their parameters tell apart have been run once.
+        counted = done.get(key(of, design.digest)) or {}
+        return {**named, **counted, **parameters}
+
+    keys = [*([TRACE] if len(traces) > 1 else []), *vary]
+    every = [row(of, *one) for of in traces for one in zip(settings, built, strict=True)]
+    table = rows.table(every, keys)
+    if output is not None:
+        _write(table, output, force)
+        done.remove()
+    return _swept(traces, first, base, table, base_design)
+
+
+def _traces(
+    given: "Trace | str | os.PathLike[str] | Sequence[Trace | str | os.PathLike[str]]",
+) -> "list[Trace]":
+    from pagewalk.trace import Trace
+
+    several = [given] if isinstance(given, Trace | str | os.PathLike) else list(given)
+    traces = [one if isinstance(one, Trace) else Trace(one) for one in several]
+    if not traces:
+        raise _native.Error("there is no trace to sweep over")
+    names = _names(traces)
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise _native.Error(f"{twice[0]} is given twice: each trace is swept once")
+    return traces
+
+
+def _names(traces: "Sequence[Trace]") -> list[str]:
+    """What tells the traces apart: their names, or their paths where two names are the same."""
+    names = [one.name for one in traces]
+    return names if len({*names}) == len(names) else [one.source for one in traces]
+
+
+def _base(given: Mapping[str, object], designs: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """The values that make a design one that others are compared with.
+
+    Raises:
+        Error: A key does not vary, or not over that value.
+    """
+    base = {name: str(value) for name, value in given.items()}
+    for name, value in base.items():
+        values = list(dict.fromkeys(design[name] for design in designs if name in design))
+        if not values:
+            raise _native.Error(
+                f"--normalize {name}: it does not vary; {', '.join(designs[0]) or 'nothing'} does"
+            )
+        if value not in values:
+            shown = ", ".join(values[:8])
+            raise _native.Error(f"--normalize {name}={value}: it varies over {shown}")
+    return base
+
+
+def _swept(
+    traces: "Sequence[Trace]",
+    first: str,
+    base: list[str],
+    table: "pa.Table",
+    normalize: Mapping[str, str],
+) -> "Sweep":
+    from pagewalk.report.sweeps import document
+    from pagewalk.sweep.result import Sweep, spans
+
+    varied = spans(table)
+    bases = [Machine(str(name), base) for name in varied.get(MACHINE, [first])]
+    about: list[dict[str, Any]] = [
+        {"name": name, "digest": one.digest, **one.header}
+        for name, one in zip(_names(traces), traces, strict=True)
+    ]
+    machine = {
+        "name": " and ".join(one.name for one in bases),
+        "title": "; ".join(one.description["title"] for one in bases),
+        "settings": base,
+    }
+    return Sweep(table, document(about, machine, varied, table.to_pylist(), normalize))
+
+
+def _write(table: "pa.Table", output: str | os.PathLike[str], force: bool) -> None:
+    import pyarrow.parquet as pq
+
+    from pagewalk.output import replacing
+
+    with replacing(output, force) as temporary:
+        pq.write_table(table, temporary)
