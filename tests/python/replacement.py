@@ -118,9 +118,8 @@ def main(name: str, shares: Sequence[str]) -> None:
     string = pages(trace)
     distinct = len(set(string))
     print(f"{name}: {distinct} pages")
-    print(
-        "| frames | optimum | exact LRU | random | clock | lru | 2q |\n|---|---|---|---|---|---|---|"
-    )
+    print("| frames | optimum | exact LRU | random | clock | lru | 2q |")
+    print("|---|---|---|---|---|---|---|")
     for share in shares or ("75", "50", "25"):
         frames = distinct * int(share) // 100
         ours = [machine(trace, policy, frames) for policy in ("clock", "lru", "2q")]
