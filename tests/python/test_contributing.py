@@ -49,5 +49,7 @@ def test_every_kind_of_part_has_its_row() -> None:
         "event",
         "import format",
         "policy of pages that leave memory",
+        "setting that can change in mid-run",
+        "kind of kernel work",
         "OS manager",
     ]
