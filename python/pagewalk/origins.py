@@ -124,7 +124,13 @@ def summary(data: Mapping[str, Any], key: str, top: int, merge: bool = False) ->
     ]
     if not rows:
         return f"Misses by {key}: none"
-    head = (f"Misses by {key}", "misses", "share", "first touches", f"mostly {_mostly(key)}")
+    head = (
+        f"Misses by {key}",
+        "misses",
+        "share of misses",
+        "first touches",
+        f"mostly {_mostly(key)}",
+    )
     more = found[top:]
     tail = ""
     if more:

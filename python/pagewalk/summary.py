@@ -80,7 +80,11 @@ def trace_summary(name: str, info: dict[str, Any]) -> str:
             for region in sorted(regions, key=lambda r: -sum(r["accesses"].values()))
         ]
         shown = rows[:REGIONS_SHOWN]
-        parts.append(text.table(("Regions", "start", "size", "accesses", "share", "pages"), shown))
+        parts.append(
+            text.table(
+                ("Regions", "start", "size", "accesses", "share of accesses", "pages of 4K"), shown
+            )
+        )
         if len(rows) > len(shown):
             parts[-1] += f"\n  … and {text.plural(len(rows) - len(shown), 'region')} more"
     events = {name: n for name, n in info["events"].items() if n}
@@ -132,7 +136,7 @@ def _processes(processes: list[dict[str, Any]], accesses: int) -> str:
         )
         for process in processes
     ]
-    head = ("Processes", "number", "parent", "pid", "accesses", "share")
+    head = ("Processes", "number", "parent", "pid", "accesses", "share of accesses")
     part = text.table(head, rows[:PROCESSES_SHOWN])
     if len(rows) > PROCESSES_SHOWN:
         more = text.plural(len(rows) - PROCESSES_SHOWN, "process", "processes")
@@ -207,7 +211,7 @@ def _tlbs(data: dict[str, Any], accesses: int) -> str:
         for tlb in data["tlbs"]
     ]
     head = (
-        "TLBs", "entries", "lookups", "misses", "of lookups", "misses per 1000 accesses",
+        "TLBs", "entries", "lookups", "misses", "misses per lookup", "misses per 1000 accesses",
         "first touches",
     )  # fmt: skip
     return text.table(head, rows)
@@ -367,7 +371,7 @@ def _regions(data: dict[str, Any], order: Order) -> str:
     ]
     if not rows:
         return ""
-    head = ("Regions", "size", "lookups", "misses", "of the misses", "walk references")
+    head = ("Regions", "size", "lookups", "misses", "share of misses", "walk references")
     more = len(regions) - len(rows)
     tail = f"\n  … and {text.plural(more, 'region')} more" if more else ""
     return text.table(head, rows) + tail

@@ -43,8 +43,8 @@ REGION_COLUMNS = {
     "Pages": "pages",
     "Lookups": "lookups",
     "L1 misses": "l1_misses",
-    "Misses of all": "misses",
-    "Cold": "cold_misses",
+    "Misses of every TLB": "misses",
+    "First touches": "cold_misses",
     "Walk references": "walk_references",
 }
 CACHE_COLUMNS = {

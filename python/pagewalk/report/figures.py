@@ -45,7 +45,7 @@ def timeline(document: Mapping[str, Any]) -> Figure | None:
     )
     table = Table(
         "Misses per 1000 accesses, at some points in time",
-        ["From access", "L1 misses", "Misses of all", "Of these cold"],
+        ["From access", "L1 misses", "Misses of every TLB", "First touches"],
         [
             [
                 Value(text.count(row["start"]), row["start"]),
@@ -189,7 +189,7 @@ def kernel(document: Mapping[str, Any]) -> Figure | None:
     sentence = f"{text.count(total)} cycles, {share} of all."
     table = Table(
         "The kernel's cycles by what was done",
-        ["Work", "Cycles", "Share"],
+        ["Work", "Cycles", "Share of cycles"],
         [
             [
                 row["work"],

@@ -34,7 +34,7 @@ def tlbs(document: Mapping[str, Any]) -> Table:
             ]
         )
     head = [
-        "TLB", "Entries", "Ways", "Replacement", "Lookups", "Misses", "Of lookups",
+        "TLB", "Entries", "Ways", "Replacement", "Lookups", "Misses", "Misses per lookup",
         "Misses per 1000 accesses", "First touches", "Evictions",
     ]  # fmt: skip
     numeric = [False, True, True, False, True, True, True, True, True, True]
@@ -139,7 +139,8 @@ def caches(document: Mapping[str, Any]) -> Table:
             ]
         )
     head = [
-        "Cache", "Size", "Ways", "Reads", "Missed", "Writes", "Missed", "Walk reads", "Missed",
+        "Cache", "Size", "Ways", "Reads", "Misses per read", "Writes", "Misses per write",
+        "Walk reads", "Misses per walk read",
         "Write-backs",
     ]  # fmt: skip
     return Table("Lines asked of each data cache", head, rows, [False] + [True] * 9)
@@ -168,8 +169,8 @@ def regions(document: Mapping[str, Any], shown: Order = BY_MISSES) -> tuple[Tabl
             ]
         )
     head = [
-        "Region", "Start", "Size", "Pages", "Lookups", "L1 misses", "Misses of all", "Cold",
-        "Walk references", "Share of misses",
+        "Region", "Start", "Size", "Pages", "Lookups", "L1 misses", "Misses of every TLB",
+        "First touches", "Walk references", "Share of misses",
     ]  # fmt: skip
     bars = [found[index]["misses"] / total if total else 0.0 for index in order]
     numeric = [False] + [True] * 9
@@ -208,7 +209,14 @@ def functions(document: Mapping[str, Any]) -> Table | None:
     more = len(found) - len(rows)
     if more:
         caption += f"; {text.plural(more, 'function')} more with fewer"
-    head = ["Function", "Misses of all", "Cold", "Mostly on", "To", "Share of misses"]
+    head = [
+        "Function",
+        "Misses of every TLB",
+        "First touches",
+        "Mostly on",
+        "To",
+        "Share of misses",
+    ]
     bars = [origin.share for origin in found[:ORIGINS_IN_SIGHT]]
     return Table(caption, head, rows, [False, True, True, False, True, True], bars)
 
@@ -236,7 +244,14 @@ def sites(document: Mapping[str, Any]) -> Table | None:
     more = len(found) - len(rows)
     if more:
         caption += f"; {text.plural(more, 'site')} more with fewer"
-    head = ["Site", "Allocations", "Bytes, at most", "Misses of all", "Cold", "Share of misses"]
+    head = [
+        "Site",
+        "Allocations",
+        "Bytes, at most",
+        "Misses of every TLB",
+        "First touches",
+        "Share of misses",
+    ]
     bars = [site["misses"] / total if total else 0.0 for site in found[:ORIGINS_IN_SIGHT]]
     return Table(caption, head, rows, [False] + [True] * 5, bars)
 
@@ -267,7 +282,7 @@ def processes(document: Mapping[str, Any]) -> Table | None:
     caption = "What each process ran, one program after the other; those of most accesses first"
     if more:
         caption += f"; {text.plural(more, 'process', 'processes')} more are in the JSON document"
-    head = ["Programs", "Number", "Parent", "pid", "Accesses", "Share"]
+    head = ["Programs", "Number", "Parent", "pid", "Accesses", "Share of accesses"]
     bars = [process["accesses"] / total for process in found[:PROCESSES_IN_SIGHT]]
     return Table(caption, head, rows, [False] + [True] * 5, bars)
 
@@ -289,7 +304,9 @@ def switches(document: Mapping[str, Any]) -> Table | None:
     ]
     caption = "; ".join(values.switches(document))
     bars = [times / total if total else 0.0 for times in by_cause.values()]
-    return Table(caption, ["Cause", "Switches", "Share"], rows, [False, True, True], bars)
+    return Table(
+        caption, ["Cause", "Switches", "Share of switches"], rows, [False, True, True], bars
+    )
 
 
 FAULTS = {
@@ -320,7 +337,9 @@ def faults(document: Mapping[str, Any]) -> Table | None:
     ]
     bars = [manager["faults"][how] / total for how in FAULTS]
     caption = "How faults were answered"
-    return Table(caption, ["The page", "Faults", "Share"], rows, [False, True, True], bars)
+    return Table(
+        caption, ["The page", "Faults", "Share of faults"], rows, [False, True, True], bars
+    )
 
 
 def work(document: Mapping[str, Any]) -> Table | None:
