@@ -151,6 +151,33 @@ def test_what_no_knee_shows_is_fitted(
     assert "# zeroing 4K: 100.00 ns" in text and "# Not seen by timing:" in text
 
 
+def test_the_kernels_prices_are_differences_of_what_was_timed(tmp_path: Path) -> None:
+    """At 4 GHz; 1000 ns for a fault that lacks its translation alone, 86 of them its entry."""
+    own = {
+        "minor": {4096: [1000.0]},
+        "fault": {4096: [1800.0]},
+        "zero": {4096: [500.0]},
+        "unmap": {4096: [186.0]},
+        "entry": {1: [86.0]},
+        "call": {1: [100.0]},
+        "mprotect": {1: [900.0], 2: [1700.0]},
+    }
+    seen = see(curves() | own)
+    written = tmp_path / "here.toml"
+    written.write_text(_text(seen, "made up", fit.Fit(None, 24 << 20, 400, 0, 0, (0, 0), ()), ""))
+    costs = Machine(str(written)).description["os"]["costs"]
+    work = costs["work"]
+    assert (work["traps"], work["calls"], work["zeroed"], work["copied"]) == (3656, 400, 2000, 800)
+    assert (work["frames_taken"], work["frames_given"]) == (4 * (1800 - 1000 - 500), 400)
+    assert (work["table_reads"], work["table_writes"]) == (172, 172)
+    assert (costs["fault_cycles"], costs["switch_cycles"]) == (7200, 4 * 1500 - 800)
+    # The rest of an mprotect that another processor hears of, without a flush.
+    assert costs["shootdown_send_cycles"] + costs["shootdown_receive_cycles"] == 3200 - 200
+    without = see(curves())
+    text = _text(without, "made up", fit.Fit(None, 24 << 20, 400, 0, 0, (0, 0), ()), "")
+    assert "[os.costs]" not in text, "what was not timed is not made up"
+
+
 def test_a_file_that_was_not_calibrated_cannot_be_judged(tmp_path: Path) -> None:
     file = tmp_path / "other.toml"
     file.write_text('title = "other"\n')
@@ -172,6 +199,7 @@ def test_the_probe_builds_and_times() -> None:
         build(judge.MICRO, Path(folder))
         timed = judge.time_all(Path(folder) / "micro", (1 << 20,))
     found = parse(done.stdout)
+    assert {"minor", "unmap", "entry", "call"} <= set(found)
     assert {"page", "huge", "line", "independent", "add", "fault", "far", "apart-huge"} <= set(
         found
     )
