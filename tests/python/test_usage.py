@@ -2,8 +2,13 @@
 
 import argparse
 import json
+import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -211,3 +216,52 @@ def test_the_manual_has_every_command_and_option_and_no_warning(tmp_path: Path) 
             input=page, capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert done.stderr == ""
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_really_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["completion", "fish"]) == 0
+    script = tmp_path / "pagewalk.fish"
+    script.write_text(capsys.readouterr().out)
+    for typed, offered in (
+        ("pagewalk sw", "sweep"), ("pagewalk run --max-a", "--max-accesses"),
+        ("pagewalk machines r47", "r4700"), ("pagewalk import ch", "champsim"),
+    ):  # fmt: skip
+        command = f"source {script}; complete -C '{typed}'"
+        done = subprocess.run(["fish", "-c", command], capture_output=True, text=True, check=True)
+        assert offered in [line.split("\t")[0] for line in done.stdout.splitlines()], typed
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_really_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["completion", "zsh"]) == 0
+    (tmp_path / "_pagewalk").write_text(capsys.readouterr().out)
+    # It completes only what is typed at a terminal.
+    pid, terminal = pty.fork()
+    if pid == 0:
+        environment = {**os.environ, "TERM": "dumb", "COLUMNS": "200"}
+        os.execvpe("zsh", ["zsh", "-f", "-i"], environment)
+    try:
+        setup = f"fpath=({tmp_path} $fpath); autoload -Uz compinit; compinit -u -D"
+        os.write(terminal, f"{setup}; echo set''up\r".encode())
+        assert _read(terminal, "setup\r")
+        for typed, completed in (
+            ("pagewalk sw\t", "pagewalk sweep"),
+            ("pagewalk run --max-a\t", "pagewalk run --max-accesses"),
+        ):
+            os.write(terminal, typed.encode())
+            assert _read(terminal, completed), typed
+            os.write(terminal, b"\x15")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def _read(terminal: int, wanted: str) -> bool:
+    """Whether `wanted` is printed within a minute."""
+    seen, end = "", time.monotonic() + 60
+    while wanted not in seen and time.monotonic() < end:
+        if select.select([terminal], [], [], 1)[0]:
+            seen += os.read(terminal, 4096).decode(errors="replace")
+    return wanted in seen
