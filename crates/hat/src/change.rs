@@ -57,7 +57,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             for found in self.mapped_at(held, &[(frame, size)], &mut |_| ()) {
                 let space = HatSpace(found.space);
                 held.space(found.space, |known, held| {
-                    let entry = known.and_then(|known| known.mmus[usize::from(found.mmu)]);
+                    let entry = known.and_then(|known| known.at(found.mmu));
                     let Some(entry) = entry else { return };
                     held.mmu(entry.table, |mmu, _| {
                         let Some(table) = &mut mmu.table else { return };

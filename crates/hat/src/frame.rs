@@ -11,6 +11,17 @@
 //! mappings of a base frame therefore looks at one list per page size: at that of the frame itself,
 //! and at that of the first frame of each larger page that could cover it (`Hat::lists_of`).
 //!
+//! The list is a tree written in preorder: a node's *depth* says how many nodes above it the page was
+//! mapped from, one space giving it to the next (E99 section 3.2, L4's mapping tree). What the memory
+//! manager loads has depth 0, so that without such mappings the tree is K94's flat list.
+//!
+//! ```text
+//!   space 1, depth 0          the pager has the page
+//!     space 2, depth 1        and mapped it to space 2,
+//!       space 5, depth 2      which mapped it on
+//!     space 3, depth 1
+//! ```
+//!
 //! A list owns its nodes. Free ones are in a list of their own, [`Nodes`].
 
 use alloc::boxed::Box;
@@ -33,6 +44,7 @@ struct Node {
     start_and_shift: u64,
     space: u32,
     mmu: u8,
+    depth: u8,
     next: Option<Box<Node>>,
 }
 
@@ -70,7 +82,9 @@ impl Nodes {
                     self.free = node.next.take();
                     node
                 }
-                None => Box::new(Node { start_and_shift: 0, space: 0, mmu: 0, next: None }),
+                None => {
+                    Box::new(Node { start_and_shift: 0, space: 0, mmu: 0, depth: 0, next: None })
+                }
             };
             chain.push(node);
         }
@@ -115,14 +129,65 @@ impl Frame {
 
     /// Enters a page in a node of `chain`, which has one.
     pub(crate) fn insert(&mut self, mapped: Mapped, chain: &mut Chain) {
-        let mut node = chain.pop().expect("a node was taken for each page");
-        node.start_and_shift = mapped.page.start().get() | u64::from(mapped.page.size().shift());
-        (node.space, node.mmu) = (mapped.space, mapped.mmu);
-        node.next = self.first.take();
-        self.first = Some(node);
+        insert_at(&mut self.first, mapped, 0, chain);
     }
 
-    /// Strikes a page out; its node is in `chain` then.
+    /// Enters a page that was mapped from `parent`, if that is in the list. With `adopts`, all that
+    /// was mapped from `parent` counts as mapped from the new page. Says whether the parent is there;
+    /// one below which a tree would be deeper than 255 counts as gone.
+    pub(crate) fn insert_below(
+        &mut self,
+        parent: Mapped,
+        mapped: Mapped,
+        adopts: bool,
+        chain: &mut Chain,
+    ) -> bool {
+        let mut at = &mut self.first;
+        while at.as_ref().is_some_and(|node| node.mapped() != Some(parent)) {
+            at = match at {
+                Some(node) => &mut node.next,
+                None => return false,
+            };
+        }
+        let Some(node) = at else { return false };
+        let Some(depth) = node.depth.checked_add(1) else { return false };
+        if adopts {
+            let mut deepest = depth;
+            let mut next = node.next.as_ref();
+            while let Some(below) = next.filter(|below| below.depth >= depth) {
+                deepest = deepest.max(below.depth);
+                next = below.next.as_ref();
+            }
+            if deepest == u8::MAX {
+                return false;
+            }
+            let mut next = node.next.as_mut();
+            while let Some(below) = next.filter(|below| below.depth >= depth) {
+                below.depth += 1;
+                next = below.next.as_mut();
+            }
+        }
+        insert_at(&mut node.next, mapped, depth, chain);
+        true
+    }
+
+    /// The pages that were mapped from `parent`, by it or by those that it was mapped to.
+    pub(crate) fn below(&self, parent: Mapped) -> impl Iterator<Item = Mapped> {
+        let mut next = self.first.as_deref();
+        while next.is_some_and(|node| node.mapped() != Some(parent)) {
+            next = next.and_then(|node| node.next.as_deref());
+        }
+        let depth = next.map_or(0, |node| node.depth);
+        next = next.and_then(|node| node.next.as_deref());
+        core::iter::from_fn(move || {
+            let node = next.filter(|node| node.depth > depth)?;
+            next = node.next.as_deref();
+            node.mapped()
+        })
+    }
+
+    /// Strikes a page out; its node is in `chain` then. Pages that were mapped from it count as mapped
+    /// from what it was mapped from.
     pub(crate) fn remove(&mut self, mapped: Mapped, chain: &mut Chain) {
         let mut at = &mut self.first;
         while at.as_ref().is_some_and(|node| node.mapped() != Some(mapped)) {
@@ -131,10 +196,15 @@ impl Frame {
                 None => return,
             };
         }
-        if let Some(mut node) = at.take() {
-            *at = node.next.take();
-            chain.push(node);
+        let Some(mut node) = at.take() else { return };
+        *at = node.next.take();
+        let mut below = at.as_mut().filter(|next| next.depth > node.depth);
+        while let Some(next) = below {
+            next.depth -= 1;
+            // What is as deep as the node was is no child of it any more.
+            below = next.next.as_mut().filter(|next| next.depth > node.depth);
         }
+        chain.push(node);
     }
 
     /// The pages in the list.
@@ -146,6 +216,14 @@ impl Frame {
             node.mapped()
         })
     }
+}
+
+fn insert_at(at: &mut Option<Box<Node>>, mapped: Mapped, depth: u8, chain: &mut Chain) {
+    let mut node = chain.pop().expect("a node was taken for each page");
+    node.start_and_shift = mapped.page.start().get() | u64::from(mapped.page.size().shift());
+    (node.space, node.mmu, node.depth) = (mapped.space, mapped.mmu, depth);
+    node.next = at.take();
+    *at = Some(node);
 }
 
 /// A long list must not be dropped node by node through the stack.

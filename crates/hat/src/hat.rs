@@ -183,7 +183,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         if self.make.is_some() && inner.is_err() {
             held.numbers(|numbers| numbers.mmus.put(number));
         }
-        Ok(MmuEntry { table: number, inner: inner? })
+        Ok(MmuEntry { table: number, inner: inner?, limit: None })
+    }
+
+    /// Whether the table is that of one space, and goes with it.
+    pub(crate) fn is_own(&self, entry: MmuEntry) -> bool {
+        self.make.is_some() || entry.table != 0
     }
 
     /// Ends a space and all its mappings; the mapped frames stay their owner's.
@@ -203,16 +208,15 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         change.flush(space, flush);
                     }
                     mmu.loaded.remove(&space.0);
-                    if self.make.is_some() {
+                    if self.is_own(entry) {
                         mmu.table = None;
                     }
                 });
             }
             self.finish(held, change, platform);
             held.numbers(|numbers| {
-                if self.make.is_some() {
-                    known.all().for_each(|(_, entry)| numbers.mmus.put(entry.table));
-                }
+                let own = known.all().filter(|(_, entry)| self.is_own(*entry));
+                own.for_each(|(_, entry)| numbers.mmus.put(entry.table));
                 numbers.spaces.put(space.0);
             });
         });

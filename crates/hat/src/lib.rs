@@ -16,6 +16,9 @@
 //! section 3.2). Any translation may be dropped at any time and comes back by a minor fault. That
 //! is why [`Hat::load`] may fail for want of table memory and nothing is lost.
 //!
+//! A space may hand pages on to others: [`Hat::map_from`], [`Hat::grant`], [`Hat::revoke`] are L4's
+//! map, grant and unmap over the same lists (E99 section 3.2).
+//!
 //! Every operation has the same three steps: change the page table and gather the [`Flush`]
 //! tokens, have the processors forget, and only then free the table frames that ride in the
 //! tokens. Operations take `&self`; which lock they hold in which step is the [scheme's](locking).
@@ -29,10 +32,12 @@ extern crate alloc;
 
 mod change;
 mod frame;
+mod give;
 mod hat;
 mod load;
 pub mod locking;
 mod look;
+mod mmus;
 mod platform;
 mod pool;
 mod space;
@@ -44,5 +49,5 @@ pub use crate::{
     hat::{Hat, HatSpace, LoadError, MakeTable, Tables},
     platform::{Platform, Step},
     pool::{Pool, PoolCounts},
-    space::{AddressSpace, MMUS_MAX, Mmu, Numbers},
+    space::{AddressSpace, MMUS_MAX, Mmu, MmuPlace, Numbers},
 };

@@ -12,6 +12,7 @@ use crate::{
     locking::{Below, Held, Scheme, Site},
     platform::{Platform, Step},
     pool::PoolFrames,
+    space::MmuPlace,
     sparse::ELEMENTS_MAX,
 };
 
@@ -27,11 +28,25 @@ enum Stop {
 
 /// On whose behalf pages are loaded.
 #[derive(Clone, Copy)]
-enum Behalf {
+pub(crate) enum Behalf {
     /// The owner of the frames.
     Owner,
     /// A copy of this page, as long as it maps the frame.
     CopyOf(Mapped),
+    /// The space that has this page, and maps it to another.
+    Of(Mapped),
+    /// The space that has this page, and is about to lose it to another.
+    InPlaceOf(Mapped),
+}
+
+/// Pages to load, and where.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) behalf: Behalf,
+    pub(crate) space: HatSpace,
+    pub(crate) place: MmuPlace,
+    pub(crate) first: Translation,
+    pub(crate) count: u64,
 }
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
@@ -45,35 +60,43 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         count: u64,
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
+        self.load_in(space, MmuPlace::PROCESSOR, first, count, platform)
+    }
+
+    /// [`Hat::load`] for another MMU of the space, as [`Hat::attach`] gave it.
+    pub fn load_in(
+        &self,
+        space: HatSpace,
+        place: MmuPlace,
+        first: Translation,
+        count: u64,
+        platform: &mut impl Platform,
+    ) -> Result<(), LoadError> {
         let bytes = first.page.size().bytes().checked_mul(count);
         let end = bytes.and_then(|bytes| first.frame.get().checked_add(bytes));
         if end.is_none_or(|end| self.number(PhysAddr::new(end)) >= ELEMENTS_MAX) {
             return Err(LoadError::Table(Error::Unfit(Unfit::Physical(first.frame))));
         }
         self.note_size(first.page.size());
-        self.scheme.enter(Site::Load, |held| {
-            self.load_for(held, Behalf::Owner, space, first, count, platform)
-        })
+        let wanted = Wanted { behalf: Behalf::Owner, space, place, first, count };
+        self.scheme.enter(Site::Load, |held| self.load_for(held, wanted, platform))
     }
 
-    fn load_for(
+    pub(crate) fn load_for(
         &self,
         held: &mut S::Held<'_>,
-        behalf: Behalf,
-        space: HatSpace,
-        first: Translation,
-        count: u64,
+        wanted: Wanted,
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
         let mut steals = 0;
         loop {
-            match self.try_load(held, behalf, space, first, count, platform) {
+            match self.try_load(held, wanted, platform) {
                 Ok(()) => return Ok(()),
                 Err(Stop::Unloading(frame)) => {
                     held.frame(frame, |frame| (!frame.is_unloading()).then_some(()));
                 }
                 Err(Stop::Refused(LoadError::NoTableMemory))
-                    if steals < STEALS_MAX && self.steal(held, space.0, platform) =>
+                    if steals < STEALS_MAX && self.steal(held, wanted.space.0, platform) =>
                 {
                     steals += 1;
                 }
@@ -85,22 +108,24 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     fn try_load(
         &self,
         held: &mut S::Held<'_>,
-        behalf: Behalf,
-        space: HatSpace,
-        first: Translation,
-        count: u64,
+        wanted: Wanted,
         platform: &mut impl Platform,
     ) -> Result<(), Stop> {
+        let Wanted { behalf, space, place, first, count } = wanted;
         held.space(space.0, |known, held| {
             let no_space = Stop::Refused(LoadError::NoSpace(space));
-            let Some(entry) = known.and_then(|known| known.processor()) else {
+            let Some(entry) = known.and_then(|known| known.at(place.0)) else {
                 return Err(no_space);
             };
+            if entry.limit.is_some_and(|limit| !limit.contains(first.page.start())) {
+                let unfit = Unfit::Virtual(first.page.start());
+                return Err(Stop::Refused(LoadError::Table(Error::Unfit(unfit))));
+            }
             let bytes = first.page.size().bytes();
             let page = |number: u64| {
                 let page = first.page.start().wrapping_add(number * bytes).page(first.page.size());
                 let frame = PhysAddr::new(first.frame.get() + number * bytes);
-                (self.number(frame), mapped(space, 0, page))
+                (self.number(frame), mapped(space, place.0, page))
             };
             let mut chain = held.nodes(|nodes| nodes.take(count));
             let flush = held.mmu(entry.table, |mmu, below| {
@@ -111,19 +136,28 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     let (number, mapped) = page(entered);
                     result = below.frame(number, |frame| {
                         platform.work(Step::Mapping, 1);
+                        // What the page is a copy of has gone: there is nothing to copy.
+                        let gone = Some(Err(Stop::Refused(LoadError::NoTableMemory)));
                         match behalf {
                             Behalf::Owner if frame.is_unloading() => {
                                 return Some(Err(Stop::Unloading(number)));
                             }
-                            // What the copy is of has gone, so that there is nothing to copy.
-                            Behalf::CopyOf(page)
-                                if frame.is_unloading() || frame.pages().all(|of| of != page) =>
+                            Behalf::CopyOf(_) | Behalf::Of(_) | Behalf::InPlaceOf(_)
+                                if frame.is_unloading() =>
                             {
-                                return Some(Err(Stop::Refused(LoadError::NoTableMemory)));
+                                return gone;
                             }
-                            Behalf::Owner | Behalf::CopyOf(_) => {}
+                            Behalf::CopyOf(page) if frame.pages().all(|of| of != page) => {
+                                return gone;
+                            }
+                            Behalf::Of(parent) | Behalf::InPlaceOf(parent) => {
+                                let adopts = matches!(behalf, Behalf::InPlaceOf(_));
+                                if !frame.insert_below(parent, mapped, adopts, &mut chain) {
+                                    return gone;
+                                }
+                            }
+                            Behalf::Owner | Behalf::CopyOf(_) => frame.insert(mapped, &mut chain),
                         }
-                        frame.insert(mapped, &mut chain);
                         Some(Ok(()))
                     });
                     entered += u64::from(result.is_ok());
@@ -182,7 +216,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 let rights = without_write(translation.rights);
                 let copy = Translation { rights, ..translation };
                 let behalf = Behalf::CopyOf(mapped(from, 0, translation.page));
-                self.load_for(held, behalf, to, copy, 1, platform)?;
+                let place = MmuPlace::PROCESSOR;
+                let wanted = Wanted { behalf, space: to, place, first: copy, count: 1 };
+                self.load_for(held, wanted, platform)?;
             }
             Ok(())
         })

@@ -52,7 +52,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.scheme.enter(Site::Look, |held| {
             for found in self.mapped_at(held, &[(frame, size)], &mut |_| ()) {
                 let mapping = held.space(found.space, |known, held| {
-                    let entry = known?.mmus[usize::from(found.mmu)]?;
+                    let entry = known?.at(found.mmu)?;
                     held.mmu(entry.table, |mmu, _| {
                         mmu.table.as_ref()?.query(entry.inner, found.page.start())
                     })
@@ -92,7 +92,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             }
             let right = nodes.into_iter().all(|(number, found)| {
                 let mapping = held.space(found.space, |known, held| {
-                    let entry = known?.mmus[usize::from(found.mmu)]?;
+                    let entry = known?.at(found.mmu)?;
                     held.mmu(entry.table, |mmu, _| {
                         mmu.table.as_ref()?.query(entry.inner, found.page.start())
                     })
@@ -106,7 +106,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    fn at_processor<R>(
+    pub(crate) fn at_processor<R>(
         &self,
         held: &mut S::Held<'_>,
         space: HatSpace,

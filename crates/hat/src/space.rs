@@ -15,6 +15,7 @@ use alloc::{
     collections::{BTreeMap, BTreeSet},
 };
 
+use addr::VirtRange;
 use pagetable::{Mounted, Space};
 
 /// The most MMUs that a space may have translations in.
@@ -33,6 +34,17 @@ pub(crate) struct MmuEntry {
     pub(crate) table: u32,
     /// The space in that table.
     pub(crate) inner: Space,
+    /// The only addresses that it translates, if not all: an I/O MMU may know the kernel's alone.
+    pub(crate) limit: Option<VirtRange>,
+}
+
+/// The place of an MMU in a space's list.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct MmuPlace(pub(crate) u8);
+
+impl MmuPlace {
+    /// The processors'.
+    pub const PROCESSOR: MmuPlace = MmuPlace(0);
 }
 
 impl AddressSpace {
@@ -43,6 +55,11 @@ impl AddressSpace {
     /// That of the processors, which each space has.
     pub(crate) fn processor(&self) -> Option<MmuEntry> {
         self.mmus[0]
+    }
+
+    /// The one in a place.
+    pub(crate) fn at(&self, place: u8) -> Option<MmuEntry> {
+        *self.mmus.get(usize::from(place))?
     }
 
     /// Those that there are, with their places.

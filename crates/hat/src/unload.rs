@@ -95,7 +95,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// Takes a page out of its page table, if it maps one of the frames there.
-    fn clear(
+    pub(crate) fn clear(
         &self,
         held: &mut S::Held<'_>,
         page: Mapped,
@@ -106,7 +106,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) {
         let space = HatSpace(page.space);
         held.space(page.space, |known, held| {
-            let entry = known.and_then(|known| known.mmus[usize::from(page.mmu)]);
+            let entry = known.and_then(|known| known.at(page.mmu));
             let Some(entry) = entry else { return };
             held.mmu(entry.table, |mmu, _| {
                 let Some(table) = &mut mmu.table else { return };

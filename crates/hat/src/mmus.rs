@@ -1,0 +1,109 @@
+//! More MMUs of a space than the processors': of an I/O bridge, of a graphics card (K94 sections 3.2,
+//! 4.2). Each has a page table of its own, perhaps of another format.
+//!
+//! ```text
+//!   space --> [ processors: x86-64 ] [ I/O bridge: linear ]
+//!                     load                   load_in           one of them
+//!                     unload, protect, unload_frames           all of them
+//! ```
+
+use alloc::boxed::Box;
+
+use addr::{VirtAddr, VirtRange};
+use pagetable::{Error, Mapping, Mounted, Unfit};
+
+use crate::{
+    hat::{Change, Hat, HatSpace, LoadError},
+    locking::{Below, Held, Scheme, Site},
+    platform::Platform,
+    pool::PoolFrames,
+    space::{MMUS_MAX, MmuEntry, MmuPlace},
+};
+
+impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
+    /// Gives `space` one more MMU with the empty `table`, which translates the addresses of `limit`
+    /// alone, or all. `None` where the space has [`MMUS_MAX`] already.
+    ///
+    /// The table may hold no page size that the processors' tables cannot.
+    pub fn attach(
+        &self,
+        space: HatSpace,
+        table: Box<T>,
+        limit: Option<VirtRange>,
+        platform: &mut impl Platform,
+    ) -> Result<Option<MmuPlace>, LoadError> {
+        if let Some(&size) = table.page_sizes().iter().find(|size| !self.sizes.contains(size)) {
+            return Err(LoadError::Table(Error::Unfit(Unfit::PageSize(size))));
+        }
+        self.scheme.enter(Site::Create, |held| {
+            let number = held.numbers(|numbers| numbers.mmus.take());
+            let inner = held.mmu(number, |mmu, below| {
+                let table = mmu.table.insert(table);
+                table.create(&mut PoolFrames { below, platform: platform.frames() })
+            });
+            let attached = inner.map_err(LoadError::from).and_then(|inner| {
+                let entry = MmuEntry { table: number, inner, limit };
+                held.space_mut(space.0, |known| {
+                    let known = known.as_mut().ok_or(LoadError::NoSpace(space))?;
+                    let free = (0..MMUS_MAX).find(|&place| known.mmus[place].is_none());
+                    if let Some(place) = free {
+                        known.mmus[place] = Some(entry);
+                    }
+                    Ok(free.map(|place| MmuPlace(place as u8)))
+                })
+            });
+            if !matches!(attached, Ok(Some(_))) {
+                self.end_mmu(held, space, number, inner.ok().map(|inner| (0, inner)), platform);
+            }
+            attached
+        })
+    }
+
+    /// Takes an MMU from a space, with all its translations; that of the processors stays.
+    pub fn detach(&self, space: HatSpace, place: MmuPlace, platform: &mut impl Platform) {
+        self.scheme.enter(Site::Destroy, |held| {
+            let entry = held.space_mut(space.0, |known| {
+                let mmus = &mut known.as_mut()?.mmus;
+                (place != MmuPlace::PROCESSOR).then(|| mmus[usize::from(place.0)].take())?
+            });
+            let Some(entry) = entry else { return };
+            self.end_mmu(held, space, entry.table, Some((place.0, entry.inner)), platform);
+        });
+    }
+
+    /// The page of another MMU that holds `addr`, without touching its bits.
+    pub fn query_in(&self, space: HatSpace, place: MmuPlace, addr: VirtAddr) -> Option<Mapping> {
+        self.scheme.enter(Site::Look, |held| {
+            held.space(space.0, |known, held| {
+                let entry = known?.at(place.0)?;
+                held.mmu(entry.table, |mmu, _| mmu.table.as_ref()?.query(entry.inner, addr))
+            })
+        })
+    }
+
+    /// Ends a descriptor that is in no list any more, with the space in its table if there is one.
+    fn end_mmu(
+        &self,
+        held: &mut S::Held<'_>,
+        space: HatSpace,
+        number: u32,
+        inner: Option<(u8, pagetable::Space)>,
+        platform: &mut impl Platform,
+    ) {
+        let mut change = Change::default();
+        held.mmu(number, |mmu, _| {
+            if let (Some(table), Some((place, inner))) = (&mut mmu.table, inner) {
+                table.visit(inner, VirtRange::ALL, &mut |mapping| {
+                    change.removed(space, place, &mapping);
+                });
+                // A space that was created can be destroyed.
+                if let Ok(flush) = table.destroy(inner) {
+                    change.flush(space, flush);
+                }
+            }
+            *mmu = crate::space::Mmu::default();
+        });
+        self.finish(held, change, platform);
+        held.numbers(|numbers| numbers.mmus.put(number));
+    }
+}

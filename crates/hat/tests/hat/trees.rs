@@ -1,0 +1,199 @@
+//! Pages that spaces hand on, against a map from each page to the one that it was mapped from; and
+//! spaces with several MMUs.
+
+use std::collections::BTreeMap;
+
+use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use hat::{Hat, HatSpace, LoadError, MmuPlace};
+use pagetable::{Guarded, Mount, Mpt, SparseMemory, Translation, Usage};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::{FORMATS, MEMORY, model::Processor, page, x86_64};
+
+const K4: PageSize = PageSize::SIZE_4K;
+const PAGES: u64 = 4;
+const READ: Rights = Rights::from_bits(1 | 4 | 8);
+
+type Place = (HatSpace, u64);
+
+/// What a page maps, and from which it was mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Known {
+    frame: PhysAddr,
+    rights: Rights,
+    parent: Option<Place>,
+}
+
+/// The obvious mapping tree.
+#[derive(Default)]
+struct Model(BTreeMap<Place, Known>);
+
+impl Model {
+    fn below(&self, place: Place) -> Vec<Place> {
+        let children = self.0.iter().filter(|(_, known)| known.parent == Some(place));
+        let children: Vec<Place> = children.map(|(child, _)| *child).collect();
+        children.iter().flat_map(|&child| [vec![child], self.below(child)].concat()).collect()
+    }
+
+    /// Children of the page are its parent's from here on.
+    fn remove(&mut self, place: Place) {
+        let Some(gone) = self.0.remove(&place) else { return };
+        for known in self.0.values_mut().filter(|known| known.parent == Some(place)) {
+            known.parent = gone.parent;
+        }
+    }
+}
+
+fn range(number: u64) -> VirtRange {
+    VirtRange::of_page(VirtAddr::new(number << 12).page(K4))
+}
+
+#[test]
+fn pages_are_handed_on_and_taken_back() {
+    for (name, make) in FORMATS {
+        for seed in 0..4 {
+            println!("{name}, seed {seed}");
+            stream(&make(), seed);
+        }
+    }
+}
+
+fn stream(hat: &Hat, seed: u64) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut processor = Processor::default();
+    let spaces: Vec<HatSpace> = (0..5).map(|_| hat.create(&mut processor).unwrap()).collect();
+    let mut model = Model::default();
+    for _ in 0..400 {
+        let mut any = || {
+            let space = spaces[random.random_range(0..spaces.len())];
+            (space, 1 + random.random_range(0..PAGES))
+        };
+        let (one, other) = (any(), any());
+        let known = model.0.get(&one).copied();
+        let is_free = !model.0.contains_key(&other);
+        match random.random_range(0..10) {
+            0 | 1 if known.is_none() => {
+                let frame = PhysAddr::new(random.random_range(1..4u64) << 12);
+                let first = page(one.1 << 12, K4, frame.get(), Rights::ALL);
+                hat.load(one.0, first, 1, &mut processor).unwrap();
+                model.0.insert(one, Known { frame, rights: Rights::ALL, parent: None });
+            }
+            2..=5 if is_free => {
+                let rights = if random.random_bool(0.3) { READ } else { Rights::ALL };
+                let at = VirtAddr::new(other.1 << 12);
+                hat.map_from(one.0, range(one.1), other.0, at, rights, &mut processor).unwrap();
+                if let Some(known) = known {
+                    let rights = Rights::from_bits(known.rights.bits() & rights.bits());
+                    model.0.insert(other, Known { rights, parent: Some(one), ..known });
+                }
+            }
+            6 if is_free => {
+                let at = VirtAddr::new(other.1 << 12);
+                hat.grant(one.0, range(one.1), other.0, at, &mut processor).unwrap();
+                if let Some(known) = model.0.remove(&one) {
+                    model.0.insert(other, known);
+                    let children = model.0.values_mut();
+                    children
+                        .filter(|known| known.parent == Some(one))
+                        .for_each(|known| known.parent = Some(other));
+                }
+            }
+            7 | 8 => {
+                let with_own = random.random_bool(0.5);
+                let mut told = Vec::new();
+                let each = &mut |space, mapping: pagetable::Mapping| {
+                    told.push((space, mapping.translation.page.number()));
+                };
+                hat.revoke(one.0, range(one.1), with_own, each, &mut processor).unwrap();
+                let mut gone = if known.is_some() { model.below(one) } else { Vec::new() };
+                gone.extend(known.filter(|_| with_own).map(|_| one));
+                model.0.retain(|place, _| !gone.contains(place));
+                gone.sort_unstable();
+                told.sort_unstable();
+                assert_eq!(told, gone);
+            }
+            9 => {
+                hat.unload(one.0, range(one.1), &mut |_| (), &mut processor).unwrap();
+                model.remove(one);
+            }
+            _ => {}
+        }
+        hat.check().unwrap();
+        for &space in &spaces {
+            let mut found = BTreeMap::new();
+            hat.visit(space, VirtRange::ALL, &mut |mapping| {
+                let Translation { page, frame, rights, .. } = mapping.translation;
+                found.insert((space, page.number()), (frame, rights));
+            });
+            let expected = model.0.iter().filter(|((of, _), _)| *of == space);
+            let expected: BTreeMap<_, _> =
+                expected.map(|(place, known)| (*place, (known.frame, known.rights))).collect();
+            assert_eq!(found, expected);
+        }
+    }
+}
+
+#[test]
+fn a_page_that_is_not_there_cannot_be_handed_on() {
+    let hat = x86_64();
+    let mut processor = Processor::default();
+    let [one, two] = [0; 2].map(|_| hat.create(&mut processor).unwrap());
+    let at = VirtAddr::new(0x5000);
+    hat.map_from(one, range(1), two, at, Rights::ALL, &mut processor).unwrap();
+    assert_eq!(hat.mappings(), 0);
+    hat.destroy(one, &mut processor);
+    let gone = hat.map_from(one, range(1), two, at, Rights::ALL, &mut processor);
+    assert_eq!(gone, Err(LoadError::NoSpace(one)));
+}
+
+/// A page for a device and the processors: one unloading of its frame ends both.
+#[test]
+fn a_space_is_seen_through_several_mmus() {
+    let hat = x86_64();
+    let mut processor = Processor::default();
+    let space = hat.create(&mut processor).unwrap();
+    let kernel = VirtRange::new(VirtAddr::new(0x8000_0000), 1 << 20).unwrap();
+    let table = || Box::new(Mount::tree(Mpt::new(), SparseMemory::new(MEMORY)));
+    let other_sizes = Box::new(Mount::tree(Guarded::new(16).unwrap(), SparseMemory::new(MEMORY)));
+    let refused = hat.attach(space, other_sizes, None, &mut processor);
+    assert!(matches!(refused, Err(LoadError::Table(_))), "{refused:?}");
+    let device = hat.attach(space, table(), Some(kernel), &mut processor).unwrap().unwrap();
+    assert_ne!(device, MmuPlace::PROCESSOR);
+
+    let buffer = page(0x8000_0000, K4, 0x9000, Rights::ALL);
+    hat.load(space, buffer, 1, &mut processor).unwrap();
+    hat.load_in(space, device, buffer, 1, &mut processor).unwrap();
+    let outside = page(0x1000, K4, 0x9000, Rights::ALL);
+    let refused = hat.load_in(space, device, outside, 1, &mut processor);
+    assert!(matches!(refused, Err(LoadError::Table(_))), "{refused:?}");
+    hat.check().unwrap();
+    assert_eq!(hat.mappings(), 2);
+
+    let range = VirtRange::of_page(buffer.page);
+    hat.protect(space, range, READ, &mut processor).unwrap();
+    let seen = hat.query_in(space, device, buffer.page.start()).unwrap();
+    assert_eq!(seen.translation.rights, READ, "both lose the right to write");
+    assert_eq!(hat.usage(buffer.frame, K4, Usage::default(), &mut processor), Usage::default());
+
+    let mut gone = 0;
+    hat.unload_frames(&[(buffer.frame, K4)], &mut |_, _| gone += 1, &mut processor);
+    assert_eq!(gone, 2);
+    assert_eq!(hat.query_in(space, device, buffer.page.start()), None);
+
+    hat.load_in(space, device, buffer, 1, &mut processor).unwrap();
+    hat.detach(space, device, &mut processor);
+    hat.detach(space, MmuPlace::PROCESSOR, &mut processor);
+    assert_eq!(hat.mappings(), 0);
+    assert!(hat.space(space).is_some(), "the processors' MMU stays");
+    let gone = hat.load_in(space, device, buffer, 1, &mut processor);
+    assert_eq!(gone, Err(LoadError::NoSpace(space)));
+
+    let places: Vec<_> = (0..hat::MMUS_MAX)
+        .map(|_| hat.attach(space, table(), None, &mut processor).unwrap())
+        .collect();
+    assert!(places[..hat::MMUS_MAX - 1].iter().all(Option::is_some));
+    assert_eq!(places[hat::MMUS_MAX - 1], None, "the list is full");
+    hat.destroy(space, &mut processor);
+    assert_eq!(processor.frames_out(), 0, "all tables are free again");
+}

@@ -1,0 +1,272 @@
+//! What the HAT layer asks of virtual processors: shootdowns, memory for tables, the price of work.
+//!
+//! ```text
+//!   sender    shoot, shoot_each x n .... wait for the last answer .... go on, free
+//!   receiver        ---- interrupt: flush, answer ----
+//! ```
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use addr::{Frames, OutOfFrames, PageSize, PhysAddr, VirtAddr, VirtRange};
+use hat::{HatSpace, Platform, Step};
+use pagetable::{Flush, Scope, Translation};
+use serde::Serialize;
+
+use crate::{
+    baton::{interrupt, pass, spend, with_me},
+    costs::Costs,
+    load::Processor,
+};
+
+/// How processors are told to forget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shootdowns {
+    /// An interrupt to each processor that may hold entries of the space.
+    Interrupts,
+    /// The same, but only to those that run the space now. Others forget when they next do.
+    Lazy,
+    /// The hardware tells all at once, as Arm's TLBI does: nobody is interrupted.
+    Broadcast,
+}
+
+impl Shootdowns {
+    /// All, with their names.
+    pub const ALL: [(&str, Shootdowns); 3] = [
+        ("interrupts", Shootdowns::Interrupts),
+        ("lazy", Shootdowns::Lazy),
+        ("broadcast", Shootdowns::Broadcast),
+    ];
+}
+
+/// What shootdowns have come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct ShootCounts {
+    /// Shootdowns.
+    pub sent: u64,
+    /// Interrupts of processors.
+    pub interrupts: u64,
+    /// Spaces flushed when a processor came to them again.
+    pub deferred: u64,
+    /// Cycles that senders have waited for answers.
+    pub wait_cycles: u64,
+}
+
+/// A TLB entry, and when it was filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// What it says.
+    pub translation: Translation,
+    /// On the clock of [`Board::tick`].
+    pub at: u64,
+}
+
+/// The TLB of a processor, without limits: it forgets only what it is told to forget.
+pub type Tlb = BTreeMap<(HatSpace, u64), Entry>;
+
+/// What all processors share.
+#[derive(Debug)]
+pub struct Board {
+    kind: Shootdowns,
+    state: Mutex<State>,
+    clock: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    next: u64,
+    out: BTreeSet<PhysAddr>,
+    free_frames: u64,
+    cpus: Vec<Context>,
+    counts: ShootCounts,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Context {
+    running: Option<HatSpace>,
+    /// Spaces of which it may hold entries.
+    holds: BTreeSet<HatSpace>,
+    /// Of these, what it has yet to forget.
+    stale: BTreeSet<HatSpace>,
+    tlb: Tlb,
+}
+
+impl Board {
+    /// For so many processors, with this many frames for page tables.
+    pub fn new(cpus: usize, kind: Shootdowns, free_frames: u64) -> Board {
+        let state = State {
+            next: 1 << 32,
+            out: BTreeSet::new(),
+            free_frames,
+            cpus: vec![Context::default(); cpus],
+            counts: ShootCounts::default(),
+        };
+        Board { kind, state: Mutex::new(state), clock: AtomicU64::new(1) }
+    }
+
+    /// What shootdowns have come to.
+    pub fn counts(&self) -> ShootCounts {
+        self.lock().counts
+    }
+
+    /// Frames of page tables that were not given back.
+    pub fn frames_out(&self) -> usize {
+        self.lock().out.len()
+    }
+
+    /// A number higher than all before.
+    pub fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A processor has found a page in its page table.
+    pub fn fill(&self, cpu: usize, space: HatSpace, translation: Translation) {
+        let entry = Entry { translation, at: self.tick() };
+        let context = &mut self.lock().cpus[cpu];
+        context.tlb.insert((space, translation.page.start().get()), entry);
+    }
+
+    /// Looks for an entry in any TLB.
+    pub fn any_entry(&self, f: impl Fn(HatSpace, &Entry) -> bool) -> Option<(usize, Entry)> {
+        let state = self.lock();
+        let mut all = state.cpus.iter().enumerate().flat_map(|(cpu, context)| {
+            context.tlb.iter().map(move |((space, _), entry)| (cpu, *space, *entry))
+        });
+        all.find(|(_, space, entry)| f(*space, entry)).map(|(cpu, _, entry)| (cpu, entry))
+    }
+
+    /// A processor runs `space` from here on.
+    pub fn enter(&self, cpu: usize, space: HatSpace) {
+        let mut state = self.lock();
+        let context = &mut state.cpus[cpu];
+        context.running = Some(space);
+        if context.stale.remove(&space) {
+            context.tlb.retain(|(of, _), _| *of != space);
+            state.counts.deferred += 1;
+        }
+        state.cpus[cpu].holds.insert(space);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One processor.
+#[derive(Debug)]
+pub struct Cpu<'a> {
+    board: &'a Board,
+    number: usize,
+}
+
+impl<'a> Cpu<'a> {
+    /// The processor `number` of `board`.
+    pub fn new(board: &'a Board, number: usize) -> Cpu<'a> {
+        Cpu { board, number }
+    }
+}
+
+fn costs() -> Costs {
+    with_me(|me| me.baton.costs).unwrap_or(Costs::FREE)
+}
+
+impl Platform for Cpu<'_> {
+    fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
+        pass();
+        let costs = costs();
+        let concerned =
+            |context: &Context| flushes.iter().any(|(space, _)| context.holds.contains(space));
+        let mut state = self.board.lock();
+        forget(&mut state.cpus[self.number].tlb, flushes);
+        let mut others = Vec::new();
+        for (cpu, context) in state.cpus.iter_mut().enumerate() {
+            if cpu == self.number || !concerned(context) {
+                continue;
+            }
+            let runs =
+                context.running.is_some_and(|of| flushes.iter().any(|(space, _)| *space == of));
+            if self.board.kind == Shootdowns::Lazy && !runs {
+                let held = flushes.iter().map(|(space, _)| *space);
+                let held: Vec<_> = held.filter(|space| context.holds.contains(space)).collect();
+                context.stale.extend(held);
+            } else {
+                others.push(cpu);
+            }
+        }
+        state.counts.sent += 1;
+        spend(costs.shoot);
+        if others.is_empty() {
+            return;
+        }
+        let wait = costs.shoot_each * others.len() as u64 + costs.answer;
+        match self.board.kind {
+            Shootdowns::Interrupts | Shootdowns::Lazy => {
+                state.counts.interrupts += others.len() as u64;
+                state.counts.wait_cycles += wait;
+                drop(state);
+                interrupt(others.iter().copied(), costs.answer);
+                spend(wait);
+            }
+            Shootdowns::Broadcast => drop(state),
+        }
+        // They answer one after the other; meanwhile anything may happen.
+        for cpu in others {
+            pass();
+            forget(&mut self.board.lock().cpus[cpu].tlb, flushes);
+        }
+        pass();
+    }
+
+    fn frames(&mut self) -> &mut dyn Frames {
+        self
+    }
+
+    fn work(&mut self, step: Step, count: u64) {
+        spend(costs().of(step) * count);
+    }
+}
+
+impl Processor for Cpu<'_> {
+    fn enter(&mut self, space: HatSpace) {
+        self.board.enter(self.number, space);
+    }
+}
+
+impl Frames for Cpu<'_> {
+    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
+        pass();
+        let mut state = self.board.lock();
+        let left = state.free_frames.checked_sub(1).ok_or(OutOfFrames { size, free_bytes: 0 });
+        state.free_frames = left?;
+        state.next = (state.next + 2 * size.bytes()) & !size.mask();
+        let frame = PhysAddr::new(state.next);
+        state.out.insert(frame);
+        Ok(frame)
+    }
+
+    fn free(&mut self, frame: PhysAddr, _: PageSize) {
+        let mut state = self.board.lock();
+        assert!(state.out.remove(&frame), "{frame} is freed twice");
+        state.free_frames += 1;
+    }
+}
+
+/// Takes from a TLB what is named.
+fn forget(tlb: &mut Tlb, flushes: &[(HatSpace, Flush)]) {
+    for (space, flush) in flushes {
+        match flush.scope() {
+            Scope::Nothing => {}
+            Scope::Space => tlb.retain(|(of, _), _| of != space),
+            Scope::Pages { range, .. } => tlb.retain(|&(of, start), entry| {
+                let page = VirtAddr::new(start).page(entry.translation.page.size());
+                of != *space || range.intersection(VirtRange::of_page(page)).is_none()
+            }),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What work takes on a processor of virtual time, in cycles.
+
+use hat::Step;
+use serde::Serialize;
+
+/// Prices. All are assumptions unless their field says otherwise: K94 prints no times, so that only
+/// orders and ratios of what follows from them can be claimed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Costs {
+    /// A page of a page table entered, changed or removed.
+    pub table_write: u64,
+    /// A page of a page table looked at.
+    pub table_read: u64,
+    /// A node of a mapping list entered or removed.
+    pub mapping: u64,
+    /// A lock taken, or given back, that nobody else wants.
+    pub lock: u64,
+    /// A line fetched that another processor wrote last.
+    pub transfer: u64,
+    /// A thread put to sleep and woken.
+    pub sleep: u64,
+    /// The sender of a shootdown, once, and again for each receiver.
+    pub shoot: u64,
+    /// See `shoot`.
+    pub shoot_each: u64,
+    /// From a receiver's interrupt to its answer: the sender waits for it, the receiver works.
+    pub answer: u64,
+    /// A trap into the kernel and back.
+    pub trap: u64,
+    /// A page of 4 KiB cleared.
+    pub zero: u64,
+    /// A page of 4 KiB copied.
+    pub copy: u64,
+}
+
+impl Costs {
+    /// A SuperSPARC of 50 MHz on the XDBus of a SPARCcenter 2000 (K94 section 5.3 names the machine;
+    /// the cycles are assumptions: 100 for a line from another cache, 30 us for a switch of threads).
+    pub const SPARCCENTER_2000: Costs = Costs {
+        table_write: 40,
+        table_read: 20,
+        mapping: 30,
+        lock: 10,
+        transfer: 100,
+        sleep: 1500,
+        shoot: 150,
+        shoot_each: 50,
+        answer: 400,
+        trap: 150,
+        zero: 1000,
+        copy: 2000,
+    };
+
+    /// Nothing takes any time: for schedules that are explored.
+    pub const FREE: Costs = Costs {
+        table_write: 0,
+        table_read: 0,
+        mapping: 0,
+        lock: 0,
+        transfer: 0,
+        sleep: 0,
+        shoot: 0,
+        shoot_each: 0,
+        answer: 0,
+        trap: 0,
+        zero: 0,
+        copy: 0,
+    };
+
+    /// The price of `step`. A shootdown is priced by who is interrupted.
+    pub(crate) fn of(&self, step: Step) -> u64 {
+        match step {
+            Step::TableWrite => self.table_write,
+            Step::TableRead => self.table_read,
+            Step::Mapping => self.mapping,
+            Step::Shootdown => 0,
+        }
+    }
+}
+
+/// What a processor does that finds a mutex held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockKind {
+    /// It spins.
+    Spin,
+    /// It spins while the holder runs, and sleeps otherwise: Solaris' adaptive mutex.
+    Adaptive,
+    /// It sleeps, and is given the lock in its turn.
+    HandOver,
+}
+
+impl LockKind {
+    /// All, with their names.
+    pub const ALL: [(&str, LockKind); 3] = [
+        ("spin", LockKind::Spin),
+        ("adaptive", LockKind::Adaptive),
+        ("hand-over", LockKind::HandOver),
+    ];
+}

@@ -1,0 +1,285 @@
+//! A load on the processors of this host, beside a control that says whether they can scale at all.
+//!
+//! ```text
+//!   round     shared:  n threads on one HAT layer        control:  n threads, each on its own
+//! ```
+//!
+//! The control does the same work without a lock or a line in common. Where even that does not come
+//! to 1.7 times on two threads, the host's cores are busy elsewhere or share too much, and no number
+//! of the shared layer says anything about its locks: the verdict is none. A process cannot interrupt
+//! another processor, so that shootdowns cost nothing here.
+
+use std::{
+    sync::Barrier,
+    thread,
+    time::{Duration, Instant},
+};
+
+use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
+use hat::{
+    Hat, HatSpace, Platform, Pool,
+    locking::{Global, ListLocks, Scheme, Single},
+};
+use pagetable::{Flush, Mounted};
+use serde::Serialize;
+
+use crate::{
+    costs::Costs,
+    load::{Load, Processor, Runner},
+    native::Native,
+    run::{OnScheme, named, tables, with_scheme},
+};
+
+/// Threads that a run can have.
+pub(crate) const THREADS_MAX: usize = 64;
+
+/// The control on two threads must reach this many times what it does on one.
+const CONTROL_MIN: f64 = 1.7;
+
+/// How long each measurement lasts.
+const MEASURED: Duration = Duration::from_millis(40);
+
+/// Operations between two looks at the clock.
+const BATCH: u64 = 32;
+
+/// What runs.
+#[derive(Clone, Debug)]
+pub struct HostPlan {
+    /// Threads.
+    pub threads: usize,
+    /// One of [`crate::SCHEMES`]; of one thread also `single`, without locks.
+    pub scheme: String,
+    /// One of [`Load::ALL`].
+    pub load: String,
+    /// One of [`crate::TABLES`].
+    pub table: String,
+    /// Rounds, of which the medians count.
+    pub rounds: usize,
+    /// Of the loads' choices.
+    pub seed: u64,
+}
+
+/// What came of it. Times are of this host, and differ from run to run.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct HostOutcome {
+    /// Threads.
+    pub threads: usize,
+    /// Scheme of locks.
+    pub scheme: String,
+    /// Load.
+    pub load: String,
+    /// Page table.
+    pub table: String,
+    /// Median nanoseconds of an operation of one thread of the shared layer.
+    pub nanoseconds: f64,
+    /// The same of the control.
+    pub control_nanoseconds: f64,
+    /// Median over the rounds of what the control does on all threads over what it does on one.
+    pub control_scaling: f64,
+    /// The same of the shared layer, over the control on one thread; `None` where the control does
+    /// not scale.
+    pub scaling: Option<f64>,
+}
+
+/// Runs `plan`. An error says what of it cannot be.
+pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
+    if plan.threads == 0 || plan.threads > THREADS_MAX {
+        return Err(format!("{} threads: choose 1 to {THREADS_MAX}", plan.threads));
+    }
+    let load = named("load", &plan.load, &Load::ALL)?;
+    tables(&plan.table)?;
+    if plan.scheme == "single" {
+        if plan.threads > 1 {
+            return Err("`single` has no locks: give it one thread".to_owned());
+        }
+        return single(plan, load);
+    }
+    let (mut times, mut controls, mut scalings, mut shares) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..plan.rounds.max(1) {
+        let measure = |layers, threads| {
+            let work = OnHost { plan, load, layers, threads };
+            with_scheme::<Native, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
+        };
+        // Side by side, as the host changes from moment to moment.
+        let alone = measure(1, 1)?;
+        let shared = measure(1, plan.threads)?;
+        let control = measure(plan.threads, plan.threads)?;
+        times.push(shared);
+        controls.push(control);
+        scalings.push(plan.threads as f64 * alone / control);
+        shares.push(plan.threads as f64 * alone / shared);
+    }
+    let control_scaling = median(&mut scalings);
+    let wanted = CONTROL_MIN / 2.0 * plan.threads as f64;
+    let scales = plan.threads == 1 || control_scaling >= wanted;
+    Ok(HostOutcome {
+        threads: plan.threads,
+        scheme: plan.scheme.clone(),
+        load: plan.load.clone(),
+        table: plan.table.clone(),
+        nanoseconds: median(&mut times),
+        control_nanoseconds: median(&mut controls),
+        control_scaling,
+        scaling: scales.then(|| median(&mut shares)),
+    })
+}
+
+/// The layer without locks.
+fn single(plan: &HostPlan, load: Load) -> Result<HostOutcome, String> {
+    let mut times = Vec::new();
+    for _ in 0..plan.rounds.max(1) {
+        let hat = Hat::with(Global::<_, Single>::new(Pool::unlimited()), tables(&plan.table)?);
+        times.push(one_thread(plan, load, &hat, 0, &Barrier::new(1), spaces(&hat, 0)?)?);
+    }
+    let nanoseconds = median(&mut times);
+    Ok(HostOutcome {
+        threads: 1,
+        scheme: plan.scheme.clone(),
+        load: plan.load.clone(),
+        table: plan.table.clone(),
+        nanoseconds,
+        control_nanoseconds: nanoseconds,
+        control_scaling: 1.0,
+        scaling: Some(1.0),
+    })
+}
+
+/// Threads on so many layers of one scheme: on one, or each on its own.
+struct OnHost<'a> {
+    plan: &'a HostPlan,
+    load: Load,
+    layers: usize,
+    threads: usize,
+}
+
+impl OnScheme for OnHost<'_> {
+    type Result = Result<f64, String>;
+
+    fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Result<f64, String> {
+        let OnHost { plan, load, layers, threads } = self;
+        let start = Barrier::new(threads);
+        let first = Hat::with(scheme, tables(&plan.table)?);
+        if layers == 1 {
+            let all: Vec<_> =
+                (0..threads).map(|number| spaces(&first, number)).collect::<Result<_, _>>()?;
+            return mean(threads, |number| {
+                let (own, shared) = (all[number].0, all[0].1);
+                one_thread(plan, load, &first, number, &start, (own, shared))
+            });
+        }
+        let own = OnHost { layers: 1, threads: 1, ..self };
+        mean(threads, |number| {
+            if number == 0 {
+                return one_thread(plan, load, &first, 0, &start, spaces(&first, 0)?);
+            }
+            let work = Other { of: &own, number, start: &start };
+            with_scheme::<Native, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
+        })
+    }
+}
+
+/// A thread of the control on its own layer.
+struct Other<'a> {
+    of: &'a OnHost<'a>,
+    number: usize,
+    start: &'a Barrier,
+}
+
+impl OnScheme for Other<'_> {
+    type Result = Result<f64, String>;
+
+    fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Result<f64, String> {
+        let hat = Hat::with(scheme, tables(&self.of.plan.table)?);
+        let own = spaces(&hat, self.number)?;
+        one_thread(self.of.plan, self.of.load, &hat, self.number, self.start, own)
+    }
+}
+
+/// Runs threads and gives the mean of what they measure.
+fn mean(threads: usize, f: impl Fn(usize) -> Result<f64, String> + Sync) -> Result<f64, String> {
+    let measured: Vec<Result<f64, String>> = thread::scope(|scope| {
+        let f = &f;
+        let all: Vec<_> = (0..threads).map(|number| scope.spawn(move || f(number))).collect();
+        let joined = all.into_iter().map(|thread| thread.join());
+        joined.map(|done| done.unwrap_or_else(|_| Err("a thread failed".to_owned()))).collect()
+    });
+    let sum = measured.into_iter().sum::<Result<f64, String>>()?;
+    Ok(sum / threads as f64)
+}
+
+/// A process for a thread, and a space as the kernel's or all threads'.
+fn spaces<S: Scheme<Table = dyn Mounted>>(
+    hat: &Hat<dyn Mounted, S>,
+    number: usize,
+) -> Result<(HatSpace, HatSpace), String> {
+    let mut quiet = Quiet::new(number + THREADS_MAX);
+    let mut make = || hat.create(&mut quiet).map_err(|error| error.to_string());
+    Ok((make()?, make()?))
+}
+
+/// Nanoseconds per operation of this thread.
+fn one_thread<S: Scheme<Table = dyn Mounted>>(
+    plan: &HostPlan,
+    load: Load,
+    hat: &Hat<dyn Mounted, S>,
+    number: usize,
+    start: &Barrier,
+    spaces: (HatSpace, HatSpace),
+) -> Result<f64, String> {
+    let quiet = Quiet::new(number);
+    let mut runner = Runner::new(hat, quiet, number as u64, spaces, plan.seed, Costs::FREE);
+    let warmed = (0..BATCH).try_for_each(|_| runner.operation(load));
+    start.wait();
+    warmed?;
+    let (began, mut operations) = (Instant::now(), 0);
+    while began.elapsed() < MEASURED {
+        for _ in 0..BATCH {
+            runner.operation(load)?;
+        }
+        operations += BATCH;
+    }
+    Ok(began.elapsed().as_nanos() as f64 / operations as f64)
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A processor whose shootdowns cost nothing, with memory for tables of its own.
+struct Quiet {
+    next: u64,
+    free: Vec<(PhysAddr, PageSize)>,
+}
+
+impl Quiet {
+    fn new(number: usize) -> Quiet {
+        Quiet { next: (number as u64 + 1) << 36, free: Vec::new() }
+    }
+}
+
+impl Platform for Quiet {
+    fn shoot(&mut self, _: &[(HatSpace, Flush)]) {}
+
+    fn frames(&mut self) -> &mut dyn Frames {
+        self
+    }
+}
+
+impl Processor for Quiet {
+    fn enter(&mut self, _: HatSpace) {}
+}
+
+impl Frames for Quiet {
+    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
+        if let Some(place) = self.free.iter().rposition(|&(_, of)| of == size) {
+            return Ok(self.free.swap_remove(place).0);
+        }
+        self.next = (self.next + 2 * size.bytes()) & !size.mask();
+        Ok(PhysAddr::new(self.next))
+    }
+
+    fn free(&mut self, frame: PhysAddr, size: PageSize) {
+        self.free.push((frame, size));
+    }
+}

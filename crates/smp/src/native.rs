@@ -1,0 +1,109 @@
+//! Locks of the host: threads of the operating system that this runs on.
+
+use std::sync::{Condvar, Mutex as StdMutex, OnceLock, PoisonError, RwLock};
+
+use hat::locking::{Class, Locks, Mutex, Once, Rw, Site, Wait};
+
+/// The platform of std's locks.
+#[derive(Debug)]
+pub enum Native {}
+
+impl Locks for Native {
+    type Mutex<T: Send> = NativeMutex<T>;
+    type Rw<T> = NativeRw<T>;
+    type Wait = NativeWait;
+    type Once<T> = NativeOnce<T>;
+}
+
+/// A mutex of [`Native`].
+#[derive(Debug)]
+pub struct NativeMutex<T>(StdMutex<T>);
+
+impl<T> Mutex<T> for NativeMutex<T> {
+    type Wait = NativeWait;
+
+    fn new(_: Class, value: T) -> NativeMutex<T> {
+        NativeMutex(StdMutex::new(value))
+    }
+
+    fn with<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn until<R>(&self, _: Site, wait: &NativeWait, mut f: impl FnMut(&mut T) -> Option<R>) -> R {
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            // Read under the lock of the mutex: what changes after this has not been seen.
+            let seen = *wait.woken.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(result) = f(&mut guard) {
+                return result;
+            }
+            drop(guard);
+            let mut woken = wait.woken.lock().unwrap_or_else(PoisonError::into_inner);
+            while *woken == seen {
+                woken = wait.all.wait(woken).unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(woken);
+            guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A reader/writer lock of [`Native`].
+#[derive(Debug)]
+pub struct NativeRw<T>(RwLock<T>);
+
+impl<T> Rw<T> for NativeRw<T> {
+    fn new(_: Class, value: T) -> NativeRw<T> {
+        NativeRw(RwLock::new(value))
+    }
+
+    fn read<R>(&self, _: Site, f: impl FnOnce(&T) -> R) -> R {
+        f(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Where threads of [`Native`] sleep: a number that each waking adds one to, so that one waiting
+/// place can serve several mutexes.
+#[derive(Debug)]
+pub struct NativeWait {
+    woken: StdMutex<u64>,
+    all: Condvar,
+}
+
+impl Wait for NativeWait {
+    fn new(_: Class) -> NativeWait {
+        NativeWait { woken: StdMutex::new(0), all: Condvar::new() }
+    }
+
+    fn wake_all(&self) {
+        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.all.notify_all();
+    }
+}
+
+/// Something that one thread makes and all see.
+#[derive(Debug)]
+pub struct NativeOnce<T>(OnceLock<T>);
+
+impl<T> Once<T> for NativeOnce<T> {
+    fn new() -> NativeOnce<T> {
+        NativeOnce(OnceLock::new())
+    }
+
+    fn get(&self, make: impl FnOnce() -> T) -> &T {
+        self.0.get_or_init(make)
+    }
+
+    fn made(&self) -> Option<&T> {
+        self.0.get()
+    }
+}

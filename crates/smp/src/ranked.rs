@@ -1,0 +1,126 @@
+//! Locks that assert their order: whoever takes one has none of its rank or a higher one, and
+//! whoever sleeps until something changes has none at all.
+//!
+//! It wraps any platform, and hears of logical locks too, so that every test of a scheme is one of
+//! the order that [`hat::locking`] writes down.
+
+use std::{cell::RefCell, marker::PhantomData};
+
+use hat::locking::{Class, Locks, Mutex, Rw, Site};
+
+/// The platform `L`, with its order asserted.
+#[derive(Debug)]
+pub struct Ranked<L>(PhantomData<L>);
+
+thread_local! {
+    static HELD: RefCell<Vec<Class>> = const { RefCell::new(Vec::new()) };
+}
+
+impl<L: Locks> Locks for Ranked<L> {
+    type Mutex<T: Send> = RankedMutex<L::Mutex<T>>;
+    type Rw<T> = RankedRw<L::Rw<T>>;
+    type Wait = L::Wait;
+    type Once<T> = L::Once<T>;
+
+    fn acquired(of: Class, site: Site, was_busy: bool) {
+        push(of, site);
+        L::acquired(of, site, was_busy);
+    }
+
+    fn released(of: Class) {
+        L::released(of);
+        pop(of);
+    }
+}
+
+/// A mutex of [`Ranked`].
+#[derive(Debug)]
+pub struct RankedMutex<M> {
+    class: Class,
+    inner: M,
+}
+
+impl<T, M: Mutex<T>> Mutex<T> for RankedMutex<M> {
+    type Wait = M::Wait;
+
+    fn new(class: Class, value: T) -> RankedMutex<M> {
+        RankedMutex { class, inner: M::new(class, value) }
+    }
+
+    fn with<R>(&self, site: Site, f: impl FnOnce(&mut T) -> R) -> R {
+        check(self.class, site);
+        self.inner.with(site, |value| within(self.class, || f(value)))
+    }
+
+    fn until<R>(&self, site: Site, wait: &M::Wait, mut f: impl FnMut(&mut T) -> Option<R>) -> R {
+        check(self.class, site);
+        let outside = HELD.with_borrow(Vec::clone);
+        self.inner.until(site, wait, |value| {
+            let result = within(self.class, || f(value));
+            if result.is_none() {
+                check_sleep(self.class, site, &outside);
+            }
+            result
+        })
+    }
+
+    fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut()
+    }
+}
+
+/// A reader/writer lock of [`Ranked`].
+#[derive(Debug)]
+pub struct RankedRw<R> {
+    class: Class,
+    inner: R,
+}
+
+impl<T, I: Rw<T>> Rw<T> for RankedRw<I> {
+    fn new(class: Class, value: T) -> RankedRw<I> {
+        RankedRw { class, inner: I::new(class, value) }
+    }
+
+    fn read<R>(&self, site: Site, f: impl FnOnce(&T) -> R) -> R {
+        check(self.class, site);
+        self.inner.read(site, |value| within(self.class, || f(value)))
+    }
+
+    fn write<R>(&self, site: Site, f: impl FnOnce(&mut T) -> R) -> R {
+        check(self.class, site);
+        self.inner.write(site, |value| within(self.class, || f(value)))
+    }
+}
+
+fn check(class: Class, site: Site) {
+    HELD.with_borrow(|held| {
+        let wrong = held.iter().find(|of| of.rank() >= class.rank());
+        assert!(wrong.is_none(), "{site:?} takes {class:?} while it holds {held:?}");
+    });
+}
+
+/// A sleeper may keep what is ranked below a lock that it found busy, as anybody who waits for a
+/// lock. The descriptor of a frame is waited for with nothing held, as its change may need any.
+fn check_sleep(class: Class, site: Site, held: &[Class]) {
+    let wrong = held.iter().find(|of| of.rank() >= class.rank());
+    assert!(wrong.is_none(), "{site:?} sleeps on {class:?} while it holds {held:?}");
+}
+
+fn within<R>(class: Class, f: impl FnOnce() -> R) -> R {
+    HELD.with_borrow_mut(|held| held.push(class));
+    let result = f();
+    pop(class);
+    result
+}
+
+fn push(class: Class, site: Site) {
+    check(class, site);
+    HELD.with_borrow_mut(|held| held.push(class));
+}
+
+fn pop(class: Class) {
+    HELD.with_borrow_mut(|held| {
+        let place = held.iter().rposition(|of| *of == class);
+        held.remove(place.expect("what is released was taken"));
+    });
+}

@@ -1,0 +1,248 @@
+//! A load on a number of processors under a scheme of locks, in virtual time.
+
+use std::collections::BTreeMap;
+
+use hat::{
+    Hat, Pool, Tables,
+    locking::{Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme},
+};
+use pagetable::{
+    Guarded, Hashed as HashedTable, HashedShape, Mount, Mounted, SparseMemory, X86_64,
+};
+use serde::Serialize;
+
+use crate::{
+    Baton, Board, CPUS_MAX, ClassCounts, Costs, Cpu, LockKind, ShootCounts, Shootdowns, Timed,
+    load::{Load, Runner},
+};
+
+/// Names of the schemes, by K94's section.
+pub const SCHEMES: [&str; 4] = ["global", "monitor", "hashed", "embedded"];
+
+/// Names of the page tables: one for each space, or one for all.
+pub const TABLES: [&str; 4] = ["x86-64", "guarded", "x86-64-shared", "hashed-shared"];
+
+/// Mutexes of the scheme `hashed`, for frames and for MMU descriptors each.
+const MUTEXES: usize = 64;
+
+/// Frames for page tables where the pool has no share: more than any load needs.
+const FRAMES: u64 = 1 << 20;
+
+/// Physical memory that entries can name.
+const MEMORY: u64 = 1 << 44;
+
+/// What runs.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Processors.
+    pub cpus: usize,
+    /// One of [`SCHEMES`].
+    pub scheme: String,
+    /// One of [`Load::ALL`].
+    pub load: String,
+    /// One of [`TABLES`].
+    pub table: String,
+    /// Bytes of the pool of table memory; without, as much as is wanted.
+    pub pool_bytes: Option<u64>,
+    /// A lock for each list of free resources.
+    pub lock_per_list: bool,
+    /// How processors are told to forget.
+    pub shootdowns: Shootdowns,
+    /// What a processor does that finds a lock held.
+    pub kind: LockKind,
+    /// Prices.
+    pub costs: Costs,
+    /// Of the loads' choices.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Outcome {
+    /// Processors.
+    pub cpus: usize,
+    /// Scheme of locks.
+    pub scheme: String,
+    /// Load.
+    pub load: String,
+    /// Page table.
+    pub table: String,
+    /// Operations of all processors.
+    pub operations: u64,
+    /// Cycles until the last had ended.
+    pub cycles: u64,
+    /// Operations per million cycles.
+    pub throughput: f64,
+    /// By the name of the class.
+    pub locks: BTreeMap<&'static str, LockShare>,
+    /// Acquisitions of all locks per operation.
+    pub acquisitions_per_operation: f64,
+    /// Cycles that processors waited for locks, per operation.
+    pub wait_cycles_per_operation: f64,
+    /// Shootdowns.
+    pub shootdowns: ShootCounts,
+    /// Spaces that lost their tables to others.
+    pub steals: u64,
+    /// Bytes of page tables when they were most.
+    pub table_bytes_peak: u64,
+}
+
+/// What the locks of one class have cost.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct LockShare {
+    /// Share of the acquisitions that found the lock held.
+    pub contended_share: f64,
+    /// All of it.
+    #[serde(flatten)]
+    pub counts: ClassCounts,
+}
+
+/// Runs `plan`. An error says what of it cannot be, or what went wrong.
+pub fn run(plan: &Plan) -> Result<Outcome, String> {
+    if plan.cpus == 0 || plan.cpus > CPUS_MAX {
+        return Err(format!(
+            "{} processors: choose 1 to {CPUS_MAX}, as each is a thread of this host",
+            plan.cpus
+        ));
+    }
+    let load = named("load", &plan.load, &Load::ALL)?;
+    let tables = tables(&plan.table)?;
+    let pool = plan.pool_bytes.map_or_else(Pool::unlimited, Pool::of);
+    let lists = if plan.lock_per_list { ListLocks::Each } else { ListLocks::One };
+    with_scheme::<Timed, _>(&plan.scheme, pool, lists, InVirtualTime { plan, load, tables })?
+}
+
+/// What is done with a scheme, whichever it is.
+pub(crate) trait OnScheme {
+    /// What comes of it.
+    type Result;
+
+    /// Does it.
+    fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result;
+}
+
+/// The scheme `name` of locks of `L`.
+pub(crate) fn with_scheme<L: Locks, F: OnScheme>(
+    name: &str,
+    pool: Pool,
+    lists: ListLocks,
+    f: F,
+) -> Result<F::Result, String>
+where
+    Global<dyn Mounted, L>: Send + Sync,
+    Fine<dyn Mounted, L, Monitor>: Send + Sync,
+    Fine<dyn Mounted, L, Hashed>: Send + Sync,
+    Fine<dyn Mounted, L, Embedded>: Send + Sync,
+{
+    match name {
+        "global" => Ok(f.on(Global::<_, L>::new(pool))),
+        "monitor" => Ok(f.on(Fine::<_, L, _>::new(&Monitor, pool, lists))),
+        "hashed" => Ok(f.on(Fine::<_, L, _>::new(&Hashed { mutexes: MUTEXES }, pool, lists))),
+        "embedded" => Ok(f.on(Fine::<_, L, _>::new(&Embedded, pool, lists))),
+        other => {
+            Err(format!("`{other}` names no scheme of locks: choose of {}", SCHEMES.join(", ")))
+        }
+    }
+}
+
+struct InVirtualTime<'a> {
+    plan: &'a Plan,
+    load: Load,
+    tables: Tables<dyn Mounted>,
+}
+
+impl OnScheme for InVirtualTime<'_> {
+    type Result = Result<Outcome, String>;
+
+    fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result {
+        drive(self.plan, self.load, Hat::with(scheme, self.tables))
+    }
+}
+
+/// What `name` stands for.
+pub fn named<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> Result<T, String> {
+    let known = all.iter().find(|(of, _)| *of == name).map(|(_, value)| *value);
+    known.ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        format!("`{name}` names no {what}: choose of {}", names.join(", "))
+    })
+}
+
+pub(crate) fn tables(name: &str) -> Result<Tables<dyn Mounted>, String> {
+    let x86_64 = || -> Box<dyn Mounted> {
+        Box::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY)))
+    };
+    Ok(match name {
+        "x86-64" => Tables::Each(Box::new(x86_64)),
+        "x86-64-shared" => Tables::One(x86_64()),
+        "guarded" => Tables::Each(Box::new(|| {
+            let table = Guarded::new(16).expect("16 entries are a size of nodes");
+            Box::new(Mount::tree(table, SparseMemory::new(MEMORY)))
+        })),
+        "hashed-shared" => {
+            let shape = HashedShape { shared: true, ..HashedShape::H128K };
+            let table = HashedTable::new(shape).map_err(|error| error.to_string())?;
+            Tables::One(Box::new(Mount::new(table, SparseMemory::new(MEMORY))))
+        }
+        other => {
+            return Err(format!("`{other}` names no page table: choose of {}", TABLES.join(", ")));
+        }
+    })
+}
+
+fn drive<S>(plan: &Plan, load: Load, hat: Hat<dyn Mounted, S>) -> Result<Outcome, String>
+where
+    S: Scheme<Table = dyn Mounted> + Send + Sync,
+{
+    let board = Board::new(plan.cpus, plan.shootdowns, FRAMES);
+    let mut first = Cpu::new(&board, 0);
+    let mut space = || {
+        hat.create(&mut first).map_err(|error| match plan.pool_bytes {
+            Some(bytes) => format!(
+                "a pool of {bytes} bytes is too small for {} spaces: {error}; give more with --pool",
+                plan.cpus + 1
+            ),
+            None => error.to_string(),
+        })
+    };
+    let shared = space()?;
+    let own: Vec<_> = (0..plan.cpus).map(|_| space()).collect::<Result<_, _>>()?;
+    let baton = Baton::new(plan.cpus, plan.costs, plan.kind, None);
+    let operations = load.operations();
+    let finished = baton.run(|number| {
+        let (spaces, cpu) = ((own[number], shared), Cpu::new(&board, number));
+        let mut runner = Runner::new(&hat, cpu, number as u64, spaces, plan.seed, plan.costs);
+        for _ in 0..operations {
+            if let Err(error) = runner.operation(load) {
+                panic!("{error}");
+            }
+        }
+    })?;
+    hat.check().map_err(String::from)?;
+    let cycles = finished.clocks.iter().copied().max().unwrap_or(0);
+    let operations = operations * plan.cpus as u64;
+    let mut locks = BTreeMap::new();
+    let (mut acquisitions, mut waits) = (0, 0);
+    for (class, counts) in finished.locks {
+        acquisitions += counts.acquisitions;
+        waits += counts.waits.cycles;
+        let contended_share = counts.contended as f64 / counts.acquisitions.max(1) as f64;
+        locks.insert(class.name(), LockShare { contended_share, counts });
+    }
+    let pool = hat.pool();
+    Ok(Outcome {
+        cpus: plan.cpus,
+        scheme: plan.scheme.clone(),
+        load: plan.load.clone(),
+        table: plan.table.clone(),
+        operations,
+        cycles,
+        throughput: operations as f64 * 1e6 / cycles.max(1) as f64,
+        locks,
+        acquisitions_per_operation: acquisitions as f64 / operations as f64,
+        wait_cycles_per_operation: waits as f64 / operations as f64,
+        shootdowns: board.counts(),
+        steals: pool.steals,
+        table_bytes_peak: pool.peak_bytes,
+    })
+}

@@ -1,0 +1,230 @@
+//! Locks of virtual processors ([`crate::baton`]).
+//!
+//! A lock that is given back goes to the one who has waited longest. What it costs to have waited
+//! is the kind's ([`LockKind`]): a line fetched by who has spun, a switch of threads by who has
+//! slept. A processor spins on while a lock's holder runs, which here is always the case but where
+//! the holder sleeps on another lock.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex as StdMutex, MutexGuard, PoisonError},
+};
+
+use hat::locking::{Class, Locks, Mutex, Rw, Site, Wait};
+
+use crate::{
+    baton::{begin_hold, count, cpu, end_hold, pass, sleep, spend, wake, with_me},
+    costs::{Costs, LockKind},
+    native::NativeOnce,
+};
+
+/// The platform of virtual processors. Outside of them, where a test or a load is prepared, locks
+/// cost nothing and are free.
+#[derive(Debug)]
+pub enum Timed {}
+
+impl Locks for Timed {
+    type Mutex<T: Send> = TimedMutex<T>;
+    type Rw<T> = TimedRw<T>;
+    type Wait = TimedWait;
+    type Once<T> = NativeOnce<T>;
+
+    fn acquired(of: Class, _: Site, was_busy: bool) {
+        count(of, |counts| {
+            counts.acquisitions += 1;
+            counts.contended += u64::from(was_busy);
+        });
+        begin_hold(of);
+    }
+
+    fn released(of: Class) {
+        end_hold(of);
+    }
+}
+
+/// Who has a lock, and who waits for it.
+#[derive(Debug)]
+struct Gate {
+    class: Class,
+    state: StdMutex<GateState>,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    readers: usize,
+    writer: bool,
+    /// In the order of their coming, and whether they want to write.
+    queue: VecDeque<(usize, bool)>,
+    /// Who has written the lock's line last.
+    last: Option<usize>,
+}
+
+impl Gate {
+    fn new(class: Class) -> Gate {
+        Gate { class, state: StdMutex::default() }
+    }
+
+    fn take(&self, writes: bool) {
+        let Some(me) = cpu() else { return };
+        pass();
+        let mut state = lock(&self.state);
+        let is_free = !state.writer && state.queue.is_empty() && (!writes || state.readers == 0);
+        let waited = if is_free {
+            state.grant(writes);
+            None
+        } else {
+            state.queue.push_back((me, writes));
+            drop(state);
+            let waited = sleep();
+            state = lock(&self.state);
+            Some(waited)
+        };
+        let is_far = state.last.replace(me).is_some_and(|last| last != me);
+        drop(state);
+        let costs = with_me(|me| me.baton.costs).unwrap_or(Costs::FREE);
+        spend(costs.lock + if is_far { costs.transfer } else { 0 });
+        count(self.class, |counts| {
+            counts.acquisitions += 1;
+            if let Some(waited) = waited {
+                counts.contended += 1;
+                counts.waits.add(waited);
+            }
+        });
+        begin_hold(self.class);
+    }
+
+    fn give_back(&self, writes: bool) {
+        if cpu().is_none() {
+            return;
+        }
+        // Who comes before this in virtual time still finds the lock held.
+        pass();
+        end_hold(self.class);
+        let costs = with_me(|me| (me.baton.costs, me.baton.kind));
+        let Some((costs, kind)) = costs else { return };
+        let mut state = lock(&self.state);
+        if writes {
+            state.writer = false;
+        } else {
+            state.readers -= 1;
+        }
+        let delay = match kind {
+            LockKind::Spin | LockKind::Adaptive => 0,
+            LockKind::HandOver => costs.sleep,
+        };
+        while let Some(&(next, writes)) = state.queue.front() {
+            if state.writer || (writes && state.readers > 0) {
+                break;
+            }
+            state.queue.pop_front();
+            state.grant(writes);
+            wake(next, delay);
+        }
+        drop(state);
+        spend(costs.lock);
+    }
+}
+
+impl GateState {
+    fn grant(&mut self, writes: bool) {
+        if writes {
+            self.writer = true;
+        } else {
+            self.readers += 1;
+        }
+    }
+}
+
+/// A mutex of [`Timed`].
+#[derive(Debug)]
+pub struct TimedMutex<T> {
+    gate: Gate,
+    value: StdMutex<T>,
+}
+
+impl<T> Mutex<T> for TimedMutex<T> {
+    type Wait = TimedWait;
+
+    fn new(class: Class, value: T) -> TimedMutex<T> {
+        TimedMutex { gate: Gate::new(class), value: StdMutex::new(value) }
+    }
+
+    fn with<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
+        self.gate.take(true);
+        let result = f(&mut lock(&self.value));
+        self.gate.give_back(true);
+        result
+    }
+
+    fn until<R>(&self, _: Site, wait: &TimedWait, mut f: impl FnMut(&mut T) -> Option<R>) -> R {
+        loop {
+            self.gate.take(true);
+            let result = f(&mut lock(&self.value));
+            if result.is_none() {
+                lock(&wait.sleepers).extend(cpu());
+            }
+            self.gate.give_back(true);
+            if let Some(result) = result {
+                return result;
+            }
+            assert!(cpu().is_some(), "nobody is there to wait for");
+            let waited = sleep();
+            count(wait.class, |counts| counts.waits.add(waited));
+        }
+    }
+
+    fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A reader/writer lock of [`Timed`]. Readers go on side by side; one that comes after a writer
+/// waits for it.
+#[derive(Debug)]
+pub struct TimedRw<T> {
+    gate: Gate,
+    value: std::sync::RwLock<T>,
+}
+
+impl<T> Rw<T> for TimedRw<T> {
+    fn new(class: Class, value: T) -> TimedRw<T> {
+        TimedRw { gate: Gate::new(class), value: std::sync::RwLock::new(value) }
+    }
+
+    fn read<R>(&self, _: Site, f: impl FnOnce(&T) -> R) -> R {
+        self.gate.take(false);
+        let result = f(&self.value.read().unwrap_or_else(PoisonError::into_inner));
+        self.gate.give_back(false);
+        result
+    }
+
+    fn write<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
+        self.gate.take(true);
+        let result = f(&mut self.value.write().unwrap_or_else(PoisonError::into_inner));
+        self.gate.give_back(true);
+        result
+    }
+}
+
+/// Where virtual processors sleep.
+#[derive(Debug)]
+pub struct TimedWait {
+    class: Class,
+    sleepers: StdMutex<Vec<usize>>,
+}
+
+impl Wait for TimedWait {
+    fn new(class: Class) -> TimedWait {
+        TimedWait { class, sleepers: StdMutex::default() }
+    }
+
+    fn wake_all(&self) {
+        let delay = with_me(|me| me.baton.costs.sleep).unwrap_or(0);
+        let sleepers = std::mem::take(&mut *lock(&self.sleepers));
+        sleepers.into_iter().for_each(|cpu| wake(cpu, delay));
+    }
+}
+
+fn lock<T>(mutex: &StdMutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,445 @@
+//! Processors that load, unload, protect, fork and steal at random on one HAT layer, and what must
+//! hold whatever the schedule.
+//!
+//! ```text
+//!   each change, in the order in which page tables changed  --> a map of pages, step by step
+//!   pages that were removed                                 --> in no TLB that had them before
+//!   at the end                                              --> tables, lists and map are equal
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use addr::{Frames, OutOfFrames, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use hat::{Hat, HatSpace, LoadError, MakeTable, Platform, Step, Tables, locking::Scheme};
+use pagetable::{Flush, Mapping, Mounted, Translation, Usage};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use smp::{Baton, Board, Costs, Cpu, LockKind, Shootdowns};
+
+const SIZE: PageSize = PageSize::SIZE_4K;
+const SPACES: usize = 3;
+/// Pages of each processor in each space, far enough apart that each has tables of its own.
+const PAGES: u64 = 3;
+const PAGE_SHIFT: u32 = 21;
+/// Frames that all processors map.
+const FRAMES: u64 = 4;
+
+/// What the order of changes is known by.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Load(HatSpace, Translation),
+    Removed(HatSpace, Mapping),
+    Protect(HatSpace, VirtRange, Rights),
+    Ended(HatSpace),
+}
+
+/// The operation under way on a processor.
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Look,
+    Load(HatSpace, Translation),
+    Protect(HatSpace, VirtRange, Rights),
+    Destroy(HatSpace),
+}
+
+/// What is made worse on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Faults {
+    /// A shootdown returns before the processors have answered.
+    pub(crate) early_answer: bool,
+    /// Where no frame is left for a table, another space loses its tables at once, while the load
+    /// that wants one is under way.
+    pub(crate) steal_in_load: bool,
+}
+
+/// A run: what may differ but the scheme.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) cpus: usize,
+    pub(crate) steps: u32,
+    pub(crate) seed: u64,
+    /// That there are for page tables.
+    pub(crate) frames: u64,
+    pub(crate) faults: Faults,
+    /// Threads of the host, all at once.
+    pub(crate) is_native: bool,
+}
+
+/// The layer and all that watches it.
+struct World<S> {
+    hat: Hat<dyn Mounted, S>,
+    board: Board,
+    log: Mutex<Vec<Event>>,
+    spaces: Mutex<Vec<HatSpace>>,
+}
+
+/// Runs a random schedule of random operations. An error says what did not hold.
+pub(crate) fn explore<S>(scheme: S, tables: Tables<dyn Mounted>, plan: Plan) -> Result<(), String>
+where
+    S: Scheme<Table = dyn Mounted> + Sync + Send,
+{
+    let world = World {
+        hat: Hat::with(scheme, tables),
+        board: Board::new(plan.cpus, Shootdowns::Interrupts, plan.frames),
+        log: Mutex::default(),
+        spaces: Mutex::default(),
+    };
+    let mut cpu = Cpu::new(&world.board, 0);
+    for _ in 0..SPACES {
+        lock(&world.spaces).push(world.hat.create(&mut cpu).unwrap());
+    }
+    let steal = |cpu: &mut Cpu<'_>| {
+        let space = lock(&world.spaces)[0];
+        world.hat.unload(space, VirtRange::ALL, &mut |_| (), cpu).unwrap();
+    };
+    let work = &|number| Thread::new(&world, number, plan, &steal).run(plan.steps);
+    if plan.is_native {
+        std::thread::scope(|scope| {
+            (0..plan.cpus).for_each(|number| drop(scope.spawn(move || work(number))));
+        });
+    } else {
+        let baton = Baton::new(plan.cpus, Costs::FREE, LockKind::Spin, Some(plan.seed));
+        baton.limit(400_000);
+        baton.run(work)?;
+    }
+    world.compare()?;
+    let spaces = std::mem::take(&mut *lock(&world.spaces));
+    spaces.into_iter().for_each(|space| world.hat.destroy(space, &mut cpu));
+    match world.hat.mappings() {
+        0 => Ok(()),
+        left => Err(format!("{left} mapping nodes are left of nothing")),
+    }
+}
+
+impl<S: Scheme<Table = dyn Mounted>> World<S> {
+    /// Replays the changes on a map, then compares that with what there is.
+    fn compare(&self) -> Result<(), String> {
+        let mut model: BTreeMap<(HatSpace, u64), Translation> = BTreeMap::new();
+        for event in lock(&self.log).iter() {
+            match *event {
+                Event::Load(space, page) => {
+                    if model.insert((space, page.page.start().get()), page).is_some() {
+                        return Err(format!("{page:?} was loaded where a page is"));
+                    }
+                }
+                Event::Removed(space, mapping) => {
+                    let at = mapping.translation.page.start().get();
+                    let known = model.remove(&(space, at));
+                    if known != Some(mapping.translation) {
+                        return Err(format!("{mapping:?} went, and the map has {known:?}"));
+                    }
+                }
+                Event::Protect(space, range, rights) => {
+                    let (first, last) = (range.start().get(), range.last().get());
+                    model
+                        .range_mut((space, first)..=(space, last))
+                        .for_each(|(_, page)| page.rights = rights);
+                }
+                Event::Ended(space) => model.retain(|(of, _), _| *of != space),
+            }
+        }
+        let mut found = BTreeMap::new();
+        for &space in lock(&self.spaces).iter() {
+            self.hat.visit(space, VirtRange::ALL, &mut |mapping| {
+                let page = mapping.translation;
+                found.insert((space, page.page.start().get()), page);
+            });
+        }
+        if found != model {
+            return Err(format!("the page tables have {found:?}, the map {model:?}"));
+        }
+        self.hat.check().map_err(String::from)
+    }
+}
+
+/// A processor.
+struct Thread<'a, S> {
+    world: &'a World<S>,
+    number: usize,
+    random: Xoshiro256PlusPlus,
+    probe: Probe<'a>,
+}
+
+/// A platform that writes down what happens.
+struct Probe<'a> {
+    board: &'a Board,
+    cpu: Cpu<'a>,
+    log: &'a Mutex<Vec<Event>>,
+    op: Op,
+    /// Pages that the operation removed, and when.
+    removed: Vec<(HatSpace, Translation, u64)>,
+    is_stealing: bool,
+    faults: Faults,
+    /// Takes some space's tables.
+    steal: &'a (dyn Fn(&mut Cpu<'_>) + Sync),
+    /// Shootdowns that were not waited for.
+    late: Vec<Vec<(HatSpace, Flush)>>,
+}
+
+impl Probe<'_> {
+    fn note(&mut self, event: Event) {
+        if let Event::Removed(space, mapping) = event {
+            self.removed.push((space, mapping.translation, self.board.tick()));
+        }
+        lock(self.log).push(event);
+    }
+}
+
+impl Platform for Probe<'_> {
+    fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
+        if let Op::Destroy(space) = self.op {
+            self.note(Event::Ended(space));
+        }
+        if self.faults.early_answer {
+            let copies = flushes.iter().map(|(space, flush)| (*space, flush.without_tables()));
+            self.late.push(copies.collect());
+            smp::pass();
+        } else {
+            self.cpu.shoot(flushes);
+        }
+    }
+
+    fn frames(&mut self) -> &mut dyn Frames {
+        self
+    }
+
+    fn stolen(&mut self, space: HatSpace, page: &Mapping) {
+        self.is_stealing = true;
+        self.note(Event::Removed(space, *page));
+    }
+
+    fn work(&mut self, step: Step, count: u64) {
+        self.cpu.work(step, count);
+        if step != Step::TableWrite || count == 0 || std::mem::take(&mut self.is_stealing) {
+            return;
+        }
+        match self.op {
+            Op::Load(space, page) => self.note(Event::Load(space, page)),
+            Op::Protect(space, range, rights) => self.note(Event::Protect(space, range, rights)),
+            Op::Look | Op::Destroy(_) => {}
+        }
+    }
+}
+
+impl Frames for Probe<'_> {
+    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
+        let first = self.cpu.allocate(size);
+        if first.is_ok() || !self.faults.steal_in_load {
+            return first;
+        }
+        (self.steal)(&mut self.cpu);
+        self.cpu.allocate(size)
+    }
+
+    fn free(&mut self, frame: PhysAddr, size: PageSize) {
+        self.cpu.free(frame, size);
+    }
+}
+
+/// What every format can express.
+const READ_ONLY: Rights = Rights::from_bits(1 | 4 | 8);
+
+impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
+    fn new(
+        world: &'a World<S>,
+        number: usize,
+        plan: Plan,
+        steal: &'a (dyn Fn(&mut Cpu<'_>) + Sync),
+    ) -> Thread<'a, S> {
+        let seed = plan.seed.wrapping_mul(1000).wrapping_add(number as u64);
+        let probe = Probe {
+            board: &world.board,
+            cpu: Cpu::new(&world.board, number),
+            log: &world.log,
+            op: Op::Look,
+            removed: Vec::new(),
+            is_stealing: false,
+            faults: plan.faults,
+            steal,
+            late: Vec::new(),
+        };
+        Thread { world, number, random: Xoshiro256PlusPlus::seed_from_u64(seed), probe }
+    }
+
+    fn run(&mut self, steps: u32) {
+        for &space in lock(&self.world.spaces).iter() {
+            self.world.board.enter(self.number, space);
+        }
+        for _ in 0..steps {
+            self.step();
+            for flushes in std::mem::take(&mut self.probe.late) {
+                self.probe.cpu.shoot(&flushes);
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let start = self.world.board.tick();
+        self.probe.removed.clear();
+        let space = self.any_space();
+        let mut unloaded = None;
+        match self.random.random_range(0..100) {
+            0..30 => self.load(space),
+            30..45 => self.unload(space),
+            45..60 => unloaded = Some(self.unload_frames()),
+            60..68 => self.protect(space),
+            68..74 => {
+                let frame = self.any_frame();
+                let clear = Usage { referenced: true, dirty: true };
+                self.probe.op = Op::Look;
+                self.world.hat.usage(frame, SIZE, clear, &mut self.probe);
+            }
+            74..82 => self.duplicate(space),
+            82..85 => self.renew(),
+            _ => self.access(space),
+        }
+        self.no_stale_entry(start, unloaded);
+    }
+
+    /// A page that only this processor loads.
+    fn own_page(&mut self) -> VirtRange {
+        let number = self.number as u64 * PAGES + self.random.random_range(0..PAGES);
+        VirtRange::of_page(VirtAddr::new((number + 1) << PAGE_SHIFT).page(SIZE))
+    }
+
+    fn any_frame(&mut self) -> PhysAddr {
+        PhysAddr::new(0x10_0000 + self.random.random_range(0..FRAMES) * SIZE.bytes())
+    }
+
+    fn any_space(&mut self) -> HatSpace {
+        let spaces = lock(&self.world.spaces);
+        spaces[self.random.random_range(0..spaces.len())]
+    }
+
+    fn load(&mut self, space: HatSpace) {
+        let (page, frame) = (self.own_page(), self.any_frame());
+        let page = page.start().page(SIZE);
+        let page = Translation { page, frame, rights: Rights::ALL, global: false };
+        self.probe.op = Op::Load(space, page);
+        match self.world.hat.load(space, page, 1, &mut self.probe) {
+            Ok(()) | Err(LoadError::NoTableMemory | LoadError::NoSpace(_)) => {}
+            Err(LoadError::Table(pagetable::Error::AlreadyMapped { .. })) => {}
+            Err(LoadError::Table(error)) => panic!("{error}"),
+        }
+    }
+
+    fn unload(&mut self, space: HatSpace) {
+        let range = self.own_page().hull(self.own_page());
+        self.probe.op = Op::Look;
+        let Probe { board, log, .. } = self.probe;
+        let mut removed = Vec::new();
+        let each = &mut |mapping: Mapping| {
+            removed.push((space, mapping.translation, board.tick()));
+            lock(log).push(Event::Removed(space, mapping));
+        };
+        self.world.hat.unload(space, range, each, &mut self.probe).unwrap();
+        self.probe.removed.extend(removed);
+    }
+
+    /// Gives the frames.
+    fn unload_frames(&mut self) -> Vec<PhysAddr> {
+        let frames = vec![self.any_frame(), self.any_frame()];
+        self.probe.op = Op::Look;
+        let Probe { board, log, .. } = self.probe;
+        let mut removed = Vec::new();
+        let each = &mut |space, mapping: Mapping| {
+            removed.push((space, mapping.translation, board.tick()));
+            lock(log).push(Event::Removed(space, mapping));
+        };
+        let asked: Vec<_> = frames.iter().map(|frame| (*frame, SIZE)).collect();
+        self.world.hat.unload_frames(&asked, each, &mut self.probe);
+        self.probe.removed.extend(removed);
+        frames
+    }
+
+    fn protect(&mut self, space: HatSpace) {
+        let range = self.own_page();
+        let rights = if self.random.random_bool(0.5) { Rights::ALL } else { READ_ONLY };
+        self.probe.op = Op::Protect(space, range, rights);
+        self.world.hat.protect(space, range, rights, &mut self.probe).unwrap();
+    }
+
+    /// A page, as a fork does it.
+    fn duplicate(&mut self, from: HatSpace) {
+        let (to, range) = (self.any_space(), self.own_page());
+        if from == to {
+            return;
+        }
+        self.probe.op = Op::Look;
+        let known = self.world.hat.query(from, range.start());
+        let there = self.world.hat.query(to, range.start());
+        let (Some(known), None) = (known, there) else { return };
+        // Without the right to write from the first, so that the copy alone is written.
+        self.probe.op = Op::Protect(from, range, READ_ONLY);
+        self.world.hat.protect(from, range, READ_ONLY, &mut self.probe).unwrap();
+        let copy = Translation { rights: READ_ONLY, ..known.translation };
+        self.probe.op = Op::Load(to, copy);
+        let _ = self.world.hat.duplicate(from, to, range, &mut self.probe);
+    }
+
+    /// One of the spaces ends, and another begins.
+    fn renew(&mut self) {
+        let mut spaces = lock(&self.world.spaces);
+        if spaces.len() < SPACES {
+            return;
+        }
+        let space = spaces.pop().unwrap();
+        drop(spaces);
+        self.probe.op = Op::Destroy(space);
+        self.world.hat.destroy(space, &mut self.probe);
+        self.probe.op = Op::Look;
+        let made = loop {
+            match self.world.hat.create(&mut self.probe) {
+                Ok(made) => break made,
+                Err(error) => assert_eq!(error, LoadError::NoTableMemory),
+            }
+            smp::pass();
+        };
+        lock(&self.world.spaces).push(made);
+        self.world.board.enter(self.number, made);
+    }
+
+    /// The processor uses a page, and keeps it in its TLB.
+    fn access(&mut self, space: HatSpace) {
+        let number = self.random.random_range(0..PAGES * 4);
+        let at = VirtAddr::new((number + 1) << PAGE_SHIFT);
+        self.world.board.enter(self.number, space);
+        let range = VirtRange::of_page(at.page(SIZE));
+        // Inside the lock: a walk and what it fills are one step of hardware.
+        let fill = &mut |mapping: Mapping| {
+            self.world.board.fill(self.number, space, mapping.translation);
+        };
+        self.world.hat.visit(space, range, fill);
+    }
+
+    /// What is gone is in no TLB since before it went, and frames that were unloaded in none since
+    /// before that began.
+    fn no_stale_entry(&self, start: u64, unloaded: Option<Vec<PhysAddr>>) {
+        for &(space, page, at) in &self.probe.removed {
+            let stale = self.world.board.any_entry(|of, entry| {
+                of == space && entry.translation.page == page.page && entry.at < at
+            });
+            assert!(stale.is_none(), "{page:?} is gone, and {stale:?} is in a TLB");
+        }
+        for frame in unloaded.into_iter().flatten() {
+            let stale = self
+                .world
+                .board
+                .any_entry(|_, entry| entry.translation.frame == frame && entry.at < start);
+            assert!(stale.is_none(), "{frame} can have a new owner, and {stale:?} is in a TLB");
+        }
+    }
+}
+
+/// A table for each space.
+pub(crate) fn each(make: fn() -> Box<dyn Mounted>) -> Tables<dyn Mounted> {
+    let make: MakeTable<dyn Mounted> = Box::new(make);
+    Tables::Each(make)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,140 @@
+//! Virtual time against theory, and loads under every scheme.
+
+use hat::locking::{Class, Locks, Mutex, Site};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use smp::{
+    Baton, Costs, HostPlan, Load, LockKind, Plan, SCHEMES, Shootdowns, TABLES, Timed, now, run,
+    run_on_host, spend,
+};
+
+fn plan(scheme: &str, load: &str, cpus: usize) -> Plan {
+    Plan {
+        cpus,
+        scheme: scheme.to_owned(),
+        load: load.to_owned(),
+        table: "x86-64".to_owned(),
+        pool_bytes: None,
+        lock_per_list: false,
+        shootdowns: Shootdowns::Interrupts,
+        kind: LockKind::Adaptive,
+        costs: Costs::SPARCCENTER_2000,
+        seed: 1,
+    }
+}
+
+/// A lock with a constant hold and Poisson arrivals is a queue M/D/1: at a load of r its mean wait is
+/// r / 2 (1 - r) holds. By Little's law the mean number that wait is arrivals per cycle times that.
+#[test]
+fn one_lock_waits_as_the_theory_of_queues_says() {
+    const CPUS: usize = 48;
+    const ARRIVALS: usize = 24_000;
+    const HOLD: u64 = 1000;
+    let (load, seed) = (0.4, 7);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut at = 0.0;
+    let arrivals: Vec<u64> = (0..ARRIVALS)
+        .map(|_| {
+            at -= (1.0 - random.random::<f64>()).ln() * HOLD as f64 / load;
+            at as u64
+        })
+        .collect();
+    let lock = <Timed as Locks>::Mutex::new(Class::Hat, ());
+    let baton = Baton::new(CPUS, Costs::FREE, LockKind::Spin, None);
+    let finished = baton.run(|cpu| {
+        for at in arrivals.iter().skip(cpu).step_by(CPUS) {
+            spend(at.saturating_sub(now()));
+            lock.with(Site::Look, |()| spend(HOLD));
+        }
+    });
+    let finished = finished.unwrap();
+    let counts = &finished.locks[&Class::Hat];
+    assert_eq!(counts.acquisitions, ARRIVALS as u64);
+    assert_eq!(counts.holds.mean(), HOLD as f64);
+    let wait = counts.waits.cycles as f64 / ARRIVALS as f64;
+    // What really arrived, so that the chance of the arrivals does not count.
+    let cycles = *finished.clocks.iter().max().unwrap() as f64;
+    let load = ARRIVALS as f64 * HOLD as f64 / cycles;
+    let theory = load / (2.0 * (1.0 - load)) * HOLD as f64;
+    println!("mean wait {wait:.1}, theory {theory:.1} at a load of {load:.3}, seed {seed}");
+    assert!((wait / theory - 1.0).abs() < 0.02, "{wait} for {theory}");
+}
+
+#[test]
+fn every_load_runs_under_every_scheme_and_does_the_same_twice() {
+    for (load, _) in Load::ALL {
+        for scheme in SCHEMES {
+            let plan = plan(scheme, load, 3);
+            let one = run(&plan).unwrap_or_else(|error| panic!("{scheme}, {load}: {error}"));
+            assert_eq!(Ok(one), run(&plan), "{scheme}, {load}");
+        }
+    }
+}
+
+#[test]
+fn locks_are_taken_equally_often_however_long_they_wait() {
+    let count = |kind| {
+        let outcome = run(&Plan { kind, ..plan("monitor", "fault", 1) }).unwrap();
+        outcome.acquisitions_per_operation
+    };
+    assert_eq!(count(LockKind::Spin), count(LockKind::HandOver));
+}
+
+#[test]
+fn processors_that_share_nothing_scale() {
+    for table in TABLES {
+        let throughput = |cpus| {
+            let plan = Plan { table: table.to_owned(), ..plan("embedded", "brk", cpus) };
+            run(&plan).unwrap().throughput
+        };
+        let scaled = throughput(8) / throughput(1);
+        if table.ends_with("shared") {
+            assert!(scaled < 6.0, "{table}: one table is one lock, and still {scaled}");
+        } else {
+            assert!(scaled > 4.0, "{table}: {scaled}");
+        }
+    }
+}
+
+#[test]
+fn a_small_pool_means_steals_and_the_same_pages() {
+    let plan = Plan { pool_bytes: Some(14 * 4096), ..plan("monitor", "fault", 4) };
+    let outcome = run(&plan).unwrap();
+    assert!(outcome.steals > 0);
+    assert!(outcome.table_bytes_peak <= 14 * 4096);
+}
+
+#[test]
+fn what_cannot_run_is_told() {
+    let error = |plan: Plan| run(&plan).unwrap_err();
+    let many = error(Plan { cpus: 1000, ..plan("monitor", "fault", 1) });
+    assert!(many.contains("1 to 128"), "{many}");
+    assert!(error(plan("none", "fault", 1)).contains("`none` names no scheme of locks"));
+    assert!(error(plan("global", "none", 1)).contains("`none` names no load"));
+    let small = error(Plan { pool_bytes: Some(4096), ..plan("global", "fault", 2) });
+    assert!(small.contains("too small for 3 spaces"), "{small}");
+}
+
+#[test]
+fn the_host_runs_every_scheme_and_says_nothing_where_it_cannot() {
+    for scheme in SCHEMES.into_iter().chain(["single"]) {
+        let plan = HostPlan {
+            threads: if scheme == "single" { 1 } else { 2 },
+            scheme: scheme.to_owned(),
+            load: "fault".to_owned(),
+            table: "x86-64".to_owned(),
+            rounds: 1,
+            seed: 1,
+        };
+        let outcome = run_on_host(&plan).unwrap();
+        assert!(outcome.nanoseconds > 0.0);
+        let scales = plan.threads == 1 || outcome.control_scaling >= 1.7;
+        assert_eq!(outcome.scaling.is_some(), scales, "{outcome:?}");
+        let none = run_on_host(&HostPlan { threads: 0, ..plan.clone() }).unwrap_err();
+        assert!(none.contains("1 to 64"), "{none}");
+        if scheme == "single" {
+            let two = run_on_host(&HostPlan { threads: 2, ..plan }).unwrap_err();
+            assert!(two.contains("no locks"), "{two}");
+        }
+    }
+}
