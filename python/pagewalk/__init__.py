@@ -23,12 +23,12 @@ from pagewalk.sweep import sweep
 
 if TYPE_CHECKING:
     from pagewalk.machine import Builtin, Machine, machines
+    from pagewalk.page_table import PageTable, Work
     from pagewalk.progress import Progress
     from pagewalk.recording import Recording, record
     from pagewalk.results import Results
     from pagewalk.sweep.result import Sweep
     from pagewalk.trace import Trace
-    from pagewalk.workbench import Work, Workbench
 
 __version__ = _version()
 
@@ -40,8 +40,8 @@ _MODULES = {
     "Results": "results",
     "Sweep": "sweep.result",
     "Trace": "trace",
-    "Work": "workbench",
-    "Workbench": "workbench",
+    "Work": "page_table",
+    "PageTable": "page_table",
     "machines": "machine",
     "record": "recording",
 }
@@ -51,6 +51,7 @@ __all__ = [
     "Builtin",
     "Error",
     "Machine",
+    "PageTable",
     "Progress",
     "Recording",
     "Results",
@@ -58,7 +59,6 @@ __all__ = [
     "Trace",
     "Work",
     "WorkError",
-    "Workbench",
     "__version__",
     "curve",
     "include",

@@ -129,7 +129,7 @@ class Machine:
         Releases the GIL.
         """
 
-class Workbench:
+class PageTable:
     """A machine's page table by itself; what each operation did comes as JSON.
 
     Addresses and lengths are bytes; `rights` has the bits read 1, write 2, execute 4, user 8.

@@ -13,7 +13,7 @@ from pagewalk.reproduce.cells import compare
 from pagewalk.reproduce.claims import Claim
 from pagewalk.reproduce.outcome import measure
 from pagewalk.reproduce.programs import load
-from pagewalk.reproduce.scoreboard import apart, sentence, tallies
+from pagewalk.reproduce.scoreboard import apart, scores, sentence
 from pagewalk.reproduce.table import over
 
 FOLDER = Path(__file__).parents[2] / "experiments"
@@ -127,7 +127,7 @@ def test_a_claim_that_cannot_be_checked_is_refused(stated, complaint: str) -> No
 def test_claims_are_counted_by_their_kind() -> None:
     wide = {"says": "x", "value": ["a", "1"], "published": 1, "within": [0.1, 9], "wide": "why"}
     assert Claim(wide, "here").kind == "wide"
-    counted = tallies([("paper", "reached"), ("paper", "unstable"), ("wide", "missed"),
+    counted = scores([("paper", "reached"), ("paper", "unstable"), ("wide", "missed"),
                        ("fitted", "reached"), ("own", "missed")])  # fmt: skip
     assert str(counted["paper"]) == "1 of 2, 1 unstable"
     assert apart(counted) == "wide 0 of 1; fitted 1 of 1; own 0 of 1"
@@ -300,7 +300,7 @@ def test_the_handbook_shows_what_our_last_numbers_say() -> None:
         last = experiment.last()
         says = "not measured yet | "
         if last is not None:
-            counted = tallies((claim["kind"], claim["verdict"]) for claim in last["claims"])
+            counted = scores((claim["kind"], claim["verdict"]) for claim in last["claims"])
             every += [(claim["kind"], claim["verdict"]) for claim in last["claims"]]
             says = f"{counted['paper']} | {apart(counted)}"
             for claim in last["claims"]:
@@ -308,7 +308,7 @@ def test_the_handbook_shows_what_our_last_numbers_say() -> None:
                     assert f"* **{experiment.name}**: {claim['says']}" in page
         link = f"[{experiment.name}](../experiments/{experiment.name}/experiment.toml)"
         assert f"| {link} | {experiment.title} | {says} |" in page
-    assert sentence(tallies(every)) in " ".join(page.split())
+    assert sentence(scores(every)) in " ".join(page.split())
 
 
 @pytest.mark.parametrize("name", NAMES)

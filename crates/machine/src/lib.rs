@@ -35,7 +35,7 @@ pub use description::{
     units,
 };
 pub use error::Error;
-pub use page_table_bench::{Work, Workbench};
+pub use page_table_bench::{PageTableBench, Work};
 pub use run::{Progress, RunOptions};
 
 use count::summary;
@@ -79,7 +79,7 @@ impl Machine {
         // What cannot be built is refused here, not when a trace is waiting.
         let refused =
             |(key, what): (String, String)| settings::locate(text, origin, settings, &key, &what);
-        tlbs::Hardware::new(&description).map_err(refused)?;
+        tlbs::TlbUnits::new(&description).map_err(refused)?;
         let mut ram = ram::Ram::new(&description).map_err(refused)?;
         os::build::system(&description, &ram).map_err(refused)?;
         ram.first_space().map_err(refused)?;

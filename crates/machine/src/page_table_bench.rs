@@ -57,7 +57,7 @@ pub struct Work {
 }
 
 /// A page table on the bench.
-pub struct Workbench {
+pub struct PageTableBench {
     /// The table, below mapping lists that stay empty.
     hat: Hat,
     frames: FrameStore,
@@ -74,9 +74,9 @@ struct Tenant {
     frames: BTreeSet<PhysAddr>,
 }
 
-impl Workbench {
+impl PageTableBench {
     /// The page table of `machine`, empty; `metered` decides between counts and speed.
-    pub fn new(machine: &Machine, metered: bool) -> Result<Workbench, String> {
+    pub fn new(machine: &Machine, metered: bool) -> Result<PageTableBench, String> {
         let description = machine.description();
         let text = |(key, what): (String, String)| format!("{key}: {what}");
         if description.page_table.is_none() {
@@ -100,7 +100,7 @@ impl Workbench {
         let base = page_size.min(PageSize::SIZE_4K);
         let frames = ram::frames(&description.memory, base, false)?;
         let handler = Handler::new(description);
-        Ok(Workbench { hat, frames, meter, handler, page_size, spaces: Vec::new() })
+        Ok(PageTableBench { hat, frames, meter, handler, page_size, spaces: Vec::new() })
     }
 
     /// A new, empty space and its number.
@@ -258,7 +258,7 @@ impl Workbench {
     /// Does `work` and says what it took.
     fn working<T>(
         &mut self,
-        work: impl FnOnce(&mut Workbench) -> Result<T, String>,
+        work: impl FnOnce(&mut PageTableBench) -> Result<T, String>,
     ) -> Result<(T, Work), String> {
         if let Some(meter) = &self.meter {
             let mut meter = read(meter);

@@ -36,7 +36,7 @@ pub use set_array::SetArray;
 pub use spec_tlb::{SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};
 pub use stack_distance::StackDistance;
 pub use tlb::{
-    ArrayParams, Entry, Evicted, Found, Hit, Miss, Stride, Strides, Tlb, TlbCounts, TlbParams,
+    ArrayParams, Evicted, Found, Hit, Miss, SpanTlb, SpanTlbs, Tlb, TlbCounts, TlbEntry, TlbParams,
 };
 pub use walk_cache::{
     AnyWalkCache, ArrayBits, Design, Held, ParseDesignError, Sptc, Stc, Tpc, Uptc, Utc, WalkArray,

@@ -3,7 +3,7 @@
 mod model;
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr};
-use mmu::{ArrayParams, Entry, Policy, StackDistance, Tlb, TlbParams};
+use mmu::{ArrayParams, Policy, StackDistance, Tlb, TlbEntry, TlbParams};
 use model::Rng;
 
 /// The stack as a list, youngest first.
@@ -50,7 +50,7 @@ fn a_depth_says_which_tlbs_hit() {
             assert_eq!(hit, depth.is_some_and(|depth| depth < entries as usize), "step {step}");
             if !hit {
                 let frame = PhysAddr::new(page.start().get());
-                let entry = Entry::single(page, frame, Asid(0), false, Rights::READ);
+                let entry = TlbEntry::single(page, frame, Asid(0), false, Rights::READ);
                 tlb.fill(&entry, 0, Kind::Load, &mut |_| {});
             }
         }

@@ -3,7 +3,7 @@
 mod model;
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use mmu::{ArrayParams, Entry, Evicted, Found, Miss, Policy, Stride, Strides, Tlb, TlbParams};
+use mmu::{ArrayParams, Evicted, Found, Miss, Policy, SpanTlb, SpanTlbs, Tlb, TlbEntry, TlbParams};
 use model::{Rng, tlb::ModelTlb};
 
 const SEEDS: u64 = 600;
@@ -41,7 +41,7 @@ fn random_addr(rng: &mut Rng, pages: u64) -> VirtAddr {
     VirtAddr::new(far + (rng.below(pages) << 12) + rng.below(4096))
 }
 
-fn random_entry(rng: &mut Rng, va: VirtAddr, params: &TlbParams, asid: Asid) -> Entry {
+fn random_entry(rng: &mut Rng, va: VirtAddr, params: &TlbParams, asid: Asid) -> TlbEntry {
     let held: Vec<PageSize> =
         params.arrays.iter().flat_map(|array| &array.page_sizes).copied().collect();
     let size = if rng.chance(97) { rng.pick(&held) } else { rng.pick(&sizes()) };
@@ -51,7 +51,7 @@ fn random_entry(rng: &mut Rng, va: VirtAddr, params: &TlbParams, asid: Asid) -> 
         if rng.chance(70) { Rights::ALL } else { Rights::from_bits(rng.below(16) as u8) }
     };
     let allowed = rights(rng);
-    let mut entry = Entry::single(va.page(size), frame(rng), asid, rng.chance(10), allowed);
+    let mut entry = TlbEntry::single(va.page(size), frame(rng), asid, rng.chance(10), allowed);
     entry.rights[1] = rights(rng);
     if params.paired {
         entry.frames = [0, 1].map(|_| rng.chance(75).then(|| frame(rng)));
@@ -62,40 +62,40 @@ fn random_entry(rng: &mut Rng, va: VirtAddr, params: &TlbParams, asid: Asid) -> 
 /// Physical address and label.
 type Place = (PhysAddr, u32);
 
-/// The clock of all TLBs, the granules that strides ask for, and which of them comes first.
-struct Striding {
+/// The clock of all TLBs, the granules that spans ask for, and which of them comes first.
+struct Spanning {
     clock: u64,
     granules: (PageSize, Option<PageSize>),
     large_first: bool,
 }
 
-/// A lookup by itself, or first in a stride, often one for pages of the sizes that are favoured.
+/// A lookup by itself, or first in a span, often one for pages of the sizes that are favoured.
 fn lookup(
     rng: &mut Rng,
     tlb: &mut Tlb,
-    striding: &mut Striding,
+    spanning: &mut Spanning,
     va: VirtAddr,
     asid: Asid,
     kind: Kind,
 ) -> Result<Place, Miss> {
     if rng.chance(80) {
         // The clock is the caller's, who may have other TLBs.
-        striding.clock = tlb.now().max(striding.clock) + 1 + rng.below(3);
-        striding.large_first ^= rng.chance(10);
+        spanning.clock = tlb.now().max(spanning.clock) + 1 + rng.below(3);
+        spanning.large_first ^= rng.chance(10);
         let other = (rng.pick(&sizes()), None);
-        let granules = if rng.chance(90) { striding.granules } else { other };
+        let granules = if rng.chance(90) { spanning.granules } else { other };
         let largest = granules.1.unwrap_or(granules.0);
         // A page is found whole or not at all, and one that is not must be looked up.
         let bytes = 1 + rng.below(largest.bytes() - va.offset_in(largest)) as u32;
         let bytes = if rng.chance(90) { bytes } else { largest.bytes() as u32 };
         let in_page = va.offset_in(largest) + u64::from(bytes) <= largest.bytes();
-        let time = striding.clock;
+        let time = spanning.clock;
         let found = if tlb.needs_time_only() && rng.chance(50) {
-            let stride = tlb.stride::<true>(asid, granules);
-            first(stride, granules, striding.large_first, va, bytes, kind, time)
+            let span = tlb.span::<true>(asid, granules);
+            first(span, granules, spanning.large_first, va, bytes, kind, time)
         } else {
-            let stride = tlb.stride::<false>(asid, granules);
-            first(stride, granules, striding.large_first, va, bytes, kind, time)
+            let span = tlb.span::<false>(asid, granules);
+            first(span, granules, spanning.large_first, va, bytes, kind, time)
         };
         tlb.set_now(time);
         if let Some(Found { phys, label, .. }) = found {
@@ -109,9 +109,9 @@ fn lookup(
     })
 }
 
-/// The first lookup of a stride.
+/// The first lookup of a span.
 fn first<const TIME_ONLY: bool>(
-    stride: Option<Stride<'_, TIME_ONLY>>,
+    span: Option<SpanTlb<'_, TIME_ONLY>>,
     granules: (PageSize, Option<PageSize>),
     large_first: bool,
     va: VirtAddr,
@@ -119,13 +119,13 @@ fn first<const TIME_ONLY: bool>(
     kind: Kind,
     time: u64,
 ) -> Option<Found> {
-    let (serving, kind) = (|_| stride, kind as usize);
+    let (serving, kind) = (|_| span, kind as usize);
     if granules.1.is_some() {
-        let strides = Strides::<TIME_ONLY, true>::new(serving, granules, large_first);
-        strides.lookup(va, bytes, kind, time)
+        let spans = SpanTlbs::<TIME_ONLY, true>::new(serving, granules, large_first);
+        spans.lookup(va, bytes, kind, time)
     } else {
-        let strides = Strides::<TIME_ONLY, false>::new(serving, granules, large_first);
-        strides.lookup(va, bytes, kind, time)
+        let spans = SpanTlbs::<TIME_ONLY, false>::new(serving, granules, large_first);
+        spans.lookup(va, bytes, kind, time)
     }
 }
 
@@ -136,14 +136,14 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
         let params = random_params(&mut rng);
         let (mut tlb, mut model) = (Tlb::new(&params).unwrap(), ModelTlb::new(&params));
         let held = params.arrays.iter().flat_map(|array| &array.page_sizes);
-        let mut striding = Striding {
+        let mut spanning = Spanning {
             clock: rng.pick(&[0, 1 << 20]),
             granules: (*held.min().unwrap(), None),
             large_first: false,
         };
         if rng.chance(70) {
             let (small, large) = (rng.pick(&sizes()), rng.pick(&sizes()));
-            striding.granules = (small, (large > small).then_some(large));
+            spanning.granules = (small, (large > small).then_some(large));
             tlb.favour(small, Some(large));
         }
         let pages = rng.pick(&[8, 40, 200, 2000]);
@@ -160,7 +160,7 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
             match rng.below(1000) {
                 0..900 => {
                     let kind = rng.pick(&Kind::ALL);
-                    let hit = lookup(&mut rng, &mut tlb, &mut striding, va, of, kind);
+                    let hit = lookup(&mut rng, &mut tlb, &mut spanning, va, of, kind);
                     let found = model.lookup(va, of, kind);
                     assert_eq!(hit, found, "{}", context());
                     if found.is_err() {
@@ -191,7 +191,7 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
                     } else {
                         tlb.flush_range(range, of, &mut |gone| seen.push(gone))
                     };
-                    let goes = |entry: &Entry| {
+                    let goes = |entry: &TlbEntry| {
                         (entry.global || entry.asid == of)
                             && ModelTlb::touches(params.paired, entry, range)
                     };
@@ -199,12 +199,12 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
                 }
                 975..985 => {
                     let flushed = tlb.flush_asid(of, &mut |gone| seen.push(gone));
-                    let goes = |entry: &Entry| !entry.global && entry.asid == of;
+                    let goes = |entry: &TlbEntry| !entry.global && entry.asid == of;
                     assert_eq!(flushed, model.flush(&mut expected, goes), "{}", context());
                 }
                 985..990 => {
                     let flushed = tlb.flush_non_global(&mut |gone| seen.push(gone));
-                    let goes = |entry: &Entry| !entry.global;
+                    let goes = |entry: &TlbEntry| !entry.global;
                     assert_eq!(flushed, model.flush(&mut expected, goes), "{}", context());
                 }
                 990..993 => {
@@ -253,7 +253,7 @@ fn hits_handed_out_are_all_hits() {
             lookups[kind as usize] += 1;
             if tlb.lookup(va, Asid(7), kind).is_err() {
                 misses[kind as usize] += 1;
-                let mut entry = Entry::single(
+                let mut entry = TlbEntry::single(
                     va.page(PageSize::SIZE_4K),
                     PhysAddr::new(0),
                     Asid(7),

@@ -16,10 +16,10 @@ mod error;
 mod live;
 mod machines;
 mod open;
+mod page_table;
 mod progress;
 mod stored;
 mod sweeps;
-mod workbench;
 
 use pyo3::prelude::*;
 
@@ -39,11 +39,11 @@ mod _native {
     #[pymodule_export]
     use crate::open::Reading;
     #[pymodule_export]
+    use crate::page_table::PageTable;
+    #[pymodule_export]
     use crate::stored::{export_trace, store, trace_header, trace_info};
     #[pymodule_export]
     use crate::sweeps::sweep_trace;
-    #[pymodule_export]
-    use crate::workbench::Workbench;
 
     use pyo3::prelude::*;
 

@@ -4,7 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::format::{
-    Entry, FRAME_BYTES, FrameKind, HEAD_BYTES_MAX, MAGIC, PREAMBLE_BYTES, digest, frame, index_body,
+    FRAME_BYTES, FrameKind, HEAD_BYTES_MAX, IndexEntry, MAGIC, PREAMBLE_BYTES, digest, frame,
+    index_body,
 };
 use crate::part::PartFile;
 use crate::{Error, Header, Summary};
@@ -15,7 +16,7 @@ pub(crate) struct Output {
     file: PartFile,
     /// Magic, version and HEAD.
     before: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<IndexEntry>,
     bytes: u64,
     accesses: u64,
     instructions: u64,
@@ -54,10 +55,15 @@ impl Output {
     }
 
     /// Adds a frame of which the index has `entry`, but for its length and CRC.
-    pub(crate) fn add(&mut self, kind: FrameKind, body: &[u8], entry: Entry) -> Result<(), Error> {
+    pub(crate) fn add(
+        &mut self,
+        kind: FrameKind,
+        body: &[u8],
+        entry: IndexEntry,
+    ) -> Result<(), Error> {
         let crc = self.write(kind, body)?;
         let bytes = (FRAME_BYTES + body.len()) as u32;
-        self.entries.push(Entry { bytes, crc, ..entry });
+        self.entries.push(IndexEntry { bytes, crc, ..entry });
         self.accesses += u64::from(entry.accesses);
         self.instructions += entry.instructions;
         self.chunks += u64::from(kind == FrameKind::Chunk);

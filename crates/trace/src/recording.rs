@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::format::{Entry, FrameKind, Recorded, VERSION_RECORDING};
+use crate::format::{FrameKind, IndexEntry, Recorded, VERSION_RECORDING};
 use crate::output::{Output, body_of};
 use crate::writer::lock;
 use crate::{Error, Header, Options, Process, Summary, Writer};
@@ -51,7 +51,7 @@ impl Recording {
             began_ns: process.began_ns,
             ..Recorded::default()
         };
-        let entry = Entry { recorded: Some(recorded), ..Entry::default() };
+        let entry = IndexEntry { recorded: Some(recorded), ..IndexEntry::default() };
         lock(&self.output).add(FrameKind::Process, &body, entry)
     }
 

@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::format::{Closed, Compressor, Encoder, Entry, FrameKind, Owner, Recorded, VERSION};
+use crate::format::{Closed, Compressor, Encoder, FrameKind, IndexEntry, Owner, Recorded, VERSION};
 use crate::output::Output;
 use crate::shape::Rows;
 use crate::{Error, Event, Header, Shape, ShapeId, Sink, Taken};
@@ -162,12 +162,12 @@ impl Writer {
             accesses_crc,
             events_crc,
         });
-        let entry = Entry {
+        let entry = IndexEntry {
             accesses: head.accesses,
             events: head.events,
             instructions: head.instructions,
             recorded,
-            ..Entry::default()
+            ..IndexEntry::default()
         };
         lock(&self.output).add(FrameKind::Chunk, &body, entry)?;
         self.accesses += u64::from(head.accesses);

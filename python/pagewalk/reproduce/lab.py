@@ -27,12 +27,12 @@ from typing import Any
 from pagewalk import _native
 from pagewalk._native import Error, WorkError
 from pagewalk.machine import Machine
+from pagewalk.page_table import PageTable
 from pagewalk.progress import ProgressLine
 from pagewalk.recording import Recording
 from pagewalk.reproduce import programs
 from pagewalk.reproduce.experiment import read_toml
 from pagewalk.trace import Trace
-from pagewalk.workbench import Workbench
 
 SMALL = 10_000_000
 """Accesses of a recording that is made for a quick look."""
@@ -75,13 +75,13 @@ class Lab:
         self.inputs.clear()
         self.kept_seconds = 0.0
 
-    def bench(self, machine: str, design: str, *, metered: bool = True) -> Workbench:
+    def bench(self, machine: str, design: str, *, metered: bool = True) -> PageTable:
         """The page table of `machine` under a design, with frames as they are placed now.
 
         Raises:
             Error: There is no such machine or design.
         """
-        return Workbench(machine, [*self.settings(design), *self._placed()], metered=metered)
+        return PageTable(machine, [*self.settings(design), *self._placed()], metered=metered)
 
     def _placed(self) -> list[str]:
         return [] if self.placement is None else [f"memory.placement={self.placement}"]

@@ -74,7 +74,7 @@ def board(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> Board:
         title="The papers' experiments, run anew",
         subtitle="What the papers claim, and what our numbers say of it",
         headline=sentence(counted)
-        if any(tally.all for tally in counted.values())
+        if any(score.all for score in counted.values())
         else "Small sizes: the numbers mean nothing, and no claim is judged.",
         scoreboard=Table(
             "Claims that our numbers bear out",

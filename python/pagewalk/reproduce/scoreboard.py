@@ -20,7 +20,7 @@ COLUMNS_MAX = 10
 
 
 @dataclass
-class Tally:
+class Score:
     """How many claims of one kind came to which verdict."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -41,20 +41,20 @@ class Tally:
         return ", ".join([f"{self.reached} of {self.all}", *rest])
 
 
-def tallies(verdicts: Iterable[tuple[str, str]]) -> dict[str, Tally]:
-    """The tally of each kind of claim, from claims' kinds and verdicts."""
-    made = {kind: Tally() for kind in KINDS}
+def scores(verdicts: Iterable[tuple[str, str]]) -> dict[str, Score]:
+    """The score of each kind of claim, from claims' kinds and verdicts."""
+    made = {kind: Score() for kind in KINDS}
     for kind, verdict in verdicts:
         made[kind].verdicts[verdict] += 1
     return made
 
 
-def apart(counted: Mapping[str, Tally]) -> str:
+def apart(counted: Mapping[str, Score]) -> str:
     """What is not counted among the papers' claims."""
     return "; ".join(f"{kind} {counted[kind]}" for kind in KINDS[1:] if counted[kind].all)
 
 
-def sentence(counted: Mapping[str, Tally]) -> str:
+def sentence(counted: Mapping[str, Score]) -> str:
     """All counts in words."""
     paper = counted["paper"].verdicts
     said = (
@@ -118,7 +118,7 @@ def listing(experiments: Sequence[tuple[str, str, Mapping[str, Any] | None, str]
         if not last:
             lines.append(f"{'':{width}}  not measured yet")
             continue
-        counted = tallies((claim["kind"], claim["verdict"]) for claim in last["claims"])
+        counted = scores((claim["kind"], claim["verdict"]) for claim in last["claims"])
         paper = f"claims reached: {counted['paper']}" if counted["paper"].all else ""
         said = "; ".join(part for part in (paper, apart(counted)) if part) or "no claims"
         lines.append(text.paragraph(said, " " * (width + 2)))
@@ -148,14 +148,14 @@ def summary(outcomes: Sequence[Outcome], failures: Mapping[str, str]) -> str:
         parts.append("\nNot reached")
         parts += [f"  {name}: {_named(verdict)}" for name, verdict in missed]
     counted = counts(outcomes)
-    if any(tally.all for tally in counted.values()):
+    if any(score.all for score in counted.values()):
         parts.append(f"\n{sentence(counted)}")
     return "\n".join(parts)
 
 
-def counts(outcomes: Iterable[Outcome]) -> dict[str, Tally]:
-    """The tally of each kind of claim in all of `outcomes`."""
-    return tallies((verdict.kind, verdict.verdict) for made in outcomes
+def counts(outcomes: Iterable[Outcome]) -> dict[str, Score]:
+    """The score of each kind of claim in all of `outcomes`."""
+    return scores((verdict.kind, verdict.verdict) for made in outcomes
                    for verdict in made.verdicts)  # fmt: skip
 
 

@@ -32,7 +32,7 @@ use crate::{
     },
     hardware::{
         processor::ProcessorCounts,
-        tlbs::{Hardware, NONE, Unit},
+        tlbs::{NONE, TlbUnits, Unit},
         walker::Walkers,
     },
     run::Run,
@@ -100,7 +100,7 @@ fn kernel(description: &Description, run: &Run) -> Option<(BTreeMap<String, u64>
 }
 
 /// Cycles of the TLB lookups for the accesses of a region.
-pub(crate) fn of_lookups(hardware: &Hardware, region: &RegionCensus) -> u64 {
+pub(crate) fn of_lookups(hardware: &TlbUnits, region: &RegionCensus) -> u64 {
     let of_kind = |kind: Kind| {
         let index = kind as usize;
         let latency = |unit: usize| match unit {

@@ -2,12 +2,12 @@
 
 use addr::{Asid, Kind};
 
-use super::tlbs::Hardware;
+use super::tlbs::TlbUnits;
 use crate::{Description, count::census::Census};
 
 /// One processor of a machine.
 pub(crate) struct Processor {
-    pub(crate) hardware: Hardware,
+    pub(crate) hardware: TlbUnits,
     /// The context of the space that runs, as a register holds it.
     pub(crate) asid: Asid,
     pub(crate) counts: ProcessorCounts,
@@ -53,7 +53,7 @@ impl Processor {
     /// Builds what `description` says; an error comes with the key that is wrong.
     pub(crate) fn new(description: &Description) -> Result<Processor, (String, String)> {
         Ok(Processor {
-            hardware: Hardware::new(description)?,
+            hardware: TlbUnits::new(description)?,
             asid: Asid(0),
             counts: ProcessorCounts::default(),
             cycles_before: 0,

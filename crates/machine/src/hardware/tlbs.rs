@@ -53,7 +53,7 @@ impl Unit {
 }
 
 /// The TLBs.
-pub(crate) struct Hardware {
+pub(crate) struct TlbUnits {
     pub(crate) units: Vec<Unit>,
     /// Index in `units` of the first-level TLB of each kind, or [`NONE`].
     pub(crate) first: [usize; Kind::COUNT],
@@ -61,9 +61,9 @@ pub(crate) struct Hardware {
     pub(crate) second: [usize; Kind::COUNT],
 }
 
-impl Hardware {
+impl TlbUnits {
     /// Builds what `description` says; an error comes with the key that is wrong.
-    pub(crate) fn new(description: &Description) -> Result<Hardware, (String, String)> {
+    pub(crate) fn new(description: &Description) -> Result<TlbUnits, (String, String)> {
         let bits = description.core.asid_bits;
         let format = description.page_table.as_ref().and_then(|table| Format::named(&table.format));
         let bits_max = format.as_ref().map_or(BITS_MAX, |format| format.context_bits);
@@ -139,7 +139,7 @@ impl Hardware {
                 }
             }
         }
-        Ok(Hardware { units, first, second })
+        Ok(TlbUnits { units, first, second })
     }
 
     /// Whether the policies of all first-level TLBs learn no more of hits than their time.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use addr::{Kind, PageSize, PhysAddr, VirtAddr};
-use mmu::{Found, Hit, Stride, Strides};
+use mmu::{Found, Hit, SpanTlb, SpanTlbs};
 use trace::{Batch, Meta};
 
 use super::Run;
@@ -13,7 +13,7 @@ use crate::{
     hardware::behind::Behind,
     hardware::{
         processor::Processor,
-        tlbs::{FIRST_LEVEL_MAX, Hardware, NONE},
+        tlbs::{FIRST_LEVEL_MAX, NONE, TlbUnits},
     },
     os::{Layout, Who},
 };
@@ -76,23 +76,23 @@ impl Run {
         metas: &[Meta],
         back: &mut impl Behind,
     ) -> (usize, u64) {
-        let Processor { hardware: Hardware { units, first, .. }, asid, .. } =
+        let Processor { hardware: TlbUnits { units, first, .. }, asid, .. } =
             &mut self.processors.here;
         let before = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
-        let mut strides: [Option<Stride<'_, TIME_ONLY>>; FIRST_LEVEL_MAX] = [const { None }; _];
+        let mut spans: [Option<SpanTlb<'_, TIME_ONLY>>; FIRST_LEVEL_MAX] = [const { None }; _];
         let first_level = units.iter_mut().take_while(|unit| unit.level == 1);
-        for (stride, unit) in strides.iter_mut().zip(first_level) {
-            *stride = unit.tlb.stride(*asid, self.granules);
+        for (span, unit) in spans.iter_mut().zip(first_level) {
+            *span = unit.tlb.span(*asid, self.granules);
         }
-        let serving = |kind: usize| *strides.get(*first.get(kind)?)?;
-        let strides = Strides::<TIME_ONLY, TWO>::new(serving, self.granules, self.large_first);
+        let serving = |kind: usize| *spans.get(*first.get(kind)?)?;
+        let spans = SpanTlbs::<TIME_ONLY, TWO>::new(serving, self.granules, self.large_first);
         // Four, so that `kind & 3` needs no bounds check.
         let is_left_out: [bool; 4] = std::array::from_fn(|kind| first.get(kind) == Some(&NONE));
         let (mut ran, mut left_out, mut far) = (0, 0, 0);
         for (&addr, &meta) in addrs.iter().zip(metas) {
             let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind_index(), meta.size());
             let time = before + 1 + ran as u64;
-            if let Some(found) = strides.lookup(addr, bytes, kind, time) {
+            if let Some(found) = spans.lookup(addr, bytes, kind, time) {
                 let Found { phys, label, is_far } = found;
                 far += usize::from(TWO && is_far);
                 if label == SHARED {

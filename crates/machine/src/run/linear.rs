@@ -24,7 +24,7 @@ use crate::{
     hardware::{
         behind::{Behind, Walk},
         processor::Processor,
-        tlbs::{Hardware, NONE},
+        tlbs::{NONE, TlbUnits},
     },
 };
 
@@ -76,7 +76,7 @@ impl Run {
     /// for a page of `region`.
     fn table_frame(&mut self, entry: VirtAddr, region: u32) -> Option<PhysAddr> {
         let kind = Kind::Load;
-        let Processor { hardware: Hardware { units, first, second }, asid, .. } =
+        let Processor { hardware: TlbUnits { units, first, second }, asid, .. } =
             &mut self.processors.here;
         let [first, second] = [first, second].map(|of| of[kind as usize]);
         let counts = self.census.region(region);
@@ -110,7 +110,7 @@ impl Run {
         let translation = LinearArray.translation_of(addr, table);
         let other = other.map(|node| (node.table, translation.rights));
         let refill = Pair { translation, other };
-        let Hardware { first, second, .. } = &self.processors.here.hardware;
+        let TlbUnits { first, second, .. } = &self.processors.here.hardware;
         for unit in [*second, *first].map(|of| of[Kind::Load as usize]) {
             if unit != NONE {
                 self.fill(unit, Kind::Load, &refill, TABLES);
@@ -119,7 +119,7 @@ impl Run {
     }
 }
 
-impl Hardware {
+impl TlbUnits {
     /// Forgets the pages of the array that held the tables for `range`.
     pub(super) fn flush_tables(
         &mut self,

@@ -1,7 +1,7 @@
 //! The rare case: a lookup that the first level did not answer, down to the fault.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use mmu::{Entry, Evicted, Miss};
+use mmu::{Evicted, Miss, TlbEntry};
 use pagetable::{Fault, Leads, Reference, Translation, Usage};
 
 use super::{Run, access::Place};
@@ -272,7 +272,7 @@ impl Run {
     pub(super) fn fill(&mut self, unit: usize, kind: Kind, refill: &Pair, label: u32) {
         let Translation { page, frame, rights, global } = refill.translation;
         let Processor { hardware, asid, .. } = &mut self.processors.here;
-        let mut entry = Entry::single(page, frame, *asid, global, rights);
+        let mut entry = TlbEntry::single(page, frame, *asid, global, rights);
         let census = &mut self.census;
         let Unit { level, params, tlb, counts, .. } = &mut hardware.units[unit];
         if params.paired {

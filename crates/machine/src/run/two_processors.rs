@@ -166,7 +166,7 @@ fn expressible(rights: Rights) -> Rights {
 /// The entries of a processor's only TLB, in the order of space and page.
 fn entries(run: &mut Run, processor: usize) -> Vec<Entry> {
     let owner = |asid, run: &Run| (0..SPACES).find(|&of| run.contexts.of(processor, of) == asid);
-    let tlb: Vec<mmu::Entry> =
+    let tlb: Vec<mmu::TlbEntry> =
         run.processors.of(processor).hardware.units[0].tlb.entries().map(|pair| pair.0).collect();
     let mut found: Vec<Entry> = tlb
         .iter()

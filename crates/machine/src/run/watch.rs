@@ -13,7 +13,7 @@
 use addr::{Asid, VirtRange};
 use pagetable::{Flush, Scope};
 
-use crate::{count::census::TABLES, hardware::tlbs::Hardware, ram::Ram};
+use crate::{count::census::TABLES, hardware::tlbs::TlbUnits, ram::Ram};
 
 /// What watches shootdowns.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Watch {
     pub(super) fn look(
         &mut self,
         processor: usize,
-        hardware: &Hardware,
+        hardware: &TlbUnits,
         ram: &Ram,
         flush: &Flush,
         asid: Asid,
@@ -57,7 +57,7 @@ impl Watch {
 /// What a TLB still says of the pages that `flush` named and the page table does not.
 fn stale(
     processor: usize,
-    hardware: &Hardware,
+    hardware: &TlbUnits,
     ram: &Ram,
     flush: &Flush,
     asid: Asid,

@@ -2,19 +2,19 @@
 //!
 //! ```text
 //!   walk       steps n0 n1 n2    members  1111   a miss is counted by class and by the steps
-//!   held by          11 10 00    n0 n1:   1000   that it was spared: one tally each, of words
+//!   held by          11 10 00    n0 n1:   1000   that it was spared: one count each, of words
 //!                                n0:      0100   of members
 //!                                none:    0011
 //! ```
 //!
 //! In the end each member's walker counts one miss of each class for each set of steps, as often
-//! as the tally says ([`Walker::replay`](crate::hardware::walker::Walker::replay)).
+//! as they are counted ([`Walker::replay`](crate::hardware::walker::Walker::replay)).
 
 use mmu::{Step, WalkCacheFamily, WalkCacheParams};
 
 use super::{
-    brief::{Brief, Entry, Miss},
-    tally::Tally,
+    family_log::{FamilyLog, Message, Miss},
+    member_counts::MemberCounts,
 };
 use crate::hardware::walker::Walkers;
 
@@ -30,7 +30,7 @@ pub(super) struct Family {
     spared: Vec<(Steps, u64)>,
     held: Vec<u64>,
     /// By class: the steps that were spared, and how often.
-    tallies: Vec<Vec<(Steps, Tally)>>,
+    counted: Vec<Vec<(Steps, MemberCounts)>>,
     pub(super) failure: Option<String>,
 }
 
@@ -62,31 +62,31 @@ impl Family {
             steps: 0,
             spared: vec![(0, members)],
             held: Vec::new(),
-            tallies: Vec::new(),
+            counted: Vec::new(),
             failure: None,
         })
     }
 
     /// Hears what the front said in a round.
-    pub(super) fn hear(&mut self, brief: &Brief) {
-        let (mut steps, mut forgotten) = (brief.steps.as_slice(), brief.forgotten.as_slice());
-        let mut astray = brief.astray.iter();
-        for entry in &brief.entries {
-            match *entry {
-                Entry::Walk { steps: own, found } => {
+    pub(super) fn hear(&mut self, log: &FamilyLog) {
+        let (mut steps, mut forgotten) = (log.steps.as_slice(), log.forgotten.as_slice());
+        let mut astray = log.astray.iter();
+        for message in &log.messages {
+            match *message {
+                Message::Walk { steps: own, found } => {
                     let way;
                     (way, steps) = steps.split_at(usize::from(own));
                     self.walk(way, found);
                 }
-                Entry::Refilled { class } => self.refilled(class as usize),
-                Entry::On { processor } => self.on = processor as usize,
-                Entry::Forget { processor, nodes } => {
+                Message::Refilled { class } => self.refilled(class as usize),
+                Message::On { processor } => self.on = processor as usize,
+                Message::Forget { processor, nodes } => {
                     let gone;
                     (gone, forgotten) = forgotten.split_at(nodes as usize);
                     self.caches[processor as usize].forget(gone);
                 }
-                Entry::ForgetCounts => self.tallies.clear(),
-                Entry::Stale { node } => {
+                Message::ForgetCounts => self.counted.clear(),
+                Message::Stale { node } => {
                     let astray = astray.next().filter(|_| self.caches[self.on].holds(node));
                     self.failure = self.failure.take().or(astray.map(|astray| astray.to_string()));
                 }
@@ -127,19 +127,19 @@ impl Family {
 
     #[inline]
     fn refilled(&mut self, class: usize) {
-        if self.tallies.len() <= class {
-            self.tallies.resize(class + 1, Vec::new());
+        if self.counted.len() <= class {
+            self.counted.resize(class + 1, Vec::new());
         }
-        let tallies = &mut self.tallies[class];
+        let counted = &mut self.counted[class];
         for &(steps, members) in &self.spared {
-            let tally = match tallies.iter().position(|(known, _)| *known == steps) {
-                Some(place) => &mut tallies[place].1,
+            let of_members = match counted.iter().position(|(known, _)| *known == steps) {
+                Some(place) => &mut counted[place].1,
                 None => {
-                    tallies.push((steps, Tally::new()));
-                    &mut tallies.last_mut().expect("it was pushed").1
+                    counted.push((steps, MemberCounts::new()));
+                    &mut counted.last_mut().expect("it was pushed").1
                 }
             };
-            tally.add(members);
+            of_members.add(members);
         }
         self.steps = 0;
         self.spared.clear();
@@ -154,9 +154,9 @@ impl Family {
         walkers: impl Iterator<Item = &'a mut Walkers>,
     ) {
         let mut walkers: Vec<&mut Walkers> = walkers.collect();
-        for (tallies, miss) in std::mem::take(&mut self.tallies).into_iter().zip(misses) {
-            for (steps, tally) in tallies {
-                let counts = tally.counts();
+        for (counted, miss) in std::mem::take(&mut self.counted).into_iter().zip(misses) {
+            for (steps, of_members) in counted {
+                let counts = of_members.counts();
                 let counted = walkers.iter_mut().zip(counts).filter(|(_, count)| *count > 0);
                 counted.for_each(|(walkers, count)| {
                     walkers.of(miss.processor).replay(miss, steps, count);

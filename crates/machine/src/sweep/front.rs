@@ -6,7 +6,7 @@ use trace::{Batch, Source};
 
 use mmu::{Design, WalkCacheFamily};
 
-use super::{Outcome, crew::Task, family::Family, log::Log, repeats::Repeats};
+use super::{Outcome, family::Family, log::Log, repeats::Repeats, workers::Task};
 use crate::{
     Description, Error, Machine,
     count::identities::{self, Witness},
@@ -80,9 +80,9 @@ impl Front {
             front.saying.repeats = Repeats::new(walkers);
             let first = front.backs.first().map_or(0, |back| back.index);
             front.make_families(machines[first].description().os.large().is_some());
-            let (whole, in_brief) = (!front.backs.is_empty(), !front.families.is_empty());
+            let (whole, to_families) = (!front.backs.is_empty(), !front.families.is_empty());
             for log in [&mut front.saying, &mut front.said] {
-                (log.caches, log.whole, log.in_brief) = (caches, whole, in_brief);
+                (log.caches, log.whole, log.to_families) = (caches, whole, to_families);
             }
         }
         Ok(fronts)
@@ -215,7 +215,7 @@ impl Task for Work<'_> {
             }
             Work::HearBrief { family, said } => {
                 if family.failure.is_none() {
-                    family.hear(&said.brief);
+                    family.hear(&said.for_families);
                 }
             }
             Work::Hear { back, said } => {

@@ -1,7 +1,7 @@
 //! What a front says to its back, written down for many backs.
 //!
 //! ```text
-//!   entries     data | data | walk 4 | refilled | data | forget | ...
+//!   messages    data | data | walk 4 | refilled | data | forget | ...
 //!   walks                     w0                                      whose it is
 //!   references                r0 r1 r2 r3                             of all walks, in order
 //! ```
@@ -10,14 +10,14 @@ use addr::{Kind, PhysAddr};
 use pagetable::{Node, Reference};
 
 use super::{
-    brief::{Brief, Known},
+    family_log::{FamilyLog, Known},
     repeats::Repeats,
 };
 use crate::hardware::behind::{Behind, Forget, HostWalk, Refill, Walk, Way};
 
 /// One thing that a front said. What is long or rare is in a list of its own.
 #[derive(Clone, Copy, Debug)]
-enum Entry {
+enum Message {
     Data { phys: PhysAddr, bytes: u16, kind: Kind },
     Walk { references: u16, host: u16, host_references: u16 },
     Refilled(Refill),
@@ -32,12 +32,12 @@ pub(super) struct Log {
     /// Whether any back wants to know of the program's own accesses.
     pub(super) caches: bool,
     pub(super) repeats: Repeats,
-    /// Whether any back wants to know all of it, and any family the brief.
+    /// Whether any back wants to know all of it, and any family its log.
     pub(super) whole: bool,
-    pub(super) in_brief: bool,
-    pub(super) brief: Brief,
+    pub(super) to_families: bool,
+    pub(super) for_families: FamilyLog,
     pub(super) known: Known,
-    entries: Vec<Entry>,
+    messages: Vec<Message>,
     walks: Vec<Walk>,
     references: Vec<Reference>,
     host: Vec<HostWalk>,
@@ -48,8 +48,8 @@ pub(super) struct Log {
 impl Log {
     /// Forgets what it holds and keeps the memory.
     pub(super) fn clear(&mut self) {
-        self.brief.clear();
-        self.entries.clear();
+        self.for_families.clear();
+        self.messages.clear();
         self.walks.clear();
         self.references.clear();
         self.host.clear();
@@ -64,10 +64,10 @@ impl Log {
         let mut references = self.references.as_slice();
         let mut host = self.host.as_slice();
         let mut host_references = self.host_references.as_slice();
-        for entry in &self.entries {
-            match *entry {
-                Entry::Data { phys, bytes, kind } => back.data(phys, u32::from(bytes), kind),
-                Entry::Walk { references: own, host: walked, host_references: below } => {
+        for message in &self.messages {
+            match *message {
+                Message::Data { phys, bytes, kind } => back.data(phys, u32::from(bytes), kind),
+                Message::Walk { references: own, host: walked, host_references: below } => {
                     let Some(walk) = walks.next() else { continue };
                     let way = Way {
                         references: take(&mut references, own),
@@ -76,14 +76,14 @@ impl Log {
                     };
                     back.walk(walk, way).map_err(|node| Astray { walk: *walk, node })?;
                 }
-                Entry::Refilled(refill) => back.refilled(refill),
-                Entry::On(processor) => back.on(processor.into()),
-                Entry::Forget => {
+                Message::Refilled(refill) => back.refilled(refill),
+                Message::On(processor) => back.on(processor.into()),
+                Message::Forget => {
                     if let Some((processor, forget)) = forgets.next() {
                         back.forget(*processor, *forget);
                     }
                 }
-                Entry::ForgetCounts => back.forget_counts(),
+                Message::ForgetCounts => back.forget_counts(),
             }
         }
         Ok(())
@@ -123,12 +123,12 @@ impl Behind for Log {
 
     fn on(&mut self, processor: usize) {
         self.repeats.on(processor);
-        if self.in_brief {
-            self.brief.on(&mut self.known, processor);
+        if self.to_families {
+            self.for_families.on(&mut self.known, processor);
         }
         if self.whole {
             // A machine has 64 processors at most.
-            self.entries.push(Entry::On(processor as u8));
+            self.messages.push(Message::On(processor as u8));
         }
     }
 
@@ -139,18 +139,18 @@ impl Behind for Log {
             return;
         }
         let bytes = bytes.min(u32::from(u16::MAX)) as u16;
-        self.entries.push(Entry::Data { phys, bytes, kind });
+        self.messages.push(Message::Data { phys, bytes, kind });
     }
 
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
-        if self.in_brief {
-            self.brief.walk(&mut self.known, walk, way.references);
+        if self.to_families {
+            self.for_families.walk(&mut self.known, walk, way.references);
         }
         if !self.whole {
             return Ok(());
         }
         self.repeats.walk(way);
-        self.entries.push(Entry::Walk {
+        self.messages.push(Message::Walk {
             references: way.references.len() as u16,
             host: way.host.len() as u16,
             host_references: way.host_references.len() as u16,
@@ -166,31 +166,31 @@ impl Behind for Log {
     fn astray(&mut self, _walk: &Walk, _way: Way<'_>) {}
 
     fn refilled(&mut self, refill: Refill) {
-        if self.in_brief {
-            self.brief.refilled(&mut self.known, refill);
+        if self.to_families {
+            self.for_families.refilled(&mut self.known, refill);
         }
         if self.whole {
-            self.entries.push(Entry::Refilled(refill));
+            self.messages.push(Message::Refilled(refill));
         }
     }
 
     fn forget(&mut self, processor: usize, forget: Forget) {
-        if self.in_brief {
-            self.brief.forget(&mut self.known, processor, forget);
+        if self.to_families {
+            self.for_families.forget(&mut self.known, processor, forget);
         }
         if self.whole {
-            self.entries.push(Entry::Forget);
+            self.messages.push(Message::Forget);
             self.forgets.push((processor, forget));
         }
     }
 
     fn forget_counts(&mut self) {
         self.repeats.forget_counts();
-        if self.in_brief {
-            self.brief.forget_counts();
+        if self.to_families {
+            self.for_families.forget_counts();
         }
         if self.whole {
-            self.entries.push(Entry::ForgetCounts);
+            self.messages.push(Message::ForgetCounts);
         }
     }
 }

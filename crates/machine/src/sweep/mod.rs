@@ -15,26 +15,26 @@
 //! written down.
 //!
 //! Designs whose MMU cache is all that lies behind their TLBs, and which differ in its size, are a
-//! [`Family`](family::Family): they are told in [`Brief`](brief::Brief) and take each walk
+//! [`Family`](family::Family): they are told in [`FamilyLog`](family_log::FamilyLog) and take each walk
 //! together.
 //!
 //! A round is one batch of the trace. While the fronts run it, the backs take the logs of the
 //! round before, on all cores, and the next batch is read.
 
-mod brief;
-mod crew;
 mod family;
+mod family_log;
 mod front;
 mod log;
+mod member_counts;
 mod numbers;
 mod repeats;
-mod tally;
+mod workers;
 
 use trace::{Batch, Source};
 
 use crate::{Error, Machine, Progress, Results, description::digest};
-pub(crate) use brief::Miss;
 pub(crate) use family::Steps;
+pub(crate) use family_log::Miss;
 use front::Front;
 
 /// How to sweep.
@@ -67,7 +67,7 @@ pub fn sweep(
     let mut accesses = 0;
     let mut more = source.next(&mut running)?;
     loop {
-        let next = crew::work(threads, front::tasks(&mut fronts, &running), || {
+        let next = workers::work(threads, front::tasks(&mut fronts, &running), || {
             if more { source.next(&mut reading) } else { Ok(false) }
         });
         accesses += running.len() as u64;
@@ -83,7 +83,7 @@ pub fn sweep(
     }
     // The logs of the last round.
     running.clear();
-    crew::work(threads, front::tasks(&mut fronts, &running), || ());
+    workers::work(threads, front::tasks(&mut fronts, &running), || ());
     let mut outcomes: Vec<(usize, Outcome)> =
         fronts.into_iter().flat_map(|front| front.finish(machines, source)).collect();
     outcomes.sort_by_key(|(index, _)| *index);

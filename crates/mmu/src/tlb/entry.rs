@@ -2,7 +2,7 @@ use addr::{Asid, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 /// What a TLB is to hold: the translation of a page, or of two adjacent pages under one tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct TlbEntry {
     /// The page; in a paired TLB either page of the pair.
     pub page: Page,
     /// The space it belongs to.
@@ -17,17 +17,23 @@ pub struct Entry {
     pub frames: [Option<PhysAddr>; 2],
 }
 
-impl Entry {
+impl TlbEntry {
     /// A single page's translation.
     #[inline]
-    pub fn single(page: Page, frame: PhysAddr, asid: Asid, global: bool, rights: Rights) -> Entry {
-        Entry { page, asid, global, rights: [rights; 2], frames: [Some(frame), None] }
+    pub fn single(
+        page: Page,
+        frame: PhysAddr,
+        asid: Asid,
+        global: bool,
+        rights: Rights,
+    ) -> TlbEntry {
+        TlbEntry { page, asid, global, rights: [rights; 2], frames: [Some(frame), None] }
     }
 
     /// The pages that it translates, with their frames and rights: two at most, if it is one of a
     /// `paired` TLB.
     pub fn pages(&self, paired: bool) -> impl Iterator<Item = (Page, PhysAddr, Rights)> + use<> {
-        let Entry { page, rights, frames, .. } = *self;
+        let TlbEntry { page, rights, frames, .. } = *self;
         let size = page.size();
         let even = page.start().get() & !size.bytes();
         let page_of = move |half: usize| match paired {
@@ -64,8 +70,8 @@ impl Hit {
     /// The entry that another TLB is filled with, where `va` in the space `asid` was looked up:
     /// the one page, even if this TLB's entry maps two.
     #[inline]
-    pub fn entry(&self, va: VirtAddr, asid: Asid) -> Entry {
-        Entry::single(va.page(self.size), self.frame(), asid, self.global, self.rights)
+    pub fn entry(&self, va: VirtAddr, asid: Asid) -> TlbEntry {
+        TlbEntry::single(va.page(self.size), self.frame(), asid, self.global, self.rights)
     }
 }
 
@@ -133,7 +139,7 @@ impl Slot {
     };
 
     /// The slot that holds `entry`. There must be a frame that counts.
-    pub(super) fn new(entry: &Entry, label: u32, paired: bool) -> Slot {
+    pub(super) fn new(entry: &TlbEntry, label: u32, paired: bool) -> Slot {
         let size = entry.page.size();
         let start = entry.page.start().get();
         let global = if entry.global { GLOBAL } else { 0 };
@@ -235,7 +241,7 @@ impl Slot {
         VirtAddr::new(even).page(self.size)
     }
 
-    pub(super) fn entry(&self, paired: bool) -> Entry {
+    pub(super) fn entry(&self, paired: bool) -> TlbEntry {
         let frame = |half: usize| {
             let is_there = match half {
                 0 => !paired || self.base & self.size.bytes() == 0,
@@ -243,7 +249,7 @@ impl Slot {
             };
             is_there.then(|| PhysAddr::new(self.frames[half]))
         };
-        Entry {
+        TlbEntry {
             page: self.page(paired),
             asid: self.asid,
             global: self.is_global(),

@@ -25,15 +25,15 @@ mod flush;
 mod params;
 mod policy;
 mod shortcuts;
-mod stride;
+mod span;
 
 use core::cell::RefCell;
 
 use addr::{Asid, Kind, Page, PageSize, VirtAddr};
 
-pub use entry::{Entry, Evicted, Hit, Miss};
+pub use entry::{Evicted, Hit, Miss, TlbEntry};
 pub use params::{ArrayParams, TlbParams};
-pub use stride::{Found, Stride, Strides};
+pub use span::{Found, SpanTlb, SpanTlbs};
 
 use crate::{GeometryError, SetArray};
 use entry::{Slot, add};
@@ -67,7 +67,7 @@ pub struct Tlb {
     shortcuts: Shortcuts,
     smallest: PageSize,
     slots: Box<[Slot]>,
-    /// Shared with strides.
+    /// Shared with spans.
     policy: RefCell<TlbPolicy>,
     /// Whether the shortcuts may know of later hits than the policy.
     strode: bool,
@@ -171,7 +171,7 @@ impl Tlb {
     /// asked for it; it changes how fast lookups are, and nothing else.
     pub fn fill(
         &mut self,
-        entry: &Entry,
+        entry: &TlbEntry,
         label: u32,
         kind: Kind,
         evicted: &mut impl FnMut(Evicted),
@@ -217,13 +217,13 @@ impl Tlb {
     }
 
     /// What translates `va` in `asid`, and its label, without counting or touching anything.
-    pub fn peek(&self, va: VirtAddr, asid: Asid) -> Option<(Entry, u32)> {
+    pub fn peek(&self, va: VirtAddr, asid: Asid) -> Option<(TlbEntry, u32)> {
         let slot = &self.slots[self.search(va, asid)?];
         Some((slot.entry(self.paired), slot.label()))
     }
 
     /// All entries with their labels, in the order of the slots.
-    pub fn entries(&self) -> impl Iterator<Item = (Entry, u32)> {
+    pub fn entries(&self) -> impl Iterator<Item = (TlbEntry, u32)> {
         self.slots
             .iter()
             .filter(|slot| !slot.is_empty())
@@ -341,7 +341,7 @@ impl Tlb {
     /// it.
     fn make_room(
         &mut self,
-        entry: &Entry,
+        entry: &TlbEntry,
         array: usize,
         set: usize,
         number: u64,

@@ -65,7 +65,7 @@ impl TlbPolicy {
         }
     }
 
-    /// The last hit in `slot` that a stride counted was at `time`. The policy has not been told of
+    /// The last hit in `slot` that a span counted was at `time`. The policy has not been told of
     /// it, but may have been told of a later one. A policy that needs more than times is told of
     /// each hit at once, and ignores this.
     #[inline]

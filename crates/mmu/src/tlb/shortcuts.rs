@@ -52,7 +52,7 @@ pub(super) struct Shortcuts {
 #[repr(C, align(4096))]
 pub(super) struct Table {
     shortcuts: [Shortcut; SHORTCUTS],
-    /// The time of the last hit of each in a stride: apart, since whoever looks for the oldest
+    /// The time of the last hit of each in a span: apart, since whoever looks for the oldest
     /// needs many of them and nothing else.
     used: [Cell<u64>; SHORTCUTS],
     /// The neighbours of each among those of its slot.
@@ -96,7 +96,7 @@ pub(super) struct Target {
 pub(super) struct Use {
     pub(super) slot: usize,
     pub(super) hits: [u64; Kind::COUNT],
-    /// The time of the last hit in a stride, or 0.
+    /// The time of the last hit in a span, or 0.
     pub(super) last: u64,
 }
 
@@ -129,7 +129,7 @@ impl Table {
         })
     }
 
-    /// Counts a hit at `time` in a stride, found by the shortcut with the number `index`, and gives
+    /// Counts a hit at `time` in a span, found by the shortcut with the number `index`, and gives
     /// what that leads to.
     #[inline(always)]
     pub(super) fn hit_at(&self, index: usize, time: u64) -> Target {
@@ -216,7 +216,7 @@ impl Shortcuts {
         let size = self.granule(granule)?;
         let number = granule * Kind::COUNT + kind as usize;
         if self.tables[number].is_none() {
-            // Both at once: a stride looks into both.
+            // Both at once: a span looks into both.
             self.tables[kind as usize] = Some(Table::new(self.small));
             self.tables[Kind::COUNT + kind as usize] = self.large.map(Table::new);
         }
@@ -305,7 +305,7 @@ impl Shortcuts {
         known
     }
 
-    /// The time of the last hit in a stride that a shortcut of `slot` led to, or 0.
+    /// The time of the last hit in a span that a shortcut of `slot` led to, or 0.
     #[inline]
     pub(super) fn last_used(&self, slot: usize) -> u64 {
         self.of(slot).map(|(_, table, index)| table.used[index].get()).max().unwrap_or(0)

@@ -1,13 +1,13 @@
 //! A TLB as a list of entries in ways of sets.
 
 use addr::{Asid, Kind, Page, PageSize, PhysAddr, VirtAddr, VirtRange};
-use mmu::{Entry, Evicted, Miss, Policy, Random, TlbCounts, TlbParams};
+use mmu::{Evicted, Miss, Policy, Random, TlbCounts, TlbEntry, TlbParams};
 
 use super::policy::ModelPolicy;
 
 #[derive(Clone)]
 struct Slot {
-    entry: Entry,
+    entry: TlbEntry,
     label: u32,
     hits: [u64; 3],
 }
@@ -58,7 +58,7 @@ impl ModelTlb {
         if self.paired { page.number() / 2 } else { page.number() }
     }
 
-    fn frame(&self, entry: &Entry, page: Page) -> Option<PhysAddr> {
+    fn frame(&self, entry: &TlbEntry, page: Page) -> Option<PhysAddr> {
         entry.frames[if self.paired { (page.number() % 2) as usize } else { 0 }]
     }
 
@@ -112,7 +112,12 @@ impl ModelTlb {
         Ok((phys, slot.label))
     }
 
-    pub(crate) fn fill(&mut self, entry: &Entry, label: u32, evicted: &mut Vec<Evicted>) -> bool {
+    pub(crate) fn fill(
+        &mut self,
+        entry: &TlbEntry,
+        label: u32,
+        evicted: &mut Vec<Evicted>,
+    ) -> bool {
         let size = entry.page.size();
         let Some(a) = self.arrays.iter().position(|array| array.page_sizes.contains(&size)) else {
             return false;
@@ -159,7 +164,7 @@ impl ModelTlb {
     pub(crate) fn flush(
         &mut self,
         evicted: &mut Vec<Evicted>,
-        goes: impl Fn(&Entry) -> bool,
+        goes: impl Fn(&TlbEntry) -> bool,
     ) -> u64 {
         let mut flushed = 0;
         for array in &mut self.arrays {
@@ -175,7 +180,7 @@ impl ModelTlb {
     }
 
     /// Whether `entry`'s page, or one of its pair, has a byte in `range`.
-    pub(crate) fn touches(paired: bool, entry: &Entry, range: VirtRange) -> bool {
+    pub(crate) fn touches(paired: bool, entry: &TlbEntry, range: VirtRange) -> bool {
         let size = entry.page.size();
         range.pages(size).any(|page| {
             if paired { page.number() / 2 == entry.page.number() / 2 } else { page == entry.page }

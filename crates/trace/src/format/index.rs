@@ -7,7 +7,7 @@ use super::{BODY_BYTES_MAX, Damage};
 
 /// What the index says of one chunk, or of one PROC frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Entry {
+pub(crate) struct IndexEntry {
     /// Bytes of its frame, head and body.
     pub(crate) bytes: u32,
     /// The CRC of its frame.
@@ -38,7 +38,7 @@ pub(crate) struct Recorded {
 }
 
 /// The body of an INDX frame, or `None` if there are too many chunks for one.
-pub(crate) fn index_body(entries: &[Entry]) -> Option<Vec<u8>> {
+pub(crate) fn index_body(entries: &[IndexEntry]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     for entry in entries {
         for word in [entry.bytes, entry.crc, entry.accesses, entry.events] {
@@ -60,11 +60,11 @@ pub(crate) fn index_body(entries: &[Entry]) -> Option<Vec<u8>> {
 }
 
 /// Reads the body of an INDX frame, of a recording if `recorded`.
-pub(crate) fn index_entries(body: &[u8], recorded: bool) -> Result<Vec<Entry>, Damage> {
+pub(crate) fn index_entries(body: &[u8], recorded: bool) -> Result<Vec<IndexEntry>, Damage> {
     let mut bytes = Bytes(body);
     let mut entries = Vec::new();
     while !bytes.0.is_empty() {
-        let mut entry = Entry {
+        let mut entry = IndexEntry {
             bytes: bytes.u32()?,
             crc: bytes.u32()?,
             accesses: bytes.u32()?,
@@ -87,7 +87,7 @@ pub(crate) fn index_entries(body: &[u8], recorded: bool) -> Result<Vec<Entry>, D
 }
 
 /// The digest of a trace: `before` is all that comes before its first chunk.
-pub(crate) fn digest(before: &[u8], entries: &[Entry]) -> String {
+pub(crate) fn digest(before: &[u8], entries: &[IndexEntry]) -> String {
     let mut hasher = Sha256::new();
     hasher.update(before);
     let mut recorded = Vec::new();

@@ -124,7 +124,7 @@ pub(crate) use compression::{Compressor, Decompressor};
 pub(crate) use decode::Decoder;
 pub(crate) use encode::{Closed, Encoder};
 pub(crate) use frame::{FRAME_BYTES, FrameHead, FrameKind, frame};
-pub(crate) use index::{Entry, Recorded, digest, index_body, index_entries};
+pub(crate) use index::{IndexEntry, Recorded, digest, index_body, index_entries};
 pub(crate) use wire::Damage;
 
 /// How every trace begins. The odd bytes catch transfers that meant to be clever with text.

@@ -11,7 +11,7 @@ use super::chunks::Chunks;
 use super::merge::Merge;
 use super::{ChunkInfo, Decoding, Feed, OpenFile, Reader};
 use crate::format::{
-    Damage, Entry, FRAME_BYTES, FrameHead, FrameKind, Head, MAGIC, PREAMBLE_BYTES, Recorded,
+    Damage, FRAME_BYTES, FrameHead, FrameKind, Head, IndexEntry, MAGIC, PREAMBLE_BYTES, Recorded,
     VERSION, VERSION_RECORDING, digest, index_entries,
 };
 use crate::{Error, Header, Process};
@@ -87,12 +87,12 @@ pub(super) fn open(path: &Path) -> Result<Reader, Error> {
 }
 
 /// Where each chunk is in the file and in the trace of its process.
-fn locate(entries: &[Entry], start: u64) -> Option<Vec<ChunkInfo>> {
+fn locate(entries: &[IndexEntry], start: u64) -> Option<Vec<ChunkInfo>> {
     let (mut offset, mut total) = (start, 0u64);
     let mut firsts: FxHashMap<u32, u64> = FxHashMap::default();
     let mut chunks = Vec::with_capacity(entries.len());
     for entry in entries {
-        let Entry { bytes, crc, accesses, events, instructions, recorded } = *entry;
+        let IndexEntry { bytes, crc, accesses, events, instructions, recorded } = *entry;
         let Recorded { is_process, process, began_ns, .. } = recorded.unwrap_or_default();
         if !is_process {
             let first = firsts.entry(process).or_default();
@@ -215,7 +215,7 @@ impl Input<'_> {
     }
 
     /// The entries of the index at `offset`; the chunks begin at `start`.
-    fn index(&mut self, start: u64, offset: u64) -> Result<Vec<Entry>, Error> {
+    fn index(&mut self, start: u64, offset: u64) -> Result<Vec<IndexEntry>, Error> {
         let damage = match self.frame(offset, self.bytes)? {
             Ok((head, body)) if head.kind == FrameKind::Index => {
                 match index_entries(&body, self.recorded) {
@@ -237,19 +237,19 @@ impl Input<'_> {
     }
 
     /// Makes the index of a cut file from the whole chunks at `start`; also says where they end.
-    fn scan(&mut self, start: u64) -> Result<(Vec<Entry>, u64), Error> {
+    fn scan(&mut self, start: u64) -> Result<(Vec<IndexEntry>, u64), Error> {
         let (mut entries, mut offset) = (Vec::new(), start);
         let mut firsts: FxHashMap<u32, u64> = FxHashMap::default();
         while let Ok((frame, body)) = self.frame(offset, self.bytes)? {
             let bytes = FRAME_BYTES + body.len();
-            let entry = Entry { bytes: bytes as u32, crc: frame.crc, ..Entry::default() };
+            let entry = IndexEntry { bytes: bytes as u32, crc: frame.crc, ..IndexEntry::default() };
             let entry = match frame.kind {
                 FrameKind::Process if self.recorded => {
                     let Ok(process) = serde_json::from_slice::<Process>(&body) else { break };
                     let (process, began_ns) = (process.number, process.began_ns);
                     let more =
                         Recorded { is_process: true, process, began_ns, ..Recorded::default() };
-                    Entry { recorded: Some(more), ..entry }
+                    IndexEntry { recorded: Some(more), ..entry }
                 }
                 FrameKind::Chunk => {
                     let Ok(head) = Head::parse(&body) else { break };
@@ -268,7 +268,7 @@ impl Input<'_> {
                         events_crc: 0,
                     });
                     let Head { accesses, events, instructions, .. } = head;
-                    Entry { accesses, events, instructions, recorded, ..entry }
+                    IndexEntry { accesses, events, instructions, recorded, ..entry }
                 }
                 FrameKind::Process | FrameKind::Head | FrameKind::Index | FrameKind::Tail => break,
             };
@@ -280,7 +280,11 @@ impl Input<'_> {
 
     /// The processes that the PROC frames among `entries` tell of, the first of which is at
     /// `offset`. Their numbers go from 0 on without gaps.
-    fn processes(&mut self, entries: &[Entry], mut offset: u64) -> Result<Vec<Process>, Error> {
+    fn processes(
+        &mut self,
+        entries: &[IndexEntry],
+        mut offset: u64,
+    ) -> Result<Vec<Process>, Error> {
         let mut processes: Vec<Process> = Vec::new();
         for entry in entries {
             let at = offset;

@@ -16,9 +16,9 @@ for each instruction of the kernel's path.
 import random
 from typing import Any
 
+from pagewalk.page_table import EXECUTE, READ, USER, WRITE, PageTable, Work
 from pagewalk.reproduce.lab import Lab
 from pagewalk.reproduce.table import Table
-from pagewalk.workbench import EXECUTE, READ, USER, WRITE, Work, Workbench
 
 PAGE = 4096
 CODE, STACK, BESIDE, REGION = 0x40_0000, 0x7FFF_F000, 0x1000_0000, 0x4000_0000
@@ -84,7 +84,7 @@ def _cycles(work: Work) -> int:
     return work.cycles + work.instructions
 
 
-def _client(parameters: dict[str, Any], bench: Workbench) -> tuple[Workbench, int]:
+def _client(parameters: dict[str, Any], bench: PageTable) -> tuple[PageTable, int]:
     """A task with code, stack, and the segment beside if there is one."""
     client, _ = bench.create()
     bench.map(client, [CODE, STACK])

@@ -18,9 +18,9 @@ import bisect
 import random
 from typing import Any
 
+from pagewalk.page_table import PageTable
 from pagewalk.reproduce.lab import Lab
 from pagewalk.reproduce.table import Table, mean
-from pagewalk.workbench import Workbench
 
 PAGE = 4096
 ENTRY = 16
@@ -104,7 +104,7 @@ def addresses(distribution: str, count: int, seed: int, sizes: list[list[float]]
     return [page * PAGE for page in sorted(taken)]
 
 
-def _mapped(bench: Workbench, space: list[int]) -> int:
+def _mapped(bench: PageTable, space: list[int]) -> int:
     """The number of a new space with these pages, which come in no order."""
     number, _ = bench.create()
     order = list(space)

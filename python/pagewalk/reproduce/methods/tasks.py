@@ -8,9 +8,9 @@ means.
 
 from typing import Any
 
+from pagewalk.page_table import PageTable
 from pagewalk.reproduce.lab import Lab
 from pagewalk.reproduce.table import Table
-from pagewalk.workbench import Workbench
 
 CODE = 0x40_0000
 REPEATS = 5
@@ -38,7 +38,7 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     return table
 
 
-def _rounds(bench: Workbench, rounds: int) -> list[float]:
+def _rounds(bench: PageTable, rounds: int) -> list[float]:
     """Of a round: cycles, instructions, bytes initialised, references, bytes of frames, and ns."""
     # The system itself has a space, as L4's root task does.
     parent, _ = bench.create()

@@ -19,7 +19,7 @@ use crate::{
     description,
     hardware::{
         processor,
-        tlbs::{Hardware, Unit},
+        tlbs::{TlbUnits, Unit},
         walker::{Dimension, UpperEntries, Walker, Walkers},
     },
     os::build::keeps_tables_apart,
@@ -102,7 +102,7 @@ pub(crate) fn summarize(
     }
 }
 
-fn tlbs(hardware: &Hardware) -> Vec<TlbCounts> {
+fn tlbs(hardware: &TlbUnits) -> Vec<TlbCounts> {
     let serves = |index: usize| {
         Kind::ALL
             .into_iter()

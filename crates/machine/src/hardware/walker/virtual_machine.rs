@@ -12,7 +12,7 @@
 //! when a page is mapped.
 
 use addr::{Asid, Kind, PhysAddr};
-use mmu::{Entry, Tlb};
+use mmu::{Tlb, TlbEntry};
 use pagetable::Reference;
 
 use super::{Dimension, Port};
@@ -81,7 +81,7 @@ impl HostSide {
         self.dimension.finish(&host.walk);
         if let Some(tlb) = &mut self.tlb {
             let page = host.page;
-            let entry = Entry::single(page.page, page.frame, Asid(0), false, page.rights);
+            let entry = TlbEntry::single(page.page, page.frame, Asid(0), false, page.rights);
             tlb.fill(&entry, 0, Kind::Load, &mut |_| {});
         }
     }

@@ -52,7 +52,7 @@ struct Context {
 struct Local {
     chunk: u32,
     /// What an execution takes and gives.
-    tally: Tally,
+    totals: Totals,
     /// Index of its first slot.
     slot: u32,
     number: u16,
@@ -61,22 +61,22 @@ struct Local {
 
 /// Rows that still fit and instructions that were counted, added up at once.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally(i64);
+struct Totals(i64);
 
-impl Tally {
+impl Totals {
     /// Bits of the instructions: a chunk's are fewer.
     const INSTRUCTION_BITS: u32 = 40;
 
-    fn new(rows_left: i64, instructions: u64) -> Tally {
-        Tally((rows_left << Tally::INSTRUCTION_BITS) + instructions as i64)
+    fn new(rows_left: i64, instructions: u64) -> Totals {
+        Totals((rows_left << Totals::INSTRUCTION_BITS) + instructions as i64)
     }
 
     fn rows_left(self) -> i64 {
-        self.0 >> Tally::INSTRUCTION_BITS
+        self.0 >> Totals::INSTRUCTION_BITS
     }
 
     fn instructions(self) -> u64 {
-        self.0 as u64 & (u64::MAX >> (64 - Tally::INSTRUCTION_BITS))
+        self.0 as u64 & (u64::MAX >> (64 - Totals::INSTRUCTION_BITS))
     }
 }
 
@@ -329,7 +329,7 @@ impl Encoder {
         let instructions = instructions + u64::from(rows.trailing);
         let local = Local {
             chunk: self.chunk,
-            tally: Tally::new(-(rows.metas.len() as i64), instructions),
+            totals: Totals::new(-(rows.metas.len() as i64), instructions),
             slot: self.slots.len() as u32,
             number: self.locals.len() as u16,
             trailing: rows.trailing,
@@ -368,10 +368,10 @@ impl Encoder {
         self.sequence[self.head.executions as usize] = local.number;
         self.head.executions += 1;
         let trailing = u64::from(local.trailing);
-        self.head.instructions += self.carry.now + local.tally.instructions() - trailing;
+        self.head.instructions += self.carry.now + local.totals.instructions() - trailing;
         self.carry.now = trailing;
-        self.head.accesses += -local.tally.rows_left() as u32;
-        self.room += local.tally.rows_left();
+        self.head.accesses += -local.totals.rows_left() as u32;
+        self.room += local.totals.rows_left();
         if self.physical.is_some() {
             self.pad_physical();
         }

@@ -10,7 +10,7 @@
 //! Whether all addresses are expected is worth a branch for a block: of recorded gzip's it is true
 //! for 54 %, of sqlite3's for 80 %, and 88 % and 98 % are as their block was the last time.
 
-use super::{Encoder, Local, Tally};
+use super::{Encoder, Local, Totals};
 use crate::format::codes::Slot;
 use crate::shape::Rows;
 use crate::words::Take;
@@ -19,7 +19,7 @@ use crate::{Error, ShapeId};
 /// What is needed of a local shape for each execution of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Own {
-    tally: Tally,
+    totals: Totals,
     /// Index of its first slot.
     slot: u32,
     number: u16,
@@ -35,13 +35,13 @@ struct Streams<'a> {
     sequence: *mut u16,
     codes: *mut u8,
     residual: *mut [u8; 8],
-    tally: i64,
+    totals: i64,
 }
 
 impl Take<Own> for Streams<'_> {
     #[inline(always)]
     fn take<const SHIFT: u32>(&mut self, own: &Own, words: &[u64]) {
-        self.tally += own.tally.0;
+        self.totals += own.totals.0;
         // SAFETY: a block has more words than it has numbers and codes.
         let codes = unsafe {
             self.sequence.write(own.number);
@@ -92,7 +92,7 @@ impl Encoder {
             sequence: sequence.as_mut_ptr(),
             codes: codes.as_mut_ptr(),
             residual: residual.as_mut_ptr().cast(),
-            tally: Tally::new(self.room, self.carry.now).0,
+            totals: Totals::new(self.room, self.carry.now).0,
         };
         let followed = self.usual.follow(words, &self.present.ready, &mut streams);
         let taken = followed.words;
@@ -101,13 +101,13 @@ impl Encoder {
         self.addr = addr.unwrap_or(self.addr);
         let executions = (streams.sequence.addr() - sequence.as_ptr().addr()) / size_of::<u16>();
         let residual_bytes = streams.residual.addr() - residual.as_ptr().addr();
-        let tally = Tally(streams.tally);
+        let totals = Totals(streams.totals);
         self.residual_bytes += residual_bytes as u32;
         self.head.executions += executions as u32;
         self.head.ops += (taken - executions) as u32;
-        self.head.accesses += (self.room - tally.rows_left()) as u32;
-        self.head.instructions += tally.instructions() - carry;
-        (self.carry.now, self.room) = (carry, tally.rows_left());
+        self.head.accesses += (self.room - totals.rows_left()) as u32;
+        self.head.instructions += totals.instructions() - carry;
+        (self.carry.now, self.room) = (carry, totals.rows_left());
         taken
     }
 
@@ -117,10 +117,10 @@ impl Encoder {
     pub(crate) fn execute_first(&mut self, words: &[u64]) -> Result<usize, Error> {
         let Some((known, addrs)) = self.usual.first(words) else { return Ok(0) };
         self.execute(known.shape, &addrs)?;
-        let Local { tally, slot, number, trailing, .. } =
+        let Local { totals, slot, number, trailing, .. } =
             self.present.known[known.shape.0 as usize];
         if self.shapes[known.shape.0 as usize].is_plain() {
-            let own = Own { tally, slot, number, trailing: trailing as u16 };
+            let own = Own { totals, slot, number, trailing: trailing as u16 };
             self.present.ready.set(words[0], &self.usual, known, own);
         }
         Ok(1 + addrs.len())

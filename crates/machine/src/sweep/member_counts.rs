@@ -7,9 +7,9 @@
 //! ```
 
 /// Counts below 256 in planes of bits. They are moved to `sums` before they overflow, which most
-/// tallies of a trace with many regions never do.
+/// of a trace with many regions never do.
 #[derive(Clone, Debug)]
-pub(super) struct Tally {
+pub(super) struct MemberCounts {
     planes: [u64; u8::BITS as usize],
     added: u8,
     sums: Option<Box<Counts>>,
@@ -18,9 +18,9 @@ pub(super) struct Tally {
 /// A count a member.
 pub(super) type Counts = [u64; u64::BITS as usize];
 
-impl Tally {
-    pub(super) fn new() -> Tally {
-        Tally { planes: [0; 8], added: 0, sums: None }
+impl MemberCounts {
+    pub(super) fn new() -> MemberCounts {
+        MemberCounts { planes: [0; 8], added: 0, sums: None }
     }
 
     /// Counts one for each of `members`.
@@ -65,11 +65,11 @@ fn add_planes(planes: &[u64], counts: &mut Counts) {
 
 #[cfg(test)]
 mod tests {
-    use super::Tally;
+    use super::MemberCounts;
 
     #[test]
     fn every_member_is_counted_as_often_as_it_is_named() {
-        let mut tally = Tally::new();
+        let mut counts = MemberCounts::new();
         let mut expected = [0; 64];
         let mut word = 0x9e37_79b9_7f4a_7c15u64;
         for _ in 0..3000 {
@@ -78,11 +78,11 @@ mod tests {
             word ^= word << 17;
             // The first is named always, the last never.
             let members = (word | 1) & (u64::MAX >> 1);
-            tally.add(members);
+            counts.add(members);
             for (member, count) in expected.iter_mut().enumerate() {
                 *count += members >> member & 1;
             }
         }
-        assert_eq!(tally.counts(), expected);
+        assert_eq!(counts.counts(), expected);
     }
 }

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! A [`Tlb`] behind a `&mut` is loaded anew from memory on every access, since any store might
-//! have changed it. A [`Stride`] borrows its parts once for many accesses, and takes the time
+//! have changed it. A [`SpanTlb`] borrows its parts once for many accesses, and takes the time
 //! and what tells pages apart from its caller, who has them in registers. It finds only what a
-//! shortcut leads to; for all else, end the stride and call [`Tlb::lookup`].
+//! shortcut leads to; for all else, end the span and call [`Tlb::lookup`].
 
 use core::cell::RefCell;
 
@@ -19,21 +19,21 @@ use super::{
     shortcuts::{Shortcuts, Table, Target},
 };
 
-/// A TLB borrowed for lookups in one space. `TIME_ONLY` says that its policy learns no more of
+/// A TLB borrowed for a span of lookups in one space. `TIME_ONLY` says that its policy learns no more of
 /// hits than their time, as LRU does; FIFO and random do not even look at that.
 #[derive(Clone, Copy, Debug)]
-pub struct Stride<'a, const TIME_ONLY: bool> {
+pub struct SpanTlb<'a, const TIME_ONLY: bool> {
     shortcuts: &'a Shortcuts,
     /// The policy, if it is another.
     policy: Option<&'a RefCell<TlbPolicy>>,
 }
 
-/// Strides by the number of the kind of access that they serve, in which each lookup chooses.
+/// The TLBs of a span by the number of the kind of access that they serve, in which each lookup chooses.
 ///
 /// Of the two granules of a TLB the *near* one is looked for first. Which of them that is changes
 /// how fast lookups are, and nothing else. `TWO` says that there is a second one at all.
 #[derive(Clone, Copy, Debug)]
-pub struct Strides<'a, const TIME_ONLY: bool, const TWO: bool> {
+pub struct SpanTlbs<'a, const TIME_ONLY: bool, const TWO: bool> {
     /// Four each, so that `kind & 3` needs no bounds check; and apart from the policies, so that no
     /// more than the table is loaded where only the time counts.
     near: [Option<&'a Table>; 4],
@@ -43,7 +43,7 @@ pub struct Strides<'a, const TIME_ONLY: bool, const TWO: bool> {
     far_bits: u64,
 }
 
-/// What a lookup in a stride finds.
+/// What a lookup in a span finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
     /// Where the address lies in physical memory.
@@ -54,28 +54,28 @@ pub struct Found {
     pub is_far: bool,
 }
 
-impl<'a, const TIME_ONLY: bool, const TWO: bool> Strides<'a, TIME_ONLY, TWO> {
+impl<'a, const TIME_ONLY: bool, const TWO: bool> SpanTlbs<'a, TIME_ONLY, TWO> {
     /// What `serving` gives for the number of each kind; of TLBs with the granules `small` and
     /// perhaps `large`, of which the large one is near if `large_first`.
     #[inline]
     pub fn new(
-        serving: impl Fn(usize) -> Option<Stride<'a, TIME_ONLY>>,
+        serving: impl Fn(usize) -> Option<SpanTlb<'a, TIME_ONLY>>,
         (small, large): (PageSize, Option<PageSize>),
         large_first: bool,
     ) -> Self {
-        let strides: [_; 4] = core::array::from_fn(serving);
+        let spans: [_; 4] = core::array::from_fn(serving);
         let tables = |granule: usize| {
-            core::array::from_fn(|kind| strides[kind]?.shortcuts.table(granule, kind))
+            core::array::from_fn(|kind| spans[kind]?.shortcuts.table(granule, kind))
         };
         let large_first = large_first && large.is_some();
         let (small_bits, large_bits) = (!small.mask(), !large.unwrap_or(small).mask());
-        let policies = strides.map(|stride| stride?.policy);
+        let policies = spans.map(|span| span?.policy);
         if large_first {
             let (near_bits, far_bits) = (large_bits, small_bits);
-            Strides { near: tables(1), far: tables(0), policies, near_bits, far_bits }
+            SpanTlbs { near: tables(1), far: tables(0), policies, near_bits, far_bits }
         } else {
             let (near_bits, far_bits) = (small_bits, large_bits);
-            Strides { near: tables(0), far: tables(1), policies, near_bits, far_bits }
+            SpanTlbs { near: tables(0), far: tables(1), policies, near_bits, far_bits }
         }
     }
 
@@ -103,20 +103,20 @@ impl<'a, const TIME_ONLY: bool, const TWO: bool> Strides<'a, TIME_ONLY, TWO> {
 impl Tlb {
     /// Borrows the TLB for lookups in `asid`, if its shortcuts are for that space and for pages
     /// of the `granules`, and its policy is one that `TIME_ONLY` allows. The times given to
-    /// [`Strides::lookup`] start above [`Tlb::now`].
+    /// [`SpanTlbs::lookup`] start above [`Tlb::now`].
     #[inline]
-    pub fn stride<const TIME_ONLY: bool>(
+    pub fn span<const TIME_ONLY: bool>(
         &mut self,
         asid: Asid,
         granules: (PageSize, Option<PageSize>),
-    ) -> Option<Stride<'_, TIME_ONLY>> {
+    ) -> Option<SpanTlb<'_, TIME_ONLY>> {
         let needs_more = !self.needs_time_only();
         if asid != self.space || granules != self.shortcuts.granules() || TIME_ONLY && needs_more {
             return None;
         }
         self.strode = true;
         let policy = needs_more.then_some(&self.policy);
-        Some(Stride { shortcuts: &self.shortcuts, policy })
+        Some(SpanTlb { shortcuts: &self.shortcuts, policy })
     }
 
     /// Whether its policy learns no more of hits than their time.
@@ -129,7 +129,7 @@ impl Tlb {
         self.policy.borrow().now()
     }
 
-    /// Ends a stride: all times given in it are at most `now`.
+    /// Ends a span: all times given in it are at most `now`.
     pub fn set_now(&mut self, now: u64) {
         self.policy.get_mut().set_now(now);
     }

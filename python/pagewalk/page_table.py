@@ -1,4 +1,4 @@
-"""`Workbench`: a machine's page table by itself, and what each operation on it costs."""
+"""`PageTable`: a machine's page table by itself, and what each operation on it costs."""
 
 import json
 from collections.abc import Sequence
@@ -47,12 +47,12 @@ class Footprint(NamedTuple):
     """Of frames taken for them."""
 
 
-class Workbench:
+class PageTable:
     """The page table of a machine, empty, in a memory of its own.
 
-    >>> bench = Workbench("r4700", {"page_table.format": "guarded"})
-    >>> space, _ = bench.create()
-    >>> bench.map(space, [0x1000, 0x2000]).writes > 0
+    >>> table = PageTable("r4700", {"page_table.format": "guarded"})
+    >>> space, _ = table.create()
+    >>> table.map(space, [0x1000, 0x2000]).writes > 0
     True
 
     Args:
@@ -73,7 +73,7 @@ class Workbench:
         metered: bool = True,
     ) -> None:
         machine = machine if isinstance(machine, Machine) else Machine(machine, set)
-        self._native = _native.Workbench(machine.native, metered)
+        self._native = _native.PageTable(machine.native, metered)
 
     def create(self) -> tuple[int, Work]:
         """A new, empty space: its number, and what making it took."""

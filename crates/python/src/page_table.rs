@@ -9,18 +9,18 @@ use crate::{
     machines::Machine,
 };
 
-/// A machine's page table on the bench; see `machine::Workbench`.
+/// A machine's page table on the bench; see `machine::PageTableBench`.
 #[pyclass(unsendable, module = "pagewalk._native")]
-pub(crate) struct Workbench {
-    bench: machine::Workbench,
+pub(crate) struct PageTable {
+    bench: machine::PageTableBench,
 }
 
 #[pymethods]
-impl Workbench {
+impl PageTable {
     #[new]
-    fn new(machine: &Machine, metered: bool) -> PyResult<Workbench> {
-        let bench = machine::Workbench::new(machine.machine(), metered).map_err(refused)?;
-        Ok(Workbench { bench })
+    fn new(machine: &Machine, metered: bool) -> PyResult<PageTable> {
+        let bench = machine::PageTableBench::new(machine.machine(), metered).map_err(refused)?;
+        Ok(PageTable { bench })
     }
 
     fn create(&mut self) -> PyResult<(usize, String)> {

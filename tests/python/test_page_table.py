@@ -1,7 +1,7 @@
 import pytest
 
-from pagewalk import Error, Workbench, WorkError
-from pagewalk.workbench import READ, WRITE
+from pagewalk import Error, PageTable, WorkError
+from pagewalk.page_table import READ, WRITE
 
 PAGE = 4096
 FORMATS = ["x86-64", "mpt", "guarded", "guarded-adaptive", "hashed", "clustered", "elastic-cuckoo"]
@@ -9,7 +9,7 @@ FORMATS = ["x86-64", "mpt", "guarded", "guarded-adaptive", "hashed", "clustered"
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_space_gives_back_all_that_it_took(format_: str) -> None:
-    bench = Workbench("r4700", {"page_table.format": format_})
+    bench = PageTable("r4700", {"page_table.format": format_})
     empty = bench.footprint
     space, made = bench.create()
     mapped = bench.map(space, [page * PAGE for page in range(1, 200, 3)])
@@ -26,7 +26,7 @@ def test_a_space_gives_back_all_that_it_took(format_: str) -> None:
 def test_what_a_new_space_initialises_is_what_its_format_needs() -> None:
     made = {}
     for table in ("8K", "128K"):
-        bench = Workbench("r4700", {"page_table.format": "hashed", "page_table.table": table})
+        bench = PageTable("r4700", {"page_table.format": "hashed", "page_table.table": table})
         made[table] = bench.create()[1]
     assert made["8K"].initialised_bytes + 8 * made["8K"].writes >= 8 << 10 >> 2
     assert made["128K"].cycles > 10 * made["8K"].cycles
@@ -40,20 +40,20 @@ def test_an_operation_descends_from_the_root_where_no_table_is_remembered(
     reads = {}
     for remembers in ("true", "false"):
         settings = {"page_table.format": format_, "page_table.remembers_leaf": remembers}
-        bench = Workbench("r4700", settings)
+        bench = PageTable("r4700", settings)
         space, _ = bench.create()
         pages = [page * PAGE for page in range(8)]
         bench.map(space, pages)
         reads[remembers] = bench.protect(space, [(page, PAGE) for page in pages], READ).reads
     assert reads["false"] >= reads["true"] + 7 * (levels - 2)
     with pytest.raises(Error, match="guarded has no remembers_leaf"):
-        Workbench("r4700", {"page_table.format": "guarded", "page_table.remembers_leaf": "false"})
+        PageTable("r4700", {"page_table.format": "guarded", "page_table.remembers_leaf": "false"})
 
 
 def test_a_placement_moves_frames_and_a_seed_is_enough_to_move_them_back() -> None:
     def cycles(seed: int) -> list[int]:
         settings = {"page_table.format": "mpt", "memory.placement": seed}
-        bench = Workbench("r4700", settings)
+        bench = PageTable("r4700", settings)
         spaces = [bench.create()[0] for _ in range(8)]
         pages = [0x40_0000, 0x4000_0000, 0x7FFF_F000, 0x2AAA_AAAA_B000]
         for space in spaces:
@@ -67,7 +67,7 @@ def test_a_placement_moves_frames_and_a_seed_is_enough_to_move_them_back() -> No
 def test_instructions_are_those_of_what_was_done() -> None:
     """`kernel_path.rs` has the counts: 5 for a read, 2 for a write or for 32 bytes initialised."""
     settings = {"page_table.format": "mpt", "page_table.remembers_leaf": "false"}
-    bench = Workbench("r4700", settings)
+    bench = PageTable("r4700", settings)
     space, made = bench.create()
     assert made.instructions == 60 + made.initialised_bytes // 32 * 2
     mapped = bench.map(space, [PAGE])
@@ -83,7 +83,7 @@ def test_instructions_are_those_of_what_was_done() -> None:
 
 
 def test_the_same_operations_without_a_meter_take_time_and_no_counts() -> None:
-    bench = Workbench("r4700", {"page_table.format": "guarded"}, metered=False)
+    bench = PageTable("r4700", {"page_table.format": "guarded"}, metered=False)
     space, _ = bench.create()
     work = bench.map(space, [PAGE, 5 * PAGE])
     assert work.nanoseconds > 0 and work.reads == work.cycles == work.instructions == 0
@@ -91,8 +91,8 @@ def test_the_same_operations_without_a_meter_take_time_and_no_counts() -> None:
 
 def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(Error, match="tlb-only has no page table"):
-        Workbench("tlb-only")
-    bench = Workbench("r4700")
+        PageTable("tlb-only")
+    bench = PageTable("r4700")
     with pytest.raises(WorkError, match="no space 3"):
         bench.destroy(3)
     space, _ = bench.create()

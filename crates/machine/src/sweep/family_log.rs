@@ -1,7 +1,7 @@
-//! What a front says to its families of backs, in brief.
+//! What a front says to its families of backs: the log without what makes no difference to them.
 //!
 //! ```text
-//!   entries   walk of 3 | refilled, class 5 | walk of 3 | refilled, class 2 | forget 1 | ...
+//!   messages  walk of 3 | refilled, class 5 | walk of 3 | refilled, class 2 | forget 1 | ...
 //!   steps     n0 n1 n2                        n0 n1 n7
 //!
 //!   class 5   a miss in region 4, not cold: one walk of entries of levels 4, 3, 2, 1; a page
@@ -20,7 +20,7 @@ use crate::hardware::behind::{Forget, Refill, Walk};
 
 /// One thing that a front said.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Entry {
+pub(super) enum Message {
     /// A walk of so many steps.
     Walk { steps: u8, found: bool },
     /// The miss of the walks since the last refill.
@@ -37,8 +37,8 @@ pub(super) enum Entry {
 
 /// What a front said in one round, in order.
 #[derive(Debug, Default)]
-pub(super) struct Brief {
-    pub(super) entries: Vec<Entry>,
+pub(super) struct FamilyLog {
+    pub(super) messages: Vec<Message>,
     pub(super) steps: Vec<Step>,
     pub(super) forgotten: Vec<u32>,
     /// By entry that is stale: the walk that shows it.
@@ -78,9 +78,9 @@ pub(crate) struct WalkMade {
     pub(crate) references: usize,
 }
 
-impl Brief {
+impl FamilyLog {
     pub(super) fn clear(&mut self) {
-        self.entries.clear();
+        self.messages.clear();
         self.steps.clear();
         self.forgotten.clear();
         self.astray.clear();
@@ -100,7 +100,7 @@ impl Brief {
             }
         }
         let steps = (self.steps.len() - before) as u8;
-        self.entries.push(Entry::Walk { steps, found: walk.found });
+        self.messages.push(Message::Walk { steps, found: walk.found });
         known.key.push(u32::from(walk.found) | 2);
         known.under_way.push(WalkMade { walk: *walk, references: references.len() });
         known.references.extend_from_slice(references);
@@ -113,7 +113,7 @@ impl Brief {
             Some(class) => *class,
             None => known.add_class(refill),
         };
-        self.entries.push(Entry::Refilled { class });
+        self.messages.push(Message::Refilled { class });
         known.under_way.clear();
         known.references.clear();
         known.key.clear();
@@ -121,24 +121,24 @@ impl Brief {
 
     pub(super) fn on(&mut self, known: &mut Known, processor: usize) {
         known.on = processor;
-        self.entries.push(Entry::On { processor: processor as u32 });
+        self.messages.push(Message::On { processor: processor as u32 });
     }
 
     pub(super) fn forget(&mut self, known: &mut Known, processor: usize, forget: Forget) {
         let Some(numbers) = known.numbers.get_mut(processor) else { return };
         let gone = numbers.forget(forget);
         let (processor, nodes) = (processor as u32, gone.len() as u32);
-        self.entries.push(Entry::Forget { processor, nodes });
+        self.messages.push(Message::Forget { processor, nodes });
         self.forgotten.extend(gone);
     }
 
     pub(super) fn forget_counts(&mut self) {
-        self.entries.push(Entry::ForgetCounts);
+        self.messages.push(Message::ForgetCounts);
     }
 
     #[cold]
     fn stale(&mut self, walk: &Walk, node: Node, stale: u32) {
-        self.entries.push(Entry::Stale { node: stale });
+        self.messages.push(Message::Stale { node: stale });
         self.astray.push(Astray { walk: *walk, node });
     }
 }
@@ -163,7 +163,7 @@ impl Known {
     }
 }
 
-/// All of a reference that tells how it is counted. Above what [`Brief::walk`] ends a walk with.
+/// All of a reference that tells how it is counted. Above what [`FamilyLog::walk`] ends a walk with.
 #[inline]
 fn shape(reference: &Reference) -> u32 {
     let next = reference.next().map_or(0, |node| u32::from(node.level) + 1);
