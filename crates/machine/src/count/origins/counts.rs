@@ -14,6 +14,7 @@ pub struct MissOrigins {
     pub sites: Vec<SiteCounts>,
     /// `(index in code, index in regions, index in sites, thread, bytes of the page, misses, cold
     /// misses)`, most misses first; `None` where it is not known or does not apply.
+    #[expect(clippy::type_complexity, reason = "a row of a table")]
     pub misses: Vec<(Option<u32>, u32, Option<u32>, Option<u32>, u64, u64, u64)>,
     /// Why code of some files has no names, a sentence each.
     pub notes: Vec<String>,
