@@ -18,6 +18,7 @@ from pagewalk._native import version as _version
 
 # Functions that are called as their modules are: what is imported later would be the module.
 from pagewalk.curve import curve
+from pagewalk.hat import HatRun, HostRun, hat, hat_on_host
 from pagewalk.marker import include, marker, page_size
 from pagewalk.sweep import sweep
 
@@ -50,6 +51,8 @@ _MODULES = {
 __all__ = [
     "Builtin",
     "Error",
+    "HatRun",
+    "HostRun",
     "Machine",
     "PageTable",
     "Progress",
@@ -61,6 +64,8 @@ __all__ = [
     "WorkError",
     "__version__",
     "curve",
+    "hat",
+    "hat_on_host",
     "include",
     "machines",
     "marker",

@@ -145,6 +145,28 @@ class PageTable:
     def footprint(self) -> tuple[int, int]:
         """Bytes of tables in use, and of frames taken for them."""
 
+def hat_run(
+    *,
+    cpus: int,
+    scheme: str,
+    load: str,
+    table: str,
+    pool_bytes: int | None,
+    lock_per_list: bool,
+    shootdowns: str,
+    lock_kind: str,
+    seed: int,
+) -> str:
+    """One load on the HAT layer in virtual time; the outcome as JSON. Releases the GIL."""
+
+def hat_run_on_host(
+    *, threads: int, scheme: str, load: str, table: str, rounds: int, seed: int
+) -> str:
+    """One load on this host beside its control; the outcome as JSON. Releases the GIL."""
+
+def hat_names() -> tuple[list[list[str]], int]:
+    """Schemes, loads, page tables, kinds of shootdown and of lock; the most processors."""
+
 class Recording:
     """What to record of which program."""
 

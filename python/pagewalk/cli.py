@@ -40,6 +40,7 @@ COMMANDS = {
     "import": "importing",
     "export": "export",
     "generate": "generate",
+    "hat": "hat",
     "machines": "machines",
     "calibrate": "calibrate",
     "reproduce": "reproduce",

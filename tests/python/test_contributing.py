@@ -51,5 +51,6 @@ def test_every_kind_of_part_has_its_row() -> None:
         "policy of pages that leave memory",
         "setting that can change in mid-run",
         "kind of kernel work",
+        "scheme of locks",
         "OS manager",
     ]

@@ -13,6 +13,7 @@ mod batches;
 mod columns;
 mod curves;
 mod error;
+mod hat;
 mod live;
 mod machines;
 mod open;
@@ -32,6 +33,8 @@ mod _native {
     use crate::curves::trace_curves;
     #[pymodule_export]
     use crate::error::{Error, WorkError};
+    #[pymodule_export]
+    use crate::hat::{hat_names, hat_run, hat_run_on_host};
     #[pymodule_export]
     use crate::live::{Recording, record};
     #[pymodule_export]

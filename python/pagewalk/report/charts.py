@@ -290,6 +290,30 @@ def curve(figure: Figure) -> Chart:
     )
 
 
+def scaling(figure: Figure) -> Chart:
+    """Throughput over processors; a line per scheme of locks."""
+    schemes = list(dict.fromkeys(row["scheme"] for row in figure.rows))
+    return sized(
+        alt.Chart(inline(figure.rows))
+        .mark_line(strokeWidth=1.75, point=True)
+        .encode(
+            **distinct("scheme", schemes),
+            x=alt.X("cpus:Q").title("processors").axis(grid=False, tickMinStep=1),
+            y=alt.Y("throughput:Q").title("operations per million cycles").axis(minExtent=44),
+            color=alt.Color("scheme:N")
+            .scale(domain=schemes)
+            .title("locks")
+            .legend(orient="top", direction="horizontal"),
+            tooltip=[
+                alt.Tooltip("scheme:N", title="locks"),
+                alt.Tooltip("cpus:Q", title="processors"),
+                alt.Tooltip("throughput:Q", title="per million cycles", format=".4g"),
+            ],
+        ),
+        320,
+    )
+
+
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4])
 _SHAPES = ("circle", "square", "triangle-up", "cross", "diamond", "triangle-down", "triangle-right")
 

@@ -1,0 +1,253 @@
+r"""The HAT layer on many processors, under different locks: in virtual time, and on this host.
+
+```
+ hat(locking=["global", "monitor"], cpus=[1, 8], work=["tpcb"]) --> [HatRun, ...]
+                                       \--document()--> JSON
+                                        \--report.hat--> text, charts, HTML
+```
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pagewalk import _native
+from pagewalk.progress import Progress, bar
+
+(SCHEMES, LOADS, TABLES, SHOOTDOWNS, LOCK_KINDS), CPUS_MAX = _native.hat_names()
+CPUS = (1, 2, 4, 8, 12)
+THREADS = (1, 2)
+
+NO_INTERRUPTS = (
+    "shootdowns: a process cannot interrupt another processor, so that they cost nothing here"
+)
+
+NOT_MODELLED = (
+    "data caches: the line of a lock costs a transfer from another processor, other lines nothing",
+    "other locks of a kernel: the loads call the HAT layer alone, not the memory manager above it",
+    "the scheduler: each processor has one process",
+    "cycles are assumptions (crates/smp/src/costs.rs): orders and ratios can be claimed, times not",
+)
+
+
+class LockCounts(NamedTuple):
+    """What the locks of one class have cost.
+
+    Attributes:
+        acquisitions: How often one was taken.
+        contended: How often it was found held by another processor.
+        wait_cycles: Cycles from asking to having, of all that waited.
+        hold_cycles: Cycles from having to giving back, of all.
+    """
+
+    acquisitions: int
+    contended: int
+    wait_cycles: int
+    hold_cycles: int
+
+    @property
+    def contended_share(self) -> float:
+        """Share of the acquisitions that found the lock held."""
+        return self.contended / max(self.acquisitions, 1)
+
+
+class HatRun(NamedTuple):
+    """A load on a number of processors under a scheme of locks.
+
+    Attributes:
+        cpus: Processors.
+        locking: Scheme of locks.
+        work: Load.
+        table: Page table, one per space or one for all (`-shared`).
+        operations: Operations of all processors.
+        cycles: Cycles of virtual time until the last processor had ended.
+        throughput: Operations per million cycles.
+        locks: By class: `hat` of the scheme `global`; `space`, `mmu`, `page` and
+            `hat_resource_mutex` of the others; `mmu_mutex` and `page_mutex` of `monitor`, which
+            guard flags, where `mmu` and `page` are the logical locks made of them.
+        steals: How often a space lost its page tables to another.
+        table_bytes_peak: Bytes of page tables when they were most.
+        document: Everything, as in the JSON document.
+    """
+
+    cpus: int
+    locking: str
+    work: str
+    table: str
+    operations: int
+    cycles: int
+    throughput: float
+    locks: dict[str, LockCounts]
+    steals: int
+    table_bytes_peak: int
+    document: dict[str, Any]
+
+
+def hat(
+    *,
+    cpus: Sequence[int] = CPUS,
+    locking: Sequence[str] = tuple(SCHEMES),
+    work: Sequence[str] = ("tpcb",),
+    tables: Sequence[str] = ("x86-64",),
+    pool_bytes: int | None = None,
+    lock_per_list: bool = False,
+    shootdowns: str = "interrupts",
+    lock_kind: str = "adaptive",
+    seed: int = 1,
+    progress: Progress | bool | None = None,
+) -> list[HatRun]:
+    """Runs loads on the HAT layer in virtual time: equal arguments give equal counts.
+
+    Args:
+        cpus: Numbers of processors.
+        locking: Schemes of locks: `global`, `monitor`, `hashed`, `embedded`.
+        work: Loads: `fork`, `exec`, `fault`, `brk`, `tpcb`, `spec`, `mt-low`, `mt-high`.
+        tables: Page tables: `x86-64`, `guarded`, `x86-64-shared`, `hashed-shared`.
+        pool_bytes: Memory for page tables; `None`: as much as is wanted.
+        lock_per_list: A lock for each list of free resources, in place of one for all.
+        shootdowns: `interrupts`, `lazy` or `broadcast`.
+        lock_kind: What a processor does that finds a lock held: `spin`, `adaptive`, `hand-over`.
+        seed: Of the loads' choices.
+        progress: Called with the runs done and in all; `True` shows a bar by tqdm.
+
+    Raises:
+        Error: There is no such scheme, load or table, or it cannot run so.
+    """
+    asked = [
+        (load, table, scheme, count)
+        for load in work
+        for table in tables
+        for scheme in locking
+        for count in cpus
+    ]
+    runs = []
+    with bar(progress, "running") as told:
+        for done, (load, table, scheme, count) in enumerate(asked):
+            if told is not None and told(done, len(asked)) is False:
+                break
+            text = _native.hat_run(
+                cpus=count,
+                scheme=scheme,
+                load=load,
+                table=table,
+                pool_bytes=pool_bytes,
+                lock_per_list=lock_per_list,
+                shootdowns=shootdowns,
+                lock_kind=lock_kind,
+                seed=seed,
+            )
+            runs.append(_run(json.loads(text)))
+    return runs
+
+
+class HostRun(NamedTuple):
+    """A load on threads of this host, beside a control whose threads share nothing.
+
+    Attributes:
+        threads: Threads.
+        locking: Scheme of locks; `single` has none.
+        work: Load.
+        table: Page table.
+        nanoseconds: Median nanoseconds of an operation of one thread.
+        control_nanoseconds: The same of the control: each thread has a HAT layer of its own.
+        control_scaling: What the control does on all threads over what it does on one.
+        scaling: What the shared layer does on all threads over what the control does on one;
+            `None` where the control reaches less than 0.85 times its threads, as this host then
+            says nothing about locks.
+    """
+
+    threads: int
+    locking: str
+    work: str
+    table: str
+    nanoseconds: float
+    control_nanoseconds: float
+    control_scaling: float
+    scaling: float | None
+
+
+def hat_on_host(
+    *,
+    threads: Sequence[int] = THREADS,
+    locking: Sequence[str] = ("single", *SCHEMES),
+    work: Sequence[str] = ("fault",),
+    tables: Sequence[str] = ("x86-64",),
+    rounds: int = 5,
+    seed: int = 1,
+    progress: Progress | bool | None = None,
+) -> list[HostRun]:
+    """Runs loads on the HAT layer on this host's processors. Times differ from run to run.
+
+    Args:
+        threads: Numbers of threads.
+        locking: Schemes of locks, and `single`, which has none and runs on one thread alone.
+        work: Loads, as for `hat`.
+        tables: Page tables, as for `hat`.
+        rounds: Of each, the shared layer and the control in turn; medians count.
+        seed: Of the loads' choices.
+        progress: Called with the runs done and in all; `True` shows a bar by tqdm.
+
+    Raises:
+        Error: There is no such scheme, load or table.
+    """
+    asked = [
+        (load, table, scheme, count)
+        for load in work
+        for table in tables
+        for scheme in locking
+        for count in threads
+        if count == 1 or scheme != "single"
+    ]
+    runs = []
+    with bar(progress, "running") as told:
+        for done, (load, table, scheme, count) in enumerate(asked):
+            if told is not None and told(done, len(asked)) is False:
+                break
+            made = json.loads(
+                _native.hat_run_on_host(
+                    threads=count, scheme=scheme, load=load, table=table, rounds=rounds, seed=seed
+                )
+            )
+            made["locking"], made["work"] = made.pop("scheme"), made.pop("load")
+            runs.append(HostRun(**made))
+    return runs
+
+
+def document(
+    runs: Sequence[HatRun] | Sequence[HostRun], settings: dict[str, Any]
+) -> dict[str, Any]:
+    """The runs as one JSON document."""
+    on_host = any(isinstance(run, HostRun) for run in runs)
+    return {
+        "schema": 1,
+        "pagewalk": _native.version(),
+        "on": "host" if on_host else "model",
+        "settings": settings,
+        "runs": [run._asdict() if isinstance(run, HostRun) else run.document for run in runs],
+        "not_modelled": [NO_INTERRUPTS] if on_host else list(NOT_MODELLED),
+    }
+
+
+def _run(made: dict[str, Any]) -> HatRun:
+    locks = {
+        name: LockCounts(
+            counts["acquisitions"],
+            counts["contended"],
+            counts["waits"]["cycles"],
+            counts["holds"]["cycles"],
+        )
+        for name, counts in made["locks"].items()
+    }
+    return HatRun(
+        made["cpus"],
+        made["scheme"],
+        made["load"],
+        made["table"],
+        made["operations"],
+        made["cycles"],
+        made["throughput"],
+        locks,
+        made["steals"],
+        made["table_bytes_peak"],
+        made,
+    )

@@ -1,0 +1,95 @@
+"""Loads on the HAT layer under locks, in virtual time (K94 section 5.3).
+
+Parameters: `work`, `locking` and `cpus` as `pagewalk.hat` takes them, perhaps `tables`, `lock_kind`
+and `shootdowns`; and `measure`:
+
+* `throughput`: a row per load, scheme and table (what there is one of is left out of its name), a
+  column per number of processors: operations per million cycles;
+* `gain`: by how much less, in per cent, an operation takes under `locking[1]` than under
+  `locking[0]`; a row per load, a column per number of processors;
+* `contention`: on the one number of processors, a row per class of locks: the share of acquisitions
+  that found it held in per cent (`held`), acquisitions per operation (`taken`), cycles waited per
+  operation (`waited`); and rows `all SCHEME` of the last two over all classes;
+* `pools`: throughput of one load and scheme per row, for each of `pools` (name, scheme, bytes or 0
+  for no limit).
+"""
+
+from typing import Any
+
+from pagewalk.hat import HatRun, hat
+from pagewalk.reproduce.lab import Lab
+from pagewalk.reproduce.table import Table
+
+
+def measure(parameters: dict[str, Any], _: Lab) -> Table:
+    """What `parameters["measure"]` names."""
+    return _MEASURES[parameters["measure"]](parameters)
+
+
+def _runs(parameters: dict[str, Any], **other: Any) -> list[HatRun]:
+    asked: dict[str, Any] = {
+        "cpus": parameters["cpus"],
+        "locking": parameters.get("locking", []),
+        "work": parameters["work"],
+        "tables": parameters.get("tables", ["x86-64"]),
+        "lock_kind": parameters.get("lock_kind", "adaptive"),
+        "shootdowns": parameters.get("shootdowns", "interrupts"),
+    }
+    return hat(**{**asked, **other})
+
+
+def _throughput(parameters: dict[str, Any]) -> Table:
+    runs = _runs(parameters)
+    several = [len(parameters.get(key, [0])) > 1 for key in ("work", "tables", "locking")]
+    table = Table([str(count) for count in parameters["cpus"]])
+    for run in runs:
+        parts = zip((run.work, run.table, run.locking), several, strict=True)
+        name = " ".join(part for part, shown in parts if shown) or run.work
+        table.rows.setdefault(name, []).append(run.throughput)
+    return table
+
+
+def _gain(parameters: dict[str, Any]) -> Table:
+    before, after = parameters["locking"]
+    rate = {(run.work, run.locking, run.cpus): run.throughput for run in _runs(parameters)}
+    table = Table([str(count) for count in parameters["cpus"]])
+    for work in parameters["work"]:
+        table.rows[work] = [
+            100 * (1 - rate[work, before, count] / rate[work, after, count])
+            for count in parameters["cpus"]
+        ]
+    return table
+
+
+def _contention(parameters: dict[str, Any]) -> Table:
+    table = Table(["held", "taken", "waited"])
+    for run in _runs(parameters):
+        for name, counts in run.locks.items():
+            table.rows[name] = [
+                100 * counts.contended_share,
+                counts.acquisitions / run.operations,
+                counts.wait_cycles / run.operations,
+            ]
+        made = run.document
+        table.rows[f"all {run.locking}"] = [
+            None,
+            made["acquisitions_per_operation"],
+            made["wait_cycles_per_operation"],
+        ]
+    return table
+
+
+def _pools(parameters: dict[str, Any]) -> Table:
+    table = Table([str(count) for count in parameters["cpus"]])
+    for name, scheme, size in parameters["pools"]:
+        runs = _runs(parameters, locking=[scheme], pool_bytes=size or None)
+        table.rows[name] = [run.throughput for run in runs]
+    return table
+
+
+_MEASURES = {
+    "throughput": _throughput,
+    "gain": _gain,
+    "contention": _contention,
+    "pools": _pools,
+}
