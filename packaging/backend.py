@@ -75,7 +75,8 @@ def plugins() -> None:
         name = f"pagewalk-recorder-{api}.so"
         subprocess.run(["install", "-s", "-m", "644", built, folder / name], check=True)
     # The library that marks allocations, for the processors that a compiler is here for.
-    subprocess.run([ROOT / "preload" / "build", folder], check=True)
+    # A source distribution keeps no mark that a file can be executed.
+    subprocess.run(["bash", ROOT / "preload" / "build", folder], check=True)
 
 
 def data() -> None:

@@ -80,6 +80,7 @@ def test_the_wheel_holds_what_recording_and_experiments_need(wheel: Path) -> Non
         metadata = archive.read(about).decode()
     assert names >= {
         "pagewalk/plugins/pagewalk-recorder-v1.so", "pagewalk/plugins/pagewalk-recorder-v4.so",
+        "pagewalk/plugins/pagewalk-allocations-x86_64.so",
         "pagewalk/data/experiments/programs.toml", "pagewalk/data/workloads/join.sql",
         "pagewalk/py.typed", "pagewalk/report/style.css",
     }  # fmt: skip
