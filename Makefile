@@ -53,8 +53,8 @@ miri: ## run the unsafe loops of the trace format under Miri, which needs a nigh
 bench: $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt ## measure the speed of decoding and of runs, on programs recorded here, and of page tables
 	cargo build --release -p bench
 	$(TARGET)/release/bench $^
-	cargo bench --quiet -p pagetable --bench native
-	cargo bench --quiet -p vm --bench native
+	cargo bench --quiet -p pagewalk-pagetable --bench native
+	cargo bench --quiet -p pagewalk-vm --bench native
 
 $(BENCH)/gzip.pwt: $(BENCH)/text | build
 	$(BIN)/pagewalk record --force -o $@ -- gzip -9 -c $< >/dev/null

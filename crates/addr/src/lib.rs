@@ -28,3 +28,7 @@ pub use memory::{Frames, Memory, OutOfFrames};
 pub use page::{Asid, Page, PageSize, ParsePageSizeError};
 pub use range::{Pages, RangeError, VirtRange};
 pub use rights::Rights;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

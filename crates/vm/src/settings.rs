@@ -40,7 +40,7 @@ pub enum Reference {
 pub struct Marks {
     /// These are kept for page tables.
     pub min: u64,
-    /// Below this, pages leave memory at the next [`Kernel::tick`] ...
+    /// Below this, pages leave memory at the next [`Kernel::tick`](crate::Kernel::tick) ...
     pub low: u64,
     /// ... until so many frames are free.
     pub high: u64,

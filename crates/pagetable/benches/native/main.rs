@@ -1,7 +1,7 @@
 //! How fast page tables are on this host, in nanoseconds per page of 4 KiB.
 //!
 //! ```text
-//!   cargo bench -p pagetable [-- [--smoke] [--shuffled] [NAME]]
+//!   cargo bench -p pagewalk-pagetable [-- [--smoke] [--shuffled] [NAME]]
 //! ```
 //!
 //! Every contender does the same work in the same run: regions of 256 pages are mapped page by

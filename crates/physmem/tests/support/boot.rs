@@ -6,10 +6,11 @@ use std::{path::Path, process::Command};
 pub(crate) fn digest(name: &str) -> u64 {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let example = format!("boot-{name}");
+    let package = format!("pagewalk-{name}");
     let target = workspace.join("target/kernels");
     let built = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--offline", "--profile=kernel", "--example", &example])
-        .args(["--features=boot", "--package", name, "--target-dir"])
+        .args(["--features=boot", "--package", &package, "--target-dir"])
         .arg(&target)
         .current_dir(&workspace)
         .status();

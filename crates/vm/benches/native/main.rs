@@ -1,7 +1,7 @@
 //! What memory management takes on this host, in nanoseconds.
 //!
 //! ```text
-//!   cargo bench -p vm [-- --smoke]
+//!   cargo bench -p pagewalk-vm [-- --smoke]
 //! ```
 //!
 //! Two tables. *Frames*: an allocation and a free of base frames, and of blocks of 512, on a memory
