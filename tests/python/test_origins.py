@@ -224,8 +224,11 @@ int main(void) {
 
 
 def test_an_address_is_of_the_site_that_has_it(compiled: Compile) -> None:
-    results = recorded(compiled(REUSE, "-g", "-O1", name="reuse"), "opteron-2008", allocations=True)
+    program = compiled(REUSE, "-g", "-O1", name="reuse")
+    results = recorded(program, "opteron-2008", allocations=True)
     sites = misses(results, "site")
+    # What the program frees, and what `realloc` moves.
+    assert Trace(program.with_suffix(".pwt")).info()["events"]["free"] >= 2
     pages = (4 << 20) // 4096
     # The TLB has 512 entries: each pass over 1024 pages misses on all, and so does the copy.
     # A block's first page is that of its header, which was just written.
