@@ -214,7 +214,7 @@ def functions(document: Mapping[str, Any]) -> Table | None:
         "Misses of every TLB",
         "First touches",
         "Mostly on",
-        "To",
+        "Share there",
         "Share of misses",
     ]
     bars = [origin.share for origin in found[:ORIGINS_IN_SIGHT]]
