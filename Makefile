@@ -98,7 +98,7 @@ clean: ## remove what was built
 
 tools:
 	.ci/needs qemu-x86_64=qemu-user qemu-aarch64=qemu-user chromium=chromium sqlite3=sqlite3 \
-	    zsh=zsh fish=fish valgrind=valgrind gcc=gcc,libc6-dev i686-linux-gnu-gcc=gcc-i686-linux-gnu,libc6-dev-i386-cross \
+	    zsh=zsh fish=fish valgrind=valgrind gcc=gcc,libc6-dev g++=g++ objcopy=binutils i686-linux-gnu-gcc=gcc-i686-linux-gnu,libc6-dev-i386-cross \
 	    aarch64-linux-gnu-gcc=gcc-aarch64-linux-gnu,libc6-dev-arm64-cross \
 	    riscv64-linux-gnu-gcc=gcc-riscv64-linux-gnu,libc6-dev-riscv64-cross
 
