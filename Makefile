@@ -39,8 +39,9 @@ test: tools build ## run all tests: Rust, Python, and the report in a browser
 	cargo build --release -p bench
 	BENCH=$(abspath $(TARGET))/release/bench $(BIN)/pytest
 
-torture: tools build ## record 37 kinds of programs that make trouble, and kill the recorder forty times
+torture: tools build ## record 37 kinds of programs that make trouble, kill the recorder forty times, explore 10,000 schedules
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
+	PAGEWALK_SCHEDULES=334 cargo test -p smp --test explore --quiet every_scheme
 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
 	PAGEWALK_FUZZ_SECONDS=60 cargo test -p trace --test import --quiet fuzz
