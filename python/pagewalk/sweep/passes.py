@@ -18,8 +18,8 @@ DESIGNS_PER_PASS = 512
 PASS_BYTES = 2 << 30
 """What the data caches of a pass may take, unless one is told how many designs it has."""
 
-BYTES_A_LINE = 24
-"""What a line of a simulated data cache takes: its tag, its age, a fingerprint, a hint."""
+BYTES_PER_LINE = 24
+"""What a line of a simulated data cache takes: its tag, its age, a fingerprint, a shortcut."""
 
 DESIGNS_PER_TASK = 32
 """Designs that one task of an executor takes."""
@@ -134,7 +134,7 @@ def _fitting(most: int, designs: Iterable[Design]) -> int:
         )
         for one in designs
     )
-    return max(1, min(most, PASS_BYTES // max(1, largest * BYTES_A_LINE)))
+    return max(1, min(most, PASS_BYTES // max(1, largest * BYTES_PER_LINE)))
 
 
 def size_bytes(text: str) -> int:
@@ -231,7 +231,7 @@ def _told(error: Exception) -> Exception:
         return error
     return _native.WorkError(
         f"the executor's workers died {TRIES} times over one pass ({error}): give them more "
-        "memory, or fewer designs a pass"
+        "memory, or fewer designs per pass"
     )
 
 
