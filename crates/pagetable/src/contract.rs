@@ -156,6 +156,21 @@ pub trait PageTable {
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error>;
 
+    /// Makes the pages in `range` ones of the size `to` by changing their entries in place, with the
+    /// same frames and rights; the token names those that were of another size. `None` where the
+    /// format cannot: then pages are removed and mapped anew.
+    ///
+    /// The caller has checked what [`crate::Mounted::resize`] asks for.
+    fn restamp(
+        &mut self,
+        _space: Space,
+        _range: VirtRange,
+        _to: PageSize,
+        _memory: &mut impl Memory,
+    ) -> Option<Flush> {
+        None
+    }
+
     /// Sets bits of the page that holds `addr`: for the OS, where no hardware does it.
     fn set_usage(
         &mut self,

@@ -35,6 +35,11 @@ pub trait Format {
     /// The most levels that it can have.
     const LEVELS_MAX: u8;
 
+    /// Whether a page larger than the base page has an entry for each of its base pages, at level
+    /// 1, and not one at a higher level. The largest page then lies in one table of level 1, and
+    /// a page's usage is that of all its entries together.
+    const REPLICATES: bool = false;
+
     /// Tables on the way from the root to a base page.
     fn levels(&self) -> u8;
 
@@ -62,6 +67,11 @@ pub trait Format {
 
     /// The size of a page whose entry is at `level`.
     fn page_size(&self, level: u8) -> PageSize;
+
+    /// The level of the entries of pages of `size`, if it has any.
+    fn level_of(&self, size: PageSize) -> Option<u8> {
+        (1..=self.levels()).find(|&level| self.entry_shift(level) == size.shift())
+    }
 
     /// Whether entries can name the `bytes` bytes of physical memory from `start`.
     fn holds_frame(&self, start: PhysAddr, bytes: u64) -> bool;
@@ -124,8 +134,16 @@ pub trait Format {
         self.write(level, at, entry, memory);
     }
 
-    /// The entry for a page at `level`, never referenced.
-    fn page(&self, level: u8, frame: PhysAddr, rights: Rights, global: bool) -> u64;
+    /// The entry at `level` for `page` whose part of the frame begins at `frame`, never referenced.
+    /// The part is the whole, unless the format [replicates](Format::REPLICATES) pages.
+    fn page(&self, level: u8, page: &Translation, frame: PhysAddr) -> u64;
+
+    /// The bits of a page's entry to invert so that it is one of a page of `size`: 0 where an entry
+    /// does not say what size its page has.
+    #[inline]
+    fn other_size(&self, _entry: u64, _size: PageSize) -> u64 {
+        0
+    }
 
     /// What the entry of the page at `level` that holds `addr` says.
     fn translation(&self, entry: u64, level: u8, addr: VirtAddr) -> Translation;

@@ -9,7 +9,7 @@
 //!       |  \               /    |     \                                in front of any other
 //!     Radix  Guarded ------    Hashed  ElasticCuckoo
 //!       |                        hashed, clustered, inverted
-//!     Format: X86_64, Mpt, Split (any split, flattened, linear)
+//!     Format: X86_64, Mpt, Irix, Split (any split, flattened, linear)
 //! ```
 //!
 //! [`Mounted`] is a table in its memory, object-safe, for who chooses the table when the program
@@ -69,6 +69,7 @@ mod flush;
 mod format;
 mod guarded;
 mod hashed;
+mod irix;
 mod linear;
 mod mounted;
 mod mpt;
@@ -93,6 +94,7 @@ pub use flush::{Flush, Scope};
 pub use format::{Entry, Format};
 pub use guarded::Guarded;
 pub use hashed::{Hashed, HashedShape, Walker};
+pub use irix::{Irix, IrixEntries};
 pub use linear::LinearArray;
 pub use mounted::{Mount, Mounted};
 pub use mpt::{Mpt, MptEntries};

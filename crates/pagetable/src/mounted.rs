@@ -105,6 +105,11 @@ pub trait Mounted: Send {
         resize(self, space, range, to, frames)
     }
 
+    /// See [`PageTable::restamp`].
+    fn restamp(&mut self, _space: Space, _range: VirtRange, _to: PageSize) -> Option<Flush> {
+        None
+    }
+
     /// See [`PageTable::footprint`].
     fn footprint(&self) -> Footprint;
 
@@ -222,6 +227,10 @@ impl<T: PageTable + Send, M: Memory + Send> Mounted for Mount<T, M> {
 
     fn visit(&self, space: Space, range: VirtRange, mut each: &mut dyn FnMut(Mapping)) {
         self.table.visit(space, range, &self.memory, &mut each);
+    }
+
+    fn restamp(&mut self, space: Space, range: VirtRange, to: PageSize) -> Option<Flush> {
+        self.table.restamp(space, range, to, &mut self.memory)
     }
 
     fn footprint(&self) -> Footprint {

@@ -21,7 +21,7 @@
 //! wants them, ends with two 32-bit pointers into the kernel's mapping tree, which are the
 //! kernel's to use and which the table leaves zero.
 
-use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use crate::pte::{Pte, Width};
 use crate::{Entry, Format, Radix, Translation};
@@ -163,8 +163,8 @@ impl Format for MptEntries {
     }
 
     #[inline]
-    fn page(&self, _level: u8, frame: PhysAddr, rights: Rights, global: bool) -> u64 {
-        PTE.pte(frame, rights, global).bits()
+    fn page(&self, _level: u8, page: &Translation, frame: PhysAddr) -> u64 {
+        PTE.pte(frame, page.rights, page.global).bits()
     }
 
     #[inline]

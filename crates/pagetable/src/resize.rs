@@ -5,7 +5,8 @@
 //!                                                 equal rights, no hole, f aligned to 2M
 //! ```
 //!
-//! An operating system makes a page smaller when only a part of it is to change (G98 §6.7), and
+//! A format that says a page's size in each of its entries changes it there; any other removes the
+//! pages and enters them anew. An operating system makes a page smaller when only a part of it is to change (G98 §6.7), and
 //! larger when all parts of it are there (G98 §6.8).
 
 use alloc::vec::Vec;
@@ -40,6 +41,13 @@ pub(crate) fn resize<T: Mounted + ?Sized>(
     let mut before = Vec::new();
     table.visit(space, range, &mut |mapping| before.push(mapping));
     let after = resized(&before, range, to)?;
+    if let Some(flush) = table.restamp(space, range, to) {
+        // A bit that was of a whole page is of each of its parts, and the other way round.
+        for mapping in after.iter().filter(|mapping| mapping.usage != Usage::default()) {
+            table.set_usage(space, mapping.translation.page.start(), mapping.usage)?;
+        }
+        return Ok(Resized { flush, mapped: after, lost: Vec::new() });
+    }
     let mut flush = table.unmap(space, range, &mut |_| ())?;
     let (mut mapped, mut lost) = (Vec::with_capacity(after.len()), Vec::new());
     for mapping in after {

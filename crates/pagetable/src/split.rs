@@ -19,7 +19,7 @@
 
 use alloc::vec::Vec;
 
-use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use crate::pte::{Pte, Width};
 use crate::{Entry, Format, Geometry, Radix, Translation};
@@ -75,15 +75,24 @@ impl Split {
     /// The same tree, so far without spaces, under walks that set the usage bits of pages.
     pub fn with_usage(self) -> Split {
         let entries = self.into_format();
-        Radix::with_format(SplitEntries { walk_sets_usage: true, ..entries })
+        Radix::with_format(entries.with_usage())
     }
 }
 
 impl SplitEntries {
     pub(crate) fn new(from_root: &[u8], superpage_levels: &[u8]) -> Result<SplitEntries, Geometry> {
+        SplitEntries::over(BASE, from_root, superpage_levels)
+    }
+
+    /// The same over base pages of another size.
+    pub(crate) fn over(
+        base: PageSize,
+        from_root: &[u8],
+        superpage_levels: &[u8],
+    ) -> Result<SplitEntries, Geometry> {
         Geometry::in_range("levels", from_root.len() as u64, 1, LEVELS_MAX as u64)?;
         let (mut shifts, mut index_bits) = ([0; LEVELS_MAX], [0; LEVELS_MAX]);
-        let mut shift = BASE.shift();
+        let mut shift = base.shift();
         for (n, &bits) in from_root.iter().rev().enumerate() {
             Geometry::in_range("bits in an index", bits.into(), 1, INDEX_BITS_MAX)?;
             (shifts[n], index_bits[n]) = (shift, bits.into());
@@ -91,7 +100,7 @@ impl SplitEntries {
         }
         Geometry::in_range("bits in an address", shift.into(), 0, u64::BITS.into())?;
         let levels = from_root.len() as u8;
-        let mut sizes = Vec::from([BASE]);
+        let mut sizes = Vec::from([base]);
         for &level in superpage_levels {
             Geometry::in_range("levels up to superpages", level.into(), 2, levels.into())?;
             let shift = shifts[usize::from(level) - 1];
@@ -103,6 +112,11 @@ impl SplitEntries {
         sizes.dedup();
         let spans = canonical(shift);
         Ok(SplitEntries { shifts, index_bits, levels, sizes, spans, walk_sets_usage: false })
+    }
+
+    /// The same entries under walks that set the usage bits of pages.
+    pub(crate) fn with_usage(self) -> SplitEntries {
+        SplitEntries { walk_sets_usage: true, ..self }
     }
 
     /// The same entries where only addresses below `end` are used.
@@ -220,8 +234,8 @@ impl Format for SplitEntries {
     }
 
     #[inline]
-    fn page(&self, _level: u8, frame: PhysAddr, rights: Rights, global: bool) -> u64 {
-        PTE.pte(frame, rights, global).bits()
+    fn page(&self, _level: u8, page: &Translation, frame: PhysAddr) -> u64 {
+        PTE.pte(frame, page.rights, page.global).bits()
     }
 
     #[inline]

@@ -218,10 +218,10 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
     }
 
     #[inline]
-    fn page(&self, level: u8, frame: PhysAddr, rights: Rights, global: bool) -> u64 {
+    fn page(&self, level: u8, page: &Translation, frame: PhysAddr) -> u64 {
         let size = if level > 1 { PAGE_SIZE } else { 0 };
-        let global = if global { GLOBAL } else { 0 };
-        let entry = frame.get() | size | global | rights_bits(rights);
+        let global = if page.global { GLOBAL } else { 0 };
+        let entry = frame.get() | size | global | rights_bits(page.rights);
         entry ^ hidden(entry)
     }
 

@@ -12,7 +12,7 @@ use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, LoadError};
 use model::{Processor, World};
 use pagetable::{
-    Guarded, Hashed, HashedShape, Mount, Mpt, SparseMemory, Translation, Usage, X86_64,
+    Guarded, Hashed, HashedShape, Irix, Mount, Mpt, SparseMemory, Translation, Usage, X86_64,
 };
 
 const K4: PageSize = PageSize::SIZE_4K;
@@ -36,18 +36,23 @@ fn hashed() -> Hat {
     Hat::new(Box::new(Mount::new(table, SparseMemory::new(MEMORY))))
 }
 
+fn irix() -> Hat {
+    Hat::new(Box::new(Mount::tree(Irix::new(K4).unwrap(), SparseMemory::new(MEMORY))))
+}
+
 fn mpt() -> Hat {
     Hat::new(Box::new(Mount::tree(Mpt::new(), SparseMemory::new(MEMORY))))
 }
 
 type Make = fn() -> Hat;
 
-const FORMATS: [(&str, Make); 5] = [
+const FORMATS: [(&str, Make); 6] = [
     ("x86-64", x86_64),
     ("guarded", guarded),
     ("guarded-adaptive", adaptive),
     ("hashed", hashed),
     ("mpt", mpt),
+    ("irix", irix),
 ];
 
 fn page(addr: u64, size: PageSize, frame: u64, rights: Rights) -> Translation {

@@ -92,9 +92,7 @@ impl<F: Format> Radix<F> {
         if !self.format.holds_frame(first.frame, bytes) {
             return Err(Unfit::Physical(first.frame).into());
         }
-        let level = (1..=self.format.levels())
-            .find(|&level| self.format.entry_shift(level) == size.shift())
-            .ok_or(Unfit::PageSize(size))?;
+        let level = self.format.level_of(size).ok_or(Unfit::PageSize(size))?;
         Ok(Run { first, level, part: range.into() })
     }
 
@@ -128,7 +126,7 @@ impl<F: Format> Radix<F> {
                     self.survey(level - 1, Some(next), slot, survey)?;
                 }
                 Entry::Table(_) | Entry::Page => {
-                    let page = self.page_in_the_way(entry, level, slot, survey.memory);
+                    let page = self.page_in_the_way(level, table, slot, survey.memory);
                     return Err(Error::AlreadyMapped { page });
                 }
             }
@@ -151,17 +149,23 @@ impl<F: Format> Radix<F> {
         Ok(self.check_table(frame, size)?)
     }
 
-    /// The first page that `entry` of `level` stands for or leads to.
+    /// The first page of `slot`, which an entry in `table` of `level` stands for or leads to.
     #[cold]
-    fn page_in_the_way(&self, entry: Entry, level: u8, slot: Part, memory: &impl Memory) -> Page {
-        let mut first = None;
-        if let Entry::Table(table) = entry {
-            self.visit_while(level - 1, table, slot, memory, &mut |mapping| {
-                first = Some(mapping.translation.page);
+    fn page_in_the_way(
+        &self,
+        level: u8,
+        table: Option<PhysAddr>,
+        slot: Part,
+        memory: &impl Memory,
+    ) -> Page {
+        let mut first = slot.start.page(self.format.page_size(level));
+        if let Some(table) = table {
+            self.visit_while(level, table, slot, memory, &mut |mapping| {
+                first = mapping.translation.page;
                 false
             });
         }
-        first.unwrap_or_else(|| slot.start.page(self.format.page_size(level)))
+        first
     }
 
     /// Writes the entries of `part` into `table` and below; how many of its own came into use.
@@ -220,8 +224,7 @@ impl<F: Format> Radix<F> {
 
     #[inline]
     fn page_entry(&self, run: &Run, start: VirtAddr) -> u64 {
-        let Translation { page, frame, rights, global } = run.first;
-        let frame = frame.wrapping_add(start.get() - page.start().get());
-        self.format.page(run.level, frame, rights, global)
+        let into = start.get() - run.first.page.start().get();
+        self.format.page(run.level, &run.first, run.first.frame.wrapping_add(into))
     }
 }

@@ -1,4 +1,4 @@
-use addr::{Memory, PhysAddr, Rights};
+use addr::{Memory, PageSize, PhysAddr, Rights};
 
 use crate::{Format, Translation, Usage};
 
@@ -29,6 +29,10 @@ pub(super) struct Remove;
 /// Other rights.
 #[derive(Clone, Copy)]
 pub(super) struct Protect(pub(super) Rights);
+
+/// Entries of a page of another size.
+#[derive(Clone, Copy)]
+pub(super) struct Restamp(pub(super) PageSize);
 
 /// These usage bits no longer.
 #[derive(Clone, Copy)]
@@ -74,6 +78,28 @@ impl<F: Format> Change<F> for Protect {
     #[inline]
     fn must_flush(self, before: &Translation) -> bool {
         !self.0.contains(before.rights)
+    }
+}
+
+impl<F: Format> Change<F> for Restamp {
+    const REMOVES: bool = false;
+
+    #[inline(always)]
+    fn apply(
+        self,
+        format: &F,
+        level: u8,
+        at: PhysAddr,
+        entry: u64,
+        memory: &mut impl Memory,
+    ) -> Option<u64> {
+        let bits = format.other_size(entry, self.0);
+        (bits != 0).then(|| format.invert(level, at, bits, memory))
+    }
+
+    #[inline]
+    fn must_flush(self, _before: &Translation) -> bool {
+        true
     }
 }
 

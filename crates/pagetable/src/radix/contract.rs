@@ -3,7 +3,7 @@
 use addr::{Frames, Kind, Memory, PageSize, Rights, VirtAddr, VirtRange};
 
 use super::Radix;
-use super::change::{Clear, Protect, Remove};
+use super::change::{Clear, Protect, Remove, Restamp};
 use super::single::Recent;
 use crate::{
     Error, Fault, Flush, Footprint, Format, Mapping, Node, PageTable, Reference, Space,
@@ -94,6 +94,19 @@ impl<F: Format> PageTable for Radix<F> {
         self.edit(space, range, Clear(bits), memory, each)
     }
 
+    fn restamp(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        to: PageSize,
+        memory: &mut impl Memory,
+    ) -> Option<Flush> {
+        if !F::REPLICATES {
+            return None;
+        }
+        self.edit(space, range, Restamp(to), memory, &mut |_| ()).ok()
+    }
+
     fn set_usage(
         &mut self,
         space: Space,
@@ -123,7 +136,7 @@ impl<F: Format> PageTable for Radix<F> {
     fn query(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Mapping> {
         self.spaces.check(space).ok()?;
         let found = self.find(space, addr, memory)?;
-        Some(self.mapping(found.entry, found.level, addr))
+        Some(self.whole_mapping(found.entry, found.level, found.table, addr, memory))
     }
 
     fn visit(

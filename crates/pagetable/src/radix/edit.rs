@@ -4,10 +4,10 @@ use super::{Part, Radix, Table, change::Change, single::Recent};
 use crate::{Entry, Error, Flush, Format, Mapping, Space, Translation};
 
 /// An edit under way: what is done, who is told of each page as it was, and the token.
-struct Edit<'a, C, E> {
-    change: C,
-    each: &'a mut E,
-    flush: Flush,
+pub(super) struct Edit<'a, C, E> {
+    pub(super) change: C,
+    pub(super) each: &'a mut E,
+    pub(super) flush: Flush,
 }
 
 impl<F: Format> Radix<F> {
@@ -70,7 +70,7 @@ impl<F: Format> Radix<F> {
             return Ok(());
         }
         let Some(found) = self.find(space, inside, memory) else { return Ok(()) };
-        let page = inside.page(self.format.page_size(found.level));
+        let page = self.format.translation(found.entry, found.level, inside).page;
         if range.covers(VirtRange::of_page(page)) { Ok(()) } else { Err(Error::Splits { page }) }
     }
 
@@ -83,6 +83,9 @@ impl<F: Format> Radix<F> {
         edit: &mut Edit<'_, C, E>,
     ) -> u64 {
         let level = table.level;
+        if level == 1 && F::REPLICATES {
+            return self.edit_replicated(table, part, memory, edit);
+        }
         if level == 1 {
             return self.edit_leaf(table, part, memory, edit);
         }
@@ -207,7 +210,7 @@ impl<F: Format> Radix<F> {
 
 /// Adds a page that was changed to the token, if hardware may hold what is no longer so.
 #[inline]
-fn note<F>(change: impl Change<F>, before: Mapping, flush: &mut Flush) {
+pub(super) fn note<F>(change: impl Change<F>, before: Mapping, flush: &mut Flush) {
     let Translation { page, global, .. } = before.translation;
     if change.must_flush(&before.translation) {
         flush.add(page, global);

@@ -17,6 +17,7 @@ mod build;
 mod change;
 mod contract;
 mod edit;
+mod replicated;
 mod search;
 mod single;
 

@@ -1,4 +1,4 @@
-use addr::{Kind, Memory, PhysAddr, Rights, VirtAddr};
+use addr::{Kind, Memory, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use super::{Part, Radix, seldom};
 use crate::{Entry, Fault, Format, Leads, Mapping, Node, Reference, Space, Translation, Usage};
@@ -6,6 +6,7 @@ use crate::{Entry, Fault, Format, Leads, Mapping, Node, Reference, Space, Transl
 /// The entry of a page.
 pub(super) struct Found {
     pub(super) level: u8,
+    pub(super) table: PhysAddr,
     pub(super) at: PhysAddr,
     pub(super) entry: u64,
 }
@@ -176,7 +177,7 @@ impl<F: Format> Radix<F> {
             let entry = self.format.read(level, at, memory);
             match self.format.decode(entry, level) {
                 Entry::Empty => return None,
-                Entry::Page => return Some(Found { level, at, entry }),
+                Entry::Page => return Some(Found { level, table, at, entry }),
                 Entry::Table(next) => table = next,
             }
             level -= 1;
@@ -209,11 +210,18 @@ impl<F: Format> Radix<F> {
     ) -> bool {
         let mut start = part.start;
         loop {
-            let slot = self.part(level, start, part.last);
+            let mut slot = self.part(level, start, part.last);
             let entry = self.format.read(level, self.entry_at(level, table, start), memory);
             let go_on = match self.format.decode(entry, level) {
                 Entry::Empty => true,
-                Entry::Page => each(self.mapping(entry, level, start)),
+                Entry::Page => {
+                    let mapping = self.whole_mapping(entry, level, table, start, memory);
+                    if F::REPLICATES {
+                        let page = VirtRange::of_page(mapping.translation.page);
+                        slot.last = page.last().min(part.last);
+                    }
+                    each(mapping)
+                }
                 Entry::Table(next) => self.visit_while(level - 1, next, slot, memory, each),
             };
             if !go_on {

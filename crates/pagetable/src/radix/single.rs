@@ -153,7 +153,7 @@ impl<F: Format> Radix<F> {
         if self.format.decode(self.format.read(1, at, memory), 1) != Entry::Empty {
             return false;
         }
-        let entry = self.format.page(1, page.frame, page.rights, page.global);
+        let entry = self.format.page(1, &page, page.frame);
         let Some(above) = self.format.recounted(leaf.entry, 1) else { return false };
         self.format.write(1, at, entry, memory);
         self.format.write_population(2, leaf.above, above, memory);
@@ -171,8 +171,8 @@ impl<F: Format> Radix<F> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Mapping),
     ) -> Option<Flush> {
-        let addr = range.start();
-        if range != VirtRange::of_page(addr.page(self.format.page_size(1))) {
+        let (addr, base) = (range.start(), self.format.page_size(1));
+        if range != VirtRange::of_page(addr.page(base)) {
             return None;
         }
         let leaf = if C::REMOVES {
@@ -184,6 +184,9 @@ impl<F: Format> Radix<F> {
         let entry = self.format.read(1, at, memory);
         if self.format.decode(entry, 1) != Entry::Page {
             return Some(Flush::nothing(space));
+        }
+        if F::REPLICATES && self.format.translation(entry, 1, addr).page.size() != base {
+            return None;
         }
         if C::REMOVES {
             // The last one takes its table with it.

@@ -7,6 +7,7 @@ mod cached;
 mod cuckoo;
 mod guarded;
 mod hashed;
+mod irix;
 mod mpt;
 mod race;
 mod split;
