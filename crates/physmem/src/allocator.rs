@@ -64,6 +64,28 @@ pub trait Allocator {
         (0..u32::BITS).rev().find(|&order| self.free_blocks(order) > 0)
     }
 
+    /// How many free blocks of `2^order` frames more it should have: none, unless it has watermarks.
+    fn wanted(&self, _order: u32) -> u64 {
+        0
+    }
+
+    /// How many of the aligned `2^order` frames from `first` are in use, counted no further than
+    /// `enough`; `enough` where it keeps no bitmap.
+    fn frames_in_use(&self, _first: FrameId, _order: u32, enough: u64) -> u64 {
+        enough
+    }
+
+    /// Joins the aligned `2^order` frames from `first` into one free block, if all are free and in
+    /// smaller ones, and if it wants one.
+    fn join(&mut self, _table: &mut FrameTable, _first: FrameId, _order: u32) -> bool {
+        false
+    }
+
+    /// Whether the `2^order` frames from `first` are one free block, or part of one.
+    fn has_block(&self, _table: &FrameTable, _first: FrameId, _order: u32) -> bool {
+        false
+    }
+
     /// Hears that so many frames more or fewer can be moved among those in use at `frame`.
     fn migratable_changed(&mut self, _frame: FrameId, _change: i64) {}
 }
@@ -87,6 +109,22 @@ impl<A: Allocator + ?Sized> Allocator for alloc::boxed::Box<A> {
 
     fn largest_free(&self) -> Option<u32> {
         (**self).largest_free()
+    }
+
+    fn wanted(&self, order: u32) -> u64 {
+        (**self).wanted(order)
+    }
+
+    fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
+        (**self).frames_in_use(first, order, enough)
+    }
+
+    fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        (**self).join(table, first, order)
+    }
+
+    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
+        (**self).has_block(table, first, order)
     }
 
     fn migratable_changed(&mut self, frame: FrameId, change: i64) {

@@ -58,6 +58,22 @@ impl<A: Allocator> Allocator for Refusing<A> {
         self.inner.largest_free()
     }
 
+    fn wanted(&self, order: u32) -> u64 {
+        self.inner.wanted(order)
+    }
+
+    fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
+        self.inner.frames_in_use(first, order, enough)
+    }
+
+    fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        self.inner.join(table, first, order)
+    }
+
+    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
+        self.inner.has_block(table, first, order)
+    }
+
     fn migratable_changed(&mut self, frame: FrameId, change: i64) {
         self.inner.migratable_changed(frame, change);
     }

@@ -119,49 +119,6 @@ impl SizeLists {
         true
     }
 
-    /// How many pages of `2^order` base frames are missing to the high watermark.
-    pub fn below_watermark(&self, order: u32) -> u64 {
-        let class = self.classes.iter().find(|class| class.order == order);
-        class.map_or(0, |class| class.high_watermark.saturating_sub(self.free_blocks(order)))
-    }
-
-    /// How many base frames of the aligned `2^order` from `first` are in use: the migrations
-    /// that would free them all. Counts no further than `enough`.
-    pub fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
-        self.bitmap.clear_bits(first, order, enough)
-    }
-
-    /// Joins the free frames of the aligned `2^order` from `first` into one free page, if all
-    /// are free and the watermark allows one more.
-    pub fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
-        let Some(class) = self.classes.iter().find(|class| class.order == order) else {
-            return false;
-        };
-        let high = class.high_watermark;
-        let last = u64::from(first.0) + (1 << order) - 1;
-        if last >= u64::from(self.frames.end)
-            || first.0 < self.frames.start
-            || table.get(first).free_order().is_some_and(|free| free >= order)
-            || self.free_blocks(order) >= high
-            || !self.bitmap.is_free(first, order)
-        {
-            return false;
-        }
-        // A larger free page that begins before would hold all of them.
-        if self.holder(table, first, order).is_some() {
-            return false;
-        }
-        let mut at = first.0;
-        while u64::from(at) <= last {
-            let piece = table.get(FrameId(at)).free_order();
-            let piece = piece.expect("free frames lie in the blocks that the lists name");
-            self.lists.remove(table, FrameId(at), piece);
-            at += 1 << piece;
-        }
-        self.lists.push(table, first, order);
-        true
-    }
-
     fn largest(&self) -> u32 {
         self.classes.last().map_or(0, |class| class.order)
     }
@@ -281,6 +238,49 @@ impl Allocator for SizeLists {
 
     fn free_blocks(&self, order: u32) -> u64 {
         self.lists.count(order)
+    }
+
+    /// As many as are missing to the high watermark.
+    fn wanted(&self, order: u32) -> u64 {
+        let class = self.classes.iter().find(|class| class.order == order);
+        class.map_or(0, |class| class.high_watermark.saturating_sub(self.free_blocks(order)))
+    }
+
+    fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
+        self.bitmap.clear_bits(first, order, enough)
+    }
+
+    fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        let Some(class) = self.classes.iter().find(|class| class.order == order) else {
+            return false;
+        };
+        let high = class.high_watermark;
+        let last = u64::from(first.0) + (1 << order) - 1;
+        if last >= u64::from(self.frames.end)
+            || first.0 < self.frames.start
+            || table.get(first).free_order().is_some_and(|free| free >= order)
+            || self.free_blocks(order) >= high
+            || !self.bitmap.is_free(first, order)
+        {
+            return false;
+        }
+        // A larger free page that begins before would hold all of them.
+        if self.holder(table, first, order).is_some() {
+            return false;
+        }
+        let mut at = first.0;
+        while u64::from(at) <= last {
+            let piece = table.get(FrameId(at)).free_order();
+            let piece = piece.expect("free frames lie in the blocks that the lists name");
+            self.lists.remove(table, FrameId(at), piece);
+            at += 1 << piece;
+        }
+        self.lists.push(table, first, order);
+        true
+    }
+
+    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
+        self.holder(table, first, order).is_some()
     }
 
     fn migratable_changed(&mut self, first: FrameId, change: i64) {

@@ -47,9 +47,9 @@ fn joining_stops_at_the_high_watermark_and_goes_on_when_it_is_raised() {
     assert_eq!((k16, k64, k256), (2, 1, 0));
     assert_eq!(base, 64 - 2 * 4 - 16);
     let (lists, table) = memory.allocator_mut();
-    assert_eq!(lists.below_watermark(2), 0);
+    assert_eq!(lists.wanted(2), 0);
     lists.set_high_watermark(6, 1);
-    assert_eq!(lists.below_watermark(6), 1);
+    assert_eq!(lists.wanted(6), 1);
     assert!(lists.join(table, FrameId(0), 6));
     assert_eq!(free(&memory), [0, 0, 0, 1]);
 }
