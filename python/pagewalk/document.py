@@ -439,6 +439,64 @@ class SizeReasons(Record):
     """Pages by reason."""
 
 
+class SizeDecision(Record):
+    """Pages of which a size was wished."""
+
+    region: str
+    """The name of their region."""
+
+    wanted: str
+    """The size that was wished."""
+
+    got: str
+    """The size that they have."""
+
+    why: str
+    """Why it is not the one that was wished, or `obtained`."""
+
+    pages: int
+    """How many pages, each of the size that they have."""
+
+
+class LevelPasses(Record):
+    """Passes of one level."""
+
+    passes: int
+    """Passes."""
+
+    made: int
+    """Large free pages that they made."""
+
+
+class DaemonSample(Record):
+    """What the daemon did between two samples."""
+
+    access: int
+    """The access of the trace at which the last of them was over."""
+
+    passes: int
+    """Passes."""
+
+    made: int
+    """Large free pages that were made."""
+
+    moved: int
+    """Base pages that were moved for them."""
+
+    flushes: int
+    """Shootdowns for that."""
+
+
+class DaemonCounts(Record):
+    """What the coalescing daemon has done."""
+
+    levels: dict[str, LevelPasses]
+    """Passes by level: `weak`, `mild`, `strong`."""
+
+    over_time: list[DaemonSample]
+    """The same over time, at most a few hundred samples."""
+
+
 class KindBytes(Record):
     """Memory by what it is used for, in bytes."""
 
@@ -512,6 +570,15 @@ class ManagerCounts(Record):
 
     page_sizes: list[SizeReasons]
     """Why pages have the sizes that they have."""
+
+    sizes: list[SizeDecision]
+    """Pages for which a size was wished, by region, size and what came of it."""
+
+    upgrades: list[SizeDecision]
+    """Large pages that were asked for by upgrades, in the same way."""
+
+    daemon: DaemonCounts | None
+    """The daemon that coalesces free memory, if there is one."""
 
     bytes: KindBytes
     """What memory is used for at the end."""

@@ -70,6 +70,11 @@ pub enum Error {
     /// a mistake in Pagewalk itself, found by checking.
     #[error("check failed: {0}")]
     Check(String),
+    /// A place rule that nothing was mapped for.
+    #[error(
+        "os.place: {0}: see what is called how with `pagewalk info TRACE`, or leave the rule out"
+    )]
+    Place(String),
     /// A curve that cannot be counted.
     #[error("{0}")]
     Curve(String),

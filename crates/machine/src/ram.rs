@@ -9,7 +9,7 @@
 //!                           Host: a Ram and a System of its own
 //! ```
 
-use std::{collections::BTreeMap, ops::Range};
+use std::collections::BTreeMap;
 
 use addr::{Frames, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace, LoadError};
@@ -17,7 +17,7 @@ use pagetable::{
     Fault, Flush, Footprint, Mapping, Node, Reference, Space, SparseMemory, Translation, TreeShape,
     Usage,
 };
-use physmem::{Allocator, Apart, Buddy, Physmem, Refusing, Scattered, State};
+use physmem::{Allocator, Apart, Buddy, Physmem, Refusing, Scattered, SizeLists, State};
 
 use crate::{
     Description, description,
@@ -67,31 +67,72 @@ impl From<LoadError> for Failure {
     }
 }
 
-/// All frames of `memory`, free, the smallest of `base`, in the order of its placement; where
-/// `apart`, frames of pages are taken one by one.
+/// All frames of `memory`, free, the smallest of `base`, in the order of its placement; out of lists by
+/// size if there are some; where `apart`, frames of pages are taken one by one.
 pub(crate) fn frames(
     memory: &description::Memory,
     base: PageSize,
+    lists: Option<SizeLists>,
     apart: bool,
 ) -> Result<FrameStore, String> {
     let ram = Physmem::new(PhysAddr::new(0), memory.size.0, base, |frames| {
-        Refusing::new(allocator(memory, frames, apart))
+        if apart {
+            return Refusing::new(Box::new(Apart::new(frames)) as Box<dyn Allocator + Send>);
+        }
+        let allocator: Box<dyn Allocator + Send> = match lists {
+            Some(lists) => Box::new(lists),
+            None => Box::new(Buddy::new(frames)),
+        };
+        Refusing::new(match memory.placement {
+            Some(seed) => Box::new(Scattered::new(allocator, seed)),
+            None => allocator,
+        })
     });
     ram.map_err(|error| error.to_string())
 }
 
-fn allocator(
-    memory: &description::Memory,
-    frames: Range<u32>,
-    apart: bool,
-) -> Box<dyn Allocator + Send> {
-    if apart {
-        return Box::new(Apart::new(frames));
+/// The empty lists by size that `description` asks for, or that its manager has where it asks for no
+/// allocator.
+fn size_lists(
+    description: &Description,
+    base: PageSize,
+    sizes: &[PageSize],
+) -> Result<Option<SizeLists>, (String, String)> {
+    let memory = &description.memory;
+    let allocator = memory.allocator.as_deref().unwrap_or(match description.os.manager.as_str() {
+        "irix" => "size-lists",
+        _ => "buddy",
+    });
+    match allocator {
+        "size-lists" => {}
+        "buddy" if memory.ordered => {
+            let what = "only the allocator `size-lists` orders chunks by what can be moved";
+            return Err(("memory.ordered".to_owned(), what.to_owned()));
+        }
+        "buddy" => return Ok(None),
+        other => {
+            let what = format!("there is no allocator `{other}`: choose buddy, size-lists");
+            return Err(("memory.allocator".to_owned(), what));
+        }
     }
-    match memory.placement {
-        Some(seed) => Box::new(Scattered::new(Buddy::new(frames), seed)),
-        None => Box::new(Buddy::new(frames)),
+    let error = |error: &dyn std::fmt::Display| ("memory.allocator".to_owned(), error.to_string());
+    let count = u32::try_from(memory.size.0 >> base.shift())
+        .map_err(|_| error(&"memory has too many frames"))?;
+    let largest = PageSize::from_shift(24).unwrap_or(base);
+    let sizes: Vec<PageSize> = sizes.iter().copied().filter(|size| *size <= largest).collect();
+    let mut lists = SizeLists::new(0..count, base, &sizes).map_err(|wrong| error(&wrong))?;
+    if memory.ordered {
+        lists = lists.ordered();
     }
+    for (size, bytes) in description.os.coalesced.iter().flat_map(|daemon| &daemon.watermarks) {
+        let pages = bytes.0 / size.0.bytes();
+        let order = size.0.shift().saturating_sub(base.shift());
+        if size.0 <= base || !lists.set_high_watermark(order, pages) {
+            let what = format!("there is no list of free pages of {}", size.0);
+            return Err(("os.coalesced.watermarks".to_owned(), what));
+        }
+    }
+    Ok(Some(lists))
 }
 
 /// Physical memory, the page table in it with all of its spaces, and what is below.
@@ -111,6 +152,8 @@ pub(crate) struct Ram {
     /// Refills with a smaller page than the guest's, as the host's is smaller.
     splintered: u64,
     mapped: BTreeMap<PageSize, u64>,
+    /// Whether that is not kept, so that the page table is looked through.
+    is_visited: bool,
     /// Frames that were in use before the run.
     aged_bytes: u64,
     /// Frames behind pages, where several pages can have one: as the system says.
@@ -122,9 +165,10 @@ impl Ram {
     /// Empty memory; an error comes with the key that is wrong.
     pub(crate) fn new(description: &Description) -> Result<Ram, (String, String)> {
         let hat = table::new(description, SparseMemory::new(description.memory.size.0))?;
-        let base = description.os.base().min(PageSize::SIZE_4K);
+        let base = description.os.frame();
         let apart = keeps_tables_apart(&description.os);
-        let frames = frames(&description.memory, base, apart);
+        let lists = size_lists(description, base, hat.page_sizes())?;
+        let frames = frames(&description.memory, base, lists, apart);
         let mut frames = frames.map_err(|error| ("memory.size".to_owned(), error))?;
         let aged_frames = match &description.memory.aged {
             Some(aged) if description.page_table.is_some() => {
@@ -146,6 +190,7 @@ impl Ram {
             host: host(description)?.map(Box::new),
             splintered: 0,
             mapped: BTreeMap::new(),
+            is_visited: false,
             held_bytes: apart.then_some(0),
             peak_bytes: 0,
         })
@@ -179,9 +224,12 @@ impl Ram {
 
     /// Takes over what the system has changed through the HAT layer: frames of `held_bytes` are
     /// behind pages.
-    pub(crate) fn note(&mut self, held_bytes: u64) {
+    pub(crate) fn note(&mut self, held_bytes: u64, has_base_pages_only: bool) {
         let base = self.hat.page_sizes()[0];
-        self.mapped.insert(base, self.hat.mappings());
+        if has_base_pages_only {
+            self.mapped.insert(base, self.hat.mappings());
+        }
+        self.is_visited = !has_base_pages_only;
         self.held_bytes = Some(held_bytes);
         self.peak_bytes = self.peak_bytes.max(self.frames.used_bytes());
     }
@@ -424,8 +472,17 @@ impl Ram {
     }
 
     /// Mapped pages by size.
-    pub(crate) fn mapped(&self) -> &BTreeMap<PageSize, u64> {
-        &self.mapped
+    pub(crate) fn mapped(&self) -> BTreeMap<PageSize, u64> {
+        if !self.is_visited {
+            return self.mapped.clone();
+        }
+        let mut mapped = BTreeMap::from([(self.hat.page_sizes()[0], 0)]);
+        for (space, _) in self.spaces.values() {
+            self.hat.visit(*space, VirtRange::ALL, &mut |mapping| {
+                *mapped.entry(mapping.translation.page.size()).or_insert(0) += 1;
+            });
+        }
+        mapped
     }
 
     /// Bytes of all frames, and of frames in use.

@@ -28,7 +28,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let frames = self.check_places()?;
         self.check_frames(&frames)?;
         self.check_spaces()?;
-        let decisions: u64 = self.vm.decisions.values().flatten().sum();
+        let decisions: u64 = self.vm.decisions.values().sum();
         let answered: u64 = self.vm.faults.iter().sum();
         if self.vm.work.traps < answered {
             return Err(format!("{answered} faults are answered of {}", self.vm.work.traps));
@@ -138,24 +138,55 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 return Err(format!("{id:?} has no page table"));
             }
             let mut wrong = None;
+            let mut sizes = BTreeMap::new();
             self.hat.visit(id, VirtRange::ALL, &mut |mapping| {
-                let page = mapping.translation.page.number();
-                let Some((frame, allowed)) = self.truth(id, page) else {
-                    wrong = Some(format!("hardware has page {page:#x} of {id:?}, nobody else"));
-                    return;
-                };
                 let Mapping { translation: held, .. } = mapping;
-                if held.frame != self.address(frame) || !allowed.contains(held.rights) {
-                    wrong = Some(format!(
-                        "page {page:#x} of {id:?} is {frame:?} ({allowed}), and {held:?} to hardware"
-                    ));
+                let pages = self.vm.pages_of(VirtRange::of_page(held.page));
+                sizes.insert(pages.start, pages.end);
+                for page in pages.clone() {
+                    let Some((frame, allowed)) = self.truth(id, page) else {
+                        wrong = Some(format!("hardware has page {page:#x} of {id:?}, nobody else"));
+                        return;
+                    };
+                    let into = (page - pages.start) << self.vm.base.shift();
+                    if held.frame.get() + into != self.address(frame).get()
+                        || !allowed.contains(held.rights)
+                    {
+                        wrong = Some(format!(
+                            "page {page:#x} of {id:?} is {frame:?} ({allowed}), and {held:?} to \
+                             hardware"
+                        ));
+                    }
+                }
+                if space.regions.at(pages.start).is_none_or(|region| region.pages.end < pages.end) {
+                    wrong = Some(format!("page {:#x} of {id:?} leaves its region", pages.start));
+                }
+                if pages.end - pages.start > 1 && !space.has_large {
+                    wrong = Some(format!("{id:?} does not know that it has large pages"));
                 }
             });
             wrong.map_or(Ok(()), Err)?;
+            self.check_pairs(&sizes).map_err(|page| {
+                format!("page {page:#x} of {id:?} and the other of its pair have two sizes")
+            })?;
         }
         for (frame, count) in wired {
             if self.memory.table().get(frame).wired != count {
                 return Err(format!("{frame:?} is wired {count} times, and counts others"));
+            }
+        }
+        Ok(())
+    }
+
+    /// That both pages of a pair have one size, or one of them is not there: pages by their first base
+    /// page, with their end. An error is a page whose pair does not.
+    fn check_pairs(&self, pages: &BTreeMap<u64, u64>) -> Result<(), u64> {
+        for (&start, &end) in pages.iter().filter(|_| self.vm.paired) {
+            let other = self.vm.pair_of(&(start..end));
+            let before = pages.range(..other.end).next_back();
+            let there = before.filter(|&(_, &end)| end > other.start);
+            if there.is_some_and(|(&first, &last)| (first, last) != (other.start, other.end)) {
+                return Err(start);
             }
         }
         Ok(())

@@ -18,7 +18,7 @@
 //! whole (a page that was read stays), so that the fault is begun anew after pages have left
 //! memory.
 
-use addr::{Kind, PhysAddr, Rights, VirtAddr};
+use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr};
 use hat::{HatSpace, LoadError};
 use pagetable::{Mounted, Translation};
 use physmem::{Allocator, FrameId};
@@ -32,8 +32,17 @@ use crate::{
     reclaim::BATCH,
     region::Backing,
     vm::Kernel,
-    work::{How, Why},
+    work::{Decision, How, Why},
 };
+
+/// A base page that is in memory, and how its region has it.
+pub(crate) struct Needed {
+    pub(crate) frame: FrameId,
+    /// What hardware may allow.
+    pub(crate) rights: Rights,
+    pub(crate) wired: bool,
+    pub(crate) label: u32,
+}
 
 /// Attempts at one fault. Each one but the last had pages leave memory.
 pub(crate) const ATTEMPTS_MAX: u32 = 64;
@@ -42,16 +51,23 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// Answers a fault: after it the access succeeds, if no other page has to leave meanwhile.
     pub fn fault(&mut self, space: HatSpace, addr: VirtAddr, kind: Kind) -> Result<How, Error> {
         self.vm.work.traps += 1;
-        let how = self.resolve(space, self.vm.page_of(addr), kind)?;
+        let how = self.bring(space, self.vm.page_of(addr), kind)?;
         self.vm.faults[how as usize] += 1;
         Ok(how)
     }
 
-    /// Has the page in memory and loaded.
-    pub(crate) fn resolve(&mut self, space: HatSpace, page: u64, kind: Kind) -> Result<How, Error> {
+    /// Has the base page in memory and loaded; `wanted` is the size that was wished, and why it is
+    /// not to be had.
+    pub(crate) fn resolve(
+        &mut self,
+        space: HatSpace,
+        page: u64,
+        kind: Kind,
+        wanted: (PageSize, Why),
+    ) -> Result<How, Error> {
         let mut how = How::Minor;
         for _ in 0..ATTEMPTS_MAX {
-            match self.attempt(space, page, kind, &mut how) {
+            match self.attempt(space, page, kind, wanted, &mut how) {
                 Ok(()) => return Ok(how),
                 Err(Stop::Refused(error)) => return Err(error),
                 Err(Stop::Full) => {
@@ -75,8 +91,30 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         space: HatSpace,
         page: u64,
         kind: Kind,
+        wanted: (PageSize, Why),
         how: &mut How,
     ) -> Result<(), Stop> {
+        let needed = self.page_for(space, page, kind, &mut None, how)?;
+        let Needed { frame, rights, wired, label } = needed;
+        if self.enter(space, page, frame, rights, how)? {
+            self.decided(label, wanted, self.vm.base);
+        }
+        if wired {
+            self.wire_at(space, page, frame)?;
+        }
+        Ok(())
+    }
+
+    /// Has the base page in memory. `given` is a frame for it, if one is needed for what the space
+    /// maps; it is taken then.
+    pub(crate) fn page_for(
+        &mut self,
+        space: HatSpace,
+        page: u64,
+        kind: Kind,
+        given: &mut Option<FrameId>,
+        how: &mut How,
+    ) -> Result<Needed, Stop> {
         self.vm.work.region_lookups += 1;
         let addr = self.vm.addr_of(page);
         let known = self.vm.space(space)?;
@@ -88,30 +126,43 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let (backing, into) = (region.backing, page - region.pages.start);
         let store = kind == Kind::Store;
         let (frame, writable) = match (known.anons.get(&page).copied(), backing) {
-            (Some(anon), _) => self.anon_page(space, page, anon, store, how)?,
+            (Some(anon), _) => self.anon_page(space, page, anon, store, given, how)?,
             (None, Backing::Anonymous) => {
-                let frame = self.take_frame()?;
+                let frame = self.frame_from(given)?;
                 self.zero(frame, how);
                 self.own(space, page, frame)?;
                 (frame, true)
             }
             (None, Backing::Private { object, first }) => {
-                let from = self.object_page(object, first + into, how)?;
-                if store { (self.copy_for(space, page, from, how)?, true) } else { (from, false) }
+                if store {
+                    let from = self.object_page(object, first + into, &mut None, how)?;
+                    (self.copy_for(space, page, from, given, how)?, true)
+                } else {
+                    (self.object_page(object, first + into, given, how)?, false)
+                }
             }
             (None, Backing::Shared { object, first }) => {
-                let frame = self.object_page(object, first + into, how)?;
+                let frame = self.object_page(object, first + into, given, how)?;
                 let pfdat = self.memory.pfdat_mut(frame);
                 pfdat.flags |= if store { DIRTY } else { 0 };
                 (frame, pfdat.flags & DIRTY != 0)
             }
         };
         let rights = if writable { rights } else { without_write(rights) };
-        self.enter(space, page, frame, rights, label, how)?;
-        if wired {
-            self.wire_at(space, page, frame)?;
+        Ok(Needed { frame, rights, wired, label })
+    }
+
+    /// Counts a page that was loaded at a fault by what was decided about its size.
+    pub(crate) fn decided(&mut self, label: u32, (wanted, why): (PageSize, Why), got: PageSize) {
+        *self.vm.decisions.entry(Decision { label, wanted, got, why }).or_insert(0) += 1;
+    }
+
+    /// The frame that is given, or another.
+    fn frame_from(&mut self, given: &mut Option<FrameId>) -> Result<FrameId, Stop> {
+        match given.take() {
+            Some(frame) => Ok(frame),
+            None => self.take_frame(),
         }
-        Ok(())
     }
 
     /// The frame of an anon for one of its users, and whether that may store there.
@@ -121,12 +172,13 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         page: u64,
         anon: AnonId,
         store: bool,
+        given: &mut Option<FrameId>,
         how: &mut How,
     ) -> Result<(FrameId, bool), Stop> {
         let frame = match self.vm.anons.get(anon).place {
             Place::Resident(frame) => frame,
             Place::Swapped(slot) => {
-                let frame = self.take_frame()?;
+                let frame = self.frame_from(given)?;
                 self.read(frame, Store::Swap(slot), how);
                 self.vm.swap.free(slot);
                 self.vm.anons.set_place(anon, Place::Resident(frame));
@@ -137,7 +189,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         if self.vm.anons.get(anon).refs == 1 {
             Ok((frame, true))
         } else if store {
-            let copy = self.copy_for(space, page, frame, how)?;
+            let copy = self.copy_for(space, page, frame, given, how)?;
             self.vm.anons.release(anon);
             Ok((copy, true))
         } else {
@@ -150,6 +202,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         &mut self,
         object: ObjectId,
         index: u64,
+        given: &mut Option<FrameId>,
         how: &mut How,
     ) -> Result<FrameId, Stop> {
         self.vm.work.object_lookups += 1;
@@ -161,13 +214,13 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 return Ok(frame);
             }
             Some(Place::Swapped(slot)) => {
-                let frame = self.take_frame()?;
+                let frame = self.frame_from(given)?;
                 self.read(frame, Store::Swap(slot), how);
                 self.vm.swap.free(slot);
                 frame
             }
             None => {
-                let frame = self.take_frame()?;
+                let frame = self.frame_from(given)?;
                 match file {
                     Some(key) => self.read(frame, Store::File(key, index), how),
                     None => self.zero(frame, how),
@@ -186,9 +239,10 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         space: HatSpace,
         page: u64,
         from: FrameId,
+        given: &mut Option<FrameId>,
         how: &mut How,
     ) -> Result<FrameId, Stop> {
-        let frame = self.take_frame()?;
+        let frame = self.frame_from(given)?;
         let (from, to) = (self.address(from), self.address(frame));
         self.platform.copy(from, to, self.vm.base.bytes());
         self.vm.work.copied += 1 << self.memory.table().order(self.vm.base);
@@ -220,30 +274,32 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         });
     }
 
-    /// Has hardware find `frame` at the page, with these rights.
+    /// Has hardware find `frame` at the base page, with these rights. Says whether it was loaded for
+    /// that.
     fn enter(
         &mut self,
         space: HatSpace,
         page: u64,
         frame: FrameId,
         rights: Rights,
-        label: u32,
         how: &mut How,
-    ) -> Result<(), Stop> {
+    ) -> Result<bool, Stop> {
         self.memory.pfdat_mut(frame).flags |= REFERENCED;
+        self.not_idle(frame);
+        self.keep_apart(space, page..page + 1)?;
         let (at, frame) = (self.vm.addr_of(page).page(self.vm.base), self.address(frame));
         self.vm.work.table_reads += 1;
         let known = self.hat.query(space, at.start()).map(|known| known.translation);
         let range = addr::VirtRange::of_page(at);
         let (hat, mut below) = self.hat();
         match known {
-            Some(known) if known.frame == frame => {
+            Some(known) if known.page == at && known.frame == frame => {
                 if known.rights != rights {
                     let done = hat.protect(space, range, rights, &mut below);
                     done.map_err(Error::Table)?;
                     *how = if *how == How::Cache { How::Write } else { (*how).max(How::Write) };
                 }
-                return Ok(());
+                return Ok(false);
             }
             Some(_) => {
                 let done = hat.unload(space, range, &mut |_| (), &mut below);
@@ -258,9 +314,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             Err(LoadError::Table(error)) => return Err(Error::Table(error).into()),
             Err(LoadError::NoSpace(space)) => return Err(Error::NoSpace(space).into()),
         }
-        let reasons = self.vm.decisions.entry(label).or_insert([0; Why::ALL.len()]);
-        reasons[Why::PolicyAsksBase as usize] += 1;
-        Ok(())
+        Ok(true)
     }
 
     /// Moves a page between memory and disk, out.

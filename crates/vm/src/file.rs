@@ -74,7 +74,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                     self.vm.objects.get_mut(object).pages.insert(index, place);
                     self.give_to(frame, Owner::Object(object, index));
                 }),
-                false => self.object_page(object, index, &mut How::Minor),
+                false => self.object_page(object, index, &mut None, &mut How::Minor),
             };
             match found {
                 Ok(frame) => return Ok(frame),

@@ -54,6 +54,8 @@ impl Owner {
 pub(crate) const REFERENCED: u8 = 1 << 4;
 /// The file does not have what was stored there.
 pub(crate) const DIRTY: u8 = 1 << 5;
+/// All of these.
+pub(crate) const OWNERS: u8 = REFERENCED | DIRTY;
 
 impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// The HAT layer, and what it works on.

@@ -19,8 +19,10 @@
 //! lasts, so that a kernel may keep each where it likes and a simulated machine may walk the same
 //! page table in between.
 //!
-//! All pages are base pages here. The reason for each page's size is counted all the same
-//! ([`Why`]), as larger ones come with policies that choose them.
+//! Frames, owners and swap are counted in base pages. A page larger than that is adjacent, aligned base
+//! frames with one translation (G98 sections 6.1 and 6.2): policies wish for it ([`FaultPolicy`]), the
+//! fault's layer for large pages loads it or says why not ([`Why`]), and every operation that concerns
+//! a part of it makes it smaller first.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -33,10 +35,13 @@ mod error;
 mod fault;
 mod file;
 mod frames;
+mod large;
 mod lock;
 mod map;
+mod migrate;
 mod object;
 mod platform;
+mod policy;
 mod process;
 mod reclaim;
 mod region;
@@ -50,10 +55,11 @@ pub use crate::{
     error::Error,
     object::FileKey,
     platform::{Io, Platform, Store},
+    policy::{Ask, Choice, FAULT_POLICIES, Fallback, FaultPolicy, Module},
     region::{Backing, Region},
     replacement::{POLICIES, Replacement},
     settings::{Marks, Reference, Resident, Settings, SettingsError, Source},
     swap::Slot,
     vm::{Kernel, Vm},
-    work::{How, Why, Work},
+    work::{Decision, How, Why, Work},
 };

@@ -29,6 +29,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     pub fn lock(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.vm.work.calls += 1;
         let pages = self.vm.pages_of(range);
+        self.cut_large(space, &pages)?;
         let regions = &mut self.vm.space_mut(space)?.regions;
         regions.change(pages.clone(), |region| region.wired = true);
         self.wire_pages(space, pages)
@@ -38,6 +39,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     pub fn unlock(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
         self.vm.work.calls += 1;
         let pages = self.vm.pages_of(range);
+        self.cut_large(space, &pages)?;
         let regions = &mut self.vm.space_mut(space)?.regions;
         regions.change(pages.clone(), |region| region.wired = false);
         self.unwire_pages(space, pages)
@@ -77,7 +79,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 _ => None,
             };
             if let Some(kind) = kind {
-                self.resolve(space, next, kind)?;
+                self.bring(space, next, kind)?;
             }
             next += 1;
         }

@@ -22,6 +22,7 @@ use crate::{
     fault::without_write,
     object::{ObjectId, Place},
     platform::Platform,
+    policy::Module,
     region::{Backing, Region},
     settings::Source,
     vm::Kernel,
@@ -56,7 +57,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         };
         let wired = self.vm.space(space)?.wires_all;
         let rights = expressible(rights);
-        self.insert(space, Region { pages: pages.clone(), rights, backing, wired, label })?;
+        let module = Module::default();
+        self.insert(space, Region { pages: pages.clone(), rights, backing, wired, label, module })?;
         if wired { self.wire_pages(space, pages) } else { Ok(()) }
     }
 
@@ -75,6 +77,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     ) -> Result<(), Error> {
         self.vm.work.calls += 1;
         let (pages, rights) = (self.vm.pages_of(range), expressible(rights));
+        self.cut_large(space, &pages)?;
         self.vm.space_mut(space)?.regions.change(pages.clone(), |region| region.rights = rights);
         let Some(range) = self.loaded_range(space, &pages) else { return Ok(()) };
         let (hat, mut below) = self.hat();
@@ -145,14 +148,31 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             |region: &Region| pages.start.max(region.pages.start)..pages.end.min(region.pages.end);
         let parts: Vec<Range<u64>> = inside.map(part).filter(|part| !part.is_empty()).collect();
         for part in parts {
+            self.cut_large(space, &part)?;
             self.unload(space, &part)?;
             self.drop_anons(space, part)?;
         }
         Ok(())
     }
 
+    /// What is mapped in `range` has this module from here on (`pm_attach`). Pages that are loaded
+    /// keep their size.
+    pub fn attach(
+        &mut self,
+        space: HatSpace,
+        range: VirtRange,
+        module: Module,
+    ) -> Result<(), Error> {
+        self.vm.work.calls += 1;
+        let pages = self.vm.pages_of(range);
+        self.cut_large(space, &pages)?;
+        self.vm.space_mut(space)?.regions.change(pages, |region| region.module = module);
+        Ok(())
+    }
+
     /// Removes what is in `pages`.
     pub(crate) fn remove(&mut self, space: HatSpace, pages: Range<u64>) -> Result<(), Error> {
+        self.cut_large(space, &pages)?;
         let gone = self.vm.space_mut(space)?.regions.take(pages);
         let (Some(first), Some(last)) = (gone.first(), gone.last()) else { return Ok(()) };
         let pages = first.pages.start..last.pages.end;
@@ -219,7 +239,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
 
     /// Hardware forgets what is loaded of `pages`. A region may lie where the page table can hold
     /// nothing, so that only what is there is asked for.
-    fn unload(&mut self, space: HatSpace, pages: &Range<u64>) -> Result<(), Error> {
+    pub(crate) fn unload(&mut self, space: HatSpace, pages: &Range<u64>) -> Result<(), Error> {
         let Some(range) = self.loaded_range(space, pages) else { return Ok(()) };
         let (hat, mut below) = self.hat();
         hat.unload(space, range, &mut |_| (), &mut below).map_err(Error::Table)
@@ -244,6 +264,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
 
     /// Regions, own pages and translations of `pages` go to where nothing is, from page `first` on.
     fn move_to(&mut self, space: HatSpace, pages: Range<u64>, first: u64) -> Result<(), Error> {
+        self.cut_large(space, &pages)?;
         let mut loaded: Vec<Translation> = Vec::new();
         if let Some(range) = self.loaded_range(space, &pages) {
             let (hat, mut below) = self.hat();
@@ -265,12 +286,16 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         known
             .wired
             .extend(wired.into_iter().map(|(page, frame)| (page.wrapping_add(distance), frame)));
-        let base = self.vm.base;
+        let (base, has_large) = (self.vm.base, self.vm.space(space)?.has_large);
         for translation in loaded {
             let page = translation.page.number().wrapping_add(distance);
             let page = self.vm.addr_of(page).page(base);
             let (hat, mut below) = self.hat();
-            // One that does not get loaded comes back by a minor fault.
+            // One that does not get loaded comes back by a minor fault: so does a large page, which
+            // may not be aligned there, and what would stand beside one in a TLB's entry.
+            if has_large {
+                continue;
+            }
             let _ = hat.load(space, Translation { page, ..translation }, 1, &mut below);
         }
         Ok(())

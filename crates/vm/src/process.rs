@@ -32,6 +32,7 @@ impl Vm {
             anons: BTreeMap::new(),
             wired: BTreeMap::new(),
             wires_all: false,
+            has_large: false,
             users: 1,
         };
         self.spaces.insert(space, empty);
@@ -70,7 +71,9 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             self.insert(child, Region { wired: false, ..region.clone() })?;
         }
         anons.values().for_each(|&anon| self.vm.anons.share(anon));
-        self.vm.space_mut(child)?.anons = anons;
+        let has_large = self.vm.space(parent)?.has_large;
+        let known = self.vm.space_mut(child)?;
+        (known.anons, known.has_large) = (anons, has_large);
         let own = |region: &&Region| !matches!(region.backing, Backing::Shared { .. });
         for region in regions.iter().filter(own) {
             let Some(range) = self.loaded_range(parent, &region.pages) else { continue };
@@ -97,6 +100,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         self.vm.work.calls += 1;
         let known = self.vm.space_mut(space)?;
         known.wires_all = false;
+        known.has_large = false;
         match known.regions.hull() {
             Some(pages) => self.remove(space, pages),
             None => Ok(()),

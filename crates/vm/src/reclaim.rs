@@ -14,9 +14,9 @@
 //! swap gives its place up, so that it is written again when it leaves again; kernels keep the
 //! place until the page is stored to.
 
-use alloc::vec::Vec;
+use alloc::{collections::BTreeMap, vec::Vec};
 
-use addr::PageSize;
+use addr::{PageSize, PhysAddr};
 use hat::Hat;
 use pagetable::{Mounted, Usage};
 use physmem::{Allocator, FrameId, FrameTable};
@@ -58,9 +58,32 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 break;
             }
             let Some(frame) = self.victim() else { break };
-            match self.place_for(frame) {
-                Some(place) => leaving.push((frame, place)),
-                None => staying.push(frame),
+            let whole = self.whole_page(frame);
+            let gone = |part: &FrameId| {
+                leaving.iter().any(|(frame, _)| frame == part) || staying.contains(part)
+            };
+            let whole = if whole.iter().any(gone) { Vec::from([frame]) } else { whole };
+            let before = leaving.len();
+            for part in whole.clone() {
+                if part != frame {
+                    let (_, table) = self.memory.allocator_mut();
+                    self.vm.policy.leave(table, part);
+                }
+                match self.place_for(part) {
+                    Some(place) => leaving.push((part, place)),
+                    None => staying.push(part),
+                }
+            }
+            let went = leaving.len() - before;
+            if whole.len() > 1 && went == whole.len() {
+                self.vm.work.large_out += 1;
+                self.not_idle(frame);
+            } else {
+                // What stays of a large page goes on in smaller ones.
+                for (frame, _) in leaving[before..].to_vec() {
+                    self.not_idle(frame);
+                    self.make_base(frame);
+                }
             }
         }
         for frame in staying {
@@ -87,7 +110,41 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let Kernel { vm, hat, memory, platform } = self;
         let base = vm.base;
         let below = Below { memory: &mut **memory, platform: &mut **platform, work: &mut vm.work };
-        vm.policy.victim(&mut Scan { hat, below, base, reference: vm.reference })
+        let idle = &mut vm.idle;
+        vm.policy.victim(&mut Scan { hat, below, base, reference: vm.reference, idle })
+    }
+
+    /// The frames of the large page that `frame` is part of, if all of it may leave; else only
+    /// `frame` (G98 section 6.9).
+    fn whole_page(&self, frame: FrameId) -> Vec<FrameId> {
+        let (at, base) = (self.address(frame), self.vm.base);
+        if self.vm.sizes.len() == 1 {
+            return Vec::from([frame]);
+        }
+        let mut largest: Option<(PhysAddr, PageSize)> = None;
+        self.hat.each_mapping(at, base, &mut |_, mapping| {
+            let (first, size) = (mapping.translation.frame, mapping.translation.page.size());
+            if size > base && largest.is_none_or(|(_, known)| known < size) {
+                largest = Some((first, size));
+            }
+        });
+        let table = self.memory.table();
+        let mapped = largest.and_then(|(first, size)| {
+            let first = table.frame_at(first)?;
+            Some(first.0..first.0 + (1 << table.order(size)))
+        });
+        let step = 1 << table.order(base);
+        let frames = mapped.or_else(|| self.idle_page(frame)).into_iter();
+        let frames: Vec<FrameId> =
+            frames.flat_map(|frames| frames.step_by(step).map(FrameId)).collect();
+        let may_leave = |frame: &FrameId| {
+            let pfdat = table.get(*frame);
+            pfdat.wired == 0 && Owner::of(pfdat.identity).is_some()
+        };
+        match !frames.is_empty() && frames.iter().all(may_leave) {
+            true => frames,
+            false => Vec::from([frame]),
+        }
     }
 
     /// Where a page must be written before its frame is free, if anywhere; `None` if there is no
@@ -140,6 +197,7 @@ struct Scan<'a, T: Mounted + ?Sized, A, P> {
     below: Below<'a, A, P>,
     base: PageSize,
     reference: Reference,
+    idle: &'a mut BTreeMap<u32, u32>,
 }
 
 impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Pages for Scan<'_, T, A, P> {
@@ -156,14 +214,48 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Pages for Scan<'_, T, A, P>
         match self.reference {
             Reference::Hardware => {
                 let clear = Usage { referenced: true, dirty: false };
-                self.hat.usage(at, self.base, clear, &mut self.below).referenced || known
+                let is_used = self.hat.usage(at, self.base, clear, &mut self.below).referenced;
+                if is_used {
+                    // A large page is used as a whole: its other frames have no bit of their own.
+                    for of in self.large_frames(at) {
+                        if of != frame {
+                            self.below.memory.pfdat_mut(of).flags |= REFERENCED;
+                        }
+                    }
+                }
+                is_used || known
             }
             Reference::ValidBit => {
                 if known {
+                    if let Some(first) = self.large_frames(at).next() {
+                        let order = self.large_frames(at).count().ilog2();
+                        self.idle
+                            .insert(first.0, order + self.below.memory.table().order(self.base));
+                    }
                     self.hat.unload_frames(&[(at, self.base)], &mut |_, _| (), &mut self.below);
                 }
                 known
             }
         }
+    }
+}
+
+impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Scan<'_, T, A, P> {
+    /// The frames of the largest page that maps the base page's frame at `at`, if that is a large one.
+    fn large_frames(&self, at: PhysAddr) -> impl Iterator<Item = FrameId> + use<T, A, P> {
+        let mut largest: Option<(PhysAddr, PageSize)> = None;
+        self.hat.each_mapping(at, self.base, &mut |_, mapping| {
+            let (first, size) = (mapping.translation.frame, mapping.translation.page.size());
+            if size > self.base && largest.is_none_or(|(_, known)| known < size) {
+                largest = Some((first, size));
+            }
+        });
+        let table = self.below.memory.table();
+        let step = 1 << table.order(self.base);
+        let frames = largest.and_then(|(first, size)| {
+            let first = table.frame_at(first)?.0;
+            Some((first..first + (1 << table.order(size))).step_by(step).map(FrameId))
+        });
+        frames.into_iter().flatten()
     }
 }

@@ -16,7 +16,7 @@ use core::ops::Range;
 
 use addr::Rights;
 
-use crate::object::ObjectId;
+use crate::{object::ObjectId, policy::Module};
 
 /// Adjacent pages of one kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +31,8 @@ pub struct Region {
     pub wired: bool,
     /// Under which number its pages are counted: the host's.
     pub label: u32,
+    /// What is wished for its pages.
+    pub module: Module,
 }
 
 /// Where the pages of a region come from. `first` is the page of the object that the region begins
@@ -106,7 +108,10 @@ impl Regions {
                 .is_none_or(|(_, before)| { before.pages.end <= region.pages.start })
         );
         if !region.pages.is_empty() {
+            let pages = region.pages.clone();
             self.0.insert(region.pages.start, region);
+            self.join(pages.start);
+            self.join(pages.end);
         }
     }
 
@@ -120,7 +125,34 @@ impl Regions {
     /// Changes what lies in `pages`.
     pub(crate) fn change(&mut self, pages: Range<u64>, mut change: impl FnMut(&mut Region)) {
         self.cut_ends(&pages);
-        self.0.range_mut(pages).for_each(|(_, region)| change(region));
+        let inside = self.0.range_mut(pages.clone());
+        let mut ends = Vec::from([pages.start]);
+        inside.for_each(|(_, region)| {
+            change(region);
+            ends.push(region.pages.end);
+        });
+        ends.into_iter().for_each(|page| self.join(page));
+    }
+
+    /// Makes one region of two that meet at `page` and are alike, so that a page can be as large as
+    /// what was mapped piece by piece: a heap.
+    fn join(&mut self, page: u64) {
+        let Some(right) = self.0.get(&page) else { return };
+        let Some((_, left)) = self.0.range(..page).next_back() else { return };
+        let count = left.pages.end - left.pages.start;
+        let goes_on = Region {
+            pages: left.pages.end..right.pages.end,
+            backing: left.backing.after(count),
+            ..left.clone()
+        };
+        if goes_on != *right {
+            return;
+        }
+        let (start, end) = (left.pages.start, right.pages.end);
+        self.0.remove(&page);
+        if let Some(left) = self.0.get_mut(&start) {
+            left.pages.end = end;
+        }
     }
 
     fn cut_ends(&mut self, pages: &Range<u64>) {

@@ -6,9 +6,15 @@ use crate::{object::FileKey, replacement::POLICIES};
 
 /// How memory is managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// The size of all pages.
-    pub base: PageSize,
+pub struct Settings<'a> {
+    /// The sizes of pages that may be loaded, ascending; the first is the base page, which frames and
+    /// swap are counted in.
+    pub sizes: &'a [PageSize],
+    /// Which of them a fault loads: the name of one of [`FAULT_POLICIES`](crate::FAULT_POLICIES).
+    pub sizing: &'static str,
+    /// Whether both pages of a pair, as an entry of the TLB maps them, must have one size (G98
+    /// section 3).
+    pub paired: bool,
     /// Which page leaves memory: the name of one of [`POLICIES`].
     pub replacement: &'static str,
     /// How uses of a page are seen.
@@ -99,6 +105,10 @@ pub enum Source {
 pub enum SettingsError {
     /// No policy has this name.
     Replacement,
+    /// No policy of page sizes has this name.
+    Sizing,
+    /// There is no page size, or they do not ascend.
+    Sizes,
     /// The marks are not in their order, or memory has not so many frames.
     Marks,
     /// More of swap is in use than there is to be.
@@ -118,6 +128,8 @@ impl fmt::Display for SettingsError {
                     write!(f, "{}{name}", if place == 0 { "" } else { ", " })
                 })
             }
+            SettingsError::Sizing => f.write_str("there is no such policy of page sizes"),
+            SettingsError::Sizes => f.write_str("page sizes must ascend from the base page"),
             SettingsError::Marks => {
                 f.write_str("min, low and high must ascend, and memory must have so many frames")
             }

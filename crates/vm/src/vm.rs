@@ -1,20 +1,21 @@
-use alloc::{boxed::Box, collections::BTreeMap};
+use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use core::ops::Range;
 
 use addr::{PageSize, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::Mounted;
-use physmem::{FrameId, Physmem};
+use physmem::{Coalesced, FrameId, Physmem};
 
 use crate::{
     anon::{AnonId, Anons},
     error::Error,
     object::Objects,
+    policy::{FAULT_POLICIES, FaultPolicy},
     region::Regions,
     replacement::{Replacement, policy},
     settings::{Marks, Reference, Resident, Settings, SettingsError},
     swap::Swap,
-    work::{How, Why, Work},
+    work::{Decision, How, Work},
 };
 
 /// The state of the memory manager.
@@ -40,7 +41,18 @@ pub struct Vm {
     pub(crate) resident: Resident,
     pub(crate) work: Work,
     pub(crate) faults: [u64; How::ALL.len()],
-    pub(crate) decisions: BTreeMap<u32, [u64; Why::ALL.len()]>,
+    pub(crate) decisions: BTreeMap<Decision, u64>,
+    /// What upgrades came to.
+    pub(crate) upgrades: BTreeMap<Decision, u64>,
+    pub(crate) daemon: Option<Coalesced>,
+    pub(crate) sizing: Box<dyn FaultPolicy>,
+    /// The sizes that faults may load, ascending from the base page.
+    pub(crate) sizes: Vec<PageSize>,
+    /// Whether both pages of a TLB's pair must have one size.
+    pub(crate) paired: bool,
+    /// Large pages that were unloaded to see whether they are used: their first frame, and log2 of
+    /// their base frames.
+    pub(crate) idle: BTreeMap<u32, u32>,
 }
 
 /// What a space should hold.
@@ -53,6 +65,8 @@ pub(crate) struct AddressSpace {
     pub(crate) wired: BTreeMap<u64, FrameId>,
     /// Whether new regions are wired.
     pub(crate) wires_all: bool,
+    /// Whether a page larger than the base page was ever loaded.
+    pub(crate) has_large: bool,
     /// Processes that use it: a child of vfork shares its parent's.
     pub(crate) users: u32,
 }
@@ -71,9 +85,16 @@ pub struct Kernel<'a, T: Mounted + ?Sized, A, P> {
 
 impl Vm {
     /// A manager without spaces for a memory of `pages` pages.
-    pub fn new(settings: Settings, pages: u64) -> Result<Vm, SettingsError> {
-        let Settings { base, replacement, reference, swap_pages, marks } = settings;
+    pub fn new(settings: Settings<'_>, pages: u64) -> Result<Vm, SettingsError> {
+        let Settings { sizes, replacement, sizing, paired, reference, swap_pages, marks } =
+            settings;
+        let ascend = sizes.is_sorted_by(|a, b| a < b);
+        let Some(&base) = sizes.first().filter(|_| ascend) else {
+            return Err(SettingsError::Sizes);
+        };
         let policy = policy(replacement, pages)?;
+        let known = FAULT_POLICIES.iter().find(|(name, _)| *name == sizing);
+        let (_, sizing) = known.ok_or(SettingsError::Sizing)?;
         marks.check(pages)?;
         Ok(Vm {
             base,
@@ -88,6 +109,12 @@ impl Vm {
             work: Work::default(),
             faults: [0; How::ALL.len()],
             decisions: BTreeMap::new(),
+            upgrades: BTreeMap::new(),
+            daemon: None,
+            sizing: sizing(),
+            sizes: sizes.to_vec(),
+            paired,
+            idle: BTreeMap::new(),
         })
     }
 
@@ -106,6 +133,7 @@ impl Vm {
         self.work = Work::default();
         self.faults = [0; How::ALL.len()];
         self.decisions.clear();
+        self.upgrades.clear();
     }
 
     /// Faults by how they were answered, in the order of [`How::ALL`].
@@ -113,10 +141,19 @@ impl Vm {
         self.faults
     }
 
-    /// Pages loaded at faults by the label of their region, and by why they have their size, in the
-    /// order of [`Why::ALL`].
-    pub fn decisions(&self) -> &BTreeMap<u32, [u64; Why::ALL.len()]> {
+    /// Pages loaded at faults, by what was decided about their size.
+    pub fn decisions(&self) -> &BTreeMap<Decision, u64> {
         &self.decisions
+    }
+
+    /// Large pages that were asked for by upgrades, by what became of them.
+    pub fn upgrades(&self) -> &BTreeMap<Decision, u64> {
+        &self.upgrades
+    }
+
+    /// Whether a page larger than the base page was ever loaded in `space`.
+    pub fn has_large(&self, space: HatSpace) -> bool {
+        self.spaces.get(&space).is_some_and(|space| space.has_large)
     }
 
     /// Pages in memory by what they are.
@@ -129,7 +166,7 @@ impl Vm {
         self.swap.used()
     }
 
-    /// The size of all pages.
+    /// The size of the smallest pages.
     pub fn base(&self) -> PageSize {
         self.base
     }

@@ -1,3 +1,5 @@
+use addr::PageSize;
+
 /// How a fault was answered. In the order of what it took, least first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum How {
@@ -71,7 +73,8 @@ reasons! {
     OtherSizePresent "other-size-present"
     /// The other page of the TLB's pair has another size (G98 section 3).
     PairRule "pair-rule"
-    /// Parts of the page are in the page cache, in frames that are not adjacent.
+    /// Parts of the page are in memory already, in the page cache or as the space's own, in frames that
+    /// make no large page.
     InPageCache "in-page-cache"
     /// Other spaces use parts of the page.
     Shared "shared"
@@ -83,6 +86,19 @@ reasons! {
     Watermark "watermark"
     /// A part of the page is wired where it is.
     Wired "wired"
+}
+
+/// Pages that were loaded at faults, by what was decided about their size.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Decision {
+    /// The label of their region.
+    pub label: u32,
+    /// The size that was wished.
+    pub wanted: PageSize,
+    /// The size that they have.
+    pub got: PageSize,
+    /// Why it is not the one that was wished, or that it is.
+    pub why: Why,
 }
 
 macro_rules! work {
@@ -127,6 +143,20 @@ work! {
     zeroed
     /// Base frames copied.
     copied
+    /// Base pages moved to other frames.
+    migrations
+    /// Large pages made smaller ...
+    downgrades
+    /// ... and pages made larger.
+    upgrades
+    /// Free frames joined into a larger free page by the coalescing daemon.
+    joins
+    /// Chunks of memory that the coalescing daemon has looked at.
+    chunks_scanned
+    /// Faults that waited for a large page.
+    waits
+    /// Large pages that left memory as a whole.
+    large_out
     /// Pages read from swap or a file ...
     reads
     /// ... and written to them.

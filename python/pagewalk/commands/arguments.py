@@ -49,7 +49,7 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
 
 
 def add_machine(parser: argparse.ArgumentParser, what: str) -> None:
-    """`--machine`, `--set` and `--aged`."""
+    """`--machine`, `--set`, `--aged` and `--place`."""
     parser.add_argument(
         "-m",
         "--machine",
@@ -71,6 +71,12 @@ def add_machine(parser: argparse.ArgumentParser, what: str) -> None:
         help="begin with memory that was used for long: these shares of it are free and wired, as "
         "in 0.5,0.1, and the rest is in use and could be moved",
     )
+    parser.add_argument(
+        "--place",
+        metavar="FILE|RULES",
+        help="page sizes that are wished for parts of the program, as in data=64K,stack=16K, or a "
+        "file of such rules; for os.manager=irix",
+    )
 
 
 def _shares(text: str) -> tuple[float, float]:
@@ -88,9 +94,24 @@ def _shares(text: str) -> tuple[float, float]:
 
 
 def settings(options: argparse.Namespace) -> list[str]:
-    """What `--set` and `--aged` change in a machine."""
-    given: list[str] = options.set
-    return given if options.aged is None else [*given, aged(*options.aged)]
+    """What `--set`, `--aged` and `--place` change in a machine."""
+    given: list[str] = list(options.set)
+    if options.aged is not None:
+        given.append(aged(*options.aged))
+    if options.place is not None:
+        given.append(f"os.place={place_rules(options.place)}")
+    return given
+
+
+def place_rules(place: str) -> str:
+    """The rules that are given, or those that the file of that name has."""
+    try:
+        if not os.path.isfile(place):
+            return place
+        with open(place, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the place file {place} cannot be read: {error}") from error
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:

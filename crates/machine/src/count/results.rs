@@ -393,6 +393,15 @@ pub struct ManagerCounts {
     pub cycles: BTreeMap<String, u64>,
     /// Why pages have the sizes that they have.
     pub page_sizes: Vec<SizeReasons>,
+    /// Pages for which a size was wished, by region, size and what came of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sizes: Vec<SizeDecision>,
+    /// Large pages that were asked for by upgrades, in the same way.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub upgrades: Vec<SizeDecision>,
+    /// The daemon that coalesces free memory, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub daemon: Option<DaemonCounts>,
     /// What memory is used for at the end.
     pub bytes: KindBytes,
     /// The same over time: where it changed, at most a few hundred samples.
@@ -419,6 +428,65 @@ pub struct SizeReasons {
     pub region: String,
     /// Pages by reason.
     pub pages: BTreeMap<String, u64>,
+}
+
+/// Pages of which a size was wished.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SizeDecision {
+    /// The name of their region.
+    pub region: String,
+    /// The size that was wished.
+    pub wanted: String,
+    /// The size that they have.
+    pub got: String,
+    /// Why it is not the one that was wished, or `obtained`.
+    pub why: String,
+    /// How many pages, each of the size that they have.
+    pub pages: u64,
+}
+
+/// What the coalescing daemon has done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DaemonCounts {
+    /// Passes by level: `weak`, `mild`, `strong`.
+    pub levels: BTreeMap<String, LevelPasses>,
+    /// The same over time, at most a few hundred samples.
+    pub over_time: Vec<DaemonSample>,
+}
+
+/// Passes of one level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LevelPasses {
+    /// Passes.
+    pub passes: u64,
+    /// Large free pages that they made.
+    pub made: u64,
+}
+
+/// What the daemon did between two samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DaemonSample {
+    /// The access of the trace at which the last of them was over.
+    pub access: u64,
+    /// Passes.
+    pub passes: u64,
+    /// Large free pages that were made.
+    pub made: u64,
+    /// Base pages that were moved for them.
+    pub moved: u64,
+    /// Shootdowns for that.
+    pub flushes: u64,
+}
+
+impl DaemonSample {
+    /// Takes in one that follows.
+    pub(crate) fn add(&mut self, next: &DaemonSample) {
+        self.access = next.access;
+        self.passes += next.passes;
+        self.made += next.made;
+        self.moved += next.moved;
+        self.flushes += next.flushes;
+    }
 }
 
 /// Memory by what it is used for, in bytes.

@@ -19,8 +19,15 @@ macro_rules! builtin {
 }
 
 /// All of them, the papers' machines first.
-pub const BUILTIN: &[Builtin] =
-    builtin!["opteron-2008", "r4700", "epyc-9005", "xeon-6900p", "tlb-only"];
+pub const BUILTIN: &[Builtin] = builtin![
+    "opteron-2008",
+    "r4700",
+    "origin-2000",
+    "origin-200qc",
+    "epyc-9005",
+    "xeon-6900p",
+    "tlb-only"
+];
 
 /// Name, text and origin (for errors) of the machine called `name_or_path`.
 pub(crate) fn find(name_or_path: &str) -> Result<(String, String, String), Error> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    lru,
+    is_false, lru,
     units::{Bytes, Ways},
 };
 
@@ -67,6 +67,13 @@ pub struct Memory {
     /// The seed of the order in which base frames are given out; lowest first if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<u64>,
+    /// How free frames are kept: `buddy`, or `size-lists`, a list per page size; the manager's own if
+    /// absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocator: Option<String>,
+    /// Whether movable pages and others come from chunks of their own, as far as that can be.
+    #[serde(skip_serializing_if = "is_false")]
+    pub ordered: bool,
     /// What a long time of use has left in it before the run begins; absent: nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aged: Option<Aged>,
@@ -89,6 +96,14 @@ pub struct Aged {
 impl Default for Memory {
     fn default() -> Memory {
         let size = Bytes(1 << 40);
-        Memory { size, latency_cycles: None, placement: None, aged: None, source: String::new() }
+        Memory {
+            size,
+            latency_cycles: None,
+            placement: None,
+            allocator: None,
+            ordered: false,
+            aged: None,
+            source: String::new(),
+        }
     }
 }

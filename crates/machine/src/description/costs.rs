@@ -46,7 +46,21 @@ macro_rules! work_costs {
             /// Cycles of `work` by kind, those that have a price here.
             pub(crate) fn each(&self, work: &Work) -> impl Iterator<Item = (&'static str, u64)> {
                 // A new kind of work needs a price, or a reason to have none.
-                let Work { $($kind,)* shootdowns: _, reads: _, writes: _ } = work;
+                let Work {
+                    $($kind,)*
+                    shootdowns: _,
+                    reads: _,
+                    writes: _,
+                    // They consist of copies, entries and nodes, which have prices; a chunk that is
+                    // looked at is a few words of a bitmap.
+                    migrations: _,
+                    downgrades: _,
+                    upgrades: _,
+                    joins: _,
+                    chunks_scanned: _,
+                    waits: _,
+                    large_out: _,
+                } = work;
                 [$((stringify!($kind), $kind * u64::from(self.$kind))),*].into_iter()
             }
         }

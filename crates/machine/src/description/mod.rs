@@ -38,10 +38,10 @@ pub use self::{
     core::Core,
     costs::{Costs, WorkCosts},
     nested::Nested,
-    os::{At, Clock, Inject, Marks, Os, Swap},
+    os::{At, Clock, Coalesced, Inject, Level, Marks, Os, Swap},
     page_table::PageTable,
     tlb::{Array, Tlb, Tlbs},
-    walker::{MmuCache, Walker, WalkerKind},
+    walker::{MmuCache, PageMask, Walker, WalkerKind},
 };
 
 /// A machine file.

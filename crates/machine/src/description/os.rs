@@ -1,6 +1,6 @@
 //! The operating system of a machine.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use addr::PageSize as AddrPageSize;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -17,6 +17,9 @@ pub struct Os {
     /// What decides which page is mapped, where, and how large.
     #[serde(skip_serializing_if = "is_first_touch")]
     pub manager: String,
+    /// The smallest page, which frames and swap are counted in; absent: 4K.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_page: Option<PageSize>,
     /// The page size of mappings: where it is larger than the base page, that of each page that
     /// its region allows to be so large.
     pub page_size: PageSize,
@@ -35,6 +38,16 @@ pub struct Os {
     /// When they leave; absent: as Linux does, by the size of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub marks: Option<Marks>,
+    /// Page sizes that are wished for parts of a program: place rules, for a manager that has pages of
+    /// several sizes.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub place: String,
+    /// Base pages that a process can have moved in a microsecond that it waits for a large page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moves_per_us: Option<f64>,
+    /// The daemon that makes large pages of free memory; absent: none runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coalesced: Option<Coalesced>,
     /// What its time is made of.
     #[serde(skip_serializing_if = "is_full")]
     pub clock: Clock,
@@ -55,7 +68,17 @@ impl Os {
     /// The size of the smallest pages that it maps.
     pub fn base(&self) -> AddrPageSize {
         let page_size = self.page_size.0;
-        if self.uniform { page_size } else { page_size.min(AddrPageSize::SIZE_4K) }
+        if self.uniform {
+            return page_size;
+        }
+        let base = self.base_page.map_or(AddrPageSize::SIZE_4K, |base| base.0);
+        page_size.min(base)
+    }
+
+    /// The size of frames: the base page's.
+    pub fn frame(&self) -> AddrPageSize {
+        let base = self.base_page.map_or(AddrPageSize::SIZE_4K, |base| base.0);
+        self.base().min(base)
     }
 
     /// The size of the larger pages that it maps where it can, if there are any.
@@ -69,11 +92,15 @@ impl Default for Os {
         let page_size = PageSize(AddrPageSize::SIZE_4K);
         Os {
             manager: FIRST_TOUCH.to_owned(),
+            base_page: None,
             page_size,
             uniform: false,
             populated: false,
             replacement: CLOCK.to_owned(),
             marks: None,
+            place: String::new(),
+            moves_per_us: None,
+            coalesced: None,
             clock: Clock::Full,
             costs: None,
             inject: None,
@@ -108,6 +135,42 @@ pub struct Marks {
     pub low: Bytes,
     /// ... until so much is free.
     pub high: Bytes,
+}
+
+/// The daemon that makes large pages of free memory (G98 section 6.4.3).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Coalesced {
+    /// Cycles of the operating system's clock from one pass to the next.
+    pub period_cycles: u64,
+    /// By page size: as many bytes in free pages of it are made, and no more.
+    #[serde(default)]
+    pub watermarks: BTreeMap<PageSize, Bytes>,
+    /// The share of a chunk that a mild pass moves at most.
+    pub mild_share: f64,
+    /// Passes without success, after which one moves all that can be moved.
+    pub strong_after: u32,
+    /// The most that it does by itself: `weak`, `mild` or `strong`.
+    #[serde(default)]
+    pub level: Level,
+    /// Base pages that a pass moves at most.
+    pub moves: u64,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub source: String,
+}
+
+/// How far the daemon goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// It moves no page.
+    Weak,
+    /// Few pages for each large one.
+    Mild,
+    /// Whatever can be moved.
+    #[default]
+    Strong,
 }
 
 /// Where pages without a file are while they are not in memory.

@@ -28,8 +28,27 @@ pub struct Walker {
     /// absent; of the assist with which hardware sets a dirty bit, 0 if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exception_cycles: Option<u32>,
+    /// For which processes the handler sets the register with the size of the page to be entered.
+    #[serde(skip_serializing_if = "is_per_process")]
+    pub page_mask: PageMask,
     /// Where the numbers come from.
     pub source: String,
+}
+
+/// For which processes a handler in software sets the size of a page (G98 section 6.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PageMask {
+    /// For those that ask for pages of several sizes: each process has a handler of its own.
+    #[default]
+    PerProcess,
+    /// For all.
+    Always,
+}
+
+/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+fn is_per_process(page_mask: &PageMask) -> bool {
+    *page_mask == PageMask::PerProcess
 }
 
 /// The MMU cache: one array, or one per level in the split designs.

@@ -65,12 +65,17 @@ pub(crate) struct Refill {
     pub(crate) instead: bool,
     /// Whether a store to a clean page trapped or took an assist.
     pub(crate) dirtied: bool,
+    /// Whether a handler in software sets the size of the page.
+    pub(crate) sized: bool,
 }
 
 impl Refill {
     /// All but the region, as bits.
     pub(crate) const fn bits(self) -> u32 {
-        self.cold as u32 | (self.instead as u32) << 1 | (self.dirtied as u32) << 2
+        self.cold as u32
+            | (self.instead as u32) << 1
+            | (self.dirtied as u32) << 2
+            | (self.sized as u32) << 3
     }
 }
 

@@ -18,8 +18,12 @@ type Refusal = (String, String);
 type Build = fn(&Description, &Ram) -> Result<Box<dyn System>, Refusal>;
 
 /// The managers by name.
-const MANAGERS: [(&str, Build); 3] =
-    [("first-touch", FirstTouch::build), ("base", Base::build), (recorded::NAME, Recorded::build)];
+const MANAGERS: [(&str, Build); 4] = [
+    ("first-touch", FirstTouch::build),
+    ("base", Base::build),
+    ("irix", Base::irix),
+    (recorded::NAME, Recorded::build),
+];
 
 /// Whether the frames of pages are a trace's to choose, and others are left for page tables.
 pub(crate) fn keeps_tables_apart(os: &description::Os) -> bool {
@@ -41,10 +45,28 @@ pub(crate) fn system(
 pub(super) fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
     let name = description.os.manager.as_str();
     match MANAGERS.iter().find(|(known, _)| *known == name) {
-        Some((_, build)) => build(description, ram),
+        Some((_, build)) => {
+            wishes_are_heard(description, name)?;
+            build(description, ram)
+        }
         None => {
             let names = MANAGERS.map(|(name, _)| name).join(", ");
             Err(("os.manager".to_owned(), format!("there is no `{name}`: choose {names}")))
         }
     }
+}
+
+/// That only a manager with pages of several sizes is told of such.
+fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal> {
+    let os = &description.os;
+    let key = match () {
+        () if !os.place.is_empty() => "os.place",
+        () if os.coalesced.is_some() => "os.coalesced",
+        () => return Ok(()),
+    };
+    if name == "irix" {
+        return Ok(());
+    }
+    let what = format!("the manager `{name}` has pages of one size: use os.manager = \"irix\"");
+    Err((key.to_owned(), what))
 }

@@ -9,6 +9,10 @@ use trace::{Call, Event, FileId, FileKind, Origin};
 
 /// `MADV_DONTNEED`: the pages go, their next touch finds zeros.
 const MADV_DONTNEED: u32 = 4;
+/// `MADV_HUGEPAGE`, `MADV_NOHUGEPAGE` and `MADV_COLLAPSE`.
+const MADV_HUGEPAGE: u32 = 14;
+const MADV_NOHUGEPAGE: u32 = 15;
+const MADV_COLLAPSE: u32 = 25;
 /// `MAP_SHARED` of `mmap`'s flags, and of `MAP_SHARED_VALIDATE`'s.
 const MAP_SHARED: u32 = 1;
 /// `MAP_ANONYMOUS`.
@@ -30,6 +34,10 @@ pub(super) enum Request<'a> {
     Unmap { start: u64, bytes: u64 },
     /// Contents go, the mapping stays.
     Discard { start: u64, bytes: u64 },
+    /// Pages there should be large, or no longer.
+    Wish { start: u64, bytes: u64, large: bool },
+    /// Pages that are there should become large.
+    Upgrade { start: u64, bytes: u64 },
     /// What is there gets these rights.
     Protect { start: u64, bytes: u64, rights: Rights },
     /// What is there moves, and its length changes.
@@ -116,6 +124,15 @@ pub(super) fn request(event: &Event) -> Option<Request<'_>> {
         Event::Munmap { addr, bytes, result: 0 } => Request::Unmap { start: *addr, bytes: *bytes },
         Event::Madvise { addr, bytes, advice: MADV_DONTNEED, result: 0 } => {
             Request::Discard { start: *addr, bytes: *bytes }
+        }
+        Event::Madvise {
+            addr,
+            bytes,
+            advice: advice @ (MADV_HUGEPAGE | MADV_NOHUGEPAGE),
+            result: 0,
+        } => Request::Wish { start: *addr, bytes: *bytes, large: *advice == MADV_HUGEPAGE },
+        Event::Madvise { addr, bytes, advice: MADV_COLLAPSE, result: 0 } => {
+            Request::Upgrade { start: *addr, bytes: *bytes }
         }
         Event::Mprotect { addr, bytes, prot, result: 0 } => {
             Request::Protect { start: *addr, bytes: *bytes, rights: rights_of(*prot) }

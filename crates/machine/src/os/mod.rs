@@ -24,6 +24,7 @@ mod events;
 mod first_touch;
 pub(crate) mod host;
 pub(crate) mod labels;
+pub(crate) mod place;
 
 use addr::{Kind, PhysAddr, VirtAddr};
 use pagetable::{Fault, Flush, Space};
@@ -108,6 +109,16 @@ pub(crate) trait System: Send {
         _platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
         unreachable!("{} is not among what can change", what.key())
+    }
+
+    /// Whether the space that the trace calls `number` asks for pages of several sizes.
+    fn has_many_sizes(&self, _number: u32) -> bool {
+        false
+    }
+
+    /// At the end of a trace: a wish that nothing was ever mapped for, as its line and what it says.
+    fn unmet(&self) -> Option<String> {
+        None
     }
 
     /// Begins to count anew; what is mapped stays.

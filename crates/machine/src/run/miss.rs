@@ -164,7 +164,9 @@ impl Run {
             }
         };
         let instead = self.by_software && why != Miss::Absent;
-        back.refilled(Refill { region, cold, instead, dirtied: self.dirtied });
+        let sized =
+            self.by_software && (self.always_sized || self.system.has_many_sizes(self.who.number));
+        back.refilled(Refill { region, cold, instead, dirtied: self.dirtied, sized });
         Ok((translation, cold))
     }
 

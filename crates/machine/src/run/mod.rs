@@ -40,7 +40,7 @@ use crate::{
     count::origins::Origins,
     count::results::ChangedSetting,
     count::summary,
-    description::{Clock, Inject, WalkerKind},
+    description::{Clock, Inject, PageMask, WalkerKind},
     hardware::{
         behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor, tlbs::NONE,
     },
@@ -99,6 +99,9 @@ pub(crate) fn run(
             return Err(Error::Interrupted);
         }
     }
+    if let Some(wrong) = run.system.unmet() {
+        return Err(Error::Place(wrong));
+    }
     run.drain();
     let results = summary::summarize(machine, source, &mut run, &walkers);
     identities::check(&results, &Witness::of(&run, &walkers))?;
@@ -146,6 +149,8 @@ pub(crate) struct Run {
     /// Whether walks set the bits of page-table entries.
     marks: bool,
     by_software: bool,
+    /// Whether the refill handler sets the size of every page.
+    always_sized: bool,
     /// Whether the walk under way is for a store that found a clean page.
     dirtied: bool,
     /// Whether each page is mapped before its first walk.
@@ -219,6 +224,7 @@ impl Run {
             tracks_dirty: description.walker.tracks_dirty && description.page_table.is_some(),
             marks: description.walker.kind == WalkerKind::Hardware && !ram.is_linear(),
             by_software: description.walker.kind == WalkerKind::Software,
+            always_sized: description.walker.page_mask == PageMask::Always,
             dirtied: false,
             populated: description.os.populated,
             contexts,

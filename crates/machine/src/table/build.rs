@@ -1,6 +1,6 @@
 //! From the names and numbers of a machine file to a table.
 
-use addr::Memory;
+use addr::{Memory, PageSize};
 use hat::Hat;
 use pagetable::{
     CacheShape, Cached, Geometry, Hashed, HashedShape, Mount, Mounted, PageTable, Radix,
@@ -33,7 +33,8 @@ pub(crate) fn new(description: &Description, memory: impl Memory + Send + 'stati
     check_keys(table, format.keys)?;
     let marks = description.walker.kind == WalkerKind::Hardware;
     let memory_bytes = description.memory.size.0;
-    (format.build)(Build { table, memory, memory_bytes, marks })
+    let base = description.os.base();
+    (format.build)(Build { table, memory, memory_bytes, base, marks })
 }
 
 /// That the format has the keys that are given.
@@ -71,6 +72,8 @@ pub(super) struct Build<'a, M> {
     pub(super) table: &'a description::PageTable,
     pub(super) memory: M,
     pub(super) memory_bytes: u64,
+    /// The size of the smallest pages.
+    pub(super) base: PageSize,
     /// Whether walks set usage bits.
     pub(super) marks: bool,
 }

@@ -10,7 +10,7 @@
 //! asks for a format by its name.
 
 use addr::Memory;
-use pagetable::{ElasticCuckoo, Guarded, HashedShape, Mount, Mpt, Split};
+use pagetable::{ElasticCuckoo, Guarded, HashedShape, Irix, Mount, Mpt, Split};
 
 use super::build::{Build, Mounting, mounted, refused};
 use crate::hardware::{
@@ -47,7 +47,7 @@ pub(crate) struct Format<M> {
 
 impl<M: Memory + Send + 'static> Format<M> {
     /// All of them.
-    pub(crate) const ALL: [Format<M>; 12] = [
+    pub(crate) const ALL: [Format<M>; 13] = [
         Format {
             name: "x86-64",
             keys: &["software_tlb", "levels", "remembers_leaf"],
@@ -88,6 +88,20 @@ impl<M: Memory + Send + 'static> Format<M> {
             build: |build| {
                 let mpt = if build.marks { Mpt::with_usage() } else { Mpt::new() };
                 build.radix(mpt)
+            },
+        },
+        Format {
+            name: "irix",
+            keys: &["remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: BITS_MAX,
+            // As of an `mpt`, whose nodes and pages it has at other widths.
+            handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
+            build: |build| {
+                let irix = Irix::new(build.base)
+                    .map_err(|error| ("os.base_page".to_owned(), error.to_string()))?;
+                let irix = if build.marks { irix.with_usage() } else { irix };
+                build.radix(irix)
             },
         },
         Format {

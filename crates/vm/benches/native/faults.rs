@@ -24,7 +24,9 @@ impl Platform for Nothing {
 /// One round: nanoseconds per page of a first touch, of a missing translation, of unmapping.
 fn round(pages: u64) -> [f64; 3] {
     let settings = Settings {
-        base: BASE,
+        sizes: &[BASE],
+        sizing: "base",
+        paired: false,
         replacement: "clock",
         reference: Reference::Hardware,
         swap_pages: 0,

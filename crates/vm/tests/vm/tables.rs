@@ -2,9 +2,10 @@
 
 use alloc::boxed::Box;
 
+use addr::PageSize;
 use hat::Hat;
 use pagetable::{
-    CacheShape, Cached, ElasticCuckoo, Guarded, Hashed, HashedShape, Mount, Mounted, Mpt,
+    CacheShape, Cached, ElasticCuckoo, Guarded, Hashed, HashedShape, Irix, Mount, Mounted, Mpt,
     SparseMemory, Split, X86_64,
 };
 use vm::Reference;
@@ -40,13 +41,14 @@ fn hashed(shape: HashedShape) -> Hashed {
     Hashed::new(shape.with_large_pages()).unwrap()
 }
 
-pub(crate) const TABLES: [Table; 16] = [
+pub(crate) const TABLES: [Table; 17] = [
     table!("x86-64", Hardware, tree, X86_64::<4>::new()),
     table!("x86-64, 5 levels", Hardware, tree, X86_64::<5>::new()),
     table!("x86-64, no bits", ValidBit, tree, X86_64::<4, false>::new()),
     table!("flattened", Hardware, 60, tree, Split::flattened().unwrap().with_usage()),
     table!("mpt", ValidBit, tree, Mpt::new()),
     table!("mpt, bits", Hardware, tree, Mpt::with_usage()),
+    table!("irix", ValidBit, tree, Irix::new(PageSize::SIZE_4K).unwrap()),
     table!("linear", ValidBit, tree, Split::linear().unwrap()),
     table!("guarded", ValidBit, tree, Guarded::new(16).unwrap()),
     table!("guarded, bits", Hardware, tree, Guarded::new(16).unwrap().with_usage()),

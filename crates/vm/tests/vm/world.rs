@@ -1,14 +1,17 @@
 //! One stream of events for the memory manager and for its model.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::HatSpace;
-use pagetable::{Mounted, Translation};
-use physmem::{Buddy, Physmem, Refusing};
+use pagetable::Mounted;
+use physmem::{Allocator, Buddy, Coalesced, Physmem, Refusing, SizeLists};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use vm::{Error, FileKey, How, Kernel, Marks, POLICIES, Settings, SettingsError, Source, Vm};
+use vm::{
+    Error, Fallback, FileKey, How, Kernel, Marks, Module, POLICIES, Settings, SettingsError,
+    Source, Vm,
+};
 
 use crate::{
     board::Board,
@@ -16,7 +19,17 @@ use crate::{
     tables::{AnyHat, Table},
 };
 
-const BASE: PageSize = PageSize::SIZE_4K;
+pub(crate) type AnyAllocator = Box<dyn Allocator + Send>;
+
+pub(crate) const BASE: PageSize = PageSize::SIZE_4K;
+const fn size(shift: u8) -> PageSize {
+    match PageSize::from_shift(shift) {
+        Some(size) => size,
+        None => BASE,
+    }
+}
+/// Base pages, 16K, 64K and 256K.
+pub(crate) const SIZES: [PageSize; 4] = [BASE, size(14), size(16), size(18)];
 const FIRST: u64 = 0x40000;
 const PAGES: u64 = 128;
 const SPACES_MAX: usize = 5;
@@ -26,7 +39,9 @@ const RIGHTS: [u8; 6] = [0, 1, 3, 3, 5, 7];
 pub(crate) struct World {
     pub(crate) vm: Vm,
     hat: AnyHat,
-    pub(crate) memory: Physmem<Refusing<Buddy>>,
+    pub(crate) memory: Physmem<Refusing<AnyAllocator>>,
+    /// Whether pages of several sizes are asked for.
+    large: bool,
     pub(crate) board: Board,
     random: Xoshiro256PlusPlus,
     model: Model,
@@ -39,25 +54,47 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(table: &Table, replacement: &'static str, frames: u64, seed: u64) -> World {
+        World::with(table, replacement, frames, seed, false)
+    }
+
+    /// The same with pages of several sizes, `large`, out of a list per size.
+    pub(crate) fn with(
+        table: &Table,
+        replacement: &'static str,
+        frames: u64,
+        seed: u64,
+        large: bool,
+    ) -> World {
+        let sizes = if large { &SIZES[..] } else { &SIZES[..1] };
         let mut memory = Physmem::new(PhysAddr::new(0), frames * BASE.bytes(), BASE, |frames| {
-            Refusing::new(Buddy::new(frames))
+            Refusing::new(match large {
+                true => Box::new(SizeLists::new(frames, BASE, sizes).unwrap()) as AnyAllocator,
+                false => Box::new(Buddy::new(frames)),
+            })
         })
         .unwrap();
         let hat = (table.make)();
         let marks = Marks { min: 4, low: 8, high: 12 };
         let settings = Settings {
-            base: BASE,
+            sizes,
+            sizing: if large { "modules" } else { "base" },
+            paired: true,
             replacement,
             reference: table.reference,
             swap_pages: 4000,
             marks,
         };
-        let vm = Vm::new(settings, frames).unwrap();
+        let mut vm = Vm::new(settings, frames).unwrap();
+        if large {
+            let thresholds = [(2, 1), (4, 6), (6, 30)];
+            vm.set_daemon(Coalesced::new(memory.table().frames(), &thresholds, 2));
+        }
         memory.allocator_mut().0.refuse(u64::MAX);
         World {
             vm,
             hat,
             memory,
+            large,
             board: Board::default(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             model: Model::default(),
@@ -68,7 +105,7 @@ impl World {
         }
     }
 
-    fn kernel(&mut self) -> Kernel<'_, dyn Mounted, Refusing<Buddy>, Board> {
+    pub(crate) fn kernel(&mut self) -> Kernel<'_, dyn Mounted, Refusing<AnyAllocator>, Board> {
         let World { vm, hat, memory, board, .. } = self;
         Kernel { vm, hat, memory, platform: board }
     }
@@ -108,6 +145,9 @@ impl World {
             self.spaces.insert(space, Space { users: 1, ..Space::default() });
             return;
         };
+        if self.large && self.random.random_bool(0.2) {
+            return self.sizes(space);
+        }
         match choice {
             0..640 => (0..8).for_each(|_| self.access(space)),
             640..730 => self.map(space),
@@ -167,19 +207,43 @@ impl World {
         if let Some(held) = self.board.tlb.get(&(space, addr))
             && held.rights.allows(kind)
         {
-            return Ok(held.frame);
+            return Ok(held.apply(addr).align_down(BASE));
         }
         for faults in 0.. {
             let inner = self.hat.space(space).unwrap();
             if let Ok(found) = self.hat.table_mut().walk(inner, addr, kind, &mut Vec::new()) {
-                let Translation { frame, .. } = found;
                 self.board.tlb.insert((space, addr), found);
-                return Ok(frame);
+                return Ok(found.apply(addr).align_down(BASE));
             }
             assert!(faults < 2, "{addr} faults again and again");
             self.kernel().fault(space, addr, kind)?;
         }
         unreachable!("it succeeds, or fails for good")
+    }
+
+    /// What concerns the sizes of pages: a module, an upgrade, a pass of the daemon.
+    fn sizes(&mut self, space: HatSpace) {
+        let pages = match self.random.random_bool(0.5) {
+            true => self.pages(),
+            false => FIRST..FIRST + PAGES,
+        };
+        let range = self.range(&pages);
+        let size = SIZES[self.random.random_range(0..SIZES.len())];
+        match self.random.random_range(0..10) {
+            0..6 => {
+                let moves = self.random.random_range(0..40);
+                let fallback = if moves > 20 { Fallback::Wait(moves) } else { Fallback::Smaller };
+                let module = Module { page_size: Some(size), fallback, home: None };
+                self.kernel().attach(space, range, module).unwrap();
+            }
+            6..8 => {
+                self.kernel().upgrade(space, range, size).unwrap();
+            }
+            _ => {
+                let moves = self.random.random_range(0..60);
+                self.kernel().coalesce(moves);
+            }
+        }
     }
 
     fn map(&mut self, space: HatSpace) {
@@ -199,6 +263,11 @@ impl World {
         self.made += 1;
         let (made, range) = (self.made, self.range(&pages));
         self.kernel().map(space, range, rights, source, made as u32 % 3).unwrap();
+        if self.large && self.random.random_bool(0.7) {
+            let size = SIZES[self.random.random_range(1..SIZES.len())];
+            let module = Module { page_size: Some(size), ..Module::default() };
+            self.kernel().attach(space, range, module).unwrap();
+        }
         for page in pages.clone() {
             let index = page - pages.start;
             let (index, shared) = match source {
@@ -417,6 +486,10 @@ impl World {
     }
 
     fn pages(&mut self) -> core::ops::Range<u64> {
+        if self.large && self.random.random_bool(0.3) {
+            let start = FIRST + PAGES / 2 * self.random.random_range(0..2);
+            return start..FIRST + PAGES;
+        }
         let start = FIRST + self.random.random_range(0..PAGES);
         start..(start + self.random.random_range(1..40)).min(FIRST + PAGES)
     }

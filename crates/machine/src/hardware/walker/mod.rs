@@ -137,9 +137,9 @@ impl Walker {
 
     /// The TLB is refilled: the walks since the last refill were for this one.
     pub(crate) fn refilled(&mut self, refill: Refill) {
-        let Refill { region, cold, instead, dirtied } = refill;
+        let Refill { region, cold, instead, dirtied, sized } = refill;
         if let Some(handler) = &self.handler {
-            self.execute(handler.always());
+            self.execute(handler.always(sized));
         }
         self.dimension.repeats = false;
         let mut made = std::mem::take(&mut self.port.under_way);

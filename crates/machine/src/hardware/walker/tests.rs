@@ -108,7 +108,9 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
             let walk =
                 Walk { va, asid: Asid(0), root: ram.root(space), found: true, nested_misses: 0 };
             walker.walk(&walk, way).unwrap();
-            walker.refilled(Refill { region: 0, cold: false, instead: false, dirtied: false });
+            let refill =
+                Refill { region: 0, cold: false, instead: false, dirtied: false, sized: false };
+            walker.refilled(refill);
             let made = (walker.walks.references, walker.host.as_ref().unwrap().walks);
             assert_eq!(made, (expected as u64, host_walks), "seed {seed}: {settings:?}");
         }

@@ -3,12 +3,13 @@
 use addr::{Rights, VirtAddr, VirtRange};
 use hat::HatSpace;
 use trace::Event;
-use vm::Source;
+use vm::{Module, Source};
 
-use super::{Base, Board};
+use super::{Base, Board, sizes::ADVISED};
 use crate::os::{
     Failure, Platform,
     events::{Backing, Request, request},
+    place::{Kind, Mapped},
 };
 
 /// What Linux counts offsets of mappings in.
@@ -31,13 +32,14 @@ impl Base {
             }
             Request::Map { start, bytes, rights, backing, name } => {
                 let source = self.source(backing, start);
-                self.map(ask, (start, bytes), rights, source, name)
+                let kind = kind(backing, rights, Kind::Mmap);
+                self.map(ask, (start, bytes), rights, source, (name, kind))
             }
             Request::Attach { start, bytes, segment, file } => {
                 let key = self.files.segment(file, segment);
                 let source = Source::File { key, first: 0, shared: true };
                 let rights = Rights::READ | Rights::WRITE;
-                self.map(ask, (start, bytes), rights, source, "shared memory")
+                self.map(ask, (start, bytes), rights, source, ("shared memory", Kind::Mmap))
             }
             Request::Unmap { start, bytes } => {
                 let Some(range) = range(start, bytes) else { return Ok(()) };
@@ -56,6 +58,15 @@ impl Base {
                 let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
                 let (to, bytes) = (to.start(), to.bytes());
                 self.with(ask.platform, |kernel| kernel.move_pages(space, from, to, bytes))
+            }
+            Request::Wish { start, bytes, large } => {
+                let Some(range) = range(start, bytes) else { return Ok(()) };
+                let module = Module { page_size: large.then_some(ADVISED), ..Module::default() };
+                self.attach(number, space, range, module, ask.platform)
+            }
+            Request::Upgrade { start, bytes } => {
+                let Some(range) = range(start, bytes) else { return Ok(()) };
+                self.upgrade(number, space, range, ask.platform)
             }
             Request::Break { now } => self.set_break(ask, now),
             Request::Lock { start, bytes } => {
@@ -100,7 +111,14 @@ impl Base {
             return Ok(());
         }
         let source = self.source(backing, start);
-        self.map(ask, (start, bytes), rights, source, name)
+        let memory = match name {
+            "stack" => Kind::Stack,
+            "heap" => Kind::Heap,
+            "bss" => Kind::Bss,
+            _ => Kind::Other,
+        };
+        let kind = kind(backing, rights, memory);
+        self.map(ask, (start, bytes), rights, source, (name, kind))
     }
 
     fn set_break(&mut self, ask: Ask<'_>, now: u64) -> Result<(), Failure> {
@@ -109,7 +127,13 @@ impl Base {
         let before = regions.and_then(|regions| regions.program_break()).unwrap_or(now);
         let (before, now) = (VirtAddr::new(before), VirtAddr::new(now));
         let label = self.files.label("heap");
-        self.with(platform, |kernel| kernel.set_break(space, before, now, label))
+        self.with(platform, |kernel| kernel.set_break(space, before, now, label))?;
+        let up = |addr: VirtAddr| addr.get().next_multiple_of(self.vm.base().bytes());
+        let (before, now) = (up(before), up(now));
+        let grown = now.checked_sub(before).and_then(|bytes| range(before, bytes));
+        let Some(range) = grown else { return Ok(()) };
+        let mapped = Mapped { range, kind: Kind::Heap, name: "heap" };
+        self.place(number, space, &mapped, platform)
     }
 
     /// A child that shares the space goes on in it; one that the trace does not have takes no
@@ -133,11 +157,13 @@ impl Base {
         (start, bytes): (u64, u64),
         rights: Rights,
         source: Source,
-        name: &str,
+        (name, kind): (&str, Kind),
     ) -> Result<(), Failure> {
+        let Ask { space, number, platform } = ask;
         let Some(range) = range(start, bytes) else { return Ok(()) };
         let label = self.files.label(name);
-        self.with(ask.platform, |kernel| kernel.map(ask.space, range, rights, source, label))
+        self.with(platform, |kernel| kernel.map(space, range, rights, source, label))?;
+        self.place(number, space, &Mapped { range, kind, name }, platform)
     }
 
     /// What a mapping from `start` on has behind it.
@@ -157,6 +183,15 @@ impl Base {
     /// The page of a file in which its page of 4 KiB is.
     fn first(&self, file_page: u64) -> u64 {
         file_page * FILE_PAGE_BYTES / self.vm.base().bytes()
+    }
+}
+
+/// What a rule can call what is mapped; `memory`: what it is where no file is behind it.
+fn kind(backing: Backing<'_>, rights: Rights, memory: Kind) -> Kind {
+    match backing {
+        Backing::Anonymous | Backing::SharedMemory => memory,
+        Backing::File { .. } if rights.contains(Rights::WRITE) => Kind::Data,
+        Backing::File { .. } => Kind::Text,
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use trace::FileId;
-use vm::{FileKey, Why};
+use vm::{Decision, FileKey, Why};
 
-use crate::count::results::SizeReasons;
+use crate::count::results::{SizeDecision, SizeReasons};
 
 /// Of files that the trace knows by their path only.
 const BY_PATH: u64 = u64::MAX;
@@ -57,19 +57,31 @@ impl Files {
         label
     }
 
-    /// Counts by region and reason, those that are not 0.
-    pub(super) fn reasons(
-        &self,
-        decisions: &BTreeMap<u32, [u64; Why::ALL.len()]>,
-    ) -> Vec<SizeReasons> {
-        let of = |(&label, counts): (&u32, &[u64; Why::ALL.len()])| SizeReasons {
-            region: self.names.get(label as usize).cloned().unwrap_or_default(),
-            pages: Why::ALL
-                .into_iter()
-                .map(|why| (why.name().to_owned(), counts[why as usize]))
-                .filter(|(_, pages)| *pages > 0)
-                .collect(),
+    /// What was decided about sizes, by region, if there was a choice.
+    pub(super) fn sizes(&self, decisions: &BTreeMap<Decision, u64>) -> Vec<SizeDecision> {
+        let chosen = decisions.iter().filter(|(decision, _)| decision.why != Why::PolicyAsksBase);
+        let row = |(decision, &pages): (&Decision, &u64)| SizeDecision {
+            region: self.names.get(decision.label as usize).cloned().unwrap_or_default(),
+            wanted: decision.wanted.to_string(),
+            got: decision.got.to_string(),
+            why: decision.why.name().to_owned(),
+            pages,
         };
-        decisions.iter().map(of).collect()
+        chosen.map(row).collect()
+    }
+
+    /// Counts by region and reason, those that are not 0.
+    pub(super) fn reasons(&self, decisions: &BTreeMap<Decision, u64>) -> Vec<SizeReasons> {
+        let mut rows: Vec<SizeReasons> = Vec::new();
+        for (decision, pages) in decisions {
+            let region = self.names.get(decision.label as usize).cloned().unwrap_or_default();
+            if rows.last().is_none_or(|row| row.region != region) {
+                rows.push(SizeReasons { region, pages: BTreeMap::new() });
+            }
+            if let Some(row) = rows.last_mut() {
+                *row.pages.entry(decision.why.name().to_owned()).or_insert(0) += pages;
+            }
+        }
+        rows
     }
 }

@@ -1,4 +1,5 @@
-//! `base`: base pages with the whole life of memory, by the memory manager of crate `vm`.
+//! `base` and `irix`: the whole life of memory, by the memory manager of crate `vm`; with base pages
+//! alone, or with pages of the sizes that are wished for and a daemon that coalesces free memory (G98).
 //!
 //! ```text
 //!   fault, event, tick --> Base --> vm::Kernel --> Ram: page table with mapping lists, frames
@@ -17,6 +18,7 @@
 mod events;
 mod files;
 mod prices;
+mod sizes;
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -26,10 +28,14 @@ use pagetable::{Fault, Flush, Mounted, Space};
 use trace::{Event, Process};
 use vm::{Error, How, Io, Kernel, Marks, Reference, Settings, Source, Vm};
 
-use super::{Answer, Ask, Failure, Platform, Setting, Spent, System, Who, stale, unfit};
+use super::{
+    Answer, Ask, Failure, Platform, Setting, Spent, System, Who,
+    place::{self, Mapped, Rules},
+    stale, unfit,
+};
 use crate::{
     Description,
-    count::results::{KindBytes, ManagerCounts, MemorySample},
+    count::results::{DaemonSample, KindBytes, ManagerCounts, MemorySample},
     description::WalkerKind,
     ram::{AnyAllocator, Ram},
 };
@@ -57,10 +63,34 @@ pub(super) struct Base {
     unexplained: u64,
     /// Whether pages should leave memory as soon as somebody may do it.
     scarce: bool,
+    sizes: Sizes,
     samples: Vec<MemorySample>,
     /// Operations per sample, and since the last one.
     stride: u64,
     since: u64,
+}
+
+/// Pages of several sizes.
+#[derive(Default)]
+struct Sizes {
+    rules: Rules,
+    /// Whether programs may ask for them.
+    are_wished: bool,
+    /// Spaces, as the trace numbers them, that have asked.
+    asked: BTreeSet<u32>,
+    moves_per_us: f64,
+    daemon: Option<Daemon>,
+}
+
+/// When the daemon runs.
+struct Daemon {
+    period: u64,
+    next: u64,
+    moves: u64,
+    passes: Vec<DaemonSample>,
+    /// Passes per sample, and since the last one.
+    stride: u64,
+    since: DaemonSample,
 }
 
 /// What a processor and a disk are to the manager.
@@ -85,6 +115,15 @@ type Below<'a> = Kernel<'a, dyn Mounted, AnyAllocator, Board>;
 impl Base {
     /// As a machine file asks for it; an error comes with the key that is wrong.
     pub(super) fn build(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
+        Ok(Box::new(Base::new(description, ram, false)?))
+    }
+
+    /// The same with pages of several sizes.
+    pub(super) fn irix(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
+        Ok(Box::new(Base::new(description, ram, true)?))
+    }
+
+    fn new(description: &Description, ram: &Ram, large: bool) -> Result<Base, Refusal> {
         let refuse = |key: &str, what: String| Err((key.to_owned(), what));
         let base = ram.page_sizes()[0];
         if description.page_table.is_none() {
@@ -93,15 +132,22 @@ impl Base {
             return refuse("os.manager", what.to_owned());
         }
         if description.os.page_size.0 != base {
-            let what = format!("the manager `base` maps pages of {base} only");
+            let name = &description.os.manager;
+            let what = format!(
+                "the manager `{name}` has base pages of {base}{}: write that",
+                if large { ", and larger ones where os.place wishes them" } else { "" }
+            );
             return refuse("os.page_size", what);
         }
         let pages = description.memory.size.0 >> base.shift();
-        let settings = settings(description, ram)?;
+        let is_held = |size: &&PageSize| large || **size == base;
+        let sizes: Vec<PageSize> = ram.page_sizes().iter().filter(is_held).copied().collect();
+        let settings = settings(description, ram, &sizes)?;
         let Settings { replacement, .. } = settings;
         let vm = Vm::new(settings, pages);
-        let vm = vm.map_err(|error| ("os.marks".to_owned(), error.to_string()))?;
-        Ok(Box::new(Base {
+        let mut vm = vm.map_err(|error| ("os.marks".to_owned(), error.to_string()))?;
+        let sizes = Sizes::new(description, &mut vm, &sizes, large)?;
+        Ok(Base {
             vm,
             replacement,
             prices: Prices::new(description),
@@ -110,10 +156,12 @@ impl Base {
             children: VecDeque::new(),
             unexplained: 0,
             scarce: false,
+            sizes,
             samples: Vec::new(),
-            stride: 1,
+            // Pages of several sizes are counted anew for each sample.
+            stride: if large { 64 } else { 1 },
             since: 0,
-        }))
+        })
     }
 
     /// Does `work` with the manager; what hardware must forget for it is told then.
@@ -130,7 +178,7 @@ impl Base {
         board.forget.into_iter().for_each(|flush| platform.shoot(flush));
         let resident = self.vm.resident();
         let pages = resident.anon + resident.file + resident.shared;
-        platform.ram().note(pages << self.vm.base().shift());
+        platform.ram().note(pages << self.vm.base().shift(), !self.sizes.are_wished);
         self.sample(platform);
         done.map_err(|error| match error {
             Error::OutOfMemory { .. } => Failure::OutOfMemory(error.to_string()),
@@ -146,6 +194,9 @@ impl Base {
         if let Some(known) = platform.ram().hat_space(number) {
             if !self.vm.has(known) {
                 self.vm.adopt(known);
+            }
+            if self.vm.has_large(known) {
+                self.sizes.asked.insert(number);
             }
             return Ok(known);
         }
@@ -170,9 +221,12 @@ impl Base {
         let size = if is_told { self.vm.base() } else { BLOCK.max(self.vm.base()) };
         let range = VirtRange::of_page(ask.addr.page(size));
         let rights = told.unwrap_or(Rights::ALL) | needed(ask.kind);
-        let label = self.files.label("unexplained");
+        let name = "unexplained";
+        let label = self.files.label(name);
         self.unexplained += 1;
-        self.with(platform, |kernel| kernel.map(space, range, rights, Source::Anonymous, label))
+        self.with(platform, |kernel| kernel.map(space, range, rights, Source::Anonymous, label))?;
+        let mapped = Mapped { range, kind: place::Kind::Mmap, name };
+        self.place(ask.who.number, space, &mapped, platform)
     }
 
     /// Keeps what is in memory now, every so often.
@@ -188,8 +242,8 @@ impl Base {
         if self.samples.last().is_some_and(|last| last.bytes == bytes) {
             return;
         }
-        let pages = ram.mapped().iter().filter(|(_, pages)| **pages > 0);
-        let pages_by_size = pages.map(|(size, pages)| (size.to_string(), *pages)).collect();
+        let pages = ram.mapped().into_iter().filter(|(_, pages)| *pages > 0);
+        let pages_by_size = pages.map(|(size, pages)| (size.to_string(), pages)).collect();
         self.samples.push(MemorySample { access, bytes, pages_by_size });
         if self.samples.len() > SAMPLES_MAX {
             let mut place = 0;
@@ -268,13 +322,26 @@ impl System for Base {
     }
 
     fn deadline(&self) -> Option<u64> {
-        self.scarce.then_some(0)
+        let daemon = self.sizes.daemon.as_ref().map(|daemon| daemon.next);
+        if self.scarce { Some(0) } else { daemon }
     }
 
-    fn tick(&mut self, _now: u64, platform: &mut dyn Platform) -> Result<(), Failure> {
-        self.with(platform, |kernel| Ok(kernel.tick()))?;
+    fn tick(&mut self, now: u64, platform: &mut dyn Platform) -> Result<(), Failure> {
+        if self.scarce {
+            self.with(platform, |kernel| Ok(kernel.tick()))?;
+        }
         // Where nothing can leave, it is tried again when more was taken.
-        self.scarce = false;
+        let was_scarce = std::mem::take(&mut self.scarce);
+        let Some(moves) = self.sizes.due(now) else { return Ok(()) };
+        let before = self.vm.work();
+        let made = self.with(platform, |kernel| Ok(kernel.coalesce(moves)))?;
+        // The daemon took no memory that it did not give back.
+        self.scarce &= !was_scarce;
+        let after = self.vm.work();
+        let moved = after.migrations - before.migrations;
+        let flushes = after.shootdowns - before.shootdowns;
+        let access = platform.access();
+        self.sizes.passed(DaemonSample { access, passes: 1, made, moved, flushes });
         Ok(())
     }
 
@@ -296,7 +363,9 @@ impl System for Base {
         description: &Description,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
-        let to = settings(description, platform.ram()).map_err(|(_, what)| Failure::Table(what))?;
+        let sizes = [self.vm.base()];
+        let to = settings(description, platform.ram(), &sizes);
+        let to = to.map_err(|(_, what)| Failure::Table(what))?;
         let (hat, memory) = platform.ram().parts();
         let mut board = Board::default();
         let mut kernel = Kernel { vm: &mut self.vm, hat, memory, platform: &mut board };
@@ -316,11 +385,22 @@ impl System for Base {
         done.map_err(|error| Failure::Table(error.to_string()))
     }
 
+    fn has_many_sizes(&self, number: u32) -> bool {
+        self.sizes.asked.contains(&number)
+    }
+
+    fn unmet(&self) -> Option<String> {
+        self.sizes.rules.unused()
+    }
+
     fn forget_counts(&mut self) {
         self.vm.forget_counts();
         self.prices.forget_counts();
         self.unexplained = 0;
         self.samples.clear();
+        if let Some(daemon) = &mut self.sizes.daemon {
+            daemon.passes.clear();
+        }
     }
 
     fn counts(&self, ram: &Ram) -> Option<ManagerCounts> {
@@ -334,6 +414,9 @@ impl System for Base {
             cycles: self.prices.by_kind(&work),
             io_cycles: self.prices.io_cycles,
             page_sizes: self.files.reasons(self.vm.decisions()),
+            sizes: self.files.sizes(self.vm.decisions()),
+            upgrades: self.files.sizes(self.vm.upgrades()),
+            daemon: self.daemon_counts(),
             bytes: self.kind_bytes(ram),
             over_time: self.samples.clone(),
         })
@@ -341,9 +424,13 @@ impl System for Base {
 }
 
 /// The settings of a manager over this memory, as a machine file asks for them.
-fn settings(description: &Description, ram: &Ram) -> Result<Settings, Refusal> {
+fn settings<'a>(
+    description: &Description,
+    ram: &Ram,
+    sizes: &'a [PageSize],
+) -> Result<Settings<'a>, Refusal> {
     let refuse = |key: &str, what: String| Err((key.to_owned(), what));
-    let base = ram.page_sizes()[0];
+    let base = sizes[0];
     let in_pages = |bytes: u64| bytes >> base.shift();
     let swap_bytes = description.swap.as_ref().map_or(0, |swap| swap.size.0);
     let Ok(swap_pages) = u32::try_from(in_pages(swap_bytes)) else {
@@ -364,7 +451,9 @@ fn settings(description: &Description, ram: &Ram) -> Result<Settings, Refusal> {
     // A walker in hardware sets bits in the entries; a handler in software does not.
     let hardware = description.walker.kind == WalkerKind::Hardware && !ram.is_linear();
     let reference = if hardware { Reference::Hardware } else { Reference::ValidBit };
-    Ok(Settings { base, replacement, reference, swap_pages, marks })
+    let sizing = if sizes.len() > 1 { "modules" } else { "base" };
+    let paired = description.tlb.present().any(|(_, _, tlb)| tlb.paired);
+    Ok(Settings { sizes, sizing, paired, replacement, reference, swap_pages, marks })
 }
 
 /// What an access of `kind` needs.

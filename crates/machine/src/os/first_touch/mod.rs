@@ -248,6 +248,7 @@ impl System for FirstTouch {
             // is attached to has gone before.
             Request::Known { .. } | Request::Attach { .. } => Ok(()),
             // Pages never leave, nothing is shared, and there is no page cache.
+            Request::Wish { .. } | Request::Upgrade { .. } => Ok(()),
             Request::Lock { .. }
             | Request::Unlock { .. }
             | Request::LockAll { .. }

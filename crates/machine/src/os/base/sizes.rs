@@ -1,0 +1,202 @@
+//! Pages of several sizes: what is wished for them, and when the daemon runs.
+
+use addr::{PageSize, VirtRange};
+use hat::HatSpace;
+use physmem::{Coalesced, Level};
+use vm::{Fallback, Module, Vm};
+
+use super::{Base, Daemon, Refusal, Sizes};
+use crate::{
+    Description,
+    count::results::{DaemonCounts, DaemonSample, LevelPasses},
+    description,
+    os::{
+        Failure, Platform,
+        place::{Mapped, Rules},
+    },
+};
+
+/// Samples of the daemon over time; where there are more, two become one.
+const SAMPLES_MAX: usize = 256;
+/// The size that `MADV_HUGEPAGE` asks for: Linux's on x86-64. The next smaller one that the machine
+/// has is wished.
+pub(super) const ADVISED: PageSize = PageSize::SIZE_2M;
+
+impl Sizes {
+    /// What `description` asks for; nothing unless pages may be `large`.
+    pub(super) fn new(
+        description: &Description,
+        vm: &mut Vm,
+        sizes: &[PageSize],
+        large: bool,
+    ) -> Result<Sizes, Refusal> {
+        let os = &description.os;
+        let refuse = |key: &str, what: String| (key.to_owned(), what);
+        let rules = Rules::parse(&os.place, sizes).map_err(|what| refuse("os.place", what))?;
+        for (name, level, tlb) in description.tlb.present().filter(|_| large) {
+            let held: Vec<PageSize> = tlb
+                .arrays()
+                .iter()
+                .flat_map(|array| array.page_sizes.clone().or_else(|| tlb.page_sizes.clone()))
+                .flatten()
+                .map(|size| size.0)
+                .collect();
+            if let Some(size) = sizes.iter().find(|size| level == 1 && !held.contains(size)) {
+                let what = format!("the manager maps pages of {size}, which tlb.{name} must hold");
+                return Err(refuse(&format!("tlb.{name}.page_sizes"), what));
+            }
+        }
+        let daemon = match &os.coalesced {
+            Some(coalesced) => Some(Daemon::new(coalesced, description, vm, sizes)?),
+            None => None,
+        };
+        let moves_per_us = os.moves_per_us.unwrap_or(0.0);
+        if !(moves_per_us >= 0.0 && moves_per_us.is_finite()) {
+            let what = "a number of pages per microsecond is 0 or more".to_owned();
+            return Err(refuse("os.moves_per_us", what));
+        }
+        Ok(Sizes { rules, are_wished: large, moves_per_us, daemon, ..Sizes::default() })
+    }
+
+    /// With how many moves the daemon runs, if it is time.
+    pub(super) fn due(&mut self, now: u64) -> Option<u64> {
+        let daemon = self.daemon.as_mut().filter(|daemon| now >= daemon.next)?;
+        daemon.next = now + daemon.period;
+        Some(daemon.moves)
+    }
+
+    /// Keeps what a pass has done.
+    pub(super) fn passed(&mut self, pass: DaemonSample) {
+        if let Some(daemon) = &mut self.daemon {
+            daemon.note(pass);
+        }
+    }
+}
+
+impl Daemon {
+    fn new(
+        coalesced: &description::Coalesced,
+        description: &Description,
+        vm: &mut Vm,
+        sizes: &[PageSize],
+    ) -> Result<Daemon, Refusal> {
+        let refuse = |key: &str, what: &str| Err((format!("os.coalesced.{key}"), what.to_owned()));
+        if !(0.0..=1.0).contains(&coalesced.mild_share) {
+            return refuse("mild_share", "a share of a chunk is from 0 to 1");
+        }
+        if coalesced.period_cycles == 0 {
+            return refuse("period_cycles", "write 1 or more: the daemon would run all the time");
+        }
+        let wanted: u64 = coalesced.watermarks.values().map(|bytes| bytes.0).sum();
+        if wanted > description.memory.size.0 {
+            return refuse("watermarks", "together they are more than memory.size");
+        }
+        let base = vm.base();
+        let thresholds: Vec<(u32, u64)> = sizes[1..]
+            .iter()
+            .map(|size| {
+                let order = size.shift() - base.shift();
+                (order, ((1u64 << order) as f64 * coalesced.mild_share) as u64)
+            })
+            .filter(|(order, _)| *order <= 12)
+            .collect();
+        let frames = (description.memory.size.0 >> base.shift()) as u32;
+        let level = match coalesced.level {
+            description::Level::Weak => Level::Weak,
+            description::Level::Mild => Level::Mild,
+            description::Level::Strong => Level::Strong,
+        };
+        let daemon = Coalesced::new(0..frames, &thresholds, coalesced.strong_after);
+        vm.set_daemon(daemon.at_most(level));
+        Ok(Daemon {
+            period: coalesced.period_cycles,
+            next: coalesced.period_cycles,
+            moves: coalesced.moves,
+            passes: Vec::new(),
+            stride: 1,
+            since: DaemonSample::default(),
+        })
+    }
+
+    fn note(&mut self, pass: DaemonSample) {
+        self.since.add(&pass);
+        if self.since.passes < self.stride {
+            return;
+        }
+        self.passes.push(std::mem::take(&mut self.since));
+        if self.passes.len() > SAMPLES_MAX {
+            let pairs = self.passes.chunks(2).map(|pair| {
+                let mut both = DaemonSample::default();
+                pair.iter().for_each(|one| both.add(one));
+                both
+            });
+            self.passes = pairs.collect();
+            self.stride *= 2;
+        }
+    }
+}
+
+impl Base {
+    /// Attaches what is wished for `mapped`.
+    pub(super) fn place(
+        &mut self,
+        number: u32,
+        space: HatSpace,
+        mapped: &Mapped<'_>,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        for (range, wish) in self.sizes.rules.wishes(mapped) {
+            let moves = wish.wait_us.map(|time| (time as f64 * self.sizes.moves_per_us) as u64);
+            let fallback = moves.map_or(Fallback::Smaller, Fallback::Wait);
+            let module = Module { page_size: Some(wish.size), fallback, home: None };
+            self.attach(number, space, range, module, platform)?;
+        }
+        Ok(())
+    }
+
+    /// Attaches a module to a range of a space, which asks for pages of several sizes from here on.
+    pub(super) fn attach(
+        &mut self,
+        number: u32,
+        space: HatSpace,
+        range: VirtRange,
+        module: Module,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        if !self.sizes.are_wished {
+            return Ok(());
+        }
+        self.sizes.asked.insert(number);
+        self.with(platform, |kernel| kernel.attach(space, range, module))
+    }
+
+    /// Has the pages of a range be as large as advice can ask for.
+    pub(super) fn upgrade(
+        &mut self,
+        number: u32,
+        space: HatSpace,
+        range: VirtRange,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        if !self.sizes.are_wished {
+            return Ok(());
+        }
+        self.sizes.asked.insert(number);
+        let sizes = platform.ram().page_sizes().iter().copied();
+        let size = sizes.filter(|size| *size <= ADVISED).max().unwrap_or(self.vm.base());
+        self.with(platform, |kernel| kernel.upgrade(space, range, size).map(|_| ()))
+    }
+
+    /// What the daemon has done.
+    pub(super) fn daemon_counts(&self) -> Option<DaemonCounts> {
+        let daemon = self.vm.daemon()?;
+        let levels = daemon
+            .passes()
+            .map(|(level, passes, made)| (level.name().to_owned(), LevelPasses { passes, made }));
+        let over_time = self.sizes.daemon.as_ref().map(|daemon| {
+            let rest = Some(daemon.since).filter(|rest| rest.passes > 0);
+            daemon.passes.iter().copied().chain(rest).collect()
+        });
+        Some(DaemonCounts { levels: levels.collect(), over_time: over_time.unwrap_or_default() })
+    }
+}

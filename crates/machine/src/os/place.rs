@@ -1,0 +1,313 @@
+//! Place rules: which page size is wished where, as IRIX's `dplace` takes it.
+//!
+//! ```text
+//!   data = 64K                  what the program writes to: its file's data, bss, heap, mmap
+//!   stack = 16K wait 100ms      the same rule as `stack=16K wait 100ms`
+//!   lib libc.so.6 = 64K         # a comment
+//!   range 0x10000000..0x20000000 = 1M
+//! ```
+//!
+//! A rule for a more special thing wins: `range` over `region`, then `lib`,
+//! `text`, `bss`, `heap`, `stack`, `mmap`, and `data` last. Two rules for one thing are an error, and so
+//! is, at the end of a run, a rule that nothing was mapped for.
+
+use std::fmt;
+
+use addr::{PageSize, VirtRange};
+
+/// All rules.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rules {
+    rules: Vec<Rule>,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+struct Rule {
+    line: usize,
+    what: Thing,
+    wish: Wish,
+    /// Whether something was mapped that it is for.
+    was_used: bool,
+}
+
+/// What is wished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wish {
+    pub(crate) size: PageSize,
+    /// How long a fault waits for a page of that size, in microseconds; none: not at all.
+    pub(crate) wait_us: Option<u64>,
+}
+
+/// What a rule is for, the most general first.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Thing {
+    Data,
+    Mmap,
+    Stack,
+    Heap,
+    Bss,
+    Text,
+    Lib(String),
+    Region(String),
+    Range(u64, u64),
+}
+
+/// What is mapped, as a trace tells it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mapped<'a> {
+    pub(crate) range: VirtRange,
+    pub(crate) kind: Kind,
+    /// As regions are called in results.
+    pub(crate) name: &'a str,
+}
+
+/// Of what kind it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A file's, executable or not writable.
+    Text,
+    /// A file's, writable.
+    Data,
+    Bss,
+    Heap,
+    Stack,
+    /// Memory without a file that was asked for by mmap.
+    Mmap,
+    /// Nothing that a rule could be for but a range.
+    Other,
+}
+
+impl Rules {
+    /// The rules of `text`: one per line or between commas. An error names the line.
+    pub(crate) fn parse(text: &str, sizes: &[PageSize]) -> Result<Rules, String> {
+        let mut rules: Vec<Rule> = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let line_number = number + 1;
+            let at = |what: String| format!("line {line_number}: {what}");
+            let line = line.split('#').next().unwrap_or_default();
+            for part in line.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+                let rule = parse(part, sizes, line_number).map_err(at)?;
+                if let Some(other) = rules.iter().find(|other| other.what.overlaps(&rule.what)) {
+                    return Err(at(format!(
+                        "`{part}` overlaps with the rule of line {} for {}: leave one of them out",
+                        other.line, other.what
+                    )));
+                }
+                rules.push(rule);
+            }
+        }
+        // The most special first.
+        rules.sort_by(|one, other| other.what.cmp(&one.what));
+        Ok(Rules { rules })
+    }
+
+    /// What is wished for parts of what is mapped: the most general first, so that later ones win.
+    pub(crate) fn wishes(&mut self, mapped: &Mapped<'_>) -> Vec<(VirtRange, Wish)> {
+        let mut wishes = Vec::new();
+        for rule in self.rules.iter_mut().rev() {
+            if let Some(part) = rule.what.part_of(mapped) {
+                rule.was_used = true;
+                wishes.push((part, rule.wish));
+            }
+        }
+        wishes
+    }
+
+    /// The first rule that nothing was mapped for.
+    pub(crate) fn unused(&self) -> Option<String> {
+        let unused =
+            self.rules.iter().filter(|rule| !rule.was_used).min_by_key(|rule| rule.line)?;
+        Some(format!("line {}: nothing was mapped that is {}", unused.line, unused.what))
+    }
+}
+
+impl Thing {
+    fn overlaps(&self, other: &Thing) -> bool {
+        match (self, other) {
+            (Thing::Range(start, end), Thing::Range(from, to)) => start < to && from < end,
+            _ => self == other,
+        }
+    }
+
+    /// The part of `mapped` that this is.
+    fn part_of(&self, mapped: &Mapped<'_>) -> Option<VirtRange> {
+        let Mapped { range, kind, name } = *mapped;
+        let file = name.rsplit('/').next().unwrap_or(name);
+        let is = match self {
+            Thing::Data => {
+                matches!(kind, Kind::Data | Kind::Bss | Kind::Heap | Kind::Mmap)
+            }
+            Thing::Mmap => kind == Kind::Mmap,
+            Thing::Stack => kind == Kind::Stack,
+            Thing::Heap => kind == Kind::Heap,
+            Thing::Bss => kind == Kind::Bss,
+            Thing::Text => kind == Kind::Text,
+            Thing::Lib(lib) => file == lib && matches!(kind, Kind::Text | Kind::Data),
+            Thing::Region(region) => name == region || file == region,
+            Thing::Range(start, end) => {
+                let range_end = range.last().get().checked_add(1)?;
+                let (from, to) = (range.start().get().max(*start), range_end.min(*end));
+                return (from < to)
+                    .then(|| VirtRange::new(addr::VirtAddr::new(from), to - from).ok())
+                    .flatten();
+            }
+        };
+        is.then_some(range)
+    }
+}
+
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Thing::Data => f.write_str("data (a program's data, bss, heap, mmap)"),
+            Thing::Mmap => f.write_str("mmap (memory without a file)"),
+            Thing::Stack => f.write_str("stack"),
+            Thing::Heap => f.write_str("heap"),
+            Thing::Bss => f.write_str("bss"),
+            Thing::Text => f.write_str("text"),
+            Thing::Lib(name) => write!(f, "the library {name}"),
+            Thing::Region(name) => write!(f, "the region {name}"),
+            Thing::Range(start, end) => write!(f, "in {start:#x}..{end:#x}"),
+        }
+    }
+}
+
+fn parse(text: &str, sizes: &[PageSize], line: usize) -> Result<Rule, String> {
+    let Some((what, wish)) = text.rsplit_once('=') else {
+        return Err(format!("`{text}` is no rule: write it as in `data=64K`"));
+    };
+    let what = thing(what.trim())?;
+    let mut words = wish.split_whitespace();
+    let size = words.next().unwrap_or_default();
+    let size: PageSize = size.parse().map_err(|error| format!("{error}"))?;
+    if !sizes.contains(&size) {
+        let known: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
+        return Err(format!(
+            "this machine has no pages of {size}: write one of {}",
+            known.join(", ")
+        ));
+    }
+    let wait_us = match (words.next(), words.next(), words.next()) {
+        (None | Some("fallback"), None, None) => None,
+        // As `dplace` waits: a second for each fault.
+        (Some("wait"), None, None) => Some(1_000_000),
+        (Some("wait"), Some(time), None) => Some(microseconds(time)?),
+        _ => {
+            return Err(format!(
+                "after the size comes `fallback`, `wait` or `wait 100ms`: `{text}`"
+            ));
+        }
+    };
+    Ok(Rule { line, what, wish: Wish { size, wait_us }, was_used: false })
+}
+
+fn thing(text: &str) -> Result<Thing, String> {
+    let split = text.split_once(|at: char| at.is_whitespace() || at == '=');
+    let (word, rest) = split.map_or((text, ""), |(word, rest)| (word, rest.trim()));
+    let named = |make: fn(String) -> Thing| match rest {
+        "" => Err(format!("`{word}` needs a name, as in `{word} NAME=64K`")),
+        name => Ok(make(name.to_owned())),
+    };
+    match (word, rest) {
+        ("data", "") => Ok(Thing::Data),
+        ("mmap", "") => Ok(Thing::Mmap),
+        ("stack", "") => Ok(Thing::Stack),
+        ("heap", "") => Ok(Thing::Heap),
+        ("bss", "") => Ok(Thing::Bss),
+        ("text", "") => Ok(Thing::Text),
+        ("lib", _) => named(Thing::Lib),
+        ("region", _) => named(Thing::Region),
+        ("range", range) => {
+            let ends = range
+                .split_once("..")
+                .and_then(|(start, end)| Some((number(start.trim())?, number(end.trim())?)));
+            match ends.filter(|(start, end)| start < end) {
+                Some((start, end)) => Ok(Thing::Range(start, end)),
+                None => Err(format!("`{range}` is no range: write it as in 0x1000..0x9000")),
+            }
+        }
+        _ => Err(format!(
+            "`{text}` is nothing that pages can be wished for: write data, bss, heap, stack, text, \
+             mmap, lib NAME, region NAME or range A..B"
+        )),
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn microseconds(text: &str) -> Result<u64, String> {
+    let units = [("us", 1), ("ms", 1000), ("s", 1_000_000)];
+    let parsed = units.iter().find_map(|(unit, factor)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(*factor)
+    });
+    parsed.ok_or_else(|| format!("`{text}` is no time: write it as in 500us, 100ms or 1s"))
+}
+
+#[cfg(test)]
+mod tests {
+    use addr::VirtAddr;
+
+    use super::*;
+
+    fn sizes() -> Vec<PageSize> {
+        [12, 14, 16, 18].into_iter().filter_map(PageSize::from_shift).collect()
+    }
+
+    #[test]
+    fn the_most_special_rule_wins() {
+        let text =
+            "data=16K\nheap=64K wait # the heap\nrange 0x2000..0x4000=256K wait 5ms, lib=c.so=64K";
+        let mut rules = Rules::parse(text, &sizes()).unwrap();
+        let range = VirtRange::new(VirtAddr::new(0x1000), 0x2000).unwrap();
+        let mut sizes = |kind, name| -> Vec<(u64, String, Option<u64>)> {
+            let wishes = rules.wishes(&Mapped { range, kind, name });
+            let one = |(range, wish): &(VirtRange, Wish)| {
+                (range.start().get(), wish.size.to_string(), wish.wait_us)
+            };
+            wishes.iter().map(one).collect()
+        };
+        let inside = (0x2000, "256K".to_owned(), Some(5000));
+        assert_eq!(
+            sizes(Kind::Heap, "heap"),
+            [
+                (0x1000, "16K".to_owned(), None),
+                (0x1000, "64K".to_owned(), Some(1_000_000)),
+                inside.clone()
+            ]
+        );
+        assert_eq!(
+            sizes(Kind::Text, "/lib/c.so"),
+            [(0x1000, "64K".to_owned(), None), inside.clone()]
+        );
+        assert_eq!(sizes(Kind::Text, "/lib/d.so"), [inside]);
+        assert_eq!(rules.unused(), None);
+    }
+
+    #[test]
+    fn errors_say_where_and_what_to_do() {
+        for (text, expected) in [
+            ("data=64K\nheap=64K\ndata=16K", "line 3: `data=16K` overlaps with the rule of line 1"),
+            ("range 0x10..0x30=4K,range 0x20..0x40=4K", "line 1: `range 0x20..0x40=4K` overlaps"),
+            ("\ntext=2M", "line 2: this machine has no pages of 2M: write one of 4K, 16K"),
+            ("text=7K", "is not a page size"),
+            ("code=4K", "line 1: `code` is nothing that pages can be wished for"),
+            ("lib=4K", "line 1: `lib` needs a name"),
+            ("range 9..3=4K", "line 1: `9..3` is no range"),
+            ("heap", "line 1: `heap` is no rule"),
+            ("heap=4K soon", "line 1: after the size comes"),
+            ("heap=4K wait 5", "`5` is no time"),
+        ] {
+            let error = Rules::parse(text, &sizes()).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+        let rules = Rules::parse("heap=4K\nregion x=4K", &sizes()).unwrap();
+        assert_eq!(rules.unused().unwrap(), "line 1: nothing was mapped that is heap");
+    }
+}

@@ -1,0 +1,376 @@
+//! Large pages at a fault: a layer over the fault of base pages (G98 section 6.6).
+//!
+//! ```text
+//!   policy: a size -- base page --------------------------------> the fault of a base page
+//!     |
+//!     |   aligned block in one region?       no: RegionTooSmall, Unaligned, MixedRights
+//!     |   no page of another size there?     no: OtherSizePresent
+//!     |   nor in the other half of its pair? no: PairRule
+//!     |   in memory already, all or nothing? no: InPageCache, Shared
+//!     |   a large frame is free?             no: NoFrame; or wait for the daemon: WaitTimedOut
+//!     v                                               |
+//!   fault each of its base pages into the frame       +--> the next smaller size
+//!   one translation of that size                           (down to the base page)
+//! ```
+//!
+//! Base pages that make up a large one are owned, written and swapped like all others: only the
+//! translation is large. Where all of a block is in memory in the right frames (another space mapped
+//! it so, or its translation was dropped), it is loaded large again without a frame being taken.
+
+mod resize;
+mod upgrade;
+
+use core::ops::Range;
+
+use addr::{Kind, PageSize, Rights, VirtRange};
+use hat::{HatSpace, LoadError};
+use pagetable::{Mapping, Mounted, Translation};
+use physmem::{Allocator, FrameId, Request, State};
+
+use crate::{
+    error::{Error, Stop},
+    fault::{Needed, without_write},
+    frames::{DIRTY, REFERENCED},
+    object::Place,
+    platform::Platform,
+    policy::{Ask, Choice, Fallback},
+    region::{Backing, Region},
+    vm::Kernel,
+    work::{How, Why},
+};
+
+/// What memory has of the base pages of a block.
+pub(crate) enum Presence {
+    /// All, in the frames of a large page that begins there; and what hardware may allow.
+    Whole(FrameId, bool),
+    /// None that could be loaded as it is: each needs a frame.
+    Nothing,
+}
+
+impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+    /// Has the page in memory and loaded, by a page of the size that the policy wishes if that can be.
+    pub(crate) fn bring(&mut self, space: HatSpace, page: u64, kind: Kind) -> Result<How, Error> {
+        let base = self.vm.base;
+        let known = self.vm.spaces.get(&space).ok_or(Error::NoSpace(space))?;
+        let Some(region) = known.regions.at(page).filter(|region| region.rights.allows(kind))
+        else {
+            return self.resolve(space, page, kind, (base, Why::PolicyAsksBase));
+        };
+        let ask = Ask { space, page, kind, region, sizes: &self.vm.sizes };
+        let Choice { size: wanted, fallback } = self.vm.sizing.choose(&ask);
+        let mut first = None;
+        let mut below = Some(wanted).filter(|wanted| *wanted > base);
+        while let Some(size) = below {
+            below = Some(self.vm.below(size)).filter(|smaller| *smaller > base);
+            let mut tried = self.try_size(space, page, kind, size, (wanted, first))?;
+            if let (Err(Why::NoFrame), Fallback::Wait(moves)) = (tried, fallback)
+                && first.is_none()
+            {
+                self.vm.work.waits += 1;
+                self.coalesce_for(size, moves);
+                tried = self.try_size(space, page, kind, size, (wanted, first))?;
+                tried =
+                    tried.map_err(|why| if why == Why::NoFrame { Why::WaitTimedOut } else { why });
+            }
+            match tried {
+                Ok(how) => return Ok(how),
+                Err(why) => first = first.or(Some(why)),
+            }
+        }
+        self.resolve(space, page, kind, (wanted, first.unwrap_or(Why::PolicyAsksBase)))
+    }
+
+    /// Loads a page of `size`, or says why that cannot be. `wanted` is the size that was wished, and why
+    /// it was not to be had, if this is a smaller one.
+    fn try_size(
+        &mut self,
+        space: HatSpace,
+        page: u64,
+        kind: Kind,
+        size: PageSize,
+        wanted: (PageSize, Option<Why>),
+    ) -> Result<Result<How, Why>, Error> {
+        let known = self.vm.space(space)?;
+        let region = known.regions.at(page).ok_or(Error::NoRegion(self.vm.addr_of(page)))?.clone();
+        let pages = self.vm.block(page, size);
+        if let Err(why) = self.fits(space, &region, &pages) {
+            return Ok(Err(why));
+        }
+        let presence = match self.presence(space, &region, &pages, kind == Kind::Store) {
+            Ok(presence) => presence,
+            Err(why) => return Ok(Err(why)),
+        };
+        let mut how = How::Minor;
+        let loaded = match presence {
+            Presence::Whole(frame, writable) => {
+                self.load_whole(space, &region, &pages, frame, writable, kind, &mut how)
+            }
+            Presence::Nothing => self.fill(space, &region, &pages, kind, &mut how),
+        };
+        match loaded {
+            Ok(loaded) => {
+                if loaded {
+                    self.decided(region.label, (wanted.0, wanted.1.unwrap_or(Why::Obtained)), size);
+                }
+                Ok(Ok(how))
+            }
+            Err(Stop::Full) => Ok(Err(Why::NoFrame)),
+            Err(Stop::Refused(error)) => Err(error),
+        }
+    }
+
+    /// Whether a page could lie in `pages`, whatever memory has of it.
+    pub(crate) fn fits(
+        &mut self,
+        space: HatSpace,
+        region: &Region,
+        pages: &Range<u64>,
+    ) -> Result<(), Why> {
+        if pages.start < region.pages.start || pages.end > region.pages.end {
+            return Err(self.outside(space, region, pages));
+        }
+        let size = self.vm.size_of(pages);
+        let other = |mapping: &Mapping| mapping.translation.page.size() != size;
+        if self.mappings_in(space, pages).iter().any(other) {
+            return Err(Why::OtherSizePresent);
+        }
+        let smaller = |mapping: &Mapping| mapping.translation.page.size() < size;
+        if self.vm.paired && self.mappings_in(space, &self.vm.pair_of(pages)).iter().any(smaller) {
+            return Err(Why::PairRule);
+        }
+        Ok(())
+    }
+
+    /// Why a block reaches out of its region.
+    fn outside(&self, space: HatSpace, region: &Region, pages: &Range<u64>) -> Why {
+        let other_rights = |page: u64| {
+            let there = self.vm.spaces.get(&space).and_then(|known| known.regions.at(page));
+            there.is_some_and(|other| other.rights != region.rights)
+        };
+        if pages.clone().any(other_rights) {
+            Why::MixedRights
+        } else if region.pages.end - region.pages.start < pages.end - pages.start {
+            Why::RegionTooSmall
+        } else {
+            Why::Unaligned
+        }
+    }
+
+    /// What memory has of a block that lies in `region`.
+    pub(crate) fn presence(
+        &mut self,
+        space: HatSpace,
+        region: &Region,
+        pages: &Range<u64>,
+        store: bool,
+    ) -> Result<Presence, Why> {
+        let Some(known) = self.vm.spaces.get(&space) else { return Ok(Presence::Nothing) };
+        let per_page = 1 << self.memory.table().order(self.vm.base);
+        let mut first: Option<FrameId> = None;
+        let (mut here, mut writable, mut shared) = (0, true, false);
+        let mut is_run = true;
+        for page in pages.clone() {
+            let into = page - region.pages.start;
+            let (place, may_store) = match (known.anons.get(&page), region.backing) {
+                (Some(&anon), _) => {
+                    let anon = self.vm.anons.get(anon);
+                    let is_own = anon.refs == 1;
+                    shared |= !is_own;
+                    match anon.place {
+                        // Each would need two frames: for what was swapped, and for the copy.
+                        Place::Swapped(_) if store && !is_own => return Err(Why::Shared),
+                        Place::Resident(_) if store && !is_own => (None, false),
+                        place => (Some(place), is_own),
+                    }
+                }
+                (None, Backing::Anonymous) => (None, true),
+                (None, Backing::Private { .. }) if store => (None, true),
+                (None, Backing::Private { object, first } | Backing::Shared { object, first }) => {
+                    let place = self.vm.objects.get(object).pages.get(&(first + into)).copied();
+                    let is_shared = matches!(region.backing, Backing::Shared { .. });
+                    let is_dirty = matches!(place, Some(Place::Resident(frame))
+                        if self.memory.table().get(frame).flags & DIRTY != 0);
+                    (place, is_shared && (store || is_dirty))
+                }
+            };
+            writable &= may_store;
+            if let Some(Place::Resident(frame)) = place {
+                let expected = (page - pages.start) as u32 * per_page;
+                is_run &= here == page - pages.start
+                    && first.is_none_or(|first| frame.0 == first.0 + expected);
+                first = first.or(Some(frame));
+                here += 1;
+            }
+        }
+        let count = pages.end - pages.start;
+        match first {
+            None => Ok(Presence::Nothing),
+            Some(frame)
+                if here == count
+                    && is_run
+                    && u64::from(frame.0) % (count * u64::from(per_page)) == 0 =>
+            {
+                Ok(Presence::Whole(frame, writable))
+            }
+            Some(_) if shared => Err(Why::Shared),
+            Some(_) => Err(Why::InPageCache),
+        }
+    }
+
+    /// Loads a block that is in memory.
+    #[expect(clippy::too_many_arguments, reason = "all that the fault has found out")]
+    fn load_whole(
+        &mut self,
+        space: HatSpace,
+        region: &Region,
+        pages: &Range<u64>,
+        frame: FrameId,
+        writable: bool,
+        kind: Kind,
+        how: &mut How,
+    ) -> Result<bool, Stop> {
+        self.vm.work.region_lookups += 1;
+        if region.backing.object().is_some() && *how == How::Minor {
+            *how = How::Cache;
+        }
+        let stores = kind == Kind::Store && matches!(region.backing, Backing::Shared { .. });
+        for frame in self.frames_of(frame, pages) {
+            self.memory.pfdat_mut(frame).flags |= REFERENCED | if stores { DIRTY } else { 0 };
+        }
+        let loaded = self.load_large(space, region, pages, frame, writable, how)?;
+        if region.wired {
+            for (page, frame) in pages.clone().zip(self.frames_of(frame, pages)) {
+                self.wire_at(space, page, frame)?;
+            }
+        }
+        Ok(loaded)
+    }
+
+    /// Takes a large frame, has every base page of the block come there, and loads it. Where memory
+    /// runs out on the way, the base pages that have come stay.
+    fn fill(
+        &mut self,
+        space: HatSpace,
+        region: &Region,
+        pages: &Range<u64>,
+        kind: Kind,
+        how: &mut How,
+    ) -> Result<bool, Stop> {
+        let count = pages.end - pages.start;
+        if self.free_pages() < count + self.vm.marks.min {
+            return Err(Stop::Full);
+        }
+        let size = self.vm.size_of(pages);
+        let order = self.memory.table().order(size);
+        let request = Request { node: region.module.home, ..Request::new(order, State::Movable) };
+        let large = self.memory.allocate(&request).map_err(|_| Stop::Full)?;
+        self.vm.work.frames_taken += 1 << order;
+        self.fill_into(space, region, pages, large, kind, how)
+    }
+
+    /// The same into the frames from `large`, which are taken and nobody's.
+    pub(crate) fn fill_into(
+        &mut self,
+        space: HatSpace,
+        region: &Region,
+        pages: &Range<u64>,
+        large: FrameId,
+        kind: Kind,
+        how: &mut How,
+    ) -> Result<bool, Stop> {
+        let mut stopped = None;
+        let mut rights = region.rights;
+        for (page, frame) in pages.clone().zip(self.frames_of(large, pages)) {
+            let mut given = Some(frame);
+            if stopped.is_none() {
+                match self.page_for(space, page, kind, &mut given, how) {
+                    Ok(Needed { rights: allowed, .. }) => {
+                        rights = Rights::from_bits(rights.bits() & allowed.bits());
+                    }
+                    Err(stop) => stopped = Some(stop),
+                }
+            }
+            if let Some(left) = given {
+                self.free_frame(left);
+            }
+        }
+        if let Some(stop) = stopped {
+            return Err(stop);
+        }
+        let writable = rights.contains(Rights::WRITE) || !region.rights.contains(Rights::WRITE);
+        let loaded = self.load_large(space, region, pages, large, writable, how)?;
+        if region.wired {
+            for (page, frame) in pages.clone().zip(self.frames_of(large, pages)) {
+                self.wire_at(space, page, frame)?;
+            }
+        }
+        Ok(loaded)
+    }
+
+    /// Has hardware find a block in its frames, which hold its pages. Says whether it was loaded for
+    /// that.
+    pub(crate) fn load_large(
+        &mut self,
+        space: HatSpace,
+        region: &Region,
+        pages: &Range<u64>,
+        frame: FrameId,
+        writable: bool,
+        how: &mut How,
+    ) -> Result<bool, Stop> {
+        self.not_idle(frame);
+        self.keep_apart(space, pages.clone())?;
+        let rights = if writable { region.rights } else { without_write(region.rights) };
+        let size = self.vm.size_of(pages);
+        let at = self.vm.addr_of(pages.start).page(size);
+        let translation =
+            Translation { page: at, frame: self.address(frame), rights, global: false };
+        let range = VirtRange::of_page(at);
+        self.vm.work.table_reads += 1;
+        let known = self.hat.query(space, at.start()).map(|known| known.translation);
+        let (hat, mut below) = self.hat();
+        match known {
+            Some(known) if (known.page, known.frame) == (at, translation.frame) => {
+                if known.rights != rights {
+                    hat.protect(space, range, rights, &mut below).map_err(Error::Table)?;
+                    *how = if *how == How::Cache { How::Write } else { (*how).max(How::Write) };
+                }
+                return Ok(false);
+            }
+            Some(_) => hat.unload(space, range, &mut |_| (), &mut below).map_err(Error::Table)?,
+            None => {}
+        }
+        match hat.load(space, translation, 1, &mut below) {
+            Ok(()) => {
+                self.vm.space_mut(space)?.has_large = true;
+                Ok(true)
+            }
+            Err(LoadError::NoTableMemory) => Err(Stop::Full),
+            Err(LoadError::Table(error)) => Err(Error::Table(error).into()),
+            Err(LoadError::NoSpace(space)) => Err(Error::NoSpace(space).into()),
+        }
+    }
+
+    /// The frames of the base pages of a block whose first frame is `first`.
+    pub(crate) fn frames_of(
+        &self,
+        first: FrameId,
+        pages: &Range<u64>,
+    ) -> impl Iterator<Item = FrameId> + use<T, A, P> {
+        let per_page = 1 << self.memory.table().order(self.vm.base);
+        (0..(pages.end - pages.start) as u32).map(move |into| FrameId(first.0 + into * per_page))
+    }
+
+    /// What hardware has of `pages`.
+    pub(crate) fn mappings_in(
+        &mut self,
+        space: HatSpace,
+        pages: &Range<u64>,
+    ) -> alloc::vec::Vec<Mapping> {
+        let mut found = alloc::vec::Vec::new();
+        let range = self.vm.range_of(pages);
+        self.hat.visit(space, range, &mut |mapping| found.push(mapping));
+        self.vm.work.table_reads += found.len() as u64;
+        found
+    }
+}

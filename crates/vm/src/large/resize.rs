@@ -1,0 +1,178 @@
+//! Large pages get smaller where an operation concerns a part of them (G98 section 6.7).
+//!
+//! ```text
+//!   64K, of which the last 4K are to go:
+//!
+//!   |              64K              |      16K each: even and odd are a pair of the TLB,
+//!   |  16K  |  16K  |  16K  |  16K  |      of one size
+//!   |  16K  |  16K  |4|4|4|4|4|4|4|x|      the second pair is cut: both halves get smaller
+//! ```
+//!
+//! A pair that lies apart from what changes, or wholly in it, keeps the larger size. Where a page
+//! gets smaller, the other page of its own pair gets smaller with it.
+
+use core::ops::Range;
+
+use addr::PageSize;
+use hat::{HatSpace, LoadError};
+use pagetable::Mounted;
+use physmem::{Allocator, FrameId};
+
+use crate::{
+    error::Error,
+    platform::Platform,
+    vm::{Kernel, Vm},
+};
+
+impl Vm {
+    /// The base pages of the page of `size` that `page` lies in.
+    pub(crate) fn block(&self, page: u64, size: PageSize) -> Range<u64> {
+        let count = size.count_of(self.base);
+        let first = page & !(count - 1);
+        first..first + count
+    }
+
+    /// The size of a page of these base pages.
+    pub(crate) fn size_of(&self, pages: &Range<u64>) -> PageSize {
+        let shift = self.base.shift() + (pages.end - pages.start).ilog2();
+        PageSize::from_shift(shift as u8).unwrap_or(self.base)
+    }
+
+    /// The other page of the pair.
+    pub(crate) fn pair_of(&self, pages: &Range<u64>) -> Range<u64> {
+        let count = pages.end - pages.start;
+        let first = pages.start ^ count;
+        first..first + count
+    }
+
+    /// The next smaller size.
+    pub(crate) fn below(&self, size: PageSize) -> PageSize {
+        let smaller = self.sizes.iter().rev().find(|smaller| **smaller < size);
+        smaller.copied().unwrap_or(self.base)
+    }
+}
+
+impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+    /// No page reaches across an end of `pages` after this.
+    pub(crate) fn cut_large(&mut self, space: HatSpace, pages: &Range<u64>) -> Result<(), Error> {
+        if !self.vm.space(space)?.has_large {
+            return Ok(());
+        }
+        for page in [pages.start, pages.end - 1] {
+            let Some(held) = self.held_at(space, page) else { continue };
+            if held.start < pages.start || held.end > pages.end {
+                self.downgrade(space, &held, pages)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After this a page that is loaded in `pages`, which are of one page to be, breaks no rule: no
+    /// larger page covers them, nor is one in the other half of a pair around them.
+    pub(crate) fn keep_apart(&mut self, space: HatSpace, pages: Range<u64>) -> Result<(), Error> {
+        if !self.vm.space(space)?.has_large {
+            return Ok(());
+        }
+        if let Some(held) = self.held_at(space, pages.start)
+            && held.end - held.start > pages.end - pages.start
+        {
+            self.downgrade(space, &held, &pages)?;
+        }
+        let size = self.vm.size_of(&pages);
+        for place in 0..self.vm.sizes.len() {
+            let larger = self.vm.sizes[place];
+            if !self.vm.paired || larger <= size {
+                continue;
+            }
+            let other = self.vm.pair_of(&self.vm.block(pages.start, larger));
+            if self.held_at(space, other.start) == Some(other.clone()) {
+                self.to_size(space, &other, self.vm.below(larger))?;
+                self.vm.work.downgrades += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The base pages of the page that hardware has for `page`.
+    fn held_at(&mut self, space: HatSpace, page: u64) -> Option<Range<u64>> {
+        self.vm.work.table_reads += 1;
+        let held = self.hat.query(space, self.vm.addr_of(page))?.translation.page;
+        let first = self.vm.page_of(held.start());
+        Some(first..first + held.size().count_of(self.vm.base))
+    }
+
+    /// Makes the page of `held` smaller, so that none reaches across an end of `part`.
+    pub(crate) fn downgrade(
+        &mut self,
+        space: HatSpace,
+        held: &Range<u64>,
+        part: &Range<u64>,
+    ) -> Result<(), Error> {
+        self.vm.work.downgrades += 1;
+        self.shrink(space, held, part)?;
+        if !self.vm.paired {
+            return Ok(());
+        }
+        let other = self.vm.pair_of(held);
+        if self.held_at(space, other.start) == Some(other.clone()) {
+            let below = self.vm.below(self.vm.size_of(held));
+            self.to_size(space, &other, below)?;
+            self.vm.work.downgrades += 1;
+        }
+        Ok(())
+    }
+
+    /// The same for pages of one size that `held` has, and whatever the other pages of their pairs
+    /// are.
+    fn shrink(
+        &mut self,
+        space: HatSpace,
+        held: &Range<u64>,
+        part: &Range<u64>,
+    ) -> Result<(), Error> {
+        let Some(page) = self.held_at(space, held.start) else { return Ok(()) };
+        let size = self.vm.below(self.vm.size_of(&page));
+        self.to_size(space, held, size)?;
+        if size == self.vm.base {
+            return Ok(());
+        }
+        let step = size.count_of(self.vm.base) << u32::from(self.vm.paired);
+        let mut first = held.start;
+        while first < held.end {
+            let pair = first..first + step;
+            let inside = part.start <= pair.start && pair.end <= part.end;
+            let apart = pair.end <= part.start || part.end <= pair.start;
+            if !inside && !apart {
+                self.shrink(space, &pair, part)?;
+            }
+            first += step;
+        }
+        Ok(())
+    }
+
+    /// Has hardware map `pages` by pages of the size `to`, to the same frames.
+    fn to_size(&mut self, space: HatSpace, pages: &Range<u64>, to: PageSize) -> Result<(), Error> {
+        let range = self.vm.range_of(pages);
+        let (hat, mut below) = self.hat();
+        match hat.resize(space, range, to, &mut below) {
+            // What has no room in a table comes back by a minor fault.
+            Ok(()) | Err(LoadError::NoTableMemory) => Ok(()),
+            Err(LoadError::Table(error)) => Err(Error::Table(error)),
+            Err(LoadError::NoSpace(space)) => Err(Error::NoSpace(space)),
+        }
+    }
+
+    /// The large page that `frame` is part of, if any, was used or is to go.
+    pub(crate) fn not_idle(&mut self, frame: FrameId) {
+        if let Some(first) = self.idle_page(frame).map(|frames| frames.start) {
+            self.vm.idle.remove(&first);
+        }
+    }
+
+    /// The frames of the idle large page that `frame` is part of.
+    pub(crate) fn idle_page(&self, frame: FrameId) -> Option<Range<u32>> {
+        let (&first, &order) = self.vm.idle.range(..=frame.0).next_back()?;
+        let frames = first..first + (1 << order);
+        frames.contains(&frame.0).then_some(frames)
+    }
+}

@@ -1,0 +1,340 @@
+//! Pages of several sizes: the same streams with modules, upgrades and the coalescing daemon in them,
+//! and G98's figures as exact worlds.
+
+use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use hat::{Hat, HatSpace};
+use pagetable::{Irix, Mount, Mounted, SparseMemory};
+use physmem::{Coalesced, FrameId, Physmem, Request, SizeLists, State};
+use vm::{Decision, FileKey, Kernel, Marks, Module, POLICIES, Settings, Source, Vm, Why};
+
+use crate::{
+    board::{Board, original},
+    tables::{TABLES, Table},
+    world::{AnyAllocator, BASE, SIZES, World},
+};
+
+const RW: Rights = Rights::from_bits(3);
+const K16: PageSize = SIZES[1];
+const K64: PageSize = SIZES[2];
+
+fn irix() -> &'static Table {
+    TABLES.iter().find(|table| table.name == "irix").unwrap()
+}
+
+#[test]
+fn streams_with_pages_of_every_size() {
+    let (mut got, mut work) = ([0; SIZES.len()], [0; 4]);
+    for seed in 0..3 {
+        for (policy, _) in POLICIES {
+            for frames in [200, 1 << 12] {
+                println!("{policy}, seed {seed}, {frames} frames");
+                let mut world = World::with(irix(), policy, frames, seed, true);
+                world.run(250);
+                for (decision, count) in world.vm.decisions() {
+                    let place = SIZES.iter().position(|size| *size == decision.got).unwrap();
+                    got[place] += count;
+                    assert!(decision.got <= decision.wanted, "{decision:?}");
+                    assert_eq!(
+                        decision.why == Why::Obtained,
+                        decision.got == decision.wanted && decision.got > BASE,
+                        "{decision:?}"
+                    );
+                }
+                let done = world.vm.work();
+                let counts = [done.downgrades, done.upgrades, done.migrations, done.large_out];
+                work.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
+            }
+        }
+    }
+    assert!(got[..3].iter().all(|&pages| pages > 50) && got[3] > 0, "{got:?} pages by size");
+    assert!(work.iter().all(|&count| count > 20), "downgrades and so on: {work:?}");
+}
+
+#[test]
+fn every_allocation_fails_once() {
+    let run = |number: u64| {
+        let mut world = World::with(irix(), "clock", 200, 9, true);
+        world.memory.allocator_mut().0.refuse(number);
+        world.run(120);
+        world.memory.allocator().has_refused()
+    };
+    let refused = (1..).take_while(|&number| run(number)).count();
+    assert!(refused > 30, "{refused} allocations were made to fail");
+}
+
+#[test]
+#[ignore = "takes minutes: a million operations, with all identities and the pair rule checked"]
+fn a_million_operations() {
+    for seed in 0..100 {
+        println!("seed {seed}");
+        World::with(irix(), "clock", 400, seed, true).run(10_000);
+    }
+}
+
+/// A kernel over memory of `pages` base pages.
+struct Small {
+    vm: Vm,
+    hat: Hat,
+    memory: Physmem<AnyAllocator>,
+    board: Board,
+}
+
+impl Small {
+    fn new(pages: u64, sizing: &'static str) -> Small {
+        let memory = Physmem::new(PhysAddr::new(0), pages * BASE.bytes(), BASE, |frames| {
+            Box::new(SizeLists::new(frames, BASE, &SIZES).unwrap()) as AnyAllocator
+        });
+        let settings = Settings {
+            sizes: &SIZES,
+            sizing,
+            paired: true,
+            replacement: "clock",
+            reference: vm::Reference::ValidBit,
+            swap_pages: 1000,
+            marks: Marks::default(),
+        };
+        let table = Mount::tree(Irix::new(BASE).unwrap(), SparseMemory::new(1 << 34));
+        Small {
+            vm: Vm::new(settings, pages).unwrap(),
+            hat: Hat::new(Box::new(table)),
+            memory: memory.unwrap(),
+            board: Board::default(),
+        }
+    }
+
+    fn kernel(&mut self) -> Kernel<'_, dyn Mounted, AnyAllocator, Board> {
+        let Small { vm, hat, memory, board } = self;
+        Kernel { vm, hat, memory, platform: board }
+    }
+
+    /// Maps pages of zeros, which should be of `size`.
+    fn map(&mut self, space: HatSpace, start: u64, bytes: u64, size: PageSize) {
+        let range = range(start, bytes);
+        self.kernel().map(space, range, RW, Source::Anonymous, 0).unwrap();
+        let module = Module { page_size: Some(size), ..Module::default() };
+        self.kernel().attach(space, range, module).unwrap();
+    }
+
+    fn touch(&mut self, space: HatSpace, addr: u64) {
+        self.kernel().fault(space, VirtAddr::new(addr), Kind::Store).unwrap();
+        self.kernel().check().unwrap();
+    }
+
+    /// First byte and size of all pages that hardware has.
+    fn pages(&self, space: HatSpace) -> Vec<(u64, PageSize)> {
+        let mut pages = Vec::new();
+        self.hat.visit(space, VirtRange::ALL, &mut |mapping| {
+            let page = mapping.translation.page;
+            pages.push((page.start().get(), page.size()));
+        });
+        pages
+    }
+
+    fn frame(&self, space: HatSpace, addr: u64) -> PhysAddr {
+        let addr = VirtAddr::new(addr);
+        self.hat.query(space, addr).unwrap().translation.apply(addr)
+    }
+
+    fn why(&self) -> Vec<(PageSize, PageSize, Why)> {
+        let known = self.vm.decisions().keys();
+        known.map(|&Decision { wanted, got, why, .. }| (wanted, got, why)).collect()
+    }
+}
+
+fn range(start: u64, bytes: u64) -> VirtRange {
+    VirtRange::new(VirtAddr::new(start), bytes).unwrap()
+}
+
+/// Figure 3: chunk A has three free frames and A4, which is in use; its page moves to B1 of another
+/// chunk, with identity, contents and mappings, and A is a free page of 16K.
+#[test]
+fn figure_3() {
+    let mut small = Small::new(1 << 10, "modules");
+    let [one, two] = [0; 2].map(|_| small.kernel().create().unwrap());
+    let key = FileKey { device: 1, inode: 1 };
+    let file = Source::File { key, first: 7, shared: true };
+    for space in [one, two] {
+        small.kernel().map(space, range(0x1000, 0x2000), RW, file, 0).unwrap();
+        // The page tables come first.
+        small.touch(space, 0x2000);
+    }
+    while small.memory.allocate_page(BASE, State::Kernel).is_ok() {}
+    let (a, b) = (FrameId(512), FrameId(768));
+    let a4 = FrameId(a.0 + 3);
+    small.memory.try_free(a4, 0).unwrap();
+    small.touch(one, 0x1000);
+    small.touch(two, 0x1000);
+    assert_eq!(small.frame(one, 0x1000), small.memory.table().address(a4));
+    for frame in [a, FrameId(a.0 + 1), FrameId(a.0 + 2), b] {
+        small.memory.try_free(frame, 0).unwrap();
+    }
+    let mut daemon = Coalesced::new(small.memory.table().frames(), &[(2, 1)], 9);
+    // The pass after a weak one is mild.
+    daemon.passed(physmem::Level::Weak, 0, 1);
+    small.vm.set_daemon(daemon);
+
+    let (shot, before) = (small.vm.work().shootdowns, small.vm.work().migrations);
+    assert_eq!(small.kernel().coalesce(1), 1, "a mild pass moves one page");
+    small.kernel().check().unwrap();
+    assert_eq!(small.vm.work().migrations, before + 1);
+    assert_eq!(small.vm.work().shootdowns, shot + 1, "one flush");
+    let b1 = small.memory.table().address(b);
+    assert_eq!(small.frame(one, 0x1000), b1, "the mappings lead to B1");
+    assert_eq!(small.frame(two, 0x1000), b1, "the mappings lead to B1");
+    assert_eq!(small.board.contents[&b1], original(key, 7), "contents");
+    small.kernel().unmap(one, range(0x1000, 0x1000)).unwrap();
+    small.kernel().map(one, range(0x1000, 0x1000), RW, file, 0).unwrap();
+    small.touch(one, 0x1000);
+    assert_eq!(small.frame(one, 0x1000), b1, "the page cache has B1 in place of A4");
+    assert_eq!(small.memory.free_frames(K16), 1);
+    assert!(small.memory.take(a, 2, State::Kernel), "all of A is free");
+}
+
+/// Figure 4: of a page of 64K the last 4K are unmapped. Two pages of 16K are left, and seven of 4K.
+#[test]
+fn figure_4() {
+    let mut small = Small::new(1 << 10, "modules");
+    let space = small.kernel().create().unwrap();
+    let start = 0x10_0000;
+    small.map(space, start, 0x1_0000, K64);
+    small.touch(space, start + 0x5000);
+    assert_eq!(small.pages(space), [(start, K64)]);
+    let before = small.frame(space, start);
+    small.kernel().unmap(space, range(start + 0xf000, 0x1000)).unwrap();
+    small.kernel().check().unwrap();
+    let mut expected = vec![(start, K16), (start + 0x4000, K16)];
+    expected.extend((8..15).map(|page| (start + page * 0x1000, BASE)));
+    assert_eq!(small.pages(space), expected);
+    assert_eq!(small.frame(space, start + 0xe000).get(), before.get() + 0xe000, "frames stay");
+    assert_eq!(small.vm.work().downgrades, 1);
+}
+
+/// Figure 2's purpose: two spaces map the same frames at two sizes, and what one does to its
+/// pages is nothing to the other.
+#[test]
+fn two_spaces_have_the_same_frames_at_two_sizes() {
+    let mut small = Small::new(1 << 10, "modules");
+    let [one, two] = [0; 2].map(|_| small.kernel().create().unwrap());
+    let key = FileKey { device: 1, inode: 4 };
+    let file = Source::File { key, first: 0, shared: true };
+    for (space, bytes, size) in [(one, 0x1_0000, K64), (two, 0xc000, K16)] {
+        let range = range(0x20_0000, bytes);
+        small.kernel().map(space, range, RW, file, 0).unwrap();
+        let module = Module { page_size: Some(size), ..Module::default() };
+        small.kernel().attach(space, range, module).unwrap();
+        (0..bytes).step_by(0x4000).for_each(|into| small.touch(space, 0x20_0000 + into));
+    }
+    let at = |page: u64| 0x20_0000 + page * 0x4000;
+    let of_two = [(at(0), K16), (at(1), K16), (at(2), K16)];
+    assert_eq!((small.pages(one), small.pages(two)), (vec![(at(0), K64)], of_two.to_vec()));
+    assert_eq!(small.frame(one, at(2)), small.frame(two, at(2)));
+    small.kernel().unmap(one, range(at(3), 0x4000)).unwrap();
+    small.kernel().check().unwrap();
+    assert_eq!(small.pages(two), of_two);
+    assert_eq!(small.pages(one).len(), 2 + 4);
+}
+
+/// Each step of the fault that says no has its reason.
+#[test]
+fn every_refusal_has_its_reason() {
+    let start = 0x10_0000;
+    let check = |prepare: &dyn Fn(&mut Small, HatSpace), expected: (PageSize, PageSize, Why)| {
+        let mut small = Small::new(1 << 9, "modules");
+        let space = small.kernel().create().unwrap();
+        small.map(space, start, 0x4_0000, K64);
+        prepare(&mut small, space);
+        small.touch(space, start + 0x1000);
+        assert!(small.why().contains(&expected), "{expected:?} is not in {:?}", small.why());
+    };
+    check(&|_, _| {}, (K64, K64, Why::Obtained));
+    check(
+        &|small, space| {
+            small.kernel().unmap(space, range(start + 0x4000, 0x4_0000)).unwrap();
+        },
+        (K64, K16, Why::RegionTooSmall),
+    );
+    check(
+        &|small, space| {
+            small.kernel().protect(space, range(start + 0x8000, 0x1000), Rights::READ).unwrap();
+        },
+        (K64, K16, Why::MixedRights),
+    );
+    check(
+        &|small, space| {
+            small.map(space, start, 0x1_0000, BASE);
+            small.touch(space, start + 0x2000);
+            let module = Module { page_size: Some(K64), ..Module::default() };
+            small.kernel().attach(space, range(start, 0x4_0000), module).unwrap();
+        },
+        (K64, BASE, Why::OtherSizePresent),
+    );
+    check(
+        &|small, space| {
+            let other = range(start + 0x1_0000, 0x1_0000);
+            small.kernel().attach(space, other, Module::default()).unwrap();
+            small.touch(space, start + 0x1_2000);
+            let module = Module { page_size: Some(K64), ..Module::default() };
+            small.kernel().attach(space, range(start, 0x4_0000), module).unwrap();
+        },
+        (K64, K16, Why::PairRule),
+    );
+    check(
+        &|small, space| {
+            small.touch(space, start + 0x3_0000);
+            let large = small.memory.allocate(&Request::new(4, State::Kernel)).unwrap();
+            while small.memory.allocate_page(BASE, State::Kernel).is_ok() {}
+            small.memory.try_free(large, 3).unwrap();
+        },
+        (K64, K16, Why::NoFrame),
+    );
+}
+
+/// Text that is in the page cache in base pages: a later run gets no large pages for it, and an
+/// upgrade does.
+#[test]
+fn text_in_the_page_cache_is_upgraded() {
+    let mut small = Small::new(1 << 10, "modules");
+    let [first, second] = [0; 2].map(|_| small.kernel().create().unwrap());
+    let key = FileKey { device: 1, inode: 2 };
+    let text = Source::File { key, first: 0, shared: false };
+    let (all, read) = (range(0x40_0000, 0x2_0000), Rights::from_bits(5));
+    let fetch = |small: &mut Small, space, page: u64| {
+        let addr = VirtAddr::new(0x40_0000 + page * 0x1000);
+        small.kernel().fault(space, addr, Kind::Fetch).unwrap();
+        small.kernel().check().unwrap();
+    };
+    small.kernel().map(first, all, read, text, 0).unwrap();
+    // In an order in which frames are not adjacent.
+    (0..32).map(|page| page * 7 % 32).for_each(|page| fetch(&mut small, first, page));
+    small.kernel().map(second, all, read, text, 0).unwrap();
+    let module = Module { page_size: Some(K64), ..Module::default() };
+    small.kernel().attach(second, all, module).unwrap();
+    fetch(&mut small, second, 3);
+    assert!(small.why().contains(&(K64, BASE, Why::InPageCache)), "{:?}", small.why());
+    assert_eq!(small.kernel().upgrade(second, all, K64), Ok(2));
+    small.kernel().check().unwrap();
+    assert_eq!(small.pages(second), [(0x40_0000, K64), (0x41_0000, K64)]);
+    assert_eq!(small.vm.work().migrations, 32);
+    for page in 0..32 {
+        fetch(&mut small, first, page);
+        let frame = small.frame(first, 0x40_0000 + page * 0x1000);
+        assert_eq!(small.board.contents[&frame], original(key, page));
+    }
+    assert_eq!(small.vm.resident().file, 32, "it is in memory once");
+}
+
+/// Without modules the kernel does the same work, step for step, whatever sizes there could be.
+#[test]
+fn without_hints_the_same_work_is_done_as_with_base_pages() {
+    let work = |sizing| {
+        let mut small = Small::new(1 << 9, sizing);
+        let space = small.kernel().create().unwrap();
+        let all = range(0x10_0000, 0x30_0000);
+        small.kernel().map(space, all, RW, Source::Anonymous, 0).unwrap();
+        for page in (0..0x300).map(|page| page * 5 % 0x300) {
+            small.touch(space, 0x10_0000 + page * 0x1000);
+        }
+        (small.vm.work(), small.vm.faults())
+    };
+    assert_eq!(work("modules"), work("base"));
+}
