@@ -17,11 +17,14 @@ def names(folder: Path) -> list[str]:
 
 
 def test_the_version_comes_quickly(pagewalk) -> None:
+    def user() -> float:
+        return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+
     fastest = 9.0
     for _ in range(5):
-        start = time.monotonic()
+        start = user()
         done = pagewalk("--version")
-        fastest = min(fastest, time.monotonic() - start)
+        fastest = min(fastest, user() - start)
     assert done.stdout.startswith("pagewalk 0.")
     heavy = subprocess.run(
         [sys.executable, "-c", "import sys, pagewalk.cli; print([m for m in sys.modules"
