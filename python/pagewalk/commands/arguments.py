@@ -32,6 +32,7 @@ def number(text: str) -> int:
     base = 1024 if binary else 1000
     power: int = _POWER[prefix] if prefix else 0
     from decimal import Decimal
+from pathlib import Path
 
     value = Decimal(digits) * base**power
     if value != int(value):
@@ -105,11 +106,9 @@ def settings(options: argparse.Namespace) -> list[str]:
 
 def place_rules(place: str) -> str:
     """The rules that are given, or those that the file of that name has."""
+    path = Path(place)
     try:
-        if not os.path.isfile(place):
-            return place
-        with open(place, encoding="utf-8") as file:
-            return file.read()
+        return path.read_text(encoding="utf-8") if path.is_file() else place
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the place file {place} cannot be read: {error}") from error
 
