@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagewalk.commands.parser import UsageError
@@ -32,7 +33,6 @@ def number(text: str) -> int:
     base = 1024 if binary else 1000
     power: int = _POWER[prefix] if prefix else 0
     from decimal import Decimal
-from pathlib import Path
 
     value = Decimal(digits) * base**power
     if value != int(value):
