@@ -109,7 +109,7 @@ fn a_member_of_a_family_does_what_it_does_alone() {
         let mut rng = Rng(seed);
         let members = random_members(&mut rng);
         let tree = members[0].tree.clone();
-        let mut family = WalkCacheFamily::new(&members.iter().collect::<Vec<_>>()).unwrap();
+        let mut family = WalkCacheFamily::new(&members.iter().collect::<Vec<_>>(), false).unwrap();
         let mut caches: Vec<AnyWalkCache> =
             members.iter().map(|params| AnyWalkCache::new(params).unwrap()).collect();
         let mut numbers = Numbers::default();
@@ -175,9 +175,9 @@ fn only_caches_that_are_alike_but_for_their_size_are_a_family() {
         tree: x86(4),
     };
     let fits = unified(Design::Utc, 8, 8, Policy::Lru);
-    assert!(WalkCacheFamily::new(&[&fits; 64]).is_some());
-    assert!(WalkCacheFamily::new(&[&fits; 65]).is_none());
-    assert!(WalkCacheFamily::new(&[]).is_none());
+    assert!(WalkCacheFamily::new(&[&fits; 64], false).is_some());
+    assert!(WalkCacheFamily::new(&[&fits; 65], false).is_none());
+    assert!(WalkCacheFamily::new(&[], false).is_none());
     let paths = WalkCacheParams { tree: guarded(), ..unified(Design::Tpc, 8, 8, Policy::Lru) };
     for other in [
         unified(Design::Utc, 8, 4, Policy::Lru),
@@ -185,9 +185,12 @@ fn only_caches_that_are_alike_but_for_their_size_are_a_family() {
         unified(Design::Utc, 257, 257, Policy::Lru),
         paths,
     ] {
-        assert!(!WalkCacheFamily::takes(&other), "{other:?}");
-        assert!(WalkCacheFamily::new(&[&fits, &other]).is_none(), "{other:?}");
+        assert!(!WalkCacheFamily::takes(&other, false), "{other:?}");
+        assert!(WalkCacheFamily::new(&[&fits, &other], false).is_none(), "{other:?}");
     }
     let other = unified(Design::Tpc, 8, 8, Policy::Lru);
-    assert!(WalkCacheFamily::takes(&other) && WalkCacheFamily::new(&[&fits, &other]).is_none());
+    assert!(WalkCacheFamily::takes(&other, false));
+    assert!(WalkCacheFamily::new(&[&fits, &other], false).is_none());
+    // Where pages are of several sizes, the path to a larger one is a part of others.
+    assert!(!WalkCacheFamily::takes(&other, true) && WalkCacheFamily::takes(&fits, true));
 }

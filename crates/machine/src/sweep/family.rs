@@ -40,19 +40,24 @@ pub(super) struct Family {
 pub(crate) type Steps = u128;
 
 impl Family {
-    /// Whether what lies behind the TLBs is an MMU cache alone, such as families have; then its
-    /// parameters.
-    pub(super) fn takes(walkers: &Walkers) -> Option<&WalkCacheParams> {
+    /// Whether what lies behind the TLBs is an MMU cache alone, such as families have where pages
+    /// are of one size or of several (`mixed`); then its parameters.
+    pub(super) fn takes(walkers: &Walkers, mixed: bool) -> Option<&WalkCacheParams> {
         let walker = &walkers.here;
         let alone =
             walker.port.caches.is_none() && walker.host.is_none() && walker.handler.is_none();
-        walker.dimension.params.as_ref().filter(|params| alone && WalkCacheFamily::takes(params))
+        let params = walker.dimension.params.as_ref();
+        params.filter(|params| alone && WalkCacheFamily::takes(params, mixed))
     }
 
     /// A family of caches with these parameters on so many processors; `None` if they cannot be
     /// one.
-    pub(super) fn new(members: &[&WalkCacheParams], processors: usize) -> Option<Family> {
-        let caches = (0..processors).map(|_| WalkCacheFamily::new(members));
+    pub(super) fn new(
+        members: &[&WalkCacheParams],
+        mixed: bool,
+        processors: usize,
+    ) -> Option<Family> {
+        let caches = (0..processors).map(|_| WalkCacheFamily::new(members, mixed));
         let caches = caches.collect::<Option<_>>()?;
         let members = u64::MAX >> (WalkCacheFamily::MEMBERS_MAX - members.len());
         Some(Family {

@@ -104,23 +104,19 @@ impl Front {
         })
     }
 
-    /// Puts together the backs that can be taken together.
-    ///
-    /// Where pages of several sizes are mapped (`has_sizes`), a path of tables may be a part of a
-    /// longer one, of which a stack keeps no account.
-    fn make_families(&mut self, has_sizes: bool) {
+    /// Puts together the backs that can be taken together, where pages are of one size or of
+    /// several (`mixed`).
+    fn make_families(&mut self, mixed: bool) {
         for design in Design::ALL {
-            if design == Design::Tpc && has_sizes {
-                continue;
-            }
             let belongs = |back: &mut DesignBack| {
-                Family::takes(&back.walkers).is_some_and(|params| params.design == design)
+                Family::takes(&back.walkers, mixed).is_some_and(|params| params.design == design)
             };
             let mut alike = self.backs.extract_if(.., belongs).collect::<Vec<_>>();
             while !alike.is_empty() {
                 let rest = alike.split_off(alike.len().min(WalkCacheFamily::MEMBERS_MAX));
-                let params = alike.iter().filter_map(|back| Family::takes(&back.walkers));
-                match Family::new(&params.collect::<Vec<_>>(), self.run.processors.count()) {
+                let params = alike.iter().filter_map(|back| Family::takes(&back.walkers, mixed));
+                let params: Vec<_> = params.collect();
+                match Family::new(&params, mixed, self.run.processors.count()) {
                     Some(family) => self.families.push((family, alike)),
                     None => self.backs.append(&mut alike),
                 }

@@ -59,23 +59,26 @@ impl WalkCacheFamily {
     /// A slot of an array is a byte.
     pub const ENTRIES_MAX: u32 = 1 << u8::BITS;
 
-    /// Whether a cache of these parameters can be a member.
-    pub fn takes(params: &WalkCacheParams) -> bool {
+    /// Whether a cache of these parameters can be a member where pages are of one size, or of
+    /// several (`mixed`).
+    pub fn takes(params: &WalkCacheParams, mixed: bool) -> bool {
         let small = |entries: u32| (1..=Self::ENTRIES_MAX).contains(&entries);
         // Where tables are valid for any length of prefix they may change places under one, and
-        // paths may be parts of others: neither is what a stack keeps account of.
+        // paths may be parts of others, as they also are where walks end at several levels:
+        // neither is what a stack keeps account of.
         (params.tree.spans.is_some() || params.design == Design::Utc)
+            && (params.design != Design::Tpc || !mixed)
             && params.replacement == Policy::Lru
             && (params.design.is_split() || params.arrays.len() == 1)
             && params.arrays.iter().all(|array| small(array.entries) && array.ways == array.entries)
     }
 
-    /// Empty caches of `members`, the first in the lowest bit. `None` if they are none or too
-    /// many, not of one design, or such as no family takes.
-    pub fn new(members: &[&WalkCacheParams]) -> Option<WalkCacheFamily> {
+    /// Empty caches of `members`, the first in the lowest bit, for pages as [`Self::takes`] has
+    /// them. `None` if they are none or too many, not of one design, or such as no family takes.
+    pub fn new(members: &[&WalkCacheParams], mixed: bool) -> Option<WalkCacheFamily> {
         let first = members.first()?;
         let alike = |one: &&WalkCacheParams| {
-            one.design == first.design && one.tree == first.tree && Self::takes(one)
+            one.design == first.design && one.tree == first.tree && Self::takes(one, mixed)
         };
         if members.len() > Self::MEMBERS_MAX || !members.iter().all(alike) {
             return None;
