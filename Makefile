@@ -47,7 +47,7 @@ fuzz: build ## feed damaged files to each decoder of other tools' traces, a minu
 	PAGEWALK_FUZZ_SECONDS=60 cargo test -p trace --test import --quiet fuzz
 	PAGEWALK_FUZZ_SECONDS=60 $(BIN)/pytest --quiet tests/python/test_fuzz.py
 
-miri: ## run the unsafe loops of the trace format under Miri, which needs a nightly toolchain; two minutes
+miri: ## run the unsafe loops of the trace format under Miri, which needs a nightly toolchain; four minutes
 	rustup component add --toolchain nightly miri rust-src
 	cargo +nightly miri test -p trace --lib format::tests
 
