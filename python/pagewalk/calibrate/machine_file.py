@@ -16,12 +16,7 @@ def machine_file(seen: Seen, title: str, progress: Callable[[str], None] = lambd
             f"{page} over {size >> 20} MiB: {timed:.0f} and {ours:.0f}"
             for page, size, timed, ours in fitted.points
         )
-        low, high = (100 * error for error in fitted.gain_errors)
-        how = (
-            f"cycles of a load timed and fitted: {points}; largest error of a time "
-            f"{fitted.error:.1%}; gains are off by {low:+.1f} to {high:+.1f} points"
-        )
-        return _text(seen, title, fitted, how)
+        return _text(seen, title, fitted, f"cycles of a load timed and fitted: {points}")
     last = seen.caches[-1][0] if seen.caches else 0
     host = "4K" if seen.splinters else None
     memory = seen.memory.value * seen.ghz.value
@@ -30,13 +25,6 @@ def machine_file(seen: Seen, title: str, progress: Callable[[str], None] = lambd
 
 def _ns(time: Spread) -> str:
     return f"{time.value:.2f} ns ({time.lo:.2f} to {time.hi:.2f})"
-
-
-def _walks(seen: Seen) -> str:
-    flight = seen.walks_in_flight
-    if flight is None:
-        return "walks in flight: not seen"
-    return f"walks in flight: {flight.value:.1f} ({flight.lo:.1f} to {flight.hi:.1f})"
 
 
 def _text(seen: Seen, title: str, fitted: Fit, how: str) -> str:
@@ -93,7 +81,7 @@ def _text(seen: Seen, title: str, fitted: Fit, how: str) -> str:
         "[walker]",
         'enters = "l1d"',
         f"refill_cycles = {round(fitted.refill_cycles)}",
-        f'source = "refill_cycles: fitted; {how}; {_walks(seen)}; enters: an assumption"',
+        f'source = "refill_cycles: fitted; {how}; enters: an assumption"',
         "",
         "[mmu_cache]",
         'design = "utc"',
@@ -148,12 +136,32 @@ def _text(seen: Seen, title: str, fitted: Fit, how: str) -> str:
         'source = "set os.page_size=2M for memory of larger pages"',
         *costs(seen),
         "",
+        *_beyond(seen, fitted),
+        "",
         "# What the kernel takes, as it was timed.",
     ]
     lines += [f"# {name}: {_ns(cost)}" for name, cost in seen.costs.items()]
     lines += ["#", "# Not seen by timing:"]
     lines += [f"# {what}" for what in seen.unseen]
     return "\n".join(lines) + "\n"
+
+
+def _beyond(seen: Seen, fitted: Fit) -> list[str]:
+    """The table of what no run reads."""
+    low, high = fitted.gain_errors
+    flight = seen.walks_in_flight
+    walks = "walks_in_flight: not seen"
+    if flight is not None:
+        walks = f"walks_in_flight: timed, {flight.lo:.1f} to {flight.hi:.1f}"
+    return [
+        "[calibrated]",
+        f"ghz = {seen.ghz.value:.2f}",
+        *([] if flight is None else [f"walks_in_flight = {flight.value:.1f}"]),
+        f"time_error = {fitted.error:.3f}",
+        f"gain_errors = [{low:.3f}, {high:.3f}]",
+        f'source = "ghz: {seen.ghz.lo:.2f} to {seen.ghz.hi:.2f}, dependent additions; {walks}; '
+        'errors: of the far loads that were timed against the fit"',
+    ]
 
 
 def _whole(size: int) -> int:

@@ -3,9 +3,7 @@
 import argparse
 import json
 import platform
-import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import _native, text
@@ -91,31 +89,22 @@ def _judge(options: argparse.Namespace) -> int:
 
 
 def _limits(file: str) -> "Limits":
-    """What a calibrated file says in its sources."""
+    """What a calibrated file says beyond what a run reads, and how many misses overlap."""
     from pagewalk.calibrate.judge import Limits
+    from pagewalk.machine import Machine
 
-    try:
-        written = Path(file).read_text("utf-8")
-    except OSError as error:
-        raise _native.Error(f"{file} cannot be read: {error.strerror}") from error
-    found: list[float] = []
-    for what, pattern in (
-        ("clock", r"clock: ([0-9.]+) GHz"),
-        ("misses in flight", r"\nmisses_in_flight = ([0-9]+)"),
-        ("walks in flight", r"walks in flight: ([0-9.]+|not seen)"),
-        ("error of a time", r"error of a time ([0-9.]+)%"),
-        ("errors of gains", r"gains are off by ([-+][0-9.]+) to"),
-        ("errors of gains", r"gains are off by .* to \+([0-9.]+) points"),
-    ):
-        number = re.search(pattern, written)
-        if number is None:
+    described = Machine(file).description
+    seen = described.get("calibrated")
+    misses = described["core"].get("misses_in_flight")
+    for key, value in (("[calibrated]", seen), ("core.misses_in_flight", misses)):
+        if value is None:
             raise _native.Error(
-                f"{file} does not name its {what}: make it anew with `pagewalk calibrate -o {file}`"
+                f"{file} has no {key}: make it anew with `pagewalk calibrate -o {file}`"
             )
-        # Where no walk was seen, walks overlap as misses do.
-        found.append(found[1] if number[1] == "not seen" else float(number[1]))
-    ghz, misses, walks, error_share, low, high = found
-    return Limits(ghz, misses, walks, error_share / 100, (low / 100, high / 100))
+    low, high = seen["gain_errors"]
+    # Where no walk was seen, walks overlap as misses do.
+    walks = seen.get("walks_in_flight", misses)
+    return Limits(seen["ghz"], misses, walks, seen["time_error"], (low, high))
 
 
 def shown(cases: "list[Case]", score: dict[str, Any]) -> str:

@@ -14,10 +14,12 @@
 //! [os.costs]    cycles of what the kernel does
 //! [[os.at]]     settings that change while the machine runs
 //! [swap]        where pages go that memory has no room for
+//! [calibrated]  what timing saw of the machine beyond what a run reads
 //! ```
 
 pub(crate) mod builtin;
 mod cache;
+mod calibrated;
 mod core;
 mod costs;
 pub(crate) mod digest;
@@ -35,6 +37,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     cache::{Aged, Cache, Caches, Memory},
+    calibrated::Calibrated,
     core::Core,
     costs::{Costs, WorkCosts},
     nested::Nested,
@@ -81,6 +84,9 @@ pub struct Description {
     /// The operating system.
     #[serde(default)]
     pub os: Os,
+    /// What timing saw beyond what a run reads; absent in a file that is not of a calibration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibrated: Option<Calibrated>,
 }
 
 impl Description {
