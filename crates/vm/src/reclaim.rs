@@ -80,7 +80,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 self.not_idle(frame);
             } else {
                 // What stays of a large page goes on in smaller ones.
-                for (frame, _) in leaving[before..].to_vec() {
+                for (frame, _) in leaving[before..].iter().copied() {
                     self.not_idle(frame);
                     self.make_base(frame);
                 }

@@ -86,7 +86,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             }
             let other = self.vm.pair_of(&self.vm.block(pages.start, larger));
             if self.held_at(space, other.start) == Some(other.clone()) {
-                self.to_size(space, &other, self.vm.below(larger))?;
+                self.set_size(space, &other, self.vm.below(larger))?;
                 self.vm.work.downgrades += 1;
             }
         }
@@ -116,7 +116,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let other = self.vm.pair_of(held);
         if self.held_at(space, other.start) == Some(other.clone()) {
             let below = self.vm.below(self.vm.size_of(held));
-            self.to_size(space, &other, below)?;
+            self.set_size(space, &other, below)?;
             self.vm.work.downgrades += 1;
         }
         Ok(())
@@ -132,7 +132,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     ) -> Result<(), Error> {
         let Some(page) = self.held_at(space, held.start) else { return Ok(()) };
         let size = self.vm.below(self.vm.size_of(&page));
-        self.to_size(space, held, size)?;
+        self.set_size(space, held, size)?;
         if size == self.vm.base {
             return Ok(());
         }
@@ -151,7 +151,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     }
 
     /// Has hardware map `pages` by pages of the size `to`, to the same frames.
-    fn to_size(&mut self, space: HatSpace, pages: &Range<u64>, to: PageSize) -> Result<(), Error> {
+    fn set_size(&mut self, space: HatSpace, pages: &Range<u64>, to: PageSize) -> Result<(), Error> {
         let range = self.vm.range_of(pages);
         let (hat, mut below) = self.hat();
         match hat.resize(space, range, to, &mut below) {
