@@ -54,7 +54,7 @@ pub(crate) fn told(vcpu: u32, guest: Guest, said: Said, arguments: &[u64; 6]) {
 /// Puts return addresses into `calls`, from the function whose frame pointer is `frame` on, and says
 /// how many. Frames are `offset` bytes below the frame pointers.
 fn follow(guest: Guest, mut frame: u64, offset: u64, calls: &mut [u64; CALLS_MAX]) -> usize {
-    for count in 0..CALLS_MAX {
+    for (count, place) in calls.iter_mut().enumerate() {
         let at = frame.wrapping_sub(offset);
         let [next, call] = if guest.pointer_bytes() == 4 {
             let mut words = [0u32; 2];
@@ -72,7 +72,7 @@ fn follow(guest: Guest, mut frame: u64, offset: u64, calls: &mut [u64; CALLS_MAX
         if call == 0 {
             return count;
         }
-        calls[count] = call;
+        *place = call;
         // Stacks grow down: a caller's frame is above.
         let is_frame = next > frame
             && next - frame <= FRAME_BYTES_MAX
