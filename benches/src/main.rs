@@ -1,19 +1,26 @@
 //! How fast Pagewalk is, in accesses per second.
 //!
 //! ```text
-//!   bench [--smoke] [TRACE.pwt ...]
+//!   bench [--smoke] [--only TEXT] [TRACE.pwt ...]
+//!   bench --hashes
 //! ```
+//!
+//! `--smoke` takes one round of few accesses, `--only` the lines that contain one of the texts that `|` separates.
 //!
 //! Each stored trace is decoded alone, then run through a two-level TLB and through the whole
 //! `opteron-2008` machine, decoding included, and its LRU curve is counted for five page sizes.
-//! Uniform random accesses over 8 MiB and 4 GiB are made beforehand and replayed from memory, so
-//! that only the machine is timed.
+//! Uniform random accesses over 8 MiB and 4 GiB and a hash join are made beforehand and replayed
+//! from memory, so that only the machine is timed. A stream of which every second access misses the
+//! first level is stored and decoded, beside a naive loop that has nothing to decode. Designs that
+//! no family of a sweep takes together are swept over the join.
 //!
 //! A line shows what one core does: accesses per second of user CPU, all of it in one thread, the
 //! median of the rounds and their spread. The rate per second of wall time beside it is the median
 //! of rounds in which a second core decodes ahead, as `pagewalk run` does. The hash is of the
 //! counts: two builds that count alike print the same.
 
+mod matrix;
+mod naive;
 mod replay;
 
 use std::{
@@ -25,12 +32,14 @@ use std::{
 
 use addr::PageSize;
 use machine::{
-    Machine, RunOptions,
+    Machine, Results, RunOptions,
     curve::{CurveOptions, Lookups, curve},
+    sweep::{SweepOptions, sweep},
 };
+use naive::Shape;
 use replay::Replay;
 use sha2::{Digest, Sha256};
-use trace::{Batch, Reader, Source, generate};
+use trace::{Batch, Options, Reader, Source, Writer, generate};
 
 /// The two-level TLB that other simulators are compared with: L1 64 entries fully associative,
 /// L2 1536 entries in 12 ways, all LRU.
@@ -62,15 +71,20 @@ fn main() -> ExitCode {
 
 fn bench() -> Result<(), Failure> {
     let mut smoke = false;
+    let mut bench = Bench { rounds: 5, only: None };
     let mut traces = Vec::new();
-    for argument in std::env::args_os().skip(1) {
-        if argument == "--smoke" {
-            smoke = true;
-        } else {
-            traces.push(PathBuf::from(argument));
+    let mut arguments = std::env::args_os().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--smoke") => (smoke, bench.rounds) = (true, 1),
+            Some("--only") => {
+                let only = arguments.next().and_then(|only| only.into_string().ok());
+                bench.only = Some(only.ok_or("--only needs a text")?);
+            }
+            Some("--hashes") => return matrix::print(),
+            _ => traces.push(PathBuf::from(argument)),
         }
     }
-    let rounds = if smoke { 1 } else { 5 };
     let accesses: u64 = if smoke { 200_000 } else { 10_000_000 };
     let two_level = Machine::load("tlb-only", &TWO_LEVEL.map(str::to_owned))?;
     let opteron = Machine::load("opteron-2008", &[])?;
@@ -94,30 +108,131 @@ fn bench() -> Result<(), Failure> {
         "min .. max",
         "M/s wall"
     )?;
-    for path in &traces {
+    recorded(&bench, &machines, &traces)?;
+    for span in ["8M", "4G"] {
+        let spec = format!("uniform,size={span},accesses={accesses}");
+        replayed(&bench, &format!("uniform over {span}"), &spec, &machines)?;
+    }
+    let tlb_only = Machine::load("tlb-only", &[])?;
+    let epyc = Machine::load("epyc-9005", &[])?;
+    let machines = [("tlb-only", &tlb_only), ("opteron-2008", &opteron), ("epyc-9005", &epyc)];
+    let join = format!("join,table=256M,accesses={accesses}");
+    replayed(&bench, "join over 256M", &join, &machines)?;
+    mixed(&bench, accesses)?;
+    swept(&bench, accesses / 5)
+}
+
+/// What is measured, and how often.
+struct Bench {
+    rounds: usize,
+    /// Lines that contain one of these texts, separated by `|`.
+    only: Option<String>,
+}
+
+/// A machine, and what its lines call it.
+type Named<'a> = (&'a str, &'a Machine);
+
+/// Stored traces, decoding included.
+fn recorded(bench: &Bench, machines: &[Named<'_>], traces: &[PathBuf]) -> Result<(), Failure> {
+    for path in traces {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        measure(&format!("{name}: decode"), rounds, &mut |cores| decode(&mut cores.open(path)?))?;
+        bench.measure(&format!("{name}: decode"), &mut |cores| decode(&mut cores.open(path)?))?;
         for (what, machine) in machines {
             let line = format!("{name}: {what}");
-            measure(&line, rounds, &mut |cores| run(machine, &mut cores.open(path)?))?;
+            bench.measure(&line, &mut |cores| run(machine, &mut cores.open(path)?))?;
         }
         for lookups in [Lookups::Data, Lookups::All] {
             let line = format!("{name}: curve of {}", lookups.name());
-            measure(&line, rounds, &mut |cores| curves(lookups, &mut cores.open(path)?))?;
-        }
-    }
-    for span in ["8M", "4G"] {
-        let spec = format!("uniform,size={span},accesses={accesses}");
-        let mut replay = Replay::new(generate::parse(&spec)?.as_mut())?;
-        for (what, machine) in machines {
-            let line = format!("uniform over {span}: {what}");
-            measure(&line, rounds, &mut |_| {
-                replay.rewind();
-                run(machine, &mut replay)
-            })?;
+            bench.measure(&line, &mut |cores| curves(lookups, &mut cores.open(path)?))?;
         }
     }
     Ok(())
+}
+
+/// What a generator makes, from memory.
+fn replayed(bench: &Bench, name: &str, spec: &str, machines: &[Named<'_>]) -> Result<(), Failure> {
+    let line = |what: &str| format!("{name}: {what}");
+    if !machines.iter().any(|(what, _)| bench.takes(&line(what))) {
+        return Ok(());
+    }
+    let mut replay = Replay::new(generate::parse(spec)?.as_mut())?;
+    for (what, machine) in machines {
+        bench.measure(&line(what), &mut |_| {
+            replay.rewind();
+            run(machine, &mut replay)
+        })?;
+    }
+    Ok(())
+}
+
+/// Two shapes of TLBs that miss half of a stream, and a naive loop over the same addresses.
+fn mixed(bench: &Bench, accesses: u64) -> Result<(), Failure> {
+    let spec = format!("zipf,size=16M,exponent=1.15,accesses={accesses}");
+    let path = std::env::temp_dir().join(format!("pagewalk-bench-{}.pwt", std::process::id()));
+    let shapes = [((64, 64), (512, 4)), ((64, 4), (1536, 12))];
+    let line = |((l1, l1_ways), (l2, l2_ways)): (Shape, Shape)| {
+        let ways = if l1_ways == l1 { "full".to_owned() } else { format!("{l1_ways}-way") };
+        format!("misses: {l1} {ways}, {l2} {l2_ways}-way")
+    };
+    if !shapes.iter().any(|shape| bench.takes(&line(*shape))) {
+        return Ok(());
+    }
+    let mut source = generate::parse(&spec)?;
+    let mut writer = Writer::create(&path, source.header().clone(), Options::default())?;
+    trace::copy(source.as_mut(), &mut writer, &mut |_| true)?;
+    writer.finish()?;
+    let made = Replay::new(&mut Reader::open(&path)?.in_place())?;
+    let all = || -> Result<(), Failure> {
+        for (first, second) in shapes {
+            let settings = [
+                format!("tlb.l1d.entries={}", first.0),
+                format!("tlb.l1d.ways={}", first.1),
+                format!("tlb.l2.entries={}", second.0),
+                format!("tlb.l2.ways={}", second.1),
+            ];
+            let machine = Machine::load("tlb-only", &settings)?;
+            let line = line((first, second));
+            bench.measure(&line, &mut |cores| run(&machine, &mut cores.open(&path)?))?;
+            bench.measure(&format!("{line}, naive"), &mut |_| {
+                let counts = naive::two_levels(made.addrs(), first, second);
+                Ok((accesses, format!("{} {}", counts.l1_misses, counts.l2_misses)))
+            })?;
+        }
+        Ok(())
+    };
+    let done = all();
+    std::fs::remove_file(&path)?;
+    done
+}
+
+/// Designs which a sweep takes one by one, over a join; a line counts the accesses of all of them.
+fn swept(bench: &Bench, accesses: u64) -> Result<(), Failure> {
+    let designs = [
+        ["mmu_cache.design=uptc", "mmu_cache.entries=24", "mmu_cache.replacement=fifo"],
+        ["mmu_cache.design=utc", "mmu_cache.entries=24", "mmu_cache.replacement=greedy-dual"],
+        ["mmu_cache.design=utc", "mmu_cache.entries=24", "mmu_cache.replacement=vi-lru"],
+        ["mmu_cache.design=tpc", "mmu_cache.entries=24", "mmu_cache.replacement=random"],
+        ["mmu_cache.design=uptc", "mmu_cache.entries=24", "mmu_cache.ways=4"],
+        ["mmu_cache.design=stc", "mmu_cache.entries=16", "mmu_cache.ways=4"],
+        ["mmu_cache.design=utc", "mmu_cache.entries=24", "cache.l2.size=2M"],
+        ["mmu_cache.design=utc", "mmu_cache.entries=24", "nested.page_size=4K"],
+    ];
+    let line = "sweep: outside families";
+    if !bench.takes(line) {
+        return Ok(());
+    }
+    let machines = designs.map(|design| Machine::load("opteron-2008", &design.map(str::to_owned)));
+    let machines: Vec<Machine> = machines.into_iter().collect::<Result<_, _>>()?;
+    let spec = format!("join,table=256M,accesses={accesses}");
+    bench.measure(line, &mut |_| {
+        let mut source = generate::parse(&spec)?;
+        let options = SweepOptions { threads: 1, progress: &mut |_| true };
+        let outcomes = sweep(&machines, source.as_mut(), options)?;
+        let counts: Vec<_> = outcomes.into_iter().collect::<Result<Vec<Results>, _>>()?;
+        let counts: Vec<_> =
+            counts.iter().map(|one| (&one.tlbs, &one.walks, &one.caches)).collect();
+        Ok((accesses * machines.len() as u64, hash(&serde_json::to_vec(&counts)?)))
+    })
 }
 
 /// What a round may use.
@@ -140,36 +255,46 @@ impl Cores {
 /// Accesses of one round and a hash of what it counted.
 type Round = (u64, String);
 
-/// Times `rounds` rounds on one core and about half as many on all, and prints one line for them.
-fn measure(
-    name: &str,
-    rounds: usize,
-    round: &mut dyn FnMut(Cores) -> Result<Round, Failure>,
-) -> Result<(), Failure> {
-    let (mut user_rates, mut wall_rates) = (Vec::new(), Vec::new());
-    let mut outcome: Option<Round> = None;
-    for number in 0..rounds {
-        for cores in [Cores::One, Cores::All].into_iter().take(2 - number % 2) {
-            let (user, wall) = (user_seconds(), Instant::now());
-            let this = round(cores)?;
-            let (rates, seconds) = match cores {
-                Cores::One => (&mut user_rates, user_seconds() - user),
-                Cores::All => (&mut wall_rates, wall.elapsed().as_secs_f64()),
-            };
-            rates.push(this.0 as f64 / seconds.max(1e-9) / 1e6);
-            if outcome.as_ref().is_some_and(|first| *first != this) {
-                return Err(format!("{name}: two rounds counted differently").into());
-            }
-            outcome = Some(this);
-        }
+impl Bench {
+    /// Whether it measures the line called `name`.
+    fn takes(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.split('|').any(|one| name.contains(one)))
     }
-    let [[user, min, max], [wall, ..]] = [user_rates, wall_rates].map(spread);
-    let Some((accesses, counts)) = outcome else { return Ok(()) };
-    writeln!(
-        io::stdout(),
-        "{name:<34} {accesses:>12} {user:>10.1} {min:>7.1} .. {max:<6.1} {wall:>10.1}  {counts}"
-    )?;
-    Ok(())
+
+    /// Times rounds on one core and about half as many on all, and prints one line for them.
+    fn measure(
+        &self,
+        name: &str,
+        round: &mut dyn FnMut(Cores) -> Result<Round, Failure>,
+    ) -> Result<(), Failure> {
+        if !self.takes(name) {
+            return Ok(());
+        }
+        let (mut user_rates, mut wall_rates) = (Vec::new(), Vec::new());
+        let mut outcome: Option<Round> = None;
+        for number in 0..self.rounds {
+            for cores in [Cores::One, Cores::All].into_iter().take(2 - number % 2) {
+                let (user, wall) = (user_seconds(), Instant::now());
+                let this = round(cores)?;
+                let (rates, seconds) = match cores {
+                    Cores::One => (&mut user_rates, user_seconds() - user),
+                    Cores::All => (&mut wall_rates, wall.elapsed().as_secs_f64()),
+                };
+                rates.push(this.0 as f64 / seconds.max(1e-9) / 1e6);
+                if outcome.as_ref().is_some_and(|first| *first != this) {
+                    return Err(format!("{name}: two rounds counted differently").into());
+                }
+                outcome = Some(this);
+            }
+        }
+        let [[user, min, max], [wall, ..]] = [user_rates, wall_rates].map(spread);
+        let Some((accesses, counts)) = outcome else { return Ok(()) };
+        writeln!(
+            io::stdout(),
+            "{name:<34} {accesses:>12} {user:>10.1} {min:>7.1} .. {max:<6.1} {wall:>10.1}  {counts}"
+        )?;
+        Ok(())
+    }
 }
 
 /// The median, the least and the greatest of `rates`, of which there is one or more.

@@ -25,6 +25,11 @@ impl Replay {
         Ok(Replay { header: source.header().clone(), batches, next: 0, lent: false })
     }
 
+    /// The addresses, batch by batch; no batch may be lent.
+    pub(crate) fn addrs(&self) -> impl Iterator<Item = &[u64]> {
+        self.batches.iter().map(|batch| batch.addr.as_slice())
+    }
+
     /// Starts again with the first batch; the last one must have been taken to its end.
     pub(crate) fn rewind(&mut self) {
         self.next = 0;
