@@ -36,7 +36,8 @@ pub use set_array::SetArray;
 pub use spec_tlb::{SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};
 pub use stack_distance::StackDistance;
 pub use tlb::{
-    ArrayParams, Evicted, Found, Hit, Miss, SpanTlb, SpanTlbs, Tlb, TlbCounts, TlbEntry, TlbParams,
+    ArrayParams, EACH, TlbEntry, Evicted, Found, Hit, Miss, NOTHING, SpanTlb, SpanTlbs, TIME, Tlb,
+    TlbCounts, TlbParams,
 };
 pub use walk_cache::{
     AnyWalkCache, ArrayBits, Design, Held, ParseDesignError, Sptc, Stc, Tpc, Uptc, Utc, WalkArray,

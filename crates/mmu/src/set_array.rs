@@ -32,6 +32,56 @@ pub struct SetArray {
     fingerprints: Box<[u64]>,
     /// How many slots of each set are empty.
     empty: Box<[u32]>,
+    /// Where sets are large.
+    filter: Option<Filter>,
+}
+
+/// Sets of more ways than this have a filter.
+const UNFILTERED_WAYS_MAX: usize = 16;
+
+/// How many slots hold a key of each hash, so that most keys that are nowhere are not searched for.
+#[derive(Clone, Debug)]
+struct Filter {
+    shift: u32,
+    counts: Box<[u32]>,
+    /// By slot: the hash of its key.
+    hashes: Box<[u32]>,
+}
+
+impl Filter {
+    /// No slot has this hash.
+    const NONE: u32 = u32::MAX;
+
+    fn new(entries: usize) -> Filter {
+        let bits = (16 * entries.next_power_of_two()).ilog2();
+        Filter {
+            shift: u64::BITS - bits,
+            counts: vec![0; 1 << bits].into_boxed_slice(),
+            hashes: vec![Filter::NONE; entries].into_boxed_slice(),
+        }
+    }
+
+    #[inline]
+    fn hash(&self, key: u64) -> usize {
+        (spread(key) >> self.shift) as usize
+    }
+
+    #[inline]
+    fn may_hold(&self, key: u64) -> bool {
+        self.counts[self.hash(key)] != 0
+    }
+
+    /// `slot` holds a key with this hash now, or none.
+    #[inline]
+    fn store(&mut self, slot: usize, hash: u32) {
+        let old = core::mem::replace(&mut self.hashes[slot], hash);
+        if let Some(count) = self.counts.get_mut(old as usize) {
+            *count -= 1;
+        }
+        if let Some(count) = self.counts.get_mut(hash as usize) {
+            *count += 1;
+        }
+    }
 }
 
 impl SetArray {
@@ -59,6 +109,7 @@ impl SetArray {
             words,
             fingerprints: vec![0; words * sets as usize].into_boxed_slice(),
             empty: vec![0; sets as usize].into_boxed_slice(),
+            filter: (ways > UNFILTERED_WAYS_MAX).then(|| Filter::new(entries as usize)),
         };
         array.clear();
         Ok(array)
@@ -104,19 +155,34 @@ impl SetArray {
         key: u64,
         mut is_it: impl FnMut(usize) -> bool,
     ) -> Option<usize> {
+        if self.filter.as_ref().is_some_and(|filter| !filter.may_hold(key)) {
+            return None;
+        }
         let pattern = EACH_BYTE * u64::from(fingerprint(key));
         let words = &self.fingerprints[set * self.words..][..self.words];
-        for (word, fingerprints) in words.iter().enumerate() {
-            let mut equal = zero_bytes(fingerprints ^ pattern);
+        let mut first = set * self.ways;
+        let mut among = |word: u64, first: usize| {
+            let mut equal = zero_bytes(word ^ pattern);
             while equal != 0 {
-                let slot = set * self.ways + word * 8 + equal.trailing_zeros() as usize / 8;
+                let slot = first + equal.trailing_zeros() as usize / 8;
                 if is_it(slot) {
                     return Some(slot);
                 }
                 equal &= equal - 1;
             }
+            None
+        };
+        // Two words at once, of which most have none.
+        let (pairs, rest) = words.as_chunks::<2>();
+        for &[low, high] in pairs {
+            if may_have_zero(low ^ pattern) | may_have_zero(high ^ pattern) != 0
+                && let Some(slot) = among(low, first).or_else(|| among(high, first + 8))
+            {
+                return Some(slot);
+            }
+            first += 16;
         }
-        None
+        rest.iter().find_map(|&word| among(word, first))
     }
 
     /// The first empty slot of `set`.
@@ -137,6 +203,9 @@ impl SetArray {
     pub fn occupy(&mut self, set: usize, slot: usize, key: u64) {
         let was_empty = self.store(set, slot - set * self.ways, fingerprint(key)) == EMPTY;
         self.empty[set] -= u32::from(was_empty);
+        if let Some(filter) = &mut self.filter {
+            filter.store(slot, filter.hash(key) as u32);
+        }
     }
 
     /// Notes that `slot` is empty.
@@ -144,11 +213,18 @@ impl SetArray {
         let set = slot / self.ways;
         let was_empty = self.store(set, slot % self.ways, EMPTY) == EMPTY;
         self.empty[set] += u32::from(!was_empty);
+        if let Some(filter) = &mut self.filter {
+            filter.store(slot, Filter::NONE);
+        }
     }
 
     /// Empties every slot.
     pub fn clear(&mut self) {
         self.empty.fill(self.ways as u32);
+        if let Some(filter) = &mut self.filter {
+            filter.counts.fill(0);
+            filter.hashes.fill(Filter::NONE);
+        }
         let used = self.ways % 8;
         for set in self.fingerprints.chunks_exact_mut(self.words) {
             set.fill(EACH_BYTE * u64::from(EMPTY));
@@ -169,11 +245,17 @@ impl SetArray {
     }
 }
 
+/// A product whose upper bits are a hash of `key`.
+#[inline]
+fn spread(key: u64) -> u64 {
+    // The multiplier is 2^64 over the golden ratio: it spreads neighbouring keys evenly.
+    key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// One byte of a key's hash, never that of an empty slot or of padding.
 #[inline]
 fn fingerprint(key: u64) -> u8 {
-    // The multiplier is 2^64 over the golden ratio: it spreads neighbouring keys evenly.
-    let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    let hash = spread(key) >> 56;
     (hash as u8).clamp(EMPTY + 1, PAD - 1)
 }
 
@@ -183,6 +265,13 @@ fn zero_bytes(word: u64) -> u64 {
     // Adding 127 to the low seven bits carries into the top bit unless they are all zero, and
     // never into the next byte.
     !(((word & LOW_SEVEN) + LOW_SEVEN) | word | LOW_SEVEN)
+}
+
+/// Nothing if no byte of `word` is zero: cheaper to know than which ones are.
+#[inline]
+fn may_have_zero(word: u64) -> u64 {
+    // A byte borrows where it is zero; one above it may do so too.
+    word.wrapping_sub(EACH_BYTE) & !word & !LOW_SEVEN
 }
 
 #[cfg(test)]
@@ -198,6 +287,7 @@ mod tests {
                     .filter(|byte| word >> (8 * byte) & 0xff == 0)
                     .fold(0, |bits, byte| bits | 0x80 << (8 * byte));
                 assert_eq!(zero_bytes(word), expected, "{word:#x}");
+                assert_eq!(may_have_zero(word) == 0, expected == 0, "{word:#x}");
             }
         }
     }

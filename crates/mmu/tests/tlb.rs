@@ -3,7 +3,10 @@
 mod model;
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use mmu::{ArrayParams, Evicted, Found, Miss, Policy, SpanTlb, SpanTlbs, Tlb, TlbEntry, TlbParams};
+use mmu::{
+    ArrayParams, EACH, TlbEntry, Evicted, Found, Miss, NOTHING, Policy, SpanTlb, SpanTlbs, TIME, Tlb,
+    TlbParams,
+};
 use model::{Rng, tlb::ModelTlb};
 
 const SEEDS: u64 = 600;
@@ -90,12 +93,20 @@ fn lookup(
         let bytes = if rng.chance(90) { bytes } else { largest.bytes() as u32 };
         let in_page = va.offset_in(largest) + u64::from(bytes) <= largest.bytes();
         let time = spanning.clock;
-        let found = if tlb.needs_time_only() && rng.chance(50) {
-            let span = tlb.span::<true>(asid, granules);
-            first(span, granules, spanning.large_first, va, bytes, kind, time)
-        } else {
-            let span = tlb.span::<false>(asid, granules);
-            first(span, granules, spanning.large_first, va, bytes, kind, time)
+        let learns = rng.pick(&[NOTHING, TIME, EACH]).max(tlb.learns());
+        let found = match learns {
+            NOTHING => {
+                let span = tlb.span::<NOTHING>(asid, granules);
+                first(span, granules, spanning.large_first, va, bytes, kind, time)
+            }
+            TIME => {
+                let span = tlb.span::<TIME>(asid, granules);
+                first(span, granules, spanning.large_first, va, bytes, kind, time)
+            }
+            _ => {
+                let span = tlb.span::<EACH>(asid, granules);
+                first(span, granules, spanning.large_first, va, bytes, kind, time)
+            }
         };
         tlb.set_now(time);
         if let Some(Found { phys, label, .. }) = found {
@@ -110,8 +121,8 @@ fn lookup(
 }
 
 /// The first lookup of a span.
-fn first<const TIME_ONLY: bool>(
-    span: Option<SpanTlb<'_, TIME_ONLY>>,
+fn first<const LEARNS: u8>(
+    span: Option<SpanTlb<'_, LEARNS>>,
     granules: (PageSize, Option<PageSize>),
     large_first: bool,
     va: VirtAddr,
@@ -121,10 +132,10 @@ fn first<const TIME_ONLY: bool>(
 ) -> Option<Found> {
     let (serving, kind) = (|_| span, kind as usize);
     if granules.1.is_some() {
-        let spans = SpanTlbs::<TIME_ONLY, true>::new(serving, granules, large_first);
+        let spans = SpanTlbs::<LEARNS, true>::new(serving, granules, large_first);
         spans.lookup(va, bytes, kind, time)
     } else {
-        let spans = SpanTlbs::<TIME_ONLY, false>::new(serving, granules, large_first);
+        let spans = SpanTlbs::<LEARNS, false>::new(serving, granules, large_first);
         spans.lookup(va, bytes, kind, time)
     }
 }
@@ -134,7 +145,8 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
     for seed in 0..SEEDS {
         let mut rng = Rng(seed);
         let params = random_params(&mut rng);
-        let (mut tlb, mut model) = (Tlb::new(&params).unwrap(), ModelTlb::new(&params));
+        let build = if rng.chance(50) { Tlb::new } else { Tlb::behind_another };
+        let (mut tlb, mut model) = (build(&params).unwrap(), ModelTlb::new(&params));
         let held = params.arrays.iter().flat_map(|array| &array.page_sizes);
         let mut spanning = Spanning {
             clock: rng.pick(&[0, 1 << 20]),

@@ -49,6 +49,7 @@ pub(crate) struct TlbCensus {
 }
 
 impl TlbCensus {
+    #[inline]
     fn size(&mut self, size: PageSize) -> &mut SizeCounts {
         let index = match self.sizes.iter().position(|(known, _)| *known == size) {
             Some(index) => index,
@@ -61,6 +62,7 @@ impl TlbCensus {
     }
 
     /// Counts a miss that was filled with a translation of `size`.
+    #[inline]
     pub(crate) fn missed(&mut self, kind: Kind, size: PageSize, cold: bool) {
         self.misses[kind as usize] += 1;
         self.cold_misses += u64::from(cold);
@@ -97,15 +99,20 @@ pub(crate) struct Census {
 
 impl Census {
     /// Adds up what an entry of a TLB with the counts `census` saw.
+    #[inline]
     pub(crate) fn collect(&mut self, census: &mut TlbCensus, first_level: bool, evicted: &Evicted) {
+        let hits: u64 = evicted.hits.iter().sum();
         if evicted.label == TABLES {
-            census.table_hits += evicted.hits.iter().sum::<u64>();
+            census.table_hits += hits;
+            return;
+        }
+        census.size(evicted.page.size()).hits += hits;
+        if hits == 0 {
             return;
         }
         for (sum, hits) in census.hits.iter_mut().zip(evicted.hits) {
             *sum += hits;
         }
-        census.size(evicted.page.size()).hits += evicted.hits.iter().sum::<u64>();
         if first_level && evicted.label != SHARED {
             let region = self.region(evicted.label);
             for (sum, hits) in region.hits.iter_mut().zip(evicted.hits) {
@@ -127,6 +134,7 @@ impl Census {
     }
 
     /// The counts of the region whose label is `label`.
+    #[inline]
     pub(crate) fn region(&mut self, label: u32) -> &mut RegionCensus {
         let index = label as usize;
         if self.regions.len() <= index {

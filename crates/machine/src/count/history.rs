@@ -18,6 +18,8 @@ const BIN_ACCESSES_MIN: u64 = 1 << 12;
 const MAP_BINS_MAX: u64 = 256;
 const CELLS_MAX: usize = 1 << 14;
 const GRANULE_SHIFT_MIN: u32 = 16;
+/// Cells whose further misses are counted apart before the maps hear of them.
+const RECENT: usize = 128;
 
 /// The misses of a run so far, over time and address.
 #[derive(Clone, Debug)]
@@ -31,6 +33,21 @@ pub(crate) struct History {
     cells: FxHashMap<(u64, u64), u64>,
     /// The misses of each granule by the label of their region.
     owners: FxHashMap<(u64, u32), u64>,
+    /// By granule: the cell that was counted last. It is in both maps.
+    recent: Box<[Recent; RECENT]>,
+}
+
+/// Misses of a cell for one region that are not in the maps yet.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    cell: (u64, u64),
+    region: u32,
+    misses: u64,
+}
+
+impl Recent {
+    /// Of no cell.
+    const NONE: Recent = Recent { cell: (u64::MAX, u64::MAX), region: 0, misses: 0 };
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,10 +68,12 @@ impl History {
             granule_shift: GRANULE_SHIFT_MIN,
             cells: FxHashMap::default(),
             owners: FxHashMap::default(),
+            recent: Box::new([Recent::NONE; RECENT]),
         }
     }
 
     /// Counts a lookup at `access` that missed the first level and hit the second.
+    #[inline]
     pub(crate) fn l1_miss(&mut self, access: u64) {
         self.bin(access - self.from).l1_misses += 1;
     }
@@ -68,13 +87,28 @@ impl History {
         bin.misses += 1;
         bin.cold_misses += u64::from(cold);
         while access >> self.map_bin_shift >= MAP_BINS_MAX {
+            self.settle();
             self.map_bin_shift += 1;
             self.regroup(|(time, granule)| (time >> 1, granule));
         }
         let cell = (access >> self.map_bin_shift, addr >> self.granule_shift);
-        *self.cells.entry(cell).or_insert(0) += 1;
-        *self.owners.entry((cell.1, region)).or_insert(0) += 1;
+        let recent = &mut self.recent[cell.1 as usize % RECENT];
+        if recent.cell == cell && recent.region == region {
+            recent.misses += 1;
+        } else {
+            self.begin(cell, region);
+        }
+    }
+
+    /// Counts a miss of a `cell` that was not counted last.
+    #[cold]
+    fn begin(&mut self, cell: (u64, u64), region: u32) {
+        let new = Recent { cell, region, misses: 0 };
+        let old = std::mem::replace(&mut self.recent[cell.1 as usize % RECENT], new);
+        self.add(old);
+        self.add(Recent { misses: 1, ..new });
         while self.cells.len() > CELLS_MAX {
+            self.settle();
             self.granule_shift += 1;
             self.regroup(|(time, granule)| (time, granule >> 1));
             let mut owners = FxHashMap::default();
@@ -85,12 +119,29 @@ impl History {
         }
     }
 
+    /// Tells the maps of all misses.
+    fn settle(&mut self) {
+        for place in 0..RECENT {
+            let recent = std::mem::replace(&mut self.recent[place], Recent::NONE);
+            self.add(recent);
+        }
+    }
+
+    /// Adds to both maps what there is to add.
+    fn add(&mut self, Recent { cell, region, misses }: Recent) {
+        if misses > 0 {
+            *self.cells.entry(cell).or_insert(0) += misses;
+            *self.owners.entry((cell.1, region)).or_insert(0) += misses;
+        }
+    }
+
     /// The history up to the access `end`, with a bin for every stretch of it. Owners in the map
     /// are still called by their labels.
     pub(crate) fn finish(mut self, end: u64) -> (Timeline, MissMap) {
         if let Some(last) = (end - self.from).checked_sub(1) {
             self.bin(last);
         }
+        self.settle();
         let timeline = Timeline {
             bin_accesses: 1 << self.bin_shift,
             l1_misses: self.bins.iter().map(|bin| bin.l1_misses).collect(),
@@ -115,6 +166,7 @@ impl History {
         (timeline, map)
     }
 
+    #[inline]
     fn bin(&mut self, access: u64) -> &mut Bin {
         while access >> self.bin_shift >= BINS_MAX {
             self.bin_shift += 1;

@@ -440,6 +440,7 @@ mod tests {
         }
         run.batch::<false>(&batch, &mut walkers).unwrap();
         run.drain();
+        walkers.settle();
         slip(&mut run, &mut walkers);
         let results = summary::summarize(&machine, &*source, &mut run, &walkers);
         check(&results, &Witness::of(&run, &walkers)).map_err(|error| error.to_string())

@@ -1,7 +1,7 @@
 //! The hardware that translates: the TLBs of a machine, built from the description.
 
 use addr::{Asid, Kind, PageSize, VirtAddr};
-use mmu::{ArrayParams, Evicted, GeometryError, Hit, Miss, Policy, Tlb, TlbParams};
+use mmu::{ArrayParams, Evicted, GeometryError, Hit, Miss, NOTHING, Policy, Tlb, TlbParams};
 use pagetable::{Flush, Scope};
 
 use super::contexts::{BITS_MAX, Contexts, PROCESSORS_MAX};
@@ -98,7 +98,8 @@ impl TlbUnits {
         let mut units = Vec::new();
         for (name, level, tlb) in description.tlb.present() {
             let params = tlb_params(name, tlb, &default_sizes)?;
-            let mut built = Tlb::new(&params)
+            let build = if level == 1 { Tlb::new } else { Tlb::behind_another };
+            let mut built = build(&params)
                 .map_err(|error| (geometry_key(name, tlb, &error), error.to_string()))?;
             built.favour(small, large);
             let latency_cycles = u64::from(tlb.latency_cycles);
@@ -142,9 +143,10 @@ impl TlbUnits {
         Ok(TlbUnits { units, first, second })
     }
 
-    /// Whether the policies of all first-level TLBs learn no more of hits than their time.
-    pub(crate) fn first_level_needs_time_only(&self) -> bool {
-        self.units.iter().all(|unit| unit.level > 1 || unit.tlb.needs_time_only())
+    /// What the policies of the first-level TLBs learn of hits, at most.
+    pub(crate) fn first_level_learns(&self) -> u8 {
+        let first_level = self.units.iter().filter(|unit| unit.level == 1);
+        first_level.map(|unit| unit.tlb.learns()).max().unwrap_or(NOTHING)
     }
 
     /// Forgets what `flush` names, and gives how many entries that were. The hits of what goes are

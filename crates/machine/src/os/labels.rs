@@ -14,7 +14,12 @@ const UNLABELED: u32 = u32::MAX;
 /// The regions of all spaces, by the trace's numbers.
 #[derive(Default)]
 pub(crate) struct Layout {
-    spaces: BTreeMap<u32, Known>,
+    /// In the order in which they became known.
+    spaces: Vec<Known>,
+    /// By the trace's number: the place in `spaces`.
+    places: BTreeMap<u32, usize>,
+    /// The number of the space that was asked for last, and its place.
+    last: Option<(u32, usize)>,
     /// Whose region a label is: the space's number and the region's.
     labels: Vec<(u32, RegionId)>,
 }
@@ -30,33 +35,57 @@ struct Known {
 impl Layout {
     /// From here on the space `number` is known.
     pub(crate) fn enter(&mut self, number: u32) {
-        self.spaces.entry(number).or_default();
+        self.known(number);
     }
 
     /// Takes over what `event` changed in the space `number`.
     pub(crate) fn apply(&mut self, number: u32, event: &Event) {
-        self.spaces.entry(number).or_default().regions.apply(event);
+        let place = self.known(number);
+        self.spaces[place].regions.apply(event);
     }
 
     /// The regions of the space `number`, if it is known.
     pub(crate) fn regions(&self, number: u32) -> Option<&Regions> {
-        Some(&self.spaces.get(&number)?.regions)
+        Some(&self.spaces[*self.places.get(&number)?].regions)
     }
 
     /// The label of the region that `addr` lies in: unique over all spaces, from 0.
+    #[inline]
     pub(crate) fn label_of(&mut self, number: u32, addr: VirtAddr) -> u32 {
-        let known = self.spaces.entry(number).or_default();
+        let place = match self.last {
+            Some((last, place)) if last == number => place,
+            _ => self.known(number),
+        };
+        let known = &mut self.spaces[place];
         let region = known.regions.region_of(addr.get());
-        let index = region.0 as usize;
-        if let Some(&label) = known.labels.get(index).filter(|&&label| label != UNLABELED) {
-            return label;
+        match known.labels.get(region.0 as usize) {
+            Some(&label) if label != UNLABELED => label,
+            _ => self.label(number, place, region),
         }
+    }
+
+    /// The place of the space `number`, which is known from here on.
+    #[cold]
+    fn known(&mut self, number: u32) -> usize {
+        let next = self.spaces.len();
+        let place = *self.places.entry(number).or_insert(next);
+        if place == next {
+            self.spaces.push(Known::default());
+        }
+        self.last = Some((number, place));
+        place
+    }
+
+    /// Gives a region of the space `number` its label.
+    #[cold]
+    fn label(&mut self, number: u32, place: usize, region: RegionId) -> u32 {
+        let (labels, index) = (&mut self.spaces[place].labels, region.0 as usize);
         let label = self.labels.len() as u32;
         self.labels.push((number, region));
-        if known.labels.len() <= index {
-            known.labels.resize(index + 1, UNLABELED);
+        if labels.len() <= index {
+            labels.resize(index + 1, UNLABELED);
         }
-        known.labels[index] = label;
+        labels[index] = label;
         label
     }
 
@@ -73,7 +102,7 @@ impl Layout {
 
     /// The spaces that are known, by their numbers.
     pub(crate) fn spaces(&self) -> impl Iterator<Item = (u32, &Regions)> {
-        self.spaces.iter().map(|(number, known)| (*number, &known.regions))
+        self.places.iter().map(|(number, place)| (*number, &self.spaces[*place].regions))
     }
 
     /// Whether at most one region has bytes in `range`.
@@ -87,6 +116,8 @@ impl Layout {
 
     /// The labeled regions by label: each with the number of its space.
     pub(crate) fn labeled(&self) -> impl Iterator<Item = (u32, &Region)> {
-        self.labels.iter().map(|(space, region)| (*space, self.spaces[space].regions.get(*region)))
+        self.labels
+            .iter()
+            .map(|(space, region)| (*space, self.spaces[self.places[space]].regions.get(*region)))
     }
 }

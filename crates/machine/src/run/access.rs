@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use addr::{Kind, PageSize, PhysAddr, VirtAddr};
-use mmu::{Found, Hit, SpanTlb, SpanTlbs};
+use mmu::{EACH, Found, Hit, NOTHING, SpanTlb, SpanTlbs, TIME};
 use trace::{Batch, Meta};
 
 use super::Run;
@@ -13,10 +13,14 @@ use crate::{
     hardware::behind::Behind,
     hardware::{
         processor::Processor,
-        tlbs::{FIRST_LEVEL_MAX, NONE, TlbUnits},
+        tlbs::{FIRST_LEVEL_MAX, TlbUnits, NONE},
     },
     os::{Layout, Who},
 };
+
+/// A span of fewer hits costs more to begin than it saves; so many hits in a row are a sign that
+/// the next one will be longer.
+const SPAN_MIN: usize = 12;
 
 /// One lookup: what is accessed, how, and by whom it is looked up first.
 #[derive(Clone, Copy)]
@@ -43,17 +47,20 @@ impl Run {
         let (addrs, metas) = (&batch.addr[span.clone()], &batch.meta[span.clone()]);
         let mut next = 0;
         while next < addrs.len() {
-            if !CHECK {
+            if !CHECK && self.streak.is_none_or(|hits| hits as usize >= SPAN_MIN) {
                 let (addrs, metas) = (&addrs[next..], &metas[next..]);
-                let (ran, time) = match (self.time_only, self.granules.1.is_some()) {
-                    (true, false) => self.hits::<CACHES, true, false>(addrs, metas, back),
-                    (true, true) => self.hits::<CACHES, true, true>(addrs, metas, back),
-                    (false, false) => self.hits::<CACHES, false, false>(addrs, metas, back),
-                    (false, true) => self.hits::<CACHES, false, true>(addrs, metas, back),
+                let (ran, time) = match (self.learns, self.granules.1.is_some()) {
+                    (NOTHING, false) => self.hits::<CACHES, NOTHING, false>(addrs, metas, back),
+                    (NOTHING, true) => self.hits::<CACHES, NOTHING, true>(addrs, metas, back),
+                    (TIME, false) => self.hits::<CACHES, TIME, false>(addrs, metas, back),
+                    (TIME, true) => self.hits::<CACHES, TIME, true>(addrs, metas, back),
+                    (_, false) => self.hits::<CACHES, EACH, false>(addrs, metas, back),
+                    (_, true) => self.hits::<CACHES, EACH, true>(addrs, metas, back),
                 };
                 let units = &mut self.processors.here.hardware.units;
                 units.iter_mut().for_each(|unit| unit.tlb.set_now(time));
                 next += ran;
+                self.streak = (ran < SPAN_MIN).then_some(0);
             }
             if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
                 let access = self.position + (span.start + next) as u64;
@@ -70,7 +77,7 @@ impl Run {
     /// Runs accesses as long as each is found at once and lies in one page, and says how many
     /// were, and the time of the last. This is where a run spends its time: nothing here can
     /// fail, and what it borrows stays in registers.
-    fn hits<const CACHES: bool, const TIME_ONLY: bool, const TWO: bool>(
+    fn hits<const CACHES: bool, const LEARNS: u8, const TWO: bool>(
         &mut self,
         addrs: &[u64],
         metas: &[Meta],
@@ -79,13 +86,13 @@ impl Run {
         let Processor { hardware: TlbUnits { units, first, .. }, asid, .. } =
             &mut self.processors.here;
         let before = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
-        let mut spans: [Option<SpanTlb<'_, TIME_ONLY>>; FIRST_LEVEL_MAX] = [const { None }; _];
+        let mut spans: [Option<SpanTlb<'_, LEARNS>>; FIRST_LEVEL_MAX] = [const { None }; _];
         let first_level = units.iter_mut().take_while(|unit| unit.level == 1);
         for (span, unit) in spans.iter_mut().zip(first_level) {
             *span = unit.tlb.span(*asid, self.granules);
         }
         let serving = |kind: usize| *spans.get(*first.get(kind)?)?;
-        let spans = SpanTlbs::<TIME_ONLY, TWO>::new(serving, self.granules, self.large_first);
+        let spans = SpanTlbs::<LEARNS, TWO>::new(serving, self.granules, self.large_first);
         // Four, so that `kind & 3` needs no bounds check.
         let is_left_out: [bool; 4] = std::array::from_fn(|kind| first.get(kind) == Some(&NONE));
         let (mut ran, mut left_out, mut far) = (0, 0, 0);
@@ -150,6 +157,7 @@ impl Run {
         let found = hardware.units[place.unit].tlb.lookup(place.addr, *asid, place.kind);
         match found {
             Ok(hit) => {
+                self.streak = self.streak.map(|hits| hits + 1);
                 if hit.label == SHARED {
                     let Place { addr, kind, .. } = place;
                     shared_hit(&mut self.layout, &mut self.census, self.who, addr, kind);
@@ -159,7 +167,10 @@ impl Run {
                 }
                 Ok((hit.phys, hit.size))
             }
-            Err(why) => self.miss(place, why, back),
+            Err(why) => {
+                self.streak = self.streak.map(|_| 0);
+                self.miss(place, why, back)
+            }
         }
     }
 

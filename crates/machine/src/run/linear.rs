@@ -15,6 +15,7 @@
 //! from what the program does.
 
 use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
+use mmu::Entry;
 use pagetable::{Fault, LinearArray, Node, Reference, Translation};
 
 use super::{Run, access::Place, miss::Pair};
@@ -24,7 +25,7 @@ use crate::{
     hardware::{
         behind::{Behind, Walk},
         processor::Processor,
-        tlbs::{NONE, TlbUnits},
+        tlbs::{TlbUnits, NONE},
     },
 };
 
@@ -89,11 +90,9 @@ impl Run {
         }
         counts.table_cycles += units[second].latency_cycles;
         let hit = units[second].lookup_table(entry, *asid)?;
-        let (page, frame) = (entry.page(hit.size), hit.frame());
-        let (rights, global) = (hit.rights, hit.global);
-        let translation = Translation { page, frame, rights, global };
-        self.fill(first, kind, &Pair { translation, other: None }, TABLES);
-        Some(frame)
+        let pair = Pair { entry: hit.entry(entry, *asid), other: None };
+        self.fill(first, kind, &pair, TABLES);
+        Some(hit.frame())
     }
 
     /// Puts the page of the array that is `table`, on the way to `addr`, into the TLBs; with it,
@@ -101,15 +100,16 @@ impl Run {
     fn fill_table(&mut self, addr: VirtAddr, table: Node) {
         let neighbour = VirtAddr::new(addr.get() ^ 1 << table.shift);
         let mut references: Vec<Reference> = Vec::new();
-        if self.has_pairs() {
+        if self.has_pairs {
             // What the array has there is read beside the entry itself, at no price.
             let _ = self.ram.walk(self.who.space, neighbour, Kind::Load, &mut references);
         }
         let mut nodes = references.iter().filter_map(|reference| reference.next());
         let other = nodes.find(|node| node.level == table.level);
-        let translation = LinearArray.translation_of(addr, table);
-        let other = other.map(|node| (node.table, translation.rights));
-        let refill = Pair { translation, other };
+        let Translation { page, frame, rights, global } = LinearArray.translation_of(addr, table);
+        let other = other.map(|node| (node.table, rights));
+        let entry = TlbEntry::single(page, frame, self.processors.here.asid, global, rights);
+        let refill = Pair { entry, other };
         let TlbUnits { first, second, .. } = &self.processors.here.hardware;
         for unit in [*second, *first].map(|of| of[Kind::Load as usize]) {
             if unit != NONE {

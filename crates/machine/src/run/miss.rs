@@ -1,7 +1,7 @@
 //! The rare case: a lookup that the first level did not answer, down to the fault.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use mmu::{Evicted, Miss, TlbEntry};
+use mmu::{TlbEntry, Evicted, Miss};
 use pagetable::{Fault, Leads, Reference, Translation, Usage};
 
 use super::{Run, access::Place};
@@ -30,7 +30,9 @@ impl Run {
         let Place { addr, kind, access, .. } = place;
         let region = self.layout.label_of(self.who.number, addr);
         self.census.region(region).l1_misses[kind as usize] += 1;
-        self.no_hit(place.unit, addr, why);
+        if why != Miss::Absent {
+            self.no_hit(place.unit, addr, why);
+        }
         let mut last = why;
 
         let second = self.processors.here.hardware.second[kind as usize];
@@ -38,15 +40,16 @@ impl Run {
             let Processor { hardware, asid, .. } = &mut self.processors.here;
             let found = hardware.units[second].tlb.lookup(addr, *asid, kind);
             if let Err(why) = found {
-                self.no_hit(second, addr, why);
+                if why != Miss::Absent {
+                    self.no_hit(second, addr, why);
+                }
                 last = why;
             }
             if let Ok(hit) = found {
+                let entry = hit.entry(addr, self.processors.here.asid);
                 self.unit(place.unit).counts.missed(kind, hit.size, false);
-                let (page, frame) = (addr.page(hit.size), hit.frame());
-                let (rights, global) = (hit.rights, hit.global);
-                let entry = self.pair(Translation { page, frame, rights, global });
-                self.fill(place.unit, kind, &entry, hit.label);
+                let pair = self.pair(entry);
+                self.fill(place.unit, kind, &pair, hit.label);
                 self.history.l1_miss(access - self.left_out);
                 return Ok((hit.phys, hit.size));
             }
@@ -59,13 +62,15 @@ impl Run {
         }
         let (translation, cold) = self.walk(place, last, region, back)?;
         let label = self.label(translation, region);
-        let entry = self.pair(self.without_dirt(translation, place));
+        let Translation { page, frame, rights, global } = self.without_dirt(translation, place);
+        let asid = self.processors.here.asid;
+        let pair = self.pair(TlbEntry::single(page, frame, asid, global, rights));
         if second != NONE {
-            self.unit(second).counts.missed(kind, translation.page.size(), cold);
-            self.fill(second, kind, &entry, label);
+            self.unit(second).counts.missed(kind, page.size(), cold);
+            self.fill(second, kind, &pair, label);
         }
-        self.unit(place.unit).counts.missed(kind, translation.page.size(), cold);
-        self.fill(place.unit, kind, &entry, label);
+        self.unit(place.unit).counts.missed(kind, page.size(), cold);
+        self.fill(place.unit, kind, &pair, label);
         self.history.miss(access - self.left_out, addr.get(), region, cold);
         let Run { origins, layout, who, .. } = self;
         if let Some(origins) = origins {
@@ -82,6 +87,7 @@ impl Run {
     }
 
     /// Counts why a TLB had no hit. An entry that does not allow the access goes.
+    #[cold]
     fn no_hit(&mut self, unit: usize, addr: VirtAddr, why: Miss) {
         let Processor { hardware, asid, .. } = &mut self.processors.here;
         let Unit { level, tlb, counts, .. } = &mut hardware.units[unit];
@@ -217,10 +223,13 @@ impl Run {
         let failed = |run: &Run, failure| run.failed(failure, access);
         let found = self.ram.walk(self.who.space, addr, kind, &mut references);
         self.trap_if_clean(place, found.is_ok(), &mut references)?;
-        let mut placed = self
-            .ram
-            .place(addr, kind, &references, found)
-            .map_err(|failure| failed(self, failure))?;
+        let mut placed = found;
+        if self.ram.host().is_some() {
+            placed = self
+                .ram
+                .place(addr, kind, &references, found)
+                .map_err(|failure| failed(self, failure))?;
+        }
         let (asid, root) = (self.processors.here.asid, self.ram.root(self.who.space));
         let walk = Walk { va: addr, asid, root, found: found.is_ok(), nested_misses: 0 };
         if let Err(stale) = back.walk(&walk, self.ram.way(&references)) {
@@ -251,46 +260,43 @@ impl Run {
 
     /// What the TLBs are refilled with. Where one holds pairs, it takes the neighbour too, if
     /// that is mapped.
-    fn pair(&self, translation: Translation) -> Pair {
-        let page = translation.page;
+    #[inline]
+    fn pair(&self, entry: TlbEntry) -> Pair {
+        let other = if self.has_pairs { self.neighbour(&entry) } else { None };
+        Pair { entry, other }
+    }
+
+    /// Frame and rights of the other page of the pair, if it is mapped.
+    #[cold]
+    fn neighbour(&self, entry: &TlbEntry) -> Option<(PhysAddr, Rights)> {
+        let page = entry.page;
         let neighbour = VirtAddr::new(page.start().get() ^ page.size().bytes());
-        let other = self
-            .has_pairs()
-            .then(|| self.ram.query(self.who.space, neighbour))
-            .flatten()
-            .filter(|other| other.page.size() == page.size())
-            .map(|other| {
-                let is_clean = self.tracks_dirty && self.is_clean(neighbour);
-                (other.frame, if is_clean { read_only(other.rights) } else { other.rights })
-            });
-        Pair { translation, other }
+        let other = self.ram.query(self.who.space, neighbour)?;
+        let is_clean = self.tracks_dirty && self.is_clean(neighbour);
+        let rights = if is_clean { read_only(other.rights) } else { other.rights };
+        (other.page.size() == page.size()).then_some((other.frame, rights))
     }
 
-    /// Whether some TLB holds two pages under one tag.
-    pub(super) fn has_pairs(&self) -> bool {
-        self.processors.here.hardware.units.iter().any(|unit| unit.params.paired)
-    }
-
-    pub(super) fn fill(&mut self, unit: usize, kind: Kind, refill: &Pair, label: u32) {
-        let Translation { page, frame, rights, global } = refill.translation;
-        let Processor { hardware, asid, .. } = &mut self.processors.here;
-        let mut entry = TlbEntry::single(page, frame, *asid, global, rights);
-        let census = &mut self.census;
-        let Unit { level, params, tlb, counts, .. } = &mut hardware.units[unit];
+    pub(super) fn fill(&mut self, unit: usize, kind: Kind, pair: &Pair, label: u32) {
+        let Run { processors, census, .. } = self;
+        let Unit { level, params, tlb, counts, .. } = &mut processors.here.hardware.units[unit];
+        let is_first = *level == 1;
         if params.paired {
-            let odd = (page.number() & 1) as usize;
-            entry.frames[odd] = Some(frame);
-            entry.frames[1 - odd] = refill.other.map(|(frame, _)| frame);
-            entry.rights[1 - odd] = refill.other.map_or(Rights::NONE, |(_, rights)| rights);
+            // An entry of the same pair makes no room: it is renewed.
+            let entry = pair.both();
+            let even = VirtAddr::new(entry.page.start().get() & !entry.page.size().bytes());
+            let tag = (even.page(entry.page.size()), entry.asid);
+            tlb.fill(&entry, label, kind, &mut |evicted: Evicted| {
+                counts.evictions += u64::from((evicted.page, evicted.asid) != tag);
+                census.collect(counts, is_first, &evicted);
+            });
+        } else {
+            let tag = (pair.entry.page, pair.entry.asid);
+            tlb.fill(&pair.entry, label, kind, &mut |evicted: Evicted| {
+                counts.evictions += u64::from((evicted.page, evicted.asid) != tag);
+                census.collect(counts, is_first, &evicted);
+            });
         }
-        // An entry of the same pair makes no room: it is renewed.
-        let odd_bit = if params.paired { page.size().bytes() } else { 0 };
-        let tag = VirtAddr::new(page.start().get() & !odd_bit).page(page.size());
-        tlb.fill(&entry, label, kind, &mut |evicted: Evicted| {
-            let is_renewed = (evicted.page, evicted.asid) == (tag, entry.asid);
-            counts.evictions += u64::from(!is_renewed);
-            census.collect(counts, *level == 1, &evicted);
-        });
     }
 
     /// A TLB of the processor that runs.
@@ -301,8 +307,20 @@ impl Run {
 
 /// A translation, with frame and rights of the other page of its pair if that is there.
 pub(super) struct Pair {
-    pub(super) translation: Translation,
+    pub(super) entry: TlbEntry,
     pub(super) other: Option<(PhysAddr, Rights)>,
+}
+
+impl Pair {
+    /// The entry of a TLB that holds both pages.
+    fn both(&self) -> TlbEntry {
+        let mut entry = self.entry;
+        let odd = (entry.page.number() & 1) as usize;
+        entry.frames[odd] = self.entry.frames[0];
+        entry.frames[1 - odd] = self.other.map(|(frame, _)| frame);
+        entry.rights[1 - odd] = self.other.map_or(Rights::NONE, |(_, rights)| rights);
+        entry
+    }
 }
 
 /// These rights without the one to store.

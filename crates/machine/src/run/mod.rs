@@ -103,6 +103,7 @@ pub(crate) fn run(
         return Err(Error::Place(wrong));
     }
     run.drain();
+    walkers.settle();
     let results = summary::summarize(machine, source, &mut run, &walkers);
     identities::check(&results, &Witness::of(&run, &walkers))?;
     Ok(results)
@@ -169,11 +170,15 @@ pub(crate) struct Run {
     has_new_deadline: bool,
     /// Whether the operating system was woken by the clock.
     pub(crate) had_deadline: bool,
-    /// Whether the policies of all first-level TLBs learn no more of hits than their time.
-    time_only: bool,
+    /// What the policies of the first-level TLBs learn of hits, at most.
+    learns: u8,
     /// What the shortcuts of the TLBs are for, and whether the larger of them serve more accesses.
     granules: (PageSize, Option<PageSize>),
     large_first: bool,
+    /// Hits in a row since the last miss, where misses are too dense for a stride to pay.
+    streak: Option<u32>,
+    /// Whether some TLB holds two pages under one tag.
+    has_pairs: bool,
     references: Vec<Reference>,
 }
 
@@ -235,9 +240,11 @@ impl Run {
             changed: Vec::new(),
             has_new_deadline: false,
             had_deadline: false,
-            time_only: first.hardware.first_level_needs_time_only(),
+            learns: first.hardware.first_level_learns(),
             granules: description.tlb_page_sizes(),
             large_first: false,
+            streak: None,
+            has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),
             references: Vec::with_capacity(64),
             processors: InTurn::new(first, others.into_iter()),
             ram,

@@ -154,6 +154,7 @@ impl Front {
                     back.walkers.of(processor).repeated(kind, count);
                 }
             }
+            back.walkers.settle();
             if let Some(failure) = self.failure.clone().or(back.failure) {
                 return (back.index, Err(failure));
             }

@@ -132,8 +132,7 @@ impl Hierarchy {
 
     /// Reads or writes `bytes` bytes at `phys` for `who`. Gives the place that had them: of
     /// several lines the farthest. Each line is an access of its own to every cache.
-    // Inlined whatever its size: most accesses end at the hint of the first cache.
-    #[inline(always)]
+    #[inline]
     pub fn access(&mut self, phys: PhysAddr, bytes: u32, write: bool, who: Requester) -> Served {
         let entry = self.entry(who);
         let Some(Some(cache)) = self.caches.get_mut(entry as usize) else {
@@ -146,6 +145,35 @@ impl Hierarchy {
             return entry;
         }
         self.complete(entry, first, last, write, who)
+    }
+
+    /// Whether an access of `kind` by the program changes nothing where it comes in. It is not
+    /// counted: tell [`Hierarchy::repeated`] of all that were.
+    #[inline(always)]
+    pub fn is_repeat(&self, phys: PhysAddr, bytes: u32, kind: Kind) -> bool {
+        let place = if kind == Kind::Fetch { self.fetch } else { self.data };
+        match self.caches.get(place as usize) {
+            Some(Some(cache)) => cache.is_repeat(phys, bytes, kind == Kind::Store),
+            _ => false,
+        }
+    }
+
+    /// Where a reference of the walker comes in, if it changes nothing there. It is not counted:
+    /// tell [`Hierarchy::repeated_walks`] of all that were.
+    #[inline(always)]
+    pub fn is_repeated_walk(&self, phys: PhysAddr, bytes: u32, write: bool) -> Option<Served> {
+        match self.caches.get(self.walker as usize) {
+            Some(Some(cache)) => cache.is_repeat(phys, bytes, write).then_some(self.walker),
+            _ => None,
+        }
+    }
+
+    /// Counts so many reads and writes of the walker that changed nothing where they came in.
+    pub fn repeated_walks(&mut self, reads: u64, writes: u64) {
+        if let Some(Some(cache)) = self.caches.get_mut(self.walker as usize) {
+            cache.walker.asked[0] += reads;
+            cache.walker.asked[1] += writes;
+        }
     }
 
     /// Where accesses of `who` come in.

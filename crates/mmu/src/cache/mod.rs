@@ -169,6 +169,16 @@ impl Cache {
         hit
     }
 
+    /// Whether to use the line at `phys` changes nothing: its set used it last, and all of the
+    /// `bytes` are in it. For a write it must be dirty.
+    #[inline(always)]
+    fn is_repeat(&self, phys: PhysAddr, bytes: u32, write: bool) -> bool {
+        let line = phys.get() >> self.line_shift;
+        let end = phys.get().wrapping_add(u64::from(bytes).wrapping_sub(1)) >> self.line_shift;
+        let last = self.last[self.sets.set_of(line)];
+        last >> 1 == line && end == line && last & 1 >= u64::from(write)
+    }
+
     #[inline(always)]
     fn traffic(&mut self, who: Requester) -> &mut Traffic {
         match who {

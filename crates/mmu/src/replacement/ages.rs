@@ -25,11 +25,15 @@ pub(super) struct Ages {
     queues: Vec<Queue>,
 }
 
-/// The slots of the set that starts at `start`, oldest last, as they were when it was made.
+/// The ways of the set that starts at `start`, oldest first, as they were when it was made.
 #[derive(Clone, Debug)]
 struct Queue {
     start: usize,
-    slots: Vec<(u64, u32)>,
+    /// Stamps since `base`, each with its way in the lowest bits.
+    ways: Vec<u64>,
+    base: u64,
+    /// How many have been taken.
+    taken: usize,
 }
 
 impl Ages {
@@ -83,25 +87,37 @@ impl Ages {
     }
 
     fn oldest_queued(&mut self, set: Range<usize>, used: impl Fn(usize) -> u64) -> usize {
-        let place = match self.queues.binary_search_by_key(&set.start, |queue| queue.start) {
+        let Ages { stamps, queues, .. } = self;
+        let stamps = &stamps[set.clone()];
+        let place = match queues.binary_search_by_key(&set.start, |queue| queue.start) {
             Ok(place) => place,
             Err(place) => {
-                self.queues.insert(place, Queue { start: set.start, slots: Vec::new() });
+                let queue = Queue { start: set.start, ways: Vec::new(), base: 0, taken: 0 };
+                queues.insert(place, queue);
                 place
             }
         };
-        let slots = &mut self.queues[place].slots;
-        let stamp = |slot: usize| self.stamps[slot].max(used(slot));
+        let Queue { ways, base, taken, .. } = &mut queues[place];
+        let way_bits = stamps.len().next_power_of_two().trailing_zeros();
+        let stamp = |way: usize| stamps[way].max(used(set.start + way));
         loop {
-            // The slot stays queued: if the caller does stamp it, it is skipped the next time.
-            while let Some(&(queued, slot)) = slots.last() {
-                if stamp(slot as usize) == queued {
-                    return slot as usize;
+            // The way stays queued: if the caller does stamp it, it is skipped the next time.
+            while let Some(&queued) = ways.get(*taken) {
+                let way = (queued & ((1 << way_bits) - 1)) as usize;
+                if stamp(way) - *base == queued >> way_bits {
+                    return set.start + way;
                 }
-                slots.pop();
+                *taken += 1;
             }
-            slots.extend(set.clone().map(|slot| (stamp(slot), slot as u32)));
-            slots.sort_unstable_by(|one, other| other.cmp(one));
+            ways.clear();
+            ways.extend((0..stamps.len()).map(stamp));
+            // What differs are the uses of one set, so that a word has room for them and the way.
+            *base = ways.iter().copied().min().unwrap_or(0);
+            for (way, stamp) in (0u64..).zip(ways.iter_mut()) {
+                *stamp = (*stamp - *base) << way_bits | way;
+            }
+            ways.sort_unstable();
+            *taken = 0;
         }
     }
 }

@@ -1,36 +1,51 @@
-//! Least recently used: one time stamp per entry; the oldest goes.
+//! Least recently used: the entry that was used longest ago goes.
 //!
 //! ```text
 //!   clock 9     slot   0   1   2   3
 //!               used   7   3   9   5      victim: 1
 //! ```
 //!
-//! A hit only stores the clock, so that it stays cheap; the search for the oldest is left to
-//! the miss.
+//! Where hits are many, a hit only stores the clock, and the search for the oldest is left to the
+//! miss. Where misses are many, small sets keep their slots in order instead.
 
 use core::ops::Range;
 
-use super::{Learns, Replacement, ages::Ages};
+use super::{Learns, Replacement, ages::Ages, orders::Orders};
 
 /// Exact LRU over any sets.
 #[derive(Clone, Debug)]
 pub struct Lru {
-    ages: Ages,
+    kept: Kept,
+}
+
+#[derive(Clone, Debug)]
+enum Kept {
+    Times(Ages),
+    Orders(Orders),
 }
 
 impl Lru {
-    /// For `slots` slots.
-    pub fn new(slots: usize) -> Lru {
-        Lru { ages: Ages::new(slots) }
+    /// For `slots` slots, whose hits may be told by their times.
+    pub fn timed(slots: usize) -> Lru {
+        Lru { kept: Kept::Times(Ages::new(slots)) }
+    }
+
+    /// For sets whose ways are given in the order of their slots, each hit of which is told at once.
+    pub fn new(ways_of_sets: impl Iterator<Item = usize> + Clone) -> Lru {
+        let orders = Orders::new(ways_of_sets.clone()).map(Kept::Orders);
+        Lru { kept: orders.unwrap_or_else(|| Kept::Times(Ages::new(ways_of_sets.sum()))) }
     }
 }
 
 impl Replacement for Lru {
     const LEARNS: Learns = Learns::Time;
 
-    #[inline]
+    #[inline(always)]
     fn touched(&mut self, slot: usize) {
-        self.ages.stamp(slot);
+        match &mut self.kept {
+            Kept::Times(ages) => ages.stamp(slot),
+            Kept::Orders(orders) => orders.touch(slot),
+        }
     }
 
     #[inline]
@@ -40,26 +55,39 @@ impl Replacement for Lru {
 
     #[inline]
     fn victim(&mut self, set: Range<usize>) -> usize {
-        self.ages.oldest(set)
+        match &mut self.kept {
+            Kept::Times(ages) => ages.oldest(set),
+            Kept::Orders(orders) => orders.last(set),
+        }
     }
 
     #[inline]
     fn now(&self) -> u64 {
-        self.ages.now()
+        match &self.kept {
+            Kept::Times(ages) => ages.now(),
+            Kept::Orders(_) => 0,
+        }
     }
 
     #[inline]
     fn set_now(&mut self, now: u64) {
-        self.ages.set_now(now);
+        if let Kept::Times(ages) = &mut self.kept {
+            ages.set_now(now);
+        }
     }
 
     #[inline]
     fn touched_at(&mut self, slot: usize, time: u64) {
-        self.ages.stamp_at(slot, time);
+        if let Kept::Times(ages) = &mut self.kept {
+            ages.stamp_at(slot, time);
+        }
     }
 
     #[inline]
     fn victim_used(&mut self, set: Range<usize>, used: impl Fn(usize) -> u64) -> usize {
-        self.ages.oldest_used(set, used)
+        match &mut self.kept {
+            Kept::Times(ages) => ages.oldest_used(set, used),
+            Kept::Orders(orders) => orders.last(set),
+        }
     }
 }

@@ -17,6 +17,7 @@ mod greedy_dual;
 mod lfu;
 mod lru;
 mod nru;
+mod orders;
 mod random;
 mod recency;
 mod srrip;
@@ -146,6 +147,18 @@ macro_rules! policies {
                 }
             }
 
+            /// The same, for slots whose hits may be told by their times ([`Learns::Time`]).
+            pub fn timed(
+                policy: Policy,
+                ways_of_sets: impl Iterator<Item = usize> + Clone,
+                seed: u64,
+            ) -> AnyReplacement {
+                match policy {
+                    Policy::Lru => AnyReplacement::Lru(Lru::timed(ways_of_sets.sum())),
+                    other => AnyReplacement::new(other, ways_of_sets, seed),
+                }
+            }
+
             /// What it learns of a hit.
             pub const fn learns(&self) -> Learns {
                 match self {
@@ -234,7 +247,7 @@ macro_rules! policies {
 
 policies! {
     /// Least recently used, exactly.
-    Lru "lru" |slots, _ways, _seed| Lru::new(slots);
+    Lru "lru" |_slots, ways, _seed| Lru::new(ways);
     /// First in, first out.
     Fifo "fifo" |slots, _ways, _seed| Fifo::new(slots);
     /// Any slot of the set with equal chances, from a seeded sequence.

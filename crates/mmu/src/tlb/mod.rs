@@ -31,14 +31,17 @@ use core::cell::RefCell;
 
 use addr::{Asid, Kind, Page, PageSize, VirtAddr};
 
-pub use entry::{Evicted, Hit, Miss, TlbEntry};
+pub use entry::{TlbEntry, Evicted, Hit, Miss};
 pub use params::{ArrayParams, TlbParams};
-pub use span::{Found, SpanTlb, SpanTlbs};
+pub use span::{EACH, Found, NOTHING, SpanTlb, SpanTlbs, TIME};
 
 use crate::{GeometryError, SetArray};
 use entry::{Slot, add};
 use policy::TlbPolicy;
 use shortcuts::{Shortcuts, Target, Use};
+
+/// Sets of at most so many ways are searched about as fast as a shortcut is followed.
+const SEARCHED_WAYS_MAX: u32 = 16;
 
 /// What a TLB has counted. Lookups are hits and misses together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -67,6 +70,8 @@ pub struct Tlb {
     shortcuts: Shortcuts,
     smallest: PageSize,
     slots: Box<[Slot]>,
+    /// What the policy learns of hits, as spans tell policies apart.
+    learns: u8,
     /// Shared with spans.
     policy: RefCell<TlbPolicy>,
     /// Whether the shortcuts may know of later hits than the policy.
@@ -76,6 +81,9 @@ pub struct Tlb {
     /// once.
     was_used: bool,
     misses: [u64; Kind::COUNT],
+    /// Where and for whom the last lookup found that nothing bears the tag, if nothing has come in
+    /// since.
+    absent: Option<(VirtAddr, Asid)>,
     arrays: Box<[Array]>,
     /// By shift of a page size: the array that holds it.
     array_of: [Option<u8>; 64],
@@ -97,6 +105,17 @@ struct Array {
 impl Tlb {
     /// An empty TLB.
     pub fn new(params: &TlbParams) -> Result<Tlb, GeometryError> {
+        Tlb::build(params, true)
+    }
+
+    /// An empty TLB that is asked where another has missed: so seldom for one page that shortcuts
+    /// to small sets would cost more than they save. It has no spans; all else is the same.
+    pub fn behind_another(params: &TlbParams) -> Result<Tlb, GeometryError> {
+        let has_small_sets = params.arrays.iter().all(|array| array.ways <= SEARCHED_WAYS_MAX);
+        Tlb::build(params, !has_small_sets)
+    }
+
+    fn build(params: &TlbParams, has_shortcuts: bool) -> Result<Tlb, GeometryError> {
         let mut first = 0;
         let mut arrays = Vec::new();
         for sets in params.check()? {
@@ -111,16 +130,22 @@ impl Tlb {
             }
         }
         let smallest = params.smallest_page_size()?;
+        let policy = TlbPolicy::new(params, &arrays, has_shortcuts);
         Ok(Tlb {
+            learns: policy.learns(),
             space: Asid(0),
-            shortcuts: Shortcuts::new(smallest, None, first),
+            shortcuts: match has_shortcuts {
+                true => Shortcuts::new(smallest, None, first),
+                false => Shortcuts::never(smallest),
+            },
             smallest,
             slots: vec![Slot::EMPTY; first].into_boxed_slice(),
-            policy: RefCell::new(TlbPolicy::new(params, &arrays)),
+            policy: RefCell::new(policy),
             strode: false,
             paired: params.paired,
             was_used: true,
             misses: [0; Kind::COUNT],
+            absent: None,
             arrays: arrays.into_boxed_slice(),
             array_of,
             live: [0; 64],
@@ -143,6 +168,9 @@ impl Tlb {
     /// Keeps shortcuts for pages of the sizes `small` and perhaps `large` instead of the smallest
     /// size: what most entries are to be for. It changes how fast lookups are, and nothing else.
     pub fn favour(&mut self, small: PageSize, large: Option<PageSize>) {
+        if !self.shortcuts.are_kept() {
+            return;
+        }
         self.forget_shortcuts();
         self.shortcuts = Shortcuts::new(small, large, self.slots.len());
         for slot in self.slots.iter().filter(|slot| !slot.is_empty()) {
@@ -178,21 +206,26 @@ impl Tlb {
     ) -> bool {
         let size = entry.page.size();
         let Some(array) = self.array_of[size.shift() as usize] else { return false };
-        let counting_frames = if self.paired { &entry.frames[..] } else { &entry.frames[..1] };
-        if counting_frames.iter().all(Option::is_none) {
+        if entry.frames[0].is_none() && (!self.paired || entry.frames[1].is_none()) {
             return false;
         }
         let array = array as usize;
         let number = self.number(entry.page.start(), size);
         let set = self.arrays[array].sets.set_of(number);
         let slot = self.make_room(entry, array, set, number, evicted);
+        self.absent = None;
         self.slots[slot] = Slot::new(entry, label, self.paired);
         let Array { sets, first } = &mut self.arrays[array];
         sets.occupy(set, slot - *first, number);
         self.policy.get_mut().inserted(slot);
         self.note_live(entry.page);
         self.retired.fills += 1;
-        self.distrust_shortcuts(entry.page);
+        if !self.shortcuts.are_kept() {
+            return true;
+        }
+        if self.live_sizes >> size.shift() > 1 {
+            self.distrust_shortcuts(entry.page);
+        }
         let serves = self.slots[slot].serves(self.space);
         let has_granule = self.shortcuts.are_for(entry.page);
         let allows = entry.rights[0].allows(kind);
@@ -288,6 +321,7 @@ impl Tlb {
             self.retired.invalid += 1;
             Miss::Invalid
         } else {
+            self.absent = Some((va, asid));
             Miss::Absent
         }
     }
@@ -307,16 +341,22 @@ impl Tlb {
     /// The slot that translates `va` in `asid`, found without shortcuts.
     #[inline]
     fn search(&self, va: VirtAddr, asid: Asid) -> Option<usize> {
-        sizes(self.live_sizes).find_map(|size| {
-            let Array { sets, first } =
-                &self.arrays[self.array_of[size.shift() as usize]? as usize];
-            let number = self.number(va, size);
+        let mut shifts = self.live_sizes;
+        while shifts != 0 {
+            let shift = shifts.trailing_zeros();
+            shifts &= shifts - 1;
+            let array = self.array_of[shift as usize % 64]?;
+            let Array { sets, first } = &self.arrays[array as usize];
+            let number = va.get() >> (shift + u32::from(self.paired));
             let found = sets.find(sets.set_of(number), number, |slot| {
                 let slot = &self.slots[first + slot];
-                slot.covers(va) && slot.size() == size && slot.serves(asid)
+                slot.covers(va) && slot.size().shift() == shift && slot.serves(asid)
             });
-            found.map(|slot| first + slot)
-        })
+            if let Some(slot) = found {
+                return Some(first + slot);
+            }
+        }
+        None
     }
 
     /// The slot of an entry with this tag that `accepts` likes.
@@ -347,15 +387,9 @@ impl Tlb {
         number: u64,
         evicted: &mut impl FnMut(Evicted),
     ) -> usize {
-        let size = entry.page.size();
-        let mut same = None;
-        while let Some(slot) = self
-            .find_tagged(array, set, size, number, |slot| entry.global || slot.serves(entry.asid))
+        if !self.is_absent(entry)
+            && let Some(slot) = self.remove_tagged(entry, array, set, number, evicted)
         {
-            self.remove(slot, evicted);
-            same = same.or(Some(slot));
-        }
-        if let Some(slot) = same {
             return slot;
         }
         let Array { sets, first } = &self.arrays[array];
@@ -374,13 +408,36 @@ impl Tlb {
         victim
     }
 
+    /// Whether the last lookup has found that no entry bears the tag of `entry`.
+    #[inline]
+    fn is_absent(&self, entry: &TlbEntry) -> bool {
+        self.absent.is_some_and(|(va, asid)| {
+            asid == entry.asid && va.page(entry.page.size()) == entry.page && !entry.global
+        })
+    }
+
+    /// Removes what bears the tag of `entry`; gives the first slot of those.
+    fn remove_tagged(
+        &mut self,
+        entry: &TlbEntry,
+        array: usize,
+        set: usize,
+        number: u64,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> Option<usize> {
+        let mut first = None;
+        while let Some(slot) = self.find_tagged(array, set, entry.page.size(), number, |slot| {
+            entry.global || slot.serves(entry.asid)
+        }) {
+            self.remove(slot, evicted);
+            first = first.or(Some(slot));
+        }
+        first
+    }
+
     /// Forgets shortcuts to larger pages that cover `page`, which was filled in: smaller ones
     /// win.
-    #[inline]
     fn distrust_shortcuts(&mut self, page: Page) {
-        if self.live_sizes >> page.size().shift() <= 1 {
-            return;
-        }
         let Tlb { shortcuts, slots, policy, .. } = self;
         let mut note = |forgotten| note(slots, policy, forgotten);
         if self.paired || shortcuts.forget_page(page, &mut note) {
@@ -392,6 +449,9 @@ impl Tlb {
     /// granule is found by.
     #[inline]
     fn link(&mut self, va: VirtAddr, kind: Kind, slot: usize) {
+        if !self.shortcuts.are_kept() {
+            return;
+        }
         let (entry, (small, _)) = (&self.slots[slot], self.shortcuts.granules());
         // Otherwise some of it may be in a smaller page.
         let smaller_sizes = self.live_sizes & ((1 << small.shift()) - 1);
@@ -427,11 +487,12 @@ impl Tlb {
     /// Hands out what the entry in `slot` did; the slot is about to be emptied or refilled.
     #[inline]
     fn retire(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
-        let page = self.slots[slot].page(self.paired);
-        let size = page.size();
-        self.shortcuts.crowd(page, false);
-        let forgotten = self.shortcuts.forget(slot);
-        self.slots[slot].add_hits(forgotten.hits);
+        let size = self.slots[slot].size();
+        if self.shortcuts.are_kept() {
+            self.shortcuts.crowd(self.slots[slot].page(self.paired), false);
+            let forgotten = self.shortcuts.forget(slot);
+            self.slots[slot].add_hits(forgotten.hits);
+        }
         self.was_used = self.slots[slot].hits != [0; Kind::COUNT];
         retire(&mut self.retired, &mut self.slots[slot], self.paired, evicted);
         let live = &mut self.live[size.shift() as usize];

@@ -1,4 +1,7 @@
-use super::{Array, TlbParams};
+use super::{
+    Array, TlbParams,
+    stride::{EACH, NOTHING, TIME},
+};
 use crate::{AnyReplacement, Learns, Replacement};
 
 /// The policy of a TLB: one for all slots, or one an array where they differ.
@@ -9,14 +12,15 @@ pub(super) enum TlbPolicy {
 }
 
 impl TlbPolicy {
-    pub(super) fn new(params: &TlbParams, arrays: &[Array]) -> TlbPolicy {
+    /// That of the `arrays` of `params`; whether hits are told by their times.
+    pub(super) fn new(params: &TlbParams, arrays: &[Array], is_timed: bool) -> TlbPolicy {
         let ways_of_sets = arrays
             .iter()
             .flat_map(|array| core::iter::repeat_n(array.sets.ways(), array.sets.sets()));
-        let mut policies = params
-            .arrays
-            .iter()
-            .map(|array| AnyReplacement::new(array.replacement, ways_of_sets.clone(), array.seed));
+        let mut policies = params.arrays.iter().map(|array| {
+            let make = if is_timed { AnyReplacement::timed } else { AnyReplacement::new };
+            make(array.replacement, ways_of_sets.clone(), array.seed)
+        });
         if params.arrays.iter().all(|array| array.replacement == params.arrays[0].replacement)
             && let Some(policy) = policies.next()
         {
@@ -41,11 +45,15 @@ impl TlbPolicy {
         }
     }
 
-    /// Whether all that a hit tells it is its time, or nothing.
-    pub(super) fn needs_time_only(&self) -> bool {
+    /// What it learns of hits, as strides tell policies apart.
+    pub(super) fn learns(&self) -> u8 {
         match self {
-            TlbPolicy::Same(policy) => matches!(policy.learns(), Learns::Nothing | Learns::Time),
-            TlbPolicy::PerArray { .. } => false,
+            TlbPolicy::Same(policy) => match policy.learns() {
+                Learns::Nothing => NOTHING,
+                Learns::Time => TIME,
+                Learns::Last | Learns::Each => EACH,
+            },
+            TlbPolicy::PerArray { .. } => EACH,
         }
     }
 

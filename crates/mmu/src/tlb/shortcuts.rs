@@ -129,11 +129,16 @@ impl Table {
         })
     }
 
-    /// Counts a hit at `time` in a span, found by the shortcut with the number `index`, and gives
-    /// what that leads to.
+    /// Notes a hit at `time` in a span, found by the shortcut with the number `index`.
     #[inline(always)]
-    pub(super) fn hit_at(&self, index: usize, time: u64) -> Target {
+    pub(super) fn use_at(&self, index: usize, time: u64) {
         self.used[index].set(time);
+    }
+
+    /// Counts a hit in a span, found by the shortcut with the number `index`, and gives what that
+    /// leads to.
+    #[inline(always)]
+    pub(super) fn hit_at(&self, index: usize) -> Target {
         let shortcut = &self.shortcuts[index];
         shortcut.hits.set(shortcut.hits.get() + 1);
         let &Shortcut { slot, label, to_phys, .. } = shortcut;
@@ -162,6 +167,17 @@ impl Shortcuts {
             first: vec![NONE; slots].into_boxed_slice(),
             crowded: vec![0; if large.is_some() { SHORTCUTS } else { 0 }].into_boxed_slice(),
         }
+    }
+
+    /// None ever, in a TLB whose sets are searched.
+    pub(super) fn never(granule: PageSize) -> Shortcuts {
+        Shortcuts::new(granule, None, 0)
+    }
+
+    /// Whether there may be some.
+    #[inline]
+    pub(super) fn are_kept(&self) -> bool {
+        !self.first.is_empty()
     }
 
     /// The sizes of the pages that they are for.
@@ -287,7 +303,8 @@ impl Shortcuts {
     pub(super) fn forget(&mut self, slot: usize) -> Use {
         let (small, large) = (self.small, self.large);
         let mut known = Use::none(slot);
-        let mut next = usize::from(std::mem::replace(&mut self.first[slot], NONE));
+        let Some(first) = self.first.get_mut(slot) else { return known };
+        let mut next = usize::from(std::mem::replace(first, NONE));
         while let Some(Some(table)) = self.tables.get_mut(next / SHORTCUTS) {
             let (number, index) = (next / SHORTCUTS, next % SHORTCUTS);
             known.add(number, table, index);
@@ -314,7 +331,7 @@ impl Shortcuts {
     /// The shortcuts of `slot`: the number of each one's table, that table, its number in it.
     #[inline]
     fn of(&self, slot: usize) -> impl Iterator<Item = (usize, &Table, usize)> {
-        let mut next = usize::from(self.first[slot]);
+        let mut next = usize::from(self.first.get(slot).copied().unwrap_or(NONE));
         std::iter::from_fn(move || {
             let (number, index) = (next / SHORTCUTS, next % SHORTCUTS);
             let table = self.tables.get(number)?.as_deref()?;

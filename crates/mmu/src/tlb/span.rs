@@ -19,21 +19,28 @@ use super::{
     shortcuts::{Shortcuts, Table, Target},
 };
 
-/// A TLB borrowed for a span of lookups in one space. `TIME_ONLY` says that its policy learns no more of
-/// hits than their time, as LRU does; FIFO and random do not even look at that.
+/// A TLB borrowed for a span of lookups in one space. `LEARNS` is at least what its policy learns of hits
+/// ([`NOTHING`], [`TIME`] or [`EACH`]).
 #[derive(Clone, Copy, Debug)]
-pub struct SpanTlb<'a, const TIME_ONLY: bool> {
+pub struct SpanTlb<'a, const LEARNS: u8> {
     shortcuts: &'a Shortcuts,
-    /// The policy, if it is another.
+    /// The policy, if it learns more than times.
     policy: Option<&'a RefCell<TlbPolicy>>,
 }
+
+/// Hits change nothing: FIFO and random.
+pub const NOTHING: u8 = 0;
+/// Of hits their times are kept, until somebody asks: LRU.
+pub const TIME: u8 = 1;
+/// The policy is told of each hit at once.
+pub const EACH: u8 = 2;
 
 /// The TLBs of a span by the number of the kind of access that they serve, in which each lookup chooses.
 ///
 /// Of the two granules of a TLB the *near* one is looked for first. Which of them that is changes
 /// how fast lookups are, and nothing else. `TWO` says that there is a second one at all.
 #[derive(Clone, Copy, Debug)]
-pub struct SpanTlbs<'a, const TIME_ONLY: bool, const TWO: bool> {
+pub struct SpanTlbs<'a, const LEARNS: u8, const TWO: bool> {
     /// Four each, so that `kind & 3` needs no bounds check; and apart from the policies, so that no
     /// more than the table is loaded where only the time counts.
     near: [Option<&'a Table>; 4],
@@ -54,12 +61,12 @@ pub struct Found {
     pub is_far: bool,
 }
 
-impl<'a, const TIME_ONLY: bool, const TWO: bool> SpanTlbs<'a, TIME_ONLY, TWO> {
+impl<'a, const LEARNS: u8, const TWO: bool> SpanTlbs<'a, LEARNS, TWO> {
     /// What `serving` gives for the number of each kind; of TLBs with the granules `small` and
     /// perhaps `large`, of which the large one is near if `large_first`.
     #[inline]
     pub fn new(
-        serving: impl Fn(usize) -> Option<SpanTlb<'a, TIME_ONLY>>,
+        serving: impl Fn(usize) -> Option<SpanTlb<'a, LEARNS>>,
         (small, large): (PageSize, Option<PageSize>),
         large_first: bool,
     ) -> Self {
@@ -92,8 +99,13 @@ impl<'a, const TIME_ONLY: bool, const TWO: bool> SpanTlbs<'a, TIME_ONLY, TWO> {
                 (far.find(va, bytes, self.far_bits)?, far, true)
             }
         };
-        let Target { slot, label, to_phys } = table.hit_at(index, time);
-        if !TIME_ONLY && let Some(policy) = self.policies[kind & 3] {
+        let Target { slot, label, to_phys } = table.hit_at(index);
+        if LEARNS != NOTHING {
+            table.use_at(index, time);
+        }
+        if LEARNS == EACH
+            && let Some(policy) = self.policies[kind & 3]
+        {
             policy.borrow_mut().touched(slot);
         }
         Some(Found { phys: PhysAddr::new(va.get().wrapping_add(to_phys)), label, is_far })
@@ -102,26 +114,28 @@ impl<'a, const TIME_ONLY: bool, const TWO: bool> SpanTlbs<'a, TIME_ONLY, TWO> {
 
 impl Tlb {
     /// Borrows the TLB for lookups in `asid`, if its shortcuts are for that space and for pages
-    /// of the `granules`, and its policy is one that `TIME_ONLY` allows. The times given to
+    /// of the `granules`, and its policy learns no more than `LEARNS`. The times given to
     /// [`SpanTlbs::lookup`] start above [`Tlb::now`].
     #[inline]
-    pub fn span<const TIME_ONLY: bool>(
+    pub fn span<const LEARNS: u8>(
         &mut self,
         asid: Asid,
         granules: (PageSize, Option<PageSize>),
-    ) -> Option<SpanTlb<'_, TIME_ONLY>> {
-        let needs_more = !self.needs_time_only();
-        if asid != self.space || granules != self.shortcuts.granules() || TIME_ONLY && needs_more {
+    ) -> Option<SpanTlb<'_, LEARNS>> {
+        let learns = self.learns();
+        let has_shortcuts = self.shortcuts.are_kept() && granules == self.shortcuts.granules();
+        if asid != self.space || !has_shortcuts || learns > LEARNS {
             return None;
         }
         self.strode = true;
-        let policy = needs_more.then_some(&self.policy);
+        let policy = (learns == EACH).then_some(&self.policy);
         Some(SpanTlb { shortcuts: &self.shortcuts, policy })
     }
 
-    /// Whether its policy learns no more of hits than their time.
-    pub fn needs_time_only(&self) -> bool {
-        self.policy.borrow().needs_time_only()
+    /// What its policy learns of hits: [`NOTHING`], [`TIME`] or [`EACH`].
+    #[inline]
+    pub fn learns(&self) -> u8 {
+        self.learns
     }
 
     /// The time of the last touch.

@@ -1,5 +1,6 @@
 //! From the description to the walker's parts.
 
+use addr::Kind;
 use mmu::{
     AnyWalkCache, CacheParams, Design, GeometryError, Hierarchy, HierarchyParams, Policy,
     Requester, Served, Tlb, WalkArray, WalkCacheParams,
@@ -45,11 +46,13 @@ impl Walker {
                 latencies: latencies(description),
                 line_shift: entrance.map_or(0, |entrance| entrance.line_shift),
                 further_lines: 0,
+                repeats: [0; 2],
                 under_way: RegionWalks::default(),
             },
             handler: Handler::new(description),
             walks: WalkCensus::default(),
             program_served: [0; Served::COUNT],
+            repeats: [0; Kind::COUNT],
         })
     }
 }
@@ -65,7 +68,7 @@ fn host_side(nested: &description::Nested, tree: Option<TreeShape>) -> Result<Ho
                 let refuse = |error: GeometryError| {
                     own((geometry_key("nested.tlb", tlb, &error), error.to_string()))
                 };
-                Some(Tlb::new(&params).map_err(refuse)?)
+                Some(Tlb::behind_another(&params).map_err(refuse)?)
             }
             None => None,
         },

@@ -101,11 +101,17 @@ impl Dimension {
             }
             Held::Stale(node) => Err(node),
             Held::Absent => {
-                if reference.next().is_some() {
-                    self.upper(reference.level, false);
-                }
+                self.fetched(reference);
                 Ok(true)
             }
+        }
+    }
+
+    /// The entry that `reference` reads is not held.
+    #[inline]
+    pub(super) fn fetched(&mut self, reference: &Reference) {
+        if reference.next().is_some() {
+            self.upper(reference.level, false);
         }
     }
 

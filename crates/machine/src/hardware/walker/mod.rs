@@ -30,7 +30,7 @@ pub(crate) use processors::Walkers;
 pub(crate) use virtual_machine::HostSide;
 
 use addr::{Kind, PhysAddr};
-use mmu::{Hierarchy, Requester, Served};
+use mmu::{AnyWalkCache, Hierarchy, Requester, Served};
 use pagetable::{Node, Reference};
 
 use crate::hardware::behind::{Refill, Walk, Way};
@@ -85,6 +85,9 @@ pub(crate) struct Walker {
     pub(crate) walks: WalkCensus,
     /// Accesses of the program by what served them.
     pub(crate) program_served: [u64; Served::COUNT],
+    /// By kind, those that changed nothing in the cache where they came in and that neither the cache
+    /// nor `program_served` has heard of.
+    repeats: [u64; Kind::COUNT],
 }
 
 /// Where references leave the walker.
@@ -95,6 +98,9 @@ pub(crate) struct Port {
     /// touched beyond one each.
     line_shift: u32,
     pub(crate) further_lines: u64,
+    /// Reads and writes that changed nothing in the cache where they came in and that it has not
+    /// heard of.
+    repeats: [u64; 2],
     /// References and cycles since the last refill.
     under_way: RegionWalks,
 }
@@ -115,9 +121,32 @@ impl Walker {
     /// An access of the program to memory.
     #[inline(always)]
     pub(crate) fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        let Some(caches) = &mut self.port.caches else { return };
+        if caches.is_repeat(phys, bytes, kind) {
+            self.repeats[kind as usize] += 1;
+        } else {
+            self.changes(phys, bytes, kind);
+        }
+    }
+
+    /// An access of the program that may change a cache.
+    #[inline(never)]
+    fn changes(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         if let Some(caches) = &mut self.port.caches {
             let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
             self.program_served[served as usize] += 1;
+        }
+    }
+
+    /// Tells the caches of all accesses that changed nothing there.
+    pub(crate) fn settle(&mut self) {
+        let repeats = std::mem::take(&mut self.repeats);
+        for (kind, hits) in Kind::ALL.into_iter().zip(repeats) {
+            self.repeated(kind, hits);
+        }
+        let [reads, writes] = std::mem::take(&mut self.port.repeats);
+        if let Some(caches) = &mut self.port.caches {
+            caches.repeated_walks(reads, writes);
         }
     }
 
@@ -177,7 +206,8 @@ impl Walker {
     pub(crate) fn forget_counts(&mut self) {
         self.walks = WalkCensus::default();
         self.program_served = [0; Served::COUNT];
-        self.port.further_lines = 0;
+        self.repeats = [0; Kind::COUNT];
+        (self.port.further_lines, self.port.repeats) = (0, [0; 2]);
         self.dimension.forget_counts();
         if let Some(host) = &mut self.host {
             host.forget_counts();
@@ -224,12 +254,20 @@ impl Walker {
 
     #[inline]
     fn follow_plain(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node> {
+        let Walker { dimension, port, .. } = self;
+        if matches!(dimension.cache, AnyWalkCache::None) {
+            for reference in references {
+                dimension.fetched(reference);
+                port.fetch(reference, dimension);
+            }
+            return Ok(());
+        }
         for reference in references {
-            if self.dimension.needs(walk, reference)? {
-                self.port.fetch(reference, &mut self.dimension);
+            if dimension.needs(walk, reference)? {
+                port.fetch(reference, dimension);
             }
         }
-        self.dimension.finish(walk);
+        dimension.finish(walk);
         Ok(())
     }
 
@@ -254,13 +292,20 @@ impl Port {
     /// One reference, through the data caches.
     #[inline]
     fn fetch(&mut self, reference: &Reference, dimension: &mut Dimension) {
+        let Reference { addr, bytes, write, .. } = *reference;
         let served = match &mut self.caches {
-            Some(caches) => {
-                let (first, bytes) = (reference.addr.get(), u32::from(reference.bytes));
-                let last = first + u64::from(bytes.saturating_sub(1));
-                self.further_lines += (last >> self.line_shift) - (first >> self.line_shift);
-                caches.access(reference.addr, bytes, reference.write, Requester::Walker)
-            }
+            Some(caches) => match caches.is_repeated_walk(addr, bytes.into(), write) {
+                Some(served) => {
+                    self.repeats[usize::from(write)] += 1;
+                    served
+                }
+                None => {
+                    let (first, last) =
+                        (addr.get(), addr.get() + u64::from(bytes.saturating_sub(1)));
+                    self.further_lines += (last >> self.line_shift) - (first >> self.line_shift);
+                    caches.access(addr, bytes.into(), write, Requester::Walker)
+                }
+            },
             None => Served::Memory,
         };
         dimension.count(reference.level, served);

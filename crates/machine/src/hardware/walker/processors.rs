@@ -41,6 +41,11 @@ impl Walkers {
         Ok(InTurn::new(walker()?, others.into_iter()))
     }
 
+    /// Tells the caches of all accesses that changed nothing there, before somebody asks for counts.
+    pub(crate) fn settle(&mut self) {
+        self.for_each(Walker::settle);
+    }
+
     /// What a region's walks came to.
     pub(crate) fn region(&self, label: u32) -> super::RegionWalks {
         let of_each = self.each().map(|walker| walker.region(label));
@@ -58,6 +63,8 @@ impl Behind for Walkers {
 
     fn on(&mut self, processor: usize) {
         self.turn_to(processor, |from, to| {
+            // They are the cache's, which may go.
+            from.settle();
             if let (Some(from), Some(to)) = (&mut from.port.caches, &mut to.port.caches) {
                 std::mem::swap(from.l3(), to.l3());
             }

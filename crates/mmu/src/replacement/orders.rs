@@ -1,0 +1,108 @@
+//! The slots of each set from the one used last to the one used longest ago, where sets are small
+//! enough for a word.
+//!
+//! ```text
+//!   a set of 4 ways   ..  2 | 0 | 3 | 1      way 1 was used last, then 3, 0, 2: the victim
+//!   touch way 0       ..  2 | 3 | 1 | 0      what was before it moves up by one place
+//! ```
+//!
+//! A use costs more than to store a time, and a victim much less than to search for the least. So it is
+//! for structures that are asked where another has missed.
+
+use core::ops::Range;
+
+/// The most ways of a set: a word has so many places of four bits.
+const WAYS_MAX: usize = 16;
+const PLACE_BITS: u32 = 4;
+const EACH_PLACE: u64 = 0x1111_1111_1111_1111;
+
+/// A word for each set.
+#[derive(Clone, Debug)]
+pub(super) struct Orders {
+    words: Box<[u64]>,
+    ways: usize,
+    /// 2^32 over the ways, rounded up: a product by which slots are divided.
+    reciprocal: u64,
+}
+
+impl Orders {
+    /// For sets whose ways are given in the order of their slots, if they are few and all alike.
+    pub(super) fn new(mut ways_of_sets: impl Iterator<Item = usize> + Clone) -> Option<Orders> {
+        let ways = ways_of_sets.clone().next()?;
+        let sets = ways_of_sets.clone().count();
+        let fits = ways <= WAYS_MAX && sets * ways < 1 << 26;
+        (fits && ways_of_sets.all(|other| other == ways)).then(|| Orders {
+            words: vec![0xfedc_ba98_7654_3210; sets].into_boxed_slice(),
+            ways,
+            reciprocal: (1u64 << 32).div_ceil(ways as u64),
+        })
+    }
+
+    #[inline(always)]
+    fn set_of(&self, slot: usize) -> usize {
+        ((slot as u64 * self.reciprocal) >> 32) as usize
+    }
+
+    /// Makes `slot` the one of its set that was used last.
+    #[inline(always)]
+    pub(super) fn touch(&mut self, slot: usize) {
+        let set = self.set_of(slot);
+        let way = (slot - set * self.ways) as u64;
+        let word = &mut self.words[set];
+        let at = place_of(*word, way);
+        // The places up to its own: what is in the others stays.
+        let moved = u64::MAX >> (u64::BITS - PLACE_BITS - at);
+        *word = *word & !moved | *word << PLACE_BITS & moved | way;
+    }
+
+    /// The slot of `set` that was used longest ago.
+    #[inline]
+    pub(super) fn last(&self, set: Range<usize>) -> usize {
+        let word = self.words[self.set_of(set.start)];
+        set.start + (word >> (PLACE_BITS as usize * (self.ways - 1))) as usize % WAYS_MAX
+    }
+}
+
+/// The lowest bit of the place in `word` that holds `way`, which one does.
+#[inline(always)]
+fn place_of(word: u64, way: u64) -> u32 {
+    let other = word ^ EACH_PLACE.wrapping_mul(way);
+    // A borrow leaves a place that is zero, and no lower one can borrow from it.
+    let zero = other.wrapping_sub(EACH_PLACE) & !other & EACH_PLACE << (PLACE_BITS - 1);
+    zero.trailing_zeros() & !(PLACE_BITS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sets of all sizes against lists.
+    #[test]
+    fn a_word_is_a_list() {
+        let mut state = 1u64;
+        for ways in 1..=WAYS_MAX {
+            let sets = 5;
+            let mut orders = Orders::new(core::iter::repeat_n(ways, sets)).unwrap();
+            let mut lists: Vec<Vec<usize>> = (0..sets).map(|_| (0..ways).collect()).collect();
+            for _ in 0..2000 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let slot = (state >> 33) as usize % (sets * ways);
+                let list = &mut lists[slot / ways];
+                list.retain(|&way| way != slot % ways);
+                list.insert(0, slot % ways);
+                orders.touch(slot);
+                for (set, list) in lists.iter().enumerate() {
+                    let start = set * ways;
+                    assert_eq!(orders.last(start..start + ways), start + list[ways - 1]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sets_that_are_large_or_differ_have_none() {
+        assert!(Orders::new([17].into_iter()).is_none());
+        assert!(Orders::new([4, 8].into_iter()).is_none());
+        assert!(Orders::new([].into_iter()).is_none());
+    }
+}
