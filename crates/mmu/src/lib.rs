@@ -36,8 +36,8 @@ pub use set_array::SetArray;
 pub use spec_tlb::{SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};
 pub use stack_distance::StackDistance;
 pub use tlb::{
-    ArrayParams, EACH, TlbEntry, Evicted, Found, Hit, Miss, NOTHING, SpanTlb, SpanTlbs, TIME, Tlb,
-    TlbCounts, TlbParams,
+    ArrayParams, EACH, Evicted, Found, Hit, Miss, NOTHING, SpanTlb, SpanTlbs, TIME, Tlb, TlbCounts,
+    TlbEntry, TlbParams,
 };
 pub use walk_cache::{
     AnyWalkCache, ArrayBits, Design, Held, ParseDesignError, Sptc, Stc, Tpc, Uptc, Utc, WalkArray,

@@ -4,8 +4,8 @@ mod model;
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use mmu::{
-    ArrayParams, EACH, TlbEntry, Evicted, Found, Miss, NOTHING, Policy, SpanTlb, SpanTlbs, TIME, Tlb,
-    TlbParams,
+    ArrayParams, EACH, Evicted, Found, Miss, NOTHING, Policy, SpanTlb, SpanTlbs, TIME, Tlb,
+    TlbEntry, TlbParams,
 };
 use model::{Rng, tlb::ModelTlb};
 

@@ -13,7 +13,7 @@ use crate::{
     hardware::behind::Behind,
     hardware::{
         processor::Processor,
-        tlbs::{FIRST_LEVEL_MAX, TlbUnits, NONE},
+        tlbs::{FIRST_LEVEL_MAX, NONE, TlbUnits},
     },
     os::{Layout, Who},
 };

@@ -15,7 +15,7 @@
 //! from what the program does.
 
 use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
-use mmu::Entry;
+use mmu::TlbEntry;
 use pagetable::{Fault, LinearArray, Node, Reference, Translation};
 
 use super::{Run, access::Place, miss::Pair};
@@ -25,7 +25,7 @@ use crate::{
     hardware::{
         behind::{Behind, Walk},
         processor::Processor,
-        tlbs::{TlbUnits, NONE},
+        tlbs::{NONE, TlbUnits},
     },
 };
 

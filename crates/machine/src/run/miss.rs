@@ -1,7 +1,7 @@
 //! The rare case: a lookup that the first level did not answer, down to the fault.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use mmu::{TlbEntry, Evicted, Miss};
+use mmu::{Evicted, Miss, TlbEntry};
 use pagetable::{Fault, Leads, Reference, Translation, Usage};
 
 use super::{Run, access::Place};

@@ -175,7 +175,7 @@ pub(crate) struct Run {
     /// What the shortcuts of the TLBs are for, and whether the larger of them serve more accesses.
     granules: (PageSize, Option<PageSize>),
     large_first: bool,
-    /// Hits in a row since the last miss, where misses are too dense for a stride to pay.
+    /// Hits in a row since the last miss, where misses are too dense for a span to pay.
     streak: Option<u32>,
     /// Whether some TLB holds two pages under one tag.
     has_pairs: bool,

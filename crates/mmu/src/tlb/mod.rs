@@ -31,7 +31,7 @@ use core::cell::RefCell;
 
 use addr::{Asid, Kind, Page, PageSize, VirtAddr};
 
-pub use entry::{TlbEntry, Evicted, Hit, Miss};
+pub use entry::{Evicted, Hit, Miss, TlbEntry};
 pub use params::{ArrayParams, TlbParams};
 pub use span::{EACH, Found, NOTHING, SpanTlb, SpanTlbs, TIME};
 

@@ -1,6 +1,6 @@
 use super::{
     Array, TlbParams,
-    stride::{EACH, NOTHING, TIME},
+    span::{EACH, NOTHING, TIME},
 };
 use crate::{AnyReplacement, Learns, Replacement};
 
@@ -45,7 +45,7 @@ impl TlbPolicy {
         }
     }
 
-    /// What it learns of hits, as strides tell policies apart.
+    /// What it learns of hits, as spans tell policies apart.
     pub(super) fn learns(&self) -> u8 {
         match self {
             TlbPolicy::Same(policy) => match policy.learns() {

@@ -99,10 +99,10 @@ impl<'a, const LEARNS: u8, const TWO: bool> SpanTlbs<'a, LEARNS, TWO> {
                 (far.find(va, bytes, self.far_bits)?, far, true)
             }
         };
-        let Target { slot, label, to_phys } = table.hit_at(index);
         if LEARNS != NOTHING {
             table.use_at(index, time);
         }
+        let Target { slot, label, to_phys } = table.hit_at(index);
         if LEARNS == EACH
             && let Some(policy) = self.policies[kind & 3]
         {
