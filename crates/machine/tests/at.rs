@@ -91,7 +91,7 @@ fn what_cannot_change_is_refused_at_its_line() {
             "time = 1\nkey = \"os.marks\"\nvalue = { min = \"2M\", low = \"1M\", high = \"1M\" }\n",
             "must ascend",
         ),
-        ("base", "time = 1\nkey = \"swap.size\"\nvalue = \"1M\"\n", "io_cycles"),
+        ("base", "time = 1\nkey = \"swap.size\"\nvalue = \"1Q\"\n", "swap.size"),
         ("first-touch", "time = 1\nkey = \"os.marks\"\nvalue = 1\n", "another os.manager"),
         ("base", "time = -1\nkey = \"os.marks\"\nvalue = 1\n", "invalid value"),
         ("base", "time = 1\nvalue = 1\n", "missing field `key`"),
@@ -124,4 +124,13 @@ fn a_sweep_changes_them_too() {
         assert!(results.manager == alone.manager);
         assert_eq!(results.changed_settings.len(), 1);
     }
+}
+
+#[test]
+fn a_wrong_entry_of_a_setting_is_told_with_the_setting() {
+    let own = ["os.manager=base", "os.at=[{time=1, key=\"memory.size\", value=\"1G\"}]"];
+    let settings = own.map(str::to_owned);
+    let text = text("base", "time = 1\nkey = \"swap.io_cycles\"\nvalue = 1\n");
+    let error = Machine::parse("x", &text, "x.toml", &settings).unwrap_err().to_string();
+    assert!(error.starts_with("--set os.at="), "{error}");
 }

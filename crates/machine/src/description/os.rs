@@ -180,7 +180,9 @@ pub struct Swap {
     /// How much there is room for; absent: none, so that pages without a file stay in memory.
     #[serde(default = "no_bytes", skip_serializing_if = "is_nothing")]
     pub size: Bytes,
-    /// Cycles that a page takes from or to it; files lie on the same disk.
+    /// Cycles that a page takes from or to it; files lie on the same disk. 0: waiting for disks is
+    /// not modelled.
+    #[serde(default)]
     pub io_cycles: u32,
     /// Where the numbers come from.
     #[serde(default)]

@@ -171,7 +171,8 @@ pub(crate) fn locate(
     let table = key.rsplit_once('.').map_or("", |(table, _)| table);
     let given = |setting: &&String| {
         setting.split('=').next().is_some_and(|set| {
-            set == key || (!table.is_empty() && set.starts_with(&format!("{table}.")))
+            let around = key.strip_prefix(set).is_some_and(|rest| rest.starts_with('.'));
+            set == key || around || (!table.is_empty() && set.starts_with(&format!("{table}.")))
         })
     };
     if let Some(setting) = settings.iter().rev().find(given) {

@@ -436,7 +436,7 @@ fn not_modelled(
         if !run.saw_calls {
             say("files that are read and written by calls: the trace has no such calls");
         }
-        if description.swap.is_none() {
+        if description.swap.as_ref().is_none_or(|swap| swap.io_cycles == 0) {
             say("what waiting for disks takes: the machine file has no swap.io_cycles");
         }
     } else {
