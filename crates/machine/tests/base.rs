@@ -243,7 +243,7 @@ fn an_aged_memory_has_few_large_frames() {
 fn what_cannot_be_is_told() {
     for (settings, said) in [
         (&["os.replacement=fifo"][..], "choose clock, lru, 2q"),
-        (&["os.page_size=2M"], "maps pages of 4K only"),
+        (&["os.page_size=2M"], "has base pages of 4K"),
         (&["os.marks={min=\"2M\", low=\"1M\", high=\"4M\"}"], "must ascend"),
         (&["os.marks={min=\"2T\", low=\"2T\", high=\"2T\"}"], "must ascend"),
         (&["memory.aged={free=0.6, wired=0.6, seed=1}", "memory.size=1G"], "more than all"),
