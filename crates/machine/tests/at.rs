@@ -129,8 +129,6 @@ fn a_sweep_changes_them_too() {
 #[test]
 fn a_wrong_entry_of_a_setting_is_told_with_the_setting() {
     let own = ["os.manager=base", "os.at=[{time=1, key=\"memory.size\", value=\"1G\"}]"];
-    let settings = own.map(str::to_owned);
-    let text = text("base", "time = 1\nkey = \"swap.io_cycles\"\nvalue = 1\n");
-    let error = Machine::parse("x", &text, "x.toml", &settings).unwrap_err().to_string();
+    let error = Machine::load("epyc-9005", &owned(&own)).unwrap_err().to_string();
     assert!(error.starts_with("--set os.at="), "{error}");
 }
