@@ -91,7 +91,7 @@ fn what_cannot_change_is_refused_at_its_line() {
             "time = 1\nkey = \"os.marks\"\nvalue = { min = \"2M\", low = \"1M\", high = \"1M\" }\n",
             "must ascend",
         ),
-        ("base", "time = 1\nkey = \"swap.size\"\nvalue = \"1Q\"\n", "swap.size"),
+        ("base", "time = 1\nkey = \"swap.size\"\nvalue = \"1Q\"\n", "is not a size"),
         ("first-touch", "time = 1\nkey = \"os.marks\"\nvalue = 1\n", "another os.manager"),
         ("base", "time = -1\nkey = \"os.marks\"\nvalue = 1\n", "invalid value"),
         ("base", "time = 1\nvalue = 1\n", "missing field `key`"),
