@@ -96,11 +96,11 @@ def _limits(file: str) -> "Limits":
     described = Machine(file).description
     seen = described.get("calibrated")
     misses = described["core"].get("misses_in_flight")
-    for key, value in (("[calibrated]", seen), ("core.misses_in_flight", misses)):
-        if value is None:
-            raise _native.Error(
-                f"{file} has no {key}: make it anew with `pagewalk calibrate -o {file}`"
-            )
+    if seen is None or misses is None:
+        key = "[calibrated]" if seen is None else "core.misses_in_flight"
+        raise _native.Error(
+            f"{file} has no {key}: make it anew with `pagewalk calibrate -o {file}`"
+        )
     low, high = seen["gain_errors"]
     # Where no walk was seen, walks overlap as misses do.
     walks = seen.get("walks_in_flight", misses)
