@@ -102,7 +102,7 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Trace("generate:join,table=64M,accesses=50k").store(folder / "join.pwt")
     # Examples that export need fetches, as a recorded program has them.
     Recording(["true"]).record(folder / "gzip.pwt")
-    Recording(["true"], allocations=True).record(folder / "ls.pwt")
+    Recording(["true"], allocations=True).record(folder / "sites.pwt")
     record = drmemtrace.instruction(0x1000) + drmemtrace.load(0x7000)
     (folder / "drmemtrace.app.1234.0000.dir" / "trace").mkdir(parents=True)
     (folder / "drmemtrace.app.1234.0000.dir" / "trace" / "app.1.trace").write_bytes(
