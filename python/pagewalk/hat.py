@@ -8,8 +8,8 @@ r"""The HAT layer on many processors, under different locks: in virtual time, an
 """
 
 import json
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from pagewalk import _native
 from pagewalk.progress import Progress, bar
@@ -120,24 +120,22 @@ def hat(
         for scheme in locking
         for count in cpus
     ]
-    runs = []
-    with bar(progress, "running") as told:
-        for done, (load, table, scheme, count) in enumerate(asked):
-            if told is not None and told(done, len(asked)) is False:
-                break
-            text = _native.hat_run(
-                cpus=count,
-                scheme=scheme,
-                load=load,
-                table=table,
-                pool_bytes=pool_bytes,
-                lock_per_list=lock_per_list,
-                shootdowns=shootdowns,
-                lock_kind=lock_kind,
-                seed=seed,
-            )
-            runs.append(_run(json.loads(text)))
-    return runs
+
+    def run(load: str, table: str, scheme: str, count: int) -> HatRun:
+        text = _native.hat_run(
+            cpus=count,
+            scheme=scheme,
+            load=load,
+            table=table,
+            pool_bytes=pool_bytes,
+            lock_per_list=lock_per_list,
+            shootdowns=shootdowns,
+            lock_kind=lock_kind,
+            seed=seed,
+        )
+        return _run(json.loads(text))
+
+    return _each(asked, run, progress)
 
 
 class HostRun(NamedTuple):
@@ -198,19 +196,16 @@ def hat_on_host(
         for count in threads
         if count == 1 or scheme != "single"
     ]
-    runs = []
-    with bar(progress, "running") as told:
-        for done, (load, table, scheme, count) in enumerate(asked):
-            if told is not None and told(done, len(asked)) is False:
-                break
-            made = json.loads(
-                _native.hat_run_on_host(
-                    threads=count, scheme=scheme, load=load, table=table, rounds=rounds, seed=seed
-                )
-            )
-            made["locking"], made["work"] = made.pop("scheme"), made.pop("load")
-            runs.append(HostRun(**made))
-    return runs
+
+    def run(load: str, table: str, scheme: str, count: int) -> HostRun:
+        text = _native.hat_run_on_host(
+            threads=count, scheme=scheme, load=load, table=table, rounds=rounds, seed=seed
+        )
+        made = json.loads(text)
+        made["locking"], made["work"] = made.pop("scheme"), made.pop("load")
+        return HostRun(**made)
+
+    return _each(asked, run, progress)
 
 
 def document(
@@ -226,6 +221,24 @@ def document(
         "runs": [run._asdict() if isinstance(run, HostRun) else run.document for run in runs],
         "not_modelled": [NO_INTERRUPTS] if on_host else list(NOT_MODELLED),
     }
+
+
+Made = TypeVar("Made")
+
+
+def _each(
+    asked: Sequence[tuple[str, str, str, int]],
+    run: Callable[[str, str, str, int], Made],
+    progress: Progress | bool | None,
+) -> list[Made]:
+    """Each run in its turn, until `progress` says that it is enough."""
+    runs: list[Made] = []
+    with bar(progress, "running") as told:
+        for done, one in enumerate(asked):
+            if told is not None and told(done, len(asked)) is False:
+                break
+            runs.append(run(*one))
+    return runs
 
 
 def _run(made: dict[str, Any]) -> HatRun:

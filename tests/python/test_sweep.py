@@ -303,6 +303,16 @@ def test_several_machines_are_compared_each_as_it_is_alone(pagewalk, tmp_path: P
     assert twice.returncode == 2 and "given twice" in twice.stderr
 
 
+def swept(vary: dict[str, list[object]]) -> dict[str, object]:
+    """A sweep's document, of designs that nobody has run."""
+    designs = [
+        {**dict(zip(vary, values, strict=True)), "accesses.load": 1000, "walks.walks": 10 + index,
+         "walks.cold": 1, "walks.references": 30, "walks.cold_references": 3}
+        for index, values in enumerate(itertools.product(*vary.values()))
+    ]  # fmt: skip
+    return document([ABOUT], {"name": "m", "title": "t", "settings": []}, vary, designs, {})
+
+
 @pytest.mark.parametrize(
     ("vary", "axis", "scale"),
     [
@@ -320,12 +330,7 @@ def test_several_machines_are_compared_each_as_it_is_alone(pagewalk, tmp_path: P
     ],
 )
 def test_what_varies_makes_the_axis(vary: dict[str, list[object]], axis: str, scale: str) -> None:
-    designs = [
-        {**dict(zip(vary, values, strict=True)), "accesses.load": 1000, "walks.walks": 10 + index,
-         "walks.cold": 1, "walks.references": 30, "walks.cold_references": 3}
-        for index, values in enumerate(itertools.product(*vary.values()))
-    ]  # fmt: skip
-    made = document([ABOUT], {"name": "m", "title": "t", "settings": []}, vary, designs, {})
+    made = swept(vary)
     page = render(made)
     charts = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])["charts"]
     across = charts["figure-0"].get("layer", [charts["figure-0"]])[0]["encoding"]["x"]
@@ -337,7 +342,7 @@ def test_what_varies_makes_the_axis(vary: dict[str, list[object]], axis: str, sc
     if scale == "ordinal":
         assert across["sort"] == vary[axis]
     table = sheet(made).table
-    assert table is not None and len(table.rows) == len(designs)
+    assert table is not None and len(table.rows) == len(list(itertools.product(*vary.values())))
     assert page.count("<caption>") == 1
 
 
@@ -461,12 +466,7 @@ def test_designs_are_sorted_and_cut_for_people_alone(pagewalk, tmp_path: Path) -
 
 def test_every_series_differs_by_more_than_its_colour() -> None:
     vary = {"tlb.l2d.entries": [16, 32, 64, 128], "tlb.l2d.ways": list(range(1, 31))}
-    designs = [
-        {**dict(zip(vary, values, strict=True)), "accesses.load": 1000, "walks.walks": 10 + index,
-         "walks.cold": 1, "walks.references": 30, "walks.cold_references": 3}
-        for index, values in enumerate(itertools.product(*vary.values()))
-    ]  # fmt: skip
-    made = document([ABOUT], {"name": "m", "title": "t", "settings": []}, vary, designs, {})
+    made = swept(vary)
     encoding = pictures(made)["misses"].to_dict()["layer"][0]["encoding"]
     dashes, shapes = (encoding[name]["scale"]["range"] for name in ("strokeDash", "shape"))
     pairs = {(tuple(dash), shape) for dash, shape in zip(dashes, shapes, strict=True)}

@@ -96,7 +96,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
-    #[allow(clippy::too_many_arguments)]
+    #[expect(clippy::too_many_arguments, reason = "all that a page is handed on with")]
     fn hand_on(
         &self,
         from: HatSpace,

@@ -10,7 +10,7 @@ use crate::error::{failed, refused};
 #[pyo3(signature = (
     *, cpus, scheme, load, table, pool_bytes, lock_per_list, shootdowns, lock_kind, seed,
 ))]
-#[allow(clippy::too_many_arguments)]
+#[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
 pub(crate) fn hat_run(
     py: Python<'_>,
     cpus: usize,

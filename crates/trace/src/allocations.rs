@@ -122,6 +122,7 @@ impl Allocations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::numbers;
 
     /// Bytes of a small world; a model knows of each whose it is.
     const BYTES: u64 = 64;
@@ -129,13 +130,7 @@ mod tests {
     #[test]
     fn blocks_agree_with_a_model_byte_by_byte() {
         for seed in 1..=60u64 {
-            let mut state = seed;
-            let mut random = |bound: u64| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state % bound
-            };
+            let mut random = numbers(seed);
             let mut allocations = Allocations::default();
             (0..4).for_each(|number| allocations.site(number, Vec::new()));
             // Of each byte its site, and whether it is live.

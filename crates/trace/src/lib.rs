@@ -29,6 +29,8 @@ pub mod mix;
 mod output;
 mod part;
 mod process;
+#[cfg(test)]
+mod random;
 mod reader;
 mod recording;
 mod regions;

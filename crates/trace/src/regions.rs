@@ -540,6 +540,7 @@ fn file_name(path: &str, rights: Rights) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::numbers;
 
     /// Pages of the small world and what a model knows of each: region name and rights.
     const PAGES: u64 = 24;
@@ -572,13 +573,7 @@ mod tests {
     #[test]
     fn the_map_agrees_with_a_page_by_page_model() {
         for seed in 1..=40u64 {
-            let mut state = seed;
-            let mut random = |bound: u64| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state % bound
-            };
+            let mut random = numbers(seed);
             let (mut regions, mut model) = (Regions::new(), Model::default());
             for step in 0..300 {
                 let page = random(PAGES - 4);

@@ -144,6 +144,13 @@ def add_view(
     )
 
 
+def add_top(parser: argparse.ArgumentParser, what: str) -> None:
+    """`--top` of a command that shows results of others."""
+    parser.add_argument(
+        "--top", type=number, default=20, metavar="N", help=f"show the {what} (default: 20)"
+    )
+
+
 def positive(text: str) -> int:
     """A count of 1 or more."""
     found = number(text)

@@ -33,13 +33,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("a", metavar="A", help="results as JSON, before the change")
     parser.add_argument("b", metavar="B", help="results as JSON, after it")
-    parser.add_argument(
-        "--top",
-        type=arguments.number,
-        default=20,
-        metavar="N",
-        help="show the N biggest changes (default: 20)",
-    )
+    arguments.add_top(parser, "N biggest changes")
     arguments.add_origins(parser)
     arguments.add_json(parser, "all changes")
     arguments.add_force(parser)

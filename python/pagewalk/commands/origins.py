@@ -35,13 +35,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument("results", metavar="RESULTS", help="results as JSON")
     arguments.add_origins(parser)
-    parser.add_argument(
-        "--top",
-        type=arguments.number,
-        default=20,
-        metavar="N",
-        help="show the N first rows of each table (default: 20)",
-    )
+    arguments.add_top(parser, "N first rows of each table")
     parser.add_argument(
         "--folded",
         choices=("function", "line", "site"),

@@ -188,6 +188,12 @@ def regions(document: Mapping[str, Any], shown: Order = BY_MISSES) -> tuple[Tabl
 ORIGINS_IN_SIGHT = 20
 
 
+def _left_out(found: Sequence[Any], what: str) -> str:
+    """The end of a caption: how many there are beyond those in sight."""
+    more = len(found) - ORIGINS_IN_SIGHT
+    return f"; {text.plural(more, what)} more with fewer" if more > 0 else ""
+
+
 def functions(document: Mapping[str, Any]) -> Table | None:
     """A row per function that missed, most misses first; none where the code is not known."""
     if not document.get("origins") or not document["origins"]["code"]:
@@ -205,10 +211,9 @@ def functions(document: Mapping[str, Any]) -> Table | None:
                 Value(text.percent(origin.share), origin.share, few=origin.misses < 100),
             ]
         )
-    caption = "The functions whose accesses miss every TLB, most misses first"
-    more = len(found) - len(rows)
-    if more:
-        caption += f"; {text.plural(more, 'function')} more with fewer"
+    caption = "The functions whose accesses miss every TLB, most misses first" + _left_out(
+        found, "function"
+    )
     head = [
         "Function",
         "Misses of every TLB",
@@ -240,10 +245,9 @@ def sites(document: Mapping[str, Any]) -> Table | None:
                 values.share(site["misses"], total),
             ]
         )
-    caption = "Where what was missed on had been allocated, most misses first"
-    more = len(found) - len(rows)
-    if more:
-        caption += f"; {text.plural(more, 'site')} more with fewer"
+    caption = "Where what was missed on had been allocated, most misses first" + _left_out(
+        found, "site"
+    )
     head = [
         "Site",
         "Allocations",
