@@ -37,7 +37,7 @@ wheel: $(VENV)/installed ## build the source distribution and the wheel into dis
 test: tools build ## run all tests: Rust, Python, and the report in a browser
 	cargo test --workspace --quiet
 	cargo build --release -p bench
-	BENCH=$(abspath $(TARGET))/release/bench $(BIN)/pytest
+	BENCH=$(abspath $(TARGET))/release/bench $(BIN)/pytest -n auto --dist loadfile
 
 torture: tools build ## record 37 kinds of programs that make trouble, kill the recorder forty times, explore 10,000 schedules
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py

@@ -3,12 +3,13 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "python"))
+from command import run_command
 
 PROGRAM = r"""
 #include <stdio.h>
@@ -49,20 +50,6 @@ def recorded(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run_command(["record", "-o", trace, "--", program])
     assert done.returncode == 0, done.stderr
     return trace
-
-
-def run_command(
-    arguments: Sequence[object], **options: object
-) -> "subprocess.CompletedProcess[str]":
-    """Runs `pagewalk` as a user does."""
-    return subprocess.run(
-        [sys.executable, "-m", "pagewalk", *(str(argument) for argument in arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        **options,  # type: ignore[call-overload]
-    )
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import run_command
 
-from conftest import run_command
 from pagewalk import Machine, Results, Trace
 
 FORKS = """
