@@ -352,6 +352,11 @@ def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Pa
     assert last["measured_on"]["commit"] and last["measured_on"]["sources"] and last["most"]
     assert reproduce("--stale").stdout == "All saved numbers stand.\n"
 
+    reworded = text.replace('says = "protecting', 'says = "changing the rights of')
+    assert reworded != text
+    (at / "experiment.toml").write_text(reworded)
+    assert reproduce("--stale").stdout == "All saved numbers stand.\n"
+
     moved = text.replace("within = [0.8, 0.9]", "within = [0.0, 0.9]")
     (at / "experiment.toml").write_text(moved)
     git("add", ".")

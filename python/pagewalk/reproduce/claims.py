@@ -129,9 +129,9 @@ class Claim:
         return bool(self._stated.get("timed"))
 
     def stated(self) -> dict[str, Any]:
-        """All that decides about its verdict: its file's entry but for reasons."""
+        """All that decides about its verdict: its file's entry without words."""
         return {key: value for key, value in self._stated.items()
-                if key not in ("reason", "band", "wide", "fitted")}  # fmt: skip
+                if key not in ("says", "reason", "band", "wide", "fitted")}  # fmt: skip
 
     def cells(self) -> list[Cell]:
         """The cells that it looks at."""
