@@ -11,7 +11,7 @@ from pagewalk import Error, WorkError
 from pagewalk.reproduce import Lab, Table, find, history, root
 from pagewalk.reproduce.cells import compare
 from pagewalk.reproduce.claims import Claim
-from pagewalk.reproduce.outcome import measure
+from pagewalk.reproduce.outcome import measure, reproduce
 from pagewalk.reproduce.programs import load
 from pagewalk.reproduce.scoreboard import apart, scores, sentence
 from pagewalk.reproduce.table import over
@@ -237,6 +237,13 @@ def test_a_recording_that_a_signal_cut_short_is_not_kept(tmp_path: Path) -> None
         with pytest.raises(WorkError, match=complaint):
             lab.trace(name, 10**9)
     assert not list((tmp_path / "cache" / "traces").iterdir())
+
+
+def test_a_recording_is_the_same_wherever_the_cache_is(tmp_path: Path) -> None:
+    [experiment] = [one for one in find(FOLDER) if one.name == "E99/fig2"]
+    caches = [tmp_path / "short", tmp_path / "of-a-length-that-no-stack-is-aligned-to"]
+    short, long = (reproduce(experiment, Lab(FOLDER, cache), smoke=True) for cache in caches)
+    assert short.digest() == long.digest()
 
 
 @pytest.mark.parametrize("name", NAMES)

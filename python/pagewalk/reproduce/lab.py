@@ -17,6 +17,7 @@ import os
 import resource
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,9 @@ from pagewalk.trace import Trace
 
 SMALL = 10_000_000
 """Accesses of a recording that is made for a quick look."""
+
+PLACE = "/tmp/lab-"
+"""Where a program in the cache is started, with eight characters more, wherever the cache is."""
 
 Results = dict[str, Any]
 """A results document as `Results.data` has it, without what is by region or over time."""
@@ -126,15 +130,20 @@ class Lab:
             accesses = max(accesses, program.accesses)
         # A small recording does not wait for what it would skip.
         skip = program.skip if accesses >= SMALL else min(program.skip, accesses)
-        known = programs.digest(version, program, accesses, skip, fetches)
+        known = programs.digest(version, program, accesses, skip, fetches, PLACE)
         path = self.cache / "traces" / f"{name}-{known}.pwt"
 
         def record(part: Path) -> None:
-            recording = Recording(
-                command, skip=skip, max_accesses=accesses, ends=True, fetches=fetches
-            )
             began = cpu_seconds()
-            with _streams(stdin), _environment(), ProgressLine(f"recording {name}") as progress:
+            with (
+                _streams(stdin),
+                _environment(),
+                _reached(self.cache, command) as words,
+                ProgressLine(f"recording {name}") as progress,
+            ):
+                recording = Recording(
+                    words, skip=skip, max_accesses=accesses, ends=True, fetches=fetches
+                )
                 _check_whole(recording.record(part, True, progress), name, accesses)
             took.write_text(f"{cpu_seconds() - began:.2f}\n", encoding="ascii")
 
@@ -237,6 +246,22 @@ def _environment() -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(kept)
+
+
+@contextmanager
+def _reached(cache: Path, command: Sequence[str]) -> Iterator[list[str]]:
+    """`command`, with what lies in `cache` reached by a path of the same length everywhere.
+
+    A program's own path and its arguments lie where its stack begins, like its environment. The
+    program is copied, since QEMU gives it the path that links lead to.
+    """
+    with tempfile.TemporaryDirectory(prefix=Path(PLACE).name, dir=Path(PLACE).parent) as place:
+        (Path(place) / "bin").mkdir()
+        (Path(place) / "inputs").symlink_to(cache / "inputs")
+        program = Path(command[0])
+        if program.is_relative_to(cache):
+            shutil.copy(program, Path(place) / "bin")
+        yield [word.replace(f"{cache}/", f"{place}/") for word in command]
 
 
 def cpu_seconds() -> float:
