@@ -8,6 +8,7 @@ import argparse
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -136,5 +137,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str] | None]:
 
 def _complain(message: str, status: int) -> int:
     if sys.stderr is not None:
+        # The system's number says nothing beside its words.
+        message = re.sub(r" \(os error \d+\)", "", message)
         say(f"pagewalk: error: {message}", sys.stderr)
     return status

@@ -103,7 +103,9 @@ class Results(Document):
         except OSError as error:
             raise _native.Error(f"{name} cannot be read: {error.strerror}") from error
         except ValueError as error:
-            raise _native.Error(f"{name} is not JSON: {error}") from error
+            raise _native.Error(
+                f"{name} is not JSON: `pagewalk run TRACE --json FILE` writes results"
+            ) from error
         schema = data.get("schema") if isinstance(data, dict) else None
         if schema != 2:
             raise _native.Error(f"{name} is not results of schema 2 (its schema is {schema})")

@@ -265,3 +265,23 @@ def _read(terminal: int, wanted: str) -> bool:
         if select.select([terminal], [], [], 1)[0]:
             seen += os.read(terminal, 4096).decode(errors="replace")
     return wanted in seen
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["runn"], "there is no `runn`: choose one of record, run, "),
+        (["runn"], "; did you mean run?"),
+        (["import", "champsm", "x"], "; did you mean champsim?"),
+        (["run", SPEC, "--sort", "mises"], "; did you mean misses?"),
+        (["run", SPEC, "--place", "missing.txt"], "--place missing.txt: there is no such file"),
+        (["reproduce", "B10/fig9"], "names all; did you mean B10/fig4."),
+        (["info", "missing.pwt"], "missing.pwt: No such file or directory\n"),
+        (["diff", "LICENSE-MIT", "LICENSE-MIT"], "`pagewalk run TRACE --json FILE` writes results"),
+    ],
+)
+def test_a_word_that_is_nearly_right_is_guessed(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert says in " ".join(capsys.readouterr().err.split()) + "\n"

@@ -107,6 +107,10 @@ def settings(options: argparse.Namespace) -> list[str]:
 def place_rules(place: str) -> str:
     """The rules that are given, or those that the file of that name has."""
     path = Path(place)
+    if "=" not in place and place.strip() and not path.is_file():
+        raise UsageError(
+            f"--place {place}: there is no such file, and a rule is written as in data=64K"
+        )
     try:
         return path.read_text(encoding="utf-8") if path.is_file() else place
     except (OSError, UnicodeDecodeError) as error:

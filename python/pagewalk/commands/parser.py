@@ -3,7 +3,7 @@
 import argparse
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from pagewalk._native import Error
@@ -48,6 +48,14 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}{meant(self, unknown, known)}")
         return found, unknown
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuses what is none of the choices; says which are, and which was meant."""
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            guess = guessed(str(value), known)
+            what = f"there is no `{value}`: choose one of {', '.join(known)}{guess}"
+            raise argparse.ArgumentError(action, what)
+
     def error(self, message: str) -> NoReturn:
         """Prints the usage and the message, and ends with status 2."""
         self.print_usage()
@@ -81,14 +89,18 @@ class Parser(argparse.ArgumentParser):
 
 def meant(parser: argparse.ArgumentParser, unknown: Sequence[str], known: set[str]) -> str:
     """What may have been meant by arguments that `parser` does not know, or nothing."""
-    import difflib
-
     at = next((index for index, word in enumerate(unknown) if shutil.which(word)), None)
     if at is not None and parser.get_default("runs_program"):
         return f"; a program stands after `--`: {parser.prog} -- {' '.join(unknown[at:])}"
-    if close := difflib.get_close_matches(unknown[0].partition("=")[0], known, 1):
-        return f"; did you mean {close[0]}?"
-    return ""
+    return guessed(unknown[0].partition("=")[0], known)
+
+
+def guessed(word: str, known: Iterable[str]) -> str:
+    """Which of `known` was meant by a word that is nearly one of them, or nothing."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), 1, cutoff=0.65)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def leaves(top: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -8,6 +8,7 @@ experiments/
 ```
 """
 
+import difflib
 import json
 import sys
 from collections.abc import Sequence
@@ -149,7 +150,11 @@ def find(folder: Path, names: Sequence[str] = ()) -> list[Experiment]:
     known = [f"{each.parent.name}/{each.name}" for each in folders]
     for name in names:
         if name not in known and not any(one.startswith(f"{name}/") for one in known):
-            raise Error(f"there is no experiment `{name}`: choose of {', '.join(known)}")
+            near = difflib.get_close_matches(name, known, 3)
+            guess = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise Error(
+                f"there is no experiment `{name}`; `pagewalk reproduce --list` names all{guess}"
+            )
     return [
         Experiment.load(each)
         for each, name in zip(folders, known, strict=True)
