@@ -206,8 +206,8 @@ with socket.socket(socket.AF_UNIX) as server:
     data = run(pagewalk, trace, "--check")
     assert len(data["trace"]["processes"]) == 4
     switches = data["switches"]
-    # Each client waits for the server once, at least, and the server for each client.
-    assert switches["order"] == "blocking" and switches["by_cause"]["blocked"] >= 6
+    # Of a socket's call it is known only how long it took, here or there less than a wait's 20 us.
+    assert switches["order"] == "blocking" and switches["by_cause"]["blocked"] >= 3
     assert switches["by_cause"]["ended"] >= 3
     # The report shows both.
     processes, causes = tables.processes(data), tables.switches(data)
