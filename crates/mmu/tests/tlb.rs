@@ -69,7 +69,7 @@ type Place = (PhysAddr, u32);
 struct Spanning {
     clock: u64,
     granules: (PageSize, Option<PageSize>),
-    large_first: bool,
+    large_first: [bool; 4],
 }
 
 /// A lookup by itself, or first in a span, often one for pages of the sizes that are favoured.
@@ -84,7 +84,7 @@ fn lookup(
     if rng.chance(80) {
         // The clock is the caller's, who may have other TLBs.
         spanning.clock = tlb.now().max(spanning.clock) + 1 + rng.below(3);
-        spanning.large_first ^= rng.chance(10);
+        spanning.large_first[kind as usize] ^= rng.chance(10);
         let other = (rng.pick(&sizes()), None);
         let granules = if rng.chance(90) { spanning.granules } else { other };
         let largest = granules.1.unwrap_or(granules.0);
@@ -124,7 +124,7 @@ fn lookup(
 fn first<const LEARNS: u8>(
     span: Option<SpanTlb<'_, LEARNS>>,
     granules: (PageSize, Option<PageSize>),
-    large_first: bool,
+    large_first: [bool; 4],
     va: VirtAddr,
     bytes: u32,
     kind: Kind,
@@ -151,7 +151,7 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
         let mut spanning = Spanning {
             clock: rng.pick(&[0, 1 << 20]),
             granules: (*held.min().unwrap(), None),
-            large_first: false,
+            large_first: [false; 4],
         };
         if rng.chance(70) {
             let (small, large) = (rng.pick(&sizes()), rng.pick(&sizes()));

@@ -95,13 +95,15 @@ impl Run {
         let spans = SpanTlbs::<LEARNS, TWO>::new(serving, self.granules, self.large_first);
         // Four, so that `kind & 3` needs no bounds check.
         let is_left_out: [bool; 4] = std::array::from_fn(|kind| first.get(kind) == Some(&NONE));
-        let (mut ran, mut left_out, mut far) = (0, 0, 0);
+        let (mut ran, mut left_out, mut far) = (0, 0, [0; 4]);
         for (&addr, &meta) in addrs.iter().zip(metas) {
             let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind_index(), meta.size());
             let time = before + 1 + ran as u64;
             if let Some(found) = spans.lookup(addr, bytes, kind, time) {
                 let Found { phys, label, is_far } = found;
-                far += usize::from(TWO && is_far);
+                if TWO && is_far {
+                    far[kind & 3] += 1;
+                }
                 if label == SHARED {
                     shared_hit(&mut self.layout, &mut self.census, self.who, addr, meta.kind());
                 }
@@ -117,8 +119,14 @@ impl Run {
         }
         let time = before + ran as u64;
         self.left_out += left_out;
-        // The granule in which more is found comes first.
-        self.large_first ^= far * 2 > ran;
+        // For each kind the granule in which more is found comes first.
+        if TWO && far.iter().sum::<usize>() * 8 > ran {
+            let mut hits = [0; 4];
+            metas[..ran].iter().for_each(|meta| hits[meta.kind_index() & 3] += 1);
+            for ((large_first, far), hits) in self.large_first.iter_mut().zip(far).zip(hits) {
+                *large_first ^= far * 2 > hits;
+            }
+        }
         (ran, time)
     }
 

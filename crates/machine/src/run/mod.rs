@@ -174,7 +174,7 @@ pub(crate) struct Run {
     learns: u8,
     /// What the shortcuts of the TLBs are for, and whether the larger of them serve more accesses.
     granules: (PageSize, Option<PageSize>),
-    large_first: bool,
+    large_first: [bool; 4],
     /// Hits in a row since the last miss, where misses are too dense for a span to pay.
     streak: Option<u32>,
     /// Whether some TLB holds two pages under one tag.
@@ -242,7 +242,7 @@ impl Run {
             had_deadline: false,
             learns: first.hardware.first_level_learns(),
             granules: description.tlb_page_sizes(),
-            large_first: false,
+            large_first: [false; 4],
             streak: None,
             has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),
             references: Vec::with_capacity(64),

@@ -37,8 +37,9 @@ pub const EACH: u8 = 2;
 
 /// The TLBs of a span by the number of the kind of access that they serve, in which each lookup chooses.
 ///
-/// Of the two granules of a TLB the *near* one is looked for first. Which of them that is changes
-/// how fast lookups are, and nothing else. `TWO` says that there is a second one at all.
+/// Of the two granules of a TLB the *near* one is looked for first. Which of them that is for a kind
+/// changes how fast lookups are, and nothing else: code often lies in small pages while data lies in
+/// large ones. `TWO` says that there is a second one at all.
 #[derive(Clone, Copy, Debug)]
 pub struct SpanTlbs<'a, const LEARNS: u8, const TWO: bool> {
     /// Four each, so that `kind & 3` needs no bounds check; and apart from the policies, so that no
@@ -46,8 +47,11 @@ pub struct SpanTlbs<'a, const LEARNS: u8, const TWO: bool> {
     near: [Option<&'a Table>; 4],
     far: [Option<&'a Table>; 4],
     policies: [Option<&'a RefCell<TlbPolicy>>; 4],
-    near_bits: u64,
-    far_bits: u64,
+    /// The bits of an address that tell its page of the near and of the far granule.
+    near_bits: [u64; 4],
+    far_bits: [u64; 4],
+    /// Those of the small granule, which is near for all kinds where there is no other.
+    small_bits: u64,
 }
 
 /// What a lookup in a span finds.
@@ -63,26 +67,27 @@ pub struct Found {
 
 impl<'a, const LEARNS: u8, const TWO: bool> SpanTlbs<'a, LEARNS, TWO> {
     /// What `serving` gives for the number of each kind; of TLBs with the granules `small` and
-    /// perhaps `large`, of which the large one is near if `large_first`.
+    /// perhaps `large`, of which the large one is near for the kinds of `large_first`.
     #[inline]
     pub fn new(
         serving: impl Fn(usize) -> Option<SpanTlb<'a, LEARNS>>,
         (small, large): (PageSize, Option<PageSize>),
-        large_first: bool,
+        large_first: [bool; 4],
     ) -> Self {
         let spans: [_; 4] = core::array::from_fn(serving);
-        let tables = |granule: usize| {
-            core::array::from_fn(|kind| spans[kind]?.shortcuts.table(granule, kind))
+        let has_two = large.is_some();
+        let bits = [!small.mask(), !large.unwrap_or(small).mask()];
+        let near = large_first.map(|large_first| usize::from(large_first && has_two));
+        let tables = |granule: [usize; 4]| {
+            core::array::from_fn(|kind| spans[kind]?.shortcuts.table(granule[kind], kind))
         };
-        let large_first = large_first && large.is_some();
-        let (small_bits, large_bits) = (!small.mask(), !large.unwrap_or(small).mask());
-        let policies = spans.map(|span| span?.policy);
-        if large_first {
-            let (near_bits, far_bits) = (large_bits, small_bits);
-            SpanTlbs { near: tables(1), far: tables(0), policies, near_bits, far_bits }
-        } else {
-            let (near_bits, far_bits) = (small_bits, large_bits);
-            SpanTlbs { near: tables(0), far: tables(1), policies, near_bits, far_bits }
+        SpanTlbs {
+            near: tables(near),
+            far: tables(near.map(|granule| 1 - granule)),
+            policies: spans.map(|span| span?.policy),
+            near_bits: near.map(|granule| bits[granule]),
+            far_bits: near.map(|granule| bits[1 - granule]),
+            small_bits: bits[0],
         }
     }
 
@@ -91,12 +96,13 @@ impl<'a, const LEARNS: u8, const TWO: bool> SpanTlbs<'a, LEARNS, TWO> {
     #[inline(always)]
     pub fn lookup(&self, va: VirtAddr, bytes: u32, kind: usize, time: u64) -> Option<Found> {
         let near = self.near[kind & 3]?;
-        let (index, table, is_far) = match near.find(va, bytes, self.near_bits) {
+        let near_bits = if TWO { self.near_bits[kind & 3] } else { self.small_bits };
+        let (index, table, is_far) = match near.find(va, bytes, near_bits) {
             Some(index) => (index, near, false),
             None if !TWO => return None,
             None => {
                 let far = self.far[kind & 3]?;
-                (far.find(va, bytes, self.far_bits)?, far, true)
+                (far.find(va, bytes, self.far_bits[kind & 3])?, far, true)
             }
         };
         if LEARNS != NOTHING {
