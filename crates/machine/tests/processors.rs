@@ -2,8 +2,11 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
 use addr::Kind;
 use machine::{Machine, Results, RunOptions, results::TlbCounts};
+use serde_json::Value;
 use support::{Row, Rows, Stream, run};
 use trace::{Event, Source, import::Options};
 
@@ -64,6 +67,120 @@ fn a_thread_has_one_processor() {
         let alone = run("epyc-9005", &[], &rows);
         assert_eq!(results.faults, alone.faults);
         assert!(alone.processors.is_empty());
+    }
+}
+
+/// What describes a structure and is no count.
+const GEOMETRY: [&str; 9] = [
+    "level",
+    "entries",
+    "ways",
+    "arrays",
+    "latency_cycles",
+    "size_bytes",
+    "line_bytes",
+    "tag_bits",
+    "data_bits",
+];
+
+/// Compares every count in `total` with the sum of those at the same place in `parts`; the places
+/// where there was something to count go into `counted`.
+fn adds_up(total: &Value, parts: &[&Value], place: &str, counted: &mut BTreeSet<String>) {
+    let each = |find: &dyn Fn(&Value) -> Option<Value>| -> Vec<Value> {
+        parts.iter().filter_map(|part| find(part)).collect()
+    };
+    let below = |total: &Value, parts: Vec<Value>, place: &str, counted: &mut BTreeSet<String>| {
+        adds_up(total, &parts.iter().collect::<Vec<_>>(), place, counted);
+    };
+    match total {
+        Value::Number(number) => {
+            let sum: u64 = parts.iter().map(|part| part.as_u64().unwrap()).sum();
+            assert_eq!(number.as_u64(), Some(sum), "{place}");
+            if sum > 0 {
+                counted.insert(place.to_owned());
+            }
+        }
+        Value::Object(fields) => {
+            for (name, field) in fields.iter().filter(|(name, _)| !GEOMETRY.contains(&&***name)) {
+                below(
+                    field,
+                    each(&|part| part.get(name).cloned()),
+                    &format!("{place}.{name}"),
+                    counted,
+                );
+            }
+        }
+        // By a name or a level, or pairs of a key and a count.
+        Value::Array(items) => {
+            for item in items {
+                let key = |item: &Value| {
+                    ["name", "level"].iter().find_map(|key| item.get(key)).or(item.get(0)).cloned()
+                };
+                let same = each(&|part| {
+                    part.as_array()?.iter().find(|other| key(other) == key(item)).cloned()
+                });
+                match item.get(1) {
+                    Some(count) => {
+                        let counts = same.iter().map(|pair| pair[1].clone()).collect();
+                        below(count, counts, place, counted);
+                    }
+                    None if item.is_object() => below(item, same, place, counted),
+                    None => {}
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+/// Every count of all processors together is the sum of theirs, whatever the machine counts.
+#[test]
+fn what_all_count_is_the_sum_of_what_each_does() {
+    let rows = threads(31);
+    let linear = "page_table.format=linear";
+    let caches = ["cache.l1d.size=4K", "cache.l1d.ways=1"];
+    let mut counted = BTreeSet::new();
+    for (name, settings) in [
+        ("epyc-9005", &[][..]),
+        ("epyc-9005", &caches),
+        (
+            "opteron-2008",
+            &["walker.tracks_dirty=true", "mmu_cache.design=tpc", "mmu_cache.entries=24"],
+        ),
+        ("r4700", &["walker.tracks_dirty=true"]),
+        ("r4700", &[linear]),
+    ] {
+        let settings: Vec<&str> = ["core.count=3"].iter().chain(settings).copied().collect();
+        let results = serde_json::to_value(run(name, &settings, &rows)).unwrap();
+        let each = results["processors"].as_array().unwrap();
+        for part in ["tlbs", "walks", "mmu_cache", "caches", "shootdowns"] {
+            let mut total = results[part].clone();
+            // One for all: no processor has it.
+            if let (Value::Array(caches), "caches") = (&mut total, part) {
+                caches.retain(|cache| cache["name"] != "l3");
+            }
+            let parts: Vec<&Value> = each.iter().map(|one| &one[part]).collect();
+            adds_up(&total, &parts, part, &mut counted);
+        }
+    }
+    for place in [
+        "tlbs.cold_misses",
+        "tlbs.invalid",
+        "tlbs.evictions",
+        "tlbs.table_hits",
+        "walks.dirty_assists",
+        "walks.modify_traps",
+        "walks.cold_references",
+        "walks.nested_misses",
+        "walks.handler_instructions",
+        "walks.by_level.references",
+        "mmu_cache.searches",
+        "mmu_cache.by_level.held",
+        "caches.program.write_misses",
+        "caches.walker.read_misses",
+        "caches.writebacks",
+    ] {
+        assert!(counted.contains(place), "nothing was counted in {place}: {counted:?}");
     }
 }
 
