@@ -27,6 +27,8 @@ SOURCES = [
     ROOT / "crates/trace/src/mix/mod.rs",
 ]
 TOP = "Results"
+OTHERS = {"Advised": "pagewalk advise --json"}
+"""Documents of other commands, and what writes them."""
 NAMED = ("TlbCounts", "CacheCounts")
 """Structures that lists hold by name."""
 
@@ -78,6 +80,84 @@ pub struct Advice {
     /// Entries that a fully associative LRU TLB needs for that, by page size; `None`: more than
     /// 65536.
     pub entries: BTreeMap<String, Option<u64>>,
+}
+
+/// Which page sizes a program should have: `pagewalk advise` runs each that it names.
+pub struct Advised {
+    /// Version of this structure.
+    pub schema: u32,
+    /// Version of Pagewalk.
+    pub pagewalk: String,
+    /// The trace.
+    pub trace: TraceSummary,
+    /// The machine, without page sizes that are wished for.
+    pub machine: MachineSummary,
+    /// Most memory that the advice may add, as a share of `base.memory_bytes`.
+    pub memory_added_max: f64,
+    /// The run with base pages only.
+    pub base: PlacedRun,
+    /// The regions that were tried, most misses first.
+    pub regions: Vec<AdvisedRegion>,
+    /// Regions that were not tried: each has fewer than 0.1 % of the misses, lies in one that was
+    /// tried, or has no room for a page of the second size.
+    pub regions_left_out: u64,
+    /// All regions that were tried at one size, by that size.
+    pub uniform: BTreeMap<String, PlacedRun>,
+    /// Sets of regions with their sizes, by memory; each gains more than all that need no more
+    /// memory.
+    pub sets: Vec<PlacedRun>,
+    /// What is advised; `None`: base pages.
+    pub best: Option<PlacedRun>,
+    /// What must be known of the lines that are given to write.
+    pub notes: Vec<String>,
+}
+
+/// A run with some page sizes.
+pub struct PlacedRun {
+    /// The place rules that it ran with.
+    pub rules: Vec<String>,
+    /// Misses of every TLB but first touches of a page.
+    pub misses: u64,
+    /// First touches of a page, which miss in every TLB.
+    pub cold_misses: u64,
+    /// Most memory in use at once, page tables included.
+    pub memory_bytes: u64,
+    /// The same less that of base pages.
+    pub memory_added_bytes: i64,
+    /// Cycles of translation; `None` if the machine's file has no latencies.
+    pub translation_cycles: Option<Range<f64>>,
+    /// Translation cycles that it takes less than base pages.
+    pub gain_cycles: Option<Range<f64>>,
+    /// The same in milliseconds of the native run; `None` if there was none.
+    pub gain_ms: Option<Range<f64>>,
+    /// Cycles of the kernel for faults, switches and shootdowns that it takes less.
+    pub kernel_gain_cycles: Option<f64>,
+    /// Pages by why they have the size that they have, where a size was wished for.
+    pub why: BTreeMap<String, u64>,
+}
+
+/// A region that was tried at every size.
+pub struct AdvisedRegion {
+    /// As results call it.
+    pub name: String,
+    /// The address of its first byte.
+    pub start: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// What a place rule calls it.
+    pub place: String,
+    /// Its misses of every TLB with base pages, first touches apart.
+    pub misses: u64,
+    /// Its first touches of base pages.
+    pub cold_misses: u64,
+    /// Runs with this region alone at a size, by that size.
+    pub alone: BTreeMap<String, PlacedRun>,
+    /// The size that is advised; `None`: base pages.
+    pub size: Option<String>,
+    /// Why, in words.
+    pub reason: String,
+    /// What a user would write for that size, if one is advised.
+    pub write: Option<String>,
 }
 """
 EXTRA = {
@@ -153,7 +233,8 @@ def structures() -> dict[str, Structure]:
             for part in re.findall(r"\w+", one.kind):
                 add(part)
 
-    add(TOP)
+    for name in (TOP, *OTHERS):
+        add(name)
     return made
 
 
@@ -227,7 +308,8 @@ def _needed_first(found: dict[str, Structure]) -> list[Structure]:
                     visit(found[part])
         order[one.name] = one
 
-    visit(found[TOP])
+    for name in (TOP, *OTHERS):
+        visit(found[name])
     return list(order.values())
 
 
@@ -264,7 +346,8 @@ def page(found: dict[str, Structure]) -> str:
     ]
     for one in found.values():
         title = "The document" if one.name == TOP else one.name
-        lines += ["", f"## {title}", "", one.meaning, ""]
+        written = f" `{OTHERS[one.name]}` writes it." if one.name in OTHERS else ""
+        lines += ["", f"## {title}", "", one.meaning + written, ""]
         lines += ["| field | type | unit | meaning | identity |", "|---|---|---|---|---|"]
         for entry in one.fields:
             kind = python(entry.kind).replace("|", "or")

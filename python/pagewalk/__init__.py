@@ -24,6 +24,7 @@ from pagewalk.sweep import sweep
 
 if TYPE_CHECKING:
     from pagewalk.machine import Builtin, Machine, machines
+    from pagewalk.page_sizes import advise
     from pagewalk.page_table import PageTable, Work
     from pagewalk.progress import Progress
     from pagewalk.recording import Recording, record
@@ -43,6 +44,7 @@ _MODULES = {
     "Trace": "trace",
     "Work": "page_table",
     "PageTable": "page_table",
+    "advise": "page_sizes",
     "machines": "machine",
     "record": "recording",
 }
@@ -63,6 +65,7 @@ __all__ = [
     "Work",
     "WorkError",
     "__version__",
+    "advise",
     "curve",
     "hat",
     "hat_on_host",

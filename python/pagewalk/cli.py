@@ -35,6 +35,7 @@ COMMANDS = {
     "run": "run",
     "sweep": "sweep",
     "origins": "origins",
+    "advise": "advise",
     "diff": "diff",
     "curve": "curve",
     "info": "info",

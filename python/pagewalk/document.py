@@ -1081,3 +1081,115 @@ class Document(Record):
 
     advice: Advice | None
     """What should be done, if a curve was counted."""
+
+
+class PlacedRun(Record):
+    """A run with some page sizes."""
+
+    rules: list[str]
+    """The place rules that it ran with."""
+
+    misses: int
+    """Misses of every TLB but first touches of a page."""
+
+    cold_misses: int
+    """First touches of a page, which miss in every TLB."""
+
+    memory_bytes: int
+    """Most memory in use at once, page tables included."""
+
+    memory_added_bytes: int
+    """The same less that of base pages."""
+
+    translation_cycles: Range[float] | None
+    """Cycles of translation; `None` if the machine's file has no latencies."""
+
+    gain_cycles: Range[float] | None
+    """Translation cycles that it takes less than base pages."""
+
+    gain_ms: Range[float] | None
+    """The same in milliseconds of the native run; `None` if there was none."""
+
+    kernel_gain_cycles: float | None
+    """Cycles of the kernel for faults, switches and shootdowns that it takes less."""
+
+    why: dict[str, int]
+    """Pages by why they have the size that they have, where a size was wished for."""
+
+
+class AdvisedRegion(Record):
+    """A region that was tried at every size."""
+
+    name: str
+    """As results call it."""
+
+    start: int
+    """The address of its first byte."""
+
+    bytes: int
+    """Its size."""
+
+    place: str
+    """What a place rule calls it."""
+
+    misses: int
+    """Its misses of every TLB with base pages, first touches apart."""
+
+    cold_misses: int
+    """Its first touches of base pages."""
+
+    alone: dict[str, PlacedRun]
+    """Runs with this region alone at a size, by that size."""
+
+    size: str | None
+    """The size that is advised; `None`: base pages."""
+
+    reason: str
+    """Why, in words."""
+
+    write: str | None
+    """What a user would write for that size, if one is advised."""
+
+
+class Advised(Record):
+    """Which page sizes a program should have: `pagewalk advise` runs each that it names."""
+
+    schema: int
+    """Version of this structure."""
+
+    pagewalk: str
+    """Version of Pagewalk."""
+
+    trace: TraceSummary
+    """The trace."""
+
+    machine: MachineSummary
+    """The machine, without page sizes that are wished for."""
+
+    memory_added_max: float
+    """Most memory that the advice may add, as a share of `base.memory_bytes`."""
+
+    base: PlacedRun
+    """The run with base pages only."""
+
+    regions: list[AdvisedRegion]
+    """The regions that were tried, most misses first."""
+
+    regions_left_out: int
+    """Regions that were not tried: each has fewer than 0.1 % of the misses, lies in one that was
+    tried, or has no room for a page of the second size.
+    """
+
+    uniform: dict[str, PlacedRun]
+    """All regions that were tried at one size, by that size."""
+
+    sets: list[PlacedRun]
+    """Sets of regions with their sizes, by memory; each gains more than all that need no more
+    memory.
+    """
+
+    best: PlacedRun | None
+    """What is advised; `None`: base pages."""
+
+    notes: list[str]
+    """What must be known of the lines that are given to write."""

@@ -58,6 +58,17 @@ def add_machine(parser: argparse.ArgumentParser, what: str) -> None:
         metavar="NAME|FILE",
         help=f"a built-in machine or a TOML file; again for a comparison (default: {DEFAULT})",
     )
+    add_settings(parser, what)
+    parser.add_argument(
+        "--place",
+        metavar="FILE|RULES",
+        help="page sizes that are wished for parts of the program, as in data=64K,stack=16K, or a "
+        "file of such rules; for os.manager=irix",
+    )
+
+
+def add_settings(parser: argparse.ArgumentParser, what: str) -> None:
+    """`--set` and `--aged`."""
     parser.add_argument(
         "--set",
         action="append",
@@ -71,12 +82,6 @@ def add_machine(parser: argparse.ArgumentParser, what: str) -> None:
         metavar="FREE,WIRED",
         help="begin with memory that was used for long: these shares of it are free and wired, as "
         "in 0.5,0.1, and the rest is in use and could be moved",
-    )
-    parser.add_argument(
-        "--place",
-        metavar="FILE|RULES",
-        help="page sizes that are wished for parts of the program, as in data=64K,stack=16K, or a "
-        "file of such rules; for os.manager=irix",
     )
 
 
@@ -99,7 +104,7 @@ def settings(options: argparse.Namespace) -> list[str]:
     given: list[str] = list(options.set)
     if options.aged is not None:
         given.append(aged(*options.aged))
-    if options.place is not None:
+    if vars(options).get("place") is not None:
         given.append(f"os.place={place_rules(options.place)}")
     return given
 

@@ -1,0 +1,175 @@
+"""`advise`: which region gets which pages, its place file run again, what it refuses."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pagewalk import Error, Machine, advise
+from pagewalk.cli import main
+from pagewalk.document import Advised
+from pagewalk.page_sizes import place_file
+from pagewalk.recording import Recording
+from pagewalk.report import placed
+from pagewalk.text import bytes_of
+
+THREE = r"""
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static volatile char *make_table(void) { return malloc(64ul << 20); }
+static volatile char *make_array(void) { return malloc(8ul << 20); }
+static volatile char *make_sparse(void) {
+    return mmap(0, 256ul << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+int main(void) {
+    volatile char *table = make_table(), *array = make_array(), *sparse = make_sparse();
+    unsigned long random = 1;
+    for (unsigned long at = 0; at < 256ul << 20; at += 1ul << 20) sparse[at] = 1;
+    for (unsigned long at = 0; at < 64ul << 20; at += 4096) table[at] = 1;
+    for (unsigned long round = 0; round < 200000; round++) {
+        random = random * 6364136223846793005ul + 1442695040888963407ul;
+        table[random >> 38]++;
+        array[round * 64 % (8ul << 20)]++;
+    }
+    return 0;
+}
+"""
+SPEC = "generate:uniform,accesses=20k,size=16M"
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of a random table, an array that is read in order and a mapping with holes."""
+    compiler = shutil.which("gcc") or pytest.fail("gcc is missing: see `make tools`")
+    program = tmp_path_factory.mktemp("advise") / "three"
+    source = program.with_suffix(".c")
+    source.write_text(THREE)
+    subprocess.run([compiler, "-g", "-O1", "-o", program, source], check=True)
+    trace = program.with_suffix(".pwt")
+    assert (
+        Recording([str(program)], allocations=True).record(trace, native=True)["exit_status"] == 0
+    )
+    return trace
+
+
+@pytest.fixture(scope="module")
+def advised(three: Path) -> Advised:
+    return advise(three, "origin-2000")
+
+
+def test_three_mappings_are_told_apart(advised: Advised) -> None:
+    found = {region.name.split()[0]: region for region in advised.regions}
+    table, array, sparse = (found[f"make_{name}"] for name in ("table", "array", "sparse"))
+    assert table.size in ("4M", "16M") and table.misses > 50 * array.misses > 0
+    assert array.size is not None and sparse.size is None
+    assert sparse.misses == 0 and sparse.cold_misses == 256
+    # 256 pages of 1M in place of one of 16K in each.
+    assert sparse.alone["1M"].memory_added_bytes > 240 << 20
+    assert sparse.reason.startswith("every size that saves something adds") or "no size" in (
+        sparse.reason
+    )
+    line = table.write or ""
+    assert (
+        f"three.c:5: p = aligned_alloc({bytes_of(table.size)}, 67108864)" in line
+        and "madvise(p, " in line
+    )
+
+
+def test_the_advice_fits_and_is_as_good_as_any_single_size(advised: Advised, three: Path) -> None:
+    best = advised.best
+    assert best is not None and best.memory_added_bytes <= 0.05 * advised.base.memory_bytes
+    program = Machine("origin-2000").run(three).time
+    assert program is not None
+    for single in advised.uniform.values():
+        assert best.translation_cycles and single.translation_cycles
+        for end in ("lo", "hi"):
+            rest = program.program_cycles.data[end]
+            ours = rest + best.translation_cycles.data[end]
+            assert ours <= 1.01 * (rest + single.translation_cycles.data[end])
+
+
+def test_the_place_file_gives_what_was_said(advised: Advised, three: Path, tmp_path: Path) -> None:
+    file = tmp_path / "three.place"
+    file.write_text(place_file(advised))
+    out = tmp_path / "placed.json"
+    arguments = ["-m", "origin-2000", "--place", str(file), "--json", str(out)]
+    assert main(["run", str(three), "-q", *arguments]) == 0
+    found, best = json.loads(out.read_text()), advised.data["best"]
+    assert found["walks"]["cold"] == best["cold_misses"]
+    assert found["walks"]["walks"] == best["misses"] + best["cold_misses"]
+    assert found["memory"]["frames_peak_bytes"] == best["memory_bytes"]
+    assert found["time"]["translation_cycles"] == best["translation_cycles"]
+
+
+def test_sets_gain_more_with_more_memory(advised: Advised) -> None:
+    sets = advised.sets
+    assert sets and sets == sorted(sets, key=lambda run: run.memory_added_bytes)
+    costs = [run.data["translation_cycles"]["hi"] for run in sets]
+    assert costs == sorted(costs, reverse=True)
+    assert sum(run.data == advised.data["best"] for run in sets) <= 1
+
+
+def test_milliseconds_are_the_native_runs_share(advised: Advised, three: Path) -> None:
+    native = Machine("origin-2000").run(three).native
+    best = advised.best
+    assert native is not None and native.translation_ms is not None
+    assert best is not None and best.gain_ms is not None and best.gain_cycles is not None
+    for end in ("lo", "hi"):
+        cycles = best.gain_cycles.data[end] / advised.base.data["translation_cycles"][end]
+        assert best.gain_ms.data[end] == pytest.approx(native.translation_ms.data[end] * cycles)
+
+
+def test_text_and_page_have_all_runs(advised: Advised) -> None:
+    shown = placed.summary(advised.data)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "What to write" in shown
+    page = placed.render(advised.data)
+    for region in advised.regions:
+        assert region.name in page and region.reason in page
+
+
+def test_the_command_writes_place_file_json_and_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {name: tmp_path / f"uniform.{name}" for name in ("place", "json", "html")}
+    outputs = [
+        "-o",
+        str(files["place"]),
+        "--json",
+        str(files["json"]),
+        "--html",
+        str(files["html"]),
+    ]
+    command = ["advise", SPEC, "-m", "origin-2000"]
+    assert main([*command, *outputs]) == 0
+    assert files["place"].read_text().splitlines()[1].endswith("= 16M  # uniform")
+    document = json.loads(files["json"].read_text())
+    assert document["schema"] == 1 and document["regions"][0]["size"] == "16M"
+    assert "16M for uniform" in capsys.readouterr().out
+    assert main([*command, *outputs]) == 2
+    assert "uniform.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-m", "epyc-9005"], "take a machine whose os.manager is irix"),
+        (["-m", "origin-2000", "--set", "os.place=data=64K"], "os.place is what is looked for"),
+        (["-m", "origin-2000", "--max-memory", "5"], "write it as in +5%"),
+        (["-m", "origin-2000", "--max-memory", "-5%"], "expected one argument"),
+        ([], "required: -m/--machine"),
+    ],
+)
+def test_what_cannot_be_advised_is_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["advise", SPEC, *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_share_below_nothing_is_refused() -> None:
+    with pytest.raises(Error, match="share of 0 or more"):
+        advise(SPEC, "origin-2000", memory_added_max=-1)
