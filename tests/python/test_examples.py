@@ -117,6 +117,7 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made.save(folder / f"{name}.json")
     Machine("epyc-9005").run(folder / "gzip.pwt").save(folder / "results.json")
     shutil.copy(ROOT / "machines" / "epyc-9005.toml", folder / "here.toml")
+    (folder / "join.place").write_text("region hash table = 1M\n")
     (folder / "misses.csv").write_text("vaddr;kind\n0x1000;load\n8192;store\n")
     return folder
 
