@@ -166,6 +166,8 @@ def test_the_kernels_prices_are_differences_of_what_was_timed(tmp_path: Path) ->
         "unmap": {4096: [186.0]},
         "entry": {1: [86.0]},
         "call": {1: [100.0]},
+        "region": {1: [150.0]},
+        "object": {1: [30.0]},
         "mprotect": {1: [900.0], 2: [1700.0]},
     }
     seen = see(curves() | own)
@@ -173,7 +175,11 @@ def test_the_kernels_prices_are_differences_of_what_was_timed(tmp_path: Path) ->
     written.write_text(_text(seen, "made up", fit.Fit(None, 24 << 20, 400, 0, 0, (0, 0), ()), ""))
     costs = Machine(str(written)).description["os"]["costs"]
     work = costs["work"]
-    assert (work["traps"], work["calls"], work["zeroed"], work["copied"]) == (3656, 400, 2000, 800)
+    looks = (work["region_lookups"], work["object_lookups"])
+    assert looks == (4 * (150 - 100), 4 * 30)
+    assert work["mappings"] == work["descriptors"] > 0
+    assert work["traps"] == 3656 - sum(looks) - work["mappings"]
+    assert (work["calls"], work["zeroed"], work["copied"]) == (400, 2000, 800)
     assert (work["frames_taken"], work["frames_given"]) == (4 * (1800 - 1000 - 500), 400)
     assert (work["table_reads"], work["table_writes"]) == (172, 172)
     assert (costs["fault_cycles"], costs["switch_cycles"]) == (7200, 4 * 1500 - 800)
@@ -205,7 +211,7 @@ def test_the_probe_builds_and_times() -> None:
         build(judge.MICRO, Path(folder))
         timed = judge.time_all(Path(folder) / "micro", (1 << 20,))
     found = parse(done.stdout)
-    assert {"minor", "unmap", "entry", "call"} <= set(found)
+    assert {"minor", "unmap", "entry", "call", "region", "object"} <= set(found)
     assert {"page", "huge", "line", "independent", "add", "fault", "far", "apart-huge"} <= set(
         found
     )

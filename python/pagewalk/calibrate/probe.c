@@ -172,6 +172,29 @@ static void entries(void) {
     note("entry", 1, (took[1] - took[0]) / (pages - 1));
 }
 
+/* An msync that has nothing to do: a call, and a look for the region. A page more of a mincore where
+   no translations are: a look for the page in its object. */
+static void lookups(void) {
+    long pages = 2048;
+    unsigned char there[2048];
+    char *shared = mmap(0, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) return;
+    for (long i = 0; i < pages; i++) shared[i * PAGE] = 1;
+    madvise(shared, pages * PAGE, MADV_DONTNEED);
+    double start = now();
+    for (int i = 0; i < 20000; i++) msync(shared, PAGE, MS_ASYNC);
+    note("region", 1, (now() - start) / 20000);
+    double took[2];
+    for (int many = 0; many < 2; many++) {
+        size_t bytes = (many ? pages : 1) * PAGE;
+        start = now();
+        for (int i = 0; i < 64; i++) mincore(shared, bytes, there);
+        took[many] = (now() - start) / 64;
+    }
+    note("object", 1, (took[1] - took[0]) / (pages - 1));
+    munmap(shared, pages * PAGE);
+}
+
 static void kernel_costs(void) {
     long pages = 4096;
     char *small = memory(pages * PAGE, MADV_NOHUGEPAGE);
@@ -200,6 +223,7 @@ static void kernel_costs(void) {
     note("call", 1, (now() - start) / 20000);
     minor_faults();
     entries();
+    lookups();
     char *large = memory(16u << 20, MADV_HUGEPAGE);
     start = now();
     for (int i = 0; i < 8; i++) large[(long)i << 21] = 1;

@@ -280,6 +280,8 @@ def _costs(curves: Mapping[str, Curve]) -> dict[str, Spread]:
         ("minor", 4096): "fault on a page of 4K that is in memory",
         ("unmap", 4096): "unmapping a page of 4K that has a frame",
         ("entry", 1): "reading and writing an entry of the page table",
+        ("region", 1): "a call that looks for a region",
+        ("object", 1): "looking for a page in its object",
         ("call", 1): "a call and its return",
         ("zero", 4096): "zeroing 4K",
         ("copy", 4096): "copying 4K",
