@@ -207,18 +207,24 @@ impl<A: Allocator> Physmem<A> {
         if !self.is_block(first, order) {
             return Err(FreeError::Foreign { frame });
         }
-        let count = 1u32 << order;
-        let mut migratable = 0;
-        for number in first.0..first.0 + count {
-            let pfdat = self.table.get(FrameId(number));
-            let frame = self.table.address(FrameId(number));
-            if matches!(pfdat.state(), State::Free | State::Reserved) {
-                return Err(FreeError::NotOut { frame });
+        let (count, mut migratable) = (1u32 << order, 0);
+        let (mut number, end) = (first.0, first.0 + count);
+        while number < end {
+            let frame = |into| self.table.address(FrameId(number + into as u32));
+            let Some(part) = self.table.part(number, end) else {
+                return Err(FreeError::NotOut { frame: frame(0) });
+            };
+            let may_go = |pfdat: &Pfdat| {
+                !matches!(pfdat.state(), State::Free | State::Reserved) && pfdat.wired == 0
+            };
+            if let Some(into) = part.iter().position(|pfdat| !may_go(pfdat)) {
+                return Err(match part[into].wired {
+                    0 => FreeError::NotOut { frame: frame(into) },
+                    _ => FreeError::Wired { frame: frame(into) },
+                });
             }
-            if pfdat.wired > 0 {
-                return Err(FreeError::Wired { frame });
-            }
-            migratable += i64::from(pfdat.is_migratable());
+            migratable += part.iter().filter(|pfdat| pfdat.is_migratable()).count() as i64;
+            number += part.len() as u32;
         }
         self.table.take_back(first, count);
         if migratable > 0 {

@@ -127,24 +127,49 @@ impl FrameTable {
 
     /// Takes `count` frames, free or reserved, for a new owner.
     pub(crate) fn hand_out(&mut self, first: FrameId, count: u32, state: State) {
-        for number in first.0..first.0 + count {
-            let pfdat = self.get_mut(FrameId(number));
-            let before = pfdat.state();
-            pfdat.hand_over(state);
-            self.counts[before as usize] -= 1;
-        }
-        self.counts[state as usize] += u64::from(count);
+        self.change_owner(first, count, state);
     }
 
     /// Takes `count` frames back from their owner.
     pub(crate) fn take_back(&mut self, first: FrameId, count: u32) {
-        for number in first.0..first.0 + count {
-            let pfdat = self.get_mut(FrameId(number));
-            let before = pfdat.state();
-            pfdat.hand_over(State::Free);
-            self.counts[before as usize] -= 1;
+        self.change_owner(first, count, State::Free);
+    }
+
+    fn change_owner(&mut self, first: FrameId, count: u32, state: State) {
+        let mut number = first.0;
+        let end = first.0 + count;
+        while number < end {
+            let part = self.part_mut(number, end);
+            let taken = part.len() as u32;
+            // A block has one state nearly always: its frames are counted together.
+            let mut before = [0; State::ALL.len()];
+            for alike in part.chunk_by(|a, b| a.state() == b.state()) {
+                before[alike[0].state() as usize] += alike.len() as u64;
+            }
+            part.iter_mut().for_each(|pfdat| pfdat.hand_over(state));
+            for (count, gone) in self.counts.iter_mut().zip(before) {
+                *count -= gone;
+            }
+            number += taken;
         }
-        self.counts[State::Free as usize] += u64::from(count);
+        self.counts[state as usize] += u64::from(count);
+    }
+
+    /// The descriptors of frames from `first` on, up to `end` or the end of their chunk; none where
+    /// the chunk was never touched.
+    pub(crate) fn part(&self, first: u32, end: u32) -> Option<&[Pfdat]> {
+        let chunk = self.chunks.get(first as usize >> CHUNK_SHIFT)?.as_ref()?;
+        let place = first as usize % CHUNK_FRAMES;
+        Some(&chunk[place..CHUNK_FRAMES.min(place + (end - first) as usize)])
+    }
+
+    fn part_mut(&mut self, first: u32, end: u32) -> &mut [Pfdat] {
+        self.get_mut(FrameId(first));
+        let place = first as usize % CHUNK_FRAMES;
+        match &mut self.chunks[first as usize >> CHUNK_SHIFT] {
+            Some(chunk) => &mut chunk[place..CHUNK_FRAMES.min(place + (end - first) as usize)],
+            None => unreachable!("the chunk has been made"),
+        }
     }
 
     fn node_of(&self, frame: FrameId) -> u8 {
