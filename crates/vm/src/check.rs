@@ -44,7 +44,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let mut users: BTreeMap<AnonId, u32> = BTreeMap::new();
         let mut mapped = BTreeMap::new();
         for space in self.vm.spaces.values() {
-            space.anons.values().for_each(|anon| *users.entry(*anon).or_insert(0) += 1);
+            space.anons.each().for_each(|(_, anon)| *users.entry(anon).or_insert(0) += 1);
             for region in space.regions.all() {
                 if let Some(object) = region.backing.object() {
                     *mapped.entry(object).or_insert(0) += region.pages.end - region.pages.start;
@@ -131,7 +131,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                     return Err(format!("page {page:#x} of {id:?} is wired in no wired region"));
                 }
             }
-            if let Some(page) = space.anons.keys().find(|page| space.regions.at(**page).is_none()) {
+            let lost = space.anons.each().find(|(page, _)| space.regions.at(*page).is_none());
+            if let Some((page, _)) = lost {
                 return Err(format!("page {page:#x} of {id:?} is in no region"));
             }
             if self.hat.space(id).is_none() {
@@ -197,8 +198,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let space = self.vm.spaces.get(&space)?;
         let region = space.regions.at(page)?;
         let into = page - region.pages.start;
-        let (place, writable) = match (space.anons.get(&page), region.backing) {
-            (Some(&anon), _) => {
+        let (place, writable) = match (space.anons.get(page), region.backing) {
+            (Some(anon), _) => {
                 let anon = self.vm.anons.get(anon);
                 (anon.place, anon.refs == 1)
             }

@@ -125,7 +125,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         }
         let (backing, into) = (region.backing, page - region.pages.start);
         let store = kind == Kind::Store;
-        let (frame, writable) = match (known.anons.get(&page).copied(), backing) {
+        let (frame, writable) = match (known.anons.get(page), backing) {
             (Some(anon), _) => self.anon_page(space, page, anon, store, given, how)?,
             (None, Backing::Anonymous) => {
                 let frame = self.frame_from(given)?;

@@ -40,6 +40,7 @@ mod lock;
 mod map;
 mod migrate;
 mod object;
+mod own;
 mod platform;
 mod policy;
 mod process;

@@ -17,10 +17,10 @@ use pagetable::{Mounted, Translation};
 use physmem::Allocator;
 
 use crate::{
-    anon::AnonId,
     error::Error,
     fault::without_write,
     object::{ObjectId, Place},
+    own::OwnPages,
     platform::Platform,
     policy::Module,
     region::{Backing, Region},
@@ -206,15 +206,14 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
 
     /// The space's own pages in `pages` lose this user.
     pub(crate) fn drop_anons(&mut self, space: HatSpace, pages: Range<u64>) -> Result<(), Error> {
-        let anons = &mut self.vm.space_mut(space)?.anons;
-        let gone = take_range(anons, pages);
-        self.release(gone.into_values());
+        let gone = self.vm.space_mut(space)?.anons.take(pages);
+        self.release(&gone);
         Ok(())
     }
 
     /// Anons with a user less.
-    pub(crate) fn release(&mut self, anons: impl Iterator<Item = AnonId>) {
-        for anon in anons {
+    pub(crate) fn release(&mut self, anons: &OwnPages) {
+        for (_, anon) in anons.each() {
             if let Some(place) = self.vm.anons.release(anon) {
                 self.free_place(place);
             }
@@ -278,10 +277,9 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             region.pages = moved(region.pages.start)..moved(region.pages.end);
             known.regions.insert(region);
         }
-        let anons = take_range(&mut known.anons, pages.clone());
-        known
-            .anons
-            .extend(anons.into_iter().map(|(page, anon)| (page.wrapping_add(distance), anon)));
+        for (page, anon) in known.anons.take(pages.clone()).each() {
+            known.anons.insert(page.wrapping_add(distance), anon);
+        }
         let wired = take_range(&mut known.wired, pages);
         known
             .wired

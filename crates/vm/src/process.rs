@@ -18,6 +18,7 @@ use physmem::Allocator;
 use crate::{
     error::Error,
     fault::ATTEMPTS_MAX,
+    own::OwnPages,
     platform::Platform,
     reclaim::BATCH,
     region::{Backing, Region, Regions},
@@ -29,7 +30,7 @@ impl Vm {
     pub fn adopt(&mut self, space: HatSpace) {
         let empty = AddressSpace {
             regions: Regions::default(),
-            anons: BTreeMap::new(),
+            anons: OwnPages::default(),
             wired: BTreeMap::new(),
             wires_all: false,
             has_large: false,
@@ -70,7 +71,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         for region in &regions {
             self.insert(child, Region { wired: false, ..region.clone() })?;
         }
-        anons.values().for_each(|&anon| self.vm.anons.share(anon));
+        anons.each().for_each(|(_, anon)| self.vm.anons.share(anon));
         let has_large = self.vm.space(parent)?.has_large;
         let known = self.vm.space_mut(child)?;
         (known.anons, known.has_large) = (anons, has_large);
@@ -119,7 +120,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         hat.destroy(space, &mut below);
         let Some(gone) = self.vm.spaces.remove(&space) else { return Ok(true) };
         gone.wired.into_values().for_each(|frame| self.unwire(frame));
-        self.release(gone.anons.into_values());
+        self.release(&gone.anons);
         let regions: Vec<Region> = gone.regions.all().cloned().collect();
         self.forget_regions(&regions);
         Ok(true)

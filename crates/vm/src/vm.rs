@@ -7,9 +7,10 @@ use pagetable::Mounted;
 use physmem::{Coalesced, FrameId, Physmem};
 
 use crate::{
-    anon::{AnonId, Anons},
+    anon::Anons,
     error::Error,
     object::Objects,
+    own::OwnPages,
     policy::{FAULT_POLICIES, FaultPolicy},
     region::Regions,
     replacement::{Replacement, policy},
@@ -59,8 +60,8 @@ pub struct Vm {
 #[derive(Debug)]
 pub(crate) struct AddressSpace {
     pub(crate) regions: Regions,
-    /// The pages that it has stored to where they are its own, by number.
-    pub(crate) anons: BTreeMap<u64, AnonId>,
+    /// The pages that it has stored to where they are its own.
+    pub(crate) anons: OwnPages,
     /// Frames that it wires, by page.
     pub(crate) wired: BTreeMap<u64, FrameId>,
     /// Whether new regions are wired.

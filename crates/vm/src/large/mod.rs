@@ -171,8 +171,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let mut is_run = true;
         for page in pages.clone() {
             let into = page - region.pages.start;
-            let (place, may_store) = match (known.anons.get(&page), region.backing) {
-                (Some(&anon), _) => {
+            let (place, may_store) = match (known.anons.get(page), region.backing) {
+                (Some(anon), _) => {
                     let anon = self.vm.anons.get(anon);
                     let is_own = anon.refs == 1;
                     shared |= !is_own;

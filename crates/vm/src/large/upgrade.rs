@@ -139,8 +139,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         block: &Range<u64>,
     ) -> Vec<Option<FrameId>> {
         let Some(known) = self.vm.spaces.get(&space) else { return Vec::new() };
-        let place = |page: u64| match (known.anons.get(&page), region.backing) {
-            (Some(&anon), _) => Some(self.vm.anons.get(anon).place),
+        let place = |page: u64| match (known.anons.get(page), region.backing) {
+            (Some(anon), _) => Some(self.vm.anons.get(anon).place),
             (None, Backing::Anonymous) => None,
             (None, Backing::Private { object, first } | Backing::Shared { object, first }) => {
                 let index = first + (page - region.pages.start);

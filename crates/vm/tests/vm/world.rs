@@ -30,7 +30,8 @@ const fn size(shift: u8) -> PageSize {
 }
 /// Base pages, 16K, 64K and 256K.
 pub(crate) const SIZES: [PageSize; 4] = [BASE, size(14), size(16), size(18)];
-const FIRST: u64 = 0x40000;
+/// 64 pages on each side of where tables of pages, and chunks of anons, end.
+const FIRST: u64 = 0x40000 - 64;
 const PAGES: u64 = 128;
 const SPACES_MAX: usize = 5;
 const WIRED_MAX: usize = 24;
