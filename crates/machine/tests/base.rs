@@ -5,27 +5,11 @@ mod support;
 
 use addr::Kind;
 use machine::{Machine, Results, RunOptions};
-use support::{Row, Rows, Stream, run};
+use support::{Row, Rows, Stream, TABLES, run};
 use trace::{Call, Descriptor, Event, FileId, FileKind, Origin};
 
 const BASE: u64 = 0x4000_0000;
 const PAGES: u64 = 64;
-
-const TABLES: [&[&str]; 13] = [
-    &["page_table.levels=4"],
-    &["page_table.levels=5"],
-    &["page_table.format=flattened"],
-    &["page_table.format=mpt"],
-    &["page_table.format=linear"],
-    &["page_table.format=guarded", "page_table.nodes=16"],
-    &["page_table.format=guarded-adaptive"],
-    &["page_table.levels=4", "page_table.software_tlb=8K"],
-    &["page_table.format=hashed"],
-    &["page_table.format=clustered"],
-    &["page_table.format=inverted"],
-    &["page_table.format=tsb", "page_table.table=8K"],
-    &["page_table.format=powerpc"],
-];
 
 fn addr(page: u64) -> u64 {
     BASE + page * 4096

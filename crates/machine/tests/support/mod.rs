@@ -7,6 +7,23 @@ use addr::Kind;
 use machine::{Machine, Results, RunOptions};
 use trace::{Arch, Batch, Error, Event, Filter, Header, Meta, Source};
 
+/// Settings of every page-table format that a manager with base pages can have.
+pub(crate) const TABLES: [&[&str]; 13] = [
+    &["page_table.levels=4"],
+    &["page_table.levels=5"],
+    &["page_table.format=flattened"],
+    &["page_table.format=mpt"],
+    &["page_table.format=linear"],
+    &["page_table.format=guarded", "page_table.nodes=16"],
+    &["page_table.format=guarded-adaptive"],
+    &["page_table.levels=4", "page_table.software_tlb=8K"],
+    &["page_table.format=hashed"],
+    &["page_table.format=clustered"],
+    &["page_table.format=inverted"],
+    &["page_table.format=tsb", "page_table.table=8K"],
+    &["page_table.format=powerpc"],
+];
+
 /// One row of a test's trace.
 #[derive(Clone, Debug)]
 pub(crate) enum Row {
