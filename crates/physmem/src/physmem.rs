@@ -208,24 +208,15 @@ impl<A: Allocator> Physmem<A> {
             return Err(FreeError::Foreign { frame });
         }
         let (count, mut migratable) = (1u32 << order, 0);
-        let (mut number, end) = (first.0, first.0 + count);
-        while number < end {
-            let frame = |into| self.table.address(FrameId(number + into as u32));
-            let Some(part) = self.table.part(number, end) else {
-                return Err(FreeError::NotOut { frame: frame(0) });
-            };
-            let may_go = |pfdat: &Pfdat| {
-                !matches!(pfdat.state(), State::Free | State::Reserved) && pfdat.wired == 0
-            };
-            if let Some(into) = part.iter().position(|pfdat| !may_go(pfdat)) {
-                return Err(match part[into].wired {
-                    0 => FreeError::NotOut { frame: frame(into) },
-                    _ => FreeError::Wired { frame: frame(into) },
-                });
+        self.table.runs(first.0, first.0 + count, |first, pfdat, same| {
+            let frame = self.table.address(first);
+            migratable += if pfdat.is_migratable() { i64::from(same) } else { 0 };
+            match pfdat.state() {
+                State::Free | State::Reserved => Err(FreeError::NotOut { frame }),
+                _ if pfdat.wired > 0 => Err(FreeError::Wired { frame }),
+                _ => Ok(()),
             }
-            migratable += part.iter().filter(|pfdat| pfdat.is_migratable()).count() as i64;
-            number += part.len() as u32;
-        }
+        })?;
         self.table.take_back(first, count);
         if migratable > 0 {
             self.allocator.migratable_changed(first, -migratable);

@@ -5,27 +5,35 @@ use addr::{PageSize, PhysAddr};
 
 use crate::frame::{FrameId, Pfdat, State};
 
-const CHUNK_SHIFT: u32 = 10;
+/// A chunk is a page of 2M where base frames have 4K: what is given out whole most.
+const CHUNK_SHIFT: u32 = 9;
 const CHUNK_FRAMES: usize = 1 << CHUNK_SHIFT;
 
 /// The page-frame descriptors of one range of physical memory: the array of *pfdats* of G98
 /// section 6.1, made chunk by chunk where memory is used.
 ///
 /// ```text
-///   frame number  | chunk (22 bits) | place in it (10 bits) |
+///   frame number  | chunk (23 bits) | place in it (9 bits) |
 ///                        |                    |
 ///   chunks  [ - | * | - | - | * | ... ]       |      - : never touched, all free
-///                 |                           v
-///                 +--> [ pfdat | pfdat | ... | pfdat | ... ]   1024 of 32 bytes
+///   alike   [ - | - | - | - | movable ]       v
+///                 +--> [ pfdat | pfdat | ... | pfdat | ... ]   512 of 32 bytes
 /// ```
 ///
 /// A frame number and its descriptor are found from each other by arithmetic, as in IRIX.
+///
+/// Where a chunk changes its owner as a whole, its first descriptor and one state for the others are
+/// written. They are written themselves when one of them is first asked for to be changed, so that
+/// a page of 2M costs its owner two writes for as long as it is one.
 pub struct FrameTable {
     base: PageSize,
     frames: Range<u32>,
     /// The last frame of each NUMA node, ascending.
     nodes: Vec<u32>,
     chunks: Vec<Option<Box<[Pfdat; CHUNK_FRAMES]>>>,
+    /// Of each chunk the state of all frames but the first, where their descriptors hold nothing
+    /// else and are not written yet.
+    alike: Vec<Option<State>>,
     /// Base frames by state.
     counts: [u64; State::ALL.len()],
 }
@@ -35,7 +43,14 @@ impl FrameTable {
     pub(crate) fn new(base: PageSize, frames: Range<u32>) -> FrameTable {
         let mut counts = [0; State::ALL.len()];
         counts[State::Free as usize] = u64::from(frames.end - frames.start);
-        FrameTable { base, nodes: alloc::vec![frames.end], frames, chunks: Vec::new(), counts }
+        FrameTable {
+            base,
+            nodes: alloc::vec![frames.end],
+            frames,
+            chunks: Vec::new(),
+            alike: Vec::new(),
+            counts,
+        }
     }
 
     /// Divides the frames among nodes that end before `ends`, ascending.
@@ -89,23 +104,27 @@ impl FrameTable {
     /// The descriptor of `frame` as it is.
     #[inline]
     pub fn get(&self, frame: FrameId) -> Pfdat {
-        match self.chunks.get(frame.0 as usize >> CHUNK_SHIFT) {
-            Some(Some(chunk)) => chunk[frame.0 as usize % CHUNK_FRAMES],
-            _ => Pfdat::free(self.node_of(frame)),
+        let (number, place) = split(frame.0);
+        let Some(Some(chunk)) = self.chunks.get(number) else {
+            return Pfdat::free(self.node_of(frame));
+        };
+        match self.alike[number] {
+            Some(state) if place > 0 => chunk[place].handed_over(state),
+            _ => chunk[place],
         }
     }
 
     /// The descriptor of `frame`.
     #[inline]
     pub fn get_mut(&mut self, frame: FrameId) -> &mut Pfdat {
-        let number = frame.0 as usize >> CHUNK_SHIFT;
+        let (number, place) = split(frame.0);
         if !matches!(self.chunks.get(number), Some(Some(_))) {
             self.make(number);
         }
-        match &mut self.chunks[number] {
-            Some(chunk) => &mut chunk[frame.0 as usize % CHUNK_FRAMES],
-            None => unreachable!("the chunk has been made"),
+        if place > 0 && self.alike[number].is_some() {
+            self.write(number);
         }
+        &mut self.chunk_mut(number)[place]
     }
 
     /// Gives frames that are in use the state `state`: a page that the kernel takes over, or
@@ -136,39 +155,77 @@ impl FrameTable {
     }
 
     fn change_owner(&mut self, first: FrameId, count: u32, state: State) {
-        let mut number = first.0;
-        let end = first.0 + count;
-        while number < end {
-            let part = self.part_mut(number, end);
-            let taken = part.len() as u32;
-            // A block has one state nearly always: its frames are counted together.
-            let mut before = [0; State::ALL.len()];
-            for alike in part.chunk_by(|a, b| a.state() == b.state()) {
-                before[alike[0].state() as usize] += alike.len() as u64;
+        let (mut next, end) = (first.0, first.0 + count);
+        while next < end {
+            let (number, place) = split(next);
+            let taken = (CHUNK_FRAMES - place).min((end - next) as usize);
+            if taken == CHUNK_FRAMES {
+                self.change_chunk(number, state);
+            } else {
+                self.get_mut(FrameId(next + taken as u32 - 1));
+                let part = place..place + taken;
+                self.count_gone(number, part.clone());
+                let part = &mut self.chunk_mut(number)[part];
+                part.iter_mut().for_each(|pfdat| *pfdat = pfdat.handed_over(state));
             }
-            part.iter_mut().for_each(|pfdat| pfdat.hand_over(state));
-            for (count, gone) in self.counts.iter_mut().zip(before) {
-                *count -= gone;
-            }
-            number += taken;
+            next += taken as u32;
         }
         self.counts[state as usize] += u64::from(count);
     }
 
-    /// The descriptors of frames from `first` on, up to `end` or the end of their chunk; none where
-    /// the chunk was never touched.
-    pub(crate) fn part(&self, first: u32, end: u32) -> Option<&[Pfdat]> {
-        let chunk = self.chunks.get(first as usize >> CHUNK_SHIFT)?.as_ref()?;
-        let place = first as usize % CHUNK_FRAMES;
-        Some(&chunk[place..CHUNK_FRAMES.min(place + (end - first) as usize)])
+    fn change_chunk(&mut self, number: usize, state: State) {
+        let first = self.get_mut(FrameId((number << CHUNK_SHIFT) as u32));
+        let before = core::mem::replace(first, first.handed_over(state)).state();
+        self.counts[before as usize] -= 1;
+        match self.alike[number].replace(state) {
+            Some(others) => self.counts[others as usize] -= CHUNK_FRAMES as u64 - 1,
+            None => self.count_gone(number, 1..CHUNK_FRAMES),
+        }
     }
 
-    fn part_mut(&mut self, first: u32, end: u32) -> &mut [Pfdat] {
-        self.get_mut(FrameId(first));
-        let place = first as usize % CHUNK_FRAMES;
-        match &mut self.chunks[first as usize >> CHUNK_SHIFT] {
-            Some(chunk) => &mut chunk[place..CHUNK_FRAMES.min(place + (end - first) as usize)],
+    /// Counts the frames out of the states that their written descriptors say. A block has one state
+    /// nearly always: its frames are counted together.
+    fn count_gone(&mut self, number: usize, part: Range<usize>) {
+        let chunk = self.chunks[number].as_ref().map_or(&[][..], |chunk| &chunk[part]);
+        for same in chunk.chunk_by(|a, b| a.state() == b.state()) {
+            self.counts[same[0].state() as usize] -= same.len() as u64;
+        }
+    }
+
+    /// The descriptors of the frames from `first` up to `end`, each with how many adjacent ones are the
+    /// same, until `each` gives an error: for that many from the frame whose number it gets.
+    pub(crate) fn runs<E>(
+        &self,
+        first: u32,
+        end: u32,
+        mut each: impl FnMut(FrameId, Pfdat, u32) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut next = first;
+        while next < end {
+            let (number, place) = split(next);
+            let is_written = matches!(self.chunks.get(number), Some(Some(_)));
+            let same = match is_written {
+                true if place == 0 || self.alike[number].is_none() => 1,
+                _ => ((CHUNK_FRAMES - place) as u32).min(end - next),
+            };
+            each(FrameId(next), self.get(FrameId(next)), same)?;
+            next += same;
+        }
+        Ok(())
+    }
+
+    fn chunk_mut(&mut self, number: usize) -> &mut [Pfdat; CHUNK_FRAMES] {
+        match &mut self.chunks[number] {
+            Some(chunk) => chunk,
             None => unreachable!("the chunk has been made"),
+        }
+    }
+
+    /// Writes the descriptors of a chunk that are alike.
+    fn write(&mut self, number: usize) {
+        if let Some(state) = self.alike[number].take() {
+            let others = &mut self.chunk_mut(number)[1..];
+            others.iter_mut().for_each(|pfdat| *pfdat = pfdat.handed_over(state));
         }
     }
 
@@ -180,6 +237,7 @@ impl FrameTable {
     fn make(&mut self, number: usize) {
         if number >= self.chunks.len() {
             self.chunks.resize_with(number + 1, || None);
+            self.alike.resize(number + 1, None);
         }
         let first = (number << CHUNK_SHIFT) as u32;
         let mut chunk = Box::new([Pfdat::free(self.node_of(FrameId(first))); CHUNK_FRAMES]);
@@ -188,4 +246,9 @@ impl FrameTable {
         }
         self.chunks[number] = Some(chunk);
     }
+}
+
+/// The chunk that a frame's descriptor is in, and its place there.
+const fn split(frame: u32) -> (usize, usize) {
+    (frame as usize >> CHUNK_SHIFT, frame as usize % CHUNK_FRAMES)
 }

@@ -15,6 +15,8 @@ use physmem::{
     Aging, Allocator, Apart, Buddy, Color, FrameId, FreeError, GeometryError, Home, Physmem,
     Refusing, Request, Scattered, SizeLists, State, age,
 };
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 const K4: PageSize = PageSize::SIZE_4K;
 
@@ -282,4 +284,71 @@ fn one_allocation_can_be_made_to_fail() {
 fn a_kernel_gives_the_same_answers() {
     let rule = Rule { holds: rules::buddies_are_joined, finds: |_| true };
     assert_eq!(boot::digest("physmem"), check(5, memory(0, 1 << 13, Buddy::new), rule));
+}
+
+/// Pages of 2M and more change owners whole or in parts, and owners write to single descriptors.
+#[test]
+fn descriptors_of_large_pages_are_those_of_their_frames() {
+    const FRAMES: u32 = 1 << 13;
+    for seed in 1..9 {
+        println!("seed {seed}");
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let bytes = u64::from(FRAMES) << K4.shift();
+        let mut memory = Physmem::buddy(PhysAddr::new(0), bytes, K4).unwrap();
+        // Of each frame its state, flags and wired count.
+        let mut model = vec![(State::Free, 0, 0); FRAMES as usize];
+        let mut out: Vec<(u32, u32)> = Vec::new();
+        for _ in 0..600 {
+            let state = State::ALL[rng.random_range(2..5)];
+            let pick = (!out.is_empty()).then(|| rng.random_range(0..out.len()));
+            match (rng.random_range(0..8), pick) {
+                (0..3, _) | (_, None) => {
+                    let order = [0, 3, 8, 9, 9, 10][rng.random_range(0..6)];
+                    if let Ok(first) = memory.allocate(&Request::new(order, state)) {
+                        let frames = first.0 as usize..first.0 as usize + (1 << order);
+                        model[frames].fill((state, 0, 0));
+                        out.push((first.0, order));
+                    }
+                }
+                (3, Some(pick)) if out[pick].1 > 0 => {
+                    let (first, order) = out.swap_remove(pick);
+                    out.extend([(first, order - 1), (first + (1 << (order - 1)), order - 1)]);
+                }
+                (4, Some(pick)) => {
+                    let frame = out[pick].0 + rng.random_range(0..1 << out[pick].1);
+                    memory.pfdat_mut(FrameId(frame)).flags = 5;
+                    model[frame as usize].1 = 5;
+                }
+                (5, Some(pick)) => {
+                    let frame = out[pick].0 + rng.random_range(0..1 << out[pick].1);
+                    memory.wire(FrameId(frame));
+                    model[frame as usize].2 += 1;
+                }
+                (_, Some(pick)) => {
+                    let (first, order) = out.swap_remove(pick);
+                    let frames = first as usize..first as usize + (1 << order);
+                    if let Some(at) = model[frames.clone()].iter().position(|frame| frame.2 > 0) {
+                        let frame = FrameId(first + at as u32);
+                        let wired = FreeError::Wired { frame: memory.table().address(frame) };
+                        assert_eq!(memory.try_free(FrameId(first), order), Err(wired));
+                        for frame in frames.clone() {
+                            (0..model[frame].2).for_each(|_| memory.unwire(FrameId(frame as u32)));
+                        }
+                    }
+                    memory.try_free(FrameId(first), order).unwrap();
+                    model[frames].fill((State::Free, 0, 0));
+                    let again = memory.try_free(FrameId(first), order);
+                    assert!(matches!(again, Err(FreeError::NotOut { .. })));
+                }
+            }
+            for (frame, expected) in (0..).map(FrameId).zip(&model) {
+                let pfdat = memory.table().get(frame);
+                assert_eq!((pfdat.state(), pfdat.flags, pfdat.wired), *expected, "{frame:?}");
+            }
+            for state in State::ALL {
+                let count = model.iter().filter(|frame| frame.0 == state).count();
+                assert_eq!(memory.table().count(state), count as u64, "{state}");
+            }
+        }
+    }
 }
