@@ -27,7 +27,7 @@ SOURCES = [
     ROOT / "crates/trace/src/mix/mod.rs",
 ]
 TOP = "Results"
-OTHERS = {"Advised": "pagewalk advise --json"}
+OTHERS = {"Stat": "pagewalk stat --json", "Advised": "pagewalk advise --json"}
 """Documents of other commands, and what writes them."""
 NAMED = ("TlbCounts", "CacheCounts")
 """Structures that lists hold by name."""
@@ -80,6 +80,42 @@ pub struct Advice {
     /// Entries that a fully associative LRU TLB needs for that, by page size; `None`: more than
     /// 65536.
     pub entries: BTreeMap<String, Option<u64>>,
+}
+
+/// The counts of a run with what each costs, as `pagewalk stat` shows them.
+pub struct Stat {
+    /// Version of this structure.
+    pub schema: u32,
+    /// Version of Pagewalk.
+    pub pagewalk: String,
+    /// The trace.
+    pub trace: TraceSummary,
+    /// The machine.
+    pub machine: MachineSummary,
+    /// The events: those of the program, of translation, of the kernel.
+    pub events: Vec<StatEvent>,
+    /// Cycles of all events together; `None` if the machine's file has no latencies for them.
+    pub cycles: Option<Range<f64>>,
+    /// Milliseconds of the native run's time in user mode that translation takes, where there was
+    /// one and they can be said.
+    pub translation_ms: Option<Range<f64>>,
+    /// What the run left out.
+    pub not_modelled: Vec<String>,
+}
+
+/// An event, how often it came, and what it costs.
+pub struct StatEvent {
+    /// What the cycles are a part of: `program`, `translation` or `kernel`.
+    pub part: String,
+    /// Its name.
+    pub name: String,
+    /// How often it came; `None` if only its cycles are known.
+    pub count: Option<u64>,
+    /// Cycles that it takes; `None` if they are those of other events, or not known.
+    pub cycles: Option<Range<f64>>,
+    /// Its share of all cycles: its least beside the most of the others, to its most beside their
+    /// least.
+    pub share: Option<Range<f64>>,
 }
 
 /// Which page sizes a program should have: `pagewalk advise` runs each that it names.

@@ -23,6 +23,7 @@ from pagewalk.marker import include, marker, page_size
 from pagewalk.sweep import sweep
 
 if TYPE_CHECKING:
+    from pagewalk.events import stat
     from pagewalk.machine import Builtin, Machine, machines
     from pagewalk.page_sizes import advise
     from pagewalk.page_table import PageTable, Work
@@ -47,6 +48,7 @@ _MODULES = {
     "advise": "page_sizes",
     "machines": "machine",
     "record": "recording",
+    "stat": "events",
 }
 """What is imported when it is first asked for, so that the import of the package is cheap."""
 
@@ -74,6 +76,7 @@ __all__ = [
     "marker",
     "page_size",
     "record",
+    "stat",
     "sweep",
 ]
 

@@ -33,6 +33,7 @@ examples:
 COMMANDS = {
     "record": "record",
     "run": "run",
+    "stat": "stat",
     "sweep": "sweep",
     "origins": "origins",
     "advise": "advise",

@@ -1083,6 +1083,57 @@ class Document(Record):
     """What should be done, if a curve was counted."""
 
 
+class StatEvent(Record):
+    """An event, how often it came, and what it costs."""
+
+    part: str
+    """What the cycles are a part of: `program`, `translation` or `kernel`."""
+
+    name: str
+    """Its name."""
+
+    count: int | None
+    """How often it came; `None` if only its cycles are known."""
+
+    cycles: Range[float] | None
+    """Cycles that it takes; `None` if they are those of other events, or not known."""
+
+    share: Range[float] | None
+    """Its share of all cycles: its least beside the most of the others, to its most beside their
+    least.
+    """
+
+
+class Stat(Record):
+    """The counts of a run with what each costs, as `pagewalk stat` shows them."""
+
+    schema: int
+    """Version of this structure."""
+
+    pagewalk: str
+    """Version of Pagewalk."""
+
+    trace: TraceSummary
+    """The trace."""
+
+    machine: MachineSummary
+    """The machine."""
+
+    events: list[StatEvent]
+    """The events: those of the program, of translation, of the kernel."""
+
+    cycles: Range[float] | None
+    """Cycles of all events together; `None` if the machine's file has no latencies for them."""
+
+    translation_ms: Range[float] | None
+    """Milliseconds of the native run's time in user mode that translation takes, where there was
+    one and they can be said.
+    """
+
+    not_modelled: list[str]
+    """What the run left out."""
+
+
 class PlacedRun(Record):
     """A run with some page sizes."""
 

@@ -74,9 +74,9 @@ def run(options: argparse.Namespace) -> int:
     arguments.check_origins(options)
     arguments.note(options, [line for machine in machines for line in machine.notes])
     if options.program is None:
-        results, status = _stored(machines, options), 0
+        results, status = stored(machines, options), 0
     else:
-        results, status = _live(machines, options)
+        results, status = live(machines, options)
     if options.json is not None:
         documents = [result.data for result in results]
         document = documents[0] if len(documents) == 1 else documents
@@ -107,7 +107,10 @@ def run(options: argparse.Namespace) -> int:
     return status
 
 
-def _stored(machines: list[Machine], options: argparse.Namespace) -> "list[Results]":
+def stored(
+    machines: list[Machine], options: argparse.Namespace, advised: bool = True
+) -> "list[Results]":
+    """The results of the trace that `options` names, of each machine, with advice if wished."""
     if options.trace is None:
         raise UsageError("no trace to run: give a file, generate:KIND, or a program after `--`")
     if options.native or options.native_prepare is not None:
@@ -126,7 +129,7 @@ def _stored(machines: list[Machine], options: argparse.Namespace) -> "list[Resul
         with arguments.progress(options, f"{trace.name} on {machine.name}") as progress:
             results.append(machine.run(trace, options.check, progress))
     # The advice rests on a curve, and standard input cannot be read again for one.
-    if not trace.is_stdin:
+    if advised and not trace.is_stdin:
         with arguments.progress(options, f"what to do about {trace.name}") as progress:
             advise(results, trace, progress)
     arguments.warn(trace.warnings)
@@ -135,7 +138,8 @@ def _stored(machines: list[Machine], options: argparse.Namespace) -> "list[Resul
     return results
 
 
-def _live(machines: list[Machine], options: argparse.Namespace) -> "tuple[list[Results], int]":
+def live(machines: list[Machine], options: argparse.Namespace) -> "tuple[list[Results], int]":
+    """The results of the program that `options` names, and its exit status."""
     if options.trace is not None:
         raise UsageError(f"either the trace {options.trace} or a program after `--`, not both")
     if len(machines) > 1:

@@ -1,0 +1,185 @@
+"""`stat`: the counts of a run on one screen, with what each costs as a range of cycles.
+
+```
+ results: counts -------------------------> event, count
+          time, latencies of the machine -> cycles lo..hi -> share of all cycles lo..hi
+```
+
+`perfex -y` of IRIX (Ganapathy and Schimmel 1998, section 6.5.1) and `perf stat` do this for
+hardware counters. Here the cycles are those of `time` in the results, told apart by event: those of
+a part add up to what `time` says of the program, of translation and of the kernel, at either end.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pagewalk.document import Stat
+from pagewalk.machine import DEFAULT, Machine
+from pagewalk.report import values
+from pagewalk.results import Results
+
+if TYPE_CHECKING:
+    from pagewalk.progress import Progress
+    from pagewalk.trace import Trace
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event, how often it was counted, and the least and most cycles that it takes."""
+
+    part: str
+    name: str
+    count: int | None
+    cycles: tuple[float, float] | None
+
+
+def stat(
+    trace: "Trace | Results | str | os.PathLike[str]",
+    machine: str | os.PathLike[str] = DEFAULT,
+    *,
+    set: Mapping[str, object] | Sequence[str] = (),  # noqa: A002
+    progress: "Progress | bool | None" = None,
+) -> Stat:
+    """The events of a run, with the cycles that each takes.
+
+    Args:
+        trace: A trace, or what `Trace` takes, which is run; or results, which are taken as they
+            are, with their own machine.
+        machine: As for `Machine`.
+        set: What to change in it, as for `Machine`.
+        progress: Called about ten times per second; `True` shows a bar by tqdm.
+
+    Raises:
+        Error: There is no such trace or machine.
+        WorkError: The trace is damaged, or its run failed.
+    """
+    results = trace
+    if not isinstance(results, Results):
+        results = Machine(machine, set).run(results, progress=progress)
+    return Stat(of_document(results.data))
+
+
+def of_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The `Stat` of a results document, as plain data."""
+    time, native = document["time"], document.get("native")
+    found = [*_program(document), *_translation(document), *_kernel(document)]
+    costs = [event.cycles for event in found if event.cycles is not None]
+    whole = (sum(low for low, _ in costs), sum(high for _, high in costs))
+
+    def share(cycles: tuple[float, float]) -> dict[str, float]:
+        """Its least beside the most of all others, to its most beside their least."""
+        low, high = cycles
+        most, least = low + whole[1] - high, high + whole[0] - low
+        return {"lo": low / most if most else 0.0, "hi": high / least if least else 0.0}
+
+    return {
+        "schema": 1,
+        "pagewalk": document["pagewalk"],
+        "trace": document["trace"],
+        "machine": document["machine"],
+        "events": [
+            {
+                "part": event.part,
+                "name": event.name,
+                "count": event.count,
+                "cycles": _range(event.cycles) if time and event.cycles else None,
+                "share": share(event.cycles) if time and event.cycles else None,
+            }
+            for event in found
+        ],
+        "cycles": _range(whole) if time else None,
+        "translation_ms": native["translation_ms"] if native else None,
+        "not_modelled": document["not_modelled"],
+    }
+
+
+def _program(document: Mapping[str, Any]) -> Iterator[Event]:
+    """Instructions, accesses, and what served them."""
+    time, described = document["time"], document["machine"]["description"]
+    issue = 0.0
+    if time:
+        issue = document["instructions"] * described["core"]["cycles_per_instruction"]
+    yield Event("program", "instructions", document["instructions"], (issue, issue))
+    yield Event("program", "accesses", values.accesses(document), None)
+    served = _served(document)
+    nearest = served[0][2] if served else 0
+    waits = [count * max(latency - nearest, 0) for _, count, latency in served]
+    # Hardware overlaps all of them together: each has its part of the least.
+    hidden = max(time["program_cycles"]["lo"] - issue, 0) / max(sum(waits), 1) if time else 0
+    for (place, count, _), most in zip(served, waits, strict=True):
+        yield Event("program", f"served by {place}", count, (most * hidden, most))
+
+
+def _served(document: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """The program's references by the cache that serves them, and its latency."""
+    caches, described = document["caches"], document["machine"]["description"]
+    latency = {one["name"]: described["cache"][one["name"]].get("latency_cycles") for one in caches}
+    found, missed = [], 0
+    for cache in caches:
+        counts = cache["program"]
+        misses = counts["read_misses"] + counts["write_misses"]
+        hits = counts["reads"] + counts["writes"] - misses
+        found.append((cache["name"], hits, latency[cache["name"]] or 0))
+        # Both caches of the first level pass their misses on to the second.
+        missed = missed + misses if cache["name"].startswith("l1") else misses
+    if caches:
+        found.append(("memory", missed, described["memory"].get("latency_cycles") or 0))
+    return found
+
+
+def _translation(document: Mapping[str, Any]) -> Iterator[Event]:
+    """Lookups and misses of the TLBs, walks and their references."""
+    time, described = document["time"], document["machine"]["description"]
+    rest = (0, 0)
+    if time:
+        rest = time["translation_cycles"]["lo"], time["translation_cycles"]["hi"]
+    for tlb in document["tlbs"]:
+        name = tlb["name"]
+        cycles = tlb["lookups"] * (described["tlb"][name].get("latency_cycles") or 0)
+        rest = rest[0], rest[1] - cycles
+        yield Event("translation", f"{name} TLB lookups", tlb["lookups"], (0, cycles))
+        yield Event("translation", f"{name} TLB misses", tlb["misses"], None)
+    walks = document["walks"]
+    yield Event("translation", "walks", walks["walks"], rest)
+    yield Event("translation", "walks of first touches", walks["cold"], None)
+    for size, row in _by_size(document):
+        yield Event("translation", f"walks for {size} pages", row, None)
+    yield Event("translation", "walk references", walks["references"], None)
+
+
+def _by_size(document: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Misses of the last level by page size, where there are several."""
+    last = max((tlb["level"] for tlb in document["tlbs"]), default=1)
+    found: dict[str, int] = {}
+    for tlb in document["tlbs"]:
+        for size, counts in tlb["by_page_size"].items():
+            if tlb["level"] == last and counts["misses"]:
+                found[size] = found.get(size, 0) + counts["misses"]
+    return list(found.items()) if len(found) > 1 else []
+
+
+def _kernel(document: Mapping[str, Any]) -> Iterator[Event]:
+    """The kernel's work, where it has prices; else faults and shootdowns as counts."""
+    time, manager = document["time"], document.get("manager")
+    costs = document["machine"]["description"].get("os", {}).get("costs") or {}
+    counts = dict(manager["work"]) if manager else {}
+    counts["shootdowns"] = document["shootdowns"]["made"]
+    kernel = time and time["kernel"]
+    if not kernel:
+        yield Event("kernel", "faults", sum(document["faults"].values()), None)
+        yield Event("kernel", "shootdowns", counts["shootdowns"], None)
+        return
+    for work, cycles in kernel["by_work"].items():
+        price = costs.get({"faults": "fault_cycles", "switches": "switch_cycles"}.get(work, ""))
+        count = cycles // price if price else counts.get(work)
+        if cycles or count:
+            yield Event("kernel", work.replace("_", " "), count, (cycles, cycles))
+    if kernel["io_cycles"]:
+        io = kernel["io_cycles"]
+        yield Event("kernel", "waits for disks", None, (io, io))
+
+
+def _range(ends: tuple[float, float]) -> dict[str, float]:
+    return {"lo": ends[0], "hi": ends[1]}

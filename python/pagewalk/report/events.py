@@ -1,0 +1,106 @@
+"""What `pagewalk stat` counted, as text and as a page."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pagewalk import text
+from pagewalk.report.model import Cell, Figure, Sheet, Table, Value
+
+if TYPE_CHECKING:
+    from pagewalk.report.charts import Chart
+
+
+def summary(stat: Mapping[str, Any]) -> str:
+    """For a terminal: one screen."""
+    found = table(stat)
+    rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in found.rows]
+    parts = [
+        text.paragraph(f"{stat['trace']['name']} on {stat['machine']['name']}", "", "  "),
+        text.table(found.head, rows),
+        text.paragraph(total(stat), "", "  "),
+    ]
+    return "\n\n".join(parts)
+
+
+def total(stat: Mapping[str, Any]) -> str:
+    """All cycles in a sentence."""
+    if stat["cycles"] is None:
+        return "No cycles: the machine's file gives no latencies for all of it."
+    sentence = f"All together {text.span(stat['cycles'], text.count)} cycles"
+    if stat["translation_ms"] is not None:
+        sentence += (
+            f"; translation takes {text.span(stat['translation_ms'], text.ratio)} ms natively"
+        )
+    return f"{sentence}."
+
+
+def table(stat: Mapping[str, Any]) -> Table:
+    """A row per event."""
+    rows: list[list[Cell]] = []
+    instructions = max(stat["events"][0]["count"], 1)
+    for event in stat["events"]:
+        count, cycles, share = event["count"], event["cycles"], event["share"]
+        rate = "" if count is None else text.ratio(1000 * count / instructions)
+        rows.append(
+            [
+                event["name"],
+                "" if count is None else Value(text.count(count), count),
+                "" if event["name"] == "instructions" else rate,
+                text.span(cycles, text.count) if cycles else "",
+                text.span(share, text.percent) if share else "",
+            ]
+        )
+    head = ["Events", "count", "per 1000 instructions", "cycles", "share of all cycles"]
+    return Table(
+        "Events, and the cycles that each takes", head, rows, [False, True, True, True, True]
+    )
+
+
+def render(stat: Mapping[str, Any]) -> str:
+    """The page, as the text of an HTML file."""
+    from pagewalk.report import page
+    from pagewalk.report.data import trace_facts
+
+    figures = []
+    if stat["cycles"] is not None:
+        rows = [
+            {"event": one["name"], "part": one["part"], **one["share"]}
+            for one in stat["events"]
+            if one["share"] and one["share"]["hi"]
+        ]
+        figures.append(Figure("Share of all cycles by event", total(stat), rows, share=True))
+    sheet = Sheet(
+        title=f"{stat['trace']['name']}: counts and what they cost",
+        subtitle=stat["machine"]["title"],
+        figures=figures,
+        table=table(stat),
+        facts=trace_facts(stat["trace"]),
+        notes=stat["not_modelled"],
+        version=stat["pagewalk"],
+        document=dict(stat),
+    )
+    return page.render_sheet(sheet, [[chart(figure)] for figure in figures])
+
+
+def chart(figure: Figure) -> "Chart":
+    """A bar from the least share to the most per event."""
+    import altair as alt
+
+    from pagewalk.report.charts import inline, sized
+
+    return sized(
+        alt.Chart(inline(figure.rows))
+        .mark_bar(minBandSize=2)
+        .encode(
+            x=alt.X("lo:Q").title("share of all cycles").axis(format="%", grid=False),
+            x2="hi:Q",
+            y=alt.Y("event:N").title(None).sort(None),
+            color=alt.Color("part:N").title(None).legend(orient="top", direction="horizontal"),
+            tooltip=[
+                alt.Tooltip("event:N"),
+                alt.Tooltip("lo:Q", title="least", format=".3%"),
+                alt.Tooltip("hi:Q", title="most", format=".3%"),
+            ],
+        ),
+        24 * max(len(figure.rows), 4),
+    )
