@@ -11,6 +11,7 @@
 //! table a page that is added moves nodes too: then the token of `map` names no page, but tables.
 
 use alloc::{boxed::Box, vec::Vec};
+use core::iter;
 
 use addr::{Frames, Page, PageSize, PhysAddr, VirtRange};
 
@@ -42,9 +43,18 @@ pub struct Flush {
     tables: Option<Box<Tables>>,
 }
 
-/// Frames that held tables, in the order in which they are freed.
-#[derive(Debug, Default)]
-struct Tables(Vec<(PhysAddr, PageSize)>);
+/// Frames that held tables, in the order in which they are freed: most often there is one.
+#[derive(Debug)]
+struct Tables {
+    first: (PhysAddr, PageSize),
+    others: Vec<(PhysAddr, PageSize)>,
+}
+
+impl Tables {
+    fn all(self) -> impl Iterator<Item = (PhysAddr, PageSize)> {
+        iter::once(self.first).chain(self.others)
+    }
+}
 
 /// How far a [`Flush`] reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,7 +188,13 @@ impl Flush {
     /// Adds a frame that held a table, to be freed after the flush.
     pub fn add_table(&mut self, frame: PhysAddr, size: PageSize) {
         self.unlinked = true;
-        self.tables.get_or_insert_default().0.push((frame, size));
+        match &mut self.tables {
+            Some(tables) => tables.others.push((frame, size)),
+            None => {
+                let tables = Tables { first: (frame, size), others: Vec::new() };
+                self.tables = Some(Box::new(tables));
+            }
+        }
     }
 
     /// Takes in another token of the same space, so that both are flushed at once.
@@ -197,8 +213,8 @@ impl Flush {
         if let Some(range) = other.moved {
             self.move_tables(range);
         }
-        if let Some(mut tables) = other.tables {
-            self.tables.get_or_insert_default().0.append(&mut tables.0);
+        if let Some(tables) = other.tables {
+            tables.all().for_each(|(frame, size)| self.add_table(frame, size));
         }
     }
 
@@ -221,7 +237,7 @@ impl Flush {
 #[cold]
 #[inline(never)]
 fn free(tables: Tables, frames: &mut (impl Frames + ?Sized)) {
-    for (frame, size) in tables.0 {
+    for (frame, size) in tables.all() {
         frames.free(frame, size);
     }
 }

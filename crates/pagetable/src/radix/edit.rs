@@ -21,8 +21,8 @@ impl<F: Format> Radix<F> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
-        if let Some(flush) = self.edit_single(space, range, change, memory, each) {
-            return Ok(flush);
+        if let Some(stale) = self.edit_single(space, range, change, memory, each) {
+            return Ok(stale.flush(space));
         }
         // Taken apart and put together, so that the token of a single page need not be in memory.
         let flush = self.edit_range(space, range, change, memory, each)?;
@@ -39,6 +39,11 @@ impl<F: Format> Radix<F> {
         memory: &mut impl Memory,
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
+        if C::REMOVES
+            && let Some(flush) = self.unmap_last(space, range, memory, each)
+        {
+            return Ok(flush);
+        }
         self.spaces.check(space)?;
         self.check_end(space, range, range.start(), range.start(), memory)?;
         let end = range.last().wrapping_add(1);

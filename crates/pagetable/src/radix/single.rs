@@ -7,11 +7,12 @@
 //! ```
 //!
 //! The table of level 2 that was used last is remembered, for the next page is most often near:
-//! with x86-64's split, in the same gibibyte. A `forgetful` table descends each time. Where there
-//! is more to do than to write an entry (a table is missing or becomes empty, a superpage is there,
-//! the request is wrong) the algorithms over ranges take over: they know all the cases.
+//! with x86-64's split, in the same gibibyte. A `forgetful` table descends each time. A table of
+//! level 1 that becomes empty goes, if that of level 2 does not. Where there is more to do (a table
+//! is missing, a superpage is there, the request is wrong) the algorithms over ranges take over:
+//! they know all the cases.
 
-use addr::{Memory, PhysAddr, VirtAddr, VirtRange};
+use addr::{Memory, Page, PhysAddr, VirtAddr, VirtRange};
 
 use super::{Radix, change::Change};
 use crate::{Entry, Flush, Format, Mapping, Space, Translation};
@@ -23,6 +24,8 @@ pub(super) struct Recent {
     /// The addresses that the table is for, without the bits that choose below it.
     region: u64,
     table: PhysAddr,
+    /// The entry of level 3 that leads to it, where it is not the root.
+    above: Option<PhysAddr>,
 }
 
 /// A table of level 1, and the entry that leads to it: where it is, and what it was.
@@ -33,12 +36,30 @@ struct Leaf {
     table: PhysAddr,
 }
 
+/// What hardware may still hold after a change of a single page: that page as it was, or nothing.
+///
+/// Smaller than the token, so that the loop of who asked for the change keeps it in registers.
+pub(super) struct Stale(Option<(Page, bool)>);
+
+impl Stale {
+    const NOTHING: Stale = Stale(None);
+
+    #[inline(always)]
+    pub(super) fn flush(self, space: Space) -> Flush {
+        match self.0 {
+            Some((page, global)) => Flush::of_page(space, page, global),
+            None => Flush::nothing(space),
+        }
+    }
+}
+
 impl Recent {
     /// No address is in it.
     pub(super) const NONE: Recent = Recent {
         space: Space::new(0, PhysAddr::new(0)),
         region: u64::MAX,
         table: PhysAddr::new(0),
+        above: None,
     };
 }
 
@@ -97,16 +118,20 @@ impl<F: Format> Radix<F> {
             return false;
         }
         let mut table = space.root();
+        let mut above = None;
         let found = self.step::<8>(addr, memory, &mut table)
             && self.step::<7>(addr, memory, &mut table)
             && self.step::<6>(addr, memory, &mut table)
             && self.step::<5>(addr, memory, &mut table)
             && self.step::<4>(addr, memory, &mut table)
-            && self.step::<3>(addr, memory, &mut table);
+            && {
+                above = (self.format.levels() > 2).then(|| self.entry_at(3, table, addr));
+                self.step::<3>(addr, memory, &mut table)
+            };
         if found {
             // No address is in the region of a table that is not to be found again.
             let region = if self.remembers { region } else { Recent::NONE.region };
-            self.recent = Recent { space, region, table };
+            self.recent = Recent { space, region, table, above };
         }
         found
     }
@@ -170,7 +195,7 @@ impl<F: Format> Radix<F> {
         change: C,
         memory: &mut impl Memory,
         each: &mut impl FnMut(Mapping),
-    ) -> Option<Flush> {
+    ) -> Option<Stale> {
         let (addr, base) = (range.start(), self.format.page_size(1));
         if range != VirtRange::of_page(addr.page(base)) {
             return None;
@@ -183,7 +208,7 @@ impl<F: Format> Radix<F> {
         let at = self.entry_at(1, leaf.table, addr);
         let entry = self.format.read(1, at, memory);
         if self.format.decode(entry, 1) != Entry::Page {
-            return Some(Flush::nothing(space));
+            return Some(Stale::NOTHING);
         }
         if F::REPLICATES && self.format.translation(entry, 1, addr).page.size() != base {
             return None;
@@ -194,14 +219,49 @@ impl<F: Format> Radix<F> {
             self.format.write_population(2, leaf.above, above, memory);
         }
         let Some(usage) = change.apply(&self.format, 1, at, entry, memory) else {
-            return Some(Flush::nothing(space));
+            return Some(Stale::NOTHING);
         };
         let before = self.mapping_used(entry, 1, addr, usage);
         each(before);
         let Translation { page, global, .. } = before.translation;
         if !change.must_flush(&before.translation) {
-            return Some(Flush::nothing(space));
+            return Some(Stale::NOTHING);
         }
-        Some(Flush::of_page(space, page, global))
+        Some(Stale(Some((page, global))))
+    }
+
+    /// Unmaps a base page that is the last one in its table, which goes with it, where the table
+    /// above has another entry; `None` where that is not so.
+    pub(super) fn unmap_last(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(Mapping),
+    ) -> Option<Flush> {
+        let (addr, base) = (range.start(), self.format.page_size(1));
+        if range != VirtRange::of_page(addr.page(base)) {
+            return None;
+        }
+        let leaf = self.leaf::<true>(space, addr, memory)?;
+        let at = self.entry_at(1, leaf.table, addr);
+        let entry = self.format.read(1, at, memory);
+        let is_page = self.format.decode(entry, 1) == Entry::Page;
+        if !is_page || self.format.recounted(leaf.entry, -1).is_some() {
+            return None;
+        }
+        if let Some(at) = self.recent.above {
+            let above = self.format.recounted(self.format.read(3, at, memory), -1)?;
+            self.format.write_population(3, at, above, memory);
+        }
+        let usage = self.format.swap(1, at, 0, memory);
+        self.format.swap(2, leaf.above, 0, memory);
+        let before = self.mapping_used(entry, 1, addr, usage);
+        each(before);
+        let footprint = self.table_footprint(1);
+        *self.spaces.own_mut(space) -= footprint;
+        let mut flush = Flush::of_page(space, before.translation.page, before.translation.global);
+        flush.add_table(leaf.table, self.frame_size(1));
+        Some(flush)
     }
 }
