@@ -80,6 +80,7 @@ pub struct Board {
 
 #[derive(Debug)]
 struct State {
+    /// The end of the highest frame that was given out.
     next: u64,
     out: BTreeSet<PhysAddr>,
     free_frames: u64,
@@ -244,8 +245,9 @@ impl Frames for Cpu<'_> {
         let mut state = self.board.lock();
         let left = state.free_frames.checked_sub(1).ok_or(OutOfFrames { size, free_bytes: 0 });
         state.free_frames = left?;
-        state.next = (state.next + 2 * size.bytes()) & !size.mask();
-        let frame = PhysAddr::new(state.next);
+        // A gap before each frame, so that none lies beside another by accident.
+        let frame = PhysAddr::new((state.next + 2 * size.bytes()) & !size.mask());
+        state.next = frame.get() + size.bytes();
         state.out.insert(frame);
         Ok(frame)
     }
@@ -267,6 +269,25 @@ fn forget(tlb: &mut Tlb, flushes: &[(HatSpace, Flush)]) {
                 let page = VirtAddr::new(start).page(entry.translation.page.size());
                 of != *space || range.intersection(VirtRange::of_page(page)).is_none()
             }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_all_sizes_lie_apart() {
+        let board = Board::new(1, Shootdowns::Interrupts, 64);
+        let mut cpu = Cpu::new(&board, 0);
+        let mut end = 0;
+        for shift in [12, 17, 12, 12, 14, 21, 12, 13, 17, 12] {
+            let size = PageSize::from_shift(shift).expect("a page size");
+            let frame = cpu.allocate(size).expect("frames are left");
+            assert_eq!(frame.offset_in(size), 0, "{frame}, {size}");
+            assert!(frame.get() >= end, "{frame} lies in a frame that ends at {end:#x}");
+            end = frame.get() + size.bytes();
         }
     }
 }

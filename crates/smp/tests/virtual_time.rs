@@ -138,3 +138,11 @@ fn the_host_runs_every_scheme_and_says_nothing_where_it_cannot() {
         }
     }
 }
+
+/// The chains of a hash table go on in frames beside a table that is larger than they are.
+#[test]
+fn a_hashed_table_of_all_spaces_holds_those_of_64_processors() {
+    let table = "hashed-shared".to_owned();
+    let outcome = run(&Plan { table, ..plan("global", "fault", 64) }).unwrap();
+    assert_eq!(outcome.operations, 64 * 192);
+}
