@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pagewalk import text
-from pagewalk.report import tables, values
+from pagewalk.report import figures, tables, values
 from pagewalk.report.order import BY_MISSES, Order
 
 REGIONS_SHOWN = 12
@@ -30,6 +30,7 @@ def summary(data: dict[str, Any], order: Order = BY_MISSES) -> str:
         parts.append(_nested(data["nested"], data["walks"]["walks"]))
     if data.get("manager"):
         parts.append(_manager(data["manager"], data["time"]))
+        parts.append(_wished(data))
     parts.append(_time(data))
     if data["not_modelled"]:
         lines = (text.paragraph(line, "  ", "  ") for line in data["not_modelled"])
@@ -330,6 +331,22 @@ def _manager(manager: dict[str, Any], time: dict[str, Any] | None) -> str:
             *cost,
         ]
     )
+
+
+def _wished(data: dict[str, Any]) -> str:
+    """Page sizes by region, wished and got; the daemon's work."""
+    parts = []
+    found = tables.wished(data)
+    if found is not None:
+        rows = [[c if isinstance(c, str) else c.text for c in row] for row in found.rows]
+        head = ["Page sizes", *(name.lower() for name in found.head[1:])]
+        parts.append(text.table(head, rows[:REGIONS_SHOWN]))
+        if len(rows) > REGIONS_SHOWN:
+            parts[-1] += f"\n  … and {text.plural(len(rows) - REGIONS_SHOWN, 'row')} more"
+    daemon = figures.daemon(data)
+    if daemon is not None:
+        parts.append(text.paragraph(f"Coalescing daemon: {daemon.sentence}", "", "  "))
+    return "\n".join(parts)
 
 
 def _mmu_cache(name: str, cache: dict[str, Any], walks: int) -> str:

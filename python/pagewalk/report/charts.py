@@ -32,6 +32,7 @@ def charts(run: Run) -> dict[str, Chart]:
         "timeline": (run.timeline, timeline),
         "memory": (run.memory, memory),
         "page-sizes": (run.page_sizes, memory),
+        "daemon": (run.daemon, daemon),
         "free": (run.free, free),
         "kernel": (run.kernel, kernel),
         "map": (run.map, miss_map),
@@ -79,6 +80,13 @@ def memory(figure: Figure) -> Chart:
     named = {kind: kind for kind in kinds}
     colour = alt.Color("kind:N").sort(kinds)
     return _stacked(figure.rows, named, ["MiB"], "used for", {"color": colour})
+
+
+def daemon(figure: Figure) -> Chart:
+    """Base pages that the coalescing daemon moved, over time."""
+    colour = alt.Color("kind:N").legend(None)
+    moved = {"base pages moved": "moved"}
+    return _stacked(figure.rows, moved, ["base pages", "moved"], "work", {"color": colour})
 
 
 def _stacked(

@@ -134,6 +134,58 @@ def page_sizes(document: Mapping[str, Any]) -> Figure | None:
     return Figure("Mapped memory by page size", f"At the end {shares}.", rows, table)
 
 
+def daemon(document: Mapping[str, Any]) -> Figure | None:
+    """What the daemon that coalesces free memory moved and made, over time, if there is one."""
+    found = (document.get("manager") or {}).get("daemon")
+    if not found or not found["over_time"]:
+        return None
+    samples = found["over_time"]
+    # A sample tells of what was done up to its access, a step of what follows its start.
+    starts = [0, *(sample["access"] for sample in samples)]
+    rows: list[dict[str, Any]] = [
+        {"start": start, "moved": sample["moved"]}
+        for start, sample in zip(starts, samples, strict=False)
+    ]
+    rows.append({"start": starts[-1], "moved": 0})
+    levels = ", ".join(
+        f"{text.plural(counts['passes'], level + ' pass', level + ' passes')} made "
+        f"{text.count(counts['made'])}"
+        for level, counts in found["levels"].items()
+        if counts["passes"]
+    )
+    moved = text.plural(sum(sample["moved"] for sample in samples), "base page")
+    sentence = f"Large free pages: {levels or 'no pass was made'}; {moved} moved for them."
+    keys = ("passes", "made", "moved", "flushes")
+    table = Table(
+        "The daemon's work up to some points in time",
+        ["Up to access", "Passes", "Large pages made", "Base pages moved", "Shootdowns"],
+        [
+            [
+                Value(text.count(sample["access"]), sample["access"]),
+                *(Value(text.count(sample[key]), sample[key]) for key in keys),
+            ]
+            for sample in _summed(samples)
+        ],
+        [True] * 5,
+    )
+    return Figure("The coalescing daemon over time", sentence, rows, table)
+
+
+def _summed(samples: list[dict[str, int]]) -> list[dict[str, int]]:
+    """At most twenty samples, each what was done since the one before."""
+    step = -(-len(samples) // 20)
+    return [
+        {
+            "access": samples[min(first + step, len(samples)) - 1]["access"],
+            **{
+                key: sum(sample[key] for sample in samples[first : first + step])
+                for key in ("passes", "made", "moved", "flushes")
+            },
+        }
+        for first in range(0, len(samples), step)
+    ]
+
+
 def free(document: Mapping[str, Any]) -> Figure | None:
     """Free memory by the size of its blocks, if the machine has a manager that tells."""
     if not document.get("manager"):

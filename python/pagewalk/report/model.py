@@ -85,6 +85,10 @@ class Run:
     """Memory by what it is used for, over time, if the machine has a manager that tells."""
     page_sizes: Figure | None
     """Mapped memory by page size, over time, where there are several sizes."""
+    wished: Table | None
+    """Page sizes by region, wished and got, and why, where sizes were wished for."""
+    daemon: Figure | None
+    """What the daemon that coalesces free memory did, over time, if there is one."""
     free: Figure | None
     """Free memory by the size of its blocks."""
     kernel: Figure | None

@@ -346,6 +346,29 @@ def faults(document: Mapping[str, Any]) -> Table | None:
     )
 
 
+def wished(document: Mapping[str, Any]) -> Table | None:
+    """A row per region, size wished, size got and reason, if sizes were wished for."""
+    manager = document.get("manager") or {}
+    rows: list[list[Cell]] = [
+        [
+            row["region"],
+            how,
+            row["wanted"],
+            row["got"],
+            row["why"],
+            values.count(document, f"/manager/{key}/{at}/pages"),
+        ]
+        for key, how in (("sizes", "fault"), ("upgrades", "upgrade"))
+        for at, row in enumerate(manager.get(key, []))
+    ]
+    if not rows:
+        return None
+    head = ["Region", "At", "Wished", "Got", "Why", "Pages"]
+    return Table(
+        "Page sizes that were wished for", head, rows, [False, False, True, True, False, True]
+    )
+
+
 def work(document: Mapping[str, Any]) -> Table | None:
     """A row per kind of the kernel's work, if memory was managed."""
     manager = document.get("manager")
