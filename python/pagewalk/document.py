@@ -497,6 +497,46 @@ class DaemonCounts(Record):
     """The same over time, at most a few hundred samples."""
 
 
+class ReservationsOfSize(Record):
+    """Reservations of one size."""
+
+    size: str
+    """Their size."""
+
+    made: int
+    """How many were made."""
+
+    filled: int
+    """How often one became full."""
+
+    emptied: int
+    """How many were given back whole, since their last page was freed."""
+
+    broken: dict[str, int]
+    """How many were broken, by reason: `frame`, a base frame was wanted; `block`, several in a row;
+    `wanted`, just these.
+    """
+
+    broken_bytes: int
+    """Bytes that this made free."""
+
+    placed: int
+    """Base pages that were placed in one."""
+
+    unplaced: dict[str, int]
+    """Base pages that were not, by reason: `start`, `end`, it would begin before its object or
+    reach beyond its end; `neighbor`, another page or reservation of the object is there;
+    `taken`, its own frame is; `no-block`, there was no free block of the size.
+    """
+
+
+class ReservationCounts(Record):
+    """What has become of reservations."""
+
+    sizes: list[ReservationsOfSize]
+    """By size, the largest first."""
+
+
 class KindBytes(Record):
     """Memory by what it is used for, in bytes."""
 
@@ -515,8 +555,27 @@ class KindBytes(Record):
     free: int
     """Nothing: bytes that are free."""
 
+    reserved: int
+    """Nothing yet: bytes that are held back in reservations, and free where memory runs out."""
+
     swapped: int
     """Not in memory but in swap, in bytes."""
+
+
+class ReservationSample(Record):
+    """Reservations of all sizes, from the beginning to one time."""
+
+    made: int
+    """How many were made."""
+
+    filled: int
+    """How often one became full."""
+
+    emptied: int
+    """How many were given back whole."""
+
+    broken: dict[str, int]
+    """How many were broken, by reason."""
 
 
 class MemorySample(Record):
@@ -540,11 +599,17 @@ class MemorySample(Record):
     free: int
     """Nothing: bytes that are free."""
 
+    reserved: int
+    """Nothing yet: bytes that are held back in reservations, and free where memory runs out."""
+
     swapped: int
     """Not in memory but in swap, in bytes."""
 
     pages_by_size: dict[str, int]
     """Mapped pages by size."""
+
+    reservations: ReservationSample | None
+    """What has become of reservations till then, if there are such."""
 
 
 class ManagerCounts(Record):
@@ -579,6 +644,9 @@ class ManagerCounts(Record):
 
     daemon: DaemonCounts | None
     """The daemon that coalesces free memory, if there is one."""
+
+    reservations: ReservationCounts | None
+    """Reservations, if the manager has such."""
 
     bytes: KindBytes
     """What memory is used for at the end."""

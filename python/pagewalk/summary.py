@@ -308,6 +308,30 @@ def _nested(host: dict[str, Any], guest_walks: int) -> str:
     return "\n".join(lines)
 
 
+def _reservations(manager: dict[str, Any], work: dict[str, int]) -> list[str]:
+    counts = manager.get("reservations") or {"sizes": []}
+    lines = []
+    for of in counts["sizes"]:
+        broken = [f"{text.count(n)} for a {why}" for why, n in of["broken"].items() if n]
+        elsewhere = [f"{text.count(n)} {why}" for why, n in of["unplaced"].items() if n]
+        lines.append(
+            text.paragraph(
+                f"reservations of {of['size']}: {text.count(of['made'])} made, "
+                f"{text.count(of['filled'])} filled, {text.count(of['emptied'])} given back empty, "
+                f"broken: {', '.join(broken) or 'none'}; "
+                f"{text.plural(of['placed'], 'page')} placed, "
+                f"not placed: {', '.join(elsewhere) or 'none'}",
+                "  ",
+            )
+        )
+    if lines:
+        lines.append(
+            f"  {text.plural(work['upgrades'], 'page')} promoted, "
+            f"{text.count(work['downgrades'])} demoted"
+        )
+    return lines
+
+
 def _manager(manager: dict[str, Any], time: dict[str, Any] | None) -> str:
     answered = {how: n for how, n in manager["faults"].items() if n}
     faults = ", ".join(f"{text.count(n)} {how}" for how, n in answered.items())
@@ -328,6 +352,7 @@ def _manager(manager: dict[str, Any], time: dict[str, Any] | None) -> str:
             f"  {text.plural(work['reads'], 'page')} read and {text.count(work['writes'])} "
             f"written, {text.count(work['zeroed'])} frames zeroed and "
             f"{text.count(work['copied'])} copied",
+            *_reservations(manager, work),
             *cost,
         ]
     )

@@ -17,13 +17,16 @@ use pagetable::{
     Fault, Flush, Footprint, Mapping, Node, Reference, Space, SparseMemory, Translation, TreeShape,
     Usage,
 };
-use physmem::{Allocator, Apart, Buddy, Physmem, Refusing, Scattered, SizeLists, State};
+use physmem::{
+    Allocator, Apart, Buddy, Physmem, Refusing, ReservationCounts, Reservations, Reserver,
+    Scattered, SizeLists, State,
+};
 
 use crate::{
     Description, description,
     hardware::behind::Way,
     os::{
-        build::keeps_tables_apart,
+        build::{keeps_tables_apart, reservations},
         host::{Host, splinter},
     },
     table::{self, Format, Walked},
@@ -68,11 +71,13 @@ impl From<LoadError> for Failure {
 }
 
 /// All frames of `memory`, free, the smallest of `base`, in the order of its placement; out of lists by
-/// size if there are some; where `apart`, frames of pages are taken one by one.
+/// size if there are some, with reservations of the sizes `reserved`, each log2 of frames; where
+/// `apart`, frames of pages are taken one by one.
 pub(crate) fn frames(
     memory: &description::Memory,
     base: PageSize,
     lists: Option<SizeLists>,
+    reserved: &[u32],
     apart: bool,
 ) -> Result<FrameStore, String> {
     let ram = Physmem::new(PhysAddr::new(0), memory.size.0, base, |frames| {
@@ -81,11 +86,15 @@ pub(crate) fn frames(
         }
         let allocator: Box<dyn Allocator + Send> = match lists {
             Some(lists) => Box::new(lists),
-            None => Box::new(Buddy::new(frames)),
+            None => Box::new(Buddy::new(frames.clone())),
         };
-        Refusing::new(match memory.placement {
+        let allocator: Box<dyn Allocator + Send> = match memory.placement {
             Some(seed) => Box::new(Scattered::new(allocator, seed)),
             None => allocator,
+        };
+        Refusing::new(match reserved {
+            [] => allocator,
+            _ => Box::new(Reservations::new(allocator, frames, reserved)),
         })
     });
     ram.map_err(|error| error.to_string())
@@ -135,6 +144,31 @@ fn size_lists(
     Ok(Some(lists))
 }
 
+/// log2 of the frames of each size of reservations that `description` asks for.
+fn reserved(description: &Description, base: PageSize) -> Result<Vec<u32>, (String, String)> {
+    let Some(reservations) = reservations(&description.os) else { return Ok(Vec::new()) };
+    let refuse = |what: String| Err(("os.reservations.sizes".to_owned(), what));
+    if reservations.sizes.is_empty() {
+        return refuse("write at least one size, or leave os.reservations out".to_owned());
+    }
+    let mut orders = Vec::new();
+    for size in reservations.sizes.iter().map(|size| size.0) {
+        if size <= base {
+            return refuse(format!(
+                "a reservation of {size} has no room for pages: they are of {base} already"
+            ));
+        }
+        if size.bytes() > description.memory.size.0 {
+            return refuse(format!(
+                "a reservation of {size} is larger than memory.size: choose a smaller one, or \
+                 more memory"
+            ));
+        }
+        orders.push(size.shift() - base.shift());
+    }
+    Ok(orders)
+}
+
 /// Physical memory, the page table in it with all of its spaces, and what is below.
 ///
 /// A system that keeps mapping lists edits the table through the HAT layer ([`Ram::parts`]); one that
@@ -168,7 +202,8 @@ impl Ram {
         let base = description.os.frame();
         let apart = keeps_tables_apart(&description.os);
         let lists = size_lists(description, base, hat.page_sizes())?;
-        let frames = frames(&description.memory, base, lists, apart);
+        let reserved = reserved(description, base)?;
+        let frames = frames(&description.memory, base, lists, &reserved, apart);
         let mut frames = frames.map_err(|error| ("memory.size".to_owned(), error))?;
         let aged_frames = match &description.memory.aged {
             Some(aged) if description.page_table.is_some() => {
@@ -231,7 +266,7 @@ impl Ram {
         }
         self.is_visited = !has_base_pages_only;
         self.held_bytes = Some(held_bytes);
-        self.peak_bytes = self.peak_bytes.max(self.frames.used_bytes());
+        self.peak_bytes = self.peak_bytes.max(self.used_bytes());
     }
 
     /// The space that runs when a trace begins; an error comes with the key that is wrong.
@@ -402,7 +437,7 @@ impl Ram {
     pub(crate) fn map(&mut self, space: Space, page: Translation) -> Result<Flush, Failure> {
         let flush = self.hat.table_mut().map(space, page, 1, &mut self.frames)?;
         *self.mapped.entry(page.page.size()).or_insert(0) += 1;
-        self.peak_bytes = self.peak_bytes.max(self.frames.used_bytes());
+        self.peak_bytes = self.peak_bytes.max(self.used_bytes());
         Ok(flush)
     }
 
@@ -488,7 +523,7 @@ impl Ram {
     /// Bytes of all frames, and of frames in use.
     pub(crate) fn frame_bytes(&self) -> (u64, u64) {
         let frames = &self.frames;
-        if self.has_frames { (frames.bytes(), frames.used_bytes()) } else { (0, 0) }
+        if self.has_frames { (frames.bytes(), self.used_bytes()) } else { (0, 0) }
     }
 
     /// Free blocks by size, those that there are.
@@ -499,10 +534,30 @@ impl Ram {
         sizes.map(|size| (size, self.frames.free_frames(size))).filter(|(_, blocks)| *blocks > 0)
     }
 
+    /// Bytes of frames that are neither free nor only reserved.
+    fn used_bytes(&self) -> u64 {
+        self.frames.used_bytes() - self.frames.reserved_bytes()
+    }
+
+    /// Bytes that are reserved and not in use.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.frames.reserved_bytes()
+    }
+
+    /// What has become of reservations, the largest first, by size; nothing where there are none.
+    pub(crate) fn reservations(&self) -> Vec<(PageSize, ReservationCounts)> {
+        let counts = self.frames.allocator().reserver().map_or(Vec::new(), Reserver::counts);
+        let base = self.frames.base().shift();
+        let sized = counts.into_iter().filter_map(|(order, counts)| {
+            Some((PageSize::from_shift((base + order) as u8)?, counts))
+        });
+        sized.collect()
+    }
+
     /// Bytes of frames in use when most were.
     pub(crate) fn peak_bytes(&self) -> u64 {
         // Tables may have grown since a page was mapped last.
-        if self.has_frames { self.peak_bytes.max(self.frames.used_bytes()) } else { 0 }
+        if self.has_frames { self.peak_bytes.max(self.used_bytes()) } else { 0 }
     }
 
     /// What the page tables take.

@@ -210,7 +210,10 @@ fn what_is_wrong_is_said() {
     for (settings, expected) in [
         (&["os.place=heap=2M"][..], "os.place: line 1: this machine has no pages of 2M"),
         (&["os.place=heap=64K,heap=1M"], "overlaps"),
-        (&["os.manager=base", "os.place=heap=64K"], "the manager `base` has pages of one size"),
+        (
+            &["os.manager=base", "os.place=heap=64K"],
+            "the manager `base` takes no wishes for page sizes",
+        ),
         (&["os.page_size=64K"], "os.page_size"),
         (&["memory.allocator=slab"], "there is no allocator `slab`"),
         (

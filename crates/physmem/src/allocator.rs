@@ -1,7 +1,7 @@
 use crate::{
     frame::{FrameId, State},
     lists::Color,
-    reservations::Place,
+    reservations::{Place, Reserver},
     table::FrameTable,
 };
 
@@ -88,6 +88,16 @@ pub trait Allocator {
 
     /// Hears that so many frames more or fewer can be moved among those in use at `frame`.
     fn migratable_changed(&mut self, _frame: FrameId, _change: i64) {}
+
+    /// What it has of reservations, if it has them.
+    fn reserver(&self) -> Option<&dyn Reserver> {
+        None
+    }
+
+    /// The same, to be changed.
+    fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
+        None
+    }
 }
 
 impl<A: Allocator + ?Sized> Allocator for alloc::boxed::Box<A> {
@@ -129,5 +139,13 @@ impl<A: Allocator + ?Sized> Allocator for alloc::boxed::Box<A> {
 
     fn migratable_changed(&mut self, frame: FrameId, change: i64) {
         (**self).migratable_changed(frame, change);
+    }
+
+    fn reserver(&self) -> Option<&dyn Reserver> {
+        (**self).reserver()
+    }
+
+    fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
+        (**self).reserver_mut()
     }
 }

@@ -49,7 +49,9 @@ pub use lists::Color;
 pub use nodes::Nodes;
 pub use physmem::{FreeError, GeometryError, Physmem};
 pub use refusing::Refusing;
-pub use reservations::{Neighbor, Place, ReservationCounts, Reservations, Unplaced};
+pub use reservations::{
+    Broken, Neighbor, Place, ReservationCounts, Reservations, Reserver, Unplaced,
+};
 pub use scattered::Scattered;
 pub use size_lists::{SizeListError, SizeLists};
 pub use table::FrameTable;

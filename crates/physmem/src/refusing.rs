@@ -1,6 +1,7 @@
 use crate::{
     allocator::{Allocator, Request},
     frame::FrameId,
+    reservations::Reserver,
     table::FrameTable,
 };
 
@@ -76,5 +77,13 @@ impl<A: Allocator> Allocator for Refusing<A> {
 
     fn migratable_changed(&mut self, frame: FrameId, change: i64) {
         self.inner.migratable_changed(frame, change);
+    }
+
+    fn reserver(&self) -> Option<&dyn Reserver> {
+        self.inner.reserver()
+    }
+
+    fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
+        self.inner.reserver_mut()
     }
 }

@@ -29,13 +29,13 @@ use crate::{
 pub struct Place {
     /// The memory object.
     pub object: u32,
-    /// The base page of it.
+    /// The base page of it, numbered so that pages which are aligned in virtual memory have
+    /// aligned numbers (what FreeBSD's `pg_color` is for): an object need not begin with 0.
     pub index: u64,
-    /// How many base pages after a large page's boundary page 0 is mapped: what makes pages
-    /// that are aligned in virtual memory aligned in the object too (FreeBSD's `pg_color`).
-    pub phase: u64,
-    /// How many base pages the object has.
-    pub pages: u64,
+    /// Its first page. One that a reservation may reach before begins with 0.
+    pub first: u64,
+    /// The page behind its last one.
+    pub end: u64,
     /// Whether a reservation may reach beyond the object's end, which the object may grow to.
     pub grows: bool,
     /// The nearest page of the object below `index` that has a frame.
@@ -74,6 +74,66 @@ impl Unplaced {
     /// Each of them, in the order of their numbers.
     pub const ALL: [Unplaced; 5] =
         [Unplaced::Start, Unplaced::End, Unplaced::Neighbor, Unplaced::Taken, Unplaced::NoBlock];
+
+    /// Its name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Unplaced::Start => "start",
+            Unplaced::End => "end",
+            Unplaced::Neighbor => "neighbor",
+            Unplaced::Taken => "taken",
+            Unplaced::NoBlock => "no-block",
+        }
+    }
+}
+
+/// Why a reservation was broken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Broken {
+    /// Somebody wanted a base frame and none was free.
+    Frame,
+    /// Somebody wanted more than one frame in a row, and this reservation had them.
+    Block,
+    /// Somebody wanted just these frames.
+    Wanted,
+}
+
+impl Broken {
+    /// Each of them, in the order of their numbers.
+    pub const ALL: [Broken; 3] = [Broken::Frame, Broken::Block, Broken::Wanted];
+
+    /// Its name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Broken::Frame => "frame",
+            Broken::Block => "block",
+            Broken::Wanted => "wanted",
+        }
+    }
+}
+
+/// What can be asked of an allocator that has reservations.
+pub trait Reserver {
+    /// The sizes of its reservations as log2 of their frames, the largest first.
+    fn orders(&self) -> Vec<u32>;
+
+    /// What has become of the reservations of each size, the largest first, with log2 of its frames.
+    fn counts(&self) -> Vec<(u32, ReservationCounts)>;
+
+    /// Begins to count anew; reservations stay.
+    fn forget_counts(&mut self);
+
+    /// The largest page around `frame` all of whose frames are taken, as a power of two of
+    /// frames: what can be mapped as one page, as far as frames go.
+    fn full_order(&self, frame: FrameId) -> Option<u32>;
+
+    /// The first frame and log2 of the frames of the reservation that `frame` lies in, and which page of
+    /// which object its first frame is for.
+    fn reservation(&self, frame: FrameId) -> Option<(FrameId, u32, u32, u64)>;
+
+    /// The reservations that were broken since the last call: first frame and log2 of their frames.
+    fn take_broken(&mut self) -> Vec<(FrameId, u32)>;
 }
 
 /// What has become of the reservations of one size.
@@ -85,8 +145,8 @@ pub struct ReservationCounts {
     pub filled: u64,
     /// How many were given back whole, since their last page was freed.
     pub emptied: u64,
-    /// How many were broken.
-    pub broken: u64,
+    /// How many were broken, by reason ([`Broken`] as a number).
+    pub broken: [u64; Broken::ALL.len()],
     /// Frames that these breaks made free.
     pub broken_frames: u64,
     /// Pages that were placed in one.
@@ -148,40 +208,12 @@ impl<A: Allocator> Reservations<A> {
         Reservations { inner, levels, broken: Vec::new() }
     }
 
-    /// What has become of the reservations of each size, the largest first, with log2 of its frames.
-    pub fn counts(&self) -> impl Iterator<Item = (u32, ReservationCounts)> {
-        self.levels.iter().map(|level| (level.order, level.counts))
-    }
-
-    /// The largest page around `frame` all of whose frames are taken, as a power of two of
-    /// frames: what can be mapped as one page, as far as frames go.
-    pub fn full_order(&self, frame: FrameId) -> Option<u32> {
-        let (level, block) = self.around(frame)?;
-        let reservation = self.levels[level].get(block)?;
-        let place = frame.0 - (block << self.levels[level].order);
-        let orders = self.levels[level..].iter().map(|level| level.order);
-        orders.into_iter().find(|&order| reservation.is_full(place >> order << order, order))
-    }
-
-    /// The first frame and log2 of the frames of the reservation that `frame` lies in, and which page of which
-    /// object its first frame is for.
-    pub fn reservation(&self, frame: FrameId) -> Option<(FrameId, u32, u32, u64)> {
-        let (level, block) = self.around(frame)?;
-        let order = self.levels[level].order;
-        let held = self.levels[level].get(block)?;
-        Some((FrameId(block << order), order, held.object, held.index))
-    }
-
-    /// The reservations that were broken since the last call: first frame and log2 of their frames.
-    pub fn take_broken(&mut self) -> Vec<(FrameId, u32)> {
-        core::mem::take(&mut self.broken)
-    }
-
     /// Breaks the reservation that has not changed for longest, of the largest size that has one.
     /// Says whether there was one.
-    pub fn relieve(&mut self, table: &mut FrameTable) -> bool {
+    fn relieve(&mut self, table: &mut FrameTable) -> bool {
         let level = self.levels.iter().position(|level| level.oldest != NO_FRAME);
-        level.map(|level| self.break_up(table, level, self.levels[level].oldest)).is_some()
+        let oldest = level.map(|level| (level, self.levels[level].oldest));
+        oldest.map(|(level, block)| self.break_up(table, level, block, Broken::Frame)).is_some()
     }
 
     /// The level and the block of the reservation that `frame` lies in.
@@ -244,9 +276,11 @@ impl<A: Allocator> Reservations<A> {
     /// Which page of the object a new reservation around `place` begins with, if there is room for one.
     fn room(&self, place: &Place, order: u32) -> Result<u64, Unplaced> {
         let pages = 1u64 << order;
-        let inside = (place.phase + place.index) & (pages - 1);
-        let first = place.index.checked_sub(inside).ok_or(Unplaced::Start)?;
-        if !place.grows && first + pages > place.pages {
+        let first = place.index & !(pages - 1);
+        if first < place.first {
+            return Err(Unplaced::Start);
+        }
+        if !place.grows && first + pages > place.end {
             return Err(Unplaced::End);
         }
         let before = place.before.map_or(0, |neighbor| self.extent(place, neighbor).end);
@@ -269,11 +303,11 @@ impl<A: Allocator> Reservations<A> {
     }
 
     /// Frees what is not taken of a reservation, and forgets it.
-    fn break_up(&mut self, table: &mut FrameTable, number: usize, block: u32) {
+    fn break_up(&mut self, table: &mut FrameTable, number: usize, block: u32, why: Broken) {
         let level = &mut self.levels[number];
         let first = block << level.order;
         let Some(held) = level.remove(block) else { return };
-        level.counts.broken += 1;
+        level.counts.broken[why as usize] += 1;
         level.counts.broken_frames += u64::from((1 << level.order) - held.taken);
         self.broken.push((FrameId(first), level.order));
         let mut at = 0u32;
@@ -304,7 +338,7 @@ impl<A: Allocator> Reservations<A> {
             while let Some(held) = level.get(block) {
                 let starts = (0..1u32 << level.order).step_by(1 << order);
                 if order < level.order && starts.into_iter().any(|at| held.is_empty(at, order)) {
-                    self.break_up(table, number, block);
+                    self.break_up(table, number, block, Broken::Block);
                     return true;
                 }
                 block = held.links[1];
@@ -432,6 +466,39 @@ impl Reservation {
     }
 }
 
+impl<A: Allocator> Reserver for Reservations<A> {
+    fn orders(&self) -> Vec<u32> {
+        self.levels.iter().map(|level| level.order).collect()
+    }
+
+    fn counts(&self) -> Vec<(u32, ReservationCounts)> {
+        self.levels.iter().map(|level| (level.order, level.counts)).collect()
+    }
+
+    fn forget_counts(&mut self) {
+        self.levels.iter_mut().for_each(|level| level.counts = ReservationCounts::default());
+    }
+
+    fn full_order(&self, frame: FrameId) -> Option<u32> {
+        let (level, block) = self.around(frame)?;
+        let reservation = self.levels[level].get(block)?;
+        let place = frame.0 - (block << self.levels[level].order);
+        let orders = self.levels[level..].iter().map(|level| level.order);
+        orders.into_iter().find(|&order| reservation.is_full(place >> order << order, order))
+    }
+
+    fn reservation(&self, frame: FrameId) -> Option<(FrameId, u32, u32, u64)> {
+        let (level, block) = self.around(frame)?;
+        let order = self.levels[level].order;
+        let held = self.levels[level].get(block)?;
+        Some((FrameId(block << order), order, held.object, held.index))
+    }
+
+    fn take_broken(&mut self) -> Vec<(FrameId, u32)> {
+        core::mem::take(&mut self.broken)
+    }
+}
+
 impl<A: Allocator> Allocator for Reservations<A> {
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
         if let (0, Some(place)) = (request.order, &request.place)
@@ -484,7 +551,7 @@ impl<A: Allocator> Allocator for Reservations<A> {
             order < level.order && level.get(block).is_some_and(|held| held.is_empty(at, order))
         });
         if let Some((level, block)) = around {
-            self.break_up(table, level, block);
+            self.break_up(table, level, block, Broken::Wanted);
         }
         self.inner.take(table, first, order)
     }
@@ -499,5 +566,13 @@ impl<A: Allocator> Allocator for Reservations<A> {
 
     fn migratable_changed(&mut self, frame: FrameId, change: i64) {
         self.inner.migratable_changed(frame, change);
+    }
+
+    fn reserver(&self) -> Option<&dyn Reserver> {
+        Some(self)
+    }
+
+    fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
+        Some(self)
     }
 }

@@ -31,6 +31,7 @@ use crate::{
     platform::{Io, Platform, Store},
     reclaim::BATCH,
     region::Backing,
+    reserve::Wanted,
     vm::Kernel,
     work::{Decision, How, Why},
 };
@@ -128,7 +129,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let (frame, writable) = match (known.anons.get(page), backing) {
             (Some(anon), _) => self.anon_page(space, page, anon, store, given, how)?,
             (None, Backing::Anonymous) => {
-                let frame = self.frame_from(given)?;
+                let frame = self.frame_from(given, Wanted::Own(space, page))?;
                 self.zero(frame, how);
                 self.own(space, page, frame)?;
                 (frame, true)
@@ -158,10 +159,10 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     }
 
     /// The frame that is given, or another.
-    fn frame_from(&mut self, given: &mut Option<FrameId>) -> Result<FrameId, Stop> {
+    fn frame_from(&mut self, given: &mut Option<FrameId>, wanted: Wanted) -> Result<FrameId, Stop> {
         match given.take() {
             Some(frame) => Ok(frame),
-            None => self.take_frame(),
+            None => self.take_frame(wanted),
         }
     }
 
@@ -178,7 +179,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let frame = match self.vm.anons.get(anon).place {
             Place::Resident(frame) => frame,
             Place::Swapped(slot) => {
-                let frame = self.frame_from(given)?;
+                let frame = self.frame_from(given, Wanted::Own(space, page))?;
                 self.read(frame, Store::Swap(slot), how);
                 self.vm.swap.free(slot);
                 self.vm.anons.set_place(anon, Place::Resident(frame));
@@ -214,13 +215,13 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 return Ok(frame);
             }
             Some(Place::Swapped(slot)) => {
-                let frame = self.frame_from(given)?;
+                let frame = self.frame_from(given, Wanted::Of(object, index))?;
                 self.read(frame, Store::Swap(slot), how);
                 self.vm.swap.free(slot);
                 frame
             }
             None => {
-                let frame = self.frame_from(given)?;
+                let frame = self.frame_from(given, Wanted::Of(object, index))?;
                 match file {
                     Some(key) => self.read(frame, Store::File(key, index), how),
                     None => self.zero(frame, how),
@@ -242,7 +243,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         given: &mut Option<FrameId>,
         how: &mut How,
     ) -> Result<FrameId, Stop> {
-        let frame = self.frame_from(given)?;
+        let frame = self.frame_from(given, Wanted::Own(space, page))?;
         let (from, to) = (self.address(from), self.address(frame));
         self.platform.copy(from, to, self.vm.base.bytes());
         self.vm.work.copied += 1 << self.memory.table().order(self.vm.base);

@@ -18,6 +18,7 @@ use crate::{
     object::{FileKey, ObjectId, Place},
     platform::Platform,
     reclaim::BATCH,
+    reserve::Wanted,
     vm::Kernel,
     work::How,
 };
@@ -44,6 +45,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let mut done = Ok(());
         for index in offset >> base.shift()..=last >> base.shift() {
             let start = index << base.shift();
+            let known = self.vm.objects.get_mut(object);
+            known.end = known.end.max(index + 1);
             let covered = write && offset <= start && last - start >= base.mask();
             done = self.cached_page(object, index, covered).map(|frame| {
                 let pfdat = self.memory.pfdat_mut(frame);
@@ -69,7 +72,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         for _ in 0..ATTEMPTS_MAX {
             let known = self.vm.objects.get(object).pages.contains_key(&index);
             let found = match overwritten && !known {
-                true => self.take_frame().inspect(|&frame| {
+                true => self.take_frame(Wanted::Of(object, index)).inspect(|&frame| {
                     let place = Place::Resident(frame);
                     self.vm.objects.get_mut(object).pages.insert(index, place);
                     self.give_to(frame, Owner::Object(object, index));

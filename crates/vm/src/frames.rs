@@ -16,6 +16,7 @@ use crate::{
     error::Stop,
     object::ObjectId,
     platform::{Below, Platform},
+    reserve::Wanted,
     vm::Kernel,
 };
 
@@ -64,13 +65,14 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         (hat, Below { memory, platform, work: &mut vm.work })
     }
 
-    /// A frame for a page, that is nobody's yet.
-    pub(crate) fn take_frame(&mut self) -> Result<FrameId, Stop> {
+    /// A frame for a page, that is nobody's yet: its own in a reservation, where there are such.
+    pub(crate) fn take_frame(&mut self, wanted: Wanted) -> Result<FrameId, Stop> {
         if self.free_pages() <= self.vm.marks.min {
             return Err(Stop::Full);
         }
         let order = self.memory.table().order(self.vm.base);
-        let request = physmem::Request::new(order, State::Movable);
+        let place = self.place_of(wanted);
+        let request = physmem::Request { place, ..physmem::Request::new(order, State::Movable) };
         let frame = self.memory.allocate(&request).map_err(|_| Stop::Full)?;
         self.vm.work.frames_taken += 1 << order;
         Ok(frame)
@@ -120,8 +122,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         self.memory.table().address(frame)
     }
 
-    /// Free memory in pages.
+    /// Free memory in pages. What is only reserved is free as soon as somebody wants it.
     pub(crate) fn free_pages(&self) -> u64 {
-        self.memory.free_bytes() >> self.vm.base.shift()
+        (self.memory.free_bytes() + self.memory.reserved_bytes()) >> self.vm.base.shift()
     }
 }

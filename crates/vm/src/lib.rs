@@ -47,6 +47,7 @@ mod process;
 mod reclaim;
 mod region;
 mod replacement;
+mod reserve;
 mod settings;
 mod swap;
 mod vm;
@@ -59,6 +60,7 @@ pub use crate::{
     policy::{Ask, Choice, FAULT_POLICIES, Fallback, FaultPolicy, Module},
     region::{Backing, Region},
     replacement::{POLICIES, Replacement},
+    reserve::Reserving,
     settings::{Marks, Reference, Resident, Settings, SettingsError, Source},
     swap::Slot,
     vm::{Kernel, Vm},

@@ -58,7 +58,17 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let wired = self.vm.space(space)?.wires_all;
         let rights = expressible(rights);
         let module = Module::default();
-        self.insert(space, Region { pages: pages.clone(), rights, backing, wired, label, module })?;
+        let own = match backing {
+            Backing::Anonymous => self.vm.own_beside(space, &pages, rights),
+            Backing::Private { .. } | Backing::Shared { .. } => self.vm.new_own(),
+        };
+        if let Backing::Private { object, first } | Backing::Shared { object, first } = backing {
+            let known = self.vm.objects.get_mut(object);
+            known.phase = known.phase.or(Some(pages.start.wrapping_sub(first)));
+            known.end = known.end.max(first + (pages.end - pages.start));
+        }
+        let region = Region { pages: pages.clone(), rights, backing, wired, label, module, own };
+        self.insert(space, region)?;
         if wired { self.wire_pages(space, pages) } else { Ok(()) }
     }
 
@@ -275,6 +285,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         for mut region in known.regions.take(pages.clone()) {
             let moved = |page: u64| page.wrapping_add(distance);
             region.pages = moved(region.pages.start)..moved(region.pages.end);
+            region.own.moved = region.own.moved.wrapping_add(distance);
             known.regions.insert(region);
         }
         for (page, anon) in known.anons.take(pages.clone()).each() {

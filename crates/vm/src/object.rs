@@ -46,6 +46,10 @@ pub(crate) struct Object {
     pub(crate) pages: BTreeMap<u64, Place>,
     /// Pages of all regions that map it.
     pub(crate) mapped_pages: u64,
+    /// How far page 0 lies behind a boundary where it was mapped first, for reservations; and the
+    /// page behind the last one that was mapped or read.
+    pub(crate) phase: Option<u64>,
+    pub(crate) end: u64,
 }
 
 /// All objects.
@@ -75,7 +79,7 @@ impl Objects {
     }
 
     fn add(&mut self, file: Option<FileKey>) -> ObjectId {
-        let object = Object { file, pages: BTreeMap::new(), mapped_pages: 0 };
+        let object = Object { file, pages: BTreeMap::new(), mapped_pages: 0, phase: None, end: 0 };
         let number = self.unused.pop().unwrap_or_else(|| {
             self.slab.push(None);
             (self.slab.len() - 1) as u32

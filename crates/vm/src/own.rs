@@ -52,6 +52,20 @@ impl OwnPages {
         })
     }
 
+    /// What lies in `pages`, by number, from either end.
+    pub(crate) fn within(
+        &self,
+        pages: Range<u64>,
+    ) -> impl DoubleEndedIterator<Item = (u64, AnonId)> {
+        let numbers = pages.start >> CHUNK_SHIFT..pages.end.div_ceil(CHUNK_PAGES as u64);
+        let numbers = if pages.is_empty() { 0..0 } else { numbers };
+        self.0.range(numbers).flat_map(move |(&number, chunk)| {
+            let first = number << CHUNK_SHIFT;
+            let inside = pages.start.max(first)..pages.end.min(first + CHUNK_PAGES as u64);
+            inside.map(|page| (page, chunk.anons[place(page)])).filter(|(_, anon)| *anon != NONE)
+        })
+    }
+
     /// Takes out what lies in `pages`.
     pub(crate) fn take(&mut self, pages: Range<u64>) -> OwnPages {
         let Some(last) = pages.end.checked_sub(1).filter(|last| pages.start <= *last) else {

@@ -22,6 +22,7 @@ use crate::{
     platform::Platform,
     reclaim::BATCH,
     region::{Backing, Region, Regions},
+    reserve::Own,
     vm::{AddressSpace, Kernel, Vm},
 };
 
@@ -75,6 +76,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let has_large = self.vm.space(parent)?.has_large;
         let known = self.vm.space_mut(child)?;
         (known.anons, known.has_large) = (anons, has_large);
+        self.renew_owns(parent)?;
+        self.renew_owns(child)?;
         let own = |region: &&Region| !matches!(region.backing, Backing::Shared { .. });
         for region in regions.iter().filter(own) {
             let Some(range) = self.loaded_range(parent, &region.pages) else { continue };
@@ -86,6 +89,24 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 Err(LoadError::NoSpace(space)) => return Err(Error::NoSpace(space)),
             }
         }
+        Ok(())
+    }
+
+    /// What a space stores to from here on are pages of other objects than before.
+    fn renew_owns(&mut self, space: HatSpace) -> Result<(), Error> {
+        if self.vm.reserving.is_none() {
+            return Ok(());
+        }
+        let mut renewed = BTreeMap::new();
+        let known = self.vm.spaces.get_mut(&space).ok_or(Error::NoSpace(space))?;
+        let owns = &mut self.vm.owns;
+        known.regions.renew_owns(|own| {
+            let number = *renewed.entry(own.number).or_insert_with(|| {
+                *owns += 1;
+                *owns
+            });
+            Own { number, ..own }
+        });
         Ok(())
     }
 

@@ -118,7 +118,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// `frame` (G98 section 6.9).
     fn whole_page(&self, frame: FrameId) -> Vec<FrameId> {
         let (at, base) = (self.address(frame), self.vm.base);
-        if self.vm.sizes.len() == 1 {
+        // FreeBSD makes a large page small again, and each part goes by itself.
+        if self.vm.sizes.len() == 1 || self.vm.reserving.is_some() {
             return Vec::from([frame]);
         }
         let mut largest: Option<(PhysAddr, PageSize)> = None;

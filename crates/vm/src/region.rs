@@ -16,7 +16,7 @@ use core::ops::Range;
 
 use addr::Rights;
 
-use crate::{object::ObjectId, policy::Module};
+use crate::{object::ObjectId, policy::Module, reserve::Own};
 
 /// Adjacent pages of one kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +33,8 @@ pub struct Region {
     pub label: u32,
     /// What is wished for its pages.
     pub module: Module,
+    /// Which object what it has of its own is of, for reservations.
+    pub(crate) own: Own,
 }
 
 /// Where the pages of a region come from. `first` is the page of the object that the region begins
@@ -85,6 +87,30 @@ impl Regions {
     pub(crate) fn at(&self, page: u64) -> Option<&Region> {
         let (_, region) = self.0.range(..=page).next_back()?;
         region.pages.contains(&page).then_some(region)
+    }
+
+    /// The part of `near` around `page` in which regions lie side by side whose own pages are of
+    /// one object, as parts of a mapping that have different rights do.
+    pub(crate) fn of_one_object(&self, page: u64, near: Range<u64>) -> Range<u64> {
+        let Some(region) = self.at(page) else { return page..page };
+        let mut all = region.pages.clone();
+        while all.start > near.start
+            && let Some(before) = self.at(all.start - 1).filter(|other| other.own == region.own)
+        {
+            all.start = before.pages.start;
+        }
+        while all.end < near.end
+            && let Some(after) = self.at(all.end).filter(|other| other.own == region.own)
+        {
+            all.end = after.pages.end;
+        }
+        all
+    }
+
+    /// Gives all regions other objects for what they have of their own; regions of one object
+    /// stay so.
+    pub(crate) fn renew_owns(&mut self, mut other: impl FnMut(Own) -> Own) {
+        self.0.values_mut().for_each(|region| region.own = other(region.own));
     }
 
     /// All regions, by address.
@@ -143,6 +169,8 @@ impl Regions {
         let goes_on = Region {
             pages: left.pages.end..right.pages.end,
             backing: left.backing.after(count),
+            // What lay apart before is placed as the left part's from here on.
+            own: right.own,
             ..left.clone()
         };
         if goes_on != *right {

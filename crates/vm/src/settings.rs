@@ -2,7 +2,7 @@ use core::fmt;
 
 use addr::PageSize;
 
-use crate::{object::FileKey, replacement::POLICIES};
+use crate::{object::FileKey, replacement::POLICIES, reserve::Reserving};
 
 /// How memory is managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +23,8 @@ pub struct Settings<'a> {
     pub swap_pages: u32,
     /// When pages leave memory.
     pub marks: Marks,
+    /// How base pages get their places in the allocator's reservations; `None`: they get none.
+    pub reserving: Option<Reserving>,
 }
 
 /// How the uses of a page are seen.

@@ -14,6 +14,7 @@ use crate::{
     policy::{FAULT_POLICIES, FaultPolicy},
     region::Regions,
     replacement::{Replacement, policy},
+    reserve::Reserving,
     settings::{Marks, Reference, Resident, Settings, SettingsError},
     swap::Swap,
     work::{Decision, How, Work},
@@ -49,6 +50,9 @@ pub struct Vm {
     pub(crate) sizing: Box<dyn FaultPolicy>,
     /// The sizes that faults may load, ascending from the base page.
     pub(crate) sizes: Vec<PageSize>,
+    pub(crate) reserving: Option<Reserving>,
+    /// Objects that regions were given for their own pages.
+    pub(crate) owns: u32,
     /// Whether both pages of a TLB's pair must have one size.
     pub(crate) paired: bool,
     /// Large pages that were unloaded to see whether they are used: their first frame, and log2 of
@@ -87,8 +91,16 @@ pub struct Kernel<'a, T: Mounted + ?Sized, A, P> {
 impl Vm {
     /// A manager without spaces for a memory of `pages` pages.
     pub fn new(settings: Settings<'_>, pages: u64) -> Result<Vm, SettingsError> {
-        let Settings { sizes, replacement, sizing, paired, reference, swap_pages, marks } =
-            settings;
+        let Settings {
+            sizes,
+            replacement,
+            sizing,
+            paired,
+            reference,
+            swap_pages,
+            marks,
+            reserving,
+        } = settings;
         let ascend = sizes.is_sorted_by(|a, b| a < b);
         let Some(&base) = sizes.first().filter(|_| ascend) else {
             return Err(SettingsError::Sizes);
@@ -114,6 +126,8 @@ impl Vm {
             daemon: None,
             sizing: sizing(),
             sizes: sizes.to_vec(),
+            reserving,
+            owns: 0,
             paired,
             idle: BTreeMap::new(),
         })

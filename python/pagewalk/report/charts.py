@@ -33,6 +33,7 @@ def charts(run: Run) -> dict[str, Chart]:
         "memory": (run.memory, memory),
         "page-sizes": (run.page_sizes, memory),
         "daemon": (run.daemon, daemon),
+        "reservations": (run.reservations, reservations),
         "free": (run.free, free),
         "kernel": (run.kernel, kernel),
         "map": (run.map, miss_map),
@@ -87,6 +88,31 @@ def daemon(figure: Figure) -> Chart:
     colour = alt.Color("kind:N").legend(None)
     moved = {"base pages moved": "moved"}
     return _stacked(figure.rows, moved, ["base pages", "moved"], "work", {"color": colour})
+
+
+def reservations(figure: Figure) -> Chart:
+    """Reservations made, filled and broken till each time, a line each."""
+    kinds = list(dict.fromkeys(key for row in figure.rows for key in row if key != "start"))
+    rows = [
+        {"start": row["start"], "kind": kind, "count": row[kind]}
+        for row in figure.rows
+        for kind in kinds
+    ]
+    return sized(
+        alt.Chart(inline(rows))
+        .mark_line(interpolate="step-after")
+        .encode(
+            x=_ACCESSES,
+            y=alt.Y("count:Q").title("reservations").axis(tickCount=3, minExtent=44),
+            color=alt.Color("kind:N").sort(kinds).title(None),
+            tooltip=[
+                alt.Tooltip("start:Q", title="till access", format=",d"),
+                alt.Tooltip("kind:N", title="what"),
+                alt.Tooltip("count:Q", title="reservations", format=",d"),
+            ],
+        ),
+        120,
+    )
 
 
 def _stacked(

@@ -65,6 +65,7 @@ def run(document: dict[str, Any], index: int = 0, order: Order = BY_MISSES) -> R
         page_sizes=figures.page_sizes(document),
         wished=tables.wished(document),
         daemon=figures.daemon(document),
+        reservations=figures.reservations(document),
         free=figures.free(document),
         kernel=figures.kernel(document) if document.get("manager") else None,
         faults=tables.faults(document),

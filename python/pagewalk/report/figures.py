@@ -63,8 +63,8 @@ def timeline(document: Mapping[str, Any]) -> Figure | None:
 LARGE = 2 << 20
 """What is said to be a large block of free memory: a page of the next size of most machines."""
 
-MEMORY = ("anonymous", "file", "shared", "tables")
-"""What frames in use are used for, in the order in which they are drawn."""
+MEMORY = ("anonymous", "file", "shared", "tables", "reserved")
+"""What frames in use or held back are for, in the order in which they are drawn."""
 
 
 def memory(document: Mapping[str, Any]) -> Figure | None:
@@ -73,10 +73,10 @@ def memory(document: Mapping[str, Any]) -> Figure | None:
     if not manager:
         return None
     now, samples = manager["bytes"], manager["over_time"]
-    kinds = [kind for kind in MEMORY if now[kind] or any(row[kind] for row in samples)]
+    kinds = [kind for kind in MEMORY if now.get(kind) or any(row.get(kind) for row in samples)]
     points = [*samples, {"access": values.length(document), **now}]
     rows = [
-        {"start": point["access"], **{kind: point[kind] / 2**20 for kind in kinds}}
+        {"start": point["access"], **{kind: point.get(kind, 0) / 2**20 for kind in kinds}}
         for point in points
     ]
     used = ", ".join(f"{text.size(now[kind])} {kind}" for kind in kinds if now[kind])
@@ -90,7 +90,7 @@ def memory(document: Mapping[str, Any]) -> Figure | None:
         [
             [
                 Value(text.count(point["access"]), point["access"]),
-                *(Value(text.size(point[kind]), point[kind]) for kind in kinds),
+                *(Value(text.size(point.get(kind, 0)), point.get(kind, 0)) for kind in kinds),
             ]
             for point in _thin(points)
         ],
@@ -184,6 +184,58 @@ def _summed(samples: list[dict[str, int]]) -> list[dict[str, int]]:
         }
         for first in range(0, len(samples), step)
     ]
+
+
+def reservations(document: Mapping[str, Any]) -> Figure | None:
+    """Reservations made, filled and broken over time, if the manager has such."""
+    manager = document.get("manager") or {}
+    counts = manager.get("reservations")
+    if not counts:
+        return None
+    last = {"access": values.length(document), "reservations": _all_sizes(counts["sizes"])}
+    points = [*manager["over_time"], last]
+
+    def what(point: Mapping[str, Any]) -> dict[str, int]:
+        held = point["reservations"]
+        broken = {f"broken for a {why}": n for why, n in held["broken"].items()}
+        return {"made": held["made"], "filled": held["filled"], **broken}
+
+    kinds = [kind for kind, count in what(last).items() if count or kind == "made"]
+    rows = [
+        {"start": point["access"], **{kind: what(point)[kind] for kind in kinds}}
+        for point in points
+    ]
+    by_size = "; ".join(
+        f"of {of['size']}: {text.count(of['made'])} made, {text.count(of['filled'])} filled, "
+        f"{text.count(of['emptied'])} given back empty, "
+        f"{text.count(sum(of['broken'].values()))} broken"
+        for of in counts["sizes"]
+    )
+    table = Table(
+        "Reservations till some points in time",
+        ["Till access", *(kind.capitalize() for kind in kinds)],
+        [
+            [
+                Value(text.count(point["access"]), point["access"]),
+                *(Value(text.count(what(point)[kind]), what(point)[kind]) for kind in kinds),
+            ]
+            for point in _thin(points)
+        ],
+        [True] * (1 + len(kinds)),
+    )
+    return Figure("Reservations over time", f"Reservations {by_size}.", rows, table)
+
+
+def _all_sizes(sizes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    broken: dict[str, int] = {}
+    for of in sizes:
+        for why, count in of["broken"].items():
+            broken[why] = broken.get(why, 0) + count
+    return {
+        "made": sum(of["made"] for of in sizes),
+        "filled": sum(of["filled"] for of in sizes),
+        "broken": broken,
+    }
 
 
 def free(document: Mapping[str, Any]) -> Figure | None:

@@ -89,6 +89,8 @@ class Run:
     """Page sizes by region, wished and got, and why, where sizes were wished for."""
     daemon: Figure | None
     """What the daemon that coalesces free memory did, over time, if there is one."""
+    reservations: Figure | None
+    """Reservations made, filled and broken over time, where the manager has such."""
     free: Figure | None
     """Free memory by the size of its blocks."""
     kernel: Figure | None

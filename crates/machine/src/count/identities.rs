@@ -254,9 +254,10 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
         .free_by_size
         .iter()
         .map(|(size, blocks)| size.parse().map_or(0, |size: addr::PageSize| size.bytes()) * blocks);
+    let reserved = results.manager.as_ref().map_or(0, |manager| manager.bytes.reserved);
     check.equal(
-        "free blocks = frames that are not used",
-        blocks.sum(),
+        "free blocks + what is reserved = frames that are not used",
+        blocks.sum::<u64>() + reserved,
         memory.frames_total_bytes - memory.frames_used_bytes,
     );
     check.equal(

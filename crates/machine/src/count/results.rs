@@ -402,6 +402,9 @@ pub struct ManagerCounts {
     /// The daemon that coalesces free memory, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub daemon: Option<DaemonCounts>,
+    /// Reservations, if the manager has such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<ReservationCounts>,
     /// What memory is used for at the end.
     pub bytes: KindBytes,
     /// The same over time: where it changed, at most a few hundred samples.
@@ -502,6 +505,8 @@ pub struct KindBytes {
     pub tables: u64,
     /// Nothing: bytes that are free.
     pub free: u64,
+    /// Nothing yet: bytes that are held back in reservations, and free where memory runs out.
+    pub reserved: u64,
     /// Not in memory but in swap, in bytes.
     pub swapped: u64,
 }
@@ -516,6 +521,53 @@ pub struct MemorySample {
     pub bytes: KindBytes,
     /// Mapped pages by size.
     pub pages_by_size: BTreeMap<String, u64>,
+    /// What has become of reservations till then, if there are such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<ReservationSample>,
+}
+
+/// What has become of reservations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReservationCounts {
+    /// By size, the largest first.
+    pub sizes: Vec<ReservationsOfSize>,
+}
+
+/// Reservations of one size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReservationsOfSize {
+    /// Their size.
+    pub size: String,
+    /// How many were made.
+    pub made: u64,
+    /// How often one became full.
+    pub filled: u64,
+    /// How many were given back whole, since their last page was freed.
+    pub emptied: u64,
+    /// How many were broken, by reason: `frame`, a base frame was wanted; `block`, several in a row;
+    /// `wanted`, just these.
+    pub broken: BTreeMap<String, u64>,
+    /// Bytes that this made free.
+    pub broken_bytes: u64,
+    /// Base pages that were placed in one.
+    pub placed: u64,
+    /// Base pages that were not, by reason: `start`, `end`, it would begin before its object or
+    /// reach beyond its end; `neighbor`, another page or reservation of the object is there; `taken`,
+    /// its own frame is; `no-block`, there was no free block of the size.
+    pub unplaced: BTreeMap<String, u64>,
+}
+
+/// Reservations of all sizes, from the beginning to one time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReservationSample {
+    /// How many were made.
+    pub made: u64,
+    /// How often one became full.
+    pub filled: u64,
+    /// How many were given back whole.
+    pub emptied: u64,
+    /// How many were broken, by reason.
+    pub broken: BTreeMap<String, u64>,
 }
 
 /// Shootdowns: changes of a page table after which hardware had to forget translations.

@@ -21,6 +21,7 @@ macro_rules! builtin {
 /// All of them, the papers' machines first.
 pub const BUILTIN: &[Builtin] = builtin![
     "opteron-2008",
+    "freebsd-2009",
     "r4700",
     "origin-2000",
     "origin-200qc",

@@ -41,7 +41,7 @@ pub use self::{
     core::Core,
     costs::{Costs, WorkCosts},
     nested::Nested,
-    os::{At, Clock, Coalesced, Inject, Level, Marks, Os, Swap},
+    os::{At, Clock, Coalesced, Inject, Level, Marks, Os, Reservations, Swap},
     page_table::PageTable,
     tlb::{Array, Tlb, Tlbs},
     walker::{MmuCache, PageMask, Walker, WalkerKind},

@@ -48,6 +48,9 @@ pub struct Os {
     /// The daemon that makes large pages of free memory; absent: none runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coalesced: Option<Coalesced>,
+    /// Room that is kept for large pages, for a manager that has reservations; absent: of 2M.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<Reservations>,
     /// What its time is made of.
     #[serde(skip_serializing_if = "is_full")]
     pub clock: Clock,
@@ -101,6 +104,7 @@ impl Default for Os {
             place: String::new(),
             moves_per_us: None,
             coalesced: None,
+            reservations: None,
             clock: Clock::Full,
             costs: None,
             inject: None,
@@ -158,6 +162,26 @@ pub struct Coalesced {
     /// Where the numbers come from.
     #[serde(default)]
     pub source: String,
+}
+
+/// Room that is kept for large pages while base pages fill it (B10 section 6.1.1).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Reservations {
+    /// How large; of several the largest for which there is room.
+    pub sizes: Vec<PageSize>,
+    /// Whether they may reach beyond what is mapped, so that even small files have one.
+    #[serde(skip_serializing_if = "is_false")]
+    pub eager: bool,
+    /// Why.
+    pub source: String,
+}
+
+impl Default for Reservations {
+    fn default() -> Reservations {
+        let sizes = vec![PageSize(AddrPageSize::SIZE_2M)];
+        Reservations { sizes, eager: false, source: String::new() }
+    }
 }
 
 /// How far the daemon goes.

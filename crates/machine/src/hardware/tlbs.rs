@@ -9,6 +9,7 @@ use crate::{
     Description,
     count::census::{Census, TlbCensus},
     description,
+    os::build::reservations,
     table::Format,
     units::Ways,
 };
@@ -92,7 +93,15 @@ impl TlbUnits {
         }
         let default_sizes = match &description.page_table {
             Some(_) => vec![PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G],
-            None => [description.os.base()].into_iter().chain(description.os.large()).collect(),
+            None => {
+                let os = &description.os;
+                let reserved = reservations(os).map_or(Vec::new(), |asked| asked.sizes);
+                let larger = os.large().into_iter().chain(reserved.iter().map(|size| size.0));
+                let mut sizes: Vec<PageSize> = [os.base()].into_iter().chain(larger).collect();
+                sizes.sort_unstable();
+                sizes.dedup();
+                sizes
+            }
         };
         let (small, large) = description.tlb_page_sizes();
         let mut units = Vec::new();

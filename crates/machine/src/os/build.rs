@@ -18,12 +18,21 @@ type Refusal = (String, String);
 type Build = fn(&Description, &Ram) -> Result<Box<dyn System>, Refusal>;
 
 /// The managers by name.
-const MANAGERS: [(&str, Build); 4] = [
+const MANAGERS: [(&str, Build); 5] = [
     ("first-touch", FirstTouch::build),
     ("base", Base::build),
     ("irix", Base::irix),
+    (RESERVING, Base::freebsd),
     (recorded::NAME, Recorded::build),
 ];
+
+/// The manager that has reservations.
+const RESERVING: &str = "freebsd";
+
+/// The reservations that the manager has, if it has some.
+pub(crate) fn reservations(os: &description::Os) -> Option<description::Reservations> {
+    (os.manager == RESERVING).then(|| os.reservations.clone().unwrap_or_default())
+}
 
 /// Whether the frames of pages are a trace's to choose, and others are left for page tables.
 pub(crate) fn keeps_tables_apart(os: &description::Os) -> bool {
@@ -56,9 +65,14 @@ pub(super) fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn Sy
     }
 }
 
-/// That only a manager with pages of several sizes is told of such.
+/// That only a manager that has such is told of reservations, and of wishes for page sizes.
 fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal> {
     let os = &description.os;
+    if os.reservations.is_some() && name != RESERVING {
+        let what =
+            format!("the manager `{name}` has no reservations: use os.manager = \"{RESERVING}\"");
+        return Err(("os.reservations".to_owned(), what));
+    }
     let key = match () {
         () if !os.place.is_empty() => "os.place",
         () if os.coalesced.is_some() => "os.coalesced",
@@ -67,6 +81,7 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
     if name == "irix" {
         return Ok(());
     }
-    let what = format!("the manager `{name}` has pages of one size: use os.manager = \"irix\"");
+    let what =
+        format!("the manager `{name}` takes no wishes for page sizes: use os.manager = \"irix\"");
     Err((key.to_owned(), what))
 }

@@ -122,7 +122,7 @@ pub(crate) trait System: Send {
     }
 
     /// Begins to count anew; what is mapped stays.
-    fn forget_counts(&mut self) {}
+    fn forget_counts(&mut self, _ram: &mut Ram) {}
 
     /// What it has counted that no other system counts.
     fn counts(&self, _ram: &Ram) -> Option<ManagerCounts> {

@@ -344,7 +344,7 @@ impl Run {
         });
         self.census.forget_counts();
         self.ram.forget_counts();
-        self.system.forget_counts();
+        self.system.forget_counts(&mut self.ram);
         self.crossing_lookups = [0; Kind::COUNT];
         (self.first_touches, self.returns, self.protection_faults) = (0, 0, 0);
         self.history = History::new(access - self.left_out);

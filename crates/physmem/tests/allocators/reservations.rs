@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use physmem::{
-    Allocator, Buddy, FrameId, Neighbor, Physmem, Place, Request, Reservations, State, Unplaced,
+    Allocator, Buddy, FrameId, Neighbor, Physmem, Place, Request, Reservations, Reserver, State,
+    Unplaced,
 };
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -93,13 +94,16 @@ impl Model {
         }
         for &order in &self.orders {
             let size = 1 << order;
-            let inside = (place.phase + place.index) % size;
-            let Some(index) = place.index.checked_sub(inside) else { continue };
+            let inside = place.index % size;
+            let index = place.index - inside;
+            if index < place.first {
+                continue;
+            }
             let overlaps = neighbors.iter().flatten().any(|&(near, held)| match held {
                 Some(held) => held.index < index + size && index < held.index + (1 << held.order),
                 None => (index..index + size).contains(&near),
             });
-            if overlaps || (!place.grows && index + size > place.pages) || !self.has_block(order) {
+            if overlaps || (!place.grows && index + size > place.end) || !self.has_block(order) {
                 continue;
             }
             return Expected::New { order, inside: inside as u32, index };
@@ -154,7 +158,10 @@ impl Model {
         assert_eq!(table.count(State::Free), free);
         let listed: u64 = (0..32).map(|order| memory.allocator().free_blocks(order) << order).sum();
         assert_eq!(listed, free);
-        let broken: u64 = memory.allocator().counts().map(|(_, counts)| counts.broken).sum();
+        let broken: u64 = {
+            let counts = memory.allocator().counts();
+            counts.iter().map(|(_, counts)| counts.broken.iter().sum::<u64>()).sum()
+        };
         assert_eq!(broken, self.broken);
         for held in &self.held {
             let found = memory.allocator().reservation(FrameId(held.first));
@@ -189,13 +196,15 @@ fn check(seed: u64, frames: u32, orders: &[u32], steps: u32) {
         let fills = step % 4000 < 2600;
         if rng.random_bool(if fills { 0.8 } else { 0.3 }) {
             let object = rng.random_range(1..6);
-            let index = rng.random_range(0..u64::from(frames) / 3);
+            let first = u64::from(object) * 3 % 16;
+            let index = first + rng.random_range(0..u64::from(frames) / 3);
             let placed = rng.random_bool(0.9) && !model.pages.contains_key(&(object, index));
             let place = placed.then(|| {
                 let [before, after] = model.neighbors(object, index);
-                let (pages, grows) = (u64::from(frames) / 3, object % 2 == 0);
-                let phase = u64::from(object) * 3 % 16;
-                Place { object, index, phase, pages, grows, before, after }
+                let (end, grows) = (first + u64::from(frames) / 3, object % 2 == 0);
+                // The third lets reservations reach before its beginning.
+                let first = if object == 3 { 0 } else { first };
+                Place { object, index, first, end, grows, before, after }
             });
             let expected = place.as_ref().map_or(Expected::Any, |place| model.expect(place));
             let request = Request { place, ..Request::new(0, State::Movable) };
@@ -247,8 +256,8 @@ fn reservations_under_streams_of_requests() {
     check(4, 2048, &[9, 4], 12_000);
 }
 
-fn place(object: u32, index: u64, pages: u64) -> Place {
-    Place { object, index, phase: 0, pages, grows: false, before: None, after: None }
+fn place(object: u32, index: u64, end: u64) -> Place {
+    Place { object, index, first: 0, end, grows: false, before: None, after: None }
 }
 
 fn at(memory: &mut Reserving, place: Place) -> u32 {
@@ -265,7 +274,7 @@ fn a_small_file_gets_no_reservation_unless_it_may_grow() {
     let mut memory = reserving(2048, &[9]);
     let alone = at(&mut memory, place(1, 0, 511));
     assert_eq!(memory.allocator().reservation(FrameId(alone)), None);
-    let (_, counts) = memory.allocator().counts().next().unwrap();
+    let (_, counts) = memory.allocator().counts()[0];
     assert_eq!(counts.unplaced[Unplaced::End as usize], 1);
     let eager = at(&mut memory, Place { grows: true, ..place(2, 7, 511) });
     assert_eq!(eager % 512, 7);

@@ -31,6 +31,7 @@ fn round(pages: u64) -> [f64; 3] {
         reference: Reference::Hardware,
         swap_pages: 0,
         marks: Marks::of(MEMORY >> BASE.shift(), BASE),
+        reserving: None,
     };
     let mut memory = Physmem::buddy(PhysAddr::new(0), MEMORY, BASE).expect("whole frames");
     let mut vm = Vm::new(settings, MEMORY >> BASE.shift()).expect("the marks fit");

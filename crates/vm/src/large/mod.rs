@@ -77,7 +77,10 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 Err(why) => first = first.or(Some(why)),
             }
         }
-        self.resolve(space, page, kind, (wanted, first.unwrap_or(Why::PolicyAsksBase)))
+        let how =
+            self.resolve(space, page, kind, (wanted, first.unwrap_or(Why::PolicyAsksBase)))?;
+        self.promote(space, page, kind)?;
+        Ok(how)
     }
 
     /// Loads a page of `size`, or says why that cannot be. `wanted` is the size that was wished, and why
@@ -142,7 +145,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     }
 
     /// Why a block reaches out of its region.
-    fn outside(&self, space: HatSpace, region: &Region, pages: &Range<u64>) -> Why {
+    pub(crate) fn outside(&self, space: HatSpace, region: &Region, pages: &Range<u64>) -> Why {
         let other_rights = |page: u64| {
             let there = self.vm.spaces.get(&space).and_then(|known| known.regions.at(page));
             there.is_some_and(|other| other.rights != region.rights)

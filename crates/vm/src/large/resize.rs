@@ -151,7 +151,12 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     }
 
     /// Has hardware map `pages` by pages of the size `to`, to the same frames.
-    fn set_size(&mut self, space: HatSpace, pages: &Range<u64>, to: PageSize) -> Result<(), Error> {
+    pub(crate) fn set_size(
+        &mut self,
+        space: HatSpace,
+        pages: &Range<u64>,
+        to: PageSize,
+    ) -> Result<(), Error> {
         let range = self.vm.range_of(pages);
         let (hat, mut below) = self.hat();
         match hat.resize(space, range, to, &mut below) {

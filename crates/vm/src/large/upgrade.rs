@@ -78,7 +78,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             }
             match self.may_upgrade(space, &region, block) {
                 Ok(()) => ready.push((region, block.clone())),
-                Err(why) => self.refused(region.label, to, why),
+                Err(why) => self.count_upgrade(region.label, to, why),
             }
         }
         if let [(region, block)] = &ready[..]
@@ -86,7 +86,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         {
             let other = self.mappings_in(space, &self.vm.pair_of(block));
             if other.iter().any(|mapping| mapping.translation.page.size() < to) {
-                self.refused(region.label, to, Why::PairRule);
+                self.count_upgrade(region.label, to, Why::PairRule);
                 return Ok(0);
             }
         }
@@ -100,16 +100,17 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 Ok(()) => {
                     done += 1;
                     self.vm.work.upgrades += 1;
-                    self.refused(region.label, to, Why::Obtained);
+                    self.count_upgrade(region.label, to, Why::Obtained);
                 }
-                Err(Stop::Full) => self.refused(region.label, to, Why::NoFrame),
+                Err(Stop::Full) => self.count_upgrade(region.label, to, Why::NoFrame),
                 Err(Stop::Refused(error)) => return Err(error),
             }
         }
         Ok(done)
     }
 
-    fn refused(&mut self, label: u32, wanted: PageSize, why: Why) {
+    /// Counts a large page that was asked for by what became of it.
+    pub(crate) fn count_upgrade(&mut self, label: u32, wanted: PageSize, why: Why) {
         let got = if why == Why::Obtained { wanted } else { self.vm.base };
         *self.vm.upgrades.entry(Decision { label, wanted, got, why }).or_insert(0) += 1;
     }

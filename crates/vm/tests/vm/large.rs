@@ -10,7 +10,7 @@ use vm::{Decision, FileKey, Kernel, Marks, Module, POLICIES, Settings, Source, V
 use crate::{
     board::{Board, original},
     tables::{TABLES, Table},
-    world::{AnyAllocator, BASE, SIZES, World},
+    world::{AnyAllocator, BASE, Large, SIZES, World},
 };
 
 const RW: Rights = Rights::from_bits(3);
@@ -28,7 +28,7 @@ fn streams_with_pages_of_every_size() {
         for (policy, _) in POLICIES {
             for frames in [200, 1 << 12] {
                 println!("{policy}, seed {seed}, {frames} frames");
-                let mut world = World::with(irix(), policy, frames, seed, true);
+                let mut world = World::with(irix(), policy, frames, seed, Large::Asked);
                 world.run(250);
                 for (decision, count) in world.vm.decisions() {
                     let place = SIZES.iter().position(|size| *size == decision.got).unwrap();
@@ -53,7 +53,7 @@ fn streams_with_pages_of_every_size() {
 #[test]
 fn every_allocation_fails_once() {
     let run = |number: u64| {
-        let mut world = World::with(irix(), "clock", 200, 9, true);
+        let mut world = World::with(irix(), "clock", 200, 9, Large::Asked);
         world.memory.allocator_mut().0.refuse(number);
         world.run(120);
         world.memory.allocator().has_refused()
@@ -67,7 +67,7 @@ fn every_allocation_fails_once() {
 fn a_million_operations() {
     for seed in 0..100 {
         println!("seed {seed}");
-        World::with(irix(), "clock", 400, seed, true).run(10_000);
+        World::with(irix(), "clock", 400, seed, Large::Asked).run(10_000);
     }
 }
 
@@ -92,6 +92,7 @@ impl Small {
             reference: vm::Reference::ValidBit,
             swap_pages: 1000,
             marks: Marks::default(),
+            reserving: None,
         };
         let table = Mount::tree(Irix::new(BASE).unwrap(), SparseMemory::new(1 << 34));
         Small {

@@ -8,6 +8,7 @@ mod board;
 mod boot;
 mod large;
 mod model;
+mod reserve;
 mod tables;
 mod world;
 

@@ -5,12 +5,12 @@ use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::HatSpace;
 use pagetable::Mounted;
-use physmem::{Allocator, Buddy, Coalesced, Physmem, Refusing, SizeLists};
+use physmem::{Allocator, Buddy, Coalesced, Physmem, Refusing, Reservations, SizeLists};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
-    Error, Fallback, FileKey, How, Kernel, Marks, Module, POLICIES, Settings, SettingsError,
-    Source, Vm,
+    Error, Fallback, FileKey, How, Kernel, Marks, Module, POLICIES, Reserving, Settings,
+    SettingsError, Source, Vm,
 };
 
 use crate::{
@@ -37,12 +37,24 @@ const SPACES_MAX: usize = 5;
 const WIRED_MAX: usize = 24;
 const RIGHTS: [u8; 6] = [0, 1, 3, 3, 5, 7];
 
+/// Where large pages come from.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Large {
+    No,
+    /// Modules ask for them.
+    Asked,
+    /// Reservations that fill.
+    Reserved(Reserving),
+}
+
 pub(crate) struct World {
     pub(crate) vm: Vm,
     hat: AnyHat,
     pub(crate) memory: Physmem<Refusing<AnyAllocator>>,
     /// Whether pages of several sizes are asked for.
     large: bool,
+    /// Whether regions are so large that such pages fit.
+    regions_wide: bool,
     pub(crate) board: Board,
     random: Xoshiro256PlusPlus,
     model: Model,
@@ -55,22 +67,27 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(table: &Table, replacement: &'static str, frames: u64, seed: u64) -> World {
-        World::with(table, replacement, frames, seed, false)
+        World::with(table, replacement, frames, seed, Large::No)
     }
 
-    /// The same with pages of several sizes, `large`, out of a list per size.
+    /// The same with pages of several sizes.
     pub(crate) fn with(
         table: &Table,
         replacement: &'static str,
         frames: u64,
         seed: u64,
-        large: bool,
+        large: Large,
     ) -> World {
-        let sizes = if large { &SIZES[..] } else { &SIZES[..1] };
+        let sizes = if large == Large::No { &SIZES[..1] } else { &SIZES[..] };
         let mut memory = Physmem::new(PhysAddr::new(0), frames * BASE.bytes(), BASE, |frames| {
             Refusing::new(match large {
-                true => Box::new(SizeLists::new(frames, BASE, sizes).unwrap()) as AnyAllocator,
-                false => Box::new(Buddy::new(frames)),
+                Large::Asked => {
+                    Box::new(SizeLists::new(frames, BASE, sizes).unwrap()) as AnyAllocator
+                }
+                Large::Reserved(_) => {
+                    Box::new(Reservations::new(Buddy::new(frames.clone()), frames, &[4, 2]))
+                }
+                Large::No => Box::new(Buddy::new(frames)),
             })
         })
         .unwrap();
@@ -78,15 +95,19 @@ impl World {
         let marks = Marks { min: 4, low: 8, high: 12 };
         let settings = Settings {
             sizes,
-            sizing: if large { "modules" } else { "base" },
-            paired: true,
+            sizing: if large == Large::Asked { "modules" } else { "base" },
+            paired: large == Large::Asked,
             replacement,
             reference: table.reference,
             swap_pages: 4000,
             marks,
+            reserving: match large {
+                Large::Reserved(reserving) => Some(reserving),
+                Large::No | Large::Asked => None,
+            },
         };
         let mut vm = Vm::new(settings, frames).unwrap();
-        if large {
+        if large == Large::Asked {
             let thresholds = [(2, 1), (4, 6), (6, 30)];
             vm.set_daemon(Coalesced::new(memory.table().frames(), &thresholds, 2));
         }
@@ -95,7 +116,8 @@ impl World {
             vm,
             hat,
             memory,
-            large,
+            large: large == Large::Asked,
+            regions_wide: large != Large::No,
             board: Board::default(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
             model: Model::default(),
@@ -487,7 +509,7 @@ impl World {
     }
 
     fn pages(&mut self) -> core::ops::Range<u64> {
-        if self.large && self.random.random_bool(0.3) {
+        if self.regions_wide && self.random.random_bool(0.3) {
             let start = FIRST + PAGES / 2 * self.random.random_range(0..2);
             return start..FIRST + PAGES;
         }

@@ -1,5 +1,7 @@
-//! `base` and `irix`: the whole life of memory, by the memory manager of crate `vm`; with base pages
-//! alone, or with pages of the sizes that are wished for and a daemon that coalesces free memory (G98).
+//! `base`, `irix` and `freebsd`: the whole life of memory, by the memory manager of crate `vm`; with base
+//! pages alone; with pages of the sizes that are wished for and a daemon that coalesces free memory
+//! (G98); or with base pages out of reservations, which become large pages as they fill (B10 section
+//! 6.1.1).
 //!
 //! ```text
 //!   fault, event, tick --> Base --> vm::Kernel --> Ram: page table with mapping lists, frames
@@ -18,6 +20,7 @@
 mod events;
 mod files;
 mod prices;
+mod reservations;
 mod sizes;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -25,11 +28,13 @@ use std::collections::{BTreeSet, VecDeque};
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtRange};
 use hat::HatSpace;
 use pagetable::{Fault, Flush, Mounted, Space};
+use physmem::Allocator;
 use trace::{Event, Process};
-use vm::{Error, How, Io, Kernel, Marks, Reference, Settings, Source, Vm};
+use vm::{Error, How, Io, Kernel, Marks, Reference, Reserving, Settings, Source, Vm};
 
 use super::{
     Answer, Ask, Failure, Platform, Setting, Spent, System, Who,
+    build::reservations,
     place::{self, Mapped, Rules},
     stale, unfit,
 };
@@ -70,12 +75,23 @@ pub(super) struct Base {
     since: u64,
 }
 
+/// Where pages larger than the base page come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Larger {
+    /// There are none.
+    #[default]
+    None,
+    /// Programs and rules ask for them.
+    Wished,
+    /// Reservations become such as they fill.
+    Reserved,
+}
+
 /// Pages of several sizes.
 #[derive(Default)]
 struct Sizes {
     rules: Rules,
-    /// Whether programs may ask for them.
-    are_wished: bool,
+    larger: Larger,
     /// Spaces, as the trace numbers them, that have asked.
     asked: BTreeSet<u32>,
     moves_per_us: f64,
@@ -115,15 +131,23 @@ type Below<'a> = Kernel<'a, dyn Mounted, AnyAllocator, Board>;
 impl Base {
     /// As a machine file asks for it; an error comes with the key that is wrong.
     pub(super) fn build(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
-        Ok(Box::new(Base::new(description, ram, false)?))
+        Ok(Box::new(Base::new(description, ram, Larger::None)?))
     }
 
     /// The same with pages of several sizes.
     pub(super) fn irix(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
-        Ok(Box::new(Base::new(description, ram, true)?))
+        Ok(Box::new(Base::new(description, ram, Larger::Wished)?))
     }
 
-    fn new(description: &Description, ram: &Ram, large: bool) -> Result<Base, Refusal> {
+    /// The same with base pages out of reservations.
+    pub(super) fn freebsd(
+        description: &Description,
+        ram: &Ram,
+    ) -> Result<Box<dyn System>, Refusal> {
+        Ok(Box::new(Base::new(description, ram, Larger::Reserved)?))
+    }
+
+    fn new(description: &Description, ram: &Ram, larger: Larger) -> Result<Base, Refusal> {
         let refuse = |key: &str, what: String| Err((key.to_owned(), what));
         let base = ram.page_sizes()[0];
         if description.page_table.is_none() {
@@ -135,18 +159,30 @@ impl Base {
             let name = &description.os.manager;
             let what = format!(
                 "the manager `{name}` has base pages of {base}{}: write that",
-                if large { ", and larger ones where os.place wishes them" } else { "" }
+                match larger {
+                    Larger::None => "",
+                    Larger::Wished => ", and larger ones where os.place wishes them",
+                    Larger::Reserved => ", and larger ones where reservations fill",
+                }
             );
             return refuse("os.page_size", what);
         }
         let pages = description.memory.size.0 >> base.shift();
-        let is_held = |size: &&PageSize| large || **size == base;
+        let reserved = reservations(&description.os).map_or(Vec::new(), |asked| asked.sizes);
+        let is_held = |size: &&PageSize| {
+            **size == base
+                || match larger {
+                    Larger::None => false,
+                    Larger::Wished => true,
+                    Larger::Reserved => reserved.iter().any(|reserved| reserved.0 == **size),
+                }
+        };
         let sizes: Vec<PageSize> = ram.page_sizes().iter().filter(is_held).copied().collect();
         let settings = settings(description, ram, &sizes)?;
         let Settings { replacement, .. } = settings;
         let vm = Vm::new(settings, pages);
         let mut vm = vm.map_err(|error| ("os.marks".to_owned(), error.to_string()))?;
-        let sizes = Sizes::new(description, &mut vm, &sizes, large)?;
+        let sizes = Sizes::new(description, &mut vm, &sizes, larger)?;
         Ok(Base {
             vm,
             replacement,
@@ -159,7 +195,7 @@ impl Base {
             sizes,
             samples: Vec::new(),
             // Pages of several sizes are counted anew for each sample.
-            stride: if large { 64 } else { 1 },
+            stride: if larger == Larger::None { 1 } else { 64 },
             since: 0,
         })
     }
@@ -175,10 +211,11 @@ impl Base {
         let mut kernel = Kernel { vm: &mut self.vm, hat, memory, platform: &mut board };
         let done = work(&mut kernel);
         self.scarce = kernel.wants_memory();
+        self.breaks(memory);
         board.forget.into_iter().for_each(|flush| platform.shoot(flush));
         let resident = self.vm.resident();
         let pages = resident.anon + resident.file + resident.shared;
-        platform.ram().note(pages << self.vm.base().shift(), !self.sizes.are_wished);
+        platform.ram().note(pages << self.vm.base().shift(), self.sizes.larger == Larger::None);
         self.sample(platform);
         done.map_err(|error| match error {
             Error::OutOfMemory { .. } => Failure::OutOfMemory(error.to_string()),
@@ -244,7 +281,8 @@ impl Base {
         }
         let pages = ram.mapped().into_iter().filter(|(_, pages)| *pages > 0);
         let pages_by_size = pages.map(|(size, pages)| (size.to_string(), pages)).collect();
-        self.samples.push(MemorySample { access, bytes, pages_by_size });
+        let reservations = self.reservation_sample(ram);
+        self.samples.push(MemorySample { access, bytes, pages_by_size, reservations });
         if self.samples.len() > SAMPLES_MAX {
             let mut place = 0;
             self.samples.retain(|_| {
@@ -264,7 +302,8 @@ impl Base {
             file: bytes(resident.file),
             shared: bytes(resident.shared),
             tables: ram.footprint().frame_bytes,
-            free: all - used,
+            free: all - used - ram.reserved_bytes(),
+            reserved: ram.reserved_bytes(),
             swapped: bytes(self.vm.swapped()),
         }
     }
@@ -393,8 +432,11 @@ impl System for Base {
         self.sizes.rules.unused()
     }
 
-    fn forget_counts(&mut self) {
+    fn forget_counts(&mut self, ram: &mut Ram) {
         self.vm.forget_counts();
+        if let Some(reserver) = ram.parts().1.allocator_mut().0.reserver_mut() {
+            reserver.forget_counts();
+        }
         self.prices.forget_counts();
         self.unexplained = 0;
         self.samples.clear();
@@ -417,6 +459,7 @@ impl System for Base {
             sizes: self.files.sizes(self.vm.decisions()),
             upgrades: self.files.sizes(self.vm.upgrades()),
             daemon: self.daemon_counts(),
+            reservations: self.reservation_counts(ram),
             bytes: self.kind_bytes(ram),
             over_time: self.samples.clone(),
         })
@@ -451,9 +494,10 @@ fn settings<'a>(
     // A walker in hardware sets bits in the entries; a handler in software does not.
     let hardware = description.walker.kind == WalkerKind::Hardware && !ram.is_linear();
     let reference = if hardware { Reference::Hardware } else { Reference::ValidBit };
-    let sizing = if sizes.len() > 1 { "modules" } else { "base" };
+    let reserving = reservations(&description.os).map(|asked| Reserving { eager: asked.eager });
+    let sizing = if sizes.len() > 1 && reserving.is_none() { "modules" } else { "base" };
     let paired = description.tlb.present().any(|(_, _, tlb)| tlb.paired);
-    Ok(Settings { sizes, sizing, paired, replacement, reference, swap_pages, marks })
+    Ok(Settings { sizes, sizing, paired, replacement, reference, swap_pages, marks, reserving })
 }
 
 /// What an access of `kind` needs.

@@ -5,7 +5,7 @@ use hat::HatSpace;
 use physmem::{Coalesced, Level};
 use vm::{Fallback, Module, Vm};
 
-use super::{Base, Daemon, Refusal, Sizes};
+use super::{Base, Daemon, Larger, Refusal, Sizes};
 use crate::{
     Description,
     count::results::{DaemonCounts, DaemonSample, LevelPasses},
@@ -23,17 +23,17 @@ const SAMPLES_MAX: usize = 256;
 pub(super) const ADVISED: PageSize = PageSize::SIZE_2M;
 
 impl Sizes {
-    /// What `description` asks for; nothing unless pages may be `large`.
+    /// What `description` asks for, with larger pages from where `larger` says.
     pub(super) fn new(
         description: &Description,
         vm: &mut Vm,
         sizes: &[PageSize],
-        large: bool,
+        larger: Larger,
     ) -> Result<Sizes, Refusal> {
         let os = &description.os;
         let refuse = |key: &str, what: String| (key.to_owned(), what);
         let rules = Rules::parse(&os.place, sizes).map_err(|what| refuse("os.place", what))?;
-        for (name, level, tlb) in description.tlb.present().filter(|_| large) {
+        for (name, level, tlb) in description.tlb.present().filter(|_| sizes.len() > 1) {
             let held: Vec<PageSize> = tlb
                 .arrays()
                 .iter()
@@ -41,10 +41,20 @@ impl Sizes {
                 .flatten()
                 .map(|size| size.0)
                 .collect();
+            // A TLB of which nothing is said holds what reservations can become.
+            if held.is_empty() && larger == Larger::Reserved {
+                continue;
+            }
             if let Some(size) = sizes.iter().find(|size| level == 1 && !held.contains(size)) {
                 let what = format!("the manager maps pages of {size}, which tlb.{name} must hold");
                 return Err(refuse(&format!("tlb.{name}.page_sizes"), what));
             }
+        }
+        let paired = description.tlb.present().find(|(_, _, tlb)| tlb.paired);
+        if let (Some((name, _, _)), Larger::Reserved, true) = (paired, larger, sizes.len() > 1) {
+            let what = "both pages of a pair must have one size, which a page that fills by itself \
+                        cannot keep to: set it to false, or use os.manager = \"irix\"";
+            return Err(refuse(&format!("tlb.{name}.paired"), what.to_owned()));
         }
         let daemon = match &os.coalesced {
             Some(coalesced) => Some(Daemon::new(coalesced, description, vm, sizes)?),
@@ -55,7 +65,7 @@ impl Sizes {
             let what = "a number of pages per microsecond is 0 or more".to_owned();
             return Err(refuse("os.moves_per_us", what));
         }
-        Ok(Sizes { rules, are_wished: large, moves_per_us, daemon, ..Sizes::default() })
+        Ok(Sizes { rules, larger, moves_per_us, daemon, ..Sizes::default() })
     }
 
     /// With how many moves the daemon runs, if it is time.
@@ -163,7 +173,7 @@ impl Base {
         module: Module,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
-        if !self.sizes.are_wished {
+        if self.sizes.larger != Larger::Wished {
             return Ok(());
         }
         self.sizes.asked.insert(number);
@@ -178,7 +188,7 @@ impl Base {
         range: VirtRange,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
-        if !self.sizes.are_wished {
+        if self.sizes.larger != Larger::Wished {
             return Ok(());
         }
         self.sizes.asked.insert(number);

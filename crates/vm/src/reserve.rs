@@ -1,0 +1,289 @@
+//! Base pages out of reservations, and large pages that come of them where they lie (FreeBSD's
+//! `vm_reserv` and `pmap_promote_pde`; B10 section 6.1.1).
+//!
+//! ```text
+//!   fault --> which page of which object? --> its own frame in a reservation, or any frame
+//!                                                    |
+//!             is the reservation full?     <---------+
+//!             all in memory, in its frames?                 no: in-page-cache, shared
+//!             equal rights, all dirty or none?              no: mixed-rights; clean pages lose the
+//!             v                                                 right to store, so that a store is seen
+//!             one translation in place of 512
+//! ```
+//!
+//! An object is what FreeBSD would have: a file, memory that is shared, or what one mapping and
+//! those that grow out of it have of their own. After a fork both have new ones, as each page that
+//! they store to from then on is a copy.
+
+use core::ops::Range;
+
+use addr::{Kind, Rights, VirtRange};
+use hat::HatSpace;
+use pagetable::{Mapping, Mounted};
+use physmem::{Allocator, Neighbor};
+
+use crate::{
+    anon::AnonId,
+    error::{Error, Stop},
+    fault::without_write,
+    large::Presence,
+    object::{ObjectId, Place},
+    platform::Platform,
+    region::{Backing, Region},
+    settings::Reference,
+    vm::{Kernel, Vm},
+    work::{How, Why},
+};
+
+/// How base pages are placed where the allocator has reservations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reserving {
+    /// Whether a reservation may reach beyond what its object has, so that even small files have
+    /// one that never fills (B10 section 6.5.1).
+    pub eager: bool,
+}
+
+/// Which object the pages that a region has of its own are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Own {
+    pub(crate) number: u32,
+    /// How far it has moved since it was mapped, in pages: what its pages are numbered without.
+    pub(crate) moved: u64,
+}
+
+/// What a frame is wanted for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted {
+    /// A page of the space's own.
+    Own(HatSpace, u64),
+    /// A page of an object.
+    Of(ObjectId, u64),
+}
+
+impl Vm {
+    /// An object for pages of a region's own.
+    pub(crate) fn new_own(&mut self) -> Own {
+        self.owns += 1;
+        Own { number: self.owns, moved: 0 }
+    }
+
+    /// That of a new anonymous region in `pages`: it goes on what lies beside it and is alike, as a
+    /// heap does.
+    pub(crate) fn own_beside(
+        &mut self,
+        space: HatSpace,
+        pages: &Range<u64>,
+        rights: Rights,
+    ) -> Own {
+        let regions = self.spaces.get(&space).map(|known| &known.regions);
+        let beside = [pages.start.checked_sub(1), Some(pages.end)].into_iter().flatten();
+        let alike = beside
+            .filter_map(|page| regions?.at(page))
+            .find(|region| region.rights == rights && region.backing == Backing::Anonymous);
+        match alike.map(|region| region.own) {
+            Some(own) => own,
+            None => self.new_own(),
+        }
+    }
+
+    /// Which page of which object a frame is wanted for, and what lies beside it. `most` is the
+    /// largest reservation in pages.
+    fn place(&self, wanted: Wanted, eager: bool, most: u64) -> Option<physmem::Place> {
+        let near = |page: u64| page.saturating_sub(2 * most)..page.saturating_add(2 * most);
+        match wanted {
+            Wanted::Own(space, page) => {
+                let known = self.spaces.get(&space)?;
+                let region = known.regions.at(page)?;
+                let near = near(page);
+                let object = known.regions.of_one_object(page, near.clone());
+                let before = object.start.max(near.start)..page;
+                let after = page + 1..object.end.min(near.end);
+                let number = |page: u64| page.wrapping_sub(region.own.moved);
+                let resident = |(page, anon): (u64, AnonId)| {
+                    let anon = self.anons.get(anon);
+                    match anon.place {
+                        // What is shared with another space is not this object's.
+                        Place::Resident(frame) if anon.refs == 1 => {
+                            Some(Neighbor { index: number(page), frame })
+                        }
+                        Place::Resident(_) | Place::Swapped(_) => None,
+                    }
+                };
+                Some(physmem::Place {
+                    object: region.own.number << 1,
+                    index: number(page),
+                    first: if eager { 0 } else { number(object.start) },
+                    end: number(object.end),
+                    grows: eager || region.backing == Backing::Anonymous,
+                    before: known.anons.within(before).rev().find_map(resident),
+                    after: known.anons.within(after).find_map(resident),
+                })
+            }
+            Wanted::Of(object, index) => {
+                let known = self.objects.get(object);
+                let phase = known.phase.unwrap_or(0) & (most - 1);
+                let near = near(index);
+                let resident = |(&index, &place): (&u64, &Place)| match place {
+                    Place::Resident(frame) => Some(Neighbor { index: index + phase, frame }),
+                    Place::Swapped(_) => None,
+                };
+                Some(physmem::Place {
+                    object: object.0 << 1 | 1,
+                    index: index + phase,
+                    first: if eager { 0 } else { phase },
+                    end: known.end.max(index + 1) + phase,
+                    grows: eager || known.file.is_none(),
+                    before: known.pages.range(near.start..index).rev().find_map(resident),
+                    after: known.pages.range(index + 1..near.end).find_map(resident),
+                })
+            }
+        }
+    }
+}
+
+impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+    /// The place in a reservation of what is `wanted`, where there are such.
+    pub(crate) fn place_of(&self, wanted: Wanted) -> Option<physmem::Place> {
+        let Reserving { eager } = self.vm.reserving?;
+        let largest = *self.memory.allocator().reserver()?.orders().first()?;
+        let most = 1u64 << (largest - self.memory.table().order(self.vm.base));
+        self.vm.place(wanted, eager, most)
+    }
+
+    /// Makes a larger page of what lies around `page`, which a fault has just loaded, if its
+    /// reservation is full and its pages are alike.
+    pub(crate) fn promote(&mut self, space: HatSpace, page: u64, kind: Kind) -> Result<(), Error> {
+        if self.vm.reserving.is_none() || self.vm.sizes.len() == 1 {
+            return Ok(());
+        }
+        let addr = self.vm.addr_of(page);
+        let Some(held) = self.hat.query(space, addr).map(|held| held.translation) else {
+            return Ok(());
+        };
+        let table = self.memory.table();
+        let full = table
+            .frame_at(held.apply(addr))
+            .and_then(|frame| self.memory.allocator().reserver()?.full_order(frame));
+        let Some(full) = full else { return Ok(()) };
+        for place in (1..self.vm.sizes.len()).rev() {
+            let size = self.vm.sizes[place];
+            if self.memory.table().order(size) > full || size <= held.page.size() {
+                continue;
+            }
+            let block = self.vm.block(page, size);
+            let known = self.vm.space(space)?;
+            let Some(region) = known.regions.at(page).cloned() else { return Ok(()) };
+            match self.promote_block(space, &region, &block, page, kind) {
+                Ok(()) => {
+                    self.vm.work.upgrades += 1;
+                    self.count_upgrade(region.label, size, Why::Obtained);
+                    return Ok(());
+                }
+                Err(Stopped::Why(why)) => self.count_upgrade(region.label, size, why),
+                Err(Stopped::Stop(Stop::Full)) => {
+                    self.count_upgrade(region.label, size, Why::NoFrame);
+                }
+                Err(Stopped::Stop(Stop::Refused(error))) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for one block. Nothing is loaded where it fails.
+    fn promote_block(
+        &mut self,
+        space: HatSpace,
+        region: &Region,
+        block: &Range<u64>,
+        page: u64,
+        kind: Kind,
+    ) -> Result<(), Stopped> {
+        if block.start < region.pages.start || block.end > region.pages.end {
+            return Err(Stopped::Why(self.outside(space, region, block)));
+        }
+        // The ends tell most of those apart that are not alike, without a look at all.
+        let stored = (kind == Kind::Store).then_some(page);
+        for end in [block.start, block.end - 1] {
+            self.vm.work.table_reads += 1;
+            let [own, other] = [page, end].map(|page| self.hat.query(space, self.vm.addr_of(page)));
+            let (Some(own), Some(other)) = (own, other) else { continue };
+            if self.promoted_rights(&own, stored) != self.promoted_rights(&other, stored) {
+                self.protect_clean(space, &[own, other], stored)?;
+                return Err(Stopped::Why(Why::MixedRights));
+            }
+        }
+        let (frame, writable) =
+            match self.presence(space, region, block, false).map_err(Stopped::Why)? {
+                Presence::Whole(frame, writable) => (frame, writable),
+                Presence::Nothing => return Err(Stopped::Why(Why::InPageCache)),
+            };
+        let held = self.mappings_in(space, block);
+        let rights: alloc::vec::Vec<Rights> =
+            held.iter().map(|mapping| self.promoted_rights(mapping, stored)).collect();
+        let Some(&all) = rights.first() else { return Ok(()) };
+        self.protect_clean(space, &held, stored)?;
+        if rights.iter().any(|rights| *rights != all) {
+            return Err(Stopped::Why(Why::MixedRights));
+        }
+        let loaded: u64 = held.iter().map(|held| held.translation.page.size().bytes()).sum();
+        if loaded == self.vm.size_of(block).bytes() {
+            self.vm.space_mut(space)?.has_large = true;
+            self.set_size(space, block, self.vm.size_of(block))?;
+            return Ok(());
+        }
+        // A page of a file that others have brought: the rest is loaded with it.
+        let may_store = writable && all.contains(Rights::WRITE);
+        if (if may_store { region.rights } else { without_write(region.rights) }) != all {
+            return Err(Stopped::Why(Why::MixedRights));
+        }
+        self.unload(space, block)?;
+        self.load_large(space, region, block, frame, may_store, &mut How::Minor)?;
+        Ok(())
+    }
+
+    /// What a page could have in a larger one: a clean page not the right to store, as a large one
+    /// has a single bit that says whether it is dirty. `stored` is being stored to.
+    fn promoted_rights(&self, held: &Mapping, stored: Option<u64>) -> Rights {
+        let page = self.vm.page_of(held.translation.page.start());
+        let is_clean =
+            self.vm.reference == Reference::Hardware && !held.usage.dirty && stored != Some(page);
+        let rights = held.translation.rights;
+        if is_clean { without_write(rights) } else { rights }
+    }
+
+    /// Takes the right to store from clean pages, so that their first store makes a fault.
+    fn protect_clean(
+        &mut self,
+        space: HatSpace,
+        held: &[Mapping],
+        stored: Option<u64>,
+    ) -> Result<(), Error> {
+        for mapping in held {
+            let rights = self.promoted_rights(mapping, stored);
+            if rights != mapping.translation.rights {
+                let range = VirtRange::of_page(mapping.translation.page);
+                let (hat, mut below) = self.hat();
+                hat.protect(space, range, rights, &mut below).map_err(Error::Table)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a block is not promoted.
+enum Stopped {
+    Why(Why),
+    Stop(Stop),
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Stopped {
+        Stopped::Stop(Stop::Refused(error))
+    }
+}
+
+impl From<Stop> for Stopped {
+    fn from(stop: Stop) -> Stopped {
+        Stopped::Stop(stop)
+    }
+}
