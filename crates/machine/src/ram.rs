@@ -128,15 +128,18 @@ fn size_lists(
     let count = u32::try_from(memory.size.0 >> base.shift())
         .map_err(|_| error(&"memory has too many frames"))?;
     let largest = PageSize::from_shift(24).unwrap_or(base);
-    let sizes: Vec<PageSize> = sizes.iter().copied().filter(|size| *size <= largest).collect();
-    let mut lists = SizeLists::new(0..count, base, &sizes).map_err(|wrong| error(&wrong))?;
+    let mut listed: Vec<PageSize> = sizes.iter().copied().filter(|size| *size < largest).collect();
+    // Of that size always: a node of a page table can be larger than any page.
+    listed.push(largest);
+    let mut lists = SizeLists::new(0..count, base, &listed).map_err(|wrong| error(&wrong))?;
     if memory.ordered {
         lists = lists.ordered();
     }
     for (size, bytes) in description.os.coalesced.iter().flat_map(|daemon| &daemon.watermarks) {
         let pages = bytes.0 / size.0.bytes();
         let order = size.0.shift().saturating_sub(base.shift());
-        if size.0 <= base || !lists.set_high_watermark(order, pages) {
+        let is_listed = size.0 > base && sizes.contains(&size.0);
+        if !is_listed || !lists.set_high_watermark(order, pages) {
             let what = format!("there is no list of free pages of {}", size.0);
             return Err(("os.coalesced.watermarks".to_owned(), what));
         }

@@ -143,7 +143,7 @@ fn what_is_wrong_is_said() {
         ),
         (&["os.place=heap=2M"], "the manager `freebsd` takes no wishes for page sizes"),
         (&["os.page_size=2M"], "has base pages of 4K, and larger ones where reservations fill"),
-        (&["tlb.l1d.page_sizes=[\"4K\"]"], "pages of 2M, which tlb.l1d must hold"),
+        (&["tlb.l1d.page_sizes=[\"4K\"]"], "2M is not there: write page_sizes = [\"4K\", \"2M\"]"),
         (
             &["os.reservations={size=\"2M\"}"],
             "there is no key `size` here; there are sizes, eager, source",

@@ -4,7 +4,10 @@
 mod support;
 
 use addr::Kind;
-use machine::{Machine, Results, RunOptions};
+use machine::{
+    Machine, Results, RunOptions,
+    sweep::{SweepOptions, sweep},
+};
 use support::{Row, Rows, Stream};
 use trace::{Event, Origin};
 
@@ -112,6 +115,19 @@ fn each_process_has_the_handler_that_it_needs() {
     let (asked, walks) = instructions(&["os.place=heap=16K"]);
     let (always, same) = instructions(&["os.place=heap=16K", "walker.page_mask=always"]);
     assert_eq!((asked, walks), (always, same));
+}
+
+#[test]
+fn a_rule_that_nothing_was_mapped_for_is_an_error_in_a_run_and_in_a_sweep() {
+    let rows = program(5, 100);
+    let [heap, bss] = ["os.place=heap=64K", "os.place=bss=64K"];
+    let alone = run("origin-2000", &[bss], &rows).unwrap_err();
+    assert!(alone.contains("os.place: line 1: nothing was mapped that is bss"), "{alone}");
+    let machines = [heap, bss].map(|rules| load("origin-2000", &[rules]).unwrap());
+    let options = SweepOptions { threads: 1, progress: &mut |_| true };
+    let [met, unmet] = sweep(&machines, &mut Rows::new(rows), options).unwrap().try_into().unwrap();
+    assert!(met.is_ok());
+    assert_eq!(unmet.unwrap_err(), alone);
 }
 
 #[test]

@@ -116,8 +116,7 @@ fn every_manager_over_every_page_table() {
                 "tlb.l1.paired=false",
                 &every_size,
             ];
-            // Some tables are larger than the pages of any list by size: buddy for all.
-            let settings = [&small[..], table, &[MEMORY, &own, "memory.allocator=buddy"]].concat();
+            let settings = [&small[..], table, &[MEMORY, &own]].concat();
             let results = run(&settings, &rows).unwrap();
             assert_eq!(results.faults.first_touch, model.faults);
             let memory = results.memory;

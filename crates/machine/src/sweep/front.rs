@@ -147,6 +147,8 @@ impl Front {
             members.iter_mut().for_each(|back| back.failure.clone_from(&family.failure));
             self.backs.extend(members);
         }
+        let unmet = || self.run.system.unmet().map(|wrong| Error::Place(wrong).to_string());
+        let failure = self.failure.take().or_else(unmet);
         let repeats: Vec<_> = self.saying.repeats.counts().collect();
         let outcome = |mut back: DesignBack| {
             for (processor, counts) in repeats.iter().enumerate() {
@@ -155,7 +157,7 @@ impl Front {
                 }
             }
             back.walkers.settle();
-            if let Some(failure) = self.failure.clone().or(back.failure) {
+            if let Some(failure) = failure.clone().or(back.failure) {
                 return (back.index, Err(failure));
             }
             let machine = &machines[back.index];

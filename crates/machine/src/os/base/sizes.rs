@@ -46,7 +46,12 @@ impl Sizes {
                 continue;
             }
             if let Some(size) = sizes.iter().find(|size| level == 1 && !held.contains(size)) {
-                let what = format!("the manager maps pages of {size}, which tlb.{name} must hold");
+                let all: Vec<String> = sizes.iter().map(|size| format!("\"{size}\"")).collect();
+                let what = format!(
+                    "it must list each size that the manager maps, and {size} is not there: write \
+                     page_sizes = [{}]",
+                    all.join(", ")
+                );
                 return Err(refuse(&format!("tlb.{name}.page_sizes"), what));
             }
         }
