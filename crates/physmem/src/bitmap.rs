@@ -16,9 +16,26 @@ pub(crate) struct Bitmap {
 impl Bitmap {
     /// Sets or clears the bits of `2^order` frames from `first`, which is aligned to them.
     pub(crate) fn set(&mut self, first: FrameId, order: u32, free: bool) {
-        self.each_word(first, order, |word, mask| {
+        let (at, bits) = (first.0 as usize, 1usize << order);
+        if bits < 64 {
+            let (word, mask) = (at % CHUNK_BITS / 64, mask(at as u64, bits as u64));
+            let word = &mut self.chunk(at / CHUNK_BITS)[word];
             *word = if free { *word | mask } else { *word & !mask };
-        });
+            return;
+        }
+        // It is whole words, in one chunk or of whole chunks.
+        for number in at / CHUNK_BITS..(at + bits).div_ceil(CHUNK_BITS) {
+            let word = at % CHUNK_BITS / 64;
+            let words = (bits / 64).min(CHUNK_WORDS);
+            self.chunk(number)[word..word + words].fill(if free { u64::MAX } else { 0 });
+        }
+    }
+
+    fn chunk(&mut self, number: usize) -> &mut [u64; CHUNK_WORDS] {
+        if number >= self.chunks.len() {
+            self.chunks.resize_with(number + 1, || None);
+        }
+        self.chunks[number].get_or_insert_with(|| Box::new([u64::MAX; CHUNK_WORDS]))
     }
 
     /// Whether the bits of `2^order` frames from `first` are all set.
@@ -41,21 +58,6 @@ impl Bitmap {
             }
         }
         clear
-    }
-
-    fn each_word(&mut self, first: FrameId, order: u32, mut each: impl FnMut(&mut u64, u64)) {
-        let (mut at, end) = (u64::from(first.0), u64::from(first.0) + (1 << order));
-        while at < end {
-            let bits = (64 - at % 64).min(end - at);
-            let number = at as usize / CHUNK_BITS;
-            if number >= self.chunks.len() {
-                self.chunks.resize_with(number + 1, || None);
-            }
-            let chunk =
-                self.chunks[number].get_or_insert_with(|| Box::new([u64::MAX; CHUNK_WORDS]));
-            each(&mut chunk[at as usize % CHUNK_BITS / 64], mask(at, bits));
-            at += bits;
-        }
     }
 }
 

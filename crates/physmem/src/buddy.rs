@@ -40,6 +40,12 @@ impl Buddy {
         Buddy { frames, lists: FreeLists::new() }
     }
 
+    /// The block that entered last of the smallest that have `2^order` frames.
+    fn smallest(&self, order: u32) -> Option<(FrameId, u32)> {
+        let order = self.lists.at_least(order)?;
+        Some((self.lists.first(order)?, order))
+    }
+
     /// Splits a free block that has left its list until `first` begins one of `order`, and
     /// enters what is left of it.
     fn split_to(
@@ -65,11 +71,14 @@ impl Buddy {
 
 impl Allocator for Buddy {
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
-        let find = |color| {
-            let mut orders = request.order..=MAX_ORDER;
-            orders.find_map(|order| Some((self.lists.choose(table, order, color)?, order)))
+        let (block, from) = match request.color {
+            None => self.smallest(request.order)?,
+            color => {
+                let mut orders = request.order..=MAX_ORDER;
+                let find = |order| Some((self.lists.choose(table, order, color)?, order));
+                orders.find_map(find).or_else(|| self.smallest(request.order))?
+            }
         };
-        let (block, from) = find(request.color).or_else(|| find(None))?;
         self.lists.remove(table, block, from);
         let first = part(block, from, request);
         self.split_to(table, block, from, first, request.order);
@@ -80,7 +89,7 @@ impl Allocator for Buddy {
         let (mut block, mut order) = (first.0, order);
         while order < MAX_ORDER {
             let buddy = FrameId(block ^ 1 << order);
-            if !self.frames.contains(&buddy.0) || table.get(buddy).free_order() != Some(order) {
+            if !self.frames.contains(&buddy.0) || table.free_order(buddy) != Some(order) {
                 break;
             }
             self.lists.remove(table, buddy, order);
@@ -97,7 +106,7 @@ impl Allocator for Buddy {
             if !self.frames.contains(&block.0) {
                 return false;
             }
-            if table.get(block).free_order() == Some(from) {
+            if table.free_order(block) == Some(from) {
                 self.lists.remove(table, block, from);
                 self.split_to(table, block, from, first, order);
                 return true;

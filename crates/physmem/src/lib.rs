@@ -8,7 +8,7 @@
 //!     |     ^ links                    |
 //!     |  Allocator                     |  which free frames are taken: Buddy, SizeLists,
 //!     +--------------------------------+  either of them per NUMA node (Nodes), or below
-//!                                         Reservations
+//!                                         Reservations, or behind a Magazine
 //! ```
 //!
 //! Descriptors carry no page size (G98 section 6.1): a large page is adjacent, aligned base
@@ -29,6 +29,7 @@ mod chunks;
 mod coalesced;
 mod frame;
 mod lists;
+mod magazine;
 mod nodes;
 mod physmem;
 mod refusing;
@@ -46,6 +47,7 @@ pub use buddy::Buddy;
 pub use coalesced::{Coalesced, Level, Scanned};
 pub use frame::{FrameId, Identity, NO_FRAME, Pfdat, State};
 pub use lists::Color;
+pub use magazine::Magazine;
 pub use nodes::Nodes;
 pub use physmem::{FreeError, GeometryError, Physmem};
 pub use refusing::Refusing;

@@ -16,11 +16,14 @@ use crate::{
 pub(crate) struct FreeLists<const ORDERS: usize> {
     heads: [u32; ORDERS],
     counts: [u32; ORDERS],
+    /// A bit per order that has a block.
+    present: u32,
 }
 
 impl<const ORDERS: usize> FreeLists<ORDERS> {
     pub(crate) const fn new() -> FreeLists<ORDERS> {
-        FreeLists { heads: [NO_FRAME; ORDERS], counts: [0; ORDERS] }
+        const { assert!(ORDERS <= u32::BITS as usize, "an order has a bit") };
+        FreeLists { heads: [NO_FRAME; ORDERS], counts: [0; ORDERS], present: 0 }
     }
 
     /// How many blocks of `order` there are.
@@ -29,9 +32,17 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
     }
 
     /// The block of `order` that entered last.
+    #[inline]
     pub(crate) fn first(&self, order: u32) -> Option<FrameId> {
         let head = self.heads[order as usize];
         (head != NO_FRAME).then_some(FrameId(head))
+    }
+
+    /// The smallest order of at least `order` that has a block.
+    #[inline]
+    pub(crate) fn at_least(&self, order: u32) -> Option<u32> {
+        let larger = self.present.checked_shr(order).filter(|&larger| larger != 0)?;
+        Some(order + larger.trailing_zeros())
     }
 
     /// Enters a block.
@@ -45,6 +56,7 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
         }
         self.heads[order as usize] = block.0;
         self.counts[order as usize] += 1;
+        self.present |= 1 << order;
     }
 
     /// Takes a block out that is in the list of `order`.
@@ -55,7 +67,10 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
         pfdat.links = [NO_FRAME; 2];
         pfdat.set_free_order(None);
         match previous {
-            NO_FRAME => self.heads[order as usize] = next,
+            NO_FRAME => {
+                self.heads[order as usize] = next;
+                self.present &= !(u32::from(next == NO_FRAME) << order);
+            }
             _ => table.get_mut(FrameId(previous)).links[1] = next,
         }
         if next != NO_FRAME {

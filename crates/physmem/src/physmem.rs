@@ -208,7 +208,7 @@ impl<A: Allocator> Physmem<A> {
             return Err(FreeError::Foreign { frame });
         }
         let (count, mut migratable) = (1u32 << order, 0);
-        self.table.runs(first.0, first.0 + count, |first, pfdat, same| {
+        let mut check = |first: FrameId, pfdat: &Pfdat, same: u32| {
             let frame = self.table.address(first);
             migratable += if pfdat.is_migratable() { i64::from(same) } else { 0 };
             match pfdat.state() {
@@ -216,7 +216,11 @@ impl<A: Allocator> Physmem<A> {
                 _ if pfdat.wired > 0 => Err(FreeError::Wired { frame }),
                 _ => Ok(()),
             }
-        })?;
+        };
+        match count {
+            1 => check(first, &self.table.get(first), 1)?,
+            _ => self.table.runs(first.0, first.0 + count, check)?,
+        }
         self.table.take_back(first, count);
         if migratable > 0 {
             self.allocator.migratable_changed(first, -migratable);

@@ -127,9 +127,7 @@ impl SizeLists {
     fn holder(&self, table: &FrameTable, first: FrameId, order: u32) -> Option<(FrameId, u32)> {
         let larger = self.classes.iter().filter(|class| class.order >= order);
         larger.map(|class| (FrameId(first.0 >> class.order << class.order), class.order)).find(
-            |&(block, of)| {
-                self.frames.contains(&block.0) && table.get(block).free_order() == Some(of)
-            },
+            |&(block, of)| self.frames.contains(&block.0) && table.free_order(block) == Some(of),
         )
     }
 
@@ -143,6 +141,9 @@ impl SizeLists {
         order: u32,
     ) {
         let (block, from) = page;
+        if from == order {
+            return;
+        }
         let Some(class) = self.classes.iter().rev().find(|class| class.order < from) else {
             return;
         };
@@ -226,7 +227,7 @@ impl Allocator for SizeLists {
         } else {
             let mut at = first.0;
             while u64::from(at) < end {
-                let piece = table.get(FrameId(at)).free_order();
+                let piece = table.free_order(FrameId(at));
                 let piece = piece.expect("free frames lie in the blocks that the lists name");
                 self.lists.remove(table, FrameId(at), piece);
                 at += 1 << piece;
@@ -258,7 +259,7 @@ impl Allocator for SizeLists {
         let last = u64::from(first.0) + (1 << order) - 1;
         if last >= u64::from(self.frames.end)
             || first.0 < self.frames.start
-            || table.get(first).free_order().is_some_and(|free| free >= order)
+            || table.free_order(first).is_some_and(|free| free >= order)
             || self.free_blocks(order) >= high
             || !self.bitmap.is_free(first, order)
         {
@@ -270,7 +271,7 @@ impl Allocator for SizeLists {
         }
         let mut at = first.0;
         while u64::from(at) <= last {
-            let piece = table.get(FrameId(at)).free_order();
+            let piece = table.free_order(FrameId(at));
             let piece = piece.expect("free frames lie in the blocks that the lists name");
             self.lists.remove(table, FrameId(at), piece);
             at += 1 << piece;

@@ -15,28 +15,39 @@ const CHUNK_FRAMES: usize = 1 << CHUNK_SHIFT;
 /// ```text
 ///   frame number  | chunk (23 bits) | place in it (9 bits) |
 ///                        |                    |
-///   chunks  [ - | * | - | - | * | ... ]       |      - : never touched, all free
-///   alike   [ - | - | - | - | movable ]       v
-///                 +--> [ pfdat | pfdat | ... | pfdat | ... ]   512 of 32 bytes
+///   firsts  [ pfdat | pfdat | pfdat ]         |      the first of each chunk
+///   others  [ all free | * | all movable ]    v
+///                        +--> [   -   | pfdat | ... | pfdat | ... ]   512 of 32 bytes
 /// ```
 ///
 /// A frame number and its descriptor are found from each other by arithmetic, as in IRIX.
 ///
 /// Where a chunk changes its owner as a whole, its first descriptor and one state for the others are
 /// written. They are written themselves when one of them is first asked for to be changed, so that
-/// a page of 2M costs its owner two writes for as long as it is one.
+/// a page of 2M costs its owner two writes for as long as it is one. First descriptors lie side by
+/// side: chunk by chunk they would be 16 KiB apart, where few sets of a processor's caches hold them
+/// all, and each on a page of its own.
 pub struct FrameTable {
     base: PageSize,
     frames: Range<u32>,
     /// The last frame of each NUMA node, ascending.
     nodes: Vec<u32>,
-    chunks: Vec<Option<Box<[Pfdat; CHUNK_FRAMES]>>>,
-    /// Of each chunk the state of all frames but the first, where their descriptors hold nothing
-    /// else and are not written yet.
-    alike: Vec<Option<State>>,
+    firsts: Vec<Pfdat>,
+    others: Vec<Others>,
     /// Base frames by state.
     counts: [u64; State::ALL.len()],
 }
+
+/// The descriptors of a chunk but the first.
+enum Others {
+    /// All have this state and hold nothing else; the memory they had when they differed is kept.
+    Alike(State, Option<Box<Chunk>>),
+    /// Each its own.
+    Written(Box<Chunk>),
+}
+
+/// Descriptors by their place; that of the first is not in use.
+type Chunk = [Pfdat; CHUNK_FRAMES];
 
 impl FrameTable {
     /// Descriptors of `frames`, all free, on one node.
@@ -47,15 +58,15 @@ impl FrameTable {
             base,
             nodes: alloc::vec![frames.end],
             frames,
-            chunks: Vec::new(),
-            alike: Vec::new(),
+            firsts: Vec::new(),
+            others: Vec::new(),
             counts,
         }
     }
 
     /// Divides the frames among nodes that end before `ends`, ascending.
     pub(crate) fn set_nodes(&mut self, ends: &[u32]) {
-        debug_assert!(self.chunks.is_empty(), "nodes are set before any frame is used");
+        debug_assert!(self.firsts.is_empty(), "nodes are set before any frame is used");
         self.nodes = ends.to_vec();
     }
 
@@ -105,12 +116,25 @@ impl FrameTable {
     #[inline]
     pub fn get(&self, frame: FrameId) -> Pfdat {
         let (number, place) = split(frame.0);
-        let Some(Some(chunk)) = self.chunks.get(number) else {
-            return Pfdat::free(self.node_of(frame));
+        let state = match self.others.get(number) {
+            Some(_) if place == 0 => return self.firsts[number],
+            Some(Others::Written(chunk)) => return chunk[place],
+            Some(Others::Alike(state, _)) => *state,
+            None => State::Free,
         };
-        match self.alike[number] {
-            Some(state) if place > 0 => chunk[place].handed_over(state),
-            _ => chunk[place],
+        Pfdat::free(self.node_of(frame)).handed_over(state)
+    }
+
+    /// The order of the free block that begins with `frame`, if one does.
+    #[inline]
+    pub(crate) fn free_order(&self, frame: FrameId) -> Option<u32> {
+        let (number, place) = split(frame.0);
+        if place == 0 {
+            return self.firsts.get(number)?.free_order();
+        }
+        match self.others.get(number)? {
+            Others::Written(chunk) => chunk[place].free_order(),
+            Others::Alike(..) => None,
         }
     }
 
@@ -118,13 +142,13 @@ impl FrameTable {
     #[inline]
     pub fn get_mut(&mut self, frame: FrameId) -> &mut Pfdat {
         let (number, place) = split(frame.0);
-        if !matches!(self.chunks.get(number), Some(Some(_))) {
+        if number >= self.firsts.len() {
             self.make(number);
         }
-        if place > 0 && self.alike[number].is_some() {
-            self.write(number);
+        match place {
+            0 => &mut self.firsts[number],
+            _ => &mut self.written(number)[place],
         }
-        &mut self.chunk_mut(number)[place]
     }
 
     /// Gives frames that are in use the state `state`: a page that the kernel takes over, or
@@ -154,42 +178,67 @@ impl FrameTable {
         self.change_owner(first, count, State::Free);
     }
 
+    #[inline]
     fn change_owner(&mut self, first: FrameId, count: u32, state: State) {
+        self.counts[state as usize] += u64::from(count);
+        if count == 1 {
+            return self.change_one(first, state);
+        }
         let (mut next, end) = (first.0, first.0 + count);
         while next < end {
             let (number, place) = split(next);
-            let taken = (CHUNK_FRAMES - place).min((end - next) as usize);
-            if taken == CHUNK_FRAMES {
-                self.change_chunk(number, state);
-            } else {
-                self.get_mut(FrameId(next + taken as u32 - 1));
-                let part = place..place + taken;
-                self.count_gone(number, part.clone());
-                let part = &mut self.chunk_mut(number)[part];
-                part.iter_mut().for_each(|pfdat| *pfdat = pfdat.handed_over(state));
+            if place == 0 {
+                self.change_one(FrameId(next), state);
             }
-            next += taken as u32;
+            if place == 0 && end - next >= CHUNK_FRAMES as u32 {
+                self.change_others(number, state);
+                next += CHUNK_FRAMES as u32;
+            } else {
+                let part_end = (place + (end - next) as usize).min(CHUNK_FRAMES);
+                self.make(number);
+                self.change_written(number, place.max(1)..part_end, state);
+                next += (part_end - place) as u32;
+            }
         }
-        self.counts[state as usize] += u64::from(count);
     }
 
-    fn change_chunk(&mut self, number: usize, state: State) {
-        let first = self.get_mut(FrameId((number << CHUNK_SHIFT) as u32));
-        let before = core::mem::replace(first, first.handed_over(state)).state();
+    #[inline]
+    fn change_one(&mut self, frame: FrameId, state: State) {
+        let pfdat = self.get_mut(frame);
+        let before = pfdat.state();
+        *pfdat = pfdat.handed_over(state);
         self.counts[before as usize] -= 1;
-        match self.alike[number].replace(state) {
-            Some(others) => self.counts[others as usize] -= CHUNK_FRAMES as u64 - 1,
-            None => self.count_gone(number, 1..CHUNK_FRAMES),
+    }
+
+    /// The same for all frames of a chunk but the first.
+    #[inline]
+    fn change_others(&mut self, number: usize, state: State) {
+        match &mut self.others[number] {
+            Others::Alike(before, _) => {
+                self.counts[*before as usize] -= CHUNK_FRAMES as u64 - 1;
+                *before = state;
+            }
+            Others::Written(_) => {
+                self.change_written(number, 1..CHUNK_FRAMES, state);
+                let others = &mut self.others[number];
+                *others = match core::mem::replace(others, Others::Alike(state, None)) {
+                    Others::Written(chunk) => Others::Alike(state, Some(chunk)),
+                    alike @ Others::Alike(..) => alike,
+                };
+            }
         }
     }
 
-    /// Counts the frames out of the states that their written descriptors say. A block has one state
-    /// nearly always: its frames are counted together.
-    fn count_gone(&mut self, number: usize, part: Range<usize>) {
-        let chunk = self.chunks[number].as_ref().map_or(&[][..], |chunk| &chunk[part]);
-        for same in chunk.chunk_by(|a, b| a.state() == b.state()) {
-            self.counts[same[0].state() as usize] -= same.len() as u64;
+    /// The same for a part of a chunk, one descriptor after the other.
+    fn change_written(&mut self, number: usize, part: Range<usize>, state: State) {
+        let part = &mut self.written(number)[part];
+        // A block has one state nearly always: its frames are counted together.
+        let mut gone = [0; State::ALL.len()];
+        for same in part.chunk_by(|a, b| a.state() == b.state()) {
+            gone[same[0].state() as usize] += same.len() as u64;
         }
+        part.iter_mut().for_each(|pfdat| *pfdat = pfdat.handed_over(state));
+        self.counts.iter_mut().zip(gone).for_each(|(count, gone)| *count -= gone);
     }
 
     /// The descriptors of the frames from `first` up to `end`, each with how many adjacent ones are the
@@ -198,35 +247,45 @@ impl FrameTable {
         &self,
         first: u32,
         end: u32,
-        mut each: impl FnMut(FrameId, Pfdat, u32) -> Result<(), E>,
+        mut each: impl FnMut(FrameId, &Pfdat, u32) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut next = first;
         while next < end {
             let (number, place) = split(next);
-            let is_written = matches!(self.chunks.get(number), Some(Some(_)));
-            let same = match is_written {
-                true if place == 0 || self.alike[number].is_none() => 1,
-                _ => ((CHUNK_FRAMES - place) as u32).min(end - next),
+            let same = match self.others.get(number) {
+                Some(_) if place == 0 => 1,
+                Some(Others::Written(_)) => 1,
+                Some(Others::Alike(..)) | None => ((CHUNK_FRAMES - place) as u32).min(end - next),
             };
-            each(FrameId(next), self.get(FrameId(next)), same)?;
+            each(FrameId(next), &self.get(FrameId(next)), same)?;
             next += same;
         }
         Ok(())
     }
 
-    fn chunk_mut(&mut self, number: usize) -> &mut [Pfdat; CHUNK_FRAMES] {
-        match &mut self.chunks[number] {
-            Some(chunk) => chunk,
-            None => unreachable!("the chunk has been made"),
+    /// The descriptors of a chunk but the first, each its own from here on.
+    #[inline]
+    fn written(&mut self, number: usize) -> &mut Chunk {
+        if let Others::Alike(..) = self.others[number] {
+            self.write(number);
+        }
+        match &mut self.others[number] {
+            Others::Written(chunk) => chunk,
+            Others::Alike(..) => unreachable!("they have been written"),
         }
     }
 
-    /// Writes the descriptors of a chunk that are alike.
+    #[cold]
     fn write(&mut self, number: usize) {
-        if let Some(state) = self.alike[number].take() {
-            let others = &mut self.chunk_mut(number)[1..];
-            others.iter_mut().for_each(|pfdat| *pfdat = pfdat.handed_over(state));
+        let Others::Alike(state, kept) = &mut self.others[number] else { return };
+        let (state, kept) = (*state, kept.take());
+        let first = number << CHUNK_SHIFT;
+        let node = |place: usize| self.node_of(FrameId((first + place) as u32));
+        let mut chunk = kept.unwrap_or_else(|| Box::new([Pfdat::free(0); CHUNK_FRAMES]));
+        for (place, pfdat) in chunk.iter_mut().enumerate() {
+            *pfdat = Pfdat::free(node(place)).handed_over(state);
         }
+        self.others[number] = Others::Written(chunk);
     }
 
     fn node_of(&self, frame: FrameId) -> u8 {
@@ -235,16 +294,11 @@ impl FrameTable {
 
     #[cold]
     fn make(&mut self, number: usize) {
-        if number >= self.chunks.len() {
-            self.chunks.resize_with(number + 1, || None);
-            self.alike.resize(number + 1, None);
+        for number in self.firsts.len()..=number {
+            let first = FrameId((number << CHUNK_SHIFT) as u32);
+            self.firsts.push(Pfdat::free(self.node_of(first)));
+            self.others.push(Others::Alike(State::Free, None));
         }
-        let first = (number << CHUNK_SHIFT) as u32;
-        let mut chunk = Box::new([Pfdat::free(self.node_of(FrameId(first))); CHUNK_FRAMES]);
-        for (place, pfdat) in chunk.iter_mut().enumerate() {
-            *pfdat = Pfdat::free(self.node_of(FrameId(first.saturating_add(place as u32))));
-        }
-        self.chunks[number] = Some(chunk);
     }
 }
 

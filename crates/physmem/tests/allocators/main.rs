@@ -12,8 +12,8 @@ mod size_lists;
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
 use model::{Rule, check};
 use physmem::{
-    Aging, Allocator, Apart, Buddy, Color, FrameId, FreeError, GeometryError, Home, Physmem,
-    Refusing, Request, Scattered, SizeLists, State, age,
+    Aging, Allocator, Apart, Buddy, Color, FrameId, FreeError, GeometryError, Home, Magazine,
+    Physmem, Refusing, Request, Scattered, SizeLists, State, age,
 };
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -129,6 +129,41 @@ fn scattered_frames_are_each_given_once_and_a_seed_decides_their_order() {
     assert!((1..=8).contains(&alike), "{alike} of 9");
     let orders: std::collections::BTreeSet<_> = all.iter().collect();
     assert_eq!(orders.len(), 9);
+}
+
+#[test]
+fn frames_in_hand_under_streams_of_requests() {
+    for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
+        println!("seed {seed}");
+        let buddy = |frames| Magazine::new(Buddy::new(frames));
+        let rule = Rule { holds: |_, _| (), finds: |_| true };
+        check(seed as u64, memory(first, frames, buddy), rule);
+        let lists = |frames| Magazine::new(SizeLists::new(frames, K4, &irix_sizes()).unwrap());
+        let rule = Rule { holds: rules::uses_are_counted, finds: |order| order % 2 == 0 };
+        check(seed as u64, memory(first, frames, lists), rule);
+        let nodes = |frames: std::ops::Range<u32>| Magazine::new(Buddy::new(frames));
+        let start = PhysAddr::new(first * K4.bytes());
+        let nodes = Physmem::with_nodes(start, frames * K4.bytes(), K4, 3, nodes).unwrap();
+        check(seed as u64, nodes, Rule { holds: |_, _| (), finds: |order| order == 0 });
+    }
+}
+
+#[test]
+fn the_frame_that_was_freed_last_is_given_first_and_none_is_kept_from_a_large_page() {
+    let mut memory = memory(0, 256, |frames| Magazine::new(Buddy::new(frames)));
+    let base = Request::new(0, State::Movable);
+    let frames: Vec<FrameId> = (0..256).map(|_| memory.allocate(&base).unwrap()).collect();
+    for frame in [7, 3, 99] {
+        memory.try_free(frames[frame], 0).unwrap();
+    }
+    let mut ask = || memory.allocate(&base).map(|frame| frame.0);
+    assert_eq!([ask(), ask(), ask()], [Ok(99), Ok(3), Ok(7)]);
+    assert!(ask().is_err());
+    // Frames in hand are taken by number, and joined where a large page needs them.
+    frames[..64].iter().for_each(|&frame| memory.try_free(frame, 0).unwrap());
+    assert!(memory.take(FrameId(33), 0, State::Movable));
+    memory.try_free(FrameId(33), 0).unwrap();
+    assert_eq!(memory.allocate(&Request::new(6, State::Movable)), Ok(FrameId(0)));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use physmem::{Allocator, Physmem};
+use physmem::{Allocator, FrameId, Physmem};
 
 use crate::model::Model;
 
@@ -26,5 +26,18 @@ fn joined<A: Allocator>(memory: &Physmem<A>, model: &Model, orders: &[u32]) {
             model.is_free(at, order) && !model.is_free(around as u32, larger)
         });
         assert_eq!(memory.allocator().free_blocks(order), free.count() as u64, "order {order}");
+    }
+}
+
+/// An allocator with a bitmap knows how much of a block is in use, and whether it is free whole.
+pub(crate) fn uses_are_counted<A: Allocator>(memory: &Physmem<A>, model: &Model) {
+    for order in [0, 2, 4] {
+        let last = u64::from(model.end) >> order;
+        for block in (u64::from(model.first).div_ceil(1 << order)..last).take(32) {
+            let first = (block << order) as u32;
+            let used = model.used.range(first..first + (1 << order)).count() as u64;
+            let counted = memory.allocator().frames_in_use(FrameId(first), order, u64::MAX);
+            assert_eq!(counted, used, "of 2^{order} frames from {first}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::{hint::black_box, time::Instant};
 use addr::{PageSize, PhysAddr};
 use bitmap_allocator::{BitAlloc, BitAlloc1M};
 use buddy_system_allocator::FrameAllocator;
-use physmem::{Allocator, Buddy, FrameId, Physmem, Request, SizeLists, State};
+use physmem::{Allocator, Buddy, FrameId, Magazine, Physmem, Request, SizeLists, State};
 
 const FRAMES: usize = 1 << 20;
 const LARGE: u32 = 9;
@@ -80,8 +80,12 @@ impl Contender for Bitmap {
     }
 }
 
+/// Stretches that the steps of one round are divided into: short enough that most of them run without
+/// another process between.
+const STRETCHES: usize = 64;
+
 /// Half of memory in use, then `steps` frees and allocations of `2^order` frames: nanoseconds of
-/// the two together.
+/// the two together, in the fastest stretch.
 fn turn(contender: &mut dyn Contender, order: u32, steps: usize) -> f64 {
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut below = |bound: usize| {
@@ -95,15 +99,19 @@ fn turn(contender: &mut dyn Contender, order: u32, steps: usize) -> f64 {
         out.swap(last, below(last + 1));
     }
     out.drain(..out.len() / 2).for_each(|first| contender.free(first, order));
-    let began = Instant::now();
-    for _ in 0..steps {
-        let place = below(out.len());
-        contender.free(black_box(out[place]), order);
-        out[place] = contender.allocate(order);
+    let steps = steps / STRETCHES;
+    let mut least = f64::INFINITY;
+    for _ in 0..STRETCHES {
+        let began = Instant::now();
+        for _ in 0..steps {
+            let place = below(out.len());
+            contender.free(black_box(out[place]), order);
+            out[place] = contender.allocate(order);
+        }
+        least = least.min(began.elapsed().as_secs_f64() * 1e9 / steps as f64);
     }
-    let took = began.elapsed();
     out.into_iter().for_each(|first| contender.free(first, order));
-    took.as_secs_f64() * 1e9 / steps as f64
+    least
 }
 
 pub(super) fn compare(steps: usize, rounds: usize) {
@@ -114,13 +122,14 @@ pub(super) fn compare(steps: usize, rounds: usize) {
     registry.add_frame(0, FRAMES);
     let mut bitmap = Box::new(BitAlloc1M::DEFAULT);
     bitmap.insert(0..FRAMES);
-    let mut contenders: [Box<dyn Contender>; 4] = [
+    let mut contenders: [Box<dyn Contender>; 5] = [
+        Ours::new("physmem magazine, buddy", |frames| Magazine::new(Buddy::new(frames))),
         Ours::new("physmem buddy", Buddy::new),
         Ours::new("physmem size lists", lists),
         Box::new(registry),
         Box::new(Bitmap(bitmap)),
     ];
-    let mut least = [[f64::INFINITY; 2]; 4];
+    let mut least = [[f64::INFINITY; 2]; 5];
     for _ in 0..rounds {
         for (contender, least) in contenders.iter_mut().zip(&mut least) {
             for (order, least) in [0, LARGE].into_iter().zip(least) {

@@ -12,8 +12,8 @@
 //! tables, without zeroing (the platform does nothing); a fault on a page whose translation alone is
 //! missing; and unmapping, per page.
 //!
-//! Contenders take turns in each round; a line has the least of the rounds, as what else runs here
-//! only adds to it.
+//! Contenders take turns in each round, and a round is divided into stretches; a line has the least of
+//! all stretches, as what else runs here only adds to it.
 
 mod faults;
 mod frames;

@@ -1,0 +1,145 @@
+//! Base frames in hand, before another allocator.
+//!
+//! ```text
+//!   free(5) --> [ 9 3 7 5 ] --> allocate() -> 5      the frame that was freed last
+//!                    |  full: the older half
+//!                    v
+//!               free lists, joined as ever
+//! ```
+//!
+//! A program that frees a page often touches another one soon. A frame that waits in hand for that is
+//! neither joined with its buddy nor split off again, and the line of the processor's cache with its
+//! descriptor is the only one that both touch. Bonwick and Adams 2001 call the array a magazine; Linux
+//! has one per processor (`pcp`), and Lee and Barkley 1989 delay joining in the buddy system itself.
+//!
+//! Frames in hand are free, and no large page is refused for them: they go to the free lists where a
+//! request cannot be answered without them. What is given out is what was freed last, whatever it
+//! will be used for, so that it does not go with an allocator that keeps movable frames apart.
+
+use crate::{
+    allocator::{Allocator, Request},
+    frame::FrameId,
+    reservations::Reserver,
+    table::FrameTable,
+};
+
+/// How many frames one holds, as the smaller magazines of Bonwick and Adams do.
+const ROUNDS: usize = 64;
+
+/// Another allocator, with some base frames in hand.
+pub struct Magazine<A> {
+    inner: A,
+    /// The first `count` are free frames, the one that was freed last at the end.
+    rounds: [FrameId; ROUNDS],
+    count: usize,
+    /// Whether frames were given out: what is entered before is new to `inner`, and goes there.
+    is_in_use: bool,
+}
+
+impl<A: Allocator> Magazine<A> {
+    /// `inner`, and no frame in hand.
+    pub const fn new(inner: A) -> Magazine<A> {
+        Magazine { inner, rounds: [FrameId(0); ROUNDS], count: 0, is_in_use: false }
+    }
+
+    /// Enters the `count` frames that have been in hand longest into the free lists.
+    fn give_back(&mut self, table: &mut FrameTable, count: usize) {
+        for &frame in &self.rounds[..count] {
+            self.inner.free(table, frame, 0);
+        }
+        self.rounds.copy_within(count..self.count, 0);
+        self.count -= count;
+    }
+
+    /// How many of the `2^order` frames from `first` are in hand.
+    fn within(&self, first: FrameId, order: u32) -> u64 {
+        let mine =
+            self.rounds[..self.count].iter().filter(|frame| frame.0 >> order == first.0 >> order);
+        mine.count() as u64
+    }
+
+    fn is_for_any(&self, table: &FrameTable, request: &Request) -> bool {
+        let Request { order, state: _, node, color, place } = *request;
+        let Some(last) = self.rounds[..self.count].last() else { return false };
+        order == 0
+            && color.is_none()
+            && place.is_none()
+            && node.is_none_or(|home| home.node == table.get(*last).node())
+    }
+}
+
+impl<A: Allocator> Allocator for Magazine<A> {
+    #[inline]
+    fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
+        if self.is_for_any(table, request) {
+            self.count -= 1;
+            return Some(self.rounds[self.count]);
+        }
+        self.is_in_use = true;
+        let found = self.inner.allocate(table, request);
+        if found.is_some() || self.count == 0 {
+            return found;
+        }
+        self.give_back(table, self.count);
+        self.inner.allocate(table, request)
+    }
+
+    #[inline]
+    fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {
+        if order > 0 || !self.is_in_use {
+            return self.inner.free(table, first, order);
+        }
+        if self.count == ROUNDS {
+            self.give_back(table, ROUNDS / 2);
+        }
+        self.rounds[self.count] = first;
+        self.count += 1;
+    }
+
+    fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        self.is_in_use = true;
+        if self.within(first, order) > 0 {
+            self.give_back(table, self.count);
+        }
+        self.inner.take(table, first, order)
+    }
+
+    fn free_blocks(&self, order: u32) -> u64 {
+        let in_hand = if order == 0 { self.count as u64 } else { 0 };
+        self.inner.free_blocks(order) + in_hand
+    }
+
+    fn wanted(&self, order: u32) -> u64 {
+        self.inner.wanted(order)
+    }
+
+    fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
+        let in_hand = self.within(first, order);
+        self.inner
+            .frames_in_use(first, order, enough.saturating_add(in_hand))
+            .saturating_sub(in_hand)
+    }
+
+    fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        if self.within(first, order) > 0 {
+            self.give_back(table, self.count);
+        }
+        self.inner.join(table, first, order)
+    }
+
+    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
+        (order == 0 && self.within(first, 0) > 0) || self.inner.has_block(table, first, order)
+    }
+
+    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
+        self.inner.migratable_changed(frame, change);
+    }
+
+    fn reserver(&self) -> Option<&dyn Reserver> {
+        self.inner.reserver()
+    }
+
+    fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
+        self.inner.reserver_mut()
+    }
+}
