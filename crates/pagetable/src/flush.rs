@@ -11,7 +11,6 @@
 //! table a page that is added moves nodes too: then the token of `map` names no page, but tables.
 
 use alloc::{boxed::Box, vec::Vec};
-use core::iter;
 
 use addr::{Frames, Page, PageSize, PhysAddr, VirtRange};
 
@@ -36,23 +35,40 @@ pub struct Flush {
     /// Whether a table on the way to the pages was removed, even if its frame holds others and
     /// stays.
     unlinked: bool,
+    /// The frame of a table that went: most often there is none or no other.
+    table: OneTable,
+    /// What few changes leave, behind one pointer.
+    more: Option<Box<More>>,
+}
+
+/// What few tokens have.
+#[derive(Default, Debug)]
+struct More {
     /// Where else tables moved, if they did.
     moved: Option<VirtRange>,
-    /// Frames of tables that went: seldom there, and then behind one pointer, so that a token
-    /// without them is dropped after one look.
-    tables: Option<Box<Tables>>,
+    /// Frames that held tables, in the order in which they are freed.
+    tables: Vec<(PhysAddr, PageSize)>,
 }
 
-/// Frames that held tables, in the order in which they are freed: most often there is one.
-#[derive(Debug)]
-struct Tables {
-    first: (PhysAddr, PageSize),
-    others: Vec<(PhysAddr, PageSize)>,
-}
+/// A frame and its size in one word: the frame is aligned, and log2 of the size is in the bits that
+/// are free. 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct OneTable(u64);
 
-impl Tables {
-    fn all(self) -> impl Iterator<Item = (PhysAddr, PageSize)> {
-        iter::once(self.first).chain(self.others)
+impl OneTable {
+    const NONE: OneTable = OneTable(0);
+    /// The bits of log2 of a size.
+    const LOW: u64 = 0x3f;
+
+    fn new(frame: PhysAddr, size: PageSize) -> Option<OneTable> {
+        let is_aligned = frame.get() & OneTable::LOW == 0;
+        is_aligned.then_some(OneTable(frame.get() | u64::from(size.shift())))
+    }
+
+    fn get(self) -> Option<(PhysAddr, PageSize)> {
+        let low = self.0 & OneTable::LOW;
+        let size = PageSize::from_shift(low as u8).filter(|_| self != OneTable::NONE)?;
+        Some((PhysAddr::new(self.0 - low), size))
     }
 }
 
@@ -84,8 +100,8 @@ impl Flush {
             sizes: 0,
             global: false,
             unlinked: false,
-            moved: None,
-            tables: None,
+            table: OneTable::NONE,
+            more: None,
         }
     }
 
@@ -115,8 +131,8 @@ impl Flush {
 
     /// What must be forgotten, without the frames that are freed after it: for who has hardware
     /// forget later, while nothing runs.
-    pub const fn without_tables(&self) -> Flush {
-        Flush { tables: None, ..*self }
+    pub fn without_tables(&self) -> Flush {
+        Flush { table: OneTable::NONE, more: None, ..*self }
     }
 
     /// Which pages.
@@ -130,7 +146,7 @@ impl Flush {
 
     /// Whether there is nothing to forget and no frame to free.
     pub fn is_empty(&self) -> bool {
-        self.scope() == Scope::Nothing && self.tables().is_none() && self.tables.is_none()
+        self.scope() == Scope::Nothing && self.tables().is_none() && self.table == OneTable::NONE
     }
 
     /// The sizes of the pages in a [`Scope::Pages`], ascending.
@@ -152,7 +168,7 @@ impl Flush {
             Scope::Pages { range, .. } if self.unlinked => Some(range),
             Scope::Pages { .. } | Scope::Nothing => None,
         };
-        match (pages, self.moved) {
+        match (pages, self.more.as_ref().and_then(|more| more.moved)) {
             (Some(pages), Some(moved)) => Some(pages.hull(moved)),
             (pages, moved) => pages.or(moved),
         }
@@ -182,18 +198,17 @@ impl Flush {
     /// Notes that tables on the way to the addresses in `range` are others than before, although
     /// no page changed.
     pub fn move_tables(&mut self, range: VirtRange) {
-        self.moved = Some(self.moved.map_or(range, |moved| moved.hull(range)));
+        let moved = &mut self.more.get_or_insert_default().moved;
+        *moved = Some(moved.map_or(range, |moved| moved.hull(range)));
     }
 
     /// Adds a frame that held a table, to be freed after the flush.
     pub fn add_table(&mut self, frame: PhysAddr, size: PageSize) {
         self.unlinked = true;
-        match &mut self.tables {
-            Some(tables) => tables.others.push((frame, size)),
-            None => {
-                let tables = Tables { first: (frame, size), others: Vec::new() };
-                self.tables = Some(Box::new(tables));
-            }
+        if let (OneTable::NONE, Some(table)) = (self.table, OneTable::new(frame, size)) {
+            self.table = table;
+        } else {
+            self.more.get_or_insert_default().tables.push((frame, size));
         }
     }
 
@@ -210,19 +225,22 @@ impl Flush {
         self.sizes |= other.sizes;
         self.global |= other.global;
         self.unlinked |= other.unlinked;
-        if let Some(range) = other.moved {
-            self.move_tables(range);
+        if let Some((frame, size)) = other.table.get() {
+            self.add_table(frame, size);
         }
-        if let Some(tables) = other.tables {
-            tables.all().for_each(|(frame, size)| self.add_table(frame, size));
+        if let Some(more) = other.more {
+            more.tables.iter().for_each(|&(frame, size)| self.add_table(frame, size));
+            if let Some(range) = more.moved {
+                self.move_tables(range);
+            }
         }
     }
 
     /// Frees the table frames: hardware has forgotten all that this token named.
     #[inline]
     pub fn done(self, frames: &mut (impl Frames + ?Sized)) {
-        if let Some(tables) = self.tables {
-            free(*tables, frames);
+        if self.table != OneTable::NONE || self.more.is_some() {
+            free(self.table, self.more, frames);
         }
     }
 
@@ -236,8 +254,7 @@ impl Flush {
 /// Seldom: most changes leave all tables.
 #[cold]
 #[inline(never)]
-fn free(tables: Tables, frames: &mut (impl Frames + ?Sized)) {
-    for (frame, size) in tables.all() {
-        frames.free(frame, size);
-    }
+fn free(table: OneTable, more: Option<Box<More>>, frames: &mut (impl Frames + ?Sized)) {
+    let others = more.iter().flat_map(|more| &more.tables).copied();
+    table.get().into_iter().chain(others).for_each(|(frame, size)| frames.free(frame, size));
 }

@@ -206,6 +206,20 @@ impl<F: Format> Radix<F> {
             self.leaf::<false>(space, addr, memory)
         }?;
         let at = self.entry_at(1, leaf.table, addr);
+        if C::REMOVES && !F::REPLICATES {
+            // The last one takes its table with it.
+            let above = self.format.recounted(leaf.entry, -1)?;
+            // An entry of level 1 is a page's or empty: to take it says which, without a look
+            // before that the exchange would wait for.
+            let entry = self.format.swap(1, at, 0, memory);
+            if self.format.decode(entry, 1) != Entry::Page {
+                return Some(Stale::NOTHING);
+            }
+            self.format.write_population(2, leaf.above, above, memory);
+            let before = self.mapping(entry, 1, addr);
+            each(before);
+            return Some(Stale(Some((before.translation.page, before.translation.global))));
+        }
         let entry = self.format.read(1, at, memory);
         if self.format.decode(entry, 1) != Entry::Page {
             return Some(Stale::NOTHING);
