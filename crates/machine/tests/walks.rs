@@ -104,6 +104,44 @@ fn time_is_counts_times_latencies() {
     assert_eq!(regions, cycles);
 }
 
+/// A hit in the nearest cache of its own kind is in an instruction's own cycles, where instructions
+/// and data have caches of different latencies too.
+#[test]
+fn a_hit_in_the_nearest_cache_stalls_nothing() {
+    for (l1i, l1d) in [(1, 2), (2, 1), (3, 3)] {
+        let settings =
+            [format!("cache.l1i.latency_cycles={l1i}"), format!("cache.l1d.latency_cycles={l1d}")];
+        let settings = settings.each_ref().map(String::as_str);
+        let (lines, rounds) = (100, 7);
+        let one =
+            |kind, start, line| (0..lines).map(move |at| Row::Access(kind, start + at * line, 4));
+        let rows: Vec<Row> = (0..rounds)
+            .flat_map(|_| one(Kind::Fetch, BASE, 64).chain(one(Kind::Load, BASE + (1 << 24), 32)))
+            .collect();
+        let results = run("origin-2000", &settings, &rows);
+        let counts = |cache: usize| results.caches[cache].program.read_misses;
+        assert_eq!((counts(0), counts(1)), (lines, lines));
+        // A first touch is served by memory, or by the second level where another line brought it.
+        let second_misses = counts(2);
+        let (latency, memory) = (10, 61);
+        let stalls = 2 * lines * latency + second_misses * (memory - latency) - lines * (l1i + l1d);
+        let time = results.time.unwrap();
+        assert_eq!(time.program_cycles.hi, results.instructions + stalls, "{l1i} {l1d}");
+    }
+}
+
+/// What a recording has skipped is not in its time; instructions that no row counts are.
+#[test]
+fn skipped_instructions_are_not_counted() {
+    let gap = |accesses, instructions| Row::Event(Event::Gap { accesses, instructions });
+    let mut rows = loads((0..100).map(|at| BASE + at * 8));
+    rows.insert(0, gap(1_000_000, 5_000_000));
+    rows.insert(50, gap(0, 7));
+    let results = run("opteron-2008", &[], &rows);
+    assert_eq!(results.instructions, 100 + 7);
+    assert_eq!(results.time.unwrap().program_cycles.lo, 107);
+}
+
 /// Every lookup is charged: the second level's where it misses too, the first level's hits.
 #[test]
 fn time_charges_every_lookup() {

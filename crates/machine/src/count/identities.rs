@@ -82,7 +82,7 @@ impl CacheWitness {
         // A cache that all share is with the processor that runs.
         let counts = walkers.each().filter_map(|walker| walker.port.caches.as_ref()?.counts(place));
         Some(CacheWitness {
-            program_served: walkers.each().flat_map(|walker| walker.program_served).sum(),
+            program_served: walkers.each().flat_map(|walker| walker.program_served).flatten().sum(),
             walker_requests: counts
                 .map(|counts| counts.walker.reads + counts.walker.writes)
                 .reduce(|one, other| one + other),
@@ -408,7 +408,7 @@ mod tests {
             ("references by level", |_, walkers| walkers.here.dimension.served[1][0] += 1),
             ("cycles of walks", |_, walkers| walkers.here.walks.cycles += 1),
             ("further lines of references", |_, walkers| walkers.here.port.further_lines += 1),
-            ("accesses served", |_, walkers| walkers.here.program_served[0] += 1),
+            ("accesses served", |_, walkers| walkers.here.program_served[0][0] += 1),
         ];
         let unnoticed: [Slip; 5] = [
             ("instructions", |run, _| run.processors.here.counts.instructions += 1),

@@ -123,15 +123,17 @@ fn lookup_cycles(run: &Run) -> u64 {
     tlbs.map(of_tlb).sum::<u64>() + run.census.table_cycles()
 }
 
-/// Cycles that the data caches add to the program beyond hits in the nearest one, which are part
-/// of the instructions' own cycles.
+/// Cycles that the data caches add to the program beyond hits where its accesses come in, which are
+/// part of the instructions' own cycles.
 fn stall_cycles(description: &Description, walkers: &Walkers) -> f64 {
-    let nearest = description.cache.present().find_map(|(_, cache)| cache.latency_cycles);
-    let hit_cycles = nearest.map_or(0, u64::from);
-    let served = walkers
-        .each()
-        .flat_map(|walker| walker.program_served.iter().zip(&walker.port.latencies.served_cycles));
-    served.map(|(count, cycles)| count * cycles.saturating_sub(hit_cycles)).sum::<u64>() as f64
+    let of_kind = |kind: Kind| {
+        let hit_cycles = description.cache.hit_cycles(kind);
+        let served = walkers.each().flat_map(|walker| {
+            walker.program_served[kind as usize].iter().zip(&walker.port.latencies.served_cycles)
+        });
+        served.map(|(count, cycles)| count * cycles.saturating_sub(hit_cycles)).sum::<u64>()
+    };
+    Kind::ALL.into_iter().map(of_kind).sum::<u64>() as f64
 }
 
 /// The cycles of `issue` and `stalls`, overlapping as far as the core lets them and not at all.

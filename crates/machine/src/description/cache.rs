@@ -1,5 +1,6 @@
 //! The data caches, and the memory behind them.
 
+use addr::Kind;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -31,6 +32,14 @@ impl Caches {
         [("l1i", &self.l1i), ("l1d", &self.l1d), ("l2", &self.l2), ("l3", &self.l3)]
             .into_iter()
             .filter_map(|(name, cache)| Some((name, cache.as_ref()?)))
+    }
+
+    /// Cycles of a hit where the program's accesses of `kind` come in: the nearest cache of their own
+    /// kind. They are part of the instruction's own cycles. 0 where nothing says.
+    pub(crate) fn hit_cycles(&self, kind: Kind) -> u64 {
+        let own = if kind == Kind::Fetch { &self.l1i } else { &self.l1d };
+        let nearest = [own, &self.l2, &self.l3].into_iter().flatten().next();
+        nearest.and_then(|cache| cache.latency_cycles).map_or(0, u64::from)
     }
 }
 

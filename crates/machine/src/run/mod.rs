@@ -317,7 +317,11 @@ impl Run {
         self.thread_runs(*thread, back);
         if let Event::Gap { accesses, instructions } = *event {
             self.gap_accesses += accesses;
-            self.processors.here.counts.instructions += instructions;
+            // A gap without accesses has instructions of the run that no row counts. Those of a gap with
+            // accesses were left out with them, as by a recording that begins late.
+            if accesses == 0 {
+                self.processors.here.counts.instructions += instructions;
+            }
             return Ok(());
         }
         if matches!(event, Event::WarmupEnd) {

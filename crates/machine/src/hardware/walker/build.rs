@@ -51,7 +51,7 @@ impl Walker {
             },
             handler: Handler::new(description),
             walks: WalkCensus::default(),
-            program_served: [0; Served::COUNT],
+            program_served: Default::default(),
             repeats: [0; Kind::COUNT],
         })
     }
@@ -197,10 +197,9 @@ pub(crate) fn latencies(description: &Description) -> Latencies {
             latencies.served_cycles[place as usize] = u64::from(cycles.unwrap_or(0));
         }
     }
-    let nearest = description.cache.present().find_map(|(_, cache)| cache.latency_cycles);
     let in_instruction = match description.walker.kind {
         description::WalkerKind::Hardware => 0,
-        description::WalkerKind::Software => nearest.map_or(0, u64::from),
+        description::WalkerKind::Software => description.cache.hit_cycles(Kind::Load),
     };
     latencies.reference_cycles =
         latencies.served_cycles.map(|cycles| cycles.saturating_sub(in_instruction));

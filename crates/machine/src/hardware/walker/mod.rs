@@ -83,8 +83,8 @@ pub(crate) struct Walker {
     pub(crate) handler: Option<Handler>,
     pub(crate) port: Port,
     pub(crate) walks: WalkCensus,
-    /// Accesses of the program by what served them.
-    pub(crate) program_served: [u64; Served::COUNT],
+    /// Accesses of the program by their kind and by what served them.
+    pub(crate) program_served: [[u64; Served::COUNT]; Kind::COUNT],
     /// By kind, those that changed nothing in the cache where they came in and that neither the cache
     /// nor `program_served` has heard of.
     repeats: [u64; Kind::COUNT],
@@ -114,7 +114,8 @@ impl Walker {
     /// Counts `hits` accesses of the program that changed nothing in the cache where they came in.
     pub(crate) fn repeated(&mut self, kind: Kind, hits: u64) {
         if let Some(caches) = &mut self.port.caches {
-            self.program_served[caches.repeated(kind, hits) as usize] += hits;
+            let place = caches.repeated(kind, hits) as usize;
+            self.program_served[kind as usize][place] += hits;
         }
     }
 
@@ -134,7 +135,7 @@ impl Walker {
     fn changes(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         if let Some(caches) = &mut self.port.caches {
             let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
-            self.program_served[served as usize] += 1;
+            self.program_served[kind as usize][served as usize] += 1;
         }
     }
 
@@ -205,7 +206,7 @@ impl Walker {
     /// Begins to count anew; what is remembered stays.
     pub(crate) fn forget_counts(&mut self) {
         self.walks = WalkCensus::default();
-        self.program_served = [0; Served::COUNT];
+        self.program_served = Default::default();
         self.repeats = [0; Kind::COUNT];
         (self.port.further_lines, self.port.repeats) = (0, [0; 2]);
         self.dimension.forget_counts();
