@@ -99,6 +99,30 @@ fn without_wishes_it_is_the_manager_base() {
     }
 }
 
+/// A trace over pages of 4K: mappings that begin within the base page of another one are there, and have
+/// their wishes.
+#[test]
+fn mappings_may_share_a_base_page() {
+    let start = 0x7000_0000;
+    let file = "/bin/program".to_owned();
+    let rows = [
+        mapping(start, 0x1000, Origin::Other("guard".to_owned())),
+        mapping(start + 0x1000, 0x8_0000 - 0x1000, Origin::Stack),
+        mapping(start + 0x20_0000, 0x1000, Origin::File("/bin/other".to_owned())),
+        mapping(start + 0x20_1000, 0x8_0000 - 0x1000, Origin::File(file)),
+    ];
+    let touched = (0..0x8_0000).step_by(0x1000).skip(1).flat_map(|into| {
+        let fetch = Row::Access(Kind::Fetch, start + 0x20_0000 + into, 4);
+        [Row::Access(Kind::Store, start + into, 8), fetch]
+    });
+    let rows: Vec<Row> = rows.into_iter().chain(touched).collect();
+    let results = run("origin-2000", &["os.place=stack=64K,lib program=64K"], &rows).unwrap();
+    let sizes = &manager(&results).sizes;
+    assert_eq!(sizes.iter().map(|row| row.pages).sum::<u64>(), 16, "{sizes:?}");
+    assert!(sizes.iter().all(|row| row.got == "64K"), "{sizes:?}");
+    assert_eq!(manager(&results).unexplained, 0);
+}
+
 /// G98 section 6.3: only a process that asks for several sizes pays for the register.
 #[test]
 fn each_process_has_the_handler_that_it_needs() {

@@ -84,6 +84,7 @@ impl Base {
             Request::Fork { child, shares_space } => self.fork(ask, child, shares_space),
             // The space may be used again: its page table stays.
             Request::Replace | Request::Exit => {
+                self.inherited.remove(&number);
                 self.with(ask.platform, |kernel| kernel.exec(space))
             }
             Request::Transfer { file, offset, bytes, write } => {
@@ -106,8 +107,10 @@ impl Base {
         backing: Backing<'_>,
         name: &str,
     ) -> Result<(), Failure> {
-        // A forked child has what its parent had.
-        if self.vm.rights(ask.space, VirtAddr::new(start)).is_some() {
+        // A forked child has what its parent had. In other spaces a page of several mappings, which are
+        // finer than the base page, has the last of them.
+        let inherits = self.inherited.contains(&ask.number);
+        if inherits && self.vm.rights(ask.space, VirtAddr::new(start)).is_some() {
             return Ok(());
         }
         let source = self.source(backing, start);

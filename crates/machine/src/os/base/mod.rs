@@ -65,6 +65,8 @@ pub(super) struct Base {
     forked: BTreeSet<i64>,
     /// ... and their spaces, from the fork until the trace names them.
     children: VecDeque<HatSpace>,
+    /// Spaces, as the trace numbers them, that have what their parents had.
+    inherited: BTreeSet<u32>,
     unexplained: u64,
     /// Whether pages should leave memory as soon as somebody may do it.
     scarce: bool,
@@ -190,6 +192,7 @@ impl Base {
             files: Files::default(),
             forked: BTreeSet::new(),
             children: VecDeque::new(),
+            inherited: BTreeSet::new(),
             unexplained: 0,
             scarce: false,
             sizes,
@@ -238,7 +241,10 @@ impl Base {
             return Ok(known);
         }
         let made = match self.children.pop_front() {
-            Some(child) => child,
+            Some(child) => {
+                self.inherited.insert(number);
+                child
+            }
             None => self.with(platform, |kernel| kernel.create())?,
         };
         platform.ram().call(number, made)?;
