@@ -145,6 +145,9 @@ class PageTable:
     def footprint(self) -> tuple[int, int]:
         """Bytes of tables in use, and of frames taken for them."""
 
+def world(name: str) -> list[tuple[str, int]]:
+    """The numbers of a small world, `fig2` to `fig4` of G98, each with its name."""
+
 def hat_run(
     *,
     cpus: int,

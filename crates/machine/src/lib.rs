@@ -27,6 +27,7 @@ mod ram;
 mod run;
 pub mod sweep;
 mod table;
+pub mod worlds;
 
 pub use count::results::{self, Results};
 pub use description::{

@@ -21,6 +21,7 @@ mod page_table;
 mod progress;
 mod stored;
 mod sweeps;
+mod worlds;
 
 use pyo3::prelude::*;
 
@@ -47,6 +48,8 @@ mod _native {
     use crate::stored::{export_trace, store, trace_header, trace_info};
     #[pymodule_export]
     use crate::sweeps::sweep_trace;
+    #[pymodule_export]
+    use crate::worlds::world;
 
     use pyo3::prelude::*;
 

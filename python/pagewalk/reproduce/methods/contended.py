@@ -1,0 +1,53 @@
+"""A program with large pages beside others on one processor (G98 figure 7).
+
+Parameters: `machine`, `accesses`, `set`, `foreground` (a program), `start` (where the region begins
+whose misses count, which has nearly all of the program's), `wish` (the rule that gives it large
+pages), `backgrounds` (rows: a name for each, its program or generator, and its rule), `threads`
+(columns: how many of them run beside it), and `turns` (how many the foreground's run is divided
+into).
+
+Numbers say by how much the foreground's performance is higher with large pages than with base pages
+beside the same others, in per cent. Its time is the program's when it runs alone, and the
+translation of its region beside the others.
+"""
+
+from typing import Any
+
+from pagewalk.machine import Machine
+from pagewalk.progress import ProgressLine
+from pagewalk.reproduce.lab import Lab
+from pagewalk.reproduce.table import Table
+from pagewalk.trace import Trace
+
+
+def measure(parameters: dict[str, Any], lab: Lab) -> Table:
+    """A row per kind of background."""
+    accesses, machine = parameters["accesses"], parameters["machine"]
+    own = lab.trace(parameters["foreground"], accesses)
+    [alone] = lab.runs(own, machine, [parameters.get("set", [])])
+    cycles = alone["time"]["program_cycles"]
+    program = (cycles["lo"] + cycles["hi"]) / 2
+    quantum = max(1000, alone["instructions"] // parameters["turns"])
+    table = Table([str(count) for count in parameters["threads"]])
+    for row, (background, rule) in parameters["backgrounds"].items():
+        behind = lab.trace(background, accesses)
+        cells: list[float | None] = []
+        for count in parameters["threads"]:
+            others = f",[{behind.source}]*{count}" if count else ""
+            mixed = Trace(f"mix:order=turns,quantum={quantum},[{own.source}]{others}")
+            rules = [rule] if rule and count else []
+            times = []
+            for wishes in (rules, [parameters["wish"], *rules]):
+                place = [f"os.place={','.join(wishes)}"] if wishes else []
+                device = Machine(machine, [*parameters.get("set", []), *place])
+                with ProgressLine(f"{parameters['foreground']} beside {count} of {row}") as shown:
+                    run = device.run(mixed, progress=shown)
+                times.append(program + _translation(run.data["regions"], parameters["start"]))
+            cells.append(100 * (times[0] / times[1] - 1))
+        table.rows[row] = cells
+    return table
+
+
+def _translation(regions: list[dict[str, Any]], start: int) -> int:
+    """Cycles of translation for the region that begins at `start`."""
+    return sum(region["walk_cycles"] or 0 for region in regions if region["start"] == start)
