@@ -78,7 +78,7 @@ def _beyond(
 
 
 def _misses(run: Results) -> int:
-    return int(run["tlbs"][-1]["total"]["misses"])
+    return int(run["tlbs"][-1]["misses"])
 
 
 def _program(run: Results) -> float:

@@ -2,8 +2,8 @@
 
 Parameters: `machine`, `program` (workloads/upgrade.c: use n maps the file at n times 256 MB),
 `accesses`, `set`. Rows, in the column `count`: misses of each use, `wished in base pages` (of the
-bytes for which the second use has a wish, those in smaller pages because the file is in memory, in
-per cent), and `upgraded` (of the file's bytes, in per cent).
+bytes for which the second use has a wish, those in smaller pages, in per cent), and `upgraded` (of
+the file's bytes, in per cent).
 """
 
 from typing import Any
@@ -27,7 +27,8 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
                if region["start"] % APART == 0 and region["start"]}  # fmt: skip
     sizes, upgrades = run["manager"]["sizes"], run["manager"]["upgrades"]
     wished = sum(one["pages"] * _bytes(one["got"]) for one in sizes)
-    kept = sum(one["pages"] * _bytes(one["got"]) for one in sizes if one["why"] == "in-page-cache")
+    smaller = (one for one in sizes if one["got"] != one["wanted"])
+    kept = sum(one["pages"] * _bytes(one["got"]) for one in smaller)
     upgraded = sum(
         one["pages"] * _bytes(one["got"]) for one in upgrades if one["got"] == one["wanted"]
     )
