@@ -126,6 +126,11 @@ def test_a_live_family_counts_what_its_recording_does(pagewalk, compiled, tmp_pa
     for what in ("accesses", "instructions", "faults", "tlbs", "walks"):
         assert live[what] == stored[what], what
     assert len(live["trace"]["processes"]) == 4
+    # A region says whose it is: several processes have a stack.
+    for results in (live, stored):
+        names = {region["name"] for region in results["regions"]}
+        stacks = {"stack of spawner (0)", "stack of true (1)", "stack of ls (2)", "stack of true (3)"}
+        assert {name for name in names if name.startswith("stack")} == stacks
     # Each child runs until its `execve`, its parent until it waits, the child to its end.
     assert live["switches"] == stored["switches"]
     assert live["switches"]["order"] == "stamps"

@@ -97,6 +97,17 @@ def test_regions_are_named_by_what_made_them(three: Results) -> None:
         assert site["peak_bytes"] >> 20 == region["bytes"] >> 20
 
 
+def test_info_has_the_names_of_a_run(compiled: Compile) -> None:
+    program = compiled(THREE, "-g", "-O1", name="named")
+    trace = program.with_suffix(".pwt")
+    Recording([str(program)], allocations=True).record(trace)
+    run = {region["name"] for region in Machine("tlb-only").run(trace).data["regions"]}
+    info = {region["name"] for region in Trace(trace).info()["regions"]}
+    assert {"make_table (named.c:6)", "make_array (named.c:7)", "make_sparse (named.c:9)"} <= info
+    # A run tells of regions that were accessed, `info` of those that were not, too.
+    assert run <= info
+
+
 def test_without_marks_mappings_are_named_by_their_order(compiled: Compile) -> None:
     results = recorded(compiled(THREE, "-g", "-O1", name="plain"))
     found = {r["bytes"] >> 20: r["name"] for r in results.data["regions"] if r["bytes"] >= 8 << 20}

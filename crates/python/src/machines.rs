@@ -1,6 +1,9 @@
 //! Machines and their runs.
 
-use machine::{RunOptions, results::FrameName};
+use machine::{
+    RunOptions,
+    results::{CodePlace, FrameName},
+};
 use pyo3::prelude::*;
 use symbols::{Spot, Symbols};
 use trace::{Bounds, Source, Window};
@@ -108,21 +111,24 @@ impl Machine {
 /// Gives names to the code that missed, by the files that are still the same.
 fn name(results: &mut machine::Results) {
     let mut symbols = Symbols::new();
-    results.name_origins(&mut |place, is_return| {
-        let Some(path) = &place.object else { return Vec::new() };
-        let identity = place.identity.as_deref();
-        let (offset, instruction) = (place.offset, place.instruction);
-        let found = symbols.frames(Spot { path, identity, offset, instruction, is_return });
-        let name = |frame: symbols::Frame| FrameName {
-            function: frame.function,
-            file: frame.file,
-            line: frame.line,
-        };
-        found.into_iter().map(name).collect()
-    });
+    results.name_origins(&mut |place, is_return| names(&mut symbols, place, is_return));
     if let Some(origins) = &mut results.origins {
         origins.notes.extend_from_slice(symbols.troubles());
     }
+}
+
+/// The functions and lines at a place in code, as [`machine::Results::name_origins`] wants them.
+pub(crate) fn names(symbols: &mut Symbols, place: &CodePlace, is_return: bool) -> Vec<FrameName> {
+    let Some(path) = &place.object else { return Vec::new() };
+    let identity = place.identity.as_deref();
+    let (offset, instruction) = (place.offset, place.instruction);
+    let found = symbols.frames(Spot { path, identity, offset, instruction, is_return });
+    let name = |frame: symbols::Frame| FrameName {
+        function: frame.function,
+        file: frame.file,
+        line: frame.line,
+    };
+    found.into_iter().map(name).collect()
 }
 
 impl Machine {

@@ -2,12 +2,15 @@
 
 use std::{io::ErrorKind, path::Path};
 
+use machine::results::name_regions;
 use pyo3::{exceptions::PyBrokenPipeError, prelude::*};
 use serde_json::json;
+use symbols::Symbols;
 use trace::{Writer, export};
 
 use crate::{
     error::{failed, refused},
+    machines::names,
     open::{Reading, open},
     progress::Progress,
 };
@@ -38,7 +41,13 @@ pub(crate) fn trace_info(
         let mut progress = Progress::new(progress);
         let info = trace::info(&mut *source, &mut |done| progress.report(done, total));
         match info {
-            Ok(info) => serde_json::to_string(&info).map_err(failed),
+            Ok(mut info) => {
+                let mut symbols = Symbols::new();
+                name_regions(&mut info.regions, &mut |place, is_return| {
+                    names(&mut symbols, place, is_return)
+                });
+                serde_json::to_string(&info).map_err(failed)
+            }
             Err(error) => Err(progress.error_or(|| source.failed(error))),
         }
     })

@@ -12,7 +12,10 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
-use crate::{Batch, Error, Event, Header, Meta, Process, Regions, Source, adjoin, joined_bytes};
+use crate::{
+    Batch, Error, Event, Header, Location, MappedFile, Meta, Process, Regions, Source, adjoin,
+    joined_bytes, name_in_space,
+};
 use census::Census;
 
 /// A count for each kind of access.
@@ -67,6 +70,19 @@ pub struct RegionInfo {
     pub pages: u64,
     /// The address space that it lies in.
     pub space: u32,
+    /// The calls that led to the one allocation that it was made for, innermost first; none, where
+    /// it was not made for one.
+    #[serde(skip)]
+    pub site: Vec<SiteCall>,
+}
+
+/// A call that led to an allocation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SiteCall {
+    /// The file that it is in; `None` for code that is of no file.
+    pub file: Option<MappedFile>,
+    /// Where it returns to: the offset in the file, or the address.
+    pub offset: u64,
 }
 
 /// What is not in the trace although it happened.
@@ -179,8 +195,8 @@ impl Counting {
             Event::Run { space, .. } if space != self.number => self.enter(space),
             _ => {}
         }
+        self.space.regions.apply(event);
         if event.changes_mappings() {
-            self.space.regions.apply(event);
             self.space.census.regions_changed();
         }
     }
@@ -194,6 +210,8 @@ impl Counting {
 
     fn finish(mut self, source: &dyn Source) -> Info {
         self.spaces.insert(self.number, std::mem::take(&mut self.space));
+        let told = self.spaces.values().filter(|space| !space.regions.all().is_empty());
+        let several = told.count() > 1;
         let (mut regions, mut pages, mut lines) =
             (Vec::new(), Distinct::default(), Distinct::default());
         for (&space, Space { census, regions: known }) in &mut self.spaces {
@@ -201,7 +219,10 @@ impl Counting {
             let here = known.all().iter().map(|region| {
                 let counts = counts.get(region.id.0 as usize).copied().unwrap_or_default();
                 RegionInfo {
-                    name: region.name.clone(),
+                    name: match several {
+                        true => name_in_space(&region.name, space, source.processes()),
+                        false => region.name.clone(),
+                    },
                     start: region.start,
                     bytes: region.bytes,
                     rights: region.rights.to_string(),
@@ -209,6 +230,7 @@ impl Counting {
                     accesses: counts.accesses,
                     pages: counts.pages,
                     space,
+                    site: region.site.map_or_else(Vec::new, |site| calls(known, site)),
                 }
             });
             regions.extend(clustered(here.collect()));
@@ -245,6 +267,16 @@ impl Counting {
             digest: source.digest(),
         }
     }
+}
+
+/// The calls that led to the allocations of a site.
+fn calls(regions: &Regions, site: u32) -> Vec<SiteCall> {
+    let frames = regions.allocations().sites()[site as usize].frames.iter();
+    let call = |frame: &Location| SiteCall {
+        file: frame.file.map(|number| regions.file(number).clone()),
+        offset: frame.offset,
+    };
+    frames.map(call).collect()
 }
 
 /// The regions that events told of, in their order, and the clusters of the others by address.

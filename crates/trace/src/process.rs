@@ -73,6 +73,15 @@ impl Program {
     }
 }
 
+/// What the region `name` of the address space `space` is called where there are several spaces: by
+/// the process of that number, as in `heap of ls (1)`, or by the space where none is known.
+pub fn name_in_space(name: &str, space: u32, processes: &[Process]) -> String {
+    match processes.iter().find(|process| process.number == space) {
+        Some(process) => format!("{name} of {} ({space})", process.name()),
+        None => format!("{name} in space {space}"),
+    }
+}
+
 /// The number of the one of `processes`, those of the trace at `path`, that `wanted` means
 /// ([`Process::is_called`]). Refuses a name that means none or several.
 pub(crate) fn named(path: &Path, processes: &[Process], wanted: &str) -> Result<u32, Error> {

@@ -11,7 +11,7 @@ use trace::mix::Switches;
 
 pub use super::origins::{
     counts::{CodePlace, MissOrigins, SiteCounts},
-    naming::FrameName,
+    naming::{FrameName, name_regions},
 };
 
 /// The schema that this version writes.

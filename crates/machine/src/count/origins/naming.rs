@@ -9,6 +9,7 @@
 use std::cmp::Reverse;
 
 use rustc_hash::FxHashMap;
+use trace::{RegionInfo, SiteCall};
 
 use super::counts::{CodePlace, SiteCounts};
 use crate::Results;
@@ -50,16 +51,56 @@ impl Results {
         let rows = joined.into_iter();
         origins.misses = rows.map(|((a, b, c, d, e), (f, g))| (a, b, c, d, e, f, g)).collect();
         origins.misses.sort_unstable_by_key(|row| (Reverse(row.5), *row));
-        let mut times: FxHashMap<u32, u32> = FxHashMap::default();
+        let mut times = Times::default();
         for region in &mut self.regions {
             let Some(site) = &mut region.site else { continue };
             *site = sites[*site as usize];
-            let times = times.entry(*site).or_insert(0);
-            *times += 1;
-            region.name.clone_from(&origins.sites[*site as usize].name);
-            if *times > 1 {
-                region.name.push_str(&format!(" {times}"));
-            }
+            let site = &origins.sites[*site as usize];
+            region.name = times.name(&site.name, &site.stack);
+        }
+    }
+}
+
+/// Gives the regions that were made for one allocation the names that [`Results::name_origins`] gives
+/// them.
+pub fn name_regions(
+    regions: &mut [RegionInfo],
+    find: &mut dyn FnMut(&CodePlace, bool) -> Vec<FrameName>,
+) {
+    let mut times = Times::default();
+    let mut by_address: Vec<&mut RegionInfo> = regions.iter_mut().collect();
+    by_address.sort_by_key(|region| (region.space, region.start));
+    for region in by_address {
+        if region.site.is_empty() {
+            continue;
+        }
+        let calls = region.site.iter().map(CodePlace::of_call);
+        let stack: Vec<_> = calls.flat_map(|call| expanded(&call, find(&call, true))).collect();
+        region.name = times.name(&site_name(&stack), &stack);
+    }
+}
+
+/// How many regions each site has named so far.
+#[derive(Default)]
+struct Times(FxHashMap<Vec<CodePlace>, u32>);
+
+impl Times {
+    /// The name of one more region of the site `name` with that stack.
+    fn name(&mut self, name: &str, stack: &[CodePlace]) -> String {
+        let times = self.0.entry(stack.to_vec()).or_insert(0);
+        *times += 1;
+        if *times > 1 { format!("{name} {times}") } else { name.to_owned() }
+    }
+}
+
+impl CodePlace {
+    /// The place that a call returns to.
+    fn of_call(call: &SiteCall) -> CodePlace {
+        CodePlace {
+            object: call.file.as_ref().map(|file| file.path.clone()),
+            identity: call.file.as_ref().and_then(|file| file.identity.clone()),
+            offset: call.offset,
+            ..CodePlace::default()
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use addr::{Kind, PageSize};
 use mmu::{Requests, Served, WalkArray};
-use trace::{Filter, Source, adjoin, joined_bytes};
+use trace::{Filter, Process, Source, adjoin, joined_bytes, name_in_space};
 
 use crate::{
     Description, Machine, Results,
@@ -36,7 +36,7 @@ pub(crate) fn summarize(
 ) -> Results {
     let description = machine.description();
     let time = time::of(description, run, walkers);
-    let (mut regions, places) = regions(run, walkers, time.is_some());
+    let (mut regions, places) = regions(source.processes(), run, walkers, time.is_some());
     if let Some(origins) = &run.origins {
         let sites = origins::sites_of_regions(origins, &run.layout, &places);
         regions.iter_mut().zip(sites).for_each(|(region, site)| region.site = site);
@@ -287,7 +287,12 @@ fn memory(ram: &Ram) -> MemoryCounts {
 }
 
 /// The regions by address, and the place of each label among them.
-fn regions(run: &mut Run, walkers: &Walkers, timed: bool) -> (Vec<RegionCounts>, Vec<u32>) {
+fn regions(
+    processes: &[Process],
+    run: &mut Run,
+    walkers: &Walkers,
+    timed: bool,
+) -> (Vec<RegionCounts>, Vec<u32>) {
     let Run { ram, layout, census, processors, .. } = run;
     let hardware = &processors.here.hardware;
     let spaces = ram.spaces();
@@ -299,7 +304,7 @@ fn regions(run: &mut Run, walkers: &Walkers, timed: bool) -> (Vec<RegionCounts>,
             let lookups: [u64; Kind::COUNT] =
                 Kind::ALL.map(|kind| counts.hits[kind as usize] + counts.l1_misses[kind as usize]);
             let name = if spaces > 1 {
-                format!("{} in space {space}", region.name)
+                name_in_space(&region.name, space, processes)
             } else {
                 region.name.clone()
             };
