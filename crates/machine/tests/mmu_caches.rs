@@ -231,7 +231,7 @@ fn nodes_that_go_without_their_frame_are_forgotten() {
     for nodes in ["page_table.nodes=16", "page_table.nodes=4"] {
         let gone = Event::Munmap { addr: BASE, bytes: 20 << 20, result: 0 };
         let rows = [touches(1 << 20), vec![Row::Event(gone)], touches(1 << 19)].concat();
-        // It runs with checks too, which stop at a walk that is led astray.
+        // It runs with checks too, which stop at a walk that begins at a stale entry.
         with("utc", &["page_table.format=guarded", nodes], &rows);
     }
 }

@@ -93,7 +93,7 @@ pub use error::{Error, Geometry, Unfit};
 pub use flush::{Flush, Scope};
 pub use format::{Entry, Format};
 pub use guarded::Guarded;
-pub use hashed::{Hashed, HashedShape, Walker};
+pub use hashed::{Hashed, HashedShape, WalkedBy};
 pub use irix::{Irix, IrixEntries};
 pub use linear::LinearArray;
 pub use mounted::{Mount, Mounted};

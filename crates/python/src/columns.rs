@@ -28,7 +28,7 @@ type Pulled<'py> = (
 );
 
 /// A table, and who knows the digest of its file.
-struct Table<S> {
+struct TableReader<S> {
     rows: S,
     digest: Py<PyAny>,
     done: bool,
@@ -59,10 +59,10 @@ pub(crate) fn open_table(
     };
     let rows =
         ColumnSource::new("parquet", fetches, pull).with_total(rows).keep_going(options.keep_going);
-    Ok(Box::new(Table { rows, digest, done: false }))
+    Ok(Box::new(TableReader { rows, digest, done: false }))
 }
 
-impl<S: Source> Source for Table<S> {
+impl<S: Source> Source for TableReader<S> {
     fn header(&self) -> &Header {
         self.rows.header()
     }

@@ -86,15 +86,15 @@ impl Cursor {
 }
 
 #[repr(C, align(4096))]
-struct Table<T>(UnsafeCell<[MaybeUninit<T>; VCPUS_MAX]>);
+struct PerVcpu<T>(UnsafeCell<[MaybeUninit<T>; VCPUS_MAX]>);
 
 // SAFETY: an entry is used by the thread of its virtual CPU only.
-unsafe impl<T> Sync for Table<T> {}
+unsafe impl<T> Sync for PerVcpu<T> {}
 
-impl<T> Table<T> {
+impl<T> PerVcpu<T> {
     /// All zero, which is what the loader gives without touching the memory.
-    const fn new() -> Table<T> {
-        Table(UnsafeCell::new([const { MaybeUninit::zeroed() }; VCPUS_MAX]))
+    const fn new() -> PerVcpu<T> {
+        PerVcpu(UnsafeCell::new([const { MaybeUninit::zeroed() }; VCPUS_MAX]))
     }
 
     #[inline(always)]
@@ -114,8 +114,8 @@ unsafe impl Sync for Scratch {}
 static SCRATCH: Scratch = Scratch(UnsafeCell::new([0; SPAN_RECORDS]));
 const _: () = assert!(align_of::<Scratch>() > SPAN_MASK);
 
-static NEXT: Table<Next> = Table::new();
-static CURSORS: Table<Cursor> = Table::new();
+static NEXT: PerVcpu<Next> = PerVcpu::new();
+static CURSORS: PerVcpu<Cursor> = PerVcpu::new();
 static HIGH: AtomicU32 = AtomicU32::new(0);
 static ALONE: AtomicBool = AtomicBool::new(false);
 

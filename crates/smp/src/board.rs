@@ -60,7 +60,7 @@ pub struct ShootCounts {
 
 /// A TLB entry, and when it was filled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct TlbEntry {
     /// What it says.
     pub translation: Translation,
     /// On the clock of [`Board::tick`].
@@ -68,7 +68,7 @@ pub struct Entry {
 }
 
 /// The TLB of a processor, without limits: it forgets only what it is told to forget.
-pub type Tlb = BTreeMap<(HatSpace, u64), Entry>;
+pub type Tlb = BTreeMap<(HatSpace, u64), TlbEntry>;
 
 /// What all processors share.
 #[derive(Debug)]
@@ -128,13 +128,13 @@ impl Board {
 
     /// A processor has found a page in its page table.
     pub fn fill(&self, cpu: usize, space: HatSpace, translation: Translation) {
-        let entry = Entry { translation, at: self.tick() };
+        let entry = TlbEntry { translation, at: self.tick() };
         let context = &mut self.lock().cpus[cpu];
         context.tlb.insert((space, translation.page.start().get()), entry);
     }
 
     /// Looks for an entry in any TLB.
-    pub fn any_entry(&self, f: impl Fn(HatSpace, &Entry) -> bool) -> Option<(usize, Entry)> {
+    pub fn any_entry(&self, f: impl Fn(HatSpace, &TlbEntry) -> bool) -> Option<(usize, TlbEntry)> {
         let state = self.lock();
         let mut all = state.cpus.iter().enumerate().flat_map(|(cpu, context)| {
             context.tlb.iter().map(move |((space, _), entry)| (cpu, *space, *entry))

@@ -26,7 +26,7 @@ mod timed;
 
 pub use crate::{
     baton::{Baton, CPUS_MAX, Finished, cpu, now, pass, spend},
-    board::{Board, Cpu, Entry, ShootCounts, Shootdowns, Tlb},
+    board::{Board, Cpu, ShootCounts, Shootdowns, Tlb, TlbEntry},
     costs::{Costs, LockKind},
     host::{HostOutcome, HostPlan, run_on_host},
     load::Load,

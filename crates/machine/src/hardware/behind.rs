@@ -103,11 +103,11 @@ pub(crate) trait Behind {
 
     /// A walk. It takes as many of the references of the whole way as it needs. The error is a
     /// node that is not on this way, where a forgotten flush leads it: the way from there is to
-    /// be given to [`Behind::astray`].
+    /// be given to [`Behind::walk_from_stale`].
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node>;
 
     /// The way of a walk from a node which the page table no longer knows.
-    fn astray(&mut self, walk: &Walk, way: Way<'_>);
+    fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>);
 
     /// The TLB is refilled: the walks since the last refill were for this one.
     fn refilled(&mut self, refill: Refill);

@@ -246,7 +246,7 @@ impl Run {
                 .ram
                 .place(addr, kind, &references, found)
                 .map_err(|failure| failed(self, failure))?;
-            back.astray(&Walk { found: found.is_ok(), ..walk }, self.ram.way(&references));
+            back.walk_from_stale(&Walk { found: found.is_ok(), ..walk }, self.ram.way(&references));
         }
         self.references = references;
         Ok(placed)

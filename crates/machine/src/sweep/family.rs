@@ -75,7 +75,7 @@ impl Family {
     /// Hears what the front said in a round.
     pub(super) fn hear(&mut self, log: &FamilyLog) {
         let (mut steps, mut forgotten) = (log.steps.as_slice(), log.forgotten.as_slice());
-        let mut astray = log.astray.iter();
+        let mut stale_entries = log.stale_entries.iter();
         for message in &log.messages {
             match *message {
                 Message::Walk { steps: own, found } => {
@@ -92,8 +92,8 @@ impl Family {
                 }
                 Message::ForgetCounts => self.counted.clear(),
                 Message::Stale { node } => {
-                    let astray = astray.next().filter(|_| self.caches[self.on].holds(node));
-                    self.failure = self.failure.take().or(astray.map(|astray| astray.to_string()));
+                    let stale = stale_entries.next().filter(|_| self.caches[self.on].holds(node));
+                    self.failure = self.failure.take().or(stale.map(|stale| stale.to_string()));
                 }
             }
         }

@@ -15,7 +15,7 @@ use mmu::Step;
 use pagetable::{Node, Reference};
 use rustc_hash::FxHashMap;
 
-use super::{log::Astray, numbers::Numbers};
+use super::{log::StaleEntry, numbers::Numbers};
 use crate::hardware::behind::{Forget, Refill, Walk};
 
 /// One thing that a front said.
@@ -42,7 +42,7 @@ pub(super) struct FamilyLog {
     pub(super) steps: Vec<Step>,
     pub(super) forgotten: Vec<u32>,
     /// By entry that is stale: the walk that shows it.
-    pub(super) astray: Vec<Astray>,
+    pub(super) stale_entries: Vec<StaleEntry>,
 }
 
 /// What a front has said so far that it may refer to.
@@ -83,7 +83,7 @@ impl FamilyLog {
         self.messages.clear();
         self.steps.clear();
         self.forgotten.clear();
-        self.astray.clear();
+        self.stale_entries.clear();
     }
 
     #[inline]
@@ -139,7 +139,7 @@ impl FamilyLog {
     #[cold]
     fn stale(&mut self, walk: &Walk, node: Node, stale: u32) {
         self.messages.push(Message::Stale { node: stale });
-        self.astray.push(Astray { walk: *walk, node });
+        self.stale_entries.push(StaleEntry { walk: *walk, node });
     }
 }
 

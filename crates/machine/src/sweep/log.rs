@@ -57,8 +57,8 @@ impl Log {
         self.forgets.clear();
     }
 
-    /// Says all of it again to `back`. The error is a walk that `back` starts astray.
-    pub(super) fn tell(&self, back: &mut impl Behind) -> Result<(), Astray> {
+    /// Says all of it again to `back`. The error is a stale entry that `back` starts a walk from.
+    pub(super) fn tell(&self, back: &mut impl Behind) -> Result<(), StaleEntry> {
         let mut walks = self.walks.iter();
         let mut forgets = self.forgets.iter();
         let mut references = self.references.as_slice();
@@ -74,7 +74,7 @@ impl Log {
                         host: take(&mut host, walked),
                         host_references: take(&mut host_references, below),
                     };
-                    back.walk(walk, way).map_err(|node| Astray { walk: *walk, node })?;
+                    back.walk(walk, way).map_err(|node| StaleEntry { walk: *walk, node })?;
                 }
                 Message::Refilled(refill) => back.refilled(refill),
                 Message::On(processor) => back.on(processor.into()),
@@ -97,16 +97,16 @@ fn take<'a, T>(rest: &mut &'a [T], count: u16) -> &'a [T] {
     taken
 }
 
-/// A walk that an MMU cache starts where the page table has no table any more.
+/// An entry of an MMU cache that starts a walk where the page table has no table any more.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Astray {
+pub(super) struct StaleEntry {
     pub(super) walk: Walk,
     pub(super) node: Node,
 }
 
-impl std::fmt::Display for Astray {
+impl std::fmt::Display for StaleEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Astray { walk, node } = self;
+        let StaleEntry { walk, node } = self;
         write!(
             f,
             "the MMU cache starts the walk of {} at a table of level {} at {}, which the page \
@@ -163,7 +163,7 @@ impl Behind for Log {
     }
 
     /// Never called: [`Log::walk`] takes every walk as it is.
-    fn astray(&mut self, _walk: &Walk, _way: Way<'_>) {}
+    fn walk_from_stale(&mut self, _walk: &Walk, _way: Way<'_>) {}
 
     fn refilled(&mut self, refill: Refill) {
         if self.to_families {

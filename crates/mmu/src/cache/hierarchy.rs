@@ -168,7 +168,8 @@ impl Hierarchy {
         }
     }
 
-    /// Counts so many reads and writes of the walker that changed nothing where they came in.
+    /// Counts `reads` and `writes` of the walker that changed nothing in the cache that they reach
+    /// first.
     pub fn repeated_walks(&mut self, reads: u64, writes: u64) {
         if let Some(Some(cache)) = self.caches.get_mut(self.walker as usize) {
             cache.walker.asked[0] += reads;

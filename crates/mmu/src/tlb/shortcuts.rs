@@ -35,7 +35,7 @@ pub(super) struct Shortcuts {
     small: PageSize,
     large: Option<PageSize>,
     /// By granule, then by kind. A kind has none before its first shortcut.
-    tables: [Option<Box<Table>>; GRANULES * Kind::COUNT],
+    tables: [Option<Box<ShortcutTable>>; GRANULES * Kind::COUNT],
     /// By slot: the first of its shortcuts.
     first: Box<[u16]>,
     /// By hash of a page of the large granule: how many entries are for smaller pages in it.
@@ -50,7 +50,7 @@ pub(super) struct Shortcuts {
 /// a third slower.
 #[derive(Clone, Debug)]
 #[repr(C, align(4096))]
-pub(super) struct Table {
+pub(super) struct ShortcutTable {
     shortcuts: [Shortcut; SHORTCUTS],
     /// The time of the last hit of each in a span: apart, since whoever looks for the oldest
     /// needs many of them and nothing else.
@@ -106,15 +106,15 @@ impl Use {
     }
 
     /// Takes over what the shortcut with the number `index` of the `number`th table has counted.
-    fn add(&mut self, number: usize, table: &Table, index: usize) {
+    fn add(&mut self, number: usize, table: &ShortcutTable, index: usize) {
         self.hits[number % Kind::COUNT] += table.shortcuts[index].hits.take();
         self.last = self.last.max(table.used[index].get());
     }
 }
 
-impl Table {
+impl ShortcutTable {
     /// An empty one, for pages of `granule`.
-    fn new(granule: PageSize) -> Box<Table> {
+    fn new(granule: PageSize) -> Box<ShortcutTable> {
         let empty = |index| Shortcut {
             base: elsewhere(index, granule),
             to_phys: 0,
@@ -122,7 +122,7 @@ impl Table {
             slot: 0,
             label: 0,
         };
-        Box::new(Table {
+        Box::new(ShortcutTable {
             shortcuts: std::array::from_fn(empty),
             used: [const { Cell::new(0) }; _],
             chains: [Chain { before: NONE, after: NONE }; _],
@@ -201,7 +201,7 @@ impl Shortcuts {
 
     /// Those of the `granule`th granule for accesses of the kind with the number `kind`.
     #[inline]
-    pub(super) fn table(&self, granule: usize, kind: usize) -> Option<&Table> {
+    pub(super) fn table(&self, granule: usize, kind: usize) -> Option<&ShortcutTable> {
         if kind < Kind::COUNT { self.tables[granule * Kind::COUNT + kind].as_deref() } else { None }
     }
 
@@ -233,8 +233,8 @@ impl Shortcuts {
         let number = granule * Kind::COUNT + kind as usize;
         if self.tables[number].is_none() {
             // Both at once: a span looks into both.
-            self.tables[kind as usize] = Some(Table::new(self.small));
-            self.tables[Kind::COUNT + kind as usize] = self.large.map(Table::new);
+            self.tables[kind as usize] = Some(ShortcutTable::new(self.small));
+            self.tables[Kind::COUNT + kind as usize] = self.large.map(ShortcutTable::new);
         }
         let index = index(va, !size.mask());
         let displaced = self.unlink(number, index);
@@ -330,7 +330,7 @@ impl Shortcuts {
 
     /// The shortcuts of `slot`: the number of each one's table, that table, its number in it.
     #[inline]
-    fn of(&self, slot: usize) -> impl Iterator<Item = (usize, &Table, usize)> {
+    fn of(&self, slot: usize) -> impl Iterator<Item = (usize, &ShortcutTable, usize)> {
         let mut next = usize::from(self.first.get(slot).copied().unwrap_or(NONE));
         std::iter::from_fn(move || {
             let (number, index) = (next / SHORTCUTS, next % SHORTCUTS);

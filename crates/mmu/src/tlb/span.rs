@@ -16,7 +16,7 @@ use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 
 use super::{
     Tlb, TlbPolicy,
-    shortcuts::{Shortcuts, Table, Target},
+    shortcuts::{ShortcutTable, Shortcuts, Target},
 };
 
 /// A TLB borrowed for a span of lookups in one space. `LEARNS` is at least what its policy learns of hits
@@ -44,8 +44,8 @@ pub const EACH: u8 = 2;
 pub struct SpanTlbs<'a, const LEARNS: u8, const TWO: bool> {
     /// Four each, so that `kind & 3` needs no bounds check; and apart from the policies, so that no
     /// more than the table is loaded where only the time counts.
-    near: [Option<&'a Table>; 4],
-    far: [Option<&'a Table>; 4],
+    near: [Option<&'a ShortcutTable>; 4],
+    far: [Option<&'a ShortcutTable>; 4],
     policies: [Option<&'a RefCell<TlbPolicy>>; 4],
     /// The bits of an address that tell its page of the near and of the far granule.
     near_bits: [u64; 4],

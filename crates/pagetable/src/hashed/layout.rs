@@ -2,7 +2,7 @@ use alloc::vec::Vec;
 
 use addr::{PageSize, PhysAddr, VirtAddr};
 
-use super::shape::{HashedShape, LARGER_MAX, Walker};
+use super::shape::{HashedShape, LARGER_MAX, WalkedBy};
 use crate::Geometry;
 use crate::pte::Width;
 
@@ -19,7 +19,7 @@ pub(super) struct Layout {
     code_bits: u32,
     id_bits: u32,
     replicated: bool,
-    walker: Walker,
+    walker: WalkedBy,
 }
 
 /// What the entries of one code hold.
@@ -145,8 +145,8 @@ impl Layout {
     /// The bytes of an entry outside the array; hardware wants it inside one line of a cache.
     pub(super) const fn bytes(&self, form: Form) -> u64 {
         match (form, self.walker) {
-            (Form::Full, Walker::Software) => HEADER_BYTES + PAGE_BYTES * self.entry_pages,
-            (Form::Full, Walker::Hardware) => bucket_bytes(self.entry_pages),
+            (Form::Full, WalkedBy::Software) => HEADER_BYTES + PAGE_BYTES * self.entry_pages,
+            (Form::Full, WalkedBy::Hardware) => bucket_bytes(self.entry_pages),
             (Form::Partial, _) => HEADER_BYTES + PAGE_BYTES + self.entry_pages.next_multiple_of(8),
             (Form::Single, _) => HEADER_BYTES + PAGE_BYTES,
         }
@@ -156,8 +156,8 @@ impl Layout {
     #[inline]
     pub(super) const fn width(&self) -> Width {
         match self.walker {
-            Walker::Software => Width::Narrow,
-            Walker::Hardware => Width::Wide,
+            WalkedBy::Software => Width::Narrow,
+            WalkedBy::Hardware => Width::Wide,
         }
     }
 
@@ -166,9 +166,9 @@ impl Layout {
     #[inline]
     pub(super) const fn header_read(&self) -> (u8, bool) {
         match self.walker {
-            Walker::Software => (8, false),
-            Walker::Hardware if self.entry_pages == 1 => (32, true),
-            Walker::Hardware => (16, false),
+            WalkedBy::Software => (8, false),
+            WalkedBy::Hardware if self.entry_pages == 1 => (32, true),
+            WalkedBy::Hardware => (16, false),
         }
     }
 
@@ -181,12 +181,12 @@ impl Layout {
         let span = if probe == 0 { self.held[FULL].span } else { self.span(probe) };
         let mut hash = addr.get() >> span.shift();
         match self.walker {
-            Walker::Software => {
+            WalkedBy::Software => {
                 hash ^= hash >> 24;
                 hash ^= hash >> 12;
                 hash ^= id.wrapping_mul(0x9e37_79b9) >> 12;
             }
-            Walker::Hardware => {
+            WalkedBy::Hardware => {
                 hash = (hash ^ id << 52).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 hash >>= 20;

@@ -60,7 +60,7 @@ use crate::spaces::Spaces;
 use crate::{Footprint, Geometry, Space};
 
 use layout::Layout;
-pub use shape::{HashedShape, Walker};
+pub use shape::{HashedShape, WalkedBy};
 use store::Store;
 
 /// A hashed page table, with all of its spaces.

@@ -4,7 +4,7 @@ use super::layout::bucket_bytes;
 
 /// Who walks a hashed table, and so what an entry looks like and how it is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Walker {
+pub enum WalkedBy {
     /// A refill handler of a 32-bit kernel on a 64-bit machine (E99): four bytes for a page's
     /// entry and four for the kernel's pointer, read one field at a time. The number of the
     /// cluster is folded into the number of a bucket by a few shifts.
@@ -47,7 +47,7 @@ pub struct HashedShape {
     /// Whether walks set usage bits.
     pub walk_sets_usage: bool,
     /// Who walks.
-    pub walker: Walker,
+    pub walker: WalkedBy,
 }
 
 impl HashedShape {
@@ -62,7 +62,7 @@ impl HashedShape {
         shared: false,
         move_to_front: true,
         walk_sets_usage: false,
-        walker: Walker::Software,
+        walker: WalkedBy::Software,
     };
 
     /// H128k: 4096 buckets, one table per space.
@@ -112,7 +112,7 @@ impl HashedShape {
             shared: true,
             move_to_front: false,
             walk_sets_usage: false,
-            walker: Walker::Hardware,
+            walker: WalkedBy::Hardware,
         }
     }
 

@@ -31,7 +31,7 @@ pub fn csv(
     progress: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Option<Summary>, Error> {
     let mut output = Output::create(path, options.overwrite)?;
-    let mut table = Table { process: source.processes().len() > 1, ..Table::default() };
+    let mut table = CsvText { process: source.processes().len() > 1, ..CsvText::default() };
     let mut batch = Batch::default();
     let mut seen = 0;
     loop {
@@ -56,7 +56,7 @@ pub fn csv(
 
 /// Text that is not written yet, and what is known of the table.
 #[derive(Default)]
-struct Table {
+struct CsvText {
     text: Vec<u8>,
     titled: bool,
     paddr: bool,
@@ -71,7 +71,7 @@ struct Table {
     waiting: FxHashMap<u32, u64>,
 }
 
-impl Table {
+impl CsvText {
     fn title(&mut self, paddr: bool) {
         if !std::mem::replace(&mut self.titled, true) {
             self.paddr = paddr;

@@ -35,9 +35,9 @@ impl Slot {
         let distance = addr.wrapping_sub(self.last);
         let bits = zigzag(distance as i64);
         let bytes = 2 + 3 * (u32::from(bits >> 16 != 0) + u32::from(bits >> 40 != 0));
-        let surprise = u32::from(distance != self.distance);
-        let bytes = bytes & surprise.wrapping_neg();
-        *code = (bytes + surprise) as u8;
+        let mispredicted = u32::from(distance != self.distance);
+        let bytes = bytes & mispredicted.wrapping_neg();
+        *code = (bytes + mispredicted) as u8;
         residual[..8].copy_from_slice(&bits.to_le_bytes());
         *self = Slot { last: addr, distance };
         bytes

@@ -21,7 +21,7 @@ pub(super) fn put(out: &mut Vec<u8>, rows: &Rows, pc: &mut u64) {
 
 /// An entry without its rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
+pub(super) struct ShapeHead {
     /// Address of the fetch row.
     pub(super) pc: u64,
     /// Whether the first row is a fetch.
@@ -37,7 +37,7 @@ pub(super) fn take(
     bytes: &mut Bytes<'_>,
     pc: &mut u64,
     metas: &mut Vec<Meta>,
-) -> Result<Entry, Damage> {
+) -> Result<ShapeHead, Damage> {
     *pc = pc.wrapping_add(unzigzag(bytes.varint()?) as u64);
     let ops = bytes.varint_up_to(2 * Shape::OPS_MAX as u64 + 1, "rows of a shape")?;
     let trailing = bytes.varint_up_to(u64::from(Meta::INSTRUCTIONS_MAX), "instructions")? as u32;
@@ -57,5 +57,5 @@ pub(super) fn take(
         }
         metas.push(Meta::new(kind, code as u32 >> 2, instructions as u32));
     }
-    Ok(Entry { pc: *pc, fetch, ops, trailing })
+    Ok(ShapeHead { pc: *pc, fetch, ops, trailing })
 }

@@ -20,11 +20,11 @@ const OFFSET_BITS: u32 = 12;
 /// What each entry of the table was last filled with: virtual and physical page number. No
 /// address has the page number `u64::MAX`.
 #[derive(Debug)]
-struct Table(Box<[(u64, u64); TABLE]>);
+struct LastFilled(Box<[(u64, u64); TABLE]>);
 
-impl Table {
-    fn new() -> Table {
-        Table(Box::new([(u64::MAX, 0); TABLE]))
+impl LastFilled {
+    fn new() -> LastFilled {
+        LastFilled(Box::new([(u64::MAX, 0); TABLE]))
     }
 
     fn predict(&self, addr: u64) -> Option<u64> {
@@ -44,7 +44,7 @@ impl Table {
 /// A physical stream that is being written.
 #[derive(Debug)]
 pub(super) struct PhysicalEncoder {
-    table: Table,
+    table: LastFilled,
     predicted: u64,
     rows: usize,
     out: Vec<u8>,
@@ -54,7 +54,7 @@ impl PhysicalEncoder {
     /// A stream whose first `rows` rows have no known physical address.
     pub(super) fn starting_at(rows: usize) -> PhysicalEncoder {
         let mut encoder =
-            PhysicalEncoder { table: Table::new(), predicted: 0, rows: 0, out: Vec::new() };
+            PhysicalEncoder { table: LastFilled::new(), predicted: 0, rows: 0, out: Vec::new() };
         encoder.pad(rows);
         encoder
     }
@@ -91,7 +91,7 @@ impl PhysicalEncoder {
 /// A physical stream that is being read.
 #[derive(Debug)]
 pub(super) struct PhysicalDecoder {
-    table: Table,
+    table: LastFilled,
     at: usize,
     predicted: u64,
 }
@@ -102,7 +102,7 @@ impl PhysicalDecoder {
         let mut bytes = Bytes(stream);
         let predicted = bytes.varint()?;
         let at = stream.len() - bytes.0.len();
-        Ok(PhysicalDecoder { table: Table::new(), at, predicted })
+        Ok(PhysicalDecoder { table: LastFilled::new(), at, predicted })
     }
 
     /// Appends the physical addresses of the next rows, which are at `addrs`.

@@ -76,9 +76,9 @@ fn decode(body: &[u8]) -> Result<u64, Damage> {
 }
 
 /// Accesses that mostly go on as before: for each number of operations that short and long shapes
-/// have, with and without a fetch, none of them, one or all surprise.
+/// have, with and without a fetch, none of them, one or all mispredicted.
 #[test]
-fn what_goes_on_and_what_surprises_comes_back() {
+fn predicted_and_mispredicted_addresses_come_back() {
     println!("seed {SEED:#x}");
     let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
     let mut encoder = Encoder::new(1 << 20);

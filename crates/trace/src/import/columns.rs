@@ -51,12 +51,12 @@ pub(crate) struct Row {
 
 /// Turns rows of a table into rows of a trace.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct RowImporter {
     threads: FxHashMap<u64, u32>,
     last: Option<(u64, u32)>,
 }
 
-impl Table {
+impl RowImporter {
     /// Appends `row`, or says what is wrong with it.
     #[inline]
     pub(crate) fn push(&mut self, batch: &mut Batch, row: Row) -> Result<(), String> {
@@ -123,7 +123,7 @@ pub(crate) fn header(format: &str, fetches: bool) -> Header {
 pub struct ColumnSource<F> {
     header: Header,
     pull: F,
-    table: Table,
+    table: RowImporter,
     columns: Columns,
     at: usize,
     rows: u64,
@@ -143,7 +143,7 @@ where
         ColumnSource {
             header: header(format, fetches),
             pull,
-            table: Table::default(),
+            table: RowImporter::default(),
             columns: Columns::default(),
             at: 0,
             rows: 0,

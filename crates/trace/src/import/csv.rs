@@ -9,7 +9,7 @@
 //! Commas, semicolons or tabs separate; the first line tells which. A field may stand in double
 //! quotes. Columns of other names are left out, or taken by `--column addr=vaddr`.
 
-use super::columns::{COLUMNS, KIND, Row, Table};
+use super::columns::{COLUMNS, KIND, Row, RowImporter};
 use super::digits::{decimal, hexadecimal};
 use super::rows::{BATCH_ROWS, Rows};
 use super::stream::{Decode, Fault};
@@ -26,7 +26,7 @@ pub(crate) struct Csv {
     separator: u8,
     /// For each column of the table which of [`COLUMNS`] it is; one beyond for none.
     columns: Vec<usize>,
-    table: Table,
+    table: RowImporter,
     line: u64,
 }
 
@@ -81,7 +81,7 @@ impl Csv {
             ));
         }
         let used = (end + 1).min(bytes.len());
-        Ok((Csv { separator, columns, table: Table::default(), line: 1 }, used))
+        Ok((Csv { separator, columns, table: RowImporter::default(), line: 1 }, used))
     }
 
     /// Whether the table says which accesses are fetches.

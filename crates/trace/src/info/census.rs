@@ -23,7 +23,7 @@ const NO_PAGE: u64 = u64::MAX;
 
 /// What was seen of one page.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct SeenPage {
     /// A bit for each line, by kind.
     lines: [u64; 3],
     /// Accesses that began in the page since it belongs to the region, by kind.
@@ -45,7 +45,7 @@ pub(super) struct RegionCounts {
 pub(super) struct Census {
     recent: Box<[(u64, u32); RECENT]>,
     map: FxHashMap<u64, u32>,
-    entries: Vec<Entry>,
+    entries: Vec<SeenPage>,
     regions: Vec<RegionCounts>,
     /// Pages that were counted for a region which they do not belong to any more.
     former: FxHashSet<(u64, RegionId)>,
@@ -104,7 +104,7 @@ impl Census {
         if index == self.entries.len() {
             let region = regions.region_of(page << PAGE_SHIFT);
             self.region(region).pages += 1;
-            self.entries.push(Entry { lines: [0; 3], accesses: [0; 3], region, change });
+            self.entries.push(SeenPage { lines: [0; 3], accesses: [0; 3], region, change });
         } else if self.entries[index].change != change {
             let region = regions.region_of(page << PAGE_SHIFT);
             self.entries[index].change = change;
@@ -123,7 +123,7 @@ impl Census {
 
     /// Gives the accesses of an entry to its region.
     fn settle(&mut self, index: usize) {
-        let Entry { accesses, region, .. } = self.entries[index];
+        let SeenPage { accesses, region, .. } = self.entries[index];
         self.entries[index].accesses = [0; 3];
         let counts = &mut self.region(region).accesses;
         counts.fetch += accesses[0];
@@ -163,7 +163,7 @@ impl Census {
 
     fn distinct(&self, count: fn(u64) -> u64) -> Distinct {
         let mut all = Distinct::default();
-        for Entry { lines: [fetch, load, store], .. } in &self.entries {
+        for SeenPage { lines: [fetch, load, store], .. } in &self.entries {
             all.fetch += count(*fetch);
             all.load += count(*load);
             all.store += count(*store);

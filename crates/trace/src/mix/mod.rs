@@ -168,7 +168,7 @@ impl Switches {
         Switches { unexplained: 0, ..self }
     }
 
-    /// Counts so many switches for this `cause`, as batches name it.
+    /// Counts `times` switches for this `cause`, as batches name it.
     pub(crate) fn count(&mut self, cause: &'static str, times: u64) {
         match cause {
             UNEXPLAINED => self.unexplained += times,

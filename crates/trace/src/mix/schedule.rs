@@ -126,7 +126,7 @@ impl Schedule {
         Some(Turn { program, instructions, switch, cpu: running })
     }
 
-    /// The program of `turn` has run so many instructions.
+    /// The program of `turn` has run `instructions`.
     pub(super) fn ran(&mut self, turn: Turn, instructions: u64, stop: Stop) {
         let cpu = &mut self.cpus[turn.cpu];
         cpu.clock += instructions;

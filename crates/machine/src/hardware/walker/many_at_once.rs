@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Walker {
-    /// Counts so many `times` a miss like this one, of whose steps (entries that lead on, of all
+    /// Counts `times` misses like this one. Of the steps of such a miss (entries that lead on, of all
     /// its walks from the root down) the MMU cache held or let it skip those `spared`.
     ///
     /// The walker has neither data caches nor a host, so that nothing else tells misses apart.

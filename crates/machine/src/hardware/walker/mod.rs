@@ -160,7 +160,7 @@ impl Walker {
     }
 
     /// The way of a walk from a node which the page table no longer knows.
-    pub(crate) fn astray(&mut self, walk: &Walk, way: Way<'_>) {
+    pub(crate) fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>) {
         // A second stale entry further down stays unnoticed: the walk is wrong as it is.
         let _ = self.follow(walk, way, 0);
     }

@@ -80,8 +80,8 @@ impl Behind for Walkers {
         self.here.walk(walk, way)
     }
 
-    fn astray(&mut self, walk: &Walk, way: Way<'_>) {
-        self.here.astray(walk, way);
+    fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>) {
+        self.here.walk_from_stale(walk, way);
     }
 
     fn refilled(&mut self, refill: Refill) {

@@ -290,12 +290,12 @@ impl Encoder {
         let Some(last) = addrs.last() else { return Ok(()) };
         self.addr = *last;
         let slots = &mut self.slots[local.slot as usize..][..addrs.len()];
-        let surprise = slots.iter().zip(addrs).fold(0, |surprise, (slot, &addr)| {
-            surprise | (addr.wrapping_sub(slot.last) ^ slot.distance)
+        let mispredicted = slots.iter().zip(addrs).fold(0, |mispredicted, (slot, &addr)| {
+            mispredicted | (addr.wrapping_sub(slot.last) ^ slot.distance)
         });
         let codes = &mut self.codes[self.head.ops as usize..][..addrs.len()];
         self.head.ops += addrs.len() as u32;
-        if surprise == 0 {
+        if mispredicted == 0 {
             // The codes are 0 already.
             slots.iter_mut().zip(addrs).for_each(|(slot, &addr)| slot.last = addr);
             return Ok(());

@@ -21,12 +21,12 @@ const ENTRIES_MAX: usize = 8 << 20;
 
 /// A thread may run from here on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ScheduleEntry {
     pub(crate) timestamp: u64,
     pub(crate) tid: u64,
 }
 
-type Entries = Box<dyn Iterator<Item = Result<Entry, Error>> + Send>;
+type Entries = Box<dyn Iterator<Item = Result<ScheduleEntry, Error>> + Send>;
 
 /// The entries in order.
 pub(crate) struct Schedule {
@@ -58,7 +58,7 @@ impl Schedule {
     }
 
     /// The next entry and the time of the one after it.
-    pub(crate) fn next(&mut self) -> Result<Option<(Entry, u64)>, Error> {
+    pub(crate) fn next(&mut self) -> Result<Option<(ScheduleEntry, u64)>, Error> {
         let Some(entry) = self.entries.next().transpose()? else { return Ok(None) };
         let until = match self.entries.peek() {
             Some(Ok(after)) => after.timestamp,
@@ -75,7 +75,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn entry(&mut self) -> Result<Option<Entry>, Error> {
+    fn entry(&mut self) -> Result<Option<ScheduleEntry>, Error> {
         while self.input.window().len() < ENTRY_BYTES {
             if !self.input.fill() {
                 if let Some(error) = self.input.failure() {
@@ -92,16 +92,16 @@ impl Reader {
         let window = self.input.window();
         let word =
             |at: usize| window[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        let entry = Entry { tid: word(0), timestamp: word(8) };
+        let entry = ScheduleEntry { tid: word(0), timestamp: word(8) };
         self.input.consume(ENTRY_BYTES);
         Ok(Some(entry))
     }
 }
 
 impl Iterator for Reader {
-    type Item = Result<Entry, Error>;
+    type Item = Result<ScheduleEntry, Error>;
 
-    fn next(&mut self) -> Option<Result<Entry, Error>> {
+    fn next(&mut self) -> Option<Result<ScheduleEntry, Error>> {
         if self.done {
             return None;
         }
