@@ -334,6 +334,85 @@ class MmuCacheCounts(Record):
     """By level, the highest first."""
 
 
+class SpecOutcome(Record):
+    """Walks of one outcome of their prediction."""
+
+    outcome: str
+    """`right`, `broken`, `chance` or `none` of walks that found their page; `absent` or
+    `none-faulted` of those that faulted.
+    """
+
+    walks: int
+    """How many."""
+
+    references: dict[str, int]
+    """Their references by what served them."""
+
+    ptes: dict[str, int]
+    """The same of the last entry that each of them read, which is the page's where it found one."""
+
+    accesses: ByKind[dict[str, int]]
+    """The accesses that they were for, by kind and by what served them; empty without data caches.
+    """
+
+
+class SpecTlbCounts(Record):
+    """What a SpecTLB is and said.
+
+    It is asked for each walk: a miss whose walk faults has another one.
+    """
+
+    entries: int
+    """Large pages that it remembers."""
+
+    ways: int
+    """Ways."""
+
+    replacement: str
+    """Replacement policy."""
+
+    page_size: str
+    """The size of the large pages."""
+
+    fill: str
+    """What makes an entry: `heuristic` or `marks`."""
+
+    attempts: int
+    """Predictions."""
+
+    right: int
+    """Those that named the place that the walk has found."""
+
+    wrong: dict[str, int]
+    """Those that did not, by cause: `absent`, the walk faulted; `broken`, the page was placed when
+    its reservation was broken; `chance`, addresses of a page that was in none had agreed by
+    chance.
+    """
+
+    none: int
+    """Walks that found their page, for which there was no prediction.
+
+    With those that were right, broken and by chance these are all walks.
+    """
+
+    none_faulted: int
+    """Walks that faulted, for which there was no prediction.
+
+    With those that were absent these are all faults.
+    """
+
+    overlapped: dict[str, int]
+    """References of walks that were rightly predicted, which need not be waited for, by what served
+    them: caches and memory.
+    """
+
+    overlapped_cycles: int | None
+    """Cycles of these references; `None` if the machine leaves a latency out."""
+
+    outcomes: list[SpecOutcome]
+    """Walks by what became of the prediction."""
+
+
 class NestedCounts(Record):
     """The host of a virtual machine.
 
@@ -721,6 +800,9 @@ class ProcessorCounts(Record):
     mmu_cache: MmuCacheCounts | None
     """The MMU cache of its walker."""
 
+    spec_tlb: SpecTlbCounts | None
+    """Its SpecTLB."""
+
     caches: Named[CacheCounts]
     """Its data caches; not `l3`, which all share."""
 
@@ -1096,6 +1178,9 @@ class Document(Record):
 
     mmu_cache: MmuCacheCounts | None
     """The walker's MMU cache, if it has one."""
+
+    spec_tlb: SpecTlbCounts | None
+    """What predicts where walks end, if something does."""
 
     nested: NestedCounts | None
     """The host's dimension of the walks, in a virtual machine."""

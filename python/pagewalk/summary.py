@@ -26,6 +26,8 @@ def summary(data: dict[str, Any], order: Order = BY_MISSES) -> str:
         parts.append(_walks(data))
     if data.get("mmu_cache"):
         parts.append(_mmu_cache("MMU cache", data["mmu_cache"], data["walks"]["walks"]))
+    if data.get("spec_tlb"):
+        parts.append(_spec_tlb(data))
     if data.get("nested"):
         parts.append(_nested(data["nested"], data["walks"]["walks"]))
     if data.get("manager"):
@@ -279,6 +281,12 @@ def _walks(data: dict[str, Any]) -> str:
         shares = [f"served by {place}" for place in places]
         lines.append(text.table(("Levels of the page table", "references", *shares), rows))
     return "\n".join(lines)
+
+
+def _spec_tlb(data: dict[str, Any]) -> str:
+    table = tables.spec_tlb(data)
+    rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows]
+    return text.paragraph(f"SpecTLB: {table.caption}") + "\n" + text.table(table.head, rows)
 
 
 def _nested(host: dict[str, Any], guest_walks: int) -> str:

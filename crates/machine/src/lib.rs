@@ -51,6 +51,8 @@ use hardware::{tlbs, walker};
 pub struct Machine {
     name: String,
     description: Description,
+    /// The page sizes that its page table can hold, ascending.
+    sizes: Vec<addr::PageSize>,
     /// What its page table looks like, if walks descend from a root.
     tree: Option<pagetable::TreeShape>,
     /// The same of the host's, in a virtual machine.
@@ -85,9 +87,11 @@ impl Machine {
         os::build::system(&description, &ram).map_err(refused)?;
         ram.first_space().map_err(refused)?;
         let (tree, host_tree) = (ram.tree_shape(), ram.host().and_then(|host| host.tree_shape()));
-        walker::Walker::new(&description, tree.clone(), host_tree.clone()).map_err(refused)?;
+        let sizes = ram.page_sizes().to_vec();
+        walker::Walker::new(&description, &sizes, tree.clone(), host_tree.clone())
+            .map_err(refused)?;
         let (name, settings) = (name.to_owned(), settings.to_vec());
-        Ok(Machine { name, description, tree, host_tree, settings, added, digest })
+        Ok(Machine { name, description, sizes, tree, host_tree, settings, added, digest })
     }
 
     /// Its name.
@@ -125,7 +129,8 @@ impl Machine {
 
     /// Its processors' walkers, with their caches, before any access.
     pub(crate) fn walkers(&self) -> Result<walker::Walkers, Error> {
-        walker::Walkers::build(&self.description, self.tree.clone(), self.host_tree.clone())
+        let (tree, host_tree) = (self.tree.clone(), self.host_tree.clone());
+        walker::Walkers::build(&self.description, &self.sizes, tree, host_tree)
             .map_err(|wrong| run::built(self, wrong))
     }
 

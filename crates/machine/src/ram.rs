@@ -557,6 +557,17 @@ impl Ram {
         sized.collect()
     }
 
+    /// Whether `frame` lies in a reservation of the largest size.
+    pub(crate) fn is_reserved(&self, frame: PhysAddr) -> bool {
+        let Some(reserver) = self.frames.allocator().reserver() else { return false };
+        let (Some(largest), Some(frame)) =
+            (reserver.orders().first().copied(), self.frames.table().frame_at(frame))
+        else {
+            return false;
+        };
+        reserver.reservation(frame).is_some_and(|(_, order, ..)| order == largest)
+    }
+
     /// Bytes of frames in use when most were.
     pub(crate) fn peak_bytes(&self) -> u64 {
         // Tables may have grown since a page was mapped last.

@@ -17,7 +17,8 @@
 //! An entry comes in when a walk finds a base page that looks as if it lay in a reservation: by its
 //! address, which agrees with the virtual one below the large page (section 6.2.2), or by a mark
 //! that the operating system has set in its page-table entry (section 6.2.1). It leaves when it has
-//! led to a wrong prediction, or makes room for another.
+//! led to a wrong prediction, or makes room for another. Where it is to stay although no page was
+//! there ([`SpecTlbParams::keeps_absent`]), the page that the fault then brings is predicted.
 
 use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 
@@ -38,6 +39,8 @@ pub struct SpecTlbParams {
     pub page_size: PageSize,
     /// Which pages make an entry.
     pub fill: SpecFill,
+    /// Whether an entry stays where it predicts a page and the walk faults.
+    pub keeps_absent: bool,
 }
 
 /// By what a SpecTLB tells that a base page lies in a reservation.
@@ -70,9 +73,11 @@ pub struct Spot {
     pub phys: PhysAddr,
     /// The size of the page.
     pub size: PageSize,
-    /// Whether the operating system keeps the page's frame in a reservation, as the mark in its
-    /// page-table entry says.
+    /// Whether the operating system keeps the page's frame in a reservation of at least the large
+    /// page's size. It tells the causes of wrong predictions apart; no hardware sees it.
     pub reserved: bool,
+    /// Whether the mark in its page-table entry says so.
+    pub marked: bool,
 }
 
 /// What a SpecTLB has said of a walk, in the light of what the walk has found.
@@ -83,7 +88,7 @@ pub enum Speculation {
     None,
     /// Where the page is.
     Right,
-    /// Where a page would be, but none is there.
+    /// Where a page would be, but the walk faults: none is there, or none that allows the access.
     WrongAbsent,
     /// A place in a reservation, but the page is elsewhere: it was placed after the reservation was broken.
     WrongBroken,
@@ -153,7 +158,12 @@ impl SpecTlb {
             Some((slot, held)) => {
                 self.policy.touched(slot);
                 let said = held.judge(self.offset(va), found);
-                if said != Speculation::Right {
+                let stays = match said {
+                    Speculation::None | Speculation::Right => true,
+                    Speculation::WrongAbsent => self.params.keeps_absent,
+                    Speculation::WrongBroken | Speculation::WrongChance => false,
+                };
+                if !stays {
                     self.remove(slot);
                 }
                 said
@@ -194,7 +204,7 @@ impl SpecTlb {
             && match self.params.fill {
                 SpecFill::Heuristic => agrees,
                 // A mark on a page that lies elsewhere is the operating system's mistake.
-                SpecFill::Marks => agrees && spot.reserved,
+                SpecFill::Marks => agrees && spot.marked,
             }
     }
 

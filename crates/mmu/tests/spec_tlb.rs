@@ -10,7 +10,8 @@ const K4: u64 = 4096;
 const M2: u64 = 2 << 20;
 
 fn params(entries: u32, ways: u32, replacement: Policy, fill: SpecFill) -> SpecTlbParams {
-    SpecTlbParams { entries, ways, replacement, seed: 1, page_size: PageSize::SIZE_2M, fill }
+    let page_size = PageSize::SIZE_2M;
+    SpecTlbParams { entries, ways, replacement, seed: 1, page_size, fill, keeps_absent: false }
 }
 
 /// One that never thinks: per set a list of (large page, space, first byte, reserved), the next
@@ -38,7 +39,8 @@ impl List {
                 Some(_) if held.3 => Speculation::WrongBroken,
                 Some(_) => Speculation::WrongChance,
             };
-            if said == Speculation::Right {
+            let stays = self.params.keeps_absent && said == Speculation::WrongAbsent;
+            if said == Speculation::Right || stays {
                 let back = if self.params.replacement == Policy::Lru { set.len() } else { at };
                 set.insert(back, held);
                 return said;
@@ -47,7 +49,7 @@ impl List {
         if let Some(spot) = found
             && spot.size.bytes() < M2
             && spot.phys.get() % M2 == inside
-            && (self.params.fill == SpecFill::Heuristic || spot.reserved)
+            && (self.params.fill == SpecFill::Heuristic || spot.marked)
         {
             if set.len() == self.params.ways as usize {
                 set.remove(0);
@@ -63,13 +65,14 @@ fn spot(rng: &mut Rng, va: u64, asid: Asid) -> Option<Spot> {
     let large = (va / M2 * 7 + u64::from(asid.0)) % 64 * M2;
     let size =
         rng.pick(&[PageSize::SIZE_4K, PageSize::SIZE_4K, PageSize::SIZE_4K, PageSize::SIZE_2M]);
+    let marked = rng.chance(70);
     let (phys, reserved) = match rng.below(10) {
         0 => return None,
         1 | 2 => (rng.below(1 << 18) * K4 + va % K4, false),
         3 => (large + (64 << 21) + va % M2, rng.chance(50)),
         _ => (large + va % M2, rng.chance(80)),
     };
-    Some(Spot { phys: PhysAddr::new(phys), size, reserved })
+    Some(Spot { phys: PhysAddr::new(phys), size, reserved, marked })
 }
 
 #[test]
@@ -78,12 +81,11 @@ fn every_geometry_says_what_a_list_says() {
         let mut rng = Rng(seed);
         let sets = 1 + rng.below(4) as u32;
         let ways = 1 + rng.below(8) as u32;
-        let params = params(
-            sets * ways,
-            ways,
-            rng.pick(&[Policy::Lru, Policy::Fifo]),
-            rng.pick(&SpecFill::ALL),
-        );
+        let replacement = rng.pick(&[Policy::Lru, Policy::Fifo]);
+        let params = SpecTlbParams {
+            keeps_absent: rng.chance(50),
+            ..params(sets * ways, ways, replacement, rng.pick(&SpecFill::ALL))
+        };
         println!("seed {seed}: {params:?}");
         let (mut fast, mut list) = (SpecTlb::new(params).unwrap(), List::new(params));
         for step in 0..3000 {
@@ -110,7 +112,7 @@ fn random_places_make_an_entry_once_in_512() {
         let mut fresh = SpecTlb::new(params).unwrap();
         let va = VirtAddr::new(page * K4);
         let phys = PhysAddr::new(rng.below(1 << 24) * K4);
-        let found = Some(Spot { phys, size: PageSize::SIZE_4K, reserved: false });
+        let found = Some(Spot { phys, size: PageSize::SIZE_4K, reserved: false, marked: false });
         fresh.walked(va, Asid(0), found);
         filled += u64::from(fresh.walked(va, Asid(0), found) == Speculation::Right);
     }
@@ -132,6 +134,7 @@ fn more_entries_under_lru_are_never_worse_where_nothing_is_wrong() {
                 phys: PhysAddr::new(va + (1 << 40)),
                 size: PageSize::SIZE_4K,
                 reserved: true,
+                marked: true,
             };
             spec.walked(VirtAddr::new(va), Asid(0), Some(spot)) == Speculation::Right
         });

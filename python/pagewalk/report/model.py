@@ -100,6 +100,8 @@ class Run:
     processors: Table | None
     """None where there is one processor."""
     mmu_cache: Table | None
+    spec_tlb: Table | None
+    """None where nothing predicts where walks end."""
     nested: Table | None
     caches: Table | None
     regions: Table

@@ -100,6 +100,42 @@ def _array(array: Mapping[str, Any]) -> str:
     return f"{text.plural(array['entries'], 'entry', 'entries')}{bits}"
 
 
+def spec_tlb(document: Mapping[str, Any]) -> Table:
+    """A row per outcome of a prediction: its walks, what they read, and what they were for."""
+    spec, walks = document["spec_tlb"], document["walks"]["walks"]
+    rows: list[list[Cell]] = []
+    for index, one in enumerate(spec["outcomes"]):
+        loads, stores = (one["accesses"][kind] for kind in ("load", "store"))
+        rows.append(
+            [
+                one["outcome"].replace("-", ", "),
+                values.count(document, f"/spec_tlb/outcomes/{index}/walks"),
+                values.share(one["walks"], walks),
+                Value(text.count(sum(one["references"].values())), sum(one["references"].values())),
+                *(_hits(places) for places in (one["references"], one["ptes"], loads, stores)),
+            ]
+        )
+    wrong = sum(spec["wrong"].values())
+    caption = (
+        f"{spec['entries']} pages of {spec['page_size']}, {spec['replacement']}, {spec['fill']}; "
+        f"{text.plural(spec['attempts'], 'prediction')}, "
+        f"{values.ratio(spec['attempts'], walks).text} per walk; "
+        f"{values.share(spec['right'], walks).text} of the walks rightly predicted, "
+        f"{values.share(wrong, spec['attempts']).text} of the predictions wrong"
+    )
+    head = [
+        "Prediction", "Walks", "Of all walks", "References", "Served by caches",
+        "Page-table entries", "Loads walked for", "Stores",
+    ]  # fmt: skip
+    return Table(caption, head, rows, [False] + [True] * 7)
+
+
+def _hits(served: Mapping[str, int]) -> Value:
+    """Which share caches served."""
+    everything = sum(served.values())
+    return values.share(everything - served.get("memory", 0), everything)
+
+
 def nested(document: Mapping[str, Any]) -> Table:
     """A row per level of the host's table in a virtual machine: what served its references."""
     host = document["nested"]

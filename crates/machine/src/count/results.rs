@@ -44,6 +44,9 @@ pub struct Results {
     pub walks: Walks,
     /// The walker's MMU cache, if it has one.
     pub mmu_cache: Option<MmuCacheCounts>,
+    /// What predicts where walks end, if something does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spec_tlb: Option<SpecTlbCounts>,
     /// The host's dimension of the walks, in a virtual machine.
     pub nested: Option<NestedCounts>,
     /// The data caches, nearest first.
@@ -138,7 +141,7 @@ pub struct ByKind<T> {
     pub store: T,
 }
 
-impl<T: Copy> From<[T; 3]> for ByKind<T> {
+impl<T> From<[T; 3]> for ByKind<T> {
     fn from([fetch, load, store]: [T; 3]) -> ByKind<T> {
         ByKind { fetch, load, store }
     }
@@ -303,6 +306,57 @@ pub struct MmuCacheLevel {
     pub needed: u64,
     /// Of these, how many were held, or skipped because a lower one was.
     pub held: u64,
+}
+
+/// What a SpecTLB is and said. It is asked for each walk: a miss whose walk faults has another one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpecTlbCounts {
+    /// Large pages that it remembers.
+    pub entries: u64,
+    /// Ways.
+    pub ways: u64,
+    /// Replacement policy.
+    pub replacement: String,
+    /// The size of the large pages.
+    pub page_size: String,
+    /// What makes an entry: `heuristic` or `marks`.
+    pub fill: String,
+    /// Predictions.
+    pub attempts: u64,
+    /// Those that named the place that the walk has found.
+    pub right: u64,
+    /// Those that did not, by cause: `absent`, the walk faulted; `broken`, the page was placed when its
+    /// reservation was broken; `chance`, addresses of a page that was in none had agreed by chance.
+    pub wrong: BTreeMap<String, u64>,
+    /// Walks that found their page, for which there was no prediction. With those that were right,
+    /// broken and by chance these are all walks.
+    pub none: u64,
+    /// Walks that faulted, for which there was no prediction. With those that were absent these are
+    /// all faults.
+    pub none_faulted: u64,
+    /// References of walks that were rightly predicted, which need not be waited for, by what served
+    /// them: caches and memory.
+    pub overlapped: BTreeMap<String, u64>,
+    /// Cycles of these references; `None` if the machine leaves a latency out.
+    pub overlapped_cycles: Option<u64>,
+    /// Walks by what became of the prediction.
+    pub outcomes: Vec<SpecOutcome>,
+}
+
+/// Walks of one outcome of their prediction.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SpecOutcome {
+    /// `right`, `broken`, `chance` or `none` of walks that found their page; `absent` or
+    /// `none-faulted` of those that faulted.
+    pub outcome: String,
+    /// How many.
+    pub walks: u64,
+    /// Their references by what served them.
+    pub references: BTreeMap<String, u64>,
+    /// The same of the last entry that each of them read, which is the page's where it found one.
+    pub ptes: BTreeMap<String, u64>,
+    /// The accesses that they were for, by kind and by what served them; empty without data caches.
+    pub accesses: ByKind<BTreeMap<String, u64>>,
 }
 
 /// The host of a virtual machine. References of [`Walks`] by level are the guest's; those of the
@@ -606,6 +660,9 @@ pub struct ProcessorCounts {
     pub walks: Walks,
     /// The MMU cache of its walker.
     pub mmu_cache: Option<MmuCacheCounts>,
+    /// Its SpecTLB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spec_tlb: Option<SpecTlbCounts>,
     /// Its data caches; not `l3`, which all share.
     pub caches: Vec<CacheCounts>,
     /// The shootdowns that it made, those that it was asked for, and the entries of its TLBs that

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::count::results::{
     ByKind, CacheCounts, CacheTraffic, HitsAndMisses, LevelCounts, MmuCacheCounts, MmuCacheLevel,
-    ShootdownCounts, SizeCounts, TlbCounts, Walks,
+    ShootdownCounts, SizeCounts, SpecOutcome, SpecTlbCounts, TlbCounts, Walks,
 };
 
 /// Counts that can be added up.
@@ -143,6 +143,29 @@ impl Sum for MmuCacheCounts {
     fn add(&mut self, other: &MmuCacheCounts) {
         self.searches += other.searches;
         add_by(&mut self.by_level, &other.by_level, |level| std::cmp::Reverse(level.level));
+    }
+}
+
+impl Sum for SpecOutcome {
+    fn add(&mut self, other: &SpecOutcome) {
+        self.walks += other.walks;
+        self.references.add(&other.references);
+        self.ptes.add(&other.ptes);
+        self.accesses.add(&other.accesses);
+    }
+}
+
+impl Sum for SpecTlbCounts {
+    fn add(&mut self, other: &SpecTlbCounts) {
+        self.attempts += other.attempts;
+        self.right += other.right;
+        self.wrong.add(&other.wrong);
+        self.none += other.none;
+        self.none_faulted += other.none_faulted;
+        self.overlapped.add(&other.overlapped);
+        self.overlapped_cycles.add(&other.overlapped_cycles);
+        // Each processor has all of them, in one order.
+        self.outcomes.iter_mut().zip(&other.outcomes).for_each(|(sum, one)| sum.add(one));
     }
 }
 

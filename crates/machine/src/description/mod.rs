@@ -7,6 +7,7 @@
 //! [page_table]  the format and its levels; absent: translation costs nothing, TLBs only
 //! [walker]      who refills a TLB, and the cache at which its references enter
 //! [mmu_cache]   what the walker remembers of earlier walks
+//! [spec_tlb]    what predicts where base pages lie in reservations
 //! [nested]      a virtual machine: the host's page table, nested TLB, MMU cache
 //! [cache.NAME]  l1i, l1d, l2, l3: size, ways, line, latency
 //! [memory]      size and latency of what lies behind the caches
@@ -27,6 +28,7 @@ mod nested;
 mod os;
 mod page_table;
 pub(crate) mod settings;
+mod spec_tlb;
 mod suggest;
 mod tlb;
 pub mod units;
@@ -43,9 +45,11 @@ pub use self::{
     nested::Nested,
     os::{At, Clock, Coalesced, Inject, Level, Marks, Os, Reservations, Swap},
     page_table::PageTable,
+    spec_tlb::SpecTlb,
     tlb::{Array, Tlb, Tlbs},
     walker::{MmuCache, PageMask, Walker, WalkerKind},
 };
+use crate::os::build::reservations;
 
 /// A machine file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -69,6 +73,9 @@ pub struct Description {
     /// What the walker remembers; absent: every walk starts at the root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mmu_cache: Option<MmuCache>,
+    /// What predicts where base pages lie; absent: nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spec_tlb: Option<SpecTlb>,
     /// The host, if all this runs in a virtual machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nested: Option<Nested>,
@@ -97,6 +104,21 @@ impl Description {
         let placed = |guest: AddrPageSize| host.map_or(guest, |host| guest.min(host));
         let small = placed(self.os.base());
         (small, self.os.large().map(placed).filter(|large| *large > small))
+    }
+
+    /// The sizes for which TLBs have shortcuts: the same, and where reservations become large pages,
+    /// the largest of these.
+    pub fn granules(&self) -> (AddrPageSize, Option<AddrPageSize>) {
+        let (small, large) = self.tlb_page_sizes();
+        let reserved = reservations(&self.os).and_then(|asked| asked.sizes.into_iter().max());
+        let host = self.nested.as_ref().map(|host| host.page_size.0);
+        let reserved = reserved.map(|size| host.map_or(size.0, |host| size.0.min(host)));
+        (small, large.or(reserved.filter(|size| *size > small)))
+    }
+
+    /// Whether the operating system marks pages that lie in reservations.
+    pub fn marks_reservations(&self) -> bool {
+        false
     }
 }
 fn is_false(value: &bool) -> bool {

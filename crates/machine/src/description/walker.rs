@@ -31,6 +31,10 @@ pub struct Walker {
     /// For which processes the handler sets the register with the size of the page to be entered.
     #[serde(skip_serializing_if = "is_per_process")]
     pub page_mask: PageMask,
+    /// Whether a walk reads the last of its entries alone, as if all above it were known: B10's
+    /// model of section 6.3.3.
+    #[serde(skip_serializing_if = "is_false")]
+    pub lowest_only: bool,
     /// Where the numbers come from.
     pub source: String,
 }

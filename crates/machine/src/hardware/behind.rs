@@ -12,6 +12,7 @@
 //! All that it says is plain data.
 
 use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
+use mmu::Spot;
 use pagetable::{Node, Reference, Translation};
 
 /// Who walks, for what, and where the walk starts if nothing is remembered.
@@ -95,11 +96,17 @@ pub(crate) trait Behind {
     /// Whether it has caches that the program's own accesses go to.
     fn has_caches(&self) -> bool;
 
+    /// Whether something there predicts where walks end, and wants to know it.
+    fn speculates(&self) -> bool;
+
     /// What follows until the next call is done by `processor`; before the first, by 0.
     fn on(&mut self, processor: usize);
 
     /// An access of the program to memory.
     fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
+
+    /// The same of the access that the last refill was for; where something speculates.
+    fn first_data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind);
 
     /// A walk. It takes as many of the references of the whole way as it needs. The error is a
     /// node that is not on this way, where a forgotten flush leads it: the way from there is to
@@ -108,6 +115,12 @@ pub(crate) trait Behind {
 
     /// The way of a walk from a node which the page table no longer knows.
     fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>);
+
+    /// Where the last walk has ended, before the TLB is refilled; where something speculates.
+    fn found(&mut self, spot: Spot);
+
+    /// The processor that runs goes on in another space.
+    fn switched(&mut self);
 
     /// The TLB is refilled: the walks since the last refill were for this one.
     fn refilled(&mut self, refill: Refill);

@@ -104,13 +104,14 @@ impl TlbUnits {
             }
         };
         let (small, large) = description.tlb_page_sizes();
+        let granules = description.granules();
         let mut units = Vec::new();
         for (name, level, tlb) in description.tlb.present() {
             let params = tlb_params(name, tlb, &default_sizes)?;
             let build = if level == 1 { Tlb::new } else { Tlb::behind_another };
             let mut built = build(&params)
                 .map_err(|error| (geometry_key(name, tlb, &error), error.to_string()))?;
-            built.favour(small, large);
+            built.favour(granules.0, granules.1);
             let latency_cycles = u64::from(tlb.latency_cycles);
             let counts = TlbCensus::default();
             units.push(Unit { name, level, latency_cycles, params, tlb: built, counts });

@@ -150,9 +150,18 @@ impl Run {
         if addr.offset_in(size) + u64::from(bytes) > size.bytes() {
             self.straddle::<CHECK, CACHES>(place, phys, size, bytes, back)?;
         } else if CACHES {
-            back.data(phys, bytes, kind);
+            self.data(phys, bytes, kind, back);
         }
         Ok(())
+    }
+
+    /// An access to memory whose translation was looked up by itself.
+    fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind, back: &mut impl Behind) {
+        if std::mem::take(&mut self.missed) {
+            back.first_data(phys, bytes, kind);
+        } else {
+            back.data(phys, bytes, kind);
+        }
     }
 
     /// The physical address of one access that lies within a page, and that page's size.
@@ -199,7 +208,7 @@ impl Run {
         loop {
             let part = left.min(size.bytes() - addr.offset_in(size));
             if CACHES {
-                back.data(phys, part as u32, place.kind);
+                self.data(phys, part as u32, place.kind, back);
             }
             left -= part;
             if left == 0 {

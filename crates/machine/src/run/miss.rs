@@ -1,7 +1,7 @@
 //! The rare case: a lookup that the first level did not answer, down to the fault.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use mmu::{Evicted, Miss, TlbEntry};
+use mmu::{Evicted, Miss, Spot, TlbEntry};
 use pagetable::{Fault, Leads, Reference, Translation, Usage};
 
 use super::{Run, access::Place};
@@ -172,8 +172,25 @@ impl Run {
         let instead = self.by_software && why != Miss::Absent;
         let sized =
             self.by_software && (self.always_sized || self.system.has_many_sizes(self.who.number));
+        if back.speculates() {
+            self.missed = true;
+            back.found(self.spot(addr, translation));
+        }
         back.refilled(Refill { region, cold, instead, dirtied: self.dirtied, sized });
         Ok((translation, cold))
+    }
+
+    /// Where a walk for `addr` has ended, for those who predict it.
+    #[cold]
+    fn spot(&self, addr: VirtAddr, translation: Translation) -> Spot {
+        let guest = self.ram.mapping(self.who.space, addr);
+        let guest = guest.map(|mapping| mapping.translation.apply(addr));
+        Spot {
+            phys: translation.apply(addr),
+            size: translation.page.size(),
+            reserved: guest.is_some_and(|frame| self.ram.is_reserved(frame)),
+            marked: false,
+        }
     }
 
     /// Has the operating system answer a fault.

@@ -154,6 +154,8 @@ pub(crate) struct Run {
     always_sized: bool,
     /// Whether the walk under way is for a store that found a clean page.
     dirtied: bool,
+    /// Whether the access under way has missed, and what lies behind speculates.
+    missed: bool,
     /// Whether each page is mapped before its first walk.
     pub(crate) populated: bool,
     /// Which space runs on which processor, and what its context is.
@@ -231,6 +233,7 @@ impl Run {
             by_software: description.walker.kind == WalkerKind::Software,
             always_sized: description.walker.page_mask == PageMask::Always,
             dirtied: false,
+            missed: false,
             populated: description.os.populated,
             contexts,
             who: Who { number: 0, space },
@@ -241,7 +244,7 @@ impl Run {
             has_new_deadline: false,
             had_deadline: false,
             learns: first.hardware.first_level_learns(),
-            granules: description.tlb_page_sizes(),
+            granules: description.granules(),
             large_first: [false; 4],
             streak: None,
             has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),

@@ -98,6 +98,7 @@ impl Run {
         let counts = &mut self.processors.here.counts;
         counts.switches += u64::from(self.contexts.running(processor).is_some());
         let (asid, stale) = self.contexts.enter(processor, space);
+        back.switched();
         self.processors.here.asid = asid;
         let (held_by, forget) = match stale {
             Stale::Nothing => return,

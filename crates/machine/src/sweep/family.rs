@@ -46,6 +46,7 @@ impl Family {
         let walker = &walkers.here;
         let alone =
             walker.port.caches.is_none() && walker.host.is_none() && walker.handler.is_none();
+        let alone = alone && walker.speculators.is_empty();
         let params = walker.dimension.params.as_ref();
         params.filter(|params| alone && WalkCacheFamily::takes(params, mixed))
     }

@@ -12,14 +12,16 @@ use crate::{
     count::identities::{self, Witness},
     count::summary,
     description::Clock,
-    hardware::walker::Walkers,
+    hardware::{behind::Behind, walker::Walkers},
     run::Run,
 };
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
 /// between two designs, known here or not, gives them fronts of their own.
-const BEHIND: [&[&str]; 12] = [
+const BEHIND: [&[&str]; 14] = [
     &["mmu_cache"],
+    &["spec_tlb"],
+    &["walker", "lowest_only"],
     &["nested", "mmu_cache"],
     &["nested", "tlb"],
     &["cache"],
@@ -45,10 +47,10 @@ pub(super) struct Front {
     families: Vec<(Family, Vec<DesignBack>)>,
 }
 
-/// What lies behind the TLBs in one design.
+/// What lies behind the TLBs in one design; in several, if only their SpecTLBs differ.
 pub(super) struct DesignBack {
-    /// The design's place among all.
-    index: usize,
+    /// Their places among all.
+    indices: Vec<usize>,
     walkers: Walkers,
     failure: Option<String>,
 }
@@ -71,21 +73,44 @@ impl Front {
                     fronts.len() - 1
                 }
             };
-            fronts[place].1.backs.push(DesignBack { index, walkers, failure: None });
+            fronts[place].1.add(index, walkers, machines);
         }
         let mut fronts: Vec<Front> = fronts.into_iter().map(|(_, front)| front).collect();
         for front in &mut fronts {
             let walkers = front.backs.iter().map(|back| &back.walkers);
             let caches = walkers.clone().any(|walkers| walkers.here.port.caches.is_some());
+            let speculates = walkers.clone().any(|walkers| walkers.speculates());
             front.saying.repeats = Repeats::new(walkers);
-            let first = front.backs.first().map_or(0, |back| back.index);
-            front.make_families(machines[first].description().os.large().is_some());
+            let first = front.backs.first().map_or(0, |back| back.indices[0]);
+            front.make_families(machines[first].description().granules().1.is_some());
             let (whole, to_families) = (!front.backs.is_empty(), !front.families.is_empty());
             for log in [&mut front.saying, &mut front.said] {
                 (log.caches, log.whole, log.to_families) = (caches, whole, to_families);
+                log.speculates = speculates;
             }
         }
         Ok(fronts)
+    }
+
+    /// Adds a design: to one that is there, if only its SpecTLB is another.
+    fn add(&mut self, index: usize, walkers: Walkers, machines: &[Machine]) {
+        let speculates = walkers.speculates();
+        let own = without_spec_tlb(machines[index].description());
+        let alike = self.backs.iter_mut().find(|back| {
+            speculates
+                && back.walkers.speculates()
+                && without_spec_tlb(machines[back.indices[0]].description()) == own
+        });
+        match alike {
+            Some(back) => {
+                back.indices.push(index);
+                back.walkers.take_speculators(walkers);
+            }
+            None => {
+                let indices = vec![index];
+                self.backs.push(DesignBack { indices, walkers, failure: None });
+            }
+        }
     }
 
     /// `source` is about to run.
@@ -150,24 +175,41 @@ impl Front {
         let unmet = || self.run.system.unmet().map(|wrong| Error::Place(wrong).to_string());
         let failure = self.failure.take().or_else(unmet);
         let repeats: Vec<_> = self.saying.repeats.counts().collect();
-        let outcome = |mut back: DesignBack| {
+        let outcomes = |mut back: DesignBack| {
             for (processor, counts) in repeats.iter().enumerate() {
                 for (kind, count) in Kind::ALL.into_iter().zip(*counts) {
                     back.walkers.of(processor).repeated(kind, count);
                 }
             }
             back.walkers.settle();
-            if let Some(failure) = failure.clone().or(back.failure) {
-                return (back.index, Err(failure));
-            }
-            let machine = &machines[back.index];
-            let results = summary::summarize(machine, source, &mut self.run, &back.walkers);
-            let witness = Witness::of(&self.run, &back.walkers);
-            let checked = identities::check(&results, &witness).map_err(|error| error.to_string());
-            (back.index, checked.map(|()| results))
+            let failure = failure.clone().or(back.failure);
+            let mut outcome = |(number, index): (usize, usize)| {
+                if let Some(failure) = &failure {
+                    return (index, Err(failure.clone()));
+                }
+                back.walkers.put_first(number);
+                let machine = &machines[index];
+                let results = summary::summarize(machine, source, &mut self.run, &back.walkers);
+                let witness = Witness::of(&self.run, &back.walkers);
+                let checked =
+                    identities::check(&results, &witness).map_err(|error| error.to_string());
+                back.walkers.put_first(number);
+                (index, checked.map(|()| results))
+            };
+            let outcomes: Vec<_> = back.indices.into_iter().enumerate().map(&mut outcome).collect();
+            outcomes
         };
-        self.backs.into_iter().map(outcome).collect()
+        self.backs.into_iter().flat_map(outcomes).collect()
     }
+}
+
+/// A description but for its SpecTLB and what it is called.
+fn without_spec_tlb(description: &Description) -> Value {
+    let mut key = serde_json::to_value(description).unwrap_or_default();
+    if let Value::Object(table) = &mut key {
+        table.retain(|part, _| !matches!(part.as_str(), "spec_tlb" | "title" | "source"));
+    }
+    key
 }
 
 /// What is to be done in one round: the fronts run `batch`, the backs hear of the one before.

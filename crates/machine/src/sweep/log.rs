@@ -7,6 +7,7 @@
 //! ```
 
 use addr::{Kind, PhysAddr};
+use mmu::Spot;
 use pagetable::{Node, Reference};
 
 use super::{
@@ -19,7 +20,10 @@ use crate::hardware::behind::{Behind, Forget, HostWalk, Refill, Walk, Way};
 #[derive(Clone, Copy, Debug)]
 enum Message {
     Data { phys: PhysAddr, bytes: u16, kind: Kind },
+    FirstData { phys: PhysAddr, bytes: u16, kind: Kind },
     Walk { references: u16, host: u16, host_references: u16 },
+    Found,
+    Switched,
     Refilled(Refill),
     On(u8),
     Forget,
@@ -31,6 +35,8 @@ enum Message {
 pub(super) struct Log {
     /// Whether any back wants to know of the program's own accesses.
     pub(super) caches: bool,
+    /// Whether any back predicts where walks end.
+    pub(super) speculates: bool,
     pub(super) repeats: Repeats,
     /// Whether any back wants to know all of it, and any family its log.
     pub(super) whole: bool,
@@ -43,6 +49,7 @@ pub(super) struct Log {
     host: Vec<HostWalk>,
     host_references: Vec<Reference>,
     forgets: Vec<(usize, Forget)>,
+    spots: Vec<Spot>,
 }
 
 impl Log {
@@ -55,18 +62,25 @@ impl Log {
         self.host.clear();
         self.host_references.clear();
         self.forgets.clear();
+        self.spots.clear();
     }
 
     /// Says all of it again to `back`. The error is a stale entry that `back` starts a walk from.
     pub(super) fn tell(&self, back: &mut impl Behind) -> Result<(), StaleEntry> {
         let mut walks = self.walks.iter();
         let mut forgets = self.forgets.iter();
+        let mut spots = self.spots.iter();
         let mut references = self.references.as_slice();
         let mut host = self.host.as_slice();
         let mut host_references = self.host_references.as_slice();
         for message in &self.messages {
             match *message {
                 Message::Data { phys, bytes, kind } => back.data(phys, u32::from(bytes), kind),
+                Message::FirstData { phys, bytes, kind } => {
+                    back.first_data(phys, u32::from(bytes), kind);
+                }
+                Message::Found => spots.next().into_iter().for_each(|spot| back.found(*spot)),
+                Message::Switched => back.switched(),
                 Message::Walk { references: own, host: walked, host_references: below } => {
                     let Some(walk) = walks.next() else { continue };
                     let way = Way {
@@ -121,6 +135,10 @@ impl Behind for Log {
         self.caches
     }
 
+    fn speculates(&self) -> bool {
+        self.speculates
+    }
+
     fn on(&mut self, processor: usize) {
         self.repeats.on(processor);
         if self.to_families {
@@ -140,6 +158,23 @@ impl Behind for Log {
         }
         let bytes = bytes.min(u32::from(u16::MAX)) as u16;
         self.messages.push(Message::Data { phys, bytes, kind });
+    }
+
+    fn first_data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        self.repeats.told(phys, bytes, kind);
+        let bytes = bytes.min(u32::from(u16::MAX)) as u16;
+        self.messages.push(Message::FirstData { phys, bytes, kind });
+    }
+
+    fn found(&mut self, spot: Spot) {
+        self.messages.push(Message::Found);
+        self.spots.push(spot);
+    }
+
+    fn switched(&mut self) {
+        if self.speculates {
+            self.messages.push(Message::Switched);
+        }
     }
 
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {

@@ -98,6 +98,14 @@ impl Repeats {
         repeated
     }
 
+    /// An access of the program that every back hears of, whether it is a repeat or not.
+    pub(super) fn told(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        let Filters { filters, of_kind, .. } = &mut self.0.here;
+        if let Some(filter) = of_kind[kind as usize].and_then(|index| filters.get_mut(index)) {
+            filter.used(phys, bytes, kind == Kind::Store);
+        }
+    }
+
     /// Walks use the lines on `way`, in some designs at least.
     #[inline]
     pub(super) fn walk(&mut self, way: Way<'_>) {

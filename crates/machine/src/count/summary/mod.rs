@@ -1,6 +1,7 @@
 //! From what a run counted to its [`Results`].
 
 mod processors;
+mod spec_tlb;
 
 use std::collections::BTreeMap;
 
@@ -80,6 +81,7 @@ pub(crate) fn summarize(
         tlbs: processors::together(processors.iter().map(|one| &one.tlbs)),
         walks: Sum::of(processors.iter().map(|one| one.walks.clone())).unwrap_or_default(),
         mmu_cache: Sum::of(processors.iter().map(|one| one.mmu_cache.clone())).flatten(),
+        spec_tlb: Sum::of(processors.iter().map(|one| one.spec_tlb.clone())).flatten(),
         nested: nested(description, &run.ram, walkers),
         caches: caches(description, walkers),
         shootdowns: Sum::of(processors.iter().map(|one| one.shootdowns)).unwrap_or_default(),
@@ -386,8 +388,15 @@ fn not_modelled(
     let mut say = |note: &str| notes.push(note.to_owned());
     if description.page_table.is_some() {
         say("several walks under way at once: each walk ends before the next access begins");
-        if walker.dimension.params.is_none() && walker.handler.is_none() {
+        if description.walker.lowest_only {
+            say("entries above the last that a walk reads: they cost nothing (walker.lowest_only)");
+        } else if walker.dimension.params.is_none() && walker.handler.is_none() {
             say("MMU caches: every walk starts at the root of the page table");
+        }
+        if !walker.speculators.is_empty() {
+            say(
+                "what a wrong prediction costs, and how far a reorder buffer lets a right one help",
+            );
         }
         say("the kernel's own accesses: what it reads and writes to answer a fault");
         if let Some(host) = &walker.host {

@@ -1,6 +1,6 @@
 //! What each processor counted.
 
-use super::{caches_of, mmu_cache, tlbs, walks};
+use super::{caches_of, mmu_cache, spec_tlb::spec_tlb, tlbs, walks};
 use crate::{
     Description,
     count::{
@@ -30,6 +30,7 @@ pub(super) fn each(
             tlbs: tlbs(hardware),
             walks: walks(counts, walker),
             mmu_cache: mmu_cache(description.mmu_cache.as_ref(), &walker.dimension),
+            spec_tlb: spec_tlb(walker),
             caches,
             shootdowns: shootdowns(description, processor),
         }

@@ -1,13 +1,15 @@
 //! From the description to the walker's parts.
 
-use addr::Kind;
+use addr::{Asid, Kind, PageSize, VirtAddr};
 use mmu::{
     AnyWalkCache, CacheParams, Design, GeometryError, Hierarchy, HierarchyParams, Policy,
     Requester, Served, Tlb, WalkArray, WalkCacheParams,
 };
 use pagetable::TreeShape;
 
-use super::{Dimension, Handler, HostSide, Latencies, Port, RegionWalks, WalkCensus, Walker};
+use super::{
+    Dimension, Handler, HostSide, Latencies, Port, RegionWalks, Speculator, WalkCensus, Walker,
+};
 use crate::{
     Description, description,
     hardware::tlbs::{geometry_key, tlb_params},
@@ -22,6 +24,7 @@ impl Walker {
     /// Builds what `description` says; an error comes with the key that is wrong.
     pub(crate) fn new(
         description: &Description,
+        sizes: &[PageSize],
         tree: Option<TreeShape>,
         host_tree: Option<TreeShape>,
     ) -> Result<Walker, Refusal> {
@@ -30,10 +33,17 @@ impl Walker {
             None => None,
         };
         let cached = description.mmu_cache.as_ref().is_some_and(|cache| cache.design != "none");
-        if cached && description.walker.kind == description::WalkerKind::Software {
+        let is_hardware = description.walker.kind == description::WalkerKind::Hardware;
+        if cached && !is_hardware {
             let what = "software refills the TLB, so no walker has an MMU cache: \
                         set walker.kind=hardware, or mmu_cache.design=none";
             return Err(("mmu_cache.design".to_owned(), what.to_owned()));
+        }
+        let lowest_only = description.walker.lowest_only;
+        if lowest_only && (cached || host.is_some() || !is_hardware) {
+            let what = "a walk of the lowest level alone has no MMU cache, no host and no handler in \
+                        software: leave those out, or this";
+            return Err(("walker.lowest_only".to_owned(), what.to_owned()));
         }
         let page_table = description.page_table.as_ref();
         let caches = hierarchy(description)?;
@@ -48,7 +58,11 @@ impl Walker {
                 further_lines: 0,
                 repeats: [0; 2],
                 under_way: RegionWalks::default(),
+                made: None,
             },
+            speculators: Speculator::of(description, sizes)?.into_iter().collect(),
+            walked: (VirtAddr::new(0), Asid(0)),
+            lowest_only,
             handler: Handler::new(description),
             walks: WalkCensus::default(),
             program_served: Default::default(),

@@ -21,19 +21,22 @@ mod dimension;
 pub(crate) mod handler;
 mod many_at_once;
 mod processors;
+mod speculation;
 mod virtual_machine;
 
 pub(crate) use build::{hierarchy, latencies};
 pub(crate) use dimension::{Dimension, UpperEntries};
 pub(crate) use handler::Handler;
 pub(crate) use processors::Walkers;
+pub(crate) use speculation::{Said, Speculator};
 pub(crate) use virtual_machine::HostSide;
 
-use addr::{Kind, PhysAddr};
-use mmu::{AnyWalkCache, Hierarchy, Requester, Served};
+use addr::{Asid, Kind, PhysAddr, VirtAddr};
+use mmu::{AnyWalkCache, Hierarchy, Requester, Served, Spot};
 use pagetable::{Node, Reference};
 
 use crate::hardware::behind::{Refill, Walk, Way};
+use speculation::{Made, SpecCensus};
 
 /// Cycles by what serves a reference.
 #[derive(Clone, Debug, Default)]
@@ -81,6 +84,12 @@ pub(crate) struct Walker {
     pub(crate) dimension: Dimension,
     pub(crate) host: Option<HostSide>,
     pub(crate) handler: Option<Handler>,
+    /// What predicts where walks end: of a sweep's designs that are alike otherwise, that of each.
+    pub(crate) speculators: Vec<Speculator>,
+    /// Whose walk was the last.
+    walked: (VirtAddr, Asid),
+    /// Whether walks read the last of their entries alone.
+    lowest_only: bool,
     pub(crate) port: Port,
     pub(crate) walks: WalkCensus,
     /// Accesses of the program by their kind and by what served them.
@@ -103,6 +112,8 @@ pub(crate) struct Port {
     repeats: [u64; 2],
     /// References and cycles since the last refill.
     under_way: RegionWalks,
+    /// What the walk under way has read, if somebody speculates on it.
+    made: Option<Made>,
 }
 
 impl Walker {
@@ -139,6 +150,40 @@ impl Walker {
         }
     }
 
+    /// The access that the last refill was for.
+    pub(crate) fn first_data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        if let Some(caches) = &mut self.port.caches {
+            let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
+            self.program_served[kind as usize][served as usize] += 1;
+            self.speculators.iter_mut().for_each(|one| one.accessed(kind, served));
+        }
+    }
+
+    /// Where the last walk has ended.
+    pub(crate) fn found(&mut self, spot: Spot) {
+        self.speculate(Some(spot));
+    }
+
+    /// The processor goes on in another space.
+    pub(crate) fn switched(&mut self) {
+        self.speculators.iter_mut().for_each(Speculator::switched);
+    }
+
+    /// Tells those who speculate how the last walk has ended.
+    fn speculate(&mut self, found: Option<Spot>) {
+        let Some(made) = self.port.made.take() else { return };
+        let (va, asid) = self.walked;
+        self.speculators.iter_mut().for_each(|one| one.walked(va, asid, found, &made));
+    }
+
+    /// A walk begins.
+    fn begin(&mut self, walk: &Walk) {
+        if !self.speculators.is_empty() {
+            self.walked = (walk.va, walk.asid);
+            self.port.made = Some(Made::default());
+        }
+    }
+
     /// Tells the caches of all accesses that changed nothing there.
     pub(crate) fn settle(&mut self) {
         let repeats = std::mem::take(&mut self.repeats);
@@ -153,16 +198,27 @@ impl Walker {
 
     /// As [`Behind::walk`](crate::hardware::behind::Behind::walk).
     pub(crate) fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
-        let skipped = self.dimension.start(walk, way.references)?;
+        self.begin(walk);
+        let mut skipped = self.dimension.start(walk, way.references)?;
+        if self.lowest_only {
+            skipped = way.references.iter().rposition(|reference| !reference.write).unwrap_or(0);
+        }
         let followed = self.follow(walk, way, skipped);
         self.dimension.repeats = !walk.found;
+        if followed.is_ok() && !walk.found {
+            self.speculate(None);
+        }
         followed
     }
 
     /// The way of a walk from a node which the page table no longer knows.
     pub(crate) fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>) {
+        self.begin(walk);
         // A second stale entry further down stays unnoticed: the walk is wrong as it is.
         let _ = self.follow(walk, way, 0);
+        if !walk.found {
+            self.speculate(None);
+        }
     }
 
     /// The TLB is refilled: the walks since the last refill were for this one.
@@ -210,6 +266,7 @@ impl Walker {
         self.repeats = [0; Kind::COUNT];
         (self.port.further_lines, self.port.repeats) = (0, [0; 2]);
         self.dimension.forget_counts();
+        self.speculators.iter_mut().for_each(|one| one.counts = SpecCensus::default());
         if let Some(host) = &mut self.host {
             host.forget_counts();
         }
@@ -310,8 +367,16 @@ impl Port {
             None => Served::Memory,
         };
         dimension.count(reference.level, served);
+        let cycles = self.latencies.reference_cycles[served as usize];
         self.under_way.references += 1;
-        self.under_way.cycles += self.latencies.reference_cycles[served as usize];
+        self.under_way.cycles += cycles;
+        if let Some(made) = &mut self.made {
+            made.served[served as usize] += 1;
+            made.cycles += cycles;
+            if !write {
+                made.pte = Some(served);
+            }
+        }
     }
 }
 

@@ -9,7 +9,8 @@
 //! Each has a walker with its caches, but for `l3`, which all share: it goes to whoever runs.
 //! Lines that another processor has written stay in the near caches: coherence is not modelled.
 
-use addr::{Kind, PhysAddr};
+use addr::{Kind, PageSize, PhysAddr};
+use mmu::Spot;
 use pagetable::{Node, TreeShape};
 
 use super::{RegionWalks, Walker, build::Refusal};
@@ -28,10 +29,11 @@ impl Walkers {
     /// Builds what `description` says; an error comes with the key that is wrong.
     pub(crate) fn build(
         description: &Description,
+        sizes: &[PageSize],
         tree: Option<TreeShape>,
         host_tree: Option<TreeShape>,
     ) -> Result<Walkers, Refusal> {
-        let walker = || Walker::new(description, tree.clone(), host_tree.clone());
+        let walker = || Walker::new(description, sizes, tree.clone(), host_tree.clone());
         let mut others = Vec::new();
         for _ in 1..description.core.count {
             let mut other = walker()?;
@@ -44,6 +46,23 @@ impl Walkers {
     /// Tells the caches of all accesses that changed nothing there, before somebody asks for counts.
     pub(crate) fn settle(&mut self) {
         self.for_each(Walker::settle);
+    }
+
+    /// Takes over what predicts where walks end from those of a design that is alike otherwise.
+    pub(crate) fn take_speculators(&mut self, mut others: Walkers) {
+        for processor in 0..self.count() {
+            let taken = std::mem::take(&mut others.of(processor).speculators);
+            self.of(processor).speculators.extend(taken);
+        }
+    }
+
+    /// Puts the `number`th of those that predict where walks end first, whose counts are asked for.
+    pub(crate) fn put_first(&mut self, number: usize) {
+        self.for_each(|walker| {
+            if number < walker.speculators.len() {
+                walker.speculators.swap(0, number);
+            }
+        });
     }
 
     /// What a region's walks came to.
@@ -61,6 +80,10 @@ impl Behind for Walkers {
         self.here.port.caches.is_some()
     }
 
+    fn speculates(&self) -> bool {
+        !self.here.speculators.is_empty()
+    }
+
     fn on(&mut self, processor: usize) {
         self.turn_to(processor, |from, to| {
             // They are the cache's, which may go.
@@ -76,12 +99,24 @@ impl Behind for Walkers {
         self.here.data(phys, bytes, kind);
     }
 
+    fn first_data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
+        self.here.first_data(phys, bytes, kind);
+    }
+
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
         self.here.walk(walk, way)
     }
 
     fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>) {
         self.here.walk_from_stale(walk, way);
+    }
+
+    fn found(&mut self, spot: Spot) {
+        self.here.found(spot);
+    }
+
+    fn switched(&mut self) {
+        self.here.switched();
     }
 
     fn refilled(&mut self, refill: Refill) {

@@ -12,6 +12,8 @@
 //! part has counted for itself ([`Witness`]), or two parts with each other. A sum is not compared
 //! with its own summands.
 
+mod spec_tlb;
+
 use addr::Kind;
 use mmu::Requester;
 
@@ -210,6 +212,9 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
         results.walks.references_per_walk.iter().map(|(refs, walks)| refs * walks).sum(),
         references.saturating_sub(results.walks.cold_references),
     );
+    if let Some(spec) = &results.spec_tlb {
+        check.spec_tlb(spec, results, witness);
+    }
     for upper in results.mmu_cache.iter().flat_map(|cache| &cache.by_level) {
         let made = results.walks.by_level.iter().find(|level| level.level == upper.level);
         let made = made.map_or(0, |level| level.references);
@@ -378,7 +383,7 @@ mod tests {
     /// name: a new count belongs to one of the two lists.
     #[test]
     fn a_count_that_is_one_too_many_is_noticed() {
-        let noticed: [Slip; 28] = [
+        let noticed: [Slip; 32] = [
             ("accesses", |run, _| run.processors.here.counts.accesses[Kind::Load as usize] += 1),
             ("crossing lookups", |run, _| run.crossing_lookups[Kind::Load as usize] += 1),
             ("hits", |run, _| unit(run, 0).counts.hits[Kind::Load as usize] += 1),
@@ -408,13 +413,20 @@ mod tests {
             ("references by level", |_, walkers| walkers.here.dimension.served[1][0] += 1),
             ("cycles of walks", |_, walkers| walkers.here.walks.cycles += 1),
             ("further lines of references", |_, walkers| walkers.here.port.further_lines += 1),
+            ("protection faults", |run, _| run.protection_faults += 1),
+            ("predictions", |_, walkers| walkers.here.speculators[0].counts.found[0].walks += 1),
+            ("predictions before faults", |_, walkers| {
+                walkers.here.speculators[0].counts.faulted[0].walks += 1;
+            }),
+            ("references by prediction", |_, walkers| {
+                walkers.here.speculators[0].counts.found[0].references[0] += 1;
+            }),
             ("accesses served", |_, walkers| walkers.here.program_served[0][0] += 1),
         ];
-        let unnoticed: [Slip; 5] = [
+        let unnoticed: [Slip; 4] = [
             ("instructions", |run, _| run.processors.here.counts.instructions += 1),
             ("cycles of lookups for tables", |run, _| run.census.region(0).table_cycles += 1),
             ("pages of a region", |run, _| run.census.region(0).pages += 1),
-            ("protection faults", |run, _| run.protection_faults += 1),
             ("searches of the MMU cache", |_, walkers| walkers.here.dimension.searches += 1),
         ];
         assert_eq!(checked(|_, _| {}), Ok(()));
@@ -428,7 +440,8 @@ mod tests {
 
     /// A run whose counts `slip` before they are checked.
     fn checked(slip: impl Fn(&mut Run, &mut Walkers)) -> Result<(), String> {
-        let settings = ["mmu_cache.design=uptc", "mmu_cache.entries=24"].map(str::to_owned);
+        let settings = ["mmu_cache.design=uptc", "mmu_cache.entries=24", "spec_tlb.entries=24"];
+        let settings = settings.map(str::to_owned);
         let machine = Machine::load("opteron-2008", &settings).unwrap();
         let mut source = generate::parse("uniform,size=64M,accesses=4000,seed=1").unwrap();
         let clock = machine.description().os.clock;

@@ -1,0 +1,36 @@
+//! What a SpecTLB said is of each walk, and of what each walk read.
+
+use std::collections::BTreeMap;
+
+use super::{Checker, Witness};
+use crate::{
+    Results,
+    count::results::{ByKind, SpecOutcome, SpecTlbCounts},
+};
+
+impl Checker {
+    /// Each walk was asked for once, and what it read was overlapped or not.
+    pub(super) fn spec_tlb(&mut self, spec: &SpecTlbCounts, results: &Results, witness: &Witness) {
+        let found = spec.right + spec.none + spec.wrong["broken"] + spec.wrong["chance"];
+        self.equal("predictions and none = walks", found, results.walks.walks);
+        if witness.on_touch {
+            let faults = results.faults;
+            let faults = faults.first_touch + faults.returned + faults.protection;
+            let faulted = spec.wrong["absent"] + spec.none_faulted;
+            self.equal("predictions and none of walks that faulted = faults", faulted, faults);
+        }
+        let of = |counts: fn(&SpecOutcome) -> Vec<&BTreeMap<String, u64>>| {
+            let all = spec.outcomes.iter().flat_map(counts);
+            all.flat_map(BTreeMap::values).sum::<u64>()
+        };
+        let references = of(|outcome| vec![&outcome.references]);
+        self.equal("references by prediction", references, results.walks.references);
+        if witness.caches.is_some() {
+            let accesses = of(|outcome| {
+                let ByKind { fetch, load, store } = &outcome.accesses;
+                vec![fetch, load, store]
+            });
+            self.equal("accesses that were walked for by prediction", accesses, found);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What a SpecTLB said, from the counts by outcome.
+
+use std::collections::BTreeMap;
+
+use mmu::{Served, Speculation};
+
+use crate::{
+    count::results::{ByKind, SpecOutcome, SpecTlbCounts},
+    hardware::walker::{Said, Walker},
+};
+
+/// That of `walker`, if it has one.
+pub(super) fn spec_tlb(walker: &Walker) -> Option<SpecTlbCounts> {
+    let speculator = walker.speculators.first()?;
+    let (params, counts) = (speculator.tlb.params(), &speculator.counts);
+    let found = |said: Speculation| &counts.found[said as usize];
+    let faulted = |said: Speculation| &counts.faulted[said as usize];
+    let right = found(Speculation::Right);
+    let wrong = [
+        ("absent", faulted(Speculation::WrongAbsent)),
+        ("broken", found(Speculation::WrongBroken)),
+        ("chance", found(Speculation::WrongChance)),
+    ];
+    let (none, none_faulted) = (found(Speculation::None), faulted(Speculation::None));
+    let all = [("right", right), ("none", none), ("none-faulted", none_faulted)];
+    Some(SpecTlbCounts {
+        entries: params.entries.into(),
+        ways: params.ways.into(),
+        replacement: params.replacement.to_string(),
+        page_size: params.page_size.to_string(),
+        fill: params.fill.name().to_owned(),
+        attempts: right.walks + wrong.iter().map(|(_, said)| said.walks).sum::<u64>(),
+        right: right.walks,
+        wrong: wrong.iter().map(|(cause, said)| ((*cause).to_owned(), said.walks)).collect(),
+        none: none.walks,
+        none_faulted: none_faulted.walks,
+        overlapped: places(&right.references),
+        overlapped_cycles: walker.port.latencies.known.then_some(right.cycles),
+        outcomes: all.iter().chain(&wrong).map(|(name, said)| outcome(name, said)).collect(),
+    })
+}
+
+fn outcome(name: &str, said: &Said) -> SpecOutcome {
+    let [fetch, load, store] = &said.accesses;
+    SpecOutcome {
+        outcome: name.to_owned(),
+        walks: said.walks,
+        references: places(&said.references),
+        ptes: places(&said.ptes),
+        accesses: ByKind { fetch: places(fetch), load: places(load), store: places(store) },
+    }
+}
+
+/// Counts by place, those that are not 0.
+fn places(served: &[u64; Served::COUNT]) -> BTreeMap<String, u64> {
+    let named = Served::ALL.into_iter().map(|place| (place.name(), served[place as usize]));
+    let counted = named.filter(|(_, count)| *count > 0);
+    counted.map(|(name, count)| (name.to_owned(), count)).collect()
+}

@@ -1,0 +1,51 @@
+//! What predicts where base pages lie in reservations.
+
+use addr::PageSize as AddrPageSize;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    is_false, lru, one,
+    units::{PageSize, Ways},
+};
+
+/// The SpecTLB (B10 section 6.2): consulted on a TLB miss, checked by the walk.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpecTlb {
+    /// How many large pages it remembers.
+    pub entries: u32,
+    /// How many of them are in a set.
+    pub ways: Ways,
+    /// Replacement policy.
+    pub replacement: String,
+    /// The size of the large pages.
+    pub page_size: PageSize,
+    /// By what it tells that a base page lies in a reservation: `heuristic` or `marks`.
+    pub fill: String,
+    /// Whether an entry stays where it has predicted a page and the walk faulted.
+    #[serde(skip_serializing_if = "is_false")]
+    pub keeps_absent: bool,
+    /// Whether it stays as it is where a processor goes on in another space.
+    #[serde(skip_serializing_if = "is_false")]
+    pub keeps_on_switch: bool,
+    /// Start of the random sequence, for the policies that use one.
+    pub seed: u64,
+    /// Where the numbers come from.
+    pub source: String,
+}
+
+impl Default for SpecTlb {
+    fn default() -> SpecTlb {
+        SpecTlb {
+            entries: 24,
+            ways: Ways::Full,
+            replacement: lru(),
+            page_size: PageSize(AddrPageSize::SIZE_2M),
+            fill: "heuristic".to_owned(),
+            keeps_absent: false,
+            keeps_on_switch: false,
+            seed: one(),
+            source: String::new(),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A SpecTLB beside the walker: what it says of each walk, and what that is worth (B10 chapter 6).
+//!
+//! ```text
+//!   walk --> references --> fault ------> an entry here?  absent, or nothing said
+//!             |                |
+//!             |                v  the operating system; the walk again
+//!             \---------> page found ---> right, broken, chance, or nothing said
+//!                              |
+//!                              v
+//!                         the access itself: what serves it, while the walk is under way
+//! ```
+//!
+//! A prediction changes nothing: the walk is made in any case, and makes the same references. So
+//! one walker can have many SpecTLBs beside it, and a sweep needs only one for all their sizes.
+
+use addr::{Asid, Kind, VirtAddr};
+use mmu::{Served, SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};
+
+use super::build::Refusal;
+use crate::{Description, description};
+
+/// What a walk has read until its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Made {
+    pub(super) served: [u64; Served::COUNT],
+    /// What served the last entry that it read.
+    pub(super) pte: Option<Served>,
+    pub(super) cycles: u64,
+}
+
+/// Walks of which a SpecTLB has said the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said {
+    pub(crate) walks: u64,
+    /// Their references by what served them, and the same of the last entry that each read.
+    pub(crate) references: [u64; Served::COUNT],
+    pub(crate) ptes: [u64; Served::COUNT],
+    /// Cycles of their references.
+    pub(crate) cycles: u64,
+    /// Accesses that they were for, by kind and by what served them.
+    pub(crate) accesses: [[u64; Served::COUNT]; Kind::COUNT],
+}
+
+/// Counts by what was said: of walks that found their page, and of those that faulted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SpecCensus {
+    pub(crate) found: [Said; Speculation::ALL.len()],
+    pub(crate) faulted: [Said; Speculation::ALL.len()],
+}
+
+/// A SpecTLB with its counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Speculator {
+    pub(crate) tlb: SpecTlb,
+    keeps_on_switch: bool,
+    last: Speculation,
+    pub(crate) counts: SpecCensus,
+}
+
+impl Speculator {
+    /// The one that `description` has, if any; an error comes with the key that is wrong.
+    pub(super) fn of(
+        description: &Description,
+        sizes: &[addr::PageSize],
+    ) -> Result<Option<Speculator>, Refusal> {
+        let Some(described) = &description.spec_tlb else { return Ok(None) };
+        let own = |(key, what): (&str, String)| (format!("spec_tlb.{key}"), what);
+        if description.walker.kind == description::WalkerKind::Software {
+            let what = "software refills the TLB, so no walk goes on beside the access: set \
+                        walker.kind=hardware, or leave [spec_tlb] out";
+            return Err(("spec_tlb".to_owned(), what.to_owned()));
+        }
+        if description.page_table.is_none() {
+            let what = "the machine has no page table, so no walk can check a prediction: leave \
+                        [spec_tlb] out, or give the machine a page_table";
+            return Err(("spec_tlb".to_owned(), what.to_owned()));
+        }
+        let params = params(description, described, sizes).map_err(own)?;
+        let tlb = SpecTlb::new(params).map_err(|error| own(("entries", error.to_string())))?;
+        Ok(Some(Speculator {
+            tlb,
+            keeps_on_switch: described.keeps_on_switch,
+            last: Speculation::None,
+            counts: SpecCensus::default(),
+        }))
+    }
+
+    /// Hears of a walk, which has found a page or faulted.
+    pub(super) fn walked(&mut self, va: VirtAddr, asid: Asid, found: Option<Spot>, made: &Made) {
+        self.last = self.tlb.walked(va, asid, found);
+        let counts = match found {
+            Some(_) => &mut self.counts.found,
+            None => &mut self.counts.faulted,
+        };
+        let said = &mut counts[self.last as usize];
+        said.walks += 1;
+        said.cycles += made.cycles;
+        for (sum, count) in said.references.iter_mut().zip(made.served) {
+            *sum += count;
+        }
+        if let Some(place) = made.pte {
+            said.ptes[place as usize] += 1;
+        }
+    }
+
+    /// The access of the last walk was served.
+    pub(super) fn accessed(&mut self, kind: Kind, served: Served) {
+        self.counts.found[self.last as usize].accesses[kind as usize][served as usize] += 1;
+    }
+
+    /// The processor goes on in another space.
+    pub(super) fn switched(&mut self) {
+        if !self.keeps_on_switch {
+            self.tlb.clear();
+        }
+    }
+}
+
+fn params(
+    description: &Description,
+    described: &description::SpecTlb,
+    sizes: &[addr::PageSize],
+) -> Result<SpecTlbParams, (&'static str, String)> {
+    let page_size = described.page_size.0;
+    let larger: Vec<String> = sizes.iter().skip(1).map(ToString::to_string).collect();
+    if !sizes.iter().skip(1).any(|size| *size == page_size) {
+        let what = match larger.as_slice() {
+            [] => "the page table has base pages alone, so that no large page is filled by them: \
+                   choose another page_table.format, or leave [spec_tlb] out"
+                .to_owned(),
+            _ => format!(
+                "the page table has no large pages of {page_size}: choose one of {}",
+                larger.join(", ")
+            ),
+        };
+        return Err(("page_size", what));
+    }
+    let Some(fill) = SpecFill::ALL.into_iter().find(|fill| fill.name() == described.fill) else {
+        let known = SpecFill::ALL.map(SpecFill::name).join(", ");
+        return Err(("fill", format!("there is no `{}`: choose one of {known}", described.fill)));
+    };
+    if fill == SpecFill::Marks && !description.marks_reservations() {
+        let what = "the operating system sets no marks: use os.manager = \"freebsd\" with \
+                    os.reservations.marks, or fill = \"heuristic\"";
+        return Err(("fill", what.to_owned()));
+    }
+    Ok(SpecTlbParams {
+        entries: described.entries,
+        ways: described.ways.of(described.entries),
+        replacement: described
+            .replacement
+            .parse()
+            .map_err(|error| ("replacement", format!("{error}")))?,
+        seed: described.seed,
+        page_size,
+        fill,
+        keeps_absent: described.keeps_absent,
+    })
+}
