@@ -66,8 +66,10 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         let Some(mapping) = there else { return };
                         usage.referenced |= mapping.usage.referenced;
                         usage.dirty |= mapping.usage.dirty;
+                        usage.marked |= mapping.usage.marked;
                         let set = (clear.referenced && mapping.usage.referenced)
-                            || (clear.dirty && mapping.usage.dirty);
+                            || (clear.dirty && mapping.usage.dirty)
+                            || (clear.marked && mapping.usage.marked);
                         if set {
                             platform.work(Step::TableWrite, 1);
                             let range = VirtRange::of_page(mapping.translation.page);

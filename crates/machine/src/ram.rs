@@ -559,13 +559,16 @@ impl Ram {
 
     /// Whether `frame` lies in a reservation of the largest size.
     pub(crate) fn is_reserved(&self, frame: PhysAddr) -> bool {
-        let Some(reserver) = self.frames.allocator().reserver() else { return false };
-        let (Some(largest), Some(frame)) =
-            (reserver.orders().first().copied(), self.frames.table().frame_at(frame))
-        else {
-            return false;
-        };
-        reserver.reservation(frame).is_some_and(|(_, order, ..)| order == largest)
+        self.reservation_around(frame).is_some()
+    }
+
+    /// The reservation of the largest size that `frame` lies in: its first frame, and its bytes.
+    pub(crate) fn reservation_around(&self, frame: PhysAddr) -> Option<(PhysAddr, u64)> {
+        let reserver = self.frames.allocator().reserver()?;
+        let (frames, largest) = (self.frames.table(), reserver.orders().first().copied()?);
+        let (first, order, ..) = reserver.reservation(frames.frame_at(frame)?)?;
+        let bytes = frames.base().bytes() << order;
+        (order == largest).then(|| (frames.address(first), bytes))
     }
 
     /// Bytes of frames in use when most were.

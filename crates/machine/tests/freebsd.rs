@@ -146,7 +146,7 @@ fn what_is_wrong_is_said() {
         (&["tlb.l1d.page_sizes=[\"4K\"]"], "2M is not there: write page_sizes = [\"4K\", \"2M\"]"),
         (
             &["os.reservations={size=\"2M\"}"],
-            "there is no key `size` here; there are sizes, eager, source",
+            "there is no key `size` here; there are sizes, eager, marks, source",
         ),
     ] {
         let error = load(settings).err().unwrap_or_default();

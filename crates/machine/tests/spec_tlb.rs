@@ -145,6 +145,57 @@ fn random_places_fill_falsely_once_in_512() {
     assert!(chance.abs_diff(expected) < expected * 2 / 5, "{chance} of {walks}");
 }
 
+/// Half of the pages of some heaps, which are then touched at random.
+fn half_filled(seed: u64, heaps: u64, accesses: u64) -> Vec<Row> {
+    let mut stream = Stream(seed);
+    let mapping = |heap: u64| {
+        let (start, bytes, origin) = (HEAP + heap * 4 * MIB, 2 * MIB, Origin::Heap);
+        Row::Event(Event::Mapping { start, bytes, rights: 3, origin, offset: None, file: None })
+    };
+    let mut rows: Vec<Row> = (0..heaps).map(mapping).collect();
+    rows.extend((0..accesses).map(|_| {
+        let page = stream.below(heaps) * 4 * MIB + stream.below(256) * 8192;
+        Row::Access([Kind::Load, Kind::Store][stream.below(2) as usize], HEAP + page, 8)
+    }));
+    rows
+}
+
+#[test]
+fn marks_are_never_wrong_while_reservations_last() {
+    let rows = half_filled(5, 12, 30_000);
+    let marks = ["spec_tlb.fill=marks", "os.reservations={marks=\"keep\"}"];
+    let results = run("freebsd-2009", &[&marks[..], &["os.populated=true"]].concat(), &rows);
+    let of = said(&results);
+    assert!(of.wrong.values().all(|wrong| *wrong == 0), "{of:?}");
+    assert!(of.right * 100 > results.walks.walks * 99, "{of:?}");
+    // Pages that are not there yet are all that misleads without that.
+    let results = run("freebsd-2009", &marks, &rows);
+    let of = said(&results);
+    assert!(of.wrong["absent"] > 0 && of.wrong["broken"] + of.wrong["chance"] == 0, "{of:?}");
+}
+
+/// B10 section 6.5.3: what is cleared with a reservation cannot mislead, and cannot be predicted.
+#[test]
+fn broken_reservations_keep_their_marks_or_lose_them() {
+    // Twice as many heaps as there is room for whole, and half of their pages.
+    let mut rows = half_filled(6, 12, 20_000);
+    let late = half_filled(7, 24, 60_000);
+    rows.extend(late);
+    let [kept, cleared] = ["keep", "clear"].map(|way| {
+        let way = format!("os.reservations={{marks=\"{way}\"}}");
+        let settings = ["spec_tlb.fill=marks", "memory.size=36M", "swap.size=64M", &way];
+        run("freebsd-2009", &settings, &rows)
+    });
+    let broken = |results: &Results| {
+        let manager = results.manager.as_ref().unwrap();
+        manager.reservations.as_ref().unwrap().sizes[0].broken["frame"]
+    };
+    assert!(broken(&kept) > 0 && broken(&kept) == broken(&cleared));
+    let [kept, cleared] = [said(&kept), said(&cleared)];
+    assert_eq!(kept.wrong["chance"] + cleared.wrong["chance"], 0, "{kept:?} {cleared:?}");
+    assert!(cleared.wrong["broken"] < kept.wrong["broken"], "{kept:?} {cleared:?}");
+}
+
 #[test]
 fn a_sweep_of_48_sizes_is_48_runs_and_more_entries_are_never_worse() {
     let rows = program(4, 160 * MIB, 12_000);
@@ -189,6 +240,10 @@ fn what_is_wrong_is_said() {
         ),
         (&["spec_tlb.fill=guess"], "there is no `guess`: choose one of heuristic, marks"),
         (&["spec_tlb.fill=marks"], "the operating system sets no marks"),
+        (
+            &["os.reservations={marks=\"keep\"}", "page_table.format=mpt", "spec_tlb.fill=marks"],
+            "os.reservations.marks: entries of format mpt have no bit for marks",
+        ),
         (&["spec_tlb.replacement=best"], "spec_tlb.replacement"),
         (&["spec_tlb.entries=0"], "spec_tlb.entries"),
         (&["spec_tlb.entries=24", "spec_tlb.ways=5"], "spec_tlb.entries"),

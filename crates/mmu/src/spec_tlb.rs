@@ -73,8 +73,8 @@ pub struct Spot {
     pub phys: PhysAddr,
     /// The size of the page.
     pub size: PageSize,
-    /// Whether the operating system keeps the page's frame in a reservation of at least the large
-    /// page's size. It tells the causes of wrong predictions apart; no hardware sees it.
+    /// Whether the operating system has placed the page in a reservation of at least the large
+    /// page's size, which may be broken by now. It tells the causes of wrong predictions apart; no hardware sees it.
     pub reserved: bool,
     /// Whether the mark in its page-table entry says so.
     pub marked: bool,

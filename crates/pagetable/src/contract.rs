@@ -39,13 +39,16 @@ impl Space {
     }
 }
 
-/// What was done to a page since its bits were last cleared.
+/// What was done to a page since its bits were last cleared, and what the operating system notes there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// A walk has found it: the accessed bit.
     pub referenced: bool,
     /// A walk for a store has found it: the dirty bit.
     pub dirty: bool,
+    /// The operating system has marked it, in a bit that hardware for translations ignores. It
+    /// stays false where a format has no such bit.
+    pub marked: bool,
 }
 
 /// A mapped page as the OS sees it.

@@ -185,7 +185,7 @@ impl Pte {
 
     #[inline]
     pub(crate) const fn usage(self) -> Usage {
-        Usage { referenced: self.0 & REFERENCED != 0, dirty: self.0 & DIRTY != 0 }
+        Usage { referenced: self.0 & REFERENCED != 0, dirty: self.0 & DIRTY != 0, marked: false }
     }
 
     #[inline]
@@ -210,7 +210,7 @@ pub(crate) const fn rights_bits(rights: Rights) -> (u64, u64) {
     (RIGHTS, (rights.bits() as u64) << RIGHTS_SHIFT)
 }
 
-/// Which bits of an entry stand for `usage`.
+/// Which bits of an entry stand for `usage`. None is left for marks.
 #[inline]
 pub(crate) const fn usage_bits(usage: Usage) -> u64 {
     let referenced = if usage.referenced { REFERENCED } else { 0 };

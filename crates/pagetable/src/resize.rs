@@ -97,6 +97,7 @@ fn resized(before: &[Mapping], range: VirtRange, to: PageSize) -> Result<Vec<Map
                 }
                 last.usage.referenced |= mapping.usage.referenced;
                 last.usage.dirty |= mapping.usage.dirty;
+                last.usage.marked &= mapping.usage.marked;
             }
             None => {
                 if offset != 0 || !frame.is_aligned(to) || !range.covers(VirtRange::of_page(large))

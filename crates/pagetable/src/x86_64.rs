@@ -11,14 +11,15 @@
 //!     +--+--------+------+---------------------------+----+-+--+-+-+----+--+--+-+
 //!     |NX| population: 10|  frame of the next table  |    |  0   |A|    |US|RW|P|   table
 //!     +--+--------+------+---------------------------+----+-+--+-+-+----+--+--+-+
-//!     |NX|       0       |  frame of the page        | NA |G|PS|D|A|    |US|RW|P|   page
+//!     |NX|       0       |  frame of the page     |MK NA |G|PS|D|A|    |US|RW|P|   page
 //!     +--+--------+------+---------------------------+----+-+--+-+-+----+--+--+-+
 //!                             2M: from bit 21, 1G: from bit 30; PS = 1 at levels 2 and 3
 //! ```
 //!
-//! Two fields are the OS's, in bits that hardware ignores. *population* (52 to 61 of an entry
+//! Three fields are the OS's, in bits that hardware ignores. *population* (52 to 61 of an entry
 //! that leads to a table) counts the entries in use there. *NA* (bit 9, with P = 0) marks a page
-//! that is mapped and allows nothing, which hardware sees as not present.
+//! that is mapped and allows nothing, which hardware sees as not present. *MK* (bit 10) is the mark of a
+//! page, such as B10 section 6.2.1 has for pages in reservations.
 //!
 //! Such an entry has the bits of its frame, 12 to 51, inverted. Processors with L1 Terminal Fault
 //! (Intel 2018, CVE-2018-3620) look the frame of an entry up in the first-level cache before they
@@ -45,6 +46,7 @@ const DIRTY: u64 = 1 << 6;
 const PAGE_SIZE: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
 const NO_ACCESS: u64 = 1 << 9;
+const MARKED: u64 = 1 << 10;
 const NO_EXECUTE: u64 = 1 << 63;
 const RIGHTS: u64 = PRESENT | WRITABLE | USER | NO_ACCESS | NO_EXECUTE;
 
@@ -249,14 +251,19 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
 
     #[inline]
     fn usage(&self, entry: u64) -> Usage {
-        Usage { referenced: entry & ACCESSED != 0, dirty: entry & DIRTY != 0 }
+        Usage {
+            referenced: entry & ACCESSED != 0,
+            dirty: entry & DIRTY != 0,
+            marked: entry & MARKED != 0,
+        }
     }
 
     #[inline]
     fn usage_bits(&self, usage: Usage) -> u64 {
         let referenced = if usage.referenced { ACCESSED } else { 0 };
         let dirty = if usage.dirty { DIRTY } else { 0 };
-        referenced | dirty
+        let marked = if usage.marked { MARKED } else { 0 };
+        referenced | dirty | marked
     }
 
     #[inline]

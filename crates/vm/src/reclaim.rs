@@ -214,7 +214,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Pages for Scan<'_, T, A, P>
         *flags &= !REFERENCED;
         match self.reference {
             Reference::Hardware => {
-                let clear = Usage { referenced: true, dirty: false };
+                let clear = Usage { referenced: true, ..Usage::default() };
                 let is_used = self.hat.usage(at, self.base, clear, &mut self.below).referenced;
                 if is_used {
                     // A large page is used as a whole: its other frames have no bit of their own.

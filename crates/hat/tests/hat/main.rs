@@ -124,8 +124,8 @@ fn usage_is_gathered_over_all_mappings_of_a_frame() {
     let space = hat.space(two).unwrap();
     let walked = hat.table_mut().walk(space, VirtAddr::new(0x2000), addr::Kind::Store, &mut vec![]);
     assert!(walked.is_ok());
-    let both = Usage { referenced: true, dirty: true };
-    let referenced = Usage { referenced: true, dirty: false };
+    let both = Usage { referenced: true, dirty: true, ..none };
+    let referenced = Usage { referenced: true, ..none };
     assert_eq!(hat.usage(frame, K4, referenced, &mut processor), both);
     assert_eq!(processor.shootdowns, 1, "a cleared bit must be seen to be set again");
     assert_eq!(hat.usage(frame, K4, none, &mut processor), Usage { dirty: true, ..none });

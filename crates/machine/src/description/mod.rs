@@ -43,7 +43,7 @@ pub use self::{
     core::Core,
     costs::{Costs, WorkCosts},
     nested::Nested,
-    os::{At, Clock, Coalesced, Inject, Level, Marks, Os, Reservations, Swap},
+    os::{At, Clock, Coalesced, Inject, Level, Marks, MarksOfBroken, Os, Reservations, Swap},
     page_table::PageTable,
     spec_tlb::SpecTlb,
     tlb::{Array, Tlb, Tlbs},
@@ -118,7 +118,7 @@ impl Description {
 
     /// Whether the operating system marks pages that lie in reservations.
     pub fn marks_reservations(&self) -> bool {
-        false
+        reservations(&self.os).is_some_and(|asked| asked.marks.is_some())
     }
 }
 fn is_false(value: &bool) -> bool {

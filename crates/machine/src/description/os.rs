@@ -173,14 +173,28 @@ pub struct Reservations {
     /// Whether they may reach beyond what is mapped, so that even small files have one.
     #[serde(skip_serializing_if = "is_false")]
     pub eager: bool,
+    /// Whether pages in them are marked in their page-table entries, and what becomes of the marks
+    /// where one is broken; absent: nothing is marked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub marks: Option<MarksOfBroken>,
     /// Why.
     pub source: String,
+}
+
+/// What becomes of the marks of pages whose reservation is broken (B10 section 6.5.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MarksOfBroken {
+    /// They stay: such pages are where they were.
+    Keep,
+    /// All are cleared.
+    Clear,
 }
 
 impl Default for Reservations {
     fn default() -> Reservations {
         let sizes = vec![PageSize(AddrPageSize::SIZE_2M)];
-        Reservations { sizes, eager: false, source: String::new() }
+        Reservations { sizes, eager: false, marks: None, source: String::new() }
     }
 }
 

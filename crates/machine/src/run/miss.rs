@@ -183,13 +183,15 @@ impl Run {
     /// Where a walk for `addr` has ended, for those who predict it.
     #[cold]
     fn spot(&self, addr: VirtAddr, translation: Translation) -> Spot {
-        let guest = self.ram.mapping(self.who.space, addr);
-        let guest = guest.map(|mapping| mapping.translation.apply(addr));
+        let mapping = self.ram.mapping(self.who.space, addr);
+        let guest = mapping.map(|mapping| mapping.translation.apply(addr));
+        let marked = mapping.is_some_and(|mapping| mapping.usage.marked);
         Spot {
             phys: translation.apply(addr),
             size: translation.page.size(),
-            reserved: guest.is_some_and(|frame| self.ram.is_reserved(frame)),
-            marked: false,
+            // What lay in one when it was placed still lies as if it did.
+            reserved: marked || guest.is_some_and(|frame| self.ram.is_reserved(frame)),
+            marked,
         }
     }
 

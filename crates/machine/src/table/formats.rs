@@ -40,6 +40,8 @@ pub(crate) struct Format<M> {
     pub(crate) walked: Walked,
     /// The most bits of a context that hardware for it has, as far as the format says so.
     pub(crate) context_bits: u8,
+    /// Whether the entry of a page has a bit that hardware ignores, for marks of the system.
+    pub(crate) has_marks: bool,
     /// What a refill handler in software needs for it.
     pub(crate) handler: Path,
     pub(super) build: fn(Build<'_, M>) -> Mounting,
@@ -53,6 +55,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &["software_tlb", "levels", "remembers_leaf"],
             walked: Walked::Physically,
             context_bits: PCID_BITS,
+            has_marks: true,
             // As of an `mpt`, and a test whether the entry is a superpage (1).
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| match build.table.levels.unwrap_or(4) {
@@ -69,6 +72,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &["software_tlb", "remembers_leaf"],
             walked: Walked::Physically,
             context_bits: PCID_BITS,
+            has_marks: false,
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| {
                 let split = Split::flattened().map_err(refused("format"))?;
@@ -81,6 +85,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &["software_tlb", "remembers_leaf"],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
+            has_marks: false,
             // At each node: shift the index to where it is an offset (1), mask it (1), add it
             // (1), load (1), leave if it is empty (1). At the leaf nothing is tested: an invalid
             // entry faults by itself when it is used.
@@ -95,6 +100,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &["remembers_leaf"],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
+            has_marks: false,
             // As of an `mpt`, whose nodes and pages it has at other widths.
             handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
             build: |build| {
@@ -109,6 +115,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &[],
             walked: Walked::ThroughTlb,
             context_bits: BITS_MAX,
+            has_marks: false,
             // The address of the entry is in a register when the trap comes: load.
             handler: Path { search: 0, node: 0, entry: 1, narrow: 1 },
             build: |build| {
@@ -121,6 +128,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &["software_tlb", "nodes"],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
+            has_marks: false,
             handler: GUARDED,
             build: |build| {
                 let nodes = build.table.nodes.unwrap_or(16);
@@ -134,6 +142,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &["software_tlb"],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
+            has_marks: false,
             handler: GUARDED,
             build: |build| {
                 let guarded = Guarded::adaptive();
@@ -146,6 +155,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &["software_tlb", "table", "entry_pages", "replicated"],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
+            has_marks: false,
             // The place of the bucket: shift (1), fold twice (4), mask (1). A tag: load,
             // branch. A pointer: load, branch if there is none.
             handler: Path { search: 6, node: 0, entry: 2, narrow: 1 },
@@ -156,6 +166,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &["software_tlb", "table", "entry_pages", "partial_subblocks", "replicated"],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
+            has_marks: false,
             handler: CLUSTERED,
             build: |build| build.hashed(HashedShape::C128K),
         },
@@ -164,6 +175,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &["software_tlb", "entry_pages", "replicated"],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
+            has_marks: false,
             // The number is multiplied twice (4), folded (2) and masked (1). Tag and pointer
             // come together: two loads, two branches.
             handler: Path { search: 7 + SAVE, node: 0, entry: 4, narrow: 4 },
@@ -178,6 +190,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &["table"],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
+            has_marks: false,
             // Behind the TSB are clustered chains.
             handler: CLUSTERED,
             build: |build| build.tsb(),
@@ -187,6 +200,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &[],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
+            has_marks: false,
             // Behind the hashed table is a tree as of `x86-64`.
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| build.powerpc(),
@@ -196,6 +210,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             keys: &["software_tlb"],
             walked: Walked::Physically,
             context_bits: BITS_MAX,
+            has_marks: false,
             // A hash for each way (6), a line: eight loads, the tag put together out of its
             // eight parts (16), branch (1), the page's place (2).
             handler: Path { search: SAVE, node: 0, entry: 33, narrow: 33 },

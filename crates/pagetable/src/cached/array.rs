@@ -61,7 +61,7 @@ impl<T: PageTable> Cached<T> {
             memory.write_u64(ptes_of(place), 0);
             self.fill_other(place, space, found, memory);
         }
-        let usage = Usage { referenced: true, dirty: kind == Kind::Store };
+        let usage = Usage { referenced: true, dirty: kind == Kind::Store, marked: false };
         let pte = width.pte(found.frame, found.rights, found.global).with_usage(usage);
         width.write(pte_at(place, width, size, self.layout.unit, addr), pte, memory);
         memory.write_u64(place, self.layout.tag(addr, code as u64, id));

@@ -173,7 +173,7 @@ pub(crate) fn conclude(
     if !translation.rights.allows(kind) {
         return Err(Fault::Denied { translation });
     }
-    let bits = Usage { referenced: true, dirty: kind == Kind::Store };
+    let bits = Usage { referenced: true, dirty: kind == Kind::Store, marked: false };
     if sets_usage && pte.with_usage(bits) != pte {
         exchange(width, found, memory, |pte| pte.is_mapped().then(|| pte.with_usage(bits)));
         let bytes = if flags_only { 1 } else { width.bytes() };

@@ -121,6 +121,6 @@ impl<F: Format> Change<F> for Clear {
 
     #[inline]
     fn must_flush(self, _before: &Translation) -> bool {
-        true
+        self.0.referenced || self.0.dirty
     }
 }

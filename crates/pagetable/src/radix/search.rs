@@ -122,7 +122,7 @@ impl<F: Format> Radix<F> {
         if !translation.rights.allows(kind) {
             return Err(Fault::Denied { translation });
         }
-        let usage = Usage { referenced: true, dirty: kind == Kind::Store };
+        let usage = Usage { referenced: true, dirty: kind == Kind::Store, marked: false };
         let bits = if USAGE { self.format.usage_bits(usage) } else { 0 };
         if bits & !entry != 0 {
             self.mark(LEVEL, at, entry, bits, memory, each);

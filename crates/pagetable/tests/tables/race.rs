@@ -10,7 +10,7 @@ use crate::common::physical::Physical;
 
 const PRESENT: u64 = 1;
 const MARKS: u64 = 0x60;
-const MARKED: Usage = Usage { referenced: true, dirty: true };
+const MARKED: Usage = Usage { referenced: true, dirty: true, marked: false };
 
 /// Memory with that walker. Its exchanges are atomic; a plain store over bits that the walker has
 /// set is noted as a loss.
@@ -121,11 +121,11 @@ fn no_bit_of_a_walker_is_lost() {
             flush.done(&mut frames);
             let found = table.query(space, range.start(), &memory).unwrap();
             assert_eq!(found.usage, MARKED, "after a protect of {range:?}");
-            let referenced = Usage { referenced: true, dirty: false };
+            let referenced = Usage { referenced: true, ..Usage::default() };
             let flush = table.clear_usage(space, range, referenced, &mut memory, each).unwrap();
             flush.done(&mut frames);
             let found = table.query(space, range.start(), &memory).unwrap();
-            let dirty = Usage { referenced: false, dirty: true };
+            let dirty = Usage { dirty: true, ..Usage::default() };
             assert_eq!(found.usage, dirty, "after the accessed bits of {range:?} were cleared");
         }
         for range in ranges {

@@ -370,3 +370,33 @@ fn ranges_that_are_no_pages_and_spaces_that_are_gone_are_refused() {
     assert_eq!(table.query(space, addr, memory), None);
     table.visit(space, all, memory, &mut |mapping| panic!("{mapping:?} in a space that is gone"));
 }
+
+/// A mark is bit 10 of a page's entry. Walks and changed rights leave it; clearing it flushes nothing.
+#[test]
+fn marks_are_the_systems_alone() {
+    let mut memory = pagetable::SparseMemory::new(64 << 20);
+    let mut frames =
+        physmem::Physmem::buddy(PhysAddr::new(0), 64 << 20, K4).expect("frames of 64 MiB");
+    let mut table = X86_64::<4>::new();
+    let space = table.create(&mut memory, &mut frames).unwrap();
+    let addr = VirtAddr::new(0x5000);
+    let first = page(0x5000, K4, 0x20_0000, Rights::ALL);
+    table.map(space, first, 1, &mut memory, &mut frames).unwrap().done(&mut frames);
+    let mark = Usage { marked: true, ..Usage::default() };
+    table.set_usage(space, addr, mark, &mut memory).unwrap();
+    let mut leaf = 0;
+    let each = &mut |reference: Reference| leaf = reference.addr.get();
+    table.walk(space, addr, Kind::Load, &mut memory, each).unwrap();
+    assert_eq!(memory.read_u64(PhysAddr::new(leaf)) >> 10 & 1, 1);
+    let whole = range(0x5000, 0x1000);
+    let flush = table.protect(space, whole, READ_WRITE, &mut memory, &mut |_| ()).unwrap();
+    flush.done(&mut frames);
+    let usage = |table: &X86_64<4>, memory: &pagetable::SparseMemory| {
+        table.query(space, addr, memory).unwrap().usage
+    };
+    assert_eq!(usage(&table, &memory), Usage { referenced: true, ..mark });
+    let flush = table.clear_usage(space, whole, mark, &mut memory, &mut |_| ()).unwrap();
+    assert!(flush.is_empty());
+    flush.done(&mut frames);
+    assert_eq!(usage(&table, &memory), Usage { referenced: true, ..Usage::default() });
+}

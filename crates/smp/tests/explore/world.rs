@@ -288,7 +288,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
             60..68 => self.protect(space),
             68..74 => {
                 let frame = self.any_frame();
-                let clear = Usage { referenced: true, dirty: true };
+                let clear = Usage { referenced: true, dirty: true, marked: false };
                 self.probe.op = Op::Look;
                 self.world.hat.usage(frame, SIZE, clear, &mut self.probe);
             }

@@ -41,7 +41,7 @@ use super::{
 use crate::{
     Description,
     count::results::{DaemonSample, KindBytes, ManagerCounts, MemorySample},
-    description::WalkerKind,
+    description::{MarksOfBroken, WalkerKind},
     ram::{AnyAllocator, Ram},
 };
 use files::Files;
@@ -71,6 +71,8 @@ pub(super) struct Base {
     /// Whether pages should leave memory as soon as somebody may do it.
     scarce: bool,
     sizes: Sizes,
+    /// What becomes of marks of pages in reservations, if there are such.
+    marks: Option<MarksOfBroken>,
     samples: Vec<MemorySample>,
     /// Operations per sample, and since the last one.
     stride: u64,
@@ -196,6 +198,7 @@ impl Base {
             unexplained: 0,
             scarce: false,
             sizes,
+            marks: reservations::marks(description)?,
             samples: Vec::new(),
             // Pages of several sizes are counted anew for each sample.
             stride: if larger == Larger::None { 1 } else { 64 },
@@ -214,7 +217,7 @@ impl Base {
         let mut kernel = Kernel { vm: &mut self.vm, hat, memory, platform: &mut board };
         let done = work(&mut kernel);
         self.scarce = kernel.wants_memory();
-        self.breaks(memory);
+        self.breaks(platform.ram());
         board.forget.into_iter().for_each(|flush| platform.shoot(flush));
         let resident = self.vm.resident();
         let pages = resident.anon + resident.file + resident.shared;
@@ -350,6 +353,7 @@ impl System for Base {
             Some(_) => {}
         }
         let how = self.with(platform, |kernel| kernel.fault(space, addr, kind))?;
+        self.mark(inner, addr, platform.ram())?;
         Ok(match how {
             _ if known.is_some() => Answer::Granted,
             How::Minor | How::Write | How::Swap => Answer::Returned,

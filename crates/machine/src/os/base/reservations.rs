@@ -2,20 +2,75 @@
 
 use std::collections::BTreeMap;
 
+use addr::{PhysAddr, VirtAddr};
+use hat::HatSpace;
+use pagetable::{Flush, Space, Usage};
 use physmem::{Allocator, Broken, Unplaced};
 
-use super::Base;
+use super::{Base, Larger, Refusal};
 use crate::{
+    Description,
     count::results::{ReservationCounts, ReservationSample, ReservationsOfSize},
-    ram::{FrameStore, Ram},
+    description::MarksOfBroken,
+    os::build::reservations,
+    ram::{Failure, FrameStore, Ram},
+    table::Format,
 };
 
+/// The mark of a page in a reservation.
+const MARK: Usage = Usage { referenced: false, dirty: false, marked: true };
+
+/// What becomes of marks, if pages are marked; an error comes with the key that is wrong.
+pub(super) fn marks(description: &Description) -> Result<Option<MarksOfBroken>, Refusal> {
+    let marks = reservations(&description.os).and_then(|asked| asked.marks);
+    let format = description.page_table.as_ref().map(|table| table.format.as_str());
+    let known = format.and_then(Format::named);
+    if marks.is_some() && known.is_some_and(|format| !format.has_marks) {
+        let what = format!(
+            "entries of format {} have no bit for marks that hardware ignores: choose \
+             page_table.format=x86-64, or leave marks out",
+            format.unwrap_or_default()
+        );
+        return Err(("os.reservations.marks".to_owned(), what));
+    }
+    Ok(marks)
+}
+
 impl Base {
-    /// Hears of the reservations that were broken.
-    pub(super) fn breaks(&mut self, memory: &mut FrameStore) {
-        if let Some(reserver) = memory.allocator_mut().0.reserver_mut() {
-            reserver.take_broken();
+    /// Hears of the reservations that were broken. Where marks are not to outlive them, those of
+    /// all their pages are cleared, by the mapping lists of their frames.
+    pub(super) fn breaks(&mut self, ram: &mut Ram) {
+        let marks = self.marks;
+        let (hat, memory) = ram.parts();
+        let Some(reserver) = memory.allocator_mut().0.reserver_mut() else { return };
+        let broken = reserver.take_broken();
+        match marks {
+            None | Some(MarksOfBroken::Keep) => {}
+            Some(MarksOfBroken::Clear) => {
+                let base = self.vm.base();
+                for (first, order) in broken {
+                    let start = memory.table().address(first).get();
+                    for frame in (0..1 << order).map(|at| start + at * base.bytes()) {
+                        hat.usage(PhysAddr::new(frame), base, MARK, &mut Quiet(memory));
+                    }
+                }
+            }
         }
+    }
+
+    /// Marks the page at `addr`, which a fault has brought, if it has its place in a reservation.
+    /// Where no hardware looks at marks they still say which pages were placed so.
+    pub(super) fn mark(&self, space: Space, addr: VirtAddr, ram: &mut Ram) -> Result<(), Failure> {
+        if self.sizes.larger != Larger::Reserved {
+            return Ok(());
+        }
+        let Some(mapping) = ram.mapping(space, addr) else { return Ok(()) };
+        let phys = mapping.translation.apply(addr);
+        let has_place = ram.reservation_around(phys).is_some_and(|(first, bytes)| {
+            // Another process may have a file elsewhere in its large pages.
+            phys.get() - first.get() == addr.get() & (bytes - 1)
+        });
+        if has_place && !mapping.usage.marked { ram.set_usage(space, addr, MARK) } else { Ok(()) }
     }
 
     /// Reservations of all sizes, till now.
@@ -65,5 +120,16 @@ impl Base {
             })
             .collect();
         (!sizes.is_empty()).then_some(ReservationCounts { sizes })
+    }
+}
+
+/// For changes that no hardware for translations need hear of.
+struct Quiet<'a>(&'a mut FrameStore);
+
+impl hat::Platform for Quiet<'_> {
+    fn shoot(&mut self, _: &[(HatSpace, Flush)]) {}
+
+    fn frames(&mut self) -> &mut dyn addr::Frames {
+        self.0
     }
 }

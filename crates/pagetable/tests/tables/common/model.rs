@@ -68,7 +68,8 @@ impl Model {
         for mapping in &changed {
             let referenced = mapping.usage.referenced && !bits.referenced;
             let dirty = mapping.usage.dirty && !bits.dirty;
-            self.put(Mapping { usage: Usage { referenced, dirty }, ..*mapping });
+            let usage = Usage { referenced, dirty, ..mapping.usage };
+            self.put(Mapping { usage, ..*mapping });
         }
         Ok(changed)
     }
@@ -77,7 +78,8 @@ impl Model {
         let mapping = self.at(addr).ok_or(Error::NotMapped { addr })?;
         let referenced = mapping.usage.referenced || bits.referenced;
         let dirty = mapping.usage.dirty || bits.dirty;
-        self.put(Mapping { usage: Usage { referenced, dirty }, ..mapping });
+        let usage = Usage { referenced, dirty, ..mapping.usage };
+        self.put(Mapping { usage, ..mapping });
         Ok(())
     }
 
@@ -91,7 +93,7 @@ impl Model {
         let mapping = self.at(addr)?;
         let allowed = mapping.translation.rights.allows(kind);
         if allowed && marks {
-            let bits = Usage { referenced: true, dirty: kind == Kind::Store };
+            let bits = Usage { referenced: true, dirty: kind == Kind::Store, marked: false };
             self.set_usage(addr, bits).unwrap();
         }
         Some((mapping.translation, allowed))

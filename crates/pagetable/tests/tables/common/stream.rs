@@ -67,7 +67,7 @@ impl Stream {
 
     fn op(&self, rng: &mut Xoshiro256PlusPlus, spaces: usize) -> Op {
         let space = rng.random_range(0..spaces.max(1));
-        let bits = Usage { referenced: rng.random(), dirty: rng.random() };
+        let bits = Usage { referenced: rng.random(), dirty: rng.random(), marked: false };
         match rng.random_range(0..100) {
             0 if spaces < 4 => Op::Create,
             1 if spaces > 1 => Op::Destroy { space },
