@@ -155,6 +155,16 @@ class Lab:
         self.used[name] = f"{version}, {trace.accesses} accesses, skipped {skip}"
         return trace
 
+    def warmed(self, trace: Trace, accesses: int) -> Trace:
+        """The trace, the first `accesses` of which run without being counted.
+
+        Of a trace that is shorter than twice as many it is the first half.
+        """
+        if not accesses:
+            return trace
+        accesses = min(accesses, (trace.accesses or 2 * accesses) // 2)
+        return Trace(trace.source, warmup=accesses)
+
     def runs(self, trace: Trace, machine: str, settings: Sequence[Sequence[str]]) -> list[Results]:
         """The results of `trace` on `machine` after each of `settings`, in their order.
 
@@ -192,7 +202,9 @@ class Lab:
         return [kept[path]["results"] for path in paths]
 
     def _kept_at(self, trace: Trace, device: Machine) -> Path:
-        known = programs.digest(trace.digest or trace.source, device.digest, _build())
+        # What is not counted is no part of a trace's contents.
+        window = [trace.options["warmup"]] if trace.options["warmup"] else []
+        known = programs.digest(trace.digest or trace.source, device.digest, _build(), *window)
         return self.cache / "runs" / f"{known}.json"
 
 

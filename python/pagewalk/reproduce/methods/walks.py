@@ -1,7 +1,8 @@
 """Programs on a machine with one design after another: what a walk costs in references.
 
 Parameters: `machine`, `programs` (rows: a name for each, and the program or generator),
-`accesses`, `fetches`, `set` (changes for every run), `averages` (rows besides: a name, and the
+`accesses`, `warmup` (how many of them run first without being counted), `fetches`, `set` (changes
+for every run), `averages` (rows besides: a name, and the
 rows it averages; after the first of them come the least and the most of its rows), and
 `columns`: a name for each, and its design and number. Numbers are averages a walk:
 
@@ -15,7 +16,9 @@ rows it averages; after the first of them come the least and the most of its row
 * `beyond`: the share of walks for pages touched before that took more references than the least:
   those that a software TLB or TSB did not serve, or that went along a chain;
 * `l2_share`: of the references, the share that a cache served;
-* `table_bytes`: bytes of the table per page.
+* `table_bytes`: bytes of the table per page;
+* `small`: the share of walks whose page is a base page;
+* those of a SpecTLB, in `speculation`.
 
 All are over TLB misses. A page that is touched for the first time is walked for twice, and the
 second walk finds in the caches what the first one left: it adds nothing to what memory serves.
@@ -25,6 +28,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pagewalk.reproduce.lab import Lab, Results
+from pagewalk.reproduce.methods import speculation
 from pagewalk.reproduce.table import Table, mean
 
 
@@ -36,6 +40,7 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     table = Table(list(columns))
     for row, program in parameters["programs"].items():
         trace = lab.trace(program, parameters["accesses"], parameters.get("fetches", False))
+        trace = lab.warmed(trace, parameters.get("warmup", 0))
         settings = [[*every, *lab.settings(design)] for design in designs]
         runs = dict(zip(designs, lab.runs(trace, machine, settings), strict=True))
         table.rows[row] = [NUMBERS[number](runs[design]) for design, number in columns.values()]
@@ -109,6 +114,12 @@ def _spared(run: Results) -> float | None:
     return None if upper_ is None else 3 - upper_
 
 
+def _small(run: Results) -> float | None:
+    last = [tlb["by_page_size"] for tlb in run["tlbs"]][-1]
+    misses = {size: counts["misses"] for size, counts in last.items()}
+    return misses.get("4K", 0) / sum(misses.values()) if any(misses.values()) else None
+
+
 def _table_bytes(run: Results) -> float | None:
     pages = sum(run["memory"]["pages_by_size"].values())
     return run["memory"]["table_used_bytes"] / pages if pages else None
@@ -127,4 +138,6 @@ NUMBERS: dict[str, Callable[[Results], float | None]] = {
     "beyond": _beyond,
     "l2_share": _l2_share,
     "table_bytes": _table_bytes,
+    "small": _small,
+    **speculation.NUMBERS,
 }

@@ -1,0 +1,87 @@
+"""Successful predictions of a SpecTLB per walk, over its size (B10 figures 6.3 and 6.4).
+
+Parameters: `machine`, `set` (changes for every run), `programs` (a name for each), `accesses`,
+`warmup`, `sizes` (columns: entries) and `policies`. A row is a program, under several policies one
+for each of both.
+
+The numbers of a run, which the method `walks` has columns of too:
+
+* `spec_attempts`, `spec_right`, `spec_wrong`: predictions per walk, those that were right and those
+  that were wrong;
+* `spec_mistaken`: wrong ones per prediction;
+* `spec_dram`: references to memory per walk that were overlapped; `spec_dram_share`: the share of
+  all references to memory;
+* `spec_cached`: the share of the accesses that missed which a cache served.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pagewalk.reproduce.lab import Lab, Results
+from pagewalk.reproduce.table import Table
+from pagewalk.sweep import values
+
+
+def measure(parameters: dict[str, Any], lab: Lab) -> Table:
+    """Successful predictions per walk: one row per program and policy, one column per size."""
+    given: list[int] | str = parameters["sizes"]
+    sizes = [int(size) for size in values(given)] if isinstance(given, str) else given
+    policies: list[str] = parameters["policies"]
+    points = [(policy, size) for policy in policies for size in sizes]
+    settings = [
+        [
+            *parameters.get("set", []),
+            f"spec_tlb.entries={size}",
+            f"spec_tlb.replacement={policy}",
+        ]
+        for policy, size in points
+    ]
+    table = Table([str(size) for size in sizes])
+    for name, program in parameters["programs"].items():
+        trace = lab.trace(program, parameters["accesses"], fetches=False)
+        trace = lab.warmed(trace, parameters.get("warmup", 0))
+        runs = lab.runs(trace, parameters["machine"], settings)
+        rates = dict(zip(points, map(NUMBERS["spec_right"], runs), strict=True))
+        for policy in policies:
+            row = name if len(policies) == 1 else f"{name}, {policy}"
+            table.rows[row] = [rates[policy, size] for size in sizes]
+    return table
+
+
+def _per(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _walks(run: Results) -> int:
+    return int(run["walks"]["walks"])
+
+
+def _wrong(run: Results) -> int:
+    return sum(run["spec_tlb"]["wrong"].values())
+
+
+def _dram(run: Results) -> int:
+    return int(run["spec_tlb"]["overlapped"].get("memory", 0))
+
+
+def _dram_share(run: Results) -> float | None:
+    outcomes = run["spec_tlb"]["outcomes"]
+    return _per(_dram(run), sum(one["references"].get("memory", 0) for one in outcomes))
+
+
+def _cached(run: Results) -> float | None:
+    outcomes = run["spec_tlb"]["outcomes"]
+    served = [places for one in outcomes for places in one["accesses"].values()]
+    everything = sum(sum(places.values()) for places in served)
+    return _per(everything - sum(places.get("memory", 0) for places in served), everything)
+
+
+NUMBERS: dict[str, Callable[[Results], float | None]] = {
+    "spec_attempts": lambda run: _per(run["spec_tlb"]["attempts"], _walks(run)),
+    "spec_right": lambda run: _per(run["spec_tlb"]["right"], _walks(run)),
+    "spec_wrong": lambda run: _per(_wrong(run), _walks(run)),
+    "spec_mistaken": lambda run: _per(_wrong(run), run["spec_tlb"]["attempts"]),
+    "spec_dram": lambda run: _per(_dram(run), _walks(run)),
+    "spec_dram_share": _dram_share,
+    "spec_cached": _cached,
+}
