@@ -123,6 +123,44 @@ fn mappings_may_share_a_base_page() {
     assert_eq!(manager(&results).unexplained, 0);
 }
 
+/// `first-touch` takes wishes for 2M, as madvise does, and says no to what it cannot give.
+#[test]
+fn first_touch_has_large_pages_where_they_are_wished() {
+    let heap = 0x4000_0000;
+    let told = [
+        mapping(heap, 8 * MIB, Origin::Heap),
+        mapping(0x5000_0000, 8 * MIB, Origin::Other("anonymous".to_owned())),
+        mapping(0x7000_0000, 8 * MIB, Origin::Stack),
+    ];
+    let touched = [heap, 0x5000_0000, 0x7000_0000].into_iter().flat_map(|start| {
+        (0..8 * MIB).step_by(4096).map(move |into| Row::Access(Kind::Store, start + into, 8))
+    });
+    let rows: Vec<Row> = told.into_iter().chain(touched).collect();
+    let pages = |settings: &[&str]| {
+        let by_size = run("opteron-2008", settings, &rows).unwrap().memory.pages_by_size;
+        ["4K", "2M"].map(|size| by_size.get(size).copied().unwrap_or(0))
+    };
+    let of = |mib: u64| mib * MIB / 4096;
+    assert_eq!(pages(&[]), [of(24), 0]);
+    assert_eq!(pages(&["os.place=heap=2M"]), [of(16), 4]);
+    assert_eq!(pages(&["os.place=heap=2M,mmap=2M,stack=4K"]), [of(8), 8]);
+    assert_eq!(pages(&["os.page_size=2M", "os.place=stack=4K"]), [of(8), 8]);
+    // A block of which a part is meant is small.
+    assert_eq!(pages(&["os.place=range 0x40000000..0x40300000=2M"]), [of(22), 1]);
+    assert_eq!(pages(&["os.place=heap=2M,range 0x40000000..0x40100000=4K"]), [of(18), 3]);
+    for (settings, expected) in [
+        (&["os.place=heap=64K"][..], "this machine has no pages of 64K: write one of 4K, 2M"),
+        (&["os.place=stack=4K,heap=2M wait"], "line 1: the manager `first-touch` has no daemon"),
+        (&["os.place=heap=2M", "os.uniform=true"], "os.uniform gives all pages one size"),
+        (&["os.place=heap=2M", "os.manager=linux"], "there is no `linux`: choose"),
+    ] {
+        let error = load("opteron-2008", settings).err().unwrap_or_default();
+        assert!(error.contains(expected), "{settings:?}: {error}");
+    }
+    let error = run("opteron-2008", &["os.place=bss=2M"], &rows).err().unwrap_or_default();
+    assert!(error.contains("line 1: nothing was mapped that is bss"), "{error}");
+}
+
 /// G98 section 6.3: only a process that asks for several sizes pays for the register.
 #[test]
 fn each_process_has_the_handler_that_it_needs() {

@@ -205,6 +205,11 @@ impl Regions {
         }
     }
 
+    /// The region that `addr` lies in, where an event said so.
+    pub fn region_at(&self, addr: u64) -> Option<&Region> {
+        self.piece_at(addr).map(|(_, piece)| self.get(piece.id))
+    }
+
     /// What may be done at `addr`, where an event said so.
     pub fn rights_at(&self, addr: u64) -> Option<Rights> {
         self.piece_at(addr).map(|(_, piece)| piece.rights)

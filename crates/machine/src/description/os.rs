@@ -68,6 +68,9 @@ pub struct Os {
 }
 
 impl Os {
+    /// The size that Linux's madvise can give on x86-64.
+    pub const ADVISED: AddrPageSize = AddrPageSize::SIZE_2M;
+
     /// The size of the smallest pages that it maps.
     pub fn base(&self) -> AddrPageSize {
         let page_size = self.page_size.0;
@@ -84,9 +87,11 @@ impl Os {
         self.base().min(base)
     }
 
-    /// The size of the larger pages that it maps where it can, if there are any.
+    /// The size of the larger pages that it maps where it can or where they are wished, if there are any.
     pub fn large(&self) -> Option<AddrPageSize> {
-        Some(self.page_size.0).filter(|size| *size > self.base())
+        let everywhere = Some(self.page_size.0).filter(|size| *size > self.base());
+        let is_placed = self.manager == FIRST_TOUCH && !self.place.is_empty();
+        everywhere.or(Some(Os::ADVISED).filter(|size| is_placed && *size > self.base()))
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn Sy
     }
 }
 
-/// That only a manager that has such is told of reservations, and of wishes for page sizes.
+/// That only managers that have such are told of reservations, and of wishes for page sizes.
 fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal> {
     let os = &description.os;
     if os.reservations.is_some() && name != RESERVING {
@@ -78,10 +78,16 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         () if os.coalesced.is_some() => "os.coalesced",
         () => return Ok(()),
     };
-    if name == "irix" {
+    let hears = match key {
+        "os.place" => &["irix", "first-touch"][..],
+        _ => &["irix"],
+    };
+    if hears.contains(&name) {
         return Ok(());
     }
-    let what =
-        format!("the manager `{name}` takes no wishes for page sizes: use os.manager = \"irix\"");
+    let what = format!(
+        "the manager `{name}` takes no wishes for page sizes: use os.manager = \"{}\"",
+        hears.join("\" or \"")
+    );
     Err((key.to_owned(), what))
 }

@@ -13,7 +13,8 @@
 
 use std::fmt;
 
-use addr::{PageSize, VirtRange};
+use addr::{Page, PageSize, Rights, VirtRange};
+use trace::Region;
 
 /// All rules.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +79,20 @@ pub(crate) enum Kind {
     Other,
 }
 
+impl Kind {
+    /// Of a region of a trace, which is of a file or is not.
+    pub(crate) fn of_region(region: &Region, is_file: bool) -> Kind {
+        match (is_file, region.name.as_str()) {
+            (true, _) if region.rights.contains(Rights::WRITE) => Kind::Data,
+            (true, _) => Kind::Text,
+            (false, "stack") => Kind::Stack,
+            (false, "heap") => Kind::Heap,
+            (false, name) if name.split(' ').next() == Some("bss") => Kind::Bss,
+            (false, _) => Kind::Mmap,
+        }
+    }
+}
+
 impl Rules {
     /// The rules of `text`: one per line or between commas. An error names the line.
     pub(crate) fn parse(text: &str, sizes: &[PageSize]) -> Result<Rules, String> {
@@ -112,6 +127,34 @@ impl Rules {
             }
         }
         wishes
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// The size that is wished for all of `page`, of which `mapped` says what it is part of: `unless` where no
+    /// rule is for it, none where its parts have different ones.
+    pub(crate) fn wish_for(
+        &mut self,
+        page: Page,
+        mapped: &Mapped<'_>,
+        unless: PageSize,
+    ) -> Option<PageSize> {
+        let all = VirtRange::of_page(page);
+        let mut wanted = Some(unless);
+        for (part, wish) in self.wishes(&Mapped { range: all, ..*mapped }) {
+            let is_same = part == all || wanted == Some(wish.size);
+            wanted = Some(wish.size).filter(|_| is_same);
+        }
+        wanted
+    }
+
+    /// The first rule that has a fault wait.
+    pub(crate) fn waits(&self) -> Option<usize> {
+        let waiting = self.rules.iter().filter(|rule| rule.wish.wait_us.is_some());
+        waiting.map(|rule| rule.line).min()
     }
 
     /// The first rule that nothing was mapped for.

@@ -432,9 +432,11 @@ fn not_modelled(
             "where regions begin and end and what they allow: every page has {page_size} \
              (os.uniform), which no operating system can map"
         ));
-    } else if description.os.large().is_some() && !run.saw_events {
+    } else if let Some(large) = description.os.large()
+        && !run.saw_events
+    {
         notes.push(format!(
-            "where pages of {page_size} fit: each aligned block of 2M in which something is \
+            "where pages of {large} fit: each aligned block of 2M in which something is \
              touched counts as one mapping"
         ));
     }

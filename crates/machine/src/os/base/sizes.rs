@@ -20,7 +20,7 @@ use crate::{
 const SAMPLES_MAX: usize = 256;
 /// The size that `MADV_HUGEPAGE` asks for: Linux's on x86-64. The next smaller one that the machine
 /// has is wished.
-pub(super) const ADVISED: PageSize = PageSize::SIZE_2M;
+pub(super) const ADVISED: PageSize = description::Os::ADVISED;
 
 impl Sizes {
     /// What `description` asks for, with larger pages from where `larger` says.

@@ -17,11 +17,14 @@
 //! A larger page that an event concerns in part is first made small, as an operating system would.
 //! Where no event says what is mapped (a trace of another tool), nothing is known of a region but
 //! that it was touched: each aligned block of 2 MiB counts as one, as it is reported.
+//! `os.place` says in which regions that is so, and with which size: base pages, or 2M, which is what
+//! Linux's madvise can give.
 //! `os.uniform` gives every page `os.page_size`, whatever regions say, which none could map.
 //!
 //! It is the smallest system that is right. Reservations, policies, replacement and sharing are
 //! not here.
 
+mod placed;
 mod ranges;
 pub(in crate::os) mod recorded;
 
@@ -35,6 +38,7 @@ use trace::{Event, Regions};
 use super::{
     Answer, Ask, Failure, Layout, Platform, System, Who,
     events::{Request, request},
+    place::Rules,
     stale, unfit,
 };
 use crate::{Description, description, ram::Ram};
@@ -49,6 +53,10 @@ pub(super) struct FirstTouch {
     base: PageSize,
     /// The size of pages where a region has room for it.
     large: Option<PageSize>,
+    /// Whether it has them wherever no rule says otherwise.
+    large_everywhere: bool,
+    /// Which sizes are wished where.
+    rules: Rules,
     /// By space and number of a large page: how many base pages are mapped in its place.
     crowded: FxHashMap<(u32, u64), u32>,
     /// Where pages lie, if that is not this system's to choose.
@@ -63,7 +71,14 @@ impl FirstTouch {
             let names: Vec<String> = sizes.iter().map(PageSize::to_string).collect();
             return Err(format!("the page table holds pages of {}, not {size}", names.join(", ")));
         }
-        Ok(FirstTouch { base, large, crowded: FxHashMap::default(), recorded: None })
+        Ok(FirstTouch {
+            base,
+            large,
+            large_everywhere: os.page_size.0 > base,
+            rules: Rules::default(),
+            crowded: FxHashMap::default(),
+            recorded: None,
+        })
     }
 
     /// The same, as a machine file asks for it.
@@ -71,14 +86,18 @@ impl FirstTouch {
         description: &Description,
         ram: &Ram,
     ) -> Result<Box<dyn System>, (String, String)> {
-        FirstTouch::new(&description.os, ram.page_sizes())
-            .map(|system| Box::new(system) as Box<dyn System>)
-            .map_err(|what| ("os.page_size".to_owned(), what))
+        let os = &description.os;
+        let rules = placed::rules(os, ram.page_sizes());
+        let rules = rules.map_err(|what| ("os.place".to_owned(), what))?;
+        let system = FirstTouch::new(os, ram.page_sizes());
+        let system = system.map_err(|what| ("os.page_size".to_owned(), what))?;
+        Ok(Box::new(FirstTouch { rules, ..system }))
     }
 
     /// The page to map at `addr`.
-    fn choose(&self, who: Who, addr: VirtAddr, layout: &Layout) -> Page {
-        let large = self.large.map(|size| addr.page(size)).filter(|page| {
+    fn choose(&mut self, who: Who, addr: VirtAddr, layout: &Layout) -> Page {
+        let wished = self.wished(who, addr, layout);
+        let large = wished.map(|size| addr.page(size)).filter(|page| {
             let range = VirtRange::of_page(*page);
             let fits = self
                 .recorded
@@ -161,6 +180,10 @@ impl FirstTouch {
 impl System for FirstTouch {
     fn enter(&mut self, number: u32, platform: &mut dyn Platform) -> Result<Space, Failure> {
         platform.ram().space(number)
+    }
+
+    fn unmet(&self) -> Option<String> {
+        self.rules.unused()
     }
 
     fn recorded(&mut self) -> Option<&mut Recorded> {
