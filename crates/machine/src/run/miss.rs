@@ -33,17 +33,18 @@ impl Run {
         if why != Miss::Absent {
             self.no_hit(place.unit, addr, why);
         }
-        let mut last = why;
+        // What the walk is for: an entry that forbids the access tells more than none.
+        let mut why = why;
 
         let second = self.processors.here.hardware.second[kind as usize];
         if second != NONE {
             let Processor { hardware, asid, .. } = &mut self.processors.here;
             let found = hardware.units[second].tlb.lookup(addr, *asid, kind);
-            if let Err(why) = found {
-                if why != Miss::Absent {
-                    self.no_hit(second, addr, why);
-                }
-                last = why;
+            if let Err(said) = found
+                && said != Miss::Absent
+            {
+                self.no_hit(second, addr, said);
+                why = said;
             }
             if let Ok(hit) = found {
                 let entry = hit.entry(addr, self.processors.here.asid);
@@ -60,7 +61,7 @@ impl Run {
             // An address that no table can hold is told by the walk.
             self.fault(place, Fault::NotMapped { level: 1 }, back)?;
         }
-        let (translation, cold) = self.walk(place, last, region, back)?;
+        let (translation, cold) = self.walk(place, why, region, back)?;
         let label = self.label(translation, region);
         let Translation { page, frame, rights, global } = self.without_dirt(translation, place);
         let asid = self.processors.here.asid;
@@ -147,8 +148,7 @@ impl Run {
     }
 
     /// Walks until there is a translation, with the operating system's help where it faults. The
-    /// last TLB that was asked had no hit because of `why`. Says whether the page was touched for
-    /// the first time.
+    /// TLBs had no hit because of `why`. Says whether the page was touched for the first time.
     fn walk(
         &mut self,
         place: Place<'_>,
