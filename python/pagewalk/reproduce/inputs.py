@@ -1,6 +1,7 @@
 """Inputs for the programs that are recorded: the same bytes everywhere, from a seed."""
 
 import random
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -96,6 +97,18 @@ def picture(path: Path, side: int, seed: int = 1) -> None:
     path.write_bytes(rows)
 
 
+def stock(path: Path, rows: int, seed: int = 1) -> None:
+    """An SQLite database with a table of stock, 560 bytes per row."""
+    rng = random.Random(seed)
+    texts = ["".join(rng.choices(LETTERS, k=530)) for _ in range(64)]
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA journal_mode = OFF")
+        database.execute("CREATE TABLE stock(id INTEGER PRIMARY KEY, quantity INTEGER, data TEXT)")
+        values = ((row, row * 7919 % 100, texts[row % 64]) for row in range(1, rows + 1))
+        database.executemany("INSERT INTO stock VALUES (?, ?, ?)", values)
+    database.close()
+
+
 def script(path: Path, lines: list[str]) -> None:
     """A text that the description itself has: a program's commands."""
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -110,6 +123,7 @@ MAKERS: dict[str, Callable[..., None]] = {
     "cnf": clauses,
     "picture": picture,
     "script": script,
+    "stock": stock,
 }
 
 

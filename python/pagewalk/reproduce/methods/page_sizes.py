@@ -1,8 +1,9 @@
 """Programs with pages of several sizes, compared with the first of them (G98 section 7).
 
 Parameters: `machine`, `programs` (rows: a name for each, and the program or generator), `accesses`,
-`set` (changes for every run), `columns` (a name for each, and its changes: `os.place` and others;
-the first is what the others are compared with), and `measure`:
+`set` (changes for every run), `cpus` (processors, if the machine has several), `columns` (a name
+for each, and its changes: `os.place` and others; the first is what the others are compared with),
+and `measure`:
 
 * `fewer`: TLB misses that are gone, in per cent of the first column's;
 * `faster`: by how much performance is higher, in per cent: the first column's time over this
@@ -26,6 +27,7 @@ from typing import Any
 
 from pagewalk.reproduce.lab import Lab, Results
 from pagewalk.reproduce.table import Table
+from pagewalk.trace import Trace
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
@@ -39,6 +41,8 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     table = Table([*columns, *added])
     for row, program in parameters["programs"].items():
         trace = lab.trace(program, parameters["accesses"])
+        if "cpus" in parameters:
+            trace = Trace(f"mix:cpus={parameters['cpus']},[{trace.source}]")
         settings = [[*every, *changes] for changes in columns.values()]
         runs = lab.runs(trace, parameters["machine"], settings)
         values = {name: number(runs[0], run) for name, run in zip(columns, runs, strict=True)}
