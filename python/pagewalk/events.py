@@ -104,29 +104,47 @@ def _program(document: Mapping[str, Any]) -> Iterator[Event]:
     yield Event("program", "instructions", document["instructions"], (issue, issue))
     yield Event("program", "accesses", values.accesses(document), None)
     served = _served(document)
-    nearest = served[0][2] if served else 0
-    waits = [count * max(latency - nearest, 0) for _, count, latency in served]
+    waits = [count * wait for _, count, wait in served]
     # Hardware overlaps all of them together: each has its part of the least.
     hidden = max(time["program_cycles"]["lo"] - issue, 0) / max(sum(waits), 1) if time else 0
     for (place, count, _), most in zip(served, waits, strict=True):
         yield Event("program", f"served by {place}", count, (most * hidden, most))
 
 
-def _served(document: Mapping[str, Any]) -> list[tuple[str, int, int]]:
-    """The program's references by the cache that serves them, and its latency."""
+def _served(document: Mapping[str, Any]) -> list[tuple[str, int, float]]:
+    """The program's references by what serves them, and the cycles that each waits for it.
+
+    A hit where accesses come in is part of the instruction. Which of the references beyond are of
+    fetches is not told, so each is taken to have come in where they did on average; the sum is
+    exact.
+    """
     caches, described = document["caches"], document["machine"]["description"]
-    latency = {one["name"]: described["cache"][one["name"]].get("latency_cycles") for one in caches}
-    found, missed = [], 0
+    first, beyond = [], []
+    missed = from_first = 0
+    in_instructions = 0.0
     for cache in caches:
         counts = cache["program"]
         misses = counts["read_misses"] + counts["write_misses"]
         hits = counts["reads"] + counts["writes"] - misses
-        found.append((cache["name"], hits, latency[cache["name"]] or 0))
-        # Both caches of the first level pass their misses on to the second.
-        missed = missed + misses if cache["name"].startswith("l1") else misses
+        latency = described["cache"][cache["name"]].get("latency_cycles") or 0
+        if cache["name"].startswith("l1"):
+            # Both caches of the first level pass their misses on to the second.
+            first.append((cache["name"], hits, 0.0))
+            in_instructions += misses * latency
+            from_first, missed = from_first + misses, missed + misses
+        else:
+            beyond.append((cache["name"], hits, latency))
+            missed = misses
     if caches:
-        found.append(("memory", missed, described["memory"].get("latency_cycles") or 0))
-    return found
+        beyond.append(("memory", missed, described["memory"].get("latency_cycles") or 0))
+    served = sum(count for _, count, _ in beyond)
+    if served:
+        # What no cache of the first level is for comes in at the second.
+        in_instructions += (served - from_first) * beyond[0][2]
+        in_instructions /= served
+    return first + [
+        (place, count, max(latency - in_instructions, 0)) for place, count, latency in beyond
+    ]
 
 
 def _translation(document: Mapping[str, Any]) -> Iterator[Event]:

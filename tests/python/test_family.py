@@ -129,7 +129,12 @@ def test_a_live_family_counts_what_its_recording_does(pagewalk, compiled, tmp_pa
     # A region says whose it is: several processes have a stack.
     for results in (live, stored):
         names = {region["name"] for region in results["regions"]}
-        stacks = {"stack of spawner (0)", "stack of true (1)", "stack of ls (2)", "stack of true (3)"}
+        stacks = {
+            "stack of spawner (0)",
+            "stack of true (1)",
+            "stack of ls (2)",
+            "stack of true (3)",
+        }
         assert {name for name in names if name.startswith("stack")} == stacks
     # Each child runs until its `execve`, its parent until it waits, the child to its end.
     assert live["switches"] == stored["switches"]
