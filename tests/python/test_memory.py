@@ -74,6 +74,16 @@ def test_the_report_shows_memory_over_time_faults_and_work() -> None:
         "waiting for disks",
         "switches",
     ]
+    assert "of them wait for disks" not in run.kernel.sentence
+    waiting = managed()
+    waiting["time"]["kernel"] |= {"io_cycles": 99_000, "cycles": 11_000}
+    scarce = data.run(waiting).kernel
+    assert scarce is not None and scarce.table is not None
+    assert [row["work"] for row in scarce.rows] == ["zeroed", "traps", "switches"]
+    assert (
+        "99.0 k of them wait for disks" in scarce.sentence and "the other 11.0 k" in scarce.sentence
+    )
+    assert scarce.table.rows[0][0] == "waiting for disks"
     assert run.page_sizes.rows[-2] == {"start": 900, "4K": 900 / 256, "2M": 24.0}
     drawn = charts.charts(run)
     assert {"memory", "page-sizes", "free", "kernel"} <= set(drawn)

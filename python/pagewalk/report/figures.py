@@ -80,9 +80,10 @@ def memory(document: Mapping[str, Any]) -> Figure | None:
         for point in points
     ]
     used = ", ".join(f"{text.size(now[kind])} {kind}" for kind in kinds if now[kind])
+    total = document["memory"]["frames_total_bytes"]
     sentence = (
-        f"At the end {text.size(now['free'])} are free and {text.size(now['swapped'])} in swap; "
-        f"in use: {used or 'nothing'}."
+        f"At the end {text.size(now['free'])} of {text.size(total)} are free and "
+        f"{text.size(now['swapped'])} in swap; in use: {used or 'nothing'}."
     )
     table = Table(
         "Memory at some points in time",
@@ -274,12 +275,17 @@ def free(document: Mapping[str, Any]) -> Figure | None:
 
 
 def kernel(document: Mapping[str, Any]) -> Figure | None:
-    """The kernel's cycles by what was done, where its work has prices."""
+    """The kernel's cycles by what was done, where its work has prices.
+
+    Disks are waited for a thousand times as long as all else takes: where that is most of it, it is
+    in the sentence and the table, and the picture has the rest.
+    """
     time = document.get("time") or {}
     cost = time.get("kernel")
     if not cost:
         return None
-    parts = {**cost["by_work"], "waiting for disks": cost["io_cycles"]}
+    disks = "waiting for disks"
+    parts = {**cost["by_work"], disks: cost["io_cycles"]}
     parts = {name.replace("_", " "): cycles for name, cycles in parts.items() if cycles}
     rows = [
         {"work": name, "cycles": cycles}
@@ -291,6 +297,14 @@ def kernel(document: Mapping[str, Any]) -> Figure | None:
     low, high = (text.percent(cost["share"][end]) for end in ("lo", "hi"))
     share = low if low == high else f"{low} to {high}"
     sentence = f"{text.count(total)} cycles, {share} of all."
+    shown = [row for row in rows if row["work"] != disks]
+    if not total / 2 < parts.get(disks, 0) < total:
+        shown = rows
+    else:
+        sentence += (
+            f" {text.count(parts[disks])} of them wait for disks. The picture has the other "
+            f"{text.count(total - parts[disks])}."
+        )
     table = Table(
         "The kernel's cycles by what was done",
         ["Work", "Cycles", "Share of cycles"],
@@ -305,7 +319,7 @@ def kernel(document: Mapping[str, Any]) -> Figure | None:
         [False, True, True],
         [row["cycles"] / total for row in rows],
     )
-    return Figure("What the kernel took", sentence, rows, table)
+    return Figure("What the kernel took", sentence, shown, table)
 
 
 def together(documents: Sequence[Mapping[str, Any]]) -> Figure | None:
