@@ -361,12 +361,37 @@ def _doc(meaning: str) -> list[str]:
     return [f'    """{first}', *(f"    {line}" for line in rest), '    """']
 
 
-def unit(name: str) -> str:
-    """The unit that the last word of a field's name says."""
+UNITS = {
+    "bytes": "start bytes offset anonymous file shared tables free reserved swapped"
+    " resident_bytes_max by_page_size",
+    "cycles": "time cycles_per_access by_work",
+    "share": "share misses_share memory_added_max",
+    "instructions": "instructions quantum_instructions handler_instructions",
+    "accesses": "page_crossings from",
+    "pages": "pages pages_by_size moved placed unplaced first_touch first_touches returned why",
+    "references": "references cold_references walk_references references_per_walk served",
+    "lookups": "lookups hits misses cold_misses l1_misses denied invalid table_hits nested_misses",
+    "walks": "walks cold splintered",
+    "entries": "entries flushed evictions",
+    "ways": "ways",
+    "faults": "faults",
+    "blocks": "free_by_size",
+    "threads": "threads",
+    "processors": "cpus",
+    "number": "schema number pid parent access thread line site instruction level"
+    " exit_status recorded_status owners",
+}
+"""Units of fields whose last word is none."""
+
+
+def unit(name: str, kind: str) -> str:
+    """The unit of a field with numbers: what its name says, or how often something came."""
     last = name.rpartition("_")[2]
-    if name in ("start", "bytes"):
-        return "bytes"
-    return last if last in ("bytes", "cycles", "seconds", "ms", "ns", "accesses", "bits") else ""
+    if last in ("bytes", "cycles", "seconds", "ms", "ns", "accesses", "bits"):
+        return last
+    if not re.search(r"\b(int|float)\b", kind):
+        return ""
+    return next((unit for unit, names in UNITS.items() if name in names.split()), "times")
 
 
 def page(found: dict[str, Structure]) -> str:
@@ -375,8 +400,9 @@ def page(found: dict[str, Structure]) -> str:
         "# Results, field by field",
         "",
         "What `pagewalk run --json` writes and `Results.data` holds. The same names are attributes",
-        'in Python, with types: `results.tlbs["l1d"].misses`. Counts are exact; where no unit is',
-        "named, a number counts events. *Identity* is what holds for the field after every run.",
+        'in Python, with types: `results.tlbs["l1d"].misses`. Counts are exact. The unit `times`',
+        "is of numbers that say how often something came, `number` of those that name something,",
+        "`share` of those from 0 to 1. *Identity* is what holds for the field after every run.",
         "",
         "This page is made from the structures in Rust by `make reference`.",
     ]
@@ -389,7 +415,7 @@ def page(found: dict[str, Structure]) -> str:
             kind = python(entry.kind).replace("|", "or")
             identity = IDENTITIES.get(f"{one.name}.{entry.name}", "")
             meaning = entry.meaning.replace("|", "\\|")
-            row = [f"`{entry.name}`", f"`{kind}`", unit(entry.name), meaning, identity]
+            row = [f"`{entry.name}`", f"`{kind}`", unit(entry.name, kind), meaning, identity]
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
 
