@@ -22,7 +22,8 @@
 //!     space 3, depth 1
 //! ```
 //!
-//! A list owns its nodes. Free ones are in a list of their own, [`Nodes`].
+//! The first node lies in the descriptor itself: most frames are mapped once, and then a fault makes
+//! no node and looks at one line of the processor's cache. Further nodes are made one by one.
 
 use alloc::boxed::Box;
 
@@ -39,7 +40,8 @@ pub struct Mapped {
     pub page: Page,
 }
 
-/// 24 bytes, as the shift lies in the bits of the address that a page has zero.
+/// 24 bytes, as the shift lies in the bits of the address that a page has zero. All zero, it is no page.
+#[derive(Default)]
 struct Node {
     start_and_shift: u64,
     space: u32,
@@ -51,21 +53,20 @@ struct Node {
 /// A page-frame descriptor.
 #[derive(Default)]
 pub struct Frame {
-    first: Option<Box<Node>>,
+    first: Node,
     /// Operations that unload it. While there is one, loads wait.
     unloading: u32,
 }
 
-/// Nodes that are in no frame's list.
+/// Counts the nodes of all lists.
 #[derive(Default)]
 pub struct Nodes {
-    free: Option<Box<Node>>,
     out: u64,
 }
 
-/// Some nodes on their way between two lists.
+/// How many nodes are on their way between two lists.
 #[derive(Default)]
-pub(crate) struct Chain(Option<Box<Node>>);
+pub(crate) struct Chain(u64);
 
 impl Nodes {
     /// How many are in lists of frames.
@@ -73,43 +74,13 @@ impl Nodes {
         self.out
     }
 
-    pub(crate) fn take(&mut self, count: u64) -> Chain {
+    pub(crate) const fn take(&mut self, count: u64) -> Chain {
         self.out += count;
-        let mut chain = Chain::default();
-        for _ in 0..count {
-            let node = match self.free.take() {
-                Some(mut node) => {
-                    self.free = node.next.take();
-                    node
-                }
-                None => {
-                    Box::new(Node { start_and_shift: 0, space: 0, mmu: 0, depth: 0, next: None })
-                }
-            };
-            chain.push(node);
-        }
-        chain
+        Chain(count)
     }
 
-    pub(crate) fn put(&mut self, mut chain: Chain) {
-        while let Some(mut node) = chain.pop() {
-            node.next = self.free.take();
-            self.free = Some(node);
-            self.out -= 1;
-        }
-    }
-}
-
-impl Chain {
-    fn push(&mut self, mut node: Box<Node>) {
-        node.next = self.0.take();
-        self.0 = Some(node);
-    }
-
-    fn pop(&mut self) -> Option<Box<Node>> {
-        let mut node = self.0.take()?;
-        self.0 = node.next.take();
-        Some(node)
+    pub(crate) fn put(&mut self, chain: Chain) {
+        self.out -= chain.0;
     }
 }
 
@@ -129,7 +100,11 @@ impl Frame {
 
     /// Enters a page in a node of `chain`, which has one.
     pub(crate) fn insert(&mut self, mapped: Mapped, chain: &mut Chain) {
-        insert_at(&mut self.first, mapped, 0, chain);
+        chain.0 -= 1;
+        let others = core::mem::replace(&mut self.first, Node::of(mapped, 0));
+        if others.is_page() {
+            self.first.next = Some(Box::new(others));
+        }
     }
 
     /// Enters a page that was mapped from `parent`, if that is in the list. With `adopts`, all that
@@ -142,14 +117,13 @@ impl Frame {
         adopts: bool,
         chain: &mut Chain,
     ) -> bool {
-        let mut at = &mut self.first;
-        while at.as_ref().is_some_and(|node| node.mapped() != Some(parent)) {
-            at = match at {
-                Some(node) => &mut node.next,
+        let mut node = &mut self.first;
+        while node.mapped() != Some(parent) {
+            node = match &mut node.next {
+                Some(next) => next,
                 None => return false,
             };
         }
-        let Some(node) = at else { return false };
         let Some(depth) = node.depth.checked_add(1) else { return false };
         if adopts {
             let mut deepest = depth;
@@ -167,13 +141,15 @@ impl Frame {
                 next = below.next.as_mut();
             }
         }
-        insert_at(&mut node.next, mapped, depth, chain);
+        chain.0 -= 1;
+        let behind = node.next.take();
+        node.next = Some(Box::new(Node { next: behind, ..Node::of(mapped, depth) }));
         true
     }
 
     /// The pages that were mapped from `parent`, by it or by those that it was mapped to.
     pub(crate) fn below(&self, parent: Mapped) -> impl Iterator<Item = Mapped> {
-        let mut next = self.first.as_deref();
+        let mut next = self.head();
         while next.is_some_and(|node| node.mapped() != Some(parent)) {
             next = next.and_then(|node| node.next.as_deref());
         }
@@ -189,27 +165,34 @@ impl Frame {
     /// Strikes a page out; its node is in `chain` then. Pages that were mapped from it count as mapped
     /// from what it was mapped from.
     pub(crate) fn remove(&mut self, mapped: Mapped, chain: &mut Chain) {
-        let mut at = &mut self.first;
-        while at.as_ref().is_some_and(|node| node.mapped() != Some(mapped)) {
-            at = match at {
-                Some(node) => &mut node.next,
+        if self.first.mapped() == Some(mapped) {
+            let Node { depth, next, .. } = core::mem::take(&mut self.first);
+            self.first = next.map_or_else(Node::default, |next| *next);
+            chain.0 += 1;
+            rise(Some(&mut self.first), depth);
+            return;
+        }
+        let mut before = &mut self.first;
+        while before.next.as_ref().is_some_and(|node| node.mapped() != Some(mapped)) {
+            before = match &mut before.next {
+                Some(next) => next,
                 None => return,
             };
         }
-        let Some(mut node) = at.take() else { return };
-        *at = node.next.take();
-        let mut below = at.as_mut().filter(|next| next.depth > node.depth);
-        while let Some(next) = below {
-            next.depth -= 1;
-            // What is as deep as the node was is no child of it any more.
-            below = next.next.as_mut().filter(|next| next.depth > node.depth);
-        }
-        chain.push(node);
+        let Some(node) = before.next.take() else { return };
+        let Node { depth, next, .. } = *node;
+        before.next = next;
+        chain.0 += 1;
+        rise(before.next.as_deref_mut(), depth);
+    }
+
+    fn head(&self) -> Option<&Node> {
+        self.first.is_page().then_some(&self.first)
     }
 
     /// The pages in the list.
     pub(crate) fn pages(&self) -> impl Iterator<Item = Mapped> {
-        let mut next = self.first.as_deref();
+        let mut next = self.head();
         core::iter::from_fn(move || {
             let node = next?;
             next = node.next.as_deref();
@@ -218,34 +201,35 @@ impl Frame {
     }
 }
 
-fn insert_at(at: &mut Option<Box<Node>>, mapped: Mapped, depth: u8, chain: &mut Chain) {
-    let mut node = chain.pop().expect("a node was taken for each page");
-    node.start_and_shift = mapped.page.start().get() | u64::from(mapped.page.size().shift());
-    (node.space, node.mmu, node.depth) = (mapped.space, mapped.mmu, depth);
-    node.next = at.take();
-    *at = Some(node);
+/// The nodes that follow one of `depth`, which is gone, and were below it: each is one less deep.
+fn rise(mut next: Option<&mut Node>, depth: u8) {
+    // What is as deep as that node was is no child of it.
+    while let Some(below) = next.filter(|below| below.depth > depth) {
+        below.depth -= 1;
+        next = below.next.as_deref_mut();
+    }
 }
 
 /// A long list must not be dropped node by node through the stack.
-impl Drop for Chain {
-    fn drop(&mut self) {
-        while self.pop().is_some() {}
-    }
-}
-
 impl Drop for Frame {
     fn drop(&mut self) {
-        drop(Chain(self.first.take()));
-    }
-}
-
-impl Drop for Nodes {
-    fn drop(&mut self) {
-        drop(Chain(self.free.take()));
+        let mut next = self.first.next.take();
+        while let Some(mut node) = next {
+            next = node.next.take();
+        }
     }
 }
 
 impl Node {
+    fn of(Mapped { space, mmu, page }: Mapped, depth: u8) -> Node {
+        let start_and_shift = page.start().get() | u64::from(page.size().shift());
+        Node { start_and_shift, space, mmu, depth, next: None }
+    }
+
+    const fn is_page(&self) -> bool {
+        self.start_and_shift != 0
+    }
+
     /// Page sizes begin at 4 bytes and end at 2^62, so that a shift fits in 6 bits; the bits that
     /// the page has zero are at least its shift, and shifts of pages of 64 bytes and more fit.
     fn mapped(&self) -> Option<Mapped> {

@@ -234,6 +234,10 @@ pub(crate) struct Change {
 impl Change {
     /// Adds a token to those of the same space.
     pub(crate) fn flush(&mut self, space: HatSpace, flush: Flush) {
+        // As at nearly every load: nothing to flush, and no frame to free.
+        if flush.is_empty() {
+            return;
+        }
         match self.flushes.iter_mut().find(|(of, _)| *of == space) {
             Some((_, gathered)) if gathered.space() == flush.space() => gathered.merge(flush),
             _ => self.flushes.push((space, flush)),

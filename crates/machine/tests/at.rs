@@ -61,7 +61,7 @@ fn swap_grows_before_it_is_needed_and_shrinks_no_further_than_what_is_there() {
         let options = RunOptions { check: false, progress: &mut |_| true };
         machine.run(&mut Rows::new(rounds(2)), options).map(|_| ()).map_err(|e| e.to_string())
     };
-    assert!(fails("os.at=[]").unwrap_err().contains("swap has room for 0"));
+    assert!(fails("os.at=[]").unwrap_err().contains("4K of swap.size, 4K, are in use"));
     assert_eq!(fails("os.at=[{time=0, key=\"swap.size\", value=\"16M\"}]"), Ok(()));
     let error = fails(
         "os.at=[{time=0, key=\"swap.size\", value=\"16M\"}, \
@@ -89,7 +89,7 @@ fn what_cannot_change_is_refused_at_its_line() {
         (
             "base",
             "time = 1\nkey = \"os.marks\"\nvalue = { min = \"2M\", low = \"1M\", high = \"1M\" }\n",
-            "must ascend",
+            "`min`, 2M, is more than `low`, 1M",
         ),
         ("base", "time = 1\nkey = \"swap.size\"\nvalue = \"1Q\"\n", "is not a size"),
         ("first-touch", "time = 1\nkey = \"os.marks\"\nvalue = 1\n", "another os.manager"),

@@ -228,8 +228,8 @@ fn what_cannot_be_is_told() {
     for (settings, said) in [
         (&["os.replacement=fifo"][..], "choose clock, lru, 2q"),
         (&["os.page_size=2M"], "has base pages of 4K"),
-        (&["os.marks={min=\"2M\", low=\"1M\", high=\"4M\"}"], "must ascend"),
-        (&["os.marks={min=\"2T\", low=\"2T\", high=\"2T\"}"], "must ascend"),
+        (&["os.marks={min=\"2M\", low=\"1M\", high=\"4M\"}"], "`min`, 2M, is more than `low`, 1M"),
+        (&["os.marks={min=\"2T\", low=\"2T\", high=\"2T\"}"], "is more than `memory.size`"),
         (&["memory.aged={free=0.6, wired=0.6, seed=1}", "memory.size=1G"], "more than all"),
         (&["memory.aged={free=1.5, wired=0, seed=1}", "memory.size=1G"], "shares"),
         (&["memory.aged={free=0.5, wired=0, seed=1}"], "16G at most"),
@@ -253,7 +253,7 @@ fn all_wired_ends_a_run_with_an_error() {
     let machine = Machine::load("epyc-9005", &settings).unwrap();
     let options = RunOptions { check: true, progress: &mut |_| true };
     let error = machine.run(&mut Rows::new(rows), options).unwrap_err().to_string();
-    assert!(error.contains("out of memory") && error.contains("wired"), "{error}");
+    assert!(error.contains("out of memory") && error.contains("1904K are locked"), "{error}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod events;
 mod files;
 mod prices;
 mod reservations;
+mod settings;
 mod sizes;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -30,7 +31,7 @@ use hat::HatSpace;
 use pagetable::{Fault, Flush, Mounted, Space};
 use physmem::Allocator;
 use trace::{Event, Process};
-use vm::{Error, How, Io, Kernel, Marks, Reference, Reserving, Settings, Source, Vm};
+use vm::{Error, How, Io, Kernel, Settings, Source, Vm};
 
 use super::{
     Answer, Ask, Failure, Platform, Setting, Spent, System, Who,
@@ -41,11 +42,13 @@ use super::{
 use crate::{
     Description,
     count::results::{DaemonSample, KindBytes, ManagerCounts, MemorySample},
-    description::{MarksOfBroken, WalkerKind},
+    description::MarksOfBroken,
     ram::{AnyAllocator, Ram},
+    units::Bytes,
 };
 use files::Files;
 use prices::{Prices, io_cycles};
+use settings::settings;
 
 /// What an access that nothing explains is told apart by in a trace that tells no mappings.
 const BLOCK: PageSize = PageSize::SIZE_2M;
@@ -59,6 +62,7 @@ type Refusal = (String, String);
 pub(super) struct Base {
     vm: Vm,
     replacement: &'static str,
+    swap: Bytes,
     prices: Prices,
     files: Files,
     /// Processes of the trace that a fork made, by their numbers at the system ...
@@ -189,6 +193,7 @@ impl Base {
         let sizes = Sizes::new(description, &mut vm, &sizes, larger)?;
         Ok(Base {
             vm,
+            swap: description.swap.as_ref().map_or(Bytes(0), |swap| swap.size),
             replacement,
             prices: Prices::new(description),
             files: Files::default(),
@@ -224,7 +229,9 @@ impl Base {
         platform.ram().note(pages << self.vm.base().shift(), self.sizes.larger == Larger::None);
         self.sample(platform);
         done.map_err(|error| match error {
-            Error::OutOfMemory { .. } => Failure::OutOfMemory(error.to_string()),
+            Error::OutOfMemory { wired, .. } => {
+                Failure::OutOfMemory(self.full(wired, platform.ram()))
+            }
             Error::Table(error) => error.into(),
             Error::NoRegion(_) | Error::Denied { .. } | Error::NoSpace(_) => {
                 Failure::Table(error.to_string())
@@ -238,7 +245,7 @@ impl Base {
             if !self.vm.has(known) {
                 self.vm.adopt(known);
             }
-            if self.vm.has_large(known) {
+            if self.sizes.larger != Larger::None && self.vm.has_large(known) {
                 self.sizes.asked.insert(number);
             }
             return Ok(known);
@@ -300,6 +307,27 @@ impl Base {
             });
             self.stride *= 2;
         }
+    }
+
+    /// What memory is full of, where none of it can leave; `wired` pages are locked.
+    fn full(&self, wired: u64, ram: &Ram) -> String {
+        let KindBytes { anonymous, shared, tables, swapped, .. } = self.kind_bytes(ram);
+        let wired = Bytes(wired << self.vm.base().shift());
+        let swap = match self.swap {
+            Bytes(0) => "there is no swap".to_owned(),
+            size => format!("{} of swap.size, {size}, are in use", Bytes(swapped)),
+        };
+        let aged = match ram.aged_bytes() {
+            0 => String::new(),
+            bytes => format!(", {} were used before the run (memory.aged)", Bytes(bytes)),
+        };
+        format!(
+            "no page can leave memory. Of {}, {} are pages that have no file, and {swap}; {wired} are \
+             locked, {} are page tables{aged}",
+            Bytes(ram.frame_bytes().0),
+            Bytes(anonymous + shared),
+            Bytes(tables),
+        )
     }
 
     fn kind_bytes(&self, ram: &Ram) -> KindBytes {
@@ -399,7 +427,7 @@ impl System for Base {
     }
 
     fn spent(&mut self) -> Spent {
-        self.prices.spent(self.vm.work())
+        self.prices.spent(&self.vm.work())
     }
 
     fn changeable(&self) -> &'static [Setting] {
@@ -424,7 +452,10 @@ impl System for Base {
                 self.replacement = to.replacement;
                 kernel.set_replacement(to.replacement)
             }
-            Setting::SwapSize => kernel.set_swap(to.swap_pages),
+            Setting::SwapSize => {
+                self.swap = description.swap.as_ref().map_or(Bytes(0), |swap| swap.size);
+                kernel.set_swap(to.swap_pages)
+            }
             Setting::SwapIo => {
                 self.prices.io = io_cycles(description);
                 Ok(())
@@ -474,40 +505,6 @@ impl System for Base {
             over_time: self.samples.clone(),
         })
     }
-}
-
-/// The settings of a manager over this memory, as a machine file asks for them.
-fn settings<'a>(
-    description: &Description,
-    ram: &Ram,
-    sizes: &'a [PageSize],
-) -> Result<Settings<'a>, Refusal> {
-    let refuse = |key: &str, what: String| Err((key.to_owned(), what));
-    let base = sizes[0];
-    let in_pages = |bytes: u64| bytes >> base.shift();
-    let swap_bytes = description.swap.as_ref().map_or(0, |swap| swap.size.0);
-    let Ok(swap_pages) = u32::try_from(in_pages(swap_bytes)) else {
-        return refuse("swap.size", format!("swap has 4294967295 pages of {base} at most"));
-    };
-    let all = in_pages(description.memory.size.0);
-    let marks = description.os.marks.as_ref().map_or(Marks::of(all, base), |marks| {
-        let [min, low, high] = [marks.min, marks.low, marks.high].map(|mark| in_pages(mark.0));
-        Marks { min, low, high }
-    });
-    let known = vm::POLICIES.iter().map(|(name, _)| *name);
-    let name = description.os.replacement.as_str();
-    let Some(replacement) = known.clone().find(|known| *known == name) else {
-        let names: Vec<&str> = known.collect();
-        let what = format!("there is no `{name}`: choose {}", names.join(", "));
-        return refuse("os.replacement", what);
-    };
-    // A walker in hardware sets bits in the entries; a handler in software does not.
-    let hardware = description.walker.kind == WalkerKind::Hardware && !ram.is_linear();
-    let reference = if hardware { Reference::Hardware } else { Reference::ValidBit };
-    let reserving = reservations(&description.os).map(|asked| Reserving { eager: asked.eager });
-    let sizing = if sizes.len() > 1 && reserving.is_none() { "modules" } else { "base" };
-    let paired = description.tlb.present().any(|(_, _, tlb)| tlb.paired);
-    Ok(Settings { sizes, sizing, paired, replacement, reference, swap_pages, marks, reserving })
 }
 
 /// What an access of `kind` needs.

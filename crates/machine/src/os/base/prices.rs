@@ -32,15 +32,18 @@ impl Prices {
     }
 
     /// What has been done since it was asked last, with `work` in all.
-    pub(super) fn spent(&mut self, work: Work) -> Spent {
+    pub(super) fn spent(&mut self, work: &Work) -> Spent {
         let transfers = |work: &Work| work.reads + work.writes;
-        let io_cycles = (transfers(&work) - transfers(&self.charged)) * self.io;
-        let cycles = |work: &Work| -> u64 {
-            self.costs.as_ref().map_or(0, |costs| costs.each(work).map(|(_, cycles)| cycles).sum())
-        };
-        let work_cycles = cycles(&work) - cycles(&self.charged);
-        self.charged = work;
+        let io_cycles = (transfers(work) - transfers(&self.charged)) * self.io;
         self.io_cycles += io_cycles;
+        let Some(costs) = &self.costs else {
+            // Nothing but transfers has a price.
+            (self.charged.reads, self.charged.writes) = (work.reads, work.writes);
+            return Spent { work_cycles: 0, io_cycles };
+        };
+        let cycles = |work: &Work| -> u64 { costs.each(work).map(|(_, cycles)| cycles).sum() };
+        let work_cycles = cycles(work) - cycles(&self.charged);
+        self.charged = *work;
         Spent { work_cycles, io_cycles }
     }
 
