@@ -371,7 +371,7 @@ UNITS = {
     "pages": "pages pages_by_size moved placed unplaced first_touch first_touches returned why",
     "references": "references cold_references walk_references references_per_walk served",
     "lookups": "lookups hits misses cold_misses l1_misses denied invalid table_hits nested_misses",
-    "walks": "walks cold splintered",
+    "walks": "walks cold splintered none",
     "entries": "entries flushed evictions",
     "ways": "ways",
     "faults": "faults",
