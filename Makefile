@@ -12,7 +12,7 @@ PLUGINS := python/pagewalk/plugins
 BENCH := $(TARGET)/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
 
-.PHONY: help build wheel demo test torture fuzz miri bench reference reproduce site lint format clean tools
+.PHONY: help build wheel demo test torture fuzz miri bench reference reproduce scoreboard site lint format clean tools
 
 help: ## say what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -71,6 +71,9 @@ $(BENCH)/text: | tools
 
 reference: ## write the reference of results and their types from the Rust structures
 	python3 docs/generate.py
+
+scoreboard: build ## write the scoreboard of docs/experiments.md from the numbers beside the experiments
+	$(BIN)/python docs/scoreboard.py
 
 site: build ## build the handbook as pages, in dist/site; broken links are errors
 	$(BIN)/mkdocs build --quiet

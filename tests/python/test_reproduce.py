@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -316,24 +317,12 @@ def test_the_page_has_every_number_and_claim_and_fetches_nothing(
 
 
 def test_the_handbook_shows_what_our_last_numbers_say() -> None:
+    written = runpy.run_path(str(FOLDER.parent / "docs" / "scoreboard.py"))["page"]()
     page = (FOLDER.parent / "docs" / "experiments.md").read_text()
-    every = []
-    for experiment in find(FOLDER):
-        last = experiment.last()
-        says = "not measured yet | "
-        if last is not None:
-            counted = scores((claim["kind"], claim["verdict"]) for claim in last["claims"])
-            every += [(claim["kind"], claim["verdict"]) for claim in last["claims"]]
-            says = f"{counted['paper']} | {apart(counted)}"
-            for claim in last["claims"]:
-                if claim["verdict"] != "reached" and claim["kind"] == "paper":
-                    assert f"* **{experiment.name}**: {claim['says']}" in page
-        link = f"[{experiment.name}](../experiments/{experiment.name}/experiment.toml)"
-        assert f"| {link} | {experiment.title} | {says} |" in page
-    assert sentence(scores(every)) in " ".join(page.split())
+    assert page == written, "run `make scoreboard`"
+    assert all(f"[{name}](" in page for name in NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_saved_numbers_are_younger_than_their_bands(name: str) -> None:
     [experiment] = find(FOLDER, [name])
     if history.git(FOLDER, "rev-parse", "--is-shallow-repository") != "false":
