@@ -10,7 +10,7 @@ use pagetable::{Error, Flush, Mapping, Mounted};
 
 use crate::{
     frame::{Chain, Mapped},
-    locking::{Below, Global, Held, Mutex, Scheme, Single, Site},
+    locking::{Below, Global, Held, Locks, Mutex, Scheme, Single, Site},
     platform::{Platform, Step},
     pool::{Pool, PoolFrames},
     space::{AddressSpace, MmuEntry},
@@ -93,7 +93,10 @@ impl<T: Mounted + ?Sized> Hat<T> {
     pub fn table(&self) -> Ref<'_, T> {
         Ref::map(self.scheme.state.look(), |state| state.table(0).expect(ONE))
     }
+}
 
+/// Under one lock, of any platform.
+impl<T: Mounted + ?Sized, L: Locks> Hat<T, Global<T, L>> {
     /// The table, for walks, which may set bits of entries. Whoever maps or unmaps here breaks
     /// the mapping lists.
     #[inline]

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use addr::{Frames, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use hat::{Hat, HatSpace, LoadError};
+use hat::{Hat, HatSpace, LoadError, locking::Site};
 use pagetable::{
     Fault, Flush, Footprint, Mapping, Node, Reference, Space, SparseMemory, Translation, TreeShape,
     Usage,
@@ -21,6 +21,7 @@ use physmem::{
     Allocator, Apart, Buddy, Physmem, Refusing, ReservationCounts, Reservations, Reserver,
     Scattered, SizeLists, State,
 };
+use vm::Physical;
 
 use crate::{
     Description, description,
@@ -178,7 +179,7 @@ fn reserved(description: &Description, base: PageSize) -> Result<Vec<u32>, (Stri
 /// has no use for them edits the table itself.
 pub(crate) struct Ram {
     hat: Hat,
-    frames: FrameStore,
+    frames: Physical<AnyAllocator>,
     /// Not so in a machine of TLBs alone, where the frame of a page is the page itself.
     has_frames: bool,
     is_linear: bool,
@@ -221,7 +222,7 @@ impl Ram {
         Ok(Ram {
             hat,
             aged_bytes: aged_frames * base.bytes(),
-            frames,
+            frames: Physical::new(frames),
             has_frames: description.page_table.is_some(),
             is_linear: description.page_table.as_ref().is_some_and(is_linear),
             spaces: BTreeMap::new(),
@@ -239,7 +240,7 @@ impl Ram {
         if let Some((_, space)) = self.spaces.get(&number) {
             return Ok(*space);
         }
-        let created = self.hat.create(&mut Creating(&mut self.frames))?;
+        let created = self.hat.create(&mut Creating(self.frames.get_mut()))?;
         self.call(number, created)
     }
 
@@ -256,8 +257,18 @@ impl Ram {
     }
 
     /// The page table with its mapping lists, and the frames.
-    pub(crate) fn parts(&mut self) -> (&Hat, &mut FrameStore) {
-        (&self.hat, &mut self.frames)
+    pub(crate) fn parts(&self) -> (&Hat, &Physical<AnyAllocator>) {
+        (&self.hat, &self.frames)
+    }
+
+    /// The same for who has this memory alone.
+    pub(crate) fn parts_mut(&mut self) -> (&Hat, &mut FrameStore) {
+        (&self.hat, self.frames.get_mut())
+    }
+
+    /// What the frames say.
+    fn look<R>(&self, f: impl FnOnce(&FrameStore) -> R) -> R {
+        self.frames.with(Site::Look, |frames| f(frames))
     }
 
     /// Takes over what the system has changed through the HAT layer: frames of `held_bytes` are
@@ -292,12 +303,12 @@ impl Ram {
 
     /// Has the `number`th allocation of a frame from here on fail, for a page or for a table.
     pub(crate) fn refuse(&mut self, number: u64) {
-        self.frames.allocator_mut().0.refuse(number);
+        self.frames.get_mut().allocator_mut().0.refuse(number);
     }
 
     /// Whether that allocation has come and failed.
     pub(crate) fn has_refused(&self) -> bool {
-        self.frames.allocator().has_refused()
+        self.look(|frames| frames.allocator().has_refused())
     }
 
     /// Begins to count anew; what is mapped stays.
@@ -409,16 +420,16 @@ impl Ram {
         if !self.has_frames {
             return Ok(PhysAddr::new(page.start().get()));
         }
-        let frame = self.frames.allocate_page(page.size(), State::Movable);
+        let frame = self.frames.get_mut().allocate_page(page.size(), State::Movable);
         self.hold(i64::from(frame.is_ok()) * page.size().bytes() as i64);
         frame.map_err(|_| Failure::OutOfFrames)
     }
 
     /// Takes exactly this frame for a page, if it is free.
     pub(crate) fn take(&mut self, frame: PhysAddr, size: PageSize) -> bool {
-        let table = self.frames.table();
-        let (first, order) = (table.frame_at(frame), table.order(size));
-        let taken = first.is_some_and(|first| self.frames.take(first, order, State::Movable));
+        let frames = self.frames.get_mut();
+        let (first, order) = (frames.table().frame_at(frame), frames.table().order(size));
+        let taken = first.is_some_and(|first| frames.take(first, order, State::Movable));
         self.hold(i64::from(taken) * size.bytes() as i64);
         taken
     }
@@ -431,14 +442,14 @@ impl Ram {
     /// Takes a frame back that no hardware leads to any more.
     pub(crate) fn free(&mut self, frame: PhysAddr, size: PageSize) {
         if self.has_frames {
-            self.frames.free(frame, size);
+            self.frames.get_mut().free(frame, size);
             self.hold(-(size.bytes() as i64));
         }
     }
 
     /// Enters one page.
     pub(crate) fn map(&mut self, space: Space, page: Translation) -> Result<Flush, Failure> {
-        let flush = self.hat.table_mut().map(space, page, 1, &mut self.frames)?;
+        let flush = self.hat.table_mut().map(space, page, 1, self.frames.get_mut())?;
         *self.mapped.entry(page.page.size()).or_insert(0) += 1;
         self.peak_bytes = self.peak_bytes.max(self.used_bytes());
         Ok(flush)
@@ -477,7 +488,7 @@ impl Ram {
         to: PageSize,
     ) -> Result<Flush, Failure> {
         let range = VirtRange::of_page(page);
-        let resized = self.hat.table_mut().resize(space, range, to, &mut self.frames)?;
+        let resized = self.hat.table_mut().resize(space, range, to, self.frames.get_mut())?;
         *self.mapped.entry(page.size()).or_insert(0) -= 1;
         *self.mapped.entry(to).or_insert(0) += resized.mapped.len() as u64;
         if resized.lost.is_empty() { Ok(resized.flush) } else { Err(Failure::OutOfFrames) }
@@ -495,7 +506,7 @@ impl Ram {
 
     /// Frees the tables' frames that ride in `flush`, once no hardware leads to them any more.
     pub(crate) fn done(&mut self, flush: Flush) {
-        flush.done(&mut self.frames);
+        flush.done(self.frames.get_mut());
     }
 
     /// Bytes of frames that were in use before the run began.
@@ -525,32 +536,34 @@ impl Ram {
 
     /// Bytes of all frames, and of frames in use.
     pub(crate) fn frame_bytes(&self) -> (u64, u64) {
-        let frames = &self.frames;
-        if self.has_frames { (frames.bytes(), self.used_bytes()) } else { (0, 0) }
+        let bytes = || self.look(|frames| frames.bytes());
+        if self.has_frames { (bytes(), self.used_bytes()) } else { (0, 0) }
     }
 
     /// Free blocks by size, those that there are.
     pub(crate) fn free_blocks(&self) -> impl Iterator<Item = (PageSize, u64)> {
-        let base = self.frames.base().shift();
+        let base = self.look(|frames| frames.base()).shift();
         let sizes = (base..base + u32::BITS).filter(|_| self.has_frames);
         let sizes = sizes.filter_map(|shift| PageSize::from_shift(shift as u8));
-        sizes.map(|size| (size, self.frames.free_frames(size))).filter(|(_, blocks)| *blocks > 0)
+        let free = |size| (size, self.look(|frames| frames.free_frames(size)));
+        sizes.map(free).filter(|(_, blocks)| *blocks > 0)
     }
 
     /// Bytes of frames that are neither free nor only reserved.
     fn used_bytes(&self) -> u64 {
-        self.frames.used_bytes() - self.frames.reserved_bytes()
+        self.look(|frames| frames.used_bytes() - frames.reserved_bytes())
     }
 
     /// Bytes that are reserved and not in use.
     pub(crate) fn reserved_bytes(&self) -> u64 {
-        self.frames.reserved_bytes()
+        self.look(|frames| frames.reserved_bytes())
     }
 
     /// What has become of reservations, the largest first, by size; nothing where there are none.
     pub(crate) fn reservations(&self) -> Vec<(PageSize, ReservationCounts)> {
-        let counts = self.frames.allocator().reserver().map_or(Vec::new(), Reserver::counts);
-        let base = self.frames.base().shift();
+        let counts =
+            self.look(|frames| frames.allocator().reserver().map_or(Vec::new(), Reserver::counts));
+        let base = self.look(|frames| frames.base()).shift();
         let sized = counts.into_iter().filter_map(|(order, counts)| {
             Some((PageSize::from_shift((base + order) as u8)?, counts))
         });
@@ -564,11 +577,13 @@ impl Ram {
 
     /// The reservation of the largest size that `frame` lies in: its first frame, and its bytes.
     pub(crate) fn reservation_around(&self, frame: PhysAddr) -> Option<(PhysAddr, u64)> {
-        let reserver = self.frames.allocator().reserver()?;
-        let (frames, largest) = (self.frames.table(), reserver.orders().first().copied()?);
-        let (first, order, ..) = reserver.reservation(frames.frame_at(frame)?)?;
-        let bytes = frames.base().bytes() << order;
-        (order == largest).then(|| (frames.address(first), bytes))
+        self.look(|memory| {
+            let reserver = memory.allocator().reserver()?;
+            let (frames, largest) = (memory.table(), reserver.orders().first().copied()?);
+            let (first, order, ..) = reserver.reservation(frames.frame_at(frame)?)?;
+            let bytes = frames.base().bytes() << order;
+            (order == largest).then(|| (frames.address(first), bytes))
+        })
     }
 
     /// Bytes of frames in use when most were.

@@ -16,7 +16,7 @@ use pagetable::{
     Flush, Irix, Memory, Mount, Mounted, PageTable, Reference, SparseMemory, Translation,
 };
 use physmem::{Allocator, Coalesced, FrameId, Level, Physmem, SizeLists, State};
-use vm::{FileKey, Io, Kernel, Marks, Module, Platform, Settings, Source, Vm};
+use vm::{FileKey, Io, Kernel, Marks, Module, Physical, Platform, Settings, Source, Vm};
 
 /// A name for each number that a world comes to.
 pub type Numbers = Vec<(&'static str, u64)>;
@@ -69,7 +69,7 @@ impl Platform for Contents {
 struct World {
     vm: Vm,
     hat: Hat,
-    memory: Physmem<Box<dyn Allocator + Send>>,
+    memory: Physical<Box<dyn Allocator + Send>>,
     contents: Contents,
 }
 
@@ -94,14 +94,14 @@ impl World {
         World {
             vm: Vm::new(settings, pages).expect(WRONG),
             hat: Hat::new(Box::new(table)),
-            memory: memory.expect(WRONG),
+            memory: Physical::new(memory.expect(WRONG)),
             contents: Contents::default(),
         }
     }
 
     fn kernel(&mut self) -> Kernel<'_, dyn Mounted, Box<dyn Allocator + Send>, Contents> {
         let World { vm, hat, memory, contents } = self;
-        Kernel { vm, hat, memory, platform: contents }
+        Kernel::new(vm, hat, memory, contents)
     }
 
     fn space(&mut self) -> HatSpace {
@@ -211,16 +211,16 @@ fn figure_3() -> Numbers {
         // The page tables come first.
         world.touch(space, 0x2000);
     }
-    while world.memory.allocate_page(BASE, State::Kernel).is_ok() {}
+    while world.memory.get_mut().allocate_page(BASE, State::Kernel).is_ok() {}
     let (a, b) = (FrameId(512), FrameId(768));
     let a4 = FrameId(a.0 + 3);
-    let free = |world: &mut World, frame| world.memory.try_free(frame, 0).expect(WRONG);
+    let free = |world: &mut World, frame| world.memory.get_mut().try_free(frame, 0).expect(WRONG);
     free(&mut world, a4);
     spaces.iter().for_each(|&space| world.touch(space, 0x1000));
-    let [a4, b1] = [a4, b].map(|frame| world.memory.table().address(frame).get());
+    let [a4, b1] = [a4, b].map(|frame| world.memory.get_mut().table().address(frame).get());
     let before = spaces.iter().filter(|&&space| world.frame(space, 0x1000) == a4).count();
     [a, FrameId(a.0 + 1), FrameId(a.0 + 2), b].into_iter().for_each(|at| free(&mut world, at));
-    let mut daemon = Coalesced::new(world.memory.table().frames(), &[(2, 1)], 9);
+    let mut daemon = Coalesced::new(world.memory.get_mut().table().frames(), &[(2, 1)], 9);
     // The pass after a weak one is mild.
     daemon.passed(Level::Weak, 0, 1);
     world.vm.set_daemon(daemon);
@@ -229,7 +229,7 @@ fn figure_3() -> Numbers {
     let (moved, shot) = (world.vm.work().migrations - moved, world.vm.work().shootdowns - shot);
     let after = spaces.iter().filter(|&&space| world.frame(space, 0x1000) == b1).count();
     let kept = world.contents.0.get(&PhysAddr::new(b1)) == Some(&(1000 + 7));
-    let chunks = world.memory.free_frames(K16);
+    let chunks = world.memory.get_mut().free_frames(K16);
     world.unmap(spaces[0], 0x1000, 0x1000);
     world.kernel().map(spaces[0], range(0x1000, 0x1000), RW, file(7), 0).expect(WRONG);
     world.touch(spaces[0], 0x1000);

@@ -9,8 +9,8 @@ use core::panic::PanicInfo;
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::{Flush, Mount, X86_64};
-use physmem::{Buddy, Physmem};
-use vm::{Error, Io, Kernel, Platform, Source, Vm};
+use physmem::Buddy;
+use vm::{Error, Io, Kernel, Physical, Platform, Source, Vm};
 
 #[panic_handler]
 fn halt(_: &PanicInfo<'_>) -> ! {
@@ -56,7 +56,7 @@ pub struct Everything<M: Memory + Send> {
     /// What hardware has of it.
     pub hat: Hat<Mount<X86_64<4>, M>>,
     /// Frames.
-    pub memory: Physmem<Buddy>,
+    pub memory: Physical<Buddy>,
     /// The rest.
     pub board: Board,
 }
@@ -64,7 +64,7 @@ pub struct Everything<M: Memory + Send> {
 impl<M: Memory + Send> Everything<M> {
     fn kernel(&mut self) -> Kernel<'_, Mount<X86_64<4>, M>, Buddy, Board> {
         let Everything { vm, hat, memory, board } = self;
-        Kernel { vm, hat, memory, platform: board }
+        Kernel::new(vm, hat, memory, board)
     }
 
     /// The page-fault handler.

@@ -10,10 +10,19 @@
 //! Parulkar 1999, UVM; SunOS before it). A fork counts all anons of the parent up. A
 //! store to an anon with one user changes it; with more it makes another. No fault searches more
 //! than one place, however many forks there were.
+//!
+//! Anons lie in maps with a lock each. A space's lock says that its own users of an anon stay: who
+//! has it and finds one user knows that there will be one.
 
-use alloc::vec::Vec;
+use alloc::{boxed::Box, vec::Vec};
+
+use hat::locking::{Class, Locks, Mutex, Site};
+use physmem::{FrameId, NO_FRAME};
 
 use crate::object::Place;
+
+/// Anonymous maps: an anon is in the one that the last bits of its number say.
+const MAPS: usize = 64;
 
 /// The number of an anon.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -27,56 +36,89 @@ pub(crate) struct Anon {
     pub(crate) place: Place,
 }
 
-/// All anons.
-#[derive(Debug, Default)]
-pub(crate) struct Anons {
-    slab: Vec<Anon>,
-    unused: Vec<u32>,
+const UNUSED: Anon = Anon { refs: 0, place: Place::Resident(FrameId(NO_FRAME)) };
+
+/// All anons: maps with a lock each, and one for the numbers that are free.
+pub(crate) struct Anons<L: Locks> {
+    maps: Box<[L::Mutex<Vec<Anon>>]>,
+    numbers: L::Mutex<Numbers>,
 }
 
-impl Anons {
-    /// A new one with one user.
-    pub(crate) fn add(&mut self, place: Place) -> AnonId {
-        let anon = Anon { refs: 1, place };
-        match self.unused.pop() {
-            Some(number) => {
-                self.slab[number as usize] = anon;
-                AnonId(number)
-            }
-            None => {
-                self.slab.push(anon);
-                AnonId((self.slab.len() - 1) as u32)
-            }
+/// Numbers of anons.
+#[derive(Default)]
+struct Numbers {
+    unused: Vec<u32>,
+    /// Those from here on were never used.
+    fresh: u32,
+}
+
+impl<L: Locks> Anons<L> {
+    pub(crate) fn new() -> Anons<L> {
+        Anons {
+            maps: (0..MAPS).map(|_| L::Mutex::new(Class::VmAnon, Vec::new())).collect(),
+            numbers: L::Mutex::new(Class::VmFree(1), Numbers::default()),
         }
     }
 
-    pub(crate) fn get(&self, id: AnonId) -> Anon {
-        self.slab[id.0 as usize]
+    /// A new one with one user.
+    pub(crate) fn add(&self, site: Site, place: Place) -> AnonId {
+        let number = self.numbers.with(site, |numbers| {
+            numbers.unused.pop().unwrap_or_else(|| {
+                numbers.fresh += 1;
+                numbers.fresh - 1
+            })
+        });
+        let index = number as usize / MAPS;
+        self.maps[number as usize % MAPS].with(site, |map| {
+            if index >= map.len() {
+                map.resize(index + 1, UNUSED);
+            }
+            map[index] = Anon { refs: 1, place };
+        });
+        AnonId(number)
     }
 
-    pub(crate) fn set_place(&mut self, id: AnonId, place: Place) {
-        self.slab[id.0 as usize].place = place;
+    /// Does something with an anon while nobody else has its map.
+    #[inline]
+    pub(crate) fn with<R>(&self, site: Site, id: AnonId, f: impl FnOnce(&mut Anon) -> R) -> R {
+        let number = id.0 as usize;
+        self.maps[number % MAPS].with(site, |map| f(&mut map[number / MAPS]))
+    }
+
+    /// An anon as it is. Its place stays if it is in memory and pages stay; its users stay one if
+    /// that one is the caller's.
+    #[inline]
+    pub(crate) fn get(&self, site: Site, id: AnonId) -> Anon {
+        self.with(site, id, |anon| *anon)
+    }
+
+    pub(crate) fn set_place(&self, site: Site, id: AnonId, place: Place) {
+        self.with(site, id, |anon| anon.place = place);
     }
 
     /// One user more.
-    pub(crate) fn share(&mut self, id: AnonId) {
-        self.slab[id.0 as usize].refs += 1;
+    pub(crate) fn share(&self, site: Site, id: AnonId) {
+        self.with(site, id, |anon| anon.refs += 1);
     }
 
     /// One user less. Gives where the page was, if that was the last.
-    pub(crate) fn release(&mut self, id: AnonId) -> Option<Place> {
-        let anon = &mut self.slab[id.0 as usize];
-        anon.refs -= 1;
-        let last = anon.refs == 0;
-        if last {
-            self.unused.push(id.0);
-        }
-        last.then_some(self.slab[id.0 as usize].place)
+    pub(crate) fn release(&self, site: Site, id: AnonId) -> Option<Place> {
+        let place = self.with(site, id, |anon| {
+            anon.refs -= 1;
+            (anon.refs == 0).then_some(anon.place)
+        })?;
+        self.numbers.with(site, |numbers| numbers.unused.push(id.0));
+        Some(place)
     }
 
-    /// Those in use.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (AnonId, Anon)> {
-        let each = self.slab.iter().enumerate();
-        each.map(|(number, anon)| (AnonId(number as u32), *anon)).filter(|(_, anon)| anon.refs > 0)
+    /// Gives `each` those in use.
+    pub(crate) fn each(&self, mut each: impl FnMut(AnonId, Anon)) {
+        for (number, map) in (0..).zip(&self.maps) {
+            map.with(Site::Look, |map| {
+                let numbers = (number..).step_by(MAPS);
+                let all = numbers.zip(map.iter()).filter(|(_, anon)| anon.refs > 0);
+                all.for_each(|(number, anon)| each(AnonId(number), *anon));
+            });
+        }
     }
 }

@@ -6,21 +6,29 @@
 //!   swap         more places, or fewer where the rest is not in use
 //! ```
 
+use hat::locking::{Locks, Mutex, Scheme};
 use pagetable::Mounted;
 use physmem::{Allocator, FrameId, FrameTable};
 
 use crate::{
+    kernel::Kernel,
     platform::Platform,
     replacement::{Pages, policy},
     settings::{Marks, SettingsError},
-    vm::Kernel,
 };
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// Pages leave memory by these marks from here on.
     pub fn set_marks(&mut self, marks: Marks) -> Result<(), SettingsError> {
         marks.check(self.pages())?;
-        self.vm.marks = marks;
+        self.vm.marks.set(marks);
         Ok(())
     }
 
@@ -28,27 +36,33 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// would have let go first come first, and what it knew of their uses is forgotten.
     pub fn set_replacement(&mut self, name: &str) -> Result<(), SettingsError> {
         let new = policy(name, self.pages())?;
-        let mut old = core::mem::replace(&mut self.vm.policy, new);
-        let (_, table) = self.memory.allocator_mut();
-        while let Some(frame) = old.victim(&mut Unasked(table)) {
-            self.vm.policy.enter(table, frame);
-            self.vm.work.descriptors += 1;
-        }
+        self.work.descriptors += self.lists(|lists, memory| {
+            let mut old = core::mem::replace(&mut lists.policy, new);
+            let (_, table) = memory.allocator_mut();
+            let mut moved = 0;
+            while let Some(frame) = old.victim(&mut Unasked(table)) {
+                lists.policy.enter(table, frame);
+                moved += 1;
+            }
+            moved
+        });
         Ok(())
     }
 
     /// Swap has room for so many pages from here on.
     pub fn set_swap(&mut self, pages: u32) -> Result<(), SettingsError> {
-        if self.vm.swap.used() > u64::from(pages) {
-            return Err(SettingsError::SwapInUse { used: self.vm.swap.used() });
-        }
-        self.vm.swap.set_slots(pages);
-        Ok(())
+        self.vm.swap.with(self.site, |swap| {
+            if swap.used() > u64::from(pages) {
+                return Err(SettingsError::SwapInUse { used: swap.used() });
+            }
+            swap.set_slots(pages);
+            Ok(())
+        })
     }
 
     /// All memory in pages.
     fn pages(&self) -> u64 {
-        self.memory.bytes() >> self.vm.base.shift()
+        self.frames(|memory| memory.bytes()) >> self.vm.base.shift()
     }
 }
 
@@ -56,8 +70,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
 struct Unasked<'a>(&'a mut FrameTable);
 
 impl Pages for Unasked<'_> {
-    fn table(&mut self) -> &mut FrameTable {
-        self.0
+    fn with_table(&mut self, f: &mut dyn FnMut(&mut FrameTable)) {
+        f(self.0);
     }
 
     fn referenced(&mut self, _: FrameId) -> bool {

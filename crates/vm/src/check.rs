@@ -1,4 +1,4 @@
-//! What must hold between operations (identities, OS.md of this project's design, section 3.4).
+//! What must hold between operations, while none is under way (identities, OS.md of this project's design, section 3.4).
 //!
 //! ```text
 //!   regions, anons --> frames  <--> descriptors  <--> lists, free blocks
@@ -6,177 +6,228 @@
 //!         +--> pages of the page table: at most what regions allow
 //! ```
 
-use alloc::{collections::BTreeMap, format, string::String};
+use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 
 use addr::{Rights, VirtRange};
+use hat::{
+    HatSpace,
+    locking::{Locks, Mutex, Scheme, Site},
+};
 use pagetable::{Mapping, Mounted};
 use physmem::{Allocator, FrameId, State};
 
 use crate::{
     anon::AnonId,
     frames::{DIRTY, Owner},
-    object::Place,
+    kernel::Kernel,
+    object::{ObjectId, Place},
     platform::Platform,
     region::Backing,
-    vm::Kernel,
+    vm::AddressSpace,
 };
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+/// Each frame's owner, and whether it is a page of a file.
+type Owners = BTreeMap<FrameId, (Owner, bool)>;
+
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// Compares what is kept in several places. An error says what differs. Slow.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&mut self) -> Result<(), String> {
+        self.site = Site::Look;
+        self.hand_in();
         self.hat.check().map_err(String::from)?;
         let frames = self.check_places()?;
         self.check_frames(&frames)?;
-        self.check_spaces()?;
-        let decisions: u64 = self.vm.decisions.values().sum();
-        let answered: u64 = self.vm.faults.iter().sum();
-        if self.vm.work.traps < answered {
-            return Err(format!("{answered} faults are answered of {}", self.vm.work.traps));
+        let mut wired = BTreeMap::new();
+        let mut right = Ok(());
+        self.each_space(|kernel, id, space| {
+            if right.is_ok() {
+                right = kernel.check_space(id, space, &mut wired);
+            }
+        });
+        right?;
+        for (frame, count) in wired {
+            if self.pfdat(frame).wired != count {
+                return Err(format!("{frame:?} is wired {count} times, and counts others"));
+            }
         }
-        if decisions > self.vm.work.table_writes {
+        let (traps, writes, answered, decisions) = self.vm.look_at_counts(|counts| {
+            let answered: u64 = counts.faults.iter().sum();
+            let decisions: u64 = counts.decisions.values().sum();
+            (counts.work.traps, counts.work.table_writes, answered, decisions)
+        });
+        if traps < answered {
+            return Err(format!("{answered} faults are answered of {traps}"));
+        }
+        if decisions > writes {
             return Err(format!("{decisions} pages have a reason for their size: too many"));
         }
         Ok(())
     }
 
+    fn each_space(&self, mut each: impl FnMut(&Self, HatSpace, &AddressSpace)) {
+        for (number, slot) in self.vm.spaces.all() {
+            slot.with(Site::Look, |known| {
+                known.iter().for_each(|known| each(self, HatSpace(number), known));
+            });
+        }
+    }
+
     /// Users of anons and pages of regions, as counted and as they are. Gives each frame's owner.
-    fn check_places(&self) -> Result<BTreeMap<FrameId, Owner>, String> {
+    fn check_places(&self) -> Result<Owners, String> {
         let mut users: BTreeMap<AnonId, u32> = BTreeMap::new();
-        let mut mapped = BTreeMap::new();
-        for space in self.vm.spaces.values() {
+        let mut mapped: BTreeMap<ObjectId, u64> = BTreeMap::new();
+        self.each_space(|_, _, space| {
             space.anons.each().for_each(|(_, anon)| *users.entry(anon).or_insert(0) += 1);
             for region in space.regions.all() {
                 if let Some(object) = region.backing.object() {
                     *mapped.entry(object).or_insert(0) += region.pages.end - region.pages.start;
                 }
             }
-        }
+        });
         let (mut frames, mut slots) = (BTreeMap::new(), BTreeMap::new());
-        let mut enter = |place, owner| {
+        let mut enter = |place, owner, is_file| {
             let (taken, what) = match place {
-                Place::Resident(frame) => (frames.insert(frame, owner), format!("{frame:?}")),
+                Place::Resident(frame) => (
+                    frames.insert(frame, (owner, is_file)).map(|(owner, _)| owner),
+                    format!("{frame:?}"),
+                ),
                 Place::Swapped(slot) => (slots.insert(slot, owner), format!("{slot:?}")),
             };
             taken.map_or(Ok(()), |other| Err(format!("{what} is {other:?}'s and {owner:?}'s")))
         };
-        for (id, anon) in self.vm.anons.all() {
-            if users.remove(&id) != Some(anon.refs) {
-                return Err(format!("{id:?} does not have its {} users", anon.refs));
+        let mut right = Ok(());
+        self.vm.anons.each(|id, anon| {
+            if right.is_err() {
+                return;
             }
-            enter(anon.place, Owner::Anon(id))?;
-        }
+            right = match users.remove(&id) == Some(anon.refs) {
+                true => enter(anon.place, Owner::Anon(id), false),
+                false => Err(format!("{id:?} does not have its {} users", anon.refs)),
+            };
+        });
+        right?;
         if let Some((id, _)) = users.first_key_value() {
             return Err(format!("{id:?} is used and does not exist"));
         }
-        for (id, object) in self.vm.objects.all() {
+        let mut right = Ok(());
+        self.vm.objects.each(|id, object| {
             if mapped.remove(&id).unwrap_or(0) != object.mapped_pages {
-                return Err(format!("{id:?} is not mapped by {} pages", object.mapped_pages));
+                right = Err(format!("{id:?} is not mapped by {} pages", object.mapped_pages));
             }
             for (&index, &place) in &object.pages {
-                enter(place, Owner::Object(id, index))?;
+                if right.is_ok() {
+                    right = enter(place, Owner::Object(id, index), object.file.is_some());
+                }
             }
+        });
+        right?;
+        if let Some((id, _)) = mapped.first_key_value() {
+            return Err(format!("{id:?} is mapped and does not exist"));
         }
-        if slots.len() as u64 != self.vm.swap.used() {
-            let used = self.vm.swap.used();
+        let used = self.vm.swapped();
+        if slots.len() as u64 != used {
             return Err(format!("{used} places of swap are used, by {} pages", slots.len()));
         }
         Ok(frames)
     }
 
     /// Descriptors, lists and counts of frames.
-    fn check_frames(&self, frames: &BTreeMap<FrameId, Owner>) -> Result<(), String> {
-        let table = self.memory.table();
-        let all: u64 = State::ALL.iter().map(|&state| table.count(state)).sum();
-        if all != table.frames().len() as u64 {
-            return Err(format!("frames by state are {all}"));
-        }
-        let largest = self.memory.allocator().largest_free().unwrap_or(0);
-        let blocks = 0..=largest;
-        let free: u64 =
-            blocks.map(|order| self.memory.allocator().free_blocks(order) << order).sum();
-        if free != table.count(State::Free) {
-            return Err(format!("{free} frames are in free lists, others are free"));
-        }
+    fn check_frames(&self, frames: &Owners) -> Result<(), String> {
         let (mut wired, mut kinds) = (0, [0; 3]);
-        for (&frame, &owner) in frames {
-            let pfdat = table.get(frame);
-            if pfdat.state() != State::Movable || Owner::of(pfdat.identity) != Some(owner) {
-                return Err(format!("{frame:?} does not know that it is {owner:?}'s"));
+        self.frames(|memory| {
+            let table = memory.table();
+            let all: u64 = State::ALL.iter().map(|&state| table.count(state)).sum();
+            if all != table.frames().len() as u64 {
+                return Err(format!("frames by state are {all}"));
             }
-            wired += u64::from(pfdat.wired > 0);
-            kinds[match owner {
-                Owner::Anon(_) => 0,
-                Owner::Object(object, _) if self.vm.objects.get(object).file.is_some() => 1,
-                Owner::Object(..) => 2,
-            }] += 1;
-        }
-        let resident = self.vm.resident;
+            let largest = memory.allocator().largest_free().unwrap_or(0);
+            let blocks = 0..=largest;
+            let free: u64 =
+                blocks.map(|order| memory.allocator().free_blocks(order) << order).sum();
+            if free != table.count(State::Free) {
+                return Err(format!("{free} frames are in free lists, others are free"));
+            }
+            for (&frame, &(owner, is_file)) in frames {
+                let pfdat = table.get(frame);
+                if pfdat.state() != State::Movable || Owner::of(pfdat.identity) != Some(owner) {
+                    return Err(format!("{frame:?} does not know that it is {owner:?}'s"));
+                }
+                wired += u64::from(pfdat.wired > 0);
+                kinds[match (owner, is_file) {
+                    (Owner::Anon(_), _) => 0,
+                    (Owner::Object(..), true) => 1,
+                    (Owner::Object(..), false) => 2,
+                }] += 1;
+            }
+            Ok(())
+        })?;
+        let resident = self.vm.resident();
         if kinds != [resident.anon, resident.file, resident.shared] {
             return Err(format!("in memory are {kinds:?}, counted {resident:?}"));
         }
-        if self.vm.policy.pages() + wired != frames.len() as u64 {
-            let listed = self.vm.policy.pages();
+        let listed = self.lists(|lists, _| lists.policy.pages());
+        if listed + wired != frames.len() as u64 {
             return Err(format!("of {} pages {listed} are listed, {wired} wired", frames.len()));
         }
         Ok(())
     }
 
     /// Wired pages, and that hardware can do no more than regions allow.
-    fn check_spaces(&self) -> Result<(), String> {
-        let mut wired: BTreeMap<FrameId, u16> = BTreeMap::new();
-        for (&id, space) in &self.vm.spaces {
-            for (&page, &frame) in &space.wired {
-                *wired.entry(frame).or_insert(0) += 1;
-                if !space.regions.at(page).is_some_and(|region| region.wired) {
-                    return Err(format!("page {page:#x} of {id:?} is wired in no wired region"));
-                }
-            }
-            let lost = space.anons.each().find(|(page, _)| space.regions.at(*page).is_none());
-            if let Some((page, _)) = lost {
-                return Err(format!("page {page:#x} of {id:?} is in no region"));
-            }
-            if self.hat.space(id).is_none() {
-                return Err(format!("{id:?} has no page table"));
-            }
-            let mut wrong = None;
-            let mut sizes = BTreeMap::new();
-            self.hat.visit(id, VirtRange::ALL, &mut |mapping| {
-                let Mapping { translation: held, .. } = mapping;
-                let pages = self.vm.pages_of(VirtRange::of_page(held.page));
-                sizes.insert(pages.start, pages.end);
-                for page in pages.clone() {
-                    let Some((frame, allowed)) = self.truth(id, page) else {
-                        wrong = Some(format!("hardware has page {page:#x} of {id:?}, nobody else"));
-                        return;
-                    };
-                    let into = (page - pages.start) << self.vm.base.shift();
-                    if held.frame.get() + into != self.address(frame).get()
-                        || !allowed.contains(held.rights)
-                    {
-                        wrong = Some(format!(
-                            "page {page:#x} of {id:?} is {frame:?} ({allowed}), and {held:?} to \
-                             hardware"
-                        ));
-                    }
-                }
-                if space.regions.at(pages.start).is_none_or(|region| region.pages.end < pages.end) {
-                    wrong = Some(format!("page {:#x} of {id:?} leaves its region", pages.start));
-                }
-                if pages.end - pages.start > 1 && !space.has_large {
-                    wrong = Some(format!("{id:?} does not know that it has large pages"));
-                }
-            });
-            wrong.map_or(Ok(()), Err)?;
-            self.check_pairs(&sizes).map_err(|page| {
-                format!("page {page:#x} of {id:?} and the other of its pair have two sizes")
-            })?;
-        }
-        for (frame, count) in wired {
-            if self.memory.table().get(frame).wired != count {
-                return Err(format!("{frame:?} is wired {count} times, and counts others"));
+    fn check_space(
+        &self,
+        id: HatSpace,
+        space: &AddressSpace,
+        wired: &mut BTreeMap<FrameId, u16>,
+    ) -> Result<(), String> {
+        for (&page, &frame) in &space.wired {
+            *wired.entry(frame).or_insert(0) += 1;
+            if !space.regions.at(page).is_some_and(|region| region.wired) {
+                return Err(format!("page {page:#x} of {id:?} is wired in no wired region"));
             }
         }
-        Ok(())
+        let lost = space.anons.each().find(|(page, _)| space.regions.at(*page).is_none());
+        if let Some((page, _)) = lost {
+            return Err(format!("page {page:#x} of {id:?} is in no region"));
+        }
+        if self.hat.space(id).is_none() {
+            return Err(format!("{id:?} has no page table"));
+        }
+        let (mut held, mut sizes) = (Vec::new(), BTreeMap::new());
+        self.hat.visit(id, VirtRange::ALL, &mut |mapping| held.push(mapping));
+        for Mapping { translation: held, .. } in held {
+            let pages = self.vm.pages_of(VirtRange::of_page(held.page));
+            sizes.insert(pages.start, pages.end);
+            for page in pages.clone() {
+                let Some((frame, allowed)) = self.truth(space, page) else {
+                    return Err(format!("hardware has page {page:#x} of {id:?}, nobody else"));
+                };
+                let into = (page - pages.start) << self.vm.base.shift();
+                if held.frame.get() + into != self.address(frame).get()
+                    || !allowed.contains(held.rights)
+                {
+                    return Err(format!(
+                        "page {page:#x} of {id:?} is {frame:?} ({allowed}), and {held:?} to \
+                         hardware"
+                    ));
+                }
+            }
+            if space.regions.at(pages.start).is_none_or(|region| region.pages.end < pages.end) {
+                return Err(format!("page {:#x} of {id:?} leaves its region", pages.start));
+            }
+            if pages.end - pages.start > 1 && !space.has_large {
+                return Err(format!("{id:?} does not know that it has large pages"));
+            }
+        }
+        self.check_pairs(&sizes).map_err(|page| {
+            format!("page {page:#x} of {id:?} and the other of its pair have two sizes")
+        })
     }
 
     /// That both pages of a pair have one size, or one of them is not there: pages by their first base
@@ -194,21 +245,20 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     }
 
     /// Where a page is in memory, and what hardware may allow there.
-    fn truth(&self, space: hat::HatSpace, page: u64) -> Option<(FrameId, Rights)> {
-        let space = self.vm.spaces.get(&space)?;
+    fn truth(&self, space: &AddressSpace, page: u64) -> Option<(FrameId, Rights)> {
         let region = space.regions.at(page)?;
         let into = page - region.pages.start;
         let (place, writable) = match (space.anons.get(page), region.backing) {
             (Some(anon), _) => {
-                let anon = self.vm.anons.get(anon);
+                let anon = self.anon(anon);
                 (anon.place, anon.refs == 1)
             }
             (None, Backing::Anonymous) => return None,
             (None, Backing::Private { object, first } | Backing::Shared { object, first }) => {
-                let place = *self.vm.objects.get(object).pages.get(&(first + into))?;
+                let place = self.object_place_of(object, first + into)?;
                 let shared = matches!(region.backing, Backing::Shared { .. });
                 let dirty = matches!(place, Place::Resident(frame)
-                    if self.memory.table().get(frame).flags & DIRTY != 0);
+                    if self.pfdat(frame).flags & DIRTY != 0);
                 (place, shared && dirty)
             }
         };

@@ -17,22 +17,29 @@
 //! An attempt ends where a frame is needed and none is to be had. What it has done till then is
 //! whole (a page that was read stays), so that the fault is begun anew after pages have left
 //! memory.
+//!
+//! Its space is locked from the beginning to the end, and no page leaves memory during an attempt.
+//! A page is read, or filled with zeros, under the lock of its object or anon, so that others who
+//! want it find it.
 
-use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr};
-use hat::{HatSpace, LoadError};
+use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use hat::{
+    HatSpace, LoadError,
+    locking::{Locks, Mutex, Scheme, Site},
+};
 use pagetable::{Mounted, Translation};
 use physmem::{Allocator, FrameId};
 
 use crate::{
     anon::AnonId,
     error::{Error, Stop},
-    frames::{DIRTY, Owner, REFERENCED},
+    frames::{DIRTY, FILE, Owner, REFERENCED},
+    kernel::Kernel,
     object::{ObjectId, Place},
     platform::{Io, Platform, Store},
     reclaim::BATCH,
     region::Backing,
-    reserve::Wanted,
-    vm::Kernel,
+    vm::Within,
     work::{Decision, How, Why},
 };
 
@@ -43,17 +50,29 @@ pub(crate) struct Needed {
     pub(crate) rights: Rights,
     pub(crate) wired: bool,
     pub(crate) label: u32,
+    /// What the page was before and is no more, as it was copied: its user is to be counted down
+    /// when hardware does not have it there any more.
+    pub(crate) left: Option<AnonId>,
 }
 
 /// Attempts at one fault. Each one but the last had pages leave memory.
 pub(crate) const ATTEMPTS_MAX: u32 = 64;
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// Answers a fault: after it the access succeeds, if no other page has to leave meanwhile.
     pub fn fault(&mut self, space: HatSpace, addr: VirtAddr, kind: Kind) -> Result<How, Error> {
-        self.vm.work.traps += 1;
-        let how = self.bring(space, self.vm.page_of(addr), kind)?;
-        self.vm.faults[how as usize] += 1;
+        self.site = Site::Fault;
+        self.work.traps += 1;
+        let page = self.vm.page_of(addr);
+        let how = self.within(space, |kernel, at| kernel.bring(at, page, kind))?;
+        self.faults[how as usize] += 1;
         Ok(how)
     }
 
@@ -61,19 +80,18 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// not to be had.
     pub(crate) fn resolve(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         page: u64,
         kind: Kind,
         wanted: (PageSize, Why),
     ) -> Result<How, Error> {
         let mut how = How::Minor;
         for _ in 0..ATTEMPTS_MAX {
-            match self.attempt(space, page, kind, wanted, &mut how) {
+            match self.pages_stay(|kernel| kernel.attempt(at, page, kind, wanted, &mut how)) {
                 Ok(()) => return Ok(how),
                 Err(Stop::Refused(error)) => return Err(error),
                 Err(Stop::Full) => {
-                    let gone = self.reclaim(BATCH);
-                    if gone == 0 && self.free_pages() <= self.vm.marks.min {
+                    if !self.make_room() {
                         break;
                     }
                 }
@@ -82,193 +100,251 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         Err(self.out_of_memory())
     }
 
+    /// Has pages leave memory, as a frame is wanted at once. Says whether there is a frame now.
+    pub(crate) fn make_room(&mut self) -> bool {
+        let gone = self.pages_move(|kernel| kernel.reclaim(BATCH));
+        gone > 0 || self.free_pages() > self.vm.marks.min()
+    }
+
     pub(crate) fn out_of_memory(&self) -> Error {
-        let wired: usize = self.vm.spaces.values().map(|space| space.wired.len()).sum();
-        Error::OutOfMemory { wired: wired as u64, swap_free: self.vm.swap.room() }
+        let wired = self.lists(|lists, _| lists.wired);
+        Error::OutOfMemory { wired, swap_free: self.vm.swap.with(self.site, |swap| swap.room()) }
     }
 
     fn attempt(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         page: u64,
         kind: Kind,
         wanted: (PageSize, Why),
         how: &mut How,
     ) -> Result<(), Stop> {
-        let needed = self.page_for(space, page, kind, &mut None, how)?;
-        let Needed { frame, rights, wired, label } = needed;
-        if self.enter(space, page, frame, rights, how)? {
+        let needed = self.page_for(at, page, kind, &mut None, how)?;
+        let Needed { frame, rights, wired, label, left } = needed;
+        let loaded = self.enter(at, page, frame, rights, how);
+        if let Some(anon) = left {
+            self.leave(anon, loaded.is_ok());
+        }
+        if loaded? {
             self.decided(label, wanted, self.vm.base);
         }
         if wired {
-            self.wire_at(space, page, frame)?;
+            self.wire_at(at, page, frame);
         }
         Ok(())
+    }
+
+    /// A page that was copied is this anon no more. `is_unloaded`: hardware does not have it there
+    /// any more.
+    pub(crate) fn leave(&mut self, anon: AnonId, is_unloaded: bool) {
+        if !is_unloaded && let Place::Resident(frame) = self.anon(anon).place {
+            self.unload_frames(&[frame]);
+        }
+        if let Some(place) = self.vm.anons.release(self.site, anon) {
+            self.free_place(place);
+        }
     }
 
     /// Has the base page in memory. `given` is a frame for it, if one is needed for what the space
     /// maps; it is taken then.
     pub(crate) fn page_for(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         page: u64,
         kind: Kind,
         given: &mut Option<FrameId>,
         how: &mut How,
     ) -> Result<Needed, Stop> {
-        self.vm.work.region_lookups += 1;
+        self.work.region_lookups += 1;
         let addr = self.vm.addr_of(page);
-        let known = self.vm.space(space)?;
-        let region = known.regions.at(page).ok_or(Error::NoRegion(addr))?;
+        let region = at.known.regions.at(page).ok_or(Error::NoRegion(addr))?;
         let (rights, wired, label) = (region.rights, region.wired, region.label);
         if !rights.allows(kind) {
             return Err(Error::Denied { addr, rights }.into());
         }
         let (backing, into) = (region.backing, page - region.pages.start);
         let store = kind == Kind::Store;
-        let (frame, writable) = match (known.anons.get(page), backing) {
-            (Some(anon), _) => self.anon_page(space, page, anon, store, given, how)?,
+        let mut left = None;
+        let (frame, writable) = match (at.known.anons.get(page), backing) {
+            (Some(anon), _) => {
+                let (frame, users) = self.anon_page(at, page, anon, given, how)?;
+                if store && users > 1 {
+                    left = Some(anon);
+                    (self.copy_for(at, page, frame, given, how)?, true)
+                } else {
+                    self.frames(|memory| memory.pfdat_mut(frame).flags |= REFERENCED);
+                    (frame, users == 1)
+                }
+            }
             (None, Backing::Anonymous) => {
-                let frame = self.frame_from(given, Wanted::Own(space, page))?;
+                let frame = self.own_frame(at, page, given)?;
                 self.zero(frame, how);
-                self.own(space, page, frame)?;
+                self.own(at, page, frame);
                 (frame, true)
             }
             (None, Backing::Private { object, first }) => {
                 if store {
-                    let from = self.object_page(object, first + into, &mut None, how)?;
-                    (self.copy_for(space, page, from, given, how)?, true)
+                    let (from, _) = self.object_page(object, first + into, 0, &mut None, how)?;
+                    (self.copy_for(at, page, from, given, how)?, true)
                 } else {
-                    (self.object_page(object, first + into, given, how)?, false)
+                    (self.object_page(object, first + into, REFERENCED, given, how)?.0, false)
                 }
             }
             (None, Backing::Shared { object, first }) => {
-                let frame = self.object_page(object, first + into, given, how)?;
-                let pfdat = self.memory.pfdat_mut(frame);
-                pfdat.flags |= if store { DIRTY } else { 0 };
-                (frame, pfdat.flags & DIRTY != 0)
+                let mark = REFERENCED | if store { DIRTY } else { 0 };
+                let (frame, flags) = self.object_page(object, first + into, mark, given, how)?;
+                (frame, flags & DIRTY != 0)
             }
         };
         let rights = if writable { rights } else { without_write(rights) };
-        Ok(Needed { frame, rights, wired, label })
+        Ok(Needed { frame, rights, wired, label, left })
     }
 
     /// Counts a page that was loaded at a fault by what was decided about its size.
     pub(crate) fn decided(&mut self, label: u32, (wanted, why): (PageSize, Why), got: PageSize) {
-        *self.vm.decisions.entry(Decision { label, wanted, got, why }).or_insert(0) += 1;
+        let decision = Decision { label, wanted, got, why };
+        match &mut self.decided {
+            Some((last, pages)) if *last == decision => *pages += 1,
+            last => {
+                let before = last.replace((decision, 1));
+                if before.is_some() {
+                    self.vm.add_counts(|counts| counts.decided(before));
+                }
+            }
+        }
     }
 
-    /// The frame that is given, or another.
-    fn frame_from(&mut self, given: &mut Option<FrameId>, wanted: Wanted) -> Result<FrameId, Stop> {
+    /// The frame that is given, or another, for a page of the space's own.
+    fn own_frame(
+        &mut self,
+        at: &Within<'_>,
+        page: u64,
+        given: &mut Option<FrameId>,
+    ) -> Result<FrameId, Stop> {
         match given.take() {
             Some(frame) => Ok(frame),
-            None => self.take_frame(wanted),
+            None => {
+                let place = self.own_place(at.known, page);
+                self.take_frame(place)
+            }
         }
     }
 
-    /// The frame of an anon for one of its users, and whether that may store there.
+    /// The frame of an anon, and how many users it has. Where the space is the only one it stays
+    /// so, as long as the space is locked.
     fn anon_page(
         &mut self,
-        space: HatSpace,
+        at: &Within<'_>,
         page: u64,
-        anon: AnonId,
-        store: bool,
+        id: AnonId,
         given: &mut Option<FrameId>,
         how: &mut How,
-    ) -> Result<(FrameId, bool), Stop> {
-        let frame = match self.vm.anons.get(anon).place {
-            Place::Resident(frame) => frame,
-            Place::Swapped(slot) => {
-                let frame = self.frame_from(given, Wanted::Own(space, page))?;
-                self.read(frame, Store::Swap(slot), how);
-                self.vm.swap.free(slot);
-                self.vm.anons.set_place(anon, Place::Resident(frame));
-                self.give_to(frame, Owner::Anon(anon));
-                frame
-            }
-        };
-        if self.vm.anons.get(anon).refs == 1 {
-            Ok((frame, true))
-        } else if store {
-            let copy = self.copy_for(space, page, frame, given, how)?;
-            self.vm.anons.release(anon);
-            Ok((copy, true))
-        } else {
-            Ok((frame, false))
+    ) -> Result<(FrameId, u32), Stop> {
+        let anon = self.anon(id);
+        if let Place::Resident(frame) = anon.place {
+            return Ok((frame, anon.refs));
         }
+        let frame = self.own_frame(at, page, given)?;
+        let (vm, site) = (self.vm, self.site);
+        let (resident, users) = vm.anons.with(site, id, |anon| {
+            let resident = match anon.place {
+                // Another space has brought it meanwhile.
+                Place::Resident(frame) => frame,
+                Place::Swapped(slot) => {
+                    self.read(frame, Store::Swap(slot), how);
+                    vm.swap.with(site, |swap| swap.free(slot));
+                    anon.place = Place::Resident(frame);
+                    self.give_to(frame, Owner::Anon(id), 0);
+                    frame
+                }
+            };
+            (resident, anon.refs)
+        });
+        if resident != frame {
+            self.free_frame(frame);
+        }
+        Ok((resident, users))
     }
 
-    /// The frame of a page of an object.
+    /// The frame of a page of an object, and the flags of its descriptor, to which those of `mark`
+    /// are added.
     pub(crate) fn object_page(
         &mut self,
-        object: ObjectId,
+        id: ObjectId,
         index: u64,
+        mark: u8,
         given: &mut Option<FrameId>,
         how: &mut How,
-    ) -> Result<FrameId, Stop> {
-        self.vm.work.object_lookups += 1;
-        let known = self.vm.objects.get(object);
-        let (file, place) = (known.file, known.pages.get(&index).copied());
-        let frame = match place {
-            Some(Place::Resident(frame)) => {
+    ) -> Result<(FrameId, u8), Stop> {
+        self.work.object_lookups += 1;
+        let (vm, site) = (self.vm, self.site);
+        vm.objects.with(site, id, |object| {
+            let (file, place) = (object.file, object.pages.get(&index).copied());
+            if let Some(Place::Resident(frame)) = place {
                 *how = (*how).max(if file.is_some() { How::Cache } else { How::Minor });
-                return Ok(frame);
+                let flags = self.frames(|memory| {
+                    let flags = &mut memory.pfdat_mut(frame).flags;
+                    *flags |= mark;
+                    *flags
+                });
+                return Ok((frame, flags));
             }
-            Some(Place::Swapped(slot)) => {
-                let frame = self.frame_from(given, Wanted::Of(object, index))?;
-                self.read(frame, Store::Swap(slot), how);
-                self.vm.swap.free(slot);
-                frame
-            }
-            None => {
-                let frame = self.frame_from(given, Wanted::Of(object, index))?;
-                match file {
-                    Some(key) => self.read(frame, Store::File(key, index), how),
-                    None => self.zero(frame, how),
+            let frame = match given.take() {
+                Some(frame) => frame,
+                None => {
+                    let place = self.object_place(id, object, index);
+                    self.take_frame(place)?
                 }
-                frame
+            };
+            match (place, file) {
+                (Some(Place::Swapped(slot)), _) => {
+                    self.read(frame, Store::Swap(slot), how);
+                    vm.swap.with(site, |swap| swap.free(slot));
+                }
+                (_, Some(key)) => self.read(frame, Store::File(key, index), how),
+                (_, None) => self.zero(frame, how),
             }
-        };
-        self.vm.objects.get_mut(object).pages.insert(index, Place::Resident(frame));
-        self.give_to(frame, Owner::Object(object, index));
-        Ok(frame)
+            object.pages.insert(index, Place::Resident(frame));
+            let flags = mark | if file.is_some() { FILE } else { 0 };
+            self.give_to(frame, Owner::Object(id, index), flags);
+            Ok((frame, flags))
+        })
     }
 
     /// A copy of what is in `from`, the space's own.
     fn copy_for(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         page: u64,
         from: FrameId,
         given: &mut Option<FrameId>,
         how: &mut How,
     ) -> Result<FrameId, Stop> {
-        let frame = self.frame_from(given, Wanted::Own(space, page))?;
+        let frame = self.own_frame(at, page, given)?;
         let (from, to) = (self.address(from), self.address(frame));
         self.platform.copy(from, to, self.vm.base.bytes());
-        self.vm.work.copied += 1 << self.memory.table().order(self.vm.base);
+        self.work.copied += 1 << self.memory.order(self.vm.base);
         *how = (*how).max(How::Copy);
-        self.own(space, page, frame)?;
+        self.own(at, page, frame);
         Ok(frame)
     }
 
     /// What is in `frame` is the space's page from here on.
-    fn own(&mut self, space: HatSpace, page: u64, frame: FrameId) -> Result<(), Stop> {
-        let anon = self.vm.anons.add(Place::Resident(frame));
-        self.vm.space_mut(space)?.anons.insert(page, anon);
-        self.give_to(frame, Owner::Anon(anon));
-        Ok(())
+    fn own(&mut self, at: &mut Within<'_>, page: u64, frame: FrameId) {
+        let anon = self.vm.anons.add(self.site, Place::Resident(frame));
+        at.known.anons.insert(page, anon);
+        self.give_to(frame, Owner::Anon(anon), 0);
     }
 
     fn zero(&mut self, frame: FrameId, how: &mut How) {
         self.platform.zero(self.address(frame), self.vm.base.bytes());
-        self.vm.work.zeroed += 1 << self.memory.table().order(self.vm.base);
+        self.work.zeroed += 1 << self.memory.order(self.vm.base);
         *how = (*how).max(How::Zero);
     }
 
     fn read(&mut self, frame: FrameId, store: Store, how: &mut How) {
         self.platform.transfer(Io { write: false, frame: self.address(frame), store });
-        self.vm.work.reads += 1;
+        self.work.reads += 1;
         *how = (*how).max(match store {
             Store::File(..) => How::Disk,
             Store::Swap(_) => How::Swap,
@@ -279,22 +355,22 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// that.
     fn enter(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         page: u64,
         frame: FrameId,
         rights: Rights,
         how: &mut How,
     ) -> Result<bool, Stop> {
-        self.memory.pfdat_mut(frame).flags |= REFERENCED;
         self.not_idle(frame);
-        self.keep_apart(space, page..page + 1)?;
-        let (at, frame) = (self.vm.addr_of(page).page(self.vm.base), self.address(frame));
-        self.vm.work.table_reads += 1;
-        let known = self.hat.query(space, at.start()).map(|known| known.translation);
-        let range = addr::VirtRange::of_page(at);
+        self.keep_apart(at, page..page + 1)?;
+        let (page, frame) = (self.vm.addr_of(page).page(self.vm.base), self.address(frame));
+        self.work.table_reads += 1;
+        let space = at.space;
+        let known = self.hat.query(space, page.start()).map(|known| known.translation);
+        let range = VirtRange::of_page(page);
         let (hat, mut below) = self.hat();
         match known {
-            Some(known) if known.page == at && known.frame == frame => {
+            Some(known) if known.page == page && known.frame == frame => {
                 if known.rights != rights {
                     let done = hat.protect(space, range, rights, &mut below);
                     done.map_err(Error::Table)?;
@@ -308,7 +384,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             }
             None => {}
         }
-        let translation = Translation { page: at, frame, rights, global: false };
+        let translation = Translation { page, frame, rights, global: false };
         match hat.load(space, translation, 1, &mut below) {
             Ok(()) => {}
             Err(LoadError::NoTableMemory) => return Err(Stop::Full),
@@ -321,7 +397,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// Moves a page between memory and disk, out.
     pub(crate) fn write(&mut self, frame: PhysAddr, store: Store) {
         self.platform.transfer(Io { write: true, frame, store });
-        self.vm.work.writes += 1;
+        self.work.writes += 1;
     }
 }
 

@@ -8,24 +8,31 @@
 //! Nothing is mapped: a page that no region has either leaves memory when the policy says so.
 
 use addr::PhysAddr;
+use hat::locking::{Locks, Scheme, Site};
 use pagetable::Mounted;
 use physmem::{Allocator, FrameId};
 
 use crate::{
     error::{Error, Stop},
     fault::ATTEMPTS_MAX,
-    frames::{DIRTY, Owner, REFERENCED},
+    frames::{DIRTY, FILE, Owner, REFERENCED},
+    kernel::Kernel,
     object::{FileKey, ObjectId, Place},
     platform::Platform,
-    reclaim::BATCH,
-    reserve::Wanted,
-    vm::Kernel,
     work::How,
 };
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// `bytes` bytes of a file from `offset` on are read, or written. `each` gets every page of
-    /// them, by its frame and its number in the file, while it is in memory: to copy from or to.
+    /// them, by its frame and its number in the file, while it is in memory: to copy from or to. It
+    /// must not call the manager, as no page may leave memory meanwhile.
     pub fn transfer_file(
         &mut self,
         key: FileKey,
@@ -34,61 +41,80 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         write: bool,
         each: &mut dyn FnMut(&mut P, PhysAddr, u64),
     ) -> Result<(), Error> {
-        self.vm.work.calls += 1;
+        self.site = Site::Call;
+        self.work.calls += 1;
         let Some(last) = bytes.checked_sub(1).and_then(|more| offset.checked_add(more)) else {
             return Ok(());
         };
-        let object = self.vm.objects.of_file(key);
         // An object without pages ends when its last page leaves, so that it is held meanwhile.
-        self.vm.objects.get_mut(object).mapped_pages += 1;
+        let object = self.vm.objects.hold(self.site, Some(key), 1, |_| ());
         let base = self.vm.base;
         let mut done = Ok(());
         for index in offset >> base.shift()..=last >> base.shift() {
             let start = index << base.shift();
-            let known = self.vm.objects.get_mut(object);
-            known.end = known.end.max(index + 1);
             let covered = write && offset <= start && last - start >= base.mask();
-            done = self.cached_page(object, index, covered).map(|frame| {
-                let pfdat = self.memory.pfdat_mut(frame);
-                pfdat.flags |= REFERENCED | if write { DIRTY } else { 0 };
-                each(self.platform, self.memory.table().address(frame), index);
-            });
+            done = self.transfer_page(object, index, covered, write, each);
             if done.is_err() {
                 break;
             }
         }
-        self.vm.objects.get_mut(object).mapped_pages -= 1;
-        self.end_if_unused(object);
+        self.pages_stay(|kernel| kernel.unmap_object(object, 1));
         done
     }
 
-    /// The frame of a page of a file; what it has matters not if all of it is `overwritten`.
-    fn cached_page(
+    /// One page of it; what the page has matters not if all of it is `overwritten`.
+    fn transfer_page(
         &mut self,
         object: ObjectId,
         index: u64,
         overwritten: bool,
-    ) -> Result<FrameId, Error> {
+        write: bool,
+        each: &mut dyn FnMut(&mut P, PhysAddr, u64),
+    ) -> Result<(), Error> {
         for _ in 0..ATTEMPTS_MAX {
-            let known = self.vm.objects.get(object).pages.contains_key(&index);
-            let found = match overwritten && !known {
-                true => self.take_frame(Wanted::Of(object, index)).inspect(|&frame| {
-                    let place = Place::Resident(frame);
-                    self.vm.objects.get_mut(object).pages.insert(index, place);
-                    self.give_to(frame, Owner::Object(object, index));
-                }),
-                false => self.object_page(object, index, &mut None, &mut How::Minor),
-            };
-            match found {
-                Ok(frame) => return Ok(frame),
+            let done = self.pages_stay(|kernel| {
+                let mark = REFERENCED | if write { DIRTY } else { 0 };
+                let frame = kernel.cached_page(object, index, overwritten, mark)?;
+                let at = kernel.address(frame);
+                each(kernel.platform, at, index);
+                Ok(())
+            });
+            match done {
+                Ok(()) => return Ok(()),
                 Err(Stop::Refused(error)) => return Err(error),
                 Err(Stop::Full) => {
-                    if self.reclaim(BATCH) == 0 && self.free_pages() <= self.vm.marks.min {
+                    if !self.make_room() {
                         break;
                     }
                 }
             }
         }
         Err(self.out_of_memory())
+    }
+
+    /// The frame of a page of a file.
+    fn cached_page(
+        &mut self,
+        id: ObjectId,
+        index: u64,
+        overwritten: bool,
+        mark: u8,
+    ) -> Result<FrameId, Stop> {
+        let (vm, site) = (self.vm, self.site);
+        let taken = vm.objects.with(site, id, |object| -> Result<_, Stop> {
+            object.end = object.end.max(index + 1);
+            if !overwritten || object.pages.contains_key(&index) {
+                return Ok(None);
+            }
+            let place = self.object_place(id, object, index);
+            let frame = self.take_frame(place)?;
+            object.pages.insert(index, Place::Resident(frame));
+            self.give_to(frame, Owner::Object(id, index), mark | FILE);
+            Ok(Some(frame))
+        })?;
+        match taken {
+            Some(frame) => Ok(frame),
+            None => Ok(self.object_page(id, index, mark, &mut None, &mut How::Minor)?.0),
+        }
     }
 }

@@ -6,18 +6,14 @@
 //!     +------------------ free_page ----------------+
 //! ```
 
-use addr::PhysAddr;
-use hat::Hat;
+use addr::PageSize;
+use hat::locking::{Locks, Scheme};
 use pagetable::Mounted;
-use physmem::{Allocator, FrameId, Identity, State};
+use physmem::{Allocator, FrameId, Identity, Pfdat, Physmem, State};
 
 use crate::{
-    anon::AnonId,
-    error::Stop,
-    object::ObjectId,
-    platform::{Below, Platform},
-    reserve::Wanted,
-    vm::Kernel,
+    anon::AnonId, error::Stop, kernel::Kernel, object::ObjectId, platform::Platform,
+    settings::Resident,
 };
 
 /// Whose page a frame has, as its descriptor says.
@@ -55,75 +51,89 @@ impl Owner {
 pub(crate) const REFERENCED: u8 = 1 << 4;
 /// The file does not have what was stored there.
 pub(crate) const DIRTY: u8 = 1 << 5;
+/// It is a page of a file.
+pub(crate) const FILE: u8 = 1 << 6;
 /// All of these.
-pub(crate) const OWNERS: u8 = REFERENCED | DIRTY;
+pub(crate) const OWNERS: u8 = REFERENCED | DIRTY | FILE;
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
-    /// The HAT layer, and what it works on.
-    pub(crate) fn hat(&mut self) -> (&Hat<T>, Below<'_, A, P>) {
-        let Kernel { vm, hat, memory, platform } = self;
-        (hat, Below { memory, platform, work: &mut vm.work })
-    }
-
-    /// A frame for a page, that is nobody's yet: its own in a reservation, where there are such.
-    pub(crate) fn take_frame(&mut self, wanted: Wanted) -> Result<FrameId, Stop> {
-        if self.free_pages() <= self.vm.marks.min {
-            return Err(Stop::Full);
-        }
-        let order = self.memory.table().order(self.vm.base);
-        let place = self.place_of(wanted);
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
+    /// A frame for a page, that is nobody's yet: its own in a reservation, where it has a `place`.
+    pub(crate) fn take_frame(&mut self, place: Option<physmem::Place>) -> Result<FrameId, Stop> {
+        let (min, base) = (self.vm.marks.min(), self.vm.base);
+        let order = self.memory.order(base);
         let request = physmem::Request { place, ..physmem::Request::new(order, State::Movable) };
-        let frame = self.memory.allocate(&request).map_err(|_| Stop::Full)?;
-        self.vm.work.frames_taken += 1 << order;
-        Ok(frame)
+        let frame = self.frames(|memory| {
+            let is_enough = free_pages(memory, base) > min;
+            if is_enough { memory.allocate(&request).ok() } else { None }
+        });
+        self.work.frames_taken += u64::from(frame.is_some()) << order;
+        frame.ok_or(Stop::Full)
     }
 
-    /// The frame has the page of `owner` from here on.
-    pub(crate) fn give_to(&mut self, frame: FrameId, owner: Owner) {
-        let pfdat = self.memory.pfdat_mut(frame);
-        pfdat.identity = owner.identity();
-        pfdat.flags = REFERENCED;
-        *self.kind_of(owner) += 1;
-        let (_, table) = self.memory.allocator_mut();
-        self.vm.policy.enter(table, frame);
-        self.vm.work.descriptors += 1;
+    /// The frame has the page of `owner` from here on, which is referenced and has these flags too.
+    pub(crate) fn give_to(&mut self, frame: FrameId, owner: Owner, flags: u8) {
+        self.work.descriptors += 1;
+        self.lists(|lists, memory| {
+            let pfdat = memory.pfdat_mut(frame);
+            pfdat.identity = owner.identity();
+            pfdat.flags = REFERENCED | flags;
+            *kind_of(owner, flags, &mut lists.resident) += 1;
+            lists.policy.enter(memory.allocator_mut().1, frame);
+        });
     }
 
     /// A frame whose page nobody needs is free; no hardware leads to it.
     pub(crate) fn free_page(&mut self, frame: FrameId) {
-        let (_, table) = self.memory.allocator_mut();
-        self.vm.policy.leave(table, frame);
-        self.vm.work.descriptors += 1;
-        self.free_frame(frame);
+        self.work.descriptors += 1;
+        self.free(frame, true);
     }
 
     /// The same for one that is in no list.
     pub(crate) fn free_frame(&mut self, frame: FrameId) {
-        if let Some(owner) = Owner::of(self.memory.table().get(frame).identity) {
-            *self.kind_of(owner) -= 1;
-        }
-        let order = self.memory.table().order(self.vm.base);
-        self.memory.try_free(frame, order).expect("the frame is this page's");
-        self.vm.work.frames_given += 1 << order;
+        self.free(frame, false);
     }
 
-    fn kind_of(&mut self, owner: Owner) -> &mut u64 {
-        let resident = &mut self.vm.resident;
-        match owner {
-            Owner::Anon(_) => &mut resident.anon,
-            Owner::Object(object, _) => match self.vm.objects.get(object).file {
-                Some(_) => &mut resident.file,
-                None => &mut resident.shared,
-            },
-        }
-    }
-
-    pub(crate) fn address(&self, frame: FrameId) -> PhysAddr {
-        self.memory.table().address(frame)
+    fn free(&mut self, frame: FrameId, is_listed: bool) {
+        let order = self.memory.order(self.vm.base);
+        self.work.frames_given += 1 << order;
+        self.lists(|lists, memory| {
+            if is_listed {
+                lists.policy.leave(memory.allocator_mut().1, frame);
+            }
+            let pfdat = memory.table().get(frame);
+            if let Some(owner) = Owner::of(pfdat.identity) {
+                *kind_of(owner, pfdat.flags, &mut lists.resident) -= 1;
+            }
+            memory.try_free(frame, order).expect("the frame is this page's");
+        });
     }
 
     /// Free memory in pages. What is only reserved is free as soon as somebody wants it.
     pub(crate) fn free_pages(&self) -> u64 {
-        (self.memory.free_bytes() + self.memory.reserved_bytes()) >> self.vm.base.shift()
+        self.frames(|memory| free_pages(memory, self.vm.base))
+    }
+
+    /// The descriptor of a frame as it is.
+    pub(crate) fn pfdat(&self, frame: FrameId) -> Pfdat {
+        self.frames(|memory| memory.table().get(frame))
+    }
+}
+
+fn free_pages<A: Allocator>(memory: &Physmem<A>, base: PageSize) -> u64 {
+    (memory.free_bytes() + memory.reserved_bytes()) >> base.shift()
+}
+
+fn kind_of(owner: Owner, flags: u8, resident: &mut Resident) -> &mut u64 {
+    match (owner, flags & FILE != 0) {
+        (Owner::Anon(_), _) => &mut resident.anon,
+        (Owner::Object(..), true) => &mut resident.file,
+        (Owner::Object(..), false) => &mut resident.shared,
     }
 }

@@ -11,64 +11,95 @@
 use core::ops::Range;
 
 use addr::{Kind, Rights, VirtRange};
-use hat::HatSpace;
+use hat::{
+    HatSpace,
+    locking::{Locks, Scheme, Site},
+};
 use pagetable::Mounted;
 use physmem::{Allocator, FrameId};
 
 use crate::{
     error::Error,
+    kernel::Kernel,
     map::take_range,
     platform::Platform,
     region::{Backing, Region},
-    vm::Kernel,
+    vm::Within,
 };
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// What is mapped in `range` is in memory, and stays. Where memory is too small for that, the
     /// pages that were brought in stay.
     pub fn lock(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
-        self.vm.work.calls += 1;
+        self.site = Site::Call;
         let pages = self.vm.pages_of(range);
-        self.cut_large(space, &pages)?;
-        let regions = &mut self.vm.space_mut(space)?.regions;
-        regions.change(pages.clone(), |region| region.wired = true);
-        self.wire_pages(space, pages)
+        self.within(space, |kernel, at| kernel.lock_pages(at, pages))
+    }
+
+    fn lock_pages(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
+        self.work.calls += 1;
+        self.pages_stay(|kernel| kernel.cut_large(at, &pages))?;
+        at.known.regions.change(pages.clone(), |region| region.wired = true);
+        self.wire_pages(at, pages)
     }
 
     /// What is mapped in `range` may leave memory.
     pub fn unlock(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
-        self.vm.work.calls += 1;
+        self.site = Site::Call;
         let pages = self.vm.pages_of(range);
-        self.cut_large(space, &pages)?;
-        let regions = &mut self.vm.space_mut(space)?.regions;
-        regions.change(pages.clone(), |region| region.wired = false);
-        self.unwire_pages(space, pages)
+        self.within(space, |kernel, at| kernel.unlock_pages(at, pages))
+    }
+
+    fn unlock_pages(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
+        self.work.calls += 1;
+        self.pages_stay(|kernel| {
+            kernel.cut_large(at, &pages)?;
+            at.known.regions.change(pages.clone(), |region| region.wired = false);
+            kernel.unwire_pages(at, pages);
+            Ok(())
+        })
     }
 
     /// Wires all that is mapped now, and all that will be, if `current` and `future` say so.
     pub fn lock_all(&mut self, space: HatSpace, current: bool, future: bool) -> Result<(), Error> {
-        self.vm.space_mut(space)?.wires_all = future;
-        match self.vm.space(space)?.regions.hull().filter(|_| current) {
-            Some(pages) => self.lock(space, self.vm.range_of(&pages)),
-            None => Ok(()),
-        }
+        self.site = Site::Call;
+        self.within(space, |kernel, at| {
+            at.known.wires_all = future;
+            match at.known.regions.hull().filter(|_| current) {
+                Some(pages) => kernel.lock_pages(at, pages),
+                None => Ok(()),
+            }
+        })
     }
 
     /// Nothing of the space is wired, now or later.
     pub fn unlock_all(&mut self, space: HatSpace) -> Result<(), Error> {
-        self.vm.space_mut(space)?.wires_all = false;
-        match self.vm.space(space)?.regions.hull() {
-            Some(pages) => self.unlock(space, self.vm.range_of(&pages)),
-            None => Ok(()),
-        }
+        self.site = Site::Call;
+        self.within(space, |kernel, at| {
+            at.known.wires_all = false;
+            match at.known.regions.hull() {
+                Some(pages) => kernel.unlock_pages(at, pages),
+                None => Ok(()),
+            }
+        })
     }
 
-    /// Brings the wired regions' pages in.
-    pub(crate) fn wire_pages(&mut self, space: HatSpace, pages: Range<u64>) -> Result<(), Error> {
+    /// Brings the wired regions' pages in. Nobody relies on where pages are: some may have to leave.
+    pub(crate) fn wire_pages(
+        &mut self,
+        at: &mut Within<'_>,
+        pages: Range<u64>,
+    ) -> Result<(), Error> {
         let mut next = pages.start;
         while next < pages.end {
-            let region = self.vm.space(space)?.regions.at(next);
-            let Some(Region { rights, backing, .. }) = region else {
+            let Some(Region { rights, backing, .. }) = at.known.regions.at(next) else {
                 next += 1;
                 continue;
             };
@@ -79,7 +110,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 _ => None,
             };
             if let Some(kind) = kind {
-                self.bring(space, next, kind)?;
+                self.bring(at, next, kind)?;
             }
             next += 1;
         }
@@ -87,36 +118,33 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     }
 
     /// The space wires `frame` at `page`, in place of another that it had wired there.
-    pub(crate) fn wire_at(
-        &mut self,
-        space: HatSpace,
-        page: u64,
-        frame: FrameId,
-    ) -> Result<(), Error> {
-        let before = self.vm.space_mut(space)?.wired.insert(page, frame);
+    pub(crate) fn wire_at(&mut self, at: &mut Within<'_>, page: u64, frame: FrameId) {
+        let before = at.known.wired.insert(page, frame);
         if before == Some(frame) {
-            return Ok(());
+            return;
         }
-        if self.memory.table().get(frame).wired == 0 {
-            let (_, table) = self.memory.allocator_mut();
-            self.vm.policy.leave(table, frame);
-        }
-        self.memory.wire(frame);
+        self.lists(|lists, memory| {
+            if memory.table().get(frame).wired == 0 {
+                lists.policy.leave(memory.allocator_mut().1, frame);
+            }
+            memory.wire(frame);
+            lists.wired += 1;
+        });
         before.into_iter().for_each(|frame| self.unwire(frame));
-        Ok(())
     }
 
-    pub(crate) fn unwire_pages(&mut self, space: HatSpace, pages: Range<u64>) -> Result<(), Error> {
-        let gone = take_range(&mut self.vm.space_mut(space)?.wired, pages);
+    pub(crate) fn unwire_pages(&mut self, at: &mut Within<'_>, pages: Range<u64>) {
+        let gone = take_range(&mut at.known.wired, pages);
         gone.into_values().for_each(|frame| self.unwire(frame));
-        Ok(())
     }
 
     pub(crate) fn unwire(&mut self, frame: FrameId) {
-        self.memory.unwire(frame);
-        if self.memory.table().get(frame).wired == 0 {
-            let (_, table) = self.memory.allocator_mut();
-            self.vm.policy.enter(table, frame);
-        }
+        self.lists(|lists, memory| {
+            memory.unwire(frame);
+            lists.wired -= 1;
+            if memory.table().get(frame).wired == 0 {
+                lists.policy.enter(memory.allocator_mut().1, frame);
+            }
+        });
     }
 }

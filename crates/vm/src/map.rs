@@ -12,23 +12,34 @@ use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::Range;
 
 use addr::{Rights, VirtAddr, VirtRange};
-use hat::HatSpace;
+use hat::{
+    HatSpace,
+    locking::{Locks, Mutex, Scheme, Site},
+};
 use pagetable::{Mounted, Translation};
 use physmem::Allocator;
 
 use crate::{
     error::Error,
     fault::without_write,
+    kernel::Kernel,
     object::{ObjectId, Place},
     own::OwnPages,
     platform::Platform,
     policy::Module,
     region::{Backing, Region},
     settings::Source,
-    vm::Kernel,
+    vm::{AddressSpace, Within},
 };
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// A new region, in place of what was there. `label` is the number that its pages are counted
     /// under. It fails only where the region is to be wired: then it is there, and not all wired.
     pub fn map(
@@ -39,43 +50,52 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         source: Source,
         label: u32,
     ) -> Result<(), Error> {
-        self.vm.work.calls += 1;
+        self.site = Site::Call;
+        self.work.calls += 1;
         let pages = self.vm.pages_of(range);
-        self.remove(space, pages.clone())?;
-        let backing = match source {
-            Source::Anonymous => Backing::Anonymous,
-            Source::SharedMemory => {
-                Backing::Shared { object: self.vm.objects.of_memory(), first: 0 }
-            }
-            Source::File { key, first, shared } => {
-                let object = self.vm.objects.of_file(key);
-                match shared {
-                    true => Backing::Shared { object, first },
-                    false => Backing::Private { object, first },
-                }
-            }
+        self.within(space, |kernel, at| {
+            let wired = at.known.wires_all;
+            kernel.pages_stay(|kernel| {
+                kernel.remove(at, pages.clone())?;
+                let rights = expressible(rights);
+                let backing = kernel.back(source, &pages);
+                let own = match backing {
+                    Backing::Anonymous => kernel.vm.own_beside(at.known, &pages, rights),
+                    Backing::Private { .. } | Backing::Shared { .. } => kernel.vm.new_own(),
+                };
+                let (pages, module) = (pages.clone(), Module::default());
+                let region = Region { pages, rights, backing, wired, label, module, own };
+                at.known.regions.insert(region);
+                Ok(())
+            })?;
+            if wired { kernel.wire_pages(at, pages) } else { Ok(()) }
+        })
+    }
+
+    /// What a new region of these pages has behind it, which counts them as mapped from here on.
+    fn back(&mut self, source: Source, pages: &Range<u64>) -> Backing {
+        let (file, first, shared) = match source {
+            Source::Anonymous => return Backing::Anonymous,
+            Source::SharedMemory => (None, 0, true),
+            Source::File { key, first, shared } => (Some(key), first, shared),
         };
-        let wired = self.vm.space(space)?.wires_all;
-        let rights = expressible(rights);
-        let module = Module::default();
-        let own = match backing {
-            Backing::Anonymous => self.vm.own_beside(space, &pages, rights),
-            Backing::Private { .. } | Backing::Shared { .. } => self.vm.new_own(),
-        };
-        if let Backing::Private { object, first } | Backing::Shared { object, first } = backing {
-            let known = self.vm.objects.get_mut(object);
-            known.phase = known.phase.or(Some(pages.start.wrapping_sub(first)));
-            known.end = known.end.max(first + (pages.end - pages.start));
+        let count = pages.end - pages.start;
+        let object = self.vm.objects.hold(self.site, file, count, |object| {
+            object.phase = object.phase.or(Some(pages.start.wrapping_sub(first)));
+            object.end = object.end.max(first + count);
+        });
+        match shared {
+            true => Backing::Shared { object, first },
+            false => Backing::Private { object, first },
         }
-        let region = Region { pages: pages.clone(), rights, backing, wired, label, module, own };
-        self.insert(space, region)?;
-        if wired { self.wire_pages(space, pages) } else { Ok(()) }
     }
 
     /// Nothing is mapped in `range` any more.
     pub fn unmap(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
-        self.vm.work.calls += 1;
-        self.remove(space, self.vm.pages_of(range))
+        self.site = Site::Call;
+        self.work.calls += 1;
+        let pages = self.vm.pages_of(range);
+        self.staying_within(space, |kernel, at| kernel.remove(at, pages))
     }
 
     /// What is mapped in `range` has these rights.
@@ -85,18 +105,21 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         range: VirtRange,
         rights: Rights,
     ) -> Result<(), Error> {
-        self.vm.work.calls += 1;
+        self.site = Site::Call;
+        self.work.calls += 1;
         let (pages, rights) = (self.vm.pages_of(range), expressible(rights));
-        self.cut_large(space, &pages)?;
-        self.vm.space_mut(space)?.regions.change(pages.clone(), |region| region.rights = rights);
-        let Some(range) = self.loaded_range(space, &pages) else { return Ok(()) };
-        let (hat, mut below) = self.hat();
-        let done = if rights == Rights::NONE {
-            hat.unload(space, range, &mut |_| (), &mut below)
-        } else {
-            hat.protect(space, range, without_write(rights), &mut below)
-        };
-        done.map_err(Error::Table)
+        self.staying_within(space, |kernel, at| {
+            kernel.cut_large(at, &pages)?;
+            at.known.regions.change(pages.clone(), |region| region.rights = rights);
+            let Some(range) = kernel.loaded_range(space, &pages) else { return Ok(()) };
+            let (hat, mut below) = kernel.hat();
+            let done = if rights == Rights::NONE {
+                hat.unload(space, range, &mut |_| (), &mut below)
+            } else {
+                hat.protect(space, range, without_write(rights), &mut below)
+            };
+            done.map_err(Error::Table)
+        })
     }
 
     /// What is mapped in `from` is at `to` from here on, and `to_bytes` long; what was there is
@@ -108,22 +131,25 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         to: VirtAddr,
         to_bytes: u64,
     ) -> Result<(), Error> {
-        self.vm.work.calls += 1;
+        self.site = Site::Call;
+        self.work.calls += 1;
         let from = self.vm.pages_of(from);
         let first = self.vm.page_of(to);
         let count = to_bytes.div_ceil(self.vm.base.bytes());
         let moved = count.min(from.end - from.start);
-        if first != from.start {
-            self.remove(space, first..first + count)?;
-            self.move_to(space, from.start..from.start + moved, first)?;
-        }
-        if from.start + moved < from.end {
-            self.remove(space, from.start + moved..from.end)?;
-        }
-        if moved < count {
-            self.extend(space, first + moved, first + count)?;
-        }
-        Ok(())
+        self.within(space, |kernel, at| {
+            kernel.pages_stay(|kernel| {
+                if first != from.start {
+                    kernel.remove(at, first..first + count)?;
+                    kernel.move_to(at, from.start..from.start + moved, first)?;
+                }
+                if from.start + moved < from.end {
+                    kernel.remove(at, from.start + moved..from.end)?;
+                }
+                Ok(())
+            })?;
+            if moved < count { kernel.extend(at, first + moved, first + count) } else { Ok(()) }
+        })
     }
 
     /// The heap ends at `now` and not at `before`.
@@ -150,19 +176,22 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// The contents of private pages in `range` are needed no more: their next use finds the file
     /// again, or zeros. Pages that are wired are left alone.
     pub fn discard(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
-        self.vm.work.calls += 1;
+        self.site = Site::Call;
+        self.work.calls += 1;
         let pages = self.vm.pages_of(range);
-        let known = self.vm.space(space)?;
-        let inside = known.regions.all().filter(|region| !region.wired);
-        let part =
-            |region: &Region| pages.start.max(region.pages.start)..pages.end.min(region.pages.end);
-        let parts: Vec<Range<u64>> = inside.map(part).filter(|part| !part.is_empty()).collect();
-        for part in parts {
-            self.cut_large(space, &part)?;
-            self.unload(space, &part)?;
-            self.drop_anons(space, part)?;
-        }
-        Ok(())
+        self.staying_within(space, |kernel, at| {
+            let inside = at.known.regions.all().filter(|region| !region.wired);
+            let part = |region: &Region| {
+                pages.start.max(region.pages.start)..pages.end.min(region.pages.end)
+            };
+            let parts: Vec<Range<u64>> = inside.map(part).filter(|part| !part.is_empty()).collect();
+            for part in parts {
+                kernel.cut_large(at, &part)?;
+                kernel.unload(space, &part)?;
+                kernel.drop_anons(at, part);
+            }
+            Ok(())
+        })
     }
 
     /// What is mapped in `range` has this module from here on (`pm_attach`). Pages that are loaded
@@ -173,22 +202,25 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         range: VirtRange,
         module: Module,
     ) -> Result<(), Error> {
-        self.vm.work.calls += 1;
+        self.site = Site::Call;
+        self.work.calls += 1;
         let pages = self.vm.pages_of(range);
-        self.cut_large(space, &pages)?;
-        self.vm.space_mut(space)?.regions.change(pages, |region| region.module = module);
-        Ok(())
+        self.staying_within(space, |kernel, at| {
+            kernel.cut_large(at, &pages)?;
+            at.known.regions.change(pages, |region| region.module = module);
+            Ok(())
+        })
     }
 
     /// Removes what is in `pages`.
-    pub(crate) fn remove(&mut self, space: HatSpace, pages: Range<u64>) -> Result<(), Error> {
-        self.cut_large(space, &pages)?;
-        let gone = self.vm.space_mut(space)?.regions.take(pages);
+    pub(crate) fn remove(&mut self, at: &mut Within<'_>, pages: Range<u64>) -> Result<(), Error> {
+        self.cut_large(at, &pages)?;
+        let gone = at.known.regions.take(pages);
         let (Some(first), Some(last)) = (gone.first(), gone.last()) else { return Ok(()) };
         let pages = first.pages.start..last.pages.end;
-        self.unload(space, &pages)?;
-        self.unwire_pages(space, pages.clone())?;
-        self.drop_anons(space, pages)?;
+        self.unload(at.space, &pages)?;
+        self.unwire_pages(at, pages.clone());
+        self.drop_anons(at, pages);
         self.forget_regions(&gone);
         Ok(())
     }
@@ -197,53 +229,62 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     pub(crate) fn forget_regions(&mut self, gone: &[Region]) {
         for region in gone {
             if let Some(object) = region.backing.object() {
-                let count = region.pages.end - region.pages.start;
-                self.vm.objects.get_mut(object).mapped_pages -= count;
-                self.end_if_unused(object);
+                self.unmap_object(object, region.pages.end - region.pages.start);
             }
         }
     }
 
-    pub(crate) fn end_if_unused(&mut self, object: ObjectId) {
-        // Frames of a memory object name it, so that they go first.
-        let known = self.vm.objects.get_mut(object);
-        if known.file.is_none() && known.mapped_pages == 0 {
-            let pages = core::mem::take(&mut known.pages);
-            pages.into_values().for_each(|place| self.free_place(place));
+    /// So many pages less map an object.
+    pub(crate) fn unmap_object(&mut self, id: ObjectId, pages: u64) {
+        let left = self.vm.objects.with(self.site, id, |object| {
+            object.mapped_pages -= pages;
+            object.mapped_pages
+        });
+        if left == 0 {
+            self.end_if_unused(id);
         }
-        self.vm.objects.end_if_unused(object);
+    }
+
+    pub(crate) fn end_if_unused(&mut self, id: ObjectId) {
+        if let Some(ended) = self.vm.objects.end_if_unused(self.site, id) {
+            ended.pages.into_values().for_each(|place| self.free_place(place));
+        }
     }
 
     /// The space's own pages in `pages` lose this user.
-    pub(crate) fn drop_anons(&mut self, space: HatSpace, pages: Range<u64>) -> Result<(), Error> {
-        let gone = self.vm.space_mut(space)?.anons.take(pages);
+    pub(crate) fn drop_anons(&mut self, at: &mut Within<'_>, pages: Range<u64>) {
+        let gone = at.known.anons.take(pages);
         self.release(&gone);
-        Ok(())
     }
 
-    /// Anons with a user less.
+    /// Anons with a user less, of which no hardware knows as that user's any more.
     pub(crate) fn release(&mut self, anons: &OwnPages) {
         for (_, anon) in anons.each() {
-            if let Some(place) = self.vm.anons.release(anon) {
+            if let Some(place) = self.vm.anons.release(self.site, anon) {
                 self.free_place(place);
             }
         }
     }
 
-    fn free_place(&mut self, place: Place) {
+    pub(crate) fn free_place(&mut self, place: Place) {
         match place {
             Place::Resident(frame) => self.free_page(frame),
-            Place::Swapped(slot) => self.vm.swap.free(slot),
+            Place::Swapped(slot) => self.vm.swap.with(self.site, |swap| swap.free(slot)),
         }
     }
 
-    pub(crate) fn insert(&mut self, space: HatSpace, region: Region) -> Result<(), Error> {
-        if let Some(object) = region.backing.object() {
+    /// Enters a region of which there is another part already, or in another space.
+    pub(crate) fn insert(&mut self, known: &mut AddressSpace, region: Region) {
+        self.map_object(&region);
+        known.regions.insert(region);
+    }
+
+    /// The region's object, which is mapped already, is mapped by this region too.
+    pub(crate) fn map_object(&mut self, region: &Region) {
+        if let Some(id) = region.backing.object() {
             let count = region.pages.end - region.pages.start;
-            self.vm.objects.get_mut(object).mapped_pages += count;
+            self.vm.objects.with(self.site, id, |object| object.mapped_pages += count);
         }
-        self.vm.space_mut(space)?.regions.insert(region);
-        Ok(())
     }
 
     /// Hardware forgets what is loaded of `pages`. A region may lie where the page table can hold
@@ -267,21 +308,21 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             loaded = Some(loaded.map_or(page, |loaded| loaded.hull(page)));
             count += 1;
         });
-        self.vm.work.table_reads += count;
+        self.work.table_reads += count;
         loaded
     }
 
     /// Regions, own pages and translations of `pages` go to where nothing is, from page `first` on.
-    fn move_to(&mut self, space: HatSpace, pages: Range<u64>, first: u64) -> Result<(), Error> {
-        self.cut_large(space, &pages)?;
-        let mut loaded: Vec<Translation> = Vec::new();
+    fn move_to(&mut self, at: &mut Within<'_>, pages: Range<u64>, first: u64) -> Result<(), Error> {
+        self.cut_large(at, &pages)?;
+        let (space, mut loaded) = (at.space, Vec::<Translation>::new());
         if let Some(range) = self.loaded_range(space, &pages) {
             let (hat, mut below) = self.hat();
             let each = &mut |mapping: pagetable::Mapping| loaded.push(mapping.translation);
             hat.unload(space, range, each, &mut below).map_err(Error::Table)?;
         }
         let distance = first.wrapping_sub(pages.start);
-        let known = self.vm.space_mut(space)?;
+        let known = &mut *at.known;
         for mut region in known.regions.take(pages.clone()) {
             let moved = |page: u64| page.wrapping_add(distance);
             region.pages = moved(region.pages.start)..moved(region.pages.end);
@@ -295,7 +336,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         known
             .wired
             .extend(wired.into_iter().map(|(page, frame)| (page.wrapping_add(distance), frame)));
-        let (base, has_large) = (self.vm.base, self.vm.space(space)?.has_large);
+        let (base, has_large) = (self.vm.base, known.has_large);
         for translation in loaded {
             let page = translation.page.number().wrapping_add(distance);
             let page = self.vm.addr_of(page).page(base);
@@ -311,14 +352,17 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     }
 
     /// What ends before page `from` ends before `to`.
-    fn extend(&mut self, space: HatSpace, from: u64, to: u64) -> Result<(), Error> {
-        self.remove(space, from..to)?;
-        let last = from.checked_sub(1).and_then(|page| self.vm.space(space).ok()?.regions.at(page));
-        let Some(region) = last.cloned() else { return Ok(()) };
-        let backing = region.backing.after(from - region.pages.start);
-        let wired = region.wired;
-        self.insert(space, Region { pages: from..to, backing, ..region })?;
-        if wired { self.wire_pages(space, from..to) } else { Ok(()) }
+    fn extend(&mut self, at: &mut Within<'_>, from: u64, to: u64) -> Result<(), Error> {
+        let wired = self.pages_stay(|kernel| {
+            kernel.remove(at, from..to)?;
+            let last = from.checked_sub(1).and_then(|page| at.known.regions.at(page));
+            let Some(region) = last.cloned() else { return Ok(false) };
+            let backing = region.backing.after(from - region.pages.start);
+            let wired = region.wired;
+            kernel.insert(at.known, Region { pages: from..to, backing, ..region });
+            Ok(wired)
+        })?;
+        if wired { self.wire_pages(at, from..to) } else { Ok(()) }
     }
 }
 

@@ -10,61 +10,85 @@
 //!                                                  A is free as a whole: one large page
 //! ```
 //!
-//! Nothing runs while a page is in transit here, so that nobody has to wait for it. The free frames
+//! Nobody relies on where pages are while one is in transit, so that nobody finds one that is. The free frames
 //! of a chunk are held while it is evacuated, else pages could move from the chunk into itself.
 
 use alloc::vec::Vec;
 
 use addr::{PageSize, PhysAddr, VirtRange};
-use hat::HatSpace;
+use hat::{
+    HatSpace,
+    locking::{Locks, Mutex, Scheme, Site},
+};
 use pagetable::{Mapping, Mounted, Translation};
 use physmem::{AGED_OBJECT, Allocator, Coalesced, FrameId, Level, Request, State};
 
-use crate::{
-    frames::Owner,
-    object::Place,
-    platform::Platform,
-    vm::{Kernel, Vm},
-};
+use crate::{frames::Owner, kernel::Kernel, object::Place, platform::Platform, vm::Vm};
 
-impl Vm {
+impl<L: Locks> Vm<L> {
     /// Has a daemon coalesce free memory from here on ([`Kernel::coalesce`]).
-    pub fn set_daemon(&mut self, daemon: Coalesced) {
-        self.daemon = Some(daemon);
+    pub fn set_daemon(&self, daemon: Coalesced) {
+        self.daemon.with(Site::Page, |known| *known = Some(daemon));
     }
 
-    /// The daemon, if there is one.
-    pub fn daemon(&self) -> Option<&Coalesced> {
-        self.daemon.as_ref()
+    /// The daemon's levels, each with its passes and the large free pages that these made; nothing
+    /// where there is none.
+    pub fn daemon_passes(&self) -> Option<Vec<(Level, u64, u64)>> {
+        self.daemon.with(Site::Look, |known| Some(known.as_ref()?.passes().collect()))
     }
 }
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// One pass of the coalescing daemon over the chunks of each size of which the allocator wants more,
     /// with at most so many migrations. Says how many large free pages it has made.
     pub fn coalesce(&mut self, moves_max: u64) -> u64 {
-        let Some(mut daemon) = self.vm.daemon.take() else { return 0 };
+        self.site = Site::Page;
+        self.pages_move(|kernel| kernel.pass(moves_max))
+    }
+
+    fn pass(&mut self, moves_max: u64) -> u64 {
+        let Some(mut daemon) = self.take_daemon() else { return 0 };
         let level = daemon.next_level();
         let (mut left, mut made, mut missing) = (moves_max, 0, 0_u64);
         for order in daemon.orders() {
-            let wanted = self.memory.allocator().wanted(order);
+            let wanted = self.wanted(order);
             made += self.make_free(&mut daemon, order, level, wanted, &mut left);
-            missing = u64::saturating_add(missing, self.memory.allocator().wanted(order));
+            missing = u64::saturating_add(missing, self.wanted(order));
         }
         daemon.passed(level, made, missing);
-        self.vm.daemon = Some(daemon);
+        self.vm.set_daemon(daemon);
         made
+    }
+
+    /// The daemon is its user's alone: only who has pages move takes it.
+    fn take_daemon(&self) -> Option<Coalesced> {
+        self.vm.daemon.with(self.site, Option::take)
+    }
+
+    /// Free pages of `2^order` frames that the allocator wants and has not.
+    fn wanted(&self, order: u32) -> u64 {
+        self.frames(|memory| memory.allocator().wanted(order))
     }
 
     /// The same for a process that waits for a page of `size`: strong, until one is free or so many
     /// base pages have been moved.
     pub(crate) fn coalesce_for(&mut self, size: PageSize, moves_max: u64) {
-        let order = self.memory.table().order(size);
-        let mut daemon = self.vm.daemon.take();
-        let mut mine = Coalesced::new(self.memory.table().frames(), &[(order, 0)], 1);
+        let order = self.memory.order(size);
+        let mut daemon = self.take_daemon();
+        let all = self.frames(|memory| memory.table().frames());
+        let mut mine = Coalesced::new(all, &[(order, 0)], 1);
         let mut left = moves_max;
         self.make_free(daemon.as_mut().unwrap_or(&mut mine), order, Level::Strong, 1, &mut left);
-        self.vm.daemon = daemon;
+        if let Some(daemon) = daemon {
+            self.vm.set_daemon(daemon);
+        }
     }
 
     /// Makes up to `wanted` free pages of `2^order` frames.
@@ -80,29 +104,31 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let mut chunks = daemon.chunks(order);
         while made < wanted && chunks > 0 {
             let scanned = daemon.scan(order, level, &mut chunks, *moves_left, |first, enough| {
-                self.memory.allocator().frames_in_use(first, order, enough)
+                self.frames(|memory| memory.allocator().frames_in_use(first, order, enough))
             });
-            self.vm.work.chunks_scanned += scanned.chunks;
+            self.work.chunks_scanned += scanned.chunks;
             let Some((first, in_use)) = scanned.found else { break };
             let freed = in_use == 0 || self.evacuate(first, order, moves_left);
-            let (allocator, table) = self.memory.allocator_mut();
-            if freed && allocator.join(table, first, order) {
-                self.vm.work.joins += 1;
-                made += 1;
-            } else if freed && in_use > 0 && allocator.has_block(table, first, order) {
-                made += 1;
+            if !freed {
+                continue;
             }
+            let (joined, is_whole) = self.frames(|memory| {
+                let (allocator, table) = memory.allocator_mut();
+                (allocator.join(table, first, order), allocator.has_block(table, first, order))
+            });
+            self.work.joins += u64::from(joined);
+            made += u64::from(joined || (in_use > 0 && is_whole));
         }
         made
     }
 
     /// Moves all pages out of the `2^order` frames from `first`, if all can move. Says whether they did.
     fn evacuate(&mut self, first: FrameId, order: u32, moves_left: &mut u64) -> bool {
-        let step = self.memory.table().order(self.vm.base);
+        let step = self.memory.order(self.vm.base);
         let frames = (first.0..first.0 + (1 << order)).step_by(1 << step).map(FrameId);
         let (mut busy, mut free) = (Vec::new(), Vec::new());
         for frame in frames {
-            let pfdat = self.memory.table().get(frame);
+            let pfdat = self.pfdat(frame);
             match pfdat.state() {
                 State::Free => free.push(frame),
                 State::Movable if self.may_move(frame) => busy.push(frame),
@@ -114,14 +140,15 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 | State::Offline => return false,
             }
         }
-        let elsewhere = self.free_pages().saturating_sub(free.len() as u64 + self.vm.marks.min);
+        let elsewhere = self.free_pages().saturating_sub(free.len() as u64 + self.vm.marks.min());
         if busy.len() as u64 > elsewhere.min(*moves_left) {
             return false;
         }
-        free.retain(|&frame| self.memory.take(frame, step, State::InTransit));
+        free.retain(|&frame| self.frames(|memory| memory.take(frame, step, State::InTransit)));
         let mut targets = Vec::new();
         while targets.len() < busy.len() {
-            match self.memory.allocate(&Request::new(step, State::Movable)) {
+            let request = Request::new(step, State::Movable);
+            match self.frames(|memory| memory.allocate(&request)) {
                 Ok(frame) => targets.push(frame),
                 Err(_) => break,
             }
@@ -129,7 +156,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let done = targets.len() == busy.len();
         if done {
             *moves_left -= busy.len() as u64;
-            self.vm.work.frames_taken += (busy.len() as u64) << step;
+            self.work.frames_taken += (busy.len() as u64) << step;
             let moves: Vec<(FrameId, FrameId)> = busy.into_iter().zip(targets).collect();
             self.migrate(&moves);
         } else {
@@ -140,13 +167,14 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     }
 
     fn give_back(&mut self, frame: FrameId, order: u32) {
-        self.memory.try_free(frame, order).expect("the frame was taken here");
+        let freed = self.frames(|memory| memory.try_free(frame, order));
+        freed.expect("the frame was taken here");
     }
 
     /// Whether a frame's page can move: it is some page's of this manager, or a movable one of an aged
     /// memory, and nothing holds it.
     fn may_move(&self, frame: FrameId) -> bool {
-        let pfdat = self.memory.table().get(frame);
+        let pfdat = self.pfdat(frame);
         let is_known = Owner::of(pfdat.identity).is_some() || pfdat.identity.object == AGED_OBJECT;
         pfdat.is_migratable() && is_known
     }
@@ -155,9 +183,9 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// nobody's; the frames that the pages leave are free then.
     pub(crate) fn migrate(&mut self, moves: &[(FrameId, FrameId)]) {
         let base = self.vm.base;
-        let step = self.memory.table().order(base);
+        let step = self.memory.order(base);
         for &(from, to) in moves {
-            self.memory.set_state(to, step, State::InTransit);
+            self.frames(|memory| memory.set_state(to, step, State::InTransit));
             self.not_idle(from);
             self.make_base(from);
         }
@@ -171,13 +199,15 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             self.platform.copy(at, target, base.bytes());
             places.push((at, target));
             self.hand_over(from, to);
-            self.memory.set_state(to, step, State::Movable);
-            self.memory.try_free(from, step).expect("its page has left it");
+            self.frames(|memory| {
+                memory.set_state(to, step, State::Movable);
+                memory.try_free(from, step).expect("its page has left it");
+            });
         }
         let count = moves.len() as u64;
-        self.vm.work.copied += count << step;
-        self.vm.work.frames_given += count << step;
-        self.vm.work.migrations += count;
+        self.work.copied += count << step;
+        self.work.frames_given += count << step;
+        self.work.migrations += count;
         places.sort_unstable();
         for (space, Mapping { translation, .. }) in mapped {
             let Ok(place) = places.binary_search_by_key(&translation.frame, |&(from, _)| from)
@@ -213,21 +243,23 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
 
     /// What was known of the page in `from` is known of it in `to`.
     fn hand_over(&mut self, from: FrameId, to: FrameId) {
-        let before = self.memory.table().get(from);
-        let pfdat = self.memory.pfdat_mut(to);
-        pfdat.identity = before.identity;
-        let Some(owner) = Owner::of(before.identity) else { return };
-        let (_, table) = self.memory.allocator_mut();
-        self.vm.policy.leave(table, from);
-        // Which list a page is in does not move with it.
-        self.memory.pfdat_mut(to).flags = before.flags & crate::frames::OWNERS;
-        let (_, table) = self.memory.allocator_mut();
-        self.vm.policy.enter(table, to);
-        self.vm.work.descriptors += 2;
+        let owner = self.lists(|lists, memory| {
+            let before = memory.table().get(from);
+            memory.pfdat_mut(to).identity = before.identity;
+            let owner = Owner::of(before.identity)?;
+            lists.policy.leave(memory.allocator_mut().1, from);
+            // Which list a page is in does not move with it.
+            memory.pfdat_mut(to).flags = before.flags & crate::frames::OWNERS;
+            lists.policy.enter(memory.allocator_mut().1, to);
+            Some(owner)
+        });
+        let Some(owner) = owner else { return };
+        self.work.descriptors += 2;
+        let (vm, site, place) = (self.vm, self.site, Place::Resident(to));
         match owner {
-            Owner::Anon(anon) => self.vm.anons.set_place(anon, Place::Resident(to)),
-            Owner::Object(object, index) => {
-                self.vm.objects.get_mut(object).pages.insert(index, Place::Resident(to));
+            Owner::Anon(anon) => vm.anons.set_place(site, anon, place),
+            Owner::Object(id, index) => {
+                vm.objects.with(site, id, |object| object.pages.insert(index, place));
             }
         }
     }

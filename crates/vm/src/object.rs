@@ -13,9 +13,10 @@
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
+use hat::locking::{Class, Locks, Mutex, Site};
 use physmem::FrameId;
 
-use crate::swap::Slot;
+use crate::{numbered::Numbered, swap::Slot};
 
 /// Which file: numbers that a host gives, the same for the same file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -52,68 +53,102 @@ pub(crate) struct Object {
     pub(crate) end: u64,
 }
 
-/// All objects.
-#[derive(Debug, Default)]
-pub(crate) struct Objects {
-    slab: Vec<Option<Object>>,
-    unused: Vec<u32>,
+/// All objects, with a lock each, and one for which file has which.
+pub(crate) struct Objects<L: Locks> {
+    directory: L::Mutex<Directory>,
+    objects: Numbered<L::Mutex<Option<Object>>, L>,
+}
+
+/// Which object a file has, and which numbers of objects are free.
+#[derive(Default)]
+struct Directory {
     files: BTreeMap<FileKey, ObjectId>,
+    unused: Vec<u32>,
+    /// Those from here on were never used.
+    fresh: u32,
 }
 
-impl Objects {
-    /// The object of a file.
-    pub(crate) fn of_file(&mut self, key: FileKey) -> ObjectId {
-        match self.files.get(&key) {
-            Some(&id) => id,
-            None => {
-                let id = self.add(Some(key));
-                self.files.insert(key, id);
-                id
+impl Directory {
+    fn number(&mut self) -> ObjectId {
+        ObjectId(self.unused.pop().unwrap_or_else(|| {
+            self.fresh += 1;
+            self.fresh - 1
+        }))
+    }
+}
+
+impl<L: Locks> Objects<L> {
+    pub(crate) fn new() -> Objects<L> {
+        Objects {
+            directory: L::Mutex::new(Class::VmFiles, Directory::default()),
+            objects: Numbered::new(),
+        }
+    }
+
+    /// The object of a file, or a new one that is memory. `pages` pages more map it, so that it does
+    /// not end; `change` gets it.
+    pub(crate) fn hold(
+        &self,
+        site: Site,
+        file: Option<FileKey>,
+        pages: u64,
+        change: impl FnOnce(&mut Object),
+    ) -> ObjectId {
+        self.directory.with(site, |directory| {
+            let known = file.and_then(|key| directory.files.get(&key).copied());
+            let id = known.unwrap_or_else(|| directory.number());
+            if let Some(key) = file {
+                directory.files.insert(key, id);
             }
+            let slot = self.objects.get(id.0, || L::Mutex::new(Class::VmObject, None));
+            slot.with(site, |slot| {
+                let object = slot.get_or_insert_with(|| Object {
+                    file,
+                    pages: BTreeMap::new(),
+                    mapped_pages: 0,
+                    phase: None,
+                    end: 0,
+                });
+                object.mapped_pages += pages;
+                change(object);
+            });
+            id
+        })
+    }
+
+    /// Does something with an object that exists, as do those that regions and frames name, while
+    /// nobody else has it.
+    #[inline]
+    pub(crate) fn with<R>(&self, site: Site, id: ObjectId, f: impl FnOnce(&mut Object) -> R) -> R {
+        let slot = self.objects.made(id.0).expect(EXISTS);
+        slot.with(site, |slot| f(slot.as_mut().expect(EXISTS)))
+    }
+
+    /// Ends an object that nobody maps, if it is memory or a file without pages, and gives it. The
+    /// pages that it still has are the caller's to free.
+    pub(crate) fn end_if_unused(&self, site: Site, id: ObjectId) -> Option<Object> {
+        let slot = self.objects.made(id.0)?;
+        let is_used = |object: &Object| {
+            object.mapped_pages > 0 || (object.file.is_some() && !object.pages.is_empty())
+        };
+        self.directory.with(site, |directory| {
+            let ended = slot.with(site, |slot| slot.take_if(|object| !is_used(object)))?;
+            if let Some(key) = ended.file {
+                directory.files.remove(&key);
+            }
+            directory.unused.push(id.0);
+            Some(ended)
+        })
+    }
+
+    /// Gives `each` all that exist.
+    pub(crate) fn each(&self, mut each: impl FnMut(ObjectId, &Object)) {
+        for (number, slot) in self.objects.all() {
+            slot.with(Site::Look, |slot| {
+                slot.iter().for_each(|object| each(ObjectId(number), object));
+            });
         }
-    }
-
-    /// A new object that is memory.
-    pub(crate) fn of_memory(&mut self) -> ObjectId {
-        self.add(None)
-    }
-
-    fn add(&mut self, file: Option<FileKey>) -> ObjectId {
-        let object = Object { file, pages: BTreeMap::new(), mapped_pages: 0, phase: None, end: 0 };
-        let number = self.unused.pop().unwrap_or_else(|| {
-            self.slab.push(None);
-            (self.slab.len() - 1) as u32
-        });
-        self.slab[number as usize] = Some(object);
-        ObjectId(number)
-    }
-
-    /// One that exists, as do those that regions and frames name.
-    pub(crate) fn get(&self, id: ObjectId) -> &Object {
-        self.slab[id.0 as usize].as_ref().expect("an object that is named exists")
-    }
-
-    /// The same, to change it.
-    pub(crate) fn get_mut(&mut self, id: ObjectId) -> &mut Object {
-        self.slab[id.0 as usize].as_mut().expect("an object that is named exists")
-    }
-
-    /// Ends an object that nobody maps, if it is memory or a file without pages. Gives its pages.
-    pub(crate) fn end_if_unused(&mut self, id: ObjectId) -> Option<Object> {
-        let object = self.get(id);
-        if object.mapped_pages > 0 || (object.file.is_some() && !object.pages.is_empty()) {
-            return None;
-        }
-        if let Some(key) = object.file {
-            self.files.remove(&key);
-        }
-        self.unused.push(id.0);
-        self.slab[id.0 as usize].take()
-    }
-
-    /// All that exist.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (ObjectId, &Object)> {
-        let each = self.slab.iter().enumerate();
-        each.filter_map(|(number, object)| Some((ObjectId(number as u32), object.as_ref()?)))
     }
 }
+
+const EXISTS: &str = "an object that is named exists";

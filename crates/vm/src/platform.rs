@@ -1,13 +1,16 @@
 //! What memory management asks of the world, and how it asks on behalf of the HAT layer.
 
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
-use hat::{HatSpace, Step};
+use hat::{
+    HatSpace, Step,
+    locking::{Locks, Site},
+};
 use pagetable::Flush;
-use physmem::{Allocator, Physmem};
+use physmem::Allocator;
 
-use crate::{object::FileKey, swap::Slot, work::Work};
+use crate::{object::FileKey, physical::Physical, swap::Slot, work::Work};
 
-/// A kernel's processors, memory and disks, or a simulated machine.
+/// A kernel's processors, memory and disks, or a simulated machine, as one processor uses them.
 pub trait Platform {
     /// Makes every processor forget what `flushes` name. No processor uses any of it when the
     /// operation under way returns, at the latest.
@@ -44,13 +47,14 @@ pub enum Store {
 }
 
 /// What the HAT layer sees of memory and the platform.
-pub(crate) struct Below<'a, A, P> {
-    pub(crate) memory: &'a mut Physmem<A>,
+pub(crate) struct Below<'a, A: Send, P, L: Locks> {
+    pub(crate) memory: &'a Physical<A, L>,
     pub(crate) platform: &'a mut P,
     pub(crate) work: &'a mut Work,
+    pub(crate) site: Site,
 }
 
-impl<A: Allocator, P: Platform> hat::Platform for Below<'_, A, P> {
+impl<A: Allocator + Send, P: Platform, L: Locks> hat::Platform for Below<'_, A, P, L> {
     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
         self.platform.shoot(flushes);
     }
@@ -71,15 +75,15 @@ impl<A: Allocator, P: Platform> hat::Platform for Below<'_, A, P> {
 }
 
 /// Frames for page tables.
-impl<A: Allocator, P> Frames for Below<'_, A, P> {
+impl<A: Allocator + Send, P, L: Locks> Frames for Below<'_, A, P, L> {
     fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
-        let frame = Frames::allocate(self.memory, size)?;
-        self.work.frames_taken += 1 << self.memory.table().order(size);
+        let frame = self.memory.with(self.site, |memory| Frames::allocate(memory, size))?;
+        self.work.frames_taken += 1 << self.memory.order(size);
         Ok(frame)
     }
 
     fn free(&mut self, frame: PhysAddr, size: PageSize) {
-        Frames::free(self.memory, frame, size);
-        self.work.frames_given += 1 << self.memory.table().order(size);
+        self.memory.with(self.site, |memory| Frames::free(memory, frame, size));
+        self.work.frames_given += 1 << self.memory.order(size);
     }
 }

@@ -69,9 +69,9 @@ pub struct Choice {
 }
 
 /// Chooses a size at each fault.
-pub trait FaultPolicy: Send {
-    /// The wish for one fault.
-    fn choose(&mut self, ask: &Ask<'_>) -> Choice;
+pub trait FaultPolicy: Send + Sync {
+    /// The wish for one fault. Several processors ask at once.
+    fn choose(&self, ask: &Ask<'_>) -> Choice;
 }
 
 /// Base pages, whatever is asked for.
@@ -81,13 +81,13 @@ struct BasePages;
 struct Modules;
 
 impl FaultPolicy for BasePages {
-    fn choose(&mut self, ask: &Ask<'_>) -> Choice {
+    fn choose(&self, ask: &Ask<'_>) -> Choice {
         Choice { size: ask.sizes[0], fallback: Fallback::Smaller }
     }
 }
 
 impl FaultPolicy for Modules {
-    fn choose(&mut self, ask: &Ask<'_>) -> Choice {
+    fn choose(&self, ask: &Ask<'_>) -> Choice {
         let Module { page_size, fallback, .. } = ask.region.module;
         // A size that the machine has not: the next smaller one.
         let fits = |size: &&PageSize| page_size.is_some_and(|wished| **size <= wished);

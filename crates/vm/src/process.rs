@@ -11,24 +11,28 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use addr::VirtRange;
-use hat::{HatSpace, LoadError};
+use hat::{
+    HatSpace, LoadError,
+    locking::{Class, Locks, Mutex, Scheme, Site},
+};
 use pagetable::Mounted;
 use physmem::Allocator;
 
 use crate::{
     error::Error,
     fault::ATTEMPTS_MAX,
+    kernel::Kernel,
     own::OwnPages,
     platform::Platform,
     reclaim::BATCH,
     region::{Backing, Region, Regions},
     reserve::Own,
-    vm::{AddressSpace, Kernel, Vm},
+    vm::{AddressSpace, Vm, Within},
 };
 
-impl Vm {
+impl<L: Locks> Vm<L> {
     /// Takes over a space that the HAT layer has and in which nothing is loaded.
-    pub fn adopt(&mut self, space: HatSpace) {
+    pub fn adopt(&self, space: HatSpace) {
         let empty = AddressSpace {
             regions: Regions::default(),
             anons: OwnPages::default(),
@@ -37,13 +41,22 @@ impl Vm {
             has_large: false,
             users: 1,
         };
-        self.spaces.insert(space, empty);
+        let slot = self.spaces.get(space.0, || L::Mutex::new(Class::VmSpace, None));
+        slot.with(Site::Create, |known| *known = Some(empty));
     }
 }
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// A new, empty space.
     pub fn create(&mut self) -> Result<HatSpace, Error> {
+        self.site = Site::Create;
         for _ in 0..ATTEMPTS_MAX {
             let (hat, mut below) = self.hat();
             match hat.create(&mut below) {
@@ -52,7 +65,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                     return Ok(space);
                 }
                 Err(LoadError::NoTableMemory) => {
-                    if self.reclaim(BATCH) == 0 && self.free_pages() == 0 {
+                    let gone = self.pages_move(|kernel| kernel.reclaim(BATCH));
+                    if gone == 0 && self.free_pages() == 0 {
                         break;
                     }
                 }
@@ -63,26 +77,49 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         Err(self.out_of_memory())
     }
 
-    /// `child`, which is empty, has what `parent` has, each its own from here on.
+    /// `child`, which is empty and in which nothing runs yet, has what `parent` has, each its own
+    /// from here on.
     pub fn fork(&mut self, parent: HatSpace, child: HatSpace) -> Result<(), Error> {
-        self.vm.work.calls += 1;
-        let known = self.vm.space(parent)?;
-        let regions: Vec<Region> = known.regions.all().cloned().collect();
-        let anons = known.anons.clone();
-        for region in &regions {
-            self.insert(child, Region { wired: false, ..region.clone() })?;
+        self.site = Site::Call;
+        self.work.calls += 1;
+        if !self.vm.has(child) {
+            return Err(Error::NoSpace(child));
         }
-        anons.each().for_each(|(_, anon)| self.vm.anons.share(anon));
-        let has_large = self.vm.space(parent)?.has_large;
-        let known = self.vm.space_mut(child)?;
-        (known.anons, known.has_large) = (anons, has_large);
-        self.renew_owns(parent)?;
-        self.renew_owns(child)?;
+        let (copied, done) = self.staying_within(parent, |kernel, at| {
+            let regions: Vec<Region> = at.known.regions.all().cloned().collect();
+            regions.iter().for_each(|region| kernel.map_object(region));
+            let anons = at.known.anons.clone();
+            anons.each().for_each(|(_, anon)| kernel.vm.anons.share(kernel.site, anon));
+            kernel.renew_owns(at.known);
+            let done = kernel.duplicate(at, child, &regions);
+            Ok(((regions, anons, at.known.has_large), done))
+        })?;
+        // Two spaces are not locked at once. What hardware has of the child already is true of it.
+        self.within(child, |kernel, at| {
+            let (regions, anons, has_large) = copied;
+            for region in regions {
+                at.known.regions.insert(Region { wired: false, ..region });
+            }
+            (at.known.anons, at.known.has_large) = (anons, has_large);
+            kernel.renew_owns(at.known);
+            Ok(())
+        })?;
+        done
+    }
+
+    /// The child gets the translations of these regions but for those that it shares with its
+    /// parent; neither may store there.
+    fn duplicate(
+        &mut self,
+        at: &mut Within<'_>,
+        child: HatSpace,
+        regions: &[Region],
+    ) -> Result<(), Error> {
         let own = |region: &&Region| !matches!(region.backing, Backing::Shared { .. });
         for region in regions.iter().filter(own) {
-            let Some(range) = self.loaded_range(parent, &region.pages) else { continue };
+            let Some(range) = self.loaded_range(at.space, &region.pages) else { continue };
             let (hat, mut below) = self.hat();
-            match hat.duplicate(parent, child, range, &mut below) {
+            match hat.duplicate(at.space, child, range, &mut below) {
                 // The child faults for what it did not get.
                 Ok(()) | Err(LoadError::NoTableMemory) => {}
                 Err(LoadError::Table(error)) => return Err(Error::Table(error)),
@@ -93,68 +130,69 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     }
 
     /// What a space stores to from here on are pages of other objects than before.
-    fn renew_owns(&mut self, space: HatSpace) -> Result<(), Error> {
+    fn renew_owns(&mut self, known: &mut AddressSpace) {
         if self.vm.reserving.is_none() {
-            return Ok(());
+            return;
         }
         let mut renewed = BTreeMap::new();
-        let known = self.vm.spaces.get_mut(&space).ok_or(Error::NoSpace(space))?;
-        let owns = &mut self.vm.owns;
         known.regions.renew_owns(|own| {
-            let number = *renewed.entry(own.number).or_insert_with(|| {
-                *owns += 1;
-                *owns
-            });
+            let number = *renewed.entry(own.number).or_insert_with(|| self.vm.own_number());
             Own { number, ..own }
         });
-        Ok(())
     }
 
     /// One process more uses `space`, until it exits or has a space of its own.
     pub fn share(&mut self, space: HatSpace) -> Result<(), Error> {
-        self.vm.work.calls += 1;
-        self.vm.space_mut(space)?.users += 1;
-        Ok(())
+        self.site = Site::Call;
+        self.work.calls += 1;
+        self.within(space, |_, at| {
+            at.known.users += 1;
+            Ok(())
+        })
     }
 
     /// The space is empty from here on: a program begins in it.
     pub fn exec(&mut self, space: HatSpace) -> Result<(), Error> {
-        self.vm.work.calls += 1;
-        let known = self.vm.space_mut(space)?;
-        known.wires_all = false;
-        known.has_large = false;
-        match known.regions.hull() {
-            Some(pages) => self.remove(space, pages),
-            None => Ok(()),
-        }
+        self.site = Site::Call;
+        self.work.calls += 1;
+        self.staying_within(space, |kernel, at| {
+            at.known.wires_all = false;
+            at.known.has_large = false;
+            match at.known.regions.hull() {
+                Some(pages) => kernel.remove(at, pages),
+                None => Ok(()),
+            }
+        })
     }
 
     /// A process that used the space has ended. Says whether the space has, too.
     pub fn exit(&mut self, space: HatSpace) -> Result<bool, Error> {
-        self.vm.work.calls += 1;
-        let known = self.vm.space_mut(space)?;
-        known.users -= 1;
-        if known.users > 0 {
-            return Ok(false);
-        }
-        let (hat, mut below) = self.hat();
-        hat.destroy(space, &mut below);
-        let Some(gone) = self.vm.spaces.remove(&space) else { return Ok(true) };
-        gone.wired.into_values().for_each(|frame| self.unwire(frame));
-        self.release(&gone.anons);
-        let regions: Vec<Region> = gone.regions.all().cloned().collect();
-        self.forget_regions(&regions);
+        self.site = Site::Destroy;
+        self.work.calls += 1;
+        let slot = self.vm.spaces.made(space.0).ok_or(Error::NoSpace(space))?;
+        let gone = slot.with(self.site, |slot| {
+            let known = slot.as_mut().ok_or(Error::NoSpace(space))?;
+            known.users -= 1;
+            // Nobody finds the space from here on.
+            Ok(slot.take_if(|known| known.users == 0))
+        })?;
+        let Some(gone) = gone else { return Ok(false) };
+        self.pages_stay(|kernel| {
+            let (hat, mut below) = kernel.hat();
+            hat.destroy(space, &mut below);
+            gone.wired.into_values().for_each(|frame| kernel.unwire(frame));
+            kernel.release(&gone.anons);
+            let regions: Vec<Region> = gone.regions.all().cloned().collect();
+            kernel.forget_regions(&regions);
+        });
         Ok(true)
     }
 
     /// Drops pages of files that nobody maps, all of them: as when the disk is unmounted. Dirty
     /// ones are written.
     pub fn drop_caches(&mut self) {
-        loop {
-            if self.reclaim(u64::MAX) == 0 {
-                return;
-            }
-        }
+        self.site = Site::Page;
+        while self.pages_move(|kernel| kernel.reclaim(u64::MAX)) > 0 {}
     }
 
     /// How many pages of `range` the space has loaded.

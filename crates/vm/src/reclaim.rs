@@ -13,39 +13,54 @@
 //! A page that would need a place in swap when there is none stays. A page that comes back from
 //! swap gives its place up, so that it is written again when it leaves again; kernels keep the
 //! place until the page is stored to.
+//!
+//! Pages leave while no operation relies on where pages are: all of them wait.
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
 use addr::{PageSize, PhysAddr};
-use hat::Hat;
+use hat::{
+    Hat,
+    locking::{Locks, Mutex, Scheme, Site},
+};
 use pagetable::{Mounted, Usage};
 use physmem::{Allocator, FrameId, FrameTable};
 
 use crate::{
     frames::{DIRTY, Owner, REFERENCED},
+    kernel::Kernel,
     object::Place,
+    pages::PageLists,
     platform::{Below, Platform, Store},
     replacement::Pages,
     settings::Reference,
-    vm::Kernel,
 };
 
 /// Pages that leave together where a frame is wanted at once: Linux's `SWAP_CLUSTER_MAX`.
 pub(crate) const BATCH: u64 = 32;
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// Whether fewer frames are free than the low mark says: [`Kernel::tick`] would free some.
     pub fn wants_memory(&self) -> bool {
-        self.free_pages() < self.vm.marks.low
+        self.free_pages() < self.vm.marks.low()
     }
 
     /// What a daemon does that is woken when memory gets scarce: has pages leave until the high
     /// mark is reached. Says how many left.
     pub fn tick(&mut self) -> u64 {
+        self.site = Site::Page;
         if !self.wants_memory() {
             return 0;
         }
-        self.reclaim(self.vm.marks.high.saturating_sub(self.free_pages()))
+        let wanted = self.vm.marks.high().saturating_sub(self.free_pages());
+        self.pages_move(|kernel| kernel.reclaim(wanted))
     }
 
     /// Has up to `wanted` pages leave memory, and says how many did.
@@ -53,7 +68,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let mut leaving: Vec<(FrameId, Option<Store>)> = Vec::new();
         let mut staying = Vec::new();
         // A frame is seen twice at most: with its bit set, and without.
-        for _ in 0..=self.vm.policy.pages() {
+        for _ in 0..=self.lists(|lists, _| lists.policy.pages()) {
             if leaving.len() as u64 == wanted {
                 break;
             }
@@ -66,8 +81,9 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             let before = leaving.len();
             for part in whole.clone() {
                 if part != frame {
-                    let (_, table) = self.memory.allocator_mut();
-                    self.vm.policy.leave(table, part);
+                    self.lists(|lists, memory| {
+                        lists.policy.leave(memory.allocator_mut().1, part);
+                    });
                 }
                 match self.place_for(part) {
                     Some(place) => leaving.push((part, place)),
@@ -76,7 +92,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             }
             let went = leaving.len() - before;
             if whole.len() > 1 && went == whole.len() {
-                self.vm.work.large_out += 1;
+                self.work.large_out += 1;
                 self.not_idle(frame);
             } else {
                 // What stays of a large page goes on in smaller ones.
@@ -87,16 +103,16 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             }
         }
         for frame in staying {
-            let (_, table) = self.memory.allocator_mut();
-            self.vm.policy.enter(table, frame);
+            self.lists(|lists, memory| lists.policy.enter(memory.allocator_mut().1, frame));
         }
-        self.unload_pages(&leaving);
+        let frames: Vec<FrameId> = leaving.iter().map(|&(frame, _)| frame).collect();
+        self.unload_frames(&frames);
         for &(frame, place) in &leaving {
             if let Some(store) = place {
                 self.write(self.address(frame), store);
             }
-            let owner = Owner::of(self.memory.table().get(frame).identity);
-            self.forget_page(frame, place);
+            let owner = Owner::of(self.pfdat(frame).identity);
+            self.forget_page(owner, place);
             self.free_frame(frame);
             if let Some(Owner::Object(object, _)) = owner {
                 self.end_if_unused(object);
@@ -107,11 +123,12 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
 
     /// A page that the policy lets go.
     fn victim(&mut self) -> Option<FrameId> {
-        let Kernel { vm, hat, memory, platform } = self;
-        let base = vm.base;
-        let below = Below { memory: &mut **memory, platform: &mut **platform, work: &mut vm.work };
-        let idle = &mut vm.idle;
-        vm.policy.victim(&mut Scan { hat, below, base, reference: vm.reference, idle })
+        let (vm, reference, base) = (self.vm, self.vm.reference, self.vm.base);
+        let (hat, below) = self.hat();
+        vm.pages.with(below.site, |lists| {
+            let PageLists { policy, idle, .. } = lists;
+            policy.victim(&mut Scan { hat, below, base, reference, idle })
+        })
     }
 
     /// The frames of the large page that `frame` is part of, if all of it may leave; else only
@@ -122,24 +139,17 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         if self.vm.sizes.len() == 1 || self.vm.reserving.is_some() {
             return Vec::from([frame]);
         }
-        let mut largest: Option<(PhysAddr, PageSize)> = None;
-        self.hat.each_mapping(at, base, &mut |_, mapping| {
-            let (first, size) = (mapping.translation.frame, mapping.translation.page.size());
-            if size > base && largest.is_none_or(|(_, known)| known < size) {
-                largest = Some((first, size));
-            }
+        let mapped = largest_page(self.hat, at, base).map(|(first, size)| {
+            let first = self.memory.frame_at(first).0;
+            first..first + (1 << self.memory.order(size))
         });
-        let table = self.memory.table();
-        let mapped = largest.and_then(|(first, size)| {
-            let first = table.frame_at(first)?;
-            Some(first.0..first.0 + (1 << table.order(size)))
-        });
-        let step = 1 << table.order(base);
-        let frames = mapped.or_else(|| self.idle_page(frame)).into_iter();
+        let step = 1 << self.memory.order(base);
+        let idle = || self.lists(|lists, _| lists.idle_page(frame));
+        let frames = mapped.or_else(idle).into_iter();
         let frames: Vec<FrameId> =
             frames.flat_map(|frames| frames.step_by(step).map(FrameId)).collect();
         let may_leave = |frame: &FrameId| {
-            let pfdat = table.get(*frame);
+            let pfdat = self.pfdat(*frame);
             pfdat.wired == 0 && Owner::of(pfdat.identity).is_some()
         };
         match !frames.is_empty() && frames.iter().all(may_leave) {
@@ -151,39 +161,45 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// Where a page must be written before its frame is free, if anywhere; `None` if there is no
     /// room for it.
     fn place_for(&mut self, frame: FrameId) -> Option<Option<Store>> {
-        let pfdat = self.memory.table().get(frame);
-        match Owner::of(pfdat.identity)? {
-            Owner::Anon(_) => Some(Some(Store::Swap(self.vm.swap.take()?))),
-            Owner::Object(object, index) => match self.vm.objects.get(object).file {
-                Some(key) => Some((pfdat.flags & DIRTY != 0).then_some(Store::File(key, index))),
-                None => Some(Some(Store::Swap(self.vm.swap.take()?))),
-            },
+        let pfdat = self.pfdat(frame);
+        let file = match Owner::of(pfdat.identity)? {
+            Owner::Anon(_) => None,
+            Owner::Object(id, index) => {
+                let file = self.vm.objects.with(self.site, id, |object| object.file);
+                file.map(|key| Store::File(key, index))
+            }
+        };
+        match file {
+            Some(store) => Some((pfdat.flags & DIRTY != 0).then_some(store)),
+            None => Some(Some(Store::Swap(self.vm.swap.with(self.site, |swap| swap.take())?))),
         }
     }
 
-    fn unload_pages(&mut self, leaving: &[(FrameId, Option<Store>)]) {
+    /// No hardware leads to the pages in these frames.
+    pub(crate) fn unload_frames(&mut self, frames: &[FrameId]) {
         let base = self.vm.base;
-        let address = |&(frame, _): &(FrameId, _)| (self.memory.table().address(frame), base);
-        let frames: Vec<_> = leaving.iter().map(address).collect();
+        let frames: Vec<_> = frames.iter().map(|&frame| (self.address(frame), base)).collect();
         let (hat, mut below) = self.hat();
         hat.unload_frames(&frames, &mut |_, _| (), &mut below);
     }
 
     /// The page is where `place` says, and in memory no more.
-    fn forget_page(&mut self, frame: FrameId, place: Option<Store>) {
+    fn forget_page(&mut self, owner: Option<Owner>, place: Option<Store>) {
         let slot = match place {
             Some(Store::Swap(slot)) => Some(slot),
             Some(Store::File(..)) | None => None,
         };
-        match (Owner::of(self.memory.table().get(frame).identity), slot) {
+        let (vm, site) = (self.vm, self.site);
+        match (owner, slot) {
             (Some(Owner::Anon(anon)), Some(slot)) => {
-                self.vm.anons.set_place(anon, Place::Swapped(slot));
+                vm.anons.set_place(site, anon, Place::Swapped(slot));
             }
-            (Some(Owner::Object(object, index)), Some(slot)) => {
-                self.vm.objects.get_mut(object).pages.insert(index, Place::Swapped(slot));
+            (Some(Owner::Object(id, index)), Some(slot)) => {
+                let place = Place::Swapped(slot);
+                vm.objects.with(site, id, |object| object.pages.insert(index, place));
             }
-            (Some(Owner::Object(object, index)), None) => {
-                self.vm.objects.get_mut(object).pages.remove(&index);
+            (Some(Owner::Object(id, index)), None) => {
+                vm.objects.with(site, id, |object| object.pages.remove(&index));
             }
             (Some(Owner::Anon(_)) | None, None) | (None, Some(_)) => {
                 unreachable!("a page that leaves has an owner, and an anonymous one a place")
@@ -192,37 +208,64 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     }
 }
 
+/// The largest page that maps the base page's frame at `at`, if that is a large one: its first frame,
+/// and its size.
+fn largest_page<T: Mounted + ?Sized, S: Scheme<Table = T>>(
+    hat: &Hat<T, S>,
+    at: PhysAddr,
+    base: PageSize,
+) -> Option<(PhysAddr, PageSize)> {
+    let mut largest: Option<(PhysAddr, PageSize)> = None;
+    hat.each_mapping(at, base, &mut |_, mapping| {
+        let (first, size) = (mapping.translation.frame, mapping.translation.page.size());
+        if size > base && largest.is_none_or(|(_, known)| known < size) {
+            largest = Some((first, size));
+        }
+    });
+    largest
+}
+
 /// The pages as a policy sees them.
-struct Scan<'a, T: Mounted + ?Sized, A, P> {
-    hat: &'a Hat<T>,
-    below: Below<'a, A, P>,
+struct Scan<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> {
+    hat: &'a Hat<T, S>,
+    below: Below<'a, A, P, L>,
     base: PageSize,
     reference: Reference,
     idle: &'a mut BTreeMap<u32, u32>,
 }
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Pages for Scan<'_, T, A, P> {
-    fn table(&mut self) -> &mut FrameTable {
-        self.below.memory.allocator_mut().1
+impl<T, A, P, L, S> Pages for Scan<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
+    fn with_table(&mut self, f: &mut dyn FnMut(&mut FrameTable)) {
+        self.below.memory.with(self.below.site, |memory| f(memory.allocator_mut().1));
     }
 
     fn referenced(&mut self, frame: FrameId) -> bool {
         self.below.work.descriptors += 1;
-        let at = self.below.memory.table().address(frame);
-        let flags = &mut self.below.memory.pfdat_mut(frame).flags;
-        let known = *flags & REFERENCED != 0;
-        *flags &= !REFERENCED;
+        let memory = self.below.memory;
+        let (at, site) = (memory.address(frame), self.below.site);
+        let known = memory.with(site, |memory| {
+            let flags = &mut memory.pfdat_mut(frame).flags;
+            let known = *flags & REFERENCED != 0;
+            *flags &= !REFERENCED;
+            known
+        });
         match self.reference {
             Reference::Hardware => {
                 let clear = Usage { referenced: true, ..Usage::default() };
                 let is_used = self.hat.usage(at, self.base, clear, &mut self.below).referenced;
                 if is_used {
                     // A large page is used as a whole: its other frames have no bit of their own.
-                    for of in self.large_frames(at) {
-                        if of != frame {
-                            self.below.memory.pfdat_mut(of).flags |= REFERENCED;
-                        }
-                    }
+                    let others = self.large_frames(at).filter(|of| *of != frame);
+                    memory.with(site, |memory| {
+                        others.for_each(|of| memory.pfdat_mut(of).flags |= REFERENCED);
+                    });
                 }
                 is_used || known
             }
@@ -230,8 +273,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Pages for Scan<'_, T, A, P>
                 if known {
                     if let Some(first) = self.large_frames(at).next() {
                         let order = self.large_frames(at).count().ilog2();
-                        self.idle
-                            .insert(first.0, order + self.below.memory.table().order(self.base));
+                        self.idle.insert(first.0, order + memory.order(self.base));
                     }
                     self.hat.unload_frames(&[(at, self.base)], &mut |_, _| (), &mut self.below);
                 }
@@ -241,21 +283,21 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Pages for Scan<'_, T, A, P>
     }
 }
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Scan<'_, T, A, P> {
+impl<T, A, P, L, S> Scan<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// The frames of the largest page that maps the base page's frame at `at`, if that is a large one.
-    fn large_frames(&self, at: PhysAddr) -> impl Iterator<Item = FrameId> + use<T, A, P> {
-        let mut largest: Option<(PhysAddr, PageSize)> = None;
-        self.hat.each_mapping(at, self.base, &mut |_, mapping| {
-            let (first, size) = (mapping.translation.frame, mapping.translation.page.size());
-            if size > self.base && largest.is_none_or(|(_, known)| known < size) {
-                largest = Some((first, size));
-            }
-        });
-        let table = self.below.memory.table();
-        let step = 1 << table.order(self.base);
-        let frames = largest.and_then(|(first, size)| {
-            let first = table.frame_at(first)?.0;
-            Some((first..first + (1 << table.order(size))).step_by(step).map(FrameId))
+    fn large_frames(&self, at: PhysAddr) -> impl Iterator<Item = FrameId> + use<T, A, P, L, S> {
+        let memory = self.below.memory;
+        let step = 1 << memory.order(self.base);
+        let frames = largest_page(self.hat, at, self.base).map(|(first, size)| {
+            let first = memory.frame_at(first).0;
+            (first..first + (1 << memory.order(size))).step_by(step).map(FrameId)
         });
         frames.into_iter().flatten()
     }

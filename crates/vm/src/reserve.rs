@@ -18,7 +18,10 @@
 use core::ops::Range;
 
 use addr::{Kind, Rights, VirtRange};
-use hat::HatSpace;
+use hat::{
+    HatSpace,
+    locking::{Locks, Scheme},
+};
 use pagetable::{Mapping, Mounted};
 use physmem::{Allocator, Neighbor};
 
@@ -26,12 +29,13 @@ use crate::{
     anon::AnonId,
     error::{Error, Stop},
     fault::without_write,
-    large::Presence,
-    object::{ObjectId, Place},
+    kernel::Kernel,
+    large::{Presence, outside},
+    object::{Object, ObjectId, Place},
     platform::Platform,
     region::{Backing, Region},
     settings::Reference,
-    vm::{Kernel, Vm},
+    vm::{AddressSpace, Vm, Within},
     work::{How, Why},
 };
 
@@ -51,131 +55,129 @@ pub(crate) struct Own {
     pub(crate) moved: u64,
 }
 
-/// What a frame is wanted for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Wanted {
-    /// A page of the space's own.
-    Own(HatSpace, u64),
-    /// A page of an object.
-    Of(ObjectId, u64),
-}
-
-impl Vm {
+impl<L: Locks> Vm<L> {
     /// An object for pages of a region's own.
-    pub(crate) fn new_own(&mut self) -> Own {
-        self.owns += 1;
-        Own { number: self.owns, moved: 0 }
+    pub(crate) fn new_own(&self) -> Own {
+        Own { number: self.own_number(), moved: 0 }
     }
 
     /// That of a new anonymous region in `pages`: it goes on what lies beside it and is alike, as a
     /// heap does.
     pub(crate) fn own_beside(
-        &mut self,
-        space: HatSpace,
+        &self,
+        known: &AddressSpace,
         pages: &Range<u64>,
         rights: Rights,
     ) -> Own {
-        let regions = self.spaces.get(&space).map(|known| &known.regions);
         let beside = [pages.start.checked_sub(1), Some(pages.end)].into_iter().flatten();
         let alike = beside
-            .filter_map(|page| regions?.at(page))
+            .filter_map(|page| known.regions.at(page))
             .find(|region| region.rights == rights && region.backing == Backing::Anonymous);
         match alike.map(|region| region.own) {
             Some(own) => own,
             None => self.new_own(),
         }
     }
-
-    /// Which page of which object a frame is wanted for, and what lies beside it. `most` is the
-    /// largest reservation in pages.
-    fn place(&self, wanted: Wanted, eager: bool, most: u64) -> Option<physmem::Place> {
-        let near = |page: u64| page.saturating_sub(2 * most)..page.saturating_add(2 * most);
-        match wanted {
-            Wanted::Own(space, page) => {
-                let known = self.spaces.get(&space)?;
-                let region = known.regions.at(page)?;
-                let near = near(page);
-                let object = known.regions.of_one_object(page, near.clone());
-                let before = object.start.max(near.start)..page;
-                let after = page + 1..object.end.min(near.end);
-                let number = |page: u64| page.wrapping_sub(region.own.moved);
-                let resident = |(page, anon): (u64, AnonId)| {
-                    let anon = self.anons.get(anon);
-                    match anon.place {
-                        // What is shared with another space is not this object's.
-                        Place::Resident(frame) if anon.refs == 1 => {
-                            Some(Neighbor { index: number(page), frame })
-                        }
-                        Place::Resident(_) | Place::Swapped(_) => None,
-                    }
-                };
-                Some(physmem::Place {
-                    object: region.own.number << 1,
-                    index: number(page),
-                    first: if eager { 0 } else { number(object.start) },
-                    end: number(object.end),
-                    grows: eager || region.backing == Backing::Anonymous,
-                    before: known.anons.within(before).rev().find_map(resident),
-                    after: known.anons.within(after).find_map(resident),
-                })
-            }
-            Wanted::Of(object, index) => {
-                let known = self.objects.get(object);
-                let phase = known.phase.unwrap_or(0) & (most - 1);
-                let near = near(index);
-                let resident = |(&index, &place): (&u64, &Place)| match place {
-                    Place::Resident(frame) => Some(Neighbor { index: index + phase, frame }),
-                    Place::Swapped(_) => None,
-                };
-                Some(physmem::Place {
-                    object: object.0 << 1 | 1,
-                    index: index + phase,
-                    first: if eager { 0 } else { phase },
-                    end: known.end.max(index + 1) + phase,
-                    grows: eager || known.file.is_none(),
-                    before: known.pages.range(near.start..index).rev().find_map(resident),
-                    after: known.pages.range(index + 1..near.end).find_map(resident),
-                })
-            }
-        }
-    }
 }
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
-    /// The place in a reservation of what is `wanted`, where there are such.
-    pub(crate) fn place_of(&self, wanted: Wanted) -> Option<physmem::Place> {
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
+    /// Where there are reservations: whether they may reach beyond their object, and the pages of the
+    /// largest.
+    fn reservations(&self) -> Option<(bool, u64)> {
         let Reserving { eager } = self.vm.reserving?;
-        let largest = *self.memory.allocator().reserver()?.orders().first()?;
-        let most = 1u64 << (largest - self.memory.table().order(self.vm.base));
-        self.vm.place(wanted, eager, most)
+        let largest =
+            self.frames(|memory| Some(*memory.allocator().reserver()?.orders().first()?))?;
+        Some((eager, 1 << (largest - self.memory.order(self.vm.base))))
+    }
+
+    /// The place in a reservation of a page of the space's own, where there are such: which page of
+    /// which object it is, and what lies beside it.
+    pub(crate) fn own_place(&self, known: &AddressSpace, page: u64) -> Option<physmem::Place> {
+        let (eager, most) = self.reservations()?;
+        let region = known.regions.at(page)?;
+        let near = near(page, most);
+        let object = known.regions.of_one_object(page, near.clone());
+        let before = object.start.max(near.start)..page;
+        let after = page + 1..object.end.min(near.end);
+        let number = |page: u64| page.wrapping_sub(region.own.moved);
+        let resident = |(page, anon): (u64, AnonId)| {
+            let anon = self.anon(anon);
+            match anon.place {
+                // What is shared with another space is not this object's.
+                Place::Resident(frame) if anon.refs == 1 => {
+                    Some(Neighbor { index: number(page), frame })
+                }
+                Place::Resident(_) | Place::Swapped(_) => None,
+            }
+        };
+        Some(physmem::Place {
+            object: region.own.number << 1,
+            index: number(page),
+            first: if eager { 0 } else { number(object.start) },
+            end: number(object.end),
+            grows: eager || region.backing == Backing::Anonymous,
+            before: known.anons.within(before).rev().find_map(resident),
+            after: known.anons.within(after).find_map(resident),
+        })
+    }
+
+    /// The same for a page of an object.
+    pub(crate) fn object_place(
+        &self,
+        id: ObjectId,
+        known: &Object,
+        index: u64,
+    ) -> Option<physmem::Place> {
+        let (eager, most) = self.reservations()?;
+        let phase = known.phase.unwrap_or(0) & (most - 1);
+        let near = near(index, most);
+        let resident = |(&index, &place): (&u64, &Place)| match place {
+            Place::Resident(frame) => Some(Neighbor { index: index + phase, frame }),
+            Place::Swapped(_) => None,
+        };
+        Some(physmem::Place {
+            object: id.0 << 1 | 1,
+            index: index + phase,
+            first: if eager { 0 } else { phase },
+            end: known.end.max(index + 1) + phase,
+            grows: eager || known.file.is_none(),
+            before: known.pages.range(near.start..index).rev().find_map(resident),
+            after: known.pages.range(index + 1..near.end).find_map(resident),
+        })
     }
 
     /// Makes a larger page of what lies around `page`, which a fault has just loaded, if its
     /// reservation is full and its pages are alike.
-    pub(crate) fn promote(&mut self, space: HatSpace, page: u64, kind: Kind) -> Result<(), Error> {
-        if self.vm.reserving.is_none() || self.vm.sizes.len() == 1 {
-            return Ok(());
-        }
-        let addr = self.vm.addr_of(page);
+    pub(crate) fn promote(
+        &mut self,
+        at: &mut Within<'_>,
+        page: u64,
+        kind: Kind,
+    ) -> Result<(), Error> {
+        let (space, addr) = (at.space, self.vm.addr_of(page));
         let Some(held) = self.hat.query(space, addr).map(|held| held.translation) else {
             return Ok(());
         };
-        let table = self.memory.table();
-        let full = table
-            .frame_at(held.apply(addr))
-            .and_then(|frame| self.memory.allocator().reserver()?.full_order(frame));
+        let frame = self.memory.frame_at(held.apply(addr));
+        let full = self.frames(|memory| memory.allocator().reserver()?.full_order(frame));
         let Some(full) = full else { return Ok(()) };
         for place in (1..self.vm.sizes.len()).rev() {
             let size = self.vm.sizes[place];
-            if self.memory.table().order(size) > full || size <= held.page.size() {
+            if self.memory.order(size) > full || size <= held.page.size() {
                 continue;
             }
             let block = self.vm.block(page, size);
-            let known = self.vm.space(space)?;
-            let Some(region) = known.regions.at(page).cloned() else { return Ok(()) };
-            match self.promote_block(space, &region, &block, page, kind) {
+            let Some(region) = at.known.regions.at(page).cloned() else { return Ok(()) };
+            match self.promote_block(at, &region, &block, page, kind) {
                 Ok(()) => {
-                    self.vm.work.upgrades += 1;
+                    self.work.upgrades += 1;
                     self.count_upgrade(region.label, size, Why::Obtained);
                     return Ok(());
                 }
@@ -192,19 +194,20 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// The same for one block. Nothing is loaded where it fails.
     fn promote_block(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         region: &Region,
         block: &Range<u64>,
         page: u64,
         kind: Kind,
     ) -> Result<(), Stopped> {
         if block.start < region.pages.start || block.end > region.pages.end {
-            return Err(Stopped::Why(self.outside(space, region, block)));
+            return Err(Stopped::Why(outside(at.known, region, block)));
         }
+        let space = at.space;
         // The ends tell most of those apart that are not alike, without a look at all.
         let stored = (kind == Kind::Store).then_some(page);
         for end in [block.start, block.end - 1] {
-            self.vm.work.table_reads += 1;
+            self.work.table_reads += 1;
             let [own, other] = [page, end].map(|page| self.hat.query(space, self.vm.addr_of(page)));
             let (Some(own), Some(other)) = (own, other) else { continue };
             if self.promoted_rights(&own, stored) != self.promoted_rights(&other, stored) {
@@ -213,7 +216,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             }
         }
         let (frame, writable) =
-            match self.presence(space, region, block, false).map_err(Stopped::Why)? {
+            match self.presence(at.known, region, block, false).map_err(Stopped::Why)? {
                 Presence::Whole(frame, writable) => (frame, writable),
                 Presence::Nothing => return Err(Stopped::Why(Why::InPageCache)),
             };
@@ -227,7 +230,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         }
         let loaded: u64 = held.iter().map(|held| held.translation.page.size().bytes()).sum();
         if loaded == self.vm.size_of(block).bytes() {
-            self.vm.space_mut(space)?.has_large = true;
+            at.known.has_large = true;
             self.set_size(space, block, self.vm.size_of(block))?;
             return Ok(());
         }
@@ -237,7 +240,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             return Err(Stopped::Why(Why::MixedRights));
         }
         self.unload(space, block)?;
-        self.load_large(space, region, block, frame, may_store, &mut How::Minor)?;
+        self.load_large(at, region, block, frame, may_store, &mut How::Minor)?;
         Ok(())
     }
 
@@ -268,6 +271,11 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         }
         Ok(())
     }
+}
+
+/// Where what lies beside `page` is looked for.
+fn near(page: u64, most: u64) -> Range<u64> {
+    page.saturating_sub(2 * most)..page.saturating_add(2 * most)
 }
 
 /// Why a block is not promoted.

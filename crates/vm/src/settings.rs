@@ -1,4 +1,7 @@
-use core::fmt;
+use core::{
+    fmt,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use addr::PageSize;
 
@@ -70,6 +73,37 @@ impl Marks {
     pub(crate) fn check(self, pages: u64) -> Result<(), SettingsError> {
         let in_order = self.min <= self.low && self.low <= self.high && self.high <= pages;
         if in_order { Ok(()) } else { Err(SettingsError::Marks) }
+    }
+}
+
+/// Marks as they are now, which an operation under way may see change.
+#[derive(Debug)]
+pub(crate) struct MarksNow([AtomicUsize; 3]);
+
+impl MarksNow {
+    pub(crate) fn new(marks: Marks) -> MarksNow {
+        let now = MarksNow(Default::default());
+        now.set(marks);
+        now
+    }
+
+    pub(crate) fn set(&self, Marks { min, low, high }: Marks) {
+        // They are at most the pages of memory, whose frames are numbered by 32 bits.
+        let marks = [min, low, high].map(|mark| mark as usize);
+        self.0.iter().zip(marks).for_each(|(now, mark)| now.store(mark, Ordering::Relaxed));
+    }
+
+    #[inline]
+    pub(crate) fn min(&self) -> u64 {
+        self.0[0].load(Ordering::Relaxed) as u64
+    }
+
+    pub(crate) fn low(&self) -> u64 {
+        self.0[1].load(Ordering::Relaxed) as u64
+    }
+
+    pub(crate) fn high(&self) -> u64 {
+        self.0[2].load(Ordering::Relaxed) as u64
     }
 }
 

@@ -1,26 +1,32 @@
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
-use core::ops::Range;
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use addr::{PageSize, Rights, VirtAddr, VirtRange};
-use hat::{Hat, HatSpace};
-use pagetable::Mounted;
-use physmem::{Coalesced, FrameId, Physmem};
+use hat::{
+    HatSpace,
+    locking::{Class, Locks, Mutex, Rw, Single, Site},
+};
+use physmem::{Coalesced, FrameId};
 
 use crate::{
     anon::Anons,
-    error::Error,
+    numbered::Numbered,
     object::Objects,
     own::OwnPages,
+    pages::PageLists,
     policy::{FAULT_POLICIES, FaultPolicy},
     region::Regions,
-    replacement::{Replacement, policy},
+    replacement::policy,
     reserve::Reserving,
-    settings::{Marks, Reference, Resident, Settings, SettingsError},
+    settings::{MarksNow, Reference, Resident, Settings, SettingsError},
     swap::Swap,
-    work::{Decision, How, Work},
+    work::{Counts, Decision, How, Work},
 };
 
-/// The state of the memory manager.
+/// The state of the memory manager, under locks of the platform `L`.
 ///
 /// ```text
 ///   space --> regions: what should be there        --> object --> pages by offset --+
@@ -31,33 +37,30 @@ use crate::{
 ///     v
 ///   back again to the page that it holds
 /// ```
-pub struct Vm {
+///
+/// Without `L`, it is a manager for one thread. Which lock guards what, and in which order locks are
+/// taken, is written in [the crate's documentation](crate#locks).
+pub struct Vm<L: Locks = Single> {
     pub(crate) base: PageSize,
-    pub(crate) spaces: BTreeMap<HatSpace, AddressSpace>,
-    pub(crate) objects: Objects,
-    pub(crate) anons: Anons,
-    pub(crate) swap: Swap,
-    pub(crate) policy: Box<dyn Replacement>,
+    pub(crate) spaces: Numbered<L::Mutex<Option<AddressSpace>>, L>,
+    /// Whether pages may leave memory or move: a writer's doing.
+    pub(crate) paging: L::Rw<()>,
+    pub(crate) objects: Objects<L>,
+    pub(crate) anons: Anons<L>,
+    pub(crate) pages: L::Mutex<PageLists>,
+    pub(crate) swap: L::Mutex<Swap>,
+    pub(crate) daemon: L::Mutex<Option<Coalesced>>,
+    counts: L::Mutex<Counts>,
     pub(crate) reference: Reference,
-    pub(crate) marks: Marks,
-    pub(crate) resident: Resident,
-    pub(crate) work: Work,
-    pub(crate) faults: [u64; How::ALL.len()],
-    pub(crate) decisions: BTreeMap<Decision, u64>,
-    /// What upgrades came to.
-    pub(crate) upgrades: BTreeMap<Decision, u64>,
-    pub(crate) daemon: Option<Coalesced>,
+    pub(crate) marks: MarksNow,
     pub(crate) sizing: Box<dyn FaultPolicy>,
     /// The sizes that faults may load, ascending from the base page.
     pub(crate) sizes: Vec<PageSize>,
     pub(crate) reserving: Option<Reserving>,
     /// Objects that regions were given for their own pages.
-    pub(crate) owns: u32,
+    pub(crate) owns: AtomicU32,
     /// Whether both pages of a TLB's pair must have one size.
     pub(crate) paired: bool,
-    /// Large pages that were unloaded to see whether they are used: their first frame, and log2 of
-    /// their base frames.
-    pub(crate) idle: BTreeMap<u32, u32>,
 }
 
 /// What a space should hold.
@@ -76,21 +79,22 @@ pub(crate) struct AddressSpace {
     pub(crate) users: u32,
 }
 
-/// The memory manager with all that it works on, for as long as an operation lasts.
-pub struct Kernel<'a, T: Mounted + ?Sized, A, P> {
-    /// Its state.
-    pub vm: &'a mut Vm,
-    /// What hardware has of it.
-    pub hat: &'a Hat<T>,
-    /// Whose each frame is.
-    pub memory: &'a mut Physmem<A>,
-    /// The rest.
-    pub platform: &'a mut P,
+/// A space whose lock the operation under way has.
+pub(crate) struct Within<'s> {
+    pub(crate) space: HatSpace,
+    pub(crate) known: &'s mut AddressSpace,
 }
 
 impl Vm {
-    /// A manager without spaces for a memory of `pages` pages.
+    /// A manager for one thread, without spaces, for a memory of `pages` pages.
     pub fn new(settings: Settings<'_>, pages: u64) -> Result<Vm, SettingsError> {
+        Vm::with_locks(settings, pages)
+    }
+}
+
+impl<L: Locks> Vm<L> {
+    /// A manager without spaces for a memory of `pages` pages, under locks of the platform `L`.
+    pub fn with_locks(settings: Settings<'_>, pages: u64) -> Result<Vm<L>, SettingsError> {
         let Settings {
             sizes,
             replacement,
@@ -111,74 +115,76 @@ impl Vm {
         marks.check(pages)?;
         Ok(Vm {
             base,
-            spaces: BTreeMap::new(),
-            objects: Objects::default(),
-            anons: Anons::default(),
-            swap: Swap::new(swap_pages),
-            policy,
+            spaces: Numbered::new(),
+            paging: L::Rw::new(Class::VmPaging, ()),
+            objects: Objects::new(),
+            anons: Anons::new(),
+            pages: L::Mutex::new(Class::VmPages, PageLists::new(policy)),
+            swap: L::Mutex::new(Class::VmFree(0), Swap::new(swap_pages)),
+            daemon: L::Mutex::new(Class::VmFree(2), None),
+            counts: L::Mutex::new(Class::VmFree(3), Counts::default()),
             reference,
-            marks,
-            resident: Resident::default(),
-            work: Work::default(),
-            faults: [0; How::ALL.len()],
-            decisions: BTreeMap::new(),
-            upgrades: BTreeMap::new(),
-            daemon: None,
+            marks: MarksNow::new(marks),
             sizing: sizing(),
             sizes: sizes.to_vec(),
             reserving,
-            owns: 0,
+            owns: AtomicU32::new(0),
             paired,
-            idle: BTreeMap::new(),
         })
     }
 
     /// Whether it manages this space.
     pub fn has(&self, space: HatSpace) -> bool {
-        self.spaces.contains_key(&space)
+        self.look_at(space, |_| ()).is_some()
     }
 
-    /// What was done so far.
+    /// What was done so far by all [`Kernel`](crate::Kernel)s that are gone.
     pub fn work(&self) -> Work {
-        self.work
+        self.counts.with(Site::Look, |counts| counts.work)
     }
 
     /// Begins to count faults and pages by size anew.
-    pub fn forget_counts(&mut self) {
-        self.work = Work::default();
-        self.faults = [0; How::ALL.len()];
-        self.decisions.clear();
-        self.upgrades.clear();
+    pub fn forget_counts(&self) {
+        self.counts.with(Site::Look, |counts| *counts = Counts::default());
+    }
+
+    /// Adds what one has counted.
+    pub(crate) fn add_counts(&self, counted: impl FnOnce(&mut Counts)) {
+        self.counts.with(Site::Look, counted);
+    }
+
+    pub(crate) fn look_at_counts<R>(&self, f: impl FnOnce(&Counts) -> R) -> R {
+        self.counts.with(Site::Look, |counts| f(counts))
     }
 
     /// Faults by how they were answered, in the order of [`How::ALL`].
     pub fn faults(&self) -> [u64; How::ALL.len()] {
-        self.faults
+        self.look_at_counts(|counts| counts.faults)
     }
 
     /// Pages loaded at faults, by what was decided about their size.
-    pub fn decisions(&self) -> &BTreeMap<Decision, u64> {
-        &self.decisions
+    pub fn decisions(&self) -> BTreeMap<Decision, u64> {
+        self.look_at_counts(|counts| counts.decisions.clone())
     }
 
     /// Large pages that were asked for by upgrades, by what became of them.
-    pub fn upgrades(&self) -> &BTreeMap<Decision, u64> {
-        &self.upgrades
+    pub fn upgrades(&self) -> BTreeMap<Decision, u64> {
+        self.look_at_counts(|counts| counts.upgrades.clone())
     }
 
     /// Whether a page larger than the base page was ever loaded in `space`.
     pub fn has_large(&self, space: HatSpace) -> bool {
-        self.spaces.get(&space).is_some_and(|space| space.has_large)
+        self.look_at(space, |known| known.has_large) == Some(true)
     }
 
     /// Pages in memory by what they are.
     pub fn resident(&self) -> Resident {
-        self.resident
+        self.pages.with(Site::Look, |lists| lists.resident)
     }
 
     /// Pages in swap.
     pub fn swapped(&self) -> u64 {
-        self.swap.used()
+        self.swap.with(Site::Look, |swap| swap.used())
     }
 
     /// The size of the smallest pages.
@@ -188,8 +194,12 @@ impl Vm {
 
     /// What may be done at an address, if a region has it.
     pub fn rights(&self, space: HatSpace, addr: VirtAddr) -> Option<Rights> {
-        let region = self.spaces.get(&space)?.regions.at(self.page_of(addr))?;
-        Some(region.rights)
+        let rights = |known: &AddressSpace| Some(known.regions.at(self.page_of(addr))?.rights);
+        self.look_at(space, rights)?
+    }
+
+    fn look_at<R>(&self, space: HatSpace, f: impl FnOnce(&AddressSpace) -> R) -> Option<R> {
+        self.spaces.made(space.0)?.with(Site::Look, |known| known.as_ref().map(f))
     }
 
     pub(crate) fn page_of(&self, addr: VirtAddr) -> u64 {
@@ -211,11 +221,8 @@ impl Vm {
         VirtRange::of_page(self.addr_of(pages.start).page(self.base)).hull(last)
     }
 
-    pub(crate) fn space(&self, space: HatSpace) -> Result<&AddressSpace, Error> {
-        self.spaces.get(&space).ok_or(Error::NoSpace(space))
-    }
-
-    pub(crate) fn space_mut(&mut self, space: HatSpace) -> Result<&mut AddressSpace, Error> {
-        self.spaces.get_mut(&space).ok_or(Error::NoSpace(space))
+    /// A number that no object for pages of a region's own has had.
+    pub(crate) fn own_number(&self) -> u32 {
+        self.owns.fetch_add(1, Ordering::Relaxed) + 1
     }
 }

@@ -1,3 +1,5 @@
+use alloc::collections::BTreeMap;
+
 use addr::PageSize;
 
 /// How a fault was answered. In the order of what it took, least first.
@@ -112,6 +114,11 @@ macro_rules! work {
             pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($field), self.$field)),*].into_iter()
             }
+
+            /// Adds each count of another.
+            pub(crate) fn add(&mut self, more: &Work) {
+                $(self.$field += more.$field;)*
+            }
         }
     };
 }
@@ -161,4 +168,23 @@ work! {
     reads
     /// ... and written to them.
     writes
+}
+
+/// What was counted.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) work: Work,
+    pub(crate) faults: [u64; How::ALL.len()],
+    pub(crate) decisions: BTreeMap<Decision, u64>,
+    /// What upgrades came to.
+    pub(crate) upgrades: BTreeMap<Decision, u64>,
+}
+
+impl Counts {
+    /// So many pages more were loaded so.
+    pub(crate) fn decided(&mut self, decided: Option<(Decision, u64)>) {
+        if let Some((decision, pages)) = decided {
+            *self.decisions.entry(decision).or_insert(0) += pages;
+        }
+    }
 }

@@ -19,7 +19,8 @@
 //! ```
 //!
 //! Of each kind one is held at a time. Whoever has a page-frame descriptor takes nothing else, and
-//! nobody waits for one to change while holding anything.
+//! nobody waits for one to change while holding anything. A memory manager above has locks of its own
+//! around these, and one for the frames that page tables are made of below ([`Class::rank`]).
 //!
 //! # How a frame is unloaded
 //!
@@ -63,8 +64,23 @@ pub use self::{
 
 /// What a lock guards. Locks of a class are counted together; a lock is taken only while those
 /// that are held have a lower rank.
+///
+/// Classes of the memory manager above are here too: one order holds for both, as its locks are
+/// held while it calls this layer, and its free frames are asked for from here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Class {
+    /// The memory manager's space: its regions and which anon it has at each page.
+    VmSpace,
+    /// Whether pages may leave memory or move, a reader/writer lock.
+    VmPaging,
+    /// Which object a file has.
+    VmFiles,
+    /// An object with its pages.
+    VmObject,
+    /// Anons with their users: an anonymous map.
+    VmAnon,
+    /// The lists that a page leaves memory by.
+    VmPages,
     /// All of the layer: Solaris 2.1's.
     Hat,
     /// The list of MMU descriptors of a space, a reader/writer lock.
@@ -79,24 +95,41 @@ pub enum Class {
     FrameFlags,
     /// Lists of free resources: K94's `hat_resource_mutex`. The number tells several apart.
     Resource(u8),
+    /// Free frames and the descriptors of all frames.
+    VmFrames,
+    /// Other free lists and counts of the memory manager. The number tells several apart.
+    VmFree(u8),
 }
 
 impl Class {
     /// What must be lower for all locks that are held when one of this class is taken.
     pub const fn rank(self) -> u8 {
         match self {
-            Class::Hat => 0,
-            Class::Space => 1,
-            Class::Mmu => 2,
-            Class::Frame => 3,
+            Class::VmSpace => 0,
+            Class::VmPaging => 1,
+            Class::VmFiles => 2,
+            Class::VmObject => 3,
+            Class::VmAnon => 4,
+            Class::VmPages => 5,
+            Class::Hat => 6,
+            Class::Space => 7,
+            Class::Mmu => 8,
+            Class::Frame => 9,
             // Held for a few instructions, in which nothing else is taken.
-            Class::MmuFlags | Class::FrameFlags | Class::Resource(_) => 4,
+            Class::MmuFlags | Class::FrameFlags | Class::Resource(_) => 10,
+            Class::VmFrames | Class::VmFree(_) => 11,
         }
     }
 
     /// Its name in results.
     pub const fn name(self) -> &'static str {
         match self {
+            Class::VmSpace => "vm_space",
+            Class::VmPaging => "vm_paging",
+            Class::VmFiles => "vm_files",
+            Class::VmObject => "vm_object",
+            Class::VmAnon => "vm_anon",
+            Class::VmPages => "vm_pages",
             Class::Hat => "hat",
             Class::Space => "space",
             Class::Mmu => "mmu",
@@ -107,6 +140,11 @@ impl Class {
             Class::Resource(1) => "nodes",
             Class::Resource(2) => "tables",
             Class::Resource(_) => "numbers",
+            Class::VmFrames => "vm_frames",
+            Class::VmFree(0) => "vm_swap",
+            Class::VmFree(1) => "vm_anon_numbers",
+            Class::VmFree(2) => "vm_daemon",
+            Class::VmFree(_) => "vm_counts",
         }
     }
 }
@@ -136,6 +174,12 @@ pub enum Site {
     Steal,
     /// Whatever looks and changes nothing.
     Look,
+    /// A fault.
+    Fault,
+    /// A call of a process for its regions, or for a file.
+    Call,
+    /// Pages leave memory, or move in it.
+    Page,
 }
 
 /// A platform of locks. Its types keep what they guard inside, so that nothing is reached without

@@ -56,10 +56,12 @@ impl<T> Rw<T> for SingleMutex<T> {
         SingleMutex(RefCell::new(value))
     }
 
+    #[inline]
     fn read<R>(&self, _: Site, f: impl FnOnce(&T) -> R) -> R {
         f(&self.0.borrow())
     }
 
+    #[inline]
     fn write<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
         f(&mut self.0.borrow_mut())
     }
@@ -86,6 +88,7 @@ impl<T> Once<T> for OnceCell<T> {
         self.get_or_init(make)
     }
 
+    #[inline]
     fn made(&self) -> Option<&T> {
         OnceCell::get(self)
     }

@@ -6,7 +6,7 @@ use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::{Flush, Mount, SparseMemory, X86_64};
 use physmem::Physmem;
-use vm::{Io, Kernel, Marks, Platform, Reference, Settings, Source, Vm};
+use vm::{Io, Kernel, Marks, Physical, Platform, Reference, Settings, Source, Vm};
 
 const BASE: PageSize = PageSize::SIZE_4K;
 const MEMORY: u64 = 4 << 30;
@@ -38,11 +38,12 @@ fn round(pages: u64) -> [f64; 3] {
         marks: Marks::of(MEMORY >> BASE.shift(), BASE),
         reserving: None,
     };
-    let mut memory = Physmem::buddy(PhysAddr::new(0), MEMORY, BASE).expect("whole frames");
-    let mut vm = Vm::new(settings, MEMORY >> BASE.shift()).expect("the marks fit");
+    let memory = Physmem::buddy(PhysAddr::new(0), MEMORY, BASE).expect("whole frames");
+    let memory = Physical::new(memory);
+    let vm = Vm::new(settings, MEMORY >> BASE.shift()).expect("the marks fit");
     let hat = Hat::new(Box::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY))));
     let platform = &mut Nothing;
-    let mut kernel = Kernel { vm: &mut vm, hat: &hat, memory: &mut memory, platform };
+    let mut kernel = Kernel::new(&vm, &hat, &memory, platform);
     let space = kernel.create().expect("memory is free");
     let stretch = |number: u64| {
         let bytes = (pages / STRETCHES).max(1) << BASE.shift();

@@ -23,7 +23,10 @@ mod upgrade;
 use core::ops::Range;
 
 use addr::{Kind, PageSize, Rights, VirtRange};
-use hat::{HatSpace, LoadError};
+use hat::{
+    HatSpace, LoadError,
+    locking::{Locks, Scheme},
+};
 use pagetable::{Mapping, Mounted, Translation};
 use physmem::{Allocator, FrameId, Request, State};
 
@@ -31,11 +34,12 @@ use crate::{
     error::{Error, Stop},
     fault::{Needed, without_write},
     frames::{DIRTY, REFERENCED},
-    object::Place,
+    kernel::Kernel,
+    object::{ObjectId, Place},
     platform::Platform,
     policy::{Ask, Choice, Fallback},
     region::{Backing, Region},
-    vm::Kernel,
+    vm::{AddressSpace, Within},
     work::{How, Why},
 };
 
@@ -47,28 +51,42 @@ pub(crate) enum Presence {
     Nothing,
 }
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// Has the page in memory and loaded, by a page of the size that the policy wishes if that can be.
-    pub(crate) fn bring(&mut self, space: HatSpace, page: u64, kind: Kind) -> Result<How, Error> {
+    pub(crate) fn bring(
+        &mut self,
+        at: &mut Within<'_>,
+        page: u64,
+        kind: Kind,
+    ) -> Result<How, Error> {
         let base = self.vm.base;
-        let known = self.vm.spaces.get(&space).ok_or(Error::NoSpace(space))?;
-        let Some(region) = known.regions.at(page).filter(|region| region.rights.allows(kind))
+        let Some(region) = at.known.regions.at(page).filter(|region| region.rights.allows(kind))
         else {
-            return self.resolve(space, page, kind, (base, Why::PolicyAsksBase));
+            return self.resolve(at, page, kind, (base, Why::PolicyAsksBase));
         };
-        let ask = Ask { space, page, kind, region, sizes: &self.vm.sizes };
+        let ask = Ask { space: at.space, page, kind, region, sizes: &self.vm.sizes };
         let Choice { size: wanted, fallback } = self.vm.sizing.choose(&ask);
         let mut first = None;
         let mut below = Some(wanted).filter(|wanted| *wanted > base);
         while let Some(size) = below {
             below = Some(self.vm.below(size)).filter(|smaller| *smaller > base);
-            let mut tried = self.try_size(space, page, kind, size, (wanted, first))?;
+            let mut try_size = |kernel: &mut Self, first| {
+                kernel.pages_stay(|kernel| kernel.try_size(at, page, kind, size, (wanted, first)))
+            };
+            let mut tried = try_size(self, first)?;
             if let (Err(Why::NoFrame), Fallback::Wait(moves)) = (tried, fallback)
                 && first.is_none()
             {
-                self.vm.work.waits += 1;
-                self.coalesce_for(size, moves);
-                tried = self.try_size(space, page, kind, size, (wanted, first))?;
+                self.work.waits += 1;
+                self.pages_move(|kernel| kernel.coalesce_for(size, moves));
+                tried = try_size(self, first)?;
                 tried =
                     tried.map_err(|why| if why == Why::NoFrame { Why::WaitTimedOut } else { why });
             }
@@ -77,9 +95,10 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 Err(why) => first = first.or(Some(why)),
             }
         }
-        let how =
-            self.resolve(space, page, kind, (wanted, first.unwrap_or(Why::PolicyAsksBase)))?;
-        self.promote(space, page, kind)?;
+        let how = self.resolve(at, page, kind, (wanted, first.unwrap_or(Why::PolicyAsksBase)))?;
+        if self.vm.reserving.is_some() && self.vm.sizes.len() > 1 {
+            self.pages_stay(|kernel| kernel.promote(at, page, kind))?;
+        }
         Ok(how)
     }
 
@@ -87,28 +106,27 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// it was not to be had, if this is a smaller one.
     fn try_size(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         page: u64,
         kind: Kind,
         size: PageSize,
         wanted: (PageSize, Option<Why>),
     ) -> Result<Result<How, Why>, Error> {
-        let known = self.vm.space(space)?;
-        let region = known.regions.at(page).ok_or(Error::NoRegion(self.vm.addr_of(page)))?.clone();
-        let pages = self.vm.block(page, size);
-        if let Err(why) = self.fits(space, &region, &pages) {
+        let region = at.known.regions.at(page).ok_or(Error::NoRegion(self.vm.addr_of(page)))?;
+        let (region, pages) = (region.clone(), self.vm.block(page, size));
+        if let Err(why) = self.fits(at, &region, &pages) {
             return Ok(Err(why));
         }
-        let presence = match self.presence(space, &region, &pages, kind == Kind::Store) {
+        let presence = match self.presence(at.known, &region, &pages, kind == Kind::Store) {
             Ok(presence) => presence,
             Err(why) => return Ok(Err(why)),
         };
         let mut how = How::Minor;
         let loaded = match presence {
             Presence::Whole(frame, writable) => {
-                self.load_whole(space, &region, &pages, frame, writable, kind, &mut how)
+                self.load_whole(at, &region, &pages, frame, writable, kind, &mut how)
             }
-            Presence::Nothing => self.fill(space, &region, &pages, kind, &mut how),
+            Presence::Nothing => self.fill(at, &region, &pages, kind, &mut how),
         };
         match loaded {
             Ok(loaded) => {
@@ -125,14 +143,14 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// Whether a page could lie in `pages`, whatever memory has of it.
     pub(crate) fn fits(
         &mut self,
-        space: HatSpace,
+        at: &Within<'_>,
         region: &Region,
         pages: &Range<u64>,
     ) -> Result<(), Why> {
         if pages.start < region.pages.start || pages.end > region.pages.end {
-            return Err(self.outside(space, region, pages));
+            return Err(outside(at.known, region, pages));
         }
-        let size = self.vm.size_of(pages);
+        let (space, size) = (at.space, self.vm.size_of(pages));
         let other = |mapping: &Mapping| mapping.translation.page.size() != size;
         if self.mappings_in(space, pages).iter().any(other) {
             return Err(Why::OtherSizePresent);
@@ -144,31 +162,15 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         Ok(())
     }
 
-    /// Why a block reaches out of its region.
-    pub(crate) fn outside(&self, space: HatSpace, region: &Region, pages: &Range<u64>) -> Why {
-        let other_rights = |page: u64| {
-            let there = self.vm.spaces.get(&space).and_then(|known| known.regions.at(page));
-            there.is_some_and(|other| other.rights != region.rights)
-        };
-        if pages.clone().any(other_rights) {
-            Why::MixedRights
-        } else if region.pages.end - region.pages.start < pages.end - pages.start {
-            Why::RegionTooSmall
-        } else {
-            Why::Unaligned
-        }
-    }
-
     /// What memory has of a block that lies in `region`.
     pub(crate) fn presence(
-        &mut self,
-        space: HatSpace,
+        &self,
+        known: &AddressSpace,
         region: &Region,
         pages: &Range<u64>,
         store: bool,
     ) -> Result<Presence, Why> {
-        let Some(known) = self.vm.spaces.get(&space) else { return Ok(Presence::Nothing) };
-        let per_page = 1 << self.memory.table().order(self.vm.base);
+        let per_page = 1 << self.memory.order(self.vm.base);
         let mut first: Option<FrameId> = None;
         let (mut here, mut writable, mut shared) = (0, true, false);
         let mut is_run = true;
@@ -176,7 +178,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             let into = page - region.pages.start;
             let (place, may_store) = match (known.anons.get(page), region.backing) {
                 (Some(anon), _) => {
-                    let anon = self.vm.anons.get(anon);
+                    let anon = self.anon(anon);
                     let is_own = anon.refs == 1;
                     shared |= !is_own;
                     match anon.place {
@@ -189,10 +191,10 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 (None, Backing::Anonymous) => (None, true),
                 (None, Backing::Private { .. }) if store => (None, true),
                 (None, Backing::Private { object, first } | Backing::Shared { object, first }) => {
-                    let place = self.vm.objects.get(object).pages.get(&(first + into)).copied();
+                    let place = self.object_place_of(object, first + into);
                     let is_shared = matches!(region.backing, Backing::Shared { .. });
                     let is_dirty = matches!(place, Some(Place::Resident(frame))
-                        if self.memory.table().get(frame).flags & DIRTY != 0);
+                        if self.pfdat(frame).flags & DIRTY != 0);
                     (place, is_shared && (store || is_dirty))
                 }
             };
@@ -224,7 +226,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     #[expect(clippy::too_many_arguments, reason = "all that the fault has found out")]
     fn load_whole(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         region: &Region,
         pages: &Range<u64>,
         frame: FrameId,
@@ -232,18 +234,18 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         kind: Kind,
         how: &mut How,
     ) -> Result<bool, Stop> {
-        self.vm.work.region_lookups += 1;
+        self.work.region_lookups += 1;
         if region.backing.object().is_some() && *how == How::Minor {
             *how = How::Cache;
         }
         let stores = kind == Kind::Store && matches!(region.backing, Backing::Shared { .. });
-        for frame in self.frames_of(frame, pages) {
-            self.memory.pfdat_mut(frame).flags |= REFERENCED | if stores { DIRTY } else { 0 };
-        }
-        let loaded = self.load_large(space, region, pages, frame, writable, how)?;
+        let flags = REFERENCED | if stores { DIRTY } else { 0 };
+        let frames = self.frames_of(frame, pages);
+        self.frames(|memory| frames.for_each(|frame| memory.pfdat_mut(frame).flags |= flags));
+        let loaded = self.load_large(at, region, pages, frame, writable, how)?;
         if region.wired {
             for (page, frame) in pages.clone().zip(self.frames_of(frame, pages)) {
-                self.wire_at(space, page, frame)?;
+                self.wire_at(at, page, frame);
             }
         }
         Ok(loaded)
@@ -253,58 +255,61 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// runs out on the way, the base pages that have come stay.
     fn fill(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         region: &Region,
         pages: &Range<u64>,
         kind: Kind,
         how: &mut How,
     ) -> Result<bool, Stop> {
         let count = pages.end - pages.start;
-        if self.free_pages() < count + self.vm.marks.min {
+        if self.free_pages() < count + self.vm.marks.min() {
             return Err(Stop::Full);
         }
         let size = self.vm.size_of(pages);
-        let order = self.memory.table().order(size);
+        let order = self.memory.order(size);
         let request = Request { node: region.module.home, ..Request::new(order, State::Movable) };
-        let large = self.memory.allocate(&request).map_err(|_| Stop::Full)?;
-        self.vm.work.frames_taken += 1 << order;
-        self.fill_into(space, region, pages, large, kind, how)
+        let large = self.frames(|memory| memory.allocate(&request)).map_err(|_| Stop::Full)?;
+        self.work.frames_taken += 1 << order;
+        self.fill_into(at, region, pages, large, kind, how)
     }
 
     /// The same into the frames from `large`, which are taken and nobody's.
     pub(crate) fn fill_into(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         region: &Region,
         pages: &Range<u64>,
         large: FrameId,
         kind: Kind,
         how: &mut How,
     ) -> Result<bool, Stop> {
-        let mut stopped = None;
+        let (mut stopped, mut left) = (None, alloc::vec::Vec::new());
         let mut rights = region.rights;
         for (page, frame) in pages.clone().zip(self.frames_of(large, pages)) {
             let mut given = Some(frame);
             if stopped.is_none() {
-                match self.page_for(space, page, kind, &mut given, how) {
-                    Ok(Needed { rights: allowed, .. }) => {
+                match self.page_for(at, page, kind, &mut given, how) {
+                    Ok(Needed { rights: allowed, left: more, .. }) => {
+                        left.extend(more);
                         rights = Rights::from_bits(rights.bits() & allowed.bits());
                     }
                     Err(stop) => stopped = Some(stop),
                 }
             }
-            if let Some(left) = given {
-                self.free_frame(left);
+            if let Some(frame) = given {
+                self.free_frame(frame);
             }
         }
-        if let Some(stop) = stopped {
-            return Err(stop);
-        }
         let writable = rights.contains(Rights::WRITE) || !region.rights.contains(Rights::WRITE);
-        let loaded = self.load_large(space, region, pages, large, writable, how)?;
+        let loaded = match stopped {
+            None => self.load_large(at, region, pages, large, writable, how),
+            Some(stop) => Err(stop),
+        };
+        left.into_iter().for_each(|anon| self.leave(anon, loaded.is_ok()));
+        let loaded = loaded?;
         if region.wired {
             for (page, frame) in pages.clone().zip(self.frames_of(large, pages)) {
-                self.wire_at(space, page, frame)?;
+                self.wire_at(at, page, frame);
             }
         }
         Ok(loaded)
@@ -314,7 +319,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// that.
     pub(crate) fn load_large(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         region: &Region,
         pages: &Range<u64>,
         frame: FrameId,
@@ -322,18 +327,17 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         how: &mut How,
     ) -> Result<bool, Stop> {
         self.not_idle(frame);
-        self.keep_apart(space, pages.clone())?;
+        self.keep_apart(at, pages.clone())?;
         let rights = if writable { region.rights } else { without_write(region.rights) };
         let size = self.vm.size_of(pages);
-        let at = self.vm.addr_of(pages.start).page(size);
-        let translation =
-            Translation { page: at, frame: self.address(frame), rights, global: false };
-        let range = VirtRange::of_page(at);
-        self.vm.work.table_reads += 1;
-        let known = self.hat.query(space, at.start()).map(|known| known.translation);
+        let page = self.vm.addr_of(pages.start).page(size);
+        let translation = Translation { page, frame: self.address(frame), rights, global: false };
+        let (space, range) = (at.space, VirtRange::of_page(page));
+        self.work.table_reads += 1;
+        let known = self.hat.query(space, page.start()).map(|known| known.translation);
         let (hat, mut below) = self.hat();
         match known {
-            Some(known) if (known.page, known.frame) == (at, translation.frame) => {
+            Some(known) if (known.page, known.frame) == (page, translation.frame) => {
                 if known.rights != rights {
                     hat.protect(space, range, rights, &mut below).map_err(Error::Table)?;
                     *how = if *how == How::Cache { How::Write } else { (*how).max(How::Write) };
@@ -345,7 +349,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         }
         match hat.load(space, translation, 1, &mut below) {
             Ok(()) => {
-                self.vm.space_mut(space)?.has_large = true;
+                at.known.has_large = true;
                 Ok(true)
             }
             Err(LoadError::NoTableMemory) => Err(Stop::Full),
@@ -359,8 +363,8 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         &self,
         first: FrameId,
         pages: &Range<u64>,
-    ) -> impl Iterator<Item = FrameId> + use<T, A, P> {
-        let per_page = 1 << self.memory.table().order(self.vm.base);
+    ) -> impl Iterator<Item = FrameId> + use<T, A, P, L, S> {
+        let per_page = 1 << self.memory.order(self.vm.base);
         (0..(pages.end - pages.start) as u32).map(move |into| FrameId(first.0 + into * per_page))
     }
 
@@ -373,7 +377,25 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         let mut found = alloc::vec::Vec::new();
         let range = self.vm.range_of(pages);
         self.hat.visit(space, range, &mut |mapping| found.push(mapping));
-        self.vm.work.table_reads += found.len() as u64;
+        self.work.table_reads += found.len() as u64;
         found
+    }
+
+    /// Where a page of an object is, if it is somewhere.
+    pub(crate) fn object_place_of(&self, id: ObjectId, index: u64) -> Option<Place> {
+        self.vm.objects.with(self.site, id, |object| object.pages.get(&index).copied())
+    }
+}
+
+/// Why a block reaches out of its region.
+pub(crate) fn outside(known: &AddressSpace, region: &Region, pages: &Range<u64>) -> Why {
+    let other_rights =
+        |page: u64| known.regions.at(page).is_some_and(|other| other.rights != region.rights);
+    if pages.clone().any(other_rights) {
+        Why::MixedRights
+    } else if region.pages.end - region.pages.start < pages.end - pages.start {
+        Why::RegionTooSmall
+    } else {
+        Why::Unaligned
     }
 }

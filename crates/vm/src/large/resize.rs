@@ -14,17 +14,21 @@
 use core::ops::Range;
 
 use addr::PageSize;
-use hat::{HatSpace, LoadError};
+use hat::{
+    HatSpace, LoadError,
+    locking::{Locks, Scheme},
+};
 use pagetable::Mounted;
 use physmem::{Allocator, FrameId};
 
 use crate::{
     error::Error,
+    kernel::Kernel,
     platform::Platform,
-    vm::{Kernel, Vm},
+    vm::{Vm, Within},
 };
 
-impl Vm {
+impl<L: Locks> Vm<L> {
     /// The base pages of the page of `size` that `page` lies in.
     pub(crate) fn block(&self, page: u64, size: PageSize) -> Range<u64> {
         let count = size.count_of(self.base);
@@ -52,12 +56,20 @@ impl Vm {
     }
 }
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// No page reaches across an end of `pages` after this.
-    pub(crate) fn cut_large(&mut self, space: HatSpace, pages: &Range<u64>) -> Result<(), Error> {
-        if !self.vm.space(space)?.has_large {
+    pub(crate) fn cut_large(&mut self, at: &Within<'_>, pages: &Range<u64>) -> Result<(), Error> {
+        if !at.known.has_large {
             return Ok(());
         }
+        let space = at.space;
         for page in [pages.start, pages.end - 1] {
             let Some(held) = self.held_at(space, page) else { continue };
             if held.start < pages.start || held.end > pages.end {
@@ -69,10 +81,11 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
 
     /// After this a page that is loaded in `pages`, which are of one page to be, breaks no rule: no
     /// larger page covers them, nor is one in the other half of a pair around them.
-    pub(crate) fn keep_apart(&mut self, space: HatSpace, pages: Range<u64>) -> Result<(), Error> {
-        if !self.vm.space(space)?.has_large {
+    pub(crate) fn keep_apart(&mut self, at: &Within<'_>, pages: Range<u64>) -> Result<(), Error> {
+        if !at.known.has_large {
             return Ok(());
         }
+        let space = at.space;
         if let Some(held) = self.held_at(space, pages.start)
             && held.end - held.start > pages.end - pages.start
         {
@@ -87,7 +100,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             let other = self.vm.pair_of(&self.vm.block(pages.start, larger));
             if self.held_at(space, other.start) == Some(other.clone()) {
                 self.set_size(space, &other, self.vm.below(larger))?;
-                self.vm.work.downgrades += 1;
+                self.work.downgrades += 1;
             }
         }
         Ok(())
@@ -95,7 +108,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
 
     /// The base pages of the page that hardware has for `page`.
     fn held_at(&mut self, space: HatSpace, page: u64) -> Option<Range<u64>> {
-        self.vm.work.table_reads += 1;
+        self.work.table_reads += 1;
         let held = self.hat.query(space, self.vm.addr_of(page))?.translation.page;
         let first = self.vm.page_of(held.start());
         Some(first..first + held.size().count_of(self.vm.base))
@@ -108,7 +121,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         held: &Range<u64>,
         part: &Range<u64>,
     ) -> Result<(), Error> {
-        self.vm.work.downgrades += 1;
+        self.work.downgrades += 1;
         self.shrink(space, held, part)?;
         if !self.vm.paired {
             return Ok(());
@@ -117,7 +130,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         if self.held_at(space, other.start) == Some(other.clone()) {
             let below = self.vm.below(self.vm.size_of(held));
             self.set_size(space, &other, below)?;
-            self.vm.work.downgrades += 1;
+            self.work.downgrades += 1;
         }
         Ok(())
     }
@@ -169,15 +182,13 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
 
     /// The large page that `frame` is part of, if any, was used or is to go.
     pub(crate) fn not_idle(&mut self, frame: FrameId) {
-        if let Some(first) = self.idle_page(frame).map(|frames| frames.start) {
-            self.vm.idle.remove(&first);
+        if self.vm.sizes.len() == 1 {
+            return;
         }
-    }
-
-    /// The frames of the idle large page that `frame` is part of.
-    pub(crate) fn idle_page(&self, frame: FrameId) -> Option<Range<u32>> {
-        let (&first, &order) = self.vm.idle.range(..=frame.0).next_back()?;
-        let frames = first..first + (1 << order);
-        frames.contains(&frame.0).then_some(frames)
+        self.lists(|lists, _| {
+            if let Some(first) = lists.idle_page(frame).map(|frames| frames.start) {
+                lists.idle.remove(&first);
+            }
+        });
     }
 }

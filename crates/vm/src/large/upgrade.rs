@@ -13,21 +13,32 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use addr::{Kind, PageSize, VirtRange};
-use hat::HatSpace;
+use hat::{
+    HatSpace,
+    locking::{Locks, Scheme, Site},
+};
 use pagetable::Mounted;
 use physmem::{Allocator, FrameId, Request, State};
 
-use super::Presence;
+use super::{Presence, outside};
 use crate::{
     error::{Error, Stop},
+    kernel::Kernel,
     object::Place,
     platform::Platform,
     region::{Backing, Region},
-    vm::Kernel,
+    vm::{AddressSpace, Within},
     work::{Decision, How, Why},
 };
 
-impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
     /// Has the pages of `range` be of the size `to`, as far as that can be, and says how many large
     /// pages there are for it now. Why others are not larger is counted
     /// ([`Vm::upgrades`](crate::Vm::upgrades)).
@@ -37,8 +48,20 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
         range: VirtRange,
         to: PageSize,
     ) -> Result<u64, Error> {
-        self.vm.work.calls += 1;
+        self.site = Site::Call;
+        self.work.calls += 1;
         let asked = self.vm.pages_of(range);
+        self.within(space, |kernel, at| {
+            kernel.pages_move(|kernel| kernel.upgrade_pages(at, asked, to))
+        })
+    }
+
+    fn upgrade_pages(
+        &mut self,
+        at: &mut Within<'_>,
+        asked: Range<u64>,
+        to: PageSize,
+    ) -> Result<u64, Error> {
         if to <= self.vm.base || !self.vm.sizes.contains(&to) {
             return Ok(0);
         }
@@ -51,7 +74,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
                 .map(|first| first..first + count)
                 .filter(|block| asked.start <= block.start && block.end <= asked.end)
                 .collect();
-            done += self.upgrade_pair(space, &blocks, to)?;
+            done += self.upgrade_pair(at, &blocks, to)?;
             first += group;
         }
         Ok(done)
@@ -60,13 +83,13 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// Upgrades the blocks of one pair, or those of them that were asked for.
     fn upgrade_pair(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         blocks: &[Range<u64>],
         to: PageSize,
     ) -> Result<u64, Error> {
-        let mut ready = Vec::new();
+        let (space, mut ready) = (at.space, Vec::new());
         for block in blocks {
-            let Some(region) = self.vm.space(space)?.regions.at(block.start).cloned() else {
+            let Some(region) = at.known.regions.at(block.start).cloned() else {
                 continue;
             };
             if Kind::ALL.iter().all(|&kind| !region.rights.allows(kind)) {
@@ -76,7 +99,7 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             if held.len() == 1 && held[0].translation.page.size() == to {
                 continue;
             }
-            match self.may_upgrade(space, &region, block) {
+            match self.may_upgrade(at.known, &region, block) {
                 Ok(()) => ready.push((region, block.clone())),
                 Err(why) => self.count_upgrade(region.label, to, why),
             }
@@ -96,10 +119,10 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             self.unload(space, block)?;
         }
         for (region, block) in &ready {
-            match self.upgrade_block(space, region, block) {
+            match self.upgrade_block(at, region, block) {
                 Ok(()) => {
                     done += 1;
-                    self.vm.work.upgrades += 1;
+                    self.work.upgrades += 1;
                     self.count_upgrade(region.label, to, Why::Obtained);
                 }
                 Err(Stop::Full) => self.count_upgrade(region.label, to, Why::NoFrame),
@@ -112,20 +135,21 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// Counts a large page that was asked for by what became of it.
     pub(crate) fn count_upgrade(&mut self, label: u32, wanted: PageSize, why: Why) {
         let got = if why == Why::Obtained { wanted } else { self.vm.base };
-        *self.vm.upgrades.entry(Decision { label, wanted, got, why }).or_insert(0) += 1;
+        let decision = Decision { label, wanted, got, why };
+        self.vm.add_counts(|counts| *counts.upgrades.entry(decision).or_insert(0) += 1);
     }
 
     fn may_upgrade(
-        &mut self,
-        space: HatSpace,
+        &self,
+        known: &AddressSpace,
         region: &Region,
         block: &Range<u64>,
     ) -> Result<(), Why> {
         if block.start < region.pages.start || block.end > region.pages.end {
-            return Err(self.outside(space, region, block));
+            return Err(outside(known, region, block));
         }
-        let resident = self.resident(space, region, block);
-        let is_wired = |frame: &FrameId| self.memory.table().get(*frame).wired > 0;
+        let resident = self.resident(known, region, block);
+        let is_wired = |frame: &FrameId| self.pfdat(*frame).wired > 0;
         if resident.iter().flatten().any(is_wired) {
             return Err(Why::Wired);
         }
@@ -135,17 +159,16 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
     /// Where the base pages of a block are in memory.
     fn resident(
         &self,
-        space: HatSpace,
+        known: &AddressSpace,
         region: &Region,
         block: &Range<u64>,
     ) -> Vec<Option<FrameId>> {
-        let Some(known) = self.vm.spaces.get(&space) else { return Vec::new() };
         let place = |page: u64| match (known.anons.get(page), region.backing) {
-            (Some(anon), _) => Some(self.vm.anons.get(anon).place),
+            (Some(anon), _) => Some(self.anon(anon).place),
             (None, Backing::Anonymous) => None,
             (None, Backing::Private { object, first } | Backing::Shared { object, first }) => {
                 let index = first + (page - region.pages.start);
-                self.vm.objects.get(object).pages.get(&index).copied()
+                self.object_place_of(object, index)
             }
         };
         let frame = |page| match place(page) {
@@ -157,24 +180,25 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
 
     fn upgrade_block(
         &mut self,
-        space: HatSpace,
+        at: &mut Within<'_>,
         region: &Region,
         block: &Range<u64>,
     ) -> Result<(), Stop> {
         let mut how = How::Minor;
         // Frames that are right stay.
-        if let Ok(Presence::Whole(frame, writable)) = self.presence(space, region, block, false) {
-            self.load_large(space, region, block, frame, writable, &mut how)?;
+        if let Ok(Presence::Whole(frame, writable)) = self.presence(at.known, region, block, false)
+        {
+            self.load_large(at, region, block, frame, writable, &mut how)?;
             return Ok(());
         }
-        let order = self.memory.table().order(self.vm.size_of(block));
-        if self.free_pages() < block.end - block.start + self.vm.marks.min {
+        let order = self.memory.order(self.vm.size_of(block));
+        if self.free_pages() < block.end - block.start + self.vm.marks.min() {
             return Err(Stop::Full);
         }
         let request = Request { node: region.module.home, ..Request::new(order, State::Movable) };
-        let large = self.memory.allocate(&request).map_err(|_| Stop::Full)?;
-        self.vm.work.frames_taken += 1 << order;
-        let resident = self.resident(space, region, block);
+        let large = self.frames(|memory| memory.allocate(&request)).map_err(|_| Stop::Full)?;
+        self.work.frames_taken += 1 << order;
+        let resident = self.resident(at.known, region, block);
         let (mut moves, mut holes) = (Vec::new(), Vec::new());
         for ((page, from), to) in block.clone().zip(resident).zip(self.frames_of(large, block)) {
             match from {
@@ -183,26 +207,30 @@ impl<T: Mounted + ?Sized, A: Allocator, P: Platform> Kernel<'_, T, A, P> {
             }
         }
         self.migrate(&moves);
-        let mut stopped = None;
+        let (mut stopped, mut left) = (None, Vec::new());
         for (page, frame) in holes {
             let mut given = Some(frame);
             if stopped.is_none() {
                 let kind = Kind::ALL.into_iter().find(|&kind| region.rights.allows(kind));
                 let came =
-                    self.page_for(space, page, kind.unwrap_or(Kind::Load), &mut given, &mut how);
-                stopped = came.err();
+                    self.page_for(at, page, kind.unwrap_or(Kind::Load), &mut given, &mut how);
+                match came {
+                    Ok(needed) => left.extend(needed.left),
+                    Err(stop) => stopped = Some(stop),
+                }
             }
-            if let Some(left) = given {
-                self.free_frame(left);
+            if let Some(frame) = given {
+                self.free_frame(frame);
             }
         }
+        left.into_iter().for_each(|anon| self.leave(anon, false));
         if let Some(stop) = stopped {
             return Err(stop);
         }
-        self.unload(space, block)?;
-        match self.presence(space, region, block, false) {
+        self.unload(at.space, block)?;
+        match self.presence(at.known, region, block, false) {
             Ok(Presence::Whole(frame, writable)) => {
-                self.load_large(space, region, block, frame, writable, &mut how)?;
+                self.load_large(at, region, block, frame, writable, &mut how)?;
                 Ok(())
             }
             Ok(Presence::Nothing) | Err(_) => {

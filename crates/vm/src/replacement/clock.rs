@@ -27,13 +27,13 @@ impl Replacement for Clock {
     fn victim(&mut self, pages: &mut dyn Pages) -> Option<FrameId> {
         // After a whole round no bit is set.
         for _ in 0..=self.ring.len() {
-            let frame = self.ring.pop(pages.table())?;
+            let frame = self.ring.pop_of(pages)?;
             if !pages.referenced(frame) {
                 return Some(frame);
             }
-            self.ring.push(pages.table(), frame);
+            pages.with_table(&mut |table| self.ring.push(table, frame));
         }
-        self.ring.pop(pages.table())
+        self.ring.pop_of(pages)
     }
 
     fn pages(&self) -> u64 {

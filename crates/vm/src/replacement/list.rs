@@ -1,5 +1,7 @@
 use physmem::{FrameId, FrameTable, NO_FRAME};
 
+use super::Pages;
+
 /// A list of frames, linked through their descriptors; each is in one list at most.
 ///
 /// ```text
@@ -39,6 +41,13 @@ impl List {
     pub(super) fn pop(&mut self, table: &mut FrameTable) -> Option<FrameId> {
         let frame = FrameId(self.head);
         (self.len > 0).then(|| self.remove(table, frame)).map(|()| frame)
+    }
+
+    /// The same, through what a policy is given when it looks for a victim.
+    pub(super) fn pop_of(&mut self, pages: &mut dyn Pages) -> Option<FrameId> {
+        let mut popped = None;
+        pages.with_table(&mut |table| popped = self.pop(table));
+        popped
     }
 
     /// Takes a frame that is in this list.

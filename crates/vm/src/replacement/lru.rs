@@ -53,17 +53,17 @@ impl Replacement for Lru {
         // After each page was seen once no bit is set.
         for _ in 0..=self.pages() {
             while self.active.len() > self.inactive.len() {
-                let Some(frame) = self.active.pop(pages.table()) else { break };
+                let Some(frame) = self.active.pop_of(pages) else { break };
                 pages.referenced(frame);
-                self.deactivate(pages.table(), frame);
+                pages.with_table(&mut |table| self.deactivate(table, frame));
             }
-            let frame = self.inactive.pop(pages.table())?;
+            let frame = self.inactive.pop_of(pages)?;
             if !pages.referenced(frame) {
                 return Some(frame);
             }
-            self.activate(pages.table(), frame);
+            pages.with_table(&mut |table| self.activate(table, frame));
         }
-        self.inactive.pop(pages.table()).or_else(|| self.active.pop(pages.table()))
+        self.inactive.pop_of(pages).or_else(|| self.active.pop_of(pages))
     }
 
     fn pages(&self) -> u64 {

@@ -42,8 +42,8 @@ pub trait Replacement: Send {
 
 /// What a policy asks of the pages.
 pub trait Pages {
-    /// The descriptors.
-    fn table(&mut self) -> &mut FrameTable;
+    /// Does something with the descriptors.
+    fn with_table(&mut self, f: &mut dyn FnMut(&mut FrameTable));
 
     /// Whether the page was used since this was asked last.
     fn referenced(&mut self, frame: FrameId) -> bool;

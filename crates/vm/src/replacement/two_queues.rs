@@ -81,19 +81,19 @@ impl Replacement for TwoQueues {
 
     fn victim(&mut self, pages: &mut dyn Pages) -> Option<FrameId> {
         if self.first.len() > self.first_max || self.main.len() == 0 {
-            let frame = self.first.pop(pages.table())?;
-            self.remember(pages.table().get(frame).identity);
+            let frame = self.first.pop_of(pages)?;
+            pages.with_table(&mut |table| self.remember(table.get(frame).identity));
             return Some(frame);
         }
         // After a whole round no bit is set.
         for _ in 0..=self.main.len() {
-            let frame = self.main.pop(pages.table())?;
+            let frame = self.main.pop_of(pages)?;
             if !pages.referenced(frame) {
                 return Some(frame);
             }
-            self.main.push(pages.table(), frame);
+            pages.with_table(&mut |table| self.main.push(table, frame));
         }
-        self.main.pop(pages.table())
+        self.main.pop_of(pages)
     }
 
     fn pages(&self) -> u64 {

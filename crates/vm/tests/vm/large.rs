@@ -5,7 +5,7 @@ use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::{Irix, Mount, Mounted, SparseMemory};
 use physmem::{Coalesced, FrameId, Physmem, Request, SizeLists, State};
-use vm::{Decision, FileKey, Kernel, Marks, Module, POLICIES, Settings, Source, Vm, Why};
+use vm::{Decision, FileKey, Kernel, Marks, Module, POLICIES, Physical, Settings, Source, Vm, Why};
 
 use crate::{
     board::{Board, original},
@@ -54,9 +54,9 @@ fn streams_with_pages_of_every_size() {
 fn every_allocation_fails_once() {
     let run = |number: u64| {
         let mut world = World::with(irix(), "clock", 200, 9, Large::Asked);
-        world.memory.allocator_mut().0.refuse(number);
+        world.memory.get_mut().allocator_mut().0.refuse(number);
         world.run(120);
-        world.memory.allocator().has_refused()
+        world.memory.get_mut().allocator().has_refused()
     };
     let refused = (1..).take_while(|&number| run(number)).count();
     assert!(refused > 30, "{refused} allocations were made to fail");
@@ -75,7 +75,7 @@ fn a_million_operations() {
 struct Small {
     vm: Vm,
     hat: Hat,
-    memory: Physmem<AnyAllocator>,
+    memory: Physical<AnyAllocator>,
     board: Board,
 }
 
@@ -98,14 +98,14 @@ impl Small {
         Small {
             vm: Vm::new(settings, pages).unwrap(),
             hat: Hat::new(Box::new(table)),
-            memory: memory.unwrap(),
+            memory: Physical::new(memory.unwrap()),
             board: Board::default(),
         }
     }
 
     fn kernel(&mut self) -> Kernel<'_, dyn Mounted, AnyAllocator, Board> {
         let Small { vm, hat, memory, board } = self;
-        Kernel { vm, hat, memory, platform: board }
+        Kernel::new(vm, hat, memory, board)
     }
 
     /// Maps pages of zeros, which should be of `size`.
@@ -137,8 +137,8 @@ impl Small {
     }
 
     fn why(&self) -> Vec<(PageSize, PageSize, Why)> {
-        let known = self.vm.decisions().keys();
-        known.map(|&Decision { wanted, got, why, .. }| (wanted, got, why)).collect()
+        let known = self.vm.decisions().into_keys();
+        known.map(|Decision { wanted, got, why, .. }| (wanted, got, why)).collect()
     }
 }
 
@@ -159,17 +159,17 @@ fn figure_3() {
         // The page tables come first.
         small.touch(space, 0x2000);
     }
-    while small.memory.allocate_page(BASE, State::Kernel).is_ok() {}
+    while small.memory.get_mut().allocate_page(BASE, State::Kernel).is_ok() {}
     let (a, b) = (FrameId(512), FrameId(768));
     let a4 = FrameId(a.0 + 3);
-    small.memory.try_free(a4, 0).unwrap();
+    small.memory.get_mut().try_free(a4, 0).unwrap();
     small.touch(one, 0x1000);
     small.touch(two, 0x1000);
-    assert_eq!(small.frame(one, 0x1000), small.memory.table().address(a4));
+    assert_eq!(small.frame(one, 0x1000), small.memory.get_mut().table().address(a4));
     for frame in [a, FrameId(a.0 + 1), FrameId(a.0 + 2), b] {
-        small.memory.try_free(frame, 0).unwrap();
+        small.memory.get_mut().try_free(frame, 0).unwrap();
     }
-    let mut daemon = Coalesced::new(small.memory.table().frames(), &[(2, 1)], 9);
+    let mut daemon = Coalesced::new(small.memory.get_mut().table().frames(), &[(2, 1)], 9);
     // The pass after a weak one is mild.
     daemon.passed(physmem::Level::Weak, 0, 1);
     small.vm.set_daemon(daemon);
@@ -179,7 +179,7 @@ fn figure_3() {
     small.kernel().check().unwrap();
     assert_eq!(small.vm.work().migrations, before + 1);
     assert_eq!(small.vm.work().shootdowns, shot + 1, "one flush");
-    let b1 = small.memory.table().address(b);
+    let b1 = small.memory.get_mut().table().address(b);
     assert_eq!(small.frame(one, 0x1000), b1, "the mappings lead to B1");
     assert_eq!(small.frame(two, 0x1000), b1, "the mappings lead to B1");
     assert_eq!(small.board.contents[&b1], original(key, 7), "contents");
@@ -187,8 +187,8 @@ fn figure_3() {
     small.kernel().map(one, range(0x1000, 0x1000), RW, file, 0).unwrap();
     small.touch(one, 0x1000);
     assert_eq!(small.frame(one, 0x1000), b1, "the page cache has B1 in place of A4");
-    assert_eq!(small.memory.free_frames(K16), 1);
-    assert!(small.memory.take(a, 2, State::Kernel), "all of A is free");
+    assert_eq!(small.memory.get_mut().free_frames(K16), 1);
+    assert!(small.memory.get_mut().take(a, 2, State::Kernel), "all of A is free");
 }
 
 /// Figure 4: of a page of 64K the last 4K are unmapped. Two pages of 16K are left, and seven of 4K.
@@ -282,9 +282,9 @@ fn every_refusal_has_its_reason() {
     check(
         &|small, space| {
             small.touch(space, start + 0x3_0000);
-            let large = small.memory.allocate(&Request::new(4, State::Kernel)).unwrap();
-            while small.memory.allocate_page(BASE, State::Kernel).is_ok() {}
-            small.memory.try_free(large, 3).unwrap();
+            let large = small.memory.get_mut().allocate(&Request::new(4, State::Kernel)).unwrap();
+            while small.memory.get_mut().allocate_page(BASE, State::Kernel).is_ok() {}
+            small.memory.get_mut().try_free(large, 3).unwrap();
         },
         (K64, K16, Why::NoFrame),
     );

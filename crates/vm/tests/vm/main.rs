@@ -57,9 +57,9 @@ fn every_allocation_fails_once() {
         let frames = if table.name == TABLES[0].name { FRAMES } else { PLENTY };
         let run = |number: u64| {
             let mut world = World::new(table, "lru", frames, 7);
-            world.memory.allocator_mut().0.refuse(number);
+            world.memory.get_mut().allocator_mut().0.refuse(number);
             world.run(table.events / 5);
-            world.memory.allocator().has_refused()
+            world.memory.get_mut().allocator().has_refused()
         };
         let refused = (1..).take_while(|&number| run(number)).count();
         println!("{}: each of {refused} allocations failed", table.name);

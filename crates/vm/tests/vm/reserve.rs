@@ -7,7 +7,7 @@ use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::{Mount, Mounted, SparseMemory, X86_64};
 use physmem::{Buddy, Physmem, Reservations};
-use vm::{FileKey, Kernel, Marks, POLICIES, Reserving, Settings, Source, Vm, Why};
+use vm::{FileKey, Kernel, Marks, POLICIES, Physical, Reserving, Settings, Source, Vm, Why};
 
 use crate::{
     board::Board,
@@ -31,7 +31,7 @@ fn streams_with_reservations() {
                 println!("{policy}, seed {seed}, {frames} frames, eager {eager}");
                 let mut world = World::with(irix, policy, frames, seed, large);
                 world.run(400);
-                let (work, counts) = (world.vm.work(), world.memory.allocator());
+                let (work, counts) = (world.vm.work(), world.memory.get_mut().allocator());
                 let counts = physmem::Allocator::reserver(counts).unwrap().counts();
                 let sum = |count: fn(&physmem::ReservationCounts) -> u64| {
                     counts.iter().map(|(_, counts)| count(counts)).sum::<u64>()
@@ -53,9 +53,9 @@ fn every_allocation_fails_once() {
     let run = |number: u64| {
         let large = Large::Reserved(Reserving { eager: true });
         let mut world = World::with(irix, "clock", 200, 9, large);
-        world.memory.allocator_mut().0.refuse(number);
+        world.memory.get_mut().allocator_mut().0.refuse(number);
         world.run(100);
-        world.memory.allocator().has_refused()
+        world.memory.get_mut().allocator().has_refused()
     };
     let refused = (1..).take_while(|&number| run(number)).count();
     assert!(refused > 30, "{refused} allocations were made to fail");
@@ -65,7 +65,7 @@ fn every_allocation_fails_once() {
 struct Small {
     vm: Vm,
     hat: Hat,
-    memory: Physmem<AnyAllocator>,
+    memory: Physical<AnyAllocator>,
     board: Board,
 }
 
@@ -89,14 +89,14 @@ impl Small {
         Small {
             vm: Vm::new(settings, mib * MIB / BASE.bytes()).unwrap(),
             hat: Hat::new(Box::new(table)),
-            memory: memory.unwrap(),
+            memory: Physical::new(memory.unwrap()),
             board: Board::default(),
         }
     }
 
     fn kernel(&mut self) -> Kernel<'_, dyn Mounted, AnyAllocator, Board> {
         let Small { vm, hat, memory, board } = self;
-        Kernel { vm, hat, memory, platform: board }
+        Kernel::new(vm, hat, memory, board)
     }
 
     fn map(&mut self, space: HatSpace, start: u64, bytes: u64, source: Source) {
@@ -136,8 +136,8 @@ impl Small {
         (sizes.len() - large, large)
     }
 
-    fn counts(&self) -> physmem::ReservationCounts {
-        physmem::Allocator::reserver(self.memory.allocator()).unwrap().counts()[0].1
+    fn counts(&mut self) -> physmem::ReservationCounts {
+        physmem::Allocator::reserver(self.memory.get_mut().allocator()).unwrap().counts()[0].1
     }
 }
 
@@ -245,7 +245,7 @@ fn two_sizes_of_reservations() {
     let key = FileKey { device: 1, inode: 2 };
     small.map(space, HEAP, 128 << 10, Source::File { key, first: 0, shared: true });
     small.touch_all(space, HEAP, 128 << 10, Kind::Load);
-    let counts = physmem::Allocator::reserver(small.memory.allocator()).unwrap().counts();
+    let counts = physmem::Allocator::reserver(small.memory.get_mut().allocator()).unwrap().counts();
     assert_eq!(counts.iter().map(|(_, counts)| counts.made).collect::<Vec<_>>(), [0, 2]);
 }
 
@@ -288,9 +288,10 @@ fn the_least_recently_changed_is_broken_first() {
         small.touch(space, at, Kind::Store);
         at += 4096;
     }
-    let allocator = physmem::Allocator::reserver(small.memory.allocator()).unwrap();
-    let held = |index: u64| {
+    let mut held = |index: u64| {
         let frame = small.frame(space, HEAP + index * 4 * MIB) >> 12;
+        let memory = small.memory.get_mut();
+        let allocator = physmem::Allocator::reserver(memory.allocator()).unwrap();
         allocator.reservation(physmem::FrameId(frame as u32)).is_some()
     };
     assert_eq!([held(0), held(1), held(2)], [true, false, true]);

@@ -3,14 +3,11 @@
 use alloc::boxed::Box;
 
 use addr::PageSize;
-use hat::Hat;
 use pagetable::{
     CacheShape, Cached, ElasticCuckoo, Guarded, Hashed, HashedShape, Irix, Mount, Mounted, Mpt,
     SparseMemory, Split, X86_64,
 };
 use vm::Reference;
-
-pub(crate) type AnyHat = Hat<dyn Mounted>;
 
 const MEMORY: u64 = 1 << 34;
 
@@ -20,7 +17,7 @@ pub(crate) struct Table {
     pub(crate) reference: Reference,
     /// Events of a stream: fewer where tables are so large that looking through them takes long.
     pub(crate) events: u32,
-    pub(crate) make: fn() -> AnyHat,
+    pub(crate) make: fn() -> Box<dyn Mounted>,
 }
 
 macro_rules! table {
@@ -32,7 +29,7 @@ macro_rules! table {
             name: $name,
             reference: Reference::$reference,
             events: $events,
-            make: || Hat::new(Box::new(Mount::$mount($table, SparseMemory::new(MEMORY)))),
+            make: || Box::new(Mount::$mount($table, SparseMemory::new(MEMORY))),
         }
     };
 }

@@ -3,20 +3,23 @@
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use hat::HatSpace;
-use pagetable::Mounted;
+use hat::{
+    Hat, HatSpace, Pool, Tables,
+    locking::{Global, Locks, Scheme, Single},
+};
+use pagetable::{Mounted, Translation};
 use physmem::{Allocator, Buddy, Coalesced, Physmem, Refusing, Reservations, SizeLists};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
-    Error, Fallback, FileKey, How, Kernel, Marks, Module, POLICIES, Reserving, Settings,
+    Error, Fallback, FileKey, How, Kernel, Marks, Module, POLICIES, Physical, Reserving, Settings,
     SettingsError, Source, Vm,
 };
 
 use crate::{
     board::Board,
     model::{Identity, Known, Model, Space, allows},
-    tables::{AnyHat, Table},
+    tables::Table,
 };
 
 pub(crate) type AnyAllocator = Box<dyn Allocator + Send>;
@@ -47,10 +50,24 @@ pub(crate) enum Large {
     Reserved(Reserving),
 }
 
-pub(crate) struct World {
-    pub(crate) vm: Vm,
-    hat: AnyHat,
-    pub(crate) memory: Physmem<Refusing<AnyAllocator>>,
+/// What hardware does with a page table.
+pub(crate) trait Hardware {
+    /// What it finds for an access.
+    fn walk(&mut self, space: HatSpace, addr: VirtAddr, kind: Kind) -> Option<Translation>;
+}
+
+impl<L: Locks> Hardware for Hat<dyn Mounted, Global<dyn Mounted, L>> {
+    fn walk(&mut self, space: HatSpace, addr: VirtAddr, kind: Kind) -> Option<Translation> {
+        let inner = self.space(space).unwrap();
+        self.table_mut().walk(inner, addr, kind, &mut Vec::new()).ok()
+    }
+}
+
+/// A memory manager under locks of `L`, over a HAT layer under those of `S`, with its model.
+pub(crate) struct World<L: Locks = Single, S = Global<dyn Mounted, Single>> {
+    pub(crate) vm: Vm<L>,
+    hat: Hat<dyn Mounted, S>,
+    pub(crate) memory: Physical<Refusing<AnyAllocator>, L>,
     /// Whether pages of several sizes are asked for.
     large: bool,
     /// Whether regions are so large that such pages fit.
@@ -78,8 +95,24 @@ impl World {
         seed: u64,
         large: Large,
     ) -> World {
+        World::under(Global::new(Pool::unlimited()), table, replacement, (frames, seed), large)
+    }
+}
+
+impl<L: Locks, S: Scheme<Table = dyn Mounted>> World<L, S>
+where
+    Hat<dyn Mounted, S>: Hardware,
+{
+    /// The same under locks of several threads: those of the HAT layer by `scheme`.
+    pub(crate) fn under(
+        scheme: S,
+        table: &Table,
+        replacement: &'static str,
+        (frames, seed): (u64, u64),
+        large: Large,
+    ) -> World<L, S> {
         let sizes = if large == Large::No { &SIZES[..1] } else { &SIZES[..] };
-        let mut memory = Physmem::new(PhysAddr::new(0), frames * BASE.bytes(), BASE, |frames| {
+        let memory = Physmem::new(PhysAddr::new(0), frames * BASE.bytes(), BASE, |frames| {
             Refusing::new(match large {
                 Large::Asked => {
                     Box::new(SizeLists::new(frames, BASE, sizes).unwrap()) as AnyAllocator
@@ -91,7 +124,8 @@ impl World {
             })
         })
         .unwrap();
-        let hat = (table.make)();
+        let hat = Hat::with(scheme, Tables::One((table.make)()));
+        let mut memory = Physical::with_locks(memory);
         let marks = Marks { min: 4, low: 8, high: 12 };
         let settings = Settings {
             sizes,
@@ -106,12 +140,13 @@ impl World {
                 Large::No | Large::Asked => None,
             },
         };
-        let mut vm = Vm::new(settings, frames).unwrap();
+        let vm = Vm::with_locks(settings, frames).unwrap();
         if large == Large::Asked {
             let thresholds = [(2, 1), (4, 6), (6, 30)];
-            vm.set_daemon(Coalesced::new(memory.table().frames(), &thresholds, 2));
+            let all = memory.get_mut().table().frames();
+            vm.set_daemon(Coalesced::new(all, &thresholds, 2));
         }
-        memory.allocator_mut().0.refuse(u64::MAX);
+        memory.get_mut().allocator_mut().0.refuse(u64::MAX);
         World {
             vm,
             hat,
@@ -128,16 +163,18 @@ impl World {
         }
     }
 
-    pub(crate) fn kernel(&mut self) -> Kernel<'_, dyn Mounted, Refusing<AnyAllocator>, Board> {
+    pub(crate) fn kernel(
+        &mut self,
+    ) -> Kernel<'_, dyn Mounted, Refusing<AnyAllocator>, Board, L, S> {
         let World { vm, hat, memory, board, .. } = self;
-        Kernel { vm, hat, memory, platform: board }
+        Kernel::new(vm, hat, memory, board)
     }
 
     /// Runs events, then ends all spaces and drops the page cache: every frame is free again.
     pub(crate) fn run(&mut self, events: u32) {
         for _ in 0..events {
             self.event();
-            let tables = self.hat.table().footprint().frame_bytes >> BASE.shift();
+            let tables = self.hat.pool().used_bytes >> BASE.shift();
             self.tables_peak = self.tables_peak.max(tables);
             if let Err(wrong) = self.kernel().check() {
                 panic!("{wrong}");
@@ -155,8 +192,8 @@ impl World {
         self.kernel().check().unwrap();
         assert_eq!(self.vm.resident().file, 0);
         assert_eq!(self.vm.swapped(), 0, "swap that nobody uses is free");
-        let tables = self.hat.table().footprint().frame_bytes;
-        assert_eq!(self.memory.used_bytes(), tables, "every frame is back");
+        let tables = self.hat.pool().used_bytes;
+        assert_eq!(self.memory.get_mut().used_bytes(), tables, "every frame is back");
         let work = self.vm.work();
         assert_eq!(work.frames_taken - work.frames_given, tables >> BASE.shift());
     }
@@ -233,8 +270,7 @@ impl World {
             return Ok(held.apply(addr).align_down(BASE));
         }
         for faults in 0.. {
-            let inner = self.hat.space(space).unwrap();
-            if let Ok(found) = self.hat.table_mut().walk(inner, addr, kind, &mut Vec::new()) {
+            if let Some(found) = self.hat.walk(space, addr, kind) {
                 self.board.tlb.insert((space, addr), found);
                 return Ok(found.apply(addr).align_down(BASE));
             }
@@ -391,9 +427,8 @@ impl World {
                 self.spaces.get_mut(&space).unwrap().pages.insert(page, known);
             }
             if known.rights.bits() & 7 != 0 {
-                let inner = self.hat.space(space).unwrap();
                 let addr = VirtAddr::new(page << BASE.shift());
-                assert!(self.hat.table().query(inner, addr).is_some(), "{addr} is locked");
+                assert!(self.hat.query(space, addr).is_some(), "{addr} is locked");
             }
         }
     }

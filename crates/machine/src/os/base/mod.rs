@@ -189,8 +189,8 @@ impl Base {
         let settings = settings(description, ram, &sizes)?;
         let Settings { replacement, .. } = settings;
         let vm = Vm::new(settings, pages);
-        let mut vm = vm.map_err(|error| ("os.marks".to_owned(), error.to_string()))?;
-        let sizes = Sizes::new(description, &mut vm, &sizes, larger)?;
+        let vm = vm.map_err(|error| ("os.marks".to_owned(), error.to_string()))?;
+        let sizes = Sizes::new(description, &vm, &sizes, larger)?;
         Ok(Base {
             vm,
             swap: description.swap.as_ref().map_or(Bytes(0), |swap| swap.size),
@@ -219,9 +219,11 @@ impl Base {
     ) -> Result<T, Failure> {
         let mut board = Board::default();
         let (hat, memory) = platform.ram().parts();
-        let mut kernel = Kernel { vm: &mut self.vm, hat, memory, platform: &mut board };
+        let mut kernel = Kernel::new(&self.vm, hat, memory, &mut board);
         let done = work(&mut kernel);
         self.scarce = kernel.wants_memory();
+        // What it has counted is the manager's now.
+        drop(kernel);
         self.breaks(platform.ram());
         board.forget.into_iter().for_each(|flush| platform.shoot(flush));
         let resident = self.vm.resident();
@@ -445,7 +447,7 @@ impl System for Base {
         let to = to.map_err(|(_, what)| Failure::Table(what))?;
         let (hat, memory) = platform.ram().parts();
         let mut board = Board::default();
-        let mut kernel = Kernel { vm: &mut self.vm, hat, memory, platform: &mut board };
+        let mut kernel = Kernel::new(&self.vm, hat, memory, &mut board);
         let done = match what {
             Setting::Marks => kernel.set_marks(to.marks),
             Setting::Replacement => {
@@ -475,7 +477,7 @@ impl System for Base {
 
     fn forget_counts(&mut self, ram: &mut Ram) {
         self.vm.forget_counts();
-        if let Some(reserver) = ram.parts().1.allocator_mut().0.reserver_mut() {
+        if let Some(reserver) = ram.parts_mut().1.allocator_mut().0.reserver_mut() {
             reserver.forget_counts();
         }
         self.prices.forget_counts();
@@ -487,7 +489,8 @@ impl System for Base {
     }
 
     fn counts(&self, ram: &Ram) -> Option<ManagerCounts> {
-        let name = |how: How| (how.name().to_owned(), self.vm.faults()[how as usize]);
+        let (faults, decisions) = (self.vm.faults(), self.vm.decisions());
+        let name = |how: How| (how.name().to_owned(), faults[how as usize]);
         let work = self.vm.work();
         Some(ManagerCounts {
             replacement: self.replacement.to_owned(),
@@ -496,9 +499,9 @@ impl System for Base {
             work: work.each().map(|(name, count)| (name.to_owned(), count)).collect(),
             cycles: self.prices.by_kind(&work),
             io_cycles: self.prices.io_cycles,
-            page_sizes: self.files.reasons(self.vm.decisions()),
-            sizes: self.files.sizes(self.vm.decisions()),
-            upgrades: self.files.sizes(self.vm.upgrades()),
+            page_sizes: self.files.reasons(&decisions),
+            sizes: self.files.sizes(&decisions),
+            upgrades: self.files.sizes(&self.vm.upgrades()),
             daemon: self.daemon_counts(),
             reservations: self.reservation_counts(ram),
             bytes: self.kind_bytes(ram),

@@ -41,7 +41,7 @@ impl Base {
     /// all their pages are cleared, by the mapping lists of their frames.
     pub(super) fn breaks(&mut self, ram: &mut Ram) {
         let marks = self.marks;
-        let (hat, memory) = ram.parts();
+        let (hat, memory) = ram.parts_mut();
         let Some(reserver) = memory.allocator_mut().0.reserver_mut() else { return };
         let broken = reserver.take_broken();
         match marks {

@@ -26,7 +26,7 @@ impl Sizes {
     /// What `description` asks for, with larger pages from where `larger` says.
     pub(super) fn new(
         description: &Description,
-        vm: &mut Vm,
+        vm: &Vm,
         sizes: &[PageSize],
         larger: Larger,
     ) -> Result<Sizes, Refusal> {
@@ -92,7 +92,7 @@ impl Daemon {
     fn new(
         coalesced: &description::Coalesced,
         description: &Description,
-        vm: &mut Vm,
+        vm: &Vm,
         sizes: &[PageSize],
     ) -> Result<Daemon, Refusal> {
         let refuse = |key: &str, what: &str| Err((format!("os.coalesced.{key}"), what.to_owned()));
@@ -204,9 +204,9 @@ impl Base {
 
     /// What the daemon has done.
     pub(super) fn daemon_counts(&self) -> Option<DaemonCounts> {
-        let daemon = self.vm.daemon()?;
-        let levels = daemon
-            .passes()
+        let passes = self.vm.daemon_passes()?;
+        let levels = passes
+            .into_iter()
             .map(|(level, passes, made)| (level.name().to_owned(), LevelPasses { passes, made }));
         let over_time = self.sizes.daemon.as_ref().map(|daemon| {
             let rest = Some(daemon.since).filter(|rest| rest.passes > 0);

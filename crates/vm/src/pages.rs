@@ -1,0 +1,32 @@
+//! The lists that pages leave memory by, and how many pages of which kind are in it.
+
+use alloc::{boxed::Box, collections::BTreeMap};
+
+use core::ops::Range;
+use physmem::FrameId;
+
+use crate::{replacement::Replacement, settings::Resident};
+
+/// What is known of the pages in memory but for what their descriptors say.
+pub(crate) struct PageLists {
+    pub(crate) policy: Box<dyn Replacement>,
+    pub(crate) resident: Resident,
+    /// Large pages that were unloaded to see whether they are used: their first frame, and log2 of
+    /// their base frames.
+    pub(crate) idle: BTreeMap<u32, u32>,
+    /// Pages of spaces that are wired.
+    pub(crate) wired: u64,
+}
+
+impl PageLists {
+    pub(crate) fn new(policy: Box<dyn Replacement>) -> PageLists {
+        PageLists { policy, resident: Resident::default(), idle: BTreeMap::new(), wired: 0 }
+    }
+
+    /// The frames of the idle large page that `frame` is part of.
+    pub(crate) fn idle_page(&self, frame: FrameId) -> Option<Range<u32>> {
+        let (&first, &order) = self.idle.range(..=frame.0).next_back()?;
+        let frames = first..first + (1 << order);
+        frames.contains(&frame.0).then_some(frames)
+    }
+}
