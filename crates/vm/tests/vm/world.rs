@@ -2,7 +2,7 @@
 
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 
-use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
     Hat, HatSpace, Pool, Tables,
     locking::{Global, Locks, Scheme, Single},
@@ -255,9 +255,23 @@ where
             self.board.contents.insert(frame, self.stamp);
             self.model.store(&mut known, self.stamp);
             self.spaces.get_mut(&space).unwrap().pages.insert(page, known);
+            if !known.shared {
+                self.copied(space, self.board.tlb[&(space, addr)].page);
+            }
         } else {
             let expected = self.model.contents(&known);
             assert_eq!(self.board.contents[&frame], expected, "{addr} of {space:?}: {known:?}");
+        }
+    }
+
+    /// A store to a private page has copied all of `page`, which may be a large one: what a file has later
+    /// is not in its other base pages, which mmap leaves open.
+    fn copied(&mut self, space: HatSpace, page: Page) {
+        let known = self.spaces.get_mut(&space).unwrap();
+        let first = page.start().get() >> BASE.shift();
+        let others = known.pages.range_mut(first..first + page.size().count_of(BASE));
+        for (_, other) in others.filter(|(_, other)| !other.shared) {
+            other.own = Some(self.model.contents(other));
         }
     }
 
