@@ -1,6 +1,7 @@
 """`advise`: which region gets which pages, its place file run again, what it refuses."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -173,3 +174,30 @@ def test_what_cannot_be_advised_is_refused(
 def test_a_share_below_nothing_is_refused() -> None:
     with pytest.raises(Error, match="share of 0 or more"):
         advise(SPEC, "origin-2000", memory_added_max=-1)
+
+
+def test_a_preloaded_library_places_natively(tmp_path: Path) -> None:
+    """What `placed.py` compares: an advised heap, and one that is laid out alike."""
+    if not Path("/sys/kernel/mm/transparent_hugepage/enabled").exists():
+        pytest.skip("this kernel has no transparent huge pages")
+    library = tmp_path / "place.so"
+    source = Path(__file__).with_name("place.c")
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+
+    def heap(place: str) -> tuple[int, bool]:
+        """Bytes of the heap, and whether one of its parts is advised."""
+        environment = {"PAGEWALK_PLACE": place, "LD_PRELOAD": str(library)}
+        command = ["cat", "/proc/self/smaps"]
+        shown = subprocess.check_output(command, text=True, env=environment)
+        parts = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", shown, flags=re.MULTILINE)
+        heaps = [part for part in parts if "[heap]" in part.partition("\n")[0]]
+        ends = [[int(end, 16) for end in part.split()[0].split("-")] for part in heaps]
+        flags = [part.partition("VmFlags:")[2].split() for part in heaps]
+        return sum(end - start for start, end in ends), any("hg" in each for each in flags)
+
+    assert heap("heap=64M")[0] >= 64 << 20
+    assert heap("heap=64M")[1]
+    size, is_advised = heap("heap=64M,plain=1")
+    assert size >= 64 << 20
+    assert not is_advised
+    assert heap("")[0] < 4 << 20
