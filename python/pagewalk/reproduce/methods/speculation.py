@@ -7,7 +7,7 @@ for each of both.
 The numbers of a run, which the method `walks` has columns of too:
 
 * `spec_attempts`, `spec_right`, `spec_wrong`: predictions per walk, those that were right and those
-  that were wrong;
+  that were wrong. Walks that faulted have none: the thesis's simulator sees no such walk;
 * `spec_mistaken`: wrong ones per prediction;
 * `spec_dram`: references to memory per walk that were overlapped; `spec_dram_share`: the share of
   all references to memory;
@@ -57,7 +57,12 @@ def _walks(run: Results) -> int:
 
 
 def _wrong(run: Results) -> int:
-    return sum(run["spec_tlb"]["wrong"].values())
+    wrong = run["spec_tlb"]["wrong"]
+    return int(wrong["broken"] + wrong["chance"])
+
+
+def _attempts(run: Results) -> int:
+    return int(run["spec_tlb"]["right"]) + _wrong(run)
 
 
 def _dram(run: Results) -> int:
@@ -77,10 +82,10 @@ def _cached(run: Results) -> float | None:
 
 
 NUMBERS: dict[str, Callable[[Results], float | None]] = {
-    "spec_attempts": lambda run: _per(run["spec_tlb"]["attempts"], _walks(run)),
+    "spec_attempts": lambda run: _per(_attempts(run), _walks(run)),
     "spec_right": lambda run: _per(run["spec_tlb"]["right"], _walks(run)),
     "spec_wrong": lambda run: _per(_wrong(run), _walks(run)),
-    "spec_mistaken": lambda run: _per(_wrong(run), run["spec_tlb"]["attempts"]),
+    "spec_mistaken": lambda run: _per(_wrong(run), _attempts(run)),
     "spec_dram": lambda run: _per(_dram(run), _walks(run)),
     "spec_dram_share": _dram_share,
     "spec_cached": _cached,
