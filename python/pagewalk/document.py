@@ -338,7 +338,7 @@ class SpecOutcome(Record):
     """Walks of one outcome of their prediction."""
 
     outcome: str
-    """`right`, `broken`, `chance` or `none` of walks that found their page; `absent` or
+    """`right`, `broken`, `chance` or `none` of walks that found their page; `absent`, `denied` or
     `none-faulted` of those that faulted.
     """
 
@@ -383,10 +383,14 @@ class SpecTlbCounts(Record):
     right: int
     """Those that named the place that the walk has found."""
 
+    denied: int
+    """Those that named the place of a page whose rights do not allow the access: the walk faulted.
+    """
+
     wrong: dict[str, int]
-    """Those that did not, by cause: `absent`, the walk faulted; `broken`, the page was placed when
-    its reservation was broken; `chance`, addresses of a page that was in none had agreed by
-    chance.
+    """Those that named another place, by cause: `absent`, the walk faulted; `broken`, the page was
+    placed when its reservation was broken; `chance`, addresses of a page that was in none had
+    agreed by chance.
     """
 
     none: int
@@ -398,7 +402,7 @@ class SpecTlbCounts(Record):
     none_faulted: int
     """Walks that faulted, for which there was no prediction.
 
-    With those that were absent these are all faults.
+    With those that were absent or denied these are all faults.
     """
 
     overlapped: dict[str, int]

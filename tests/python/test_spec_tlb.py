@@ -18,9 +18,9 @@ def run() -> pagewalk.Results:
 def test_results_say_what_was_predicted(run: pagewalk.Results) -> None:
     spec, walks = run.data["spec_tlb"], run.data["walks"]["walks"]
     assert spec["right"] + spec["none"] + spec["wrong"]["broken"] + spec["wrong"]["chance"] == walks
-    assert spec["attempts"] == spec["right"] + sum(spec["wrong"].values())
+    assert spec["attempts"] == spec["right"] + spec["denied"] + sum(spec["wrong"].values())
     outcomes = {one["outcome"]: one for one in spec["outcomes"]}
-    assert list(outcomes) == ["right", "none", "none-faulted", "absent", "broken", "chance"]
+    assert list(outcomes) == ["right", "none", "none-faulted", "denied", "absent", "broken", "chance"]
     assert outcomes["right"]["references"] == spec["overlapped"]
     accesses = outcomes["right"]["accesses"]
     assert sum(sum(places.values()) for places in accesses.values()) == spec["right"]
@@ -31,7 +31,7 @@ def test_the_text_and_the_report_tell_of_it(run: pagewalk.Results) -> None:
     told = " ".join(summary.summary(document).split())
     assert "SpecTLB: 24 pages of 2M, random, heuristic; " in told and "absent" in told
     shown = data.run(document)
-    assert shown.spec_tlb is not None and len(shown.spec_tlb.rows) == 6
+    assert shown.spec_tlb is not None and len(shown.spec_tlb.rows) == 7
     assert "<h3>SpecTLB</h3>" in page.render(data.report([document]))
 
 

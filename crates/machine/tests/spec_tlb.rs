@@ -71,7 +71,7 @@ fn base_pages_of_reservations_are_predicted() {
     let of = said(&results);
     assert!(of.right * 10 > results.walks.walks * 8, "{of:?}");
     assert!(of.wrong["absent"] > 1000, "first touches are predicted too: {of:?}");
-    assert_eq!(of.attempts, of.right + of.wrong.values().sum::<u64>());
+    assert_eq!(of.attempts, of.right + of.denied + of.wrong.values().sum::<u64>());
     let right = &of.outcomes[0];
     assert_eq!(right.ptes.values().sum::<u64>(), of.right, "a walk reads its lowest entry");
     assert_eq!(right.references, of.overlapped);
@@ -84,6 +84,26 @@ fn base_pages_of_reservations_are_predicted() {
     // One walk changes nothing but what is said of it.
     let without = |results: &Results| (results.walks.clone(), results.caches.clone());
     assert_eq!(without(&results), without(&removed));
+}
+
+/// A store to a page that may only be read faults, although the page is where it was said to be.
+#[test]
+fn a_page_that_forbids_the_access_is_where_it_was_said_to_be() {
+    let mut rows = half_filled(8, 4, 0);
+    let access = |kind, page: u64| Row::Access(kind, HEAP + page * 4096, 8);
+    // All pages are loaded and the first is stored to: the others become read-only for promotion.
+    rows.extend((0..512).map(|page| access(Kind::Load, page)));
+    rows.extend([0, 1, 2, 3].map(|page| access(Kind::Store, page)));
+    rows.extend((512..4096).map(|page| access(Kind::Load, page / 512 * 1024 + page % 512)));
+    rows.extend((0..512).map(|page| access(Kind::Store, page)));
+    let settings = [
+        "os.populated=true",
+        "tlb.l1d.entries=4",
+        "spec_tlb.fill=marks",
+        "os.reservations={marks=\"keep\"}",
+    ];
+    let of = said(&run("freebsd-2009", &settings, &rows)).clone();
+    assert!(of.denied > 0 && of.wrong.values().all(|wrong| *wrong == 0), "{of:?}");
 }
 
 #[test]

@@ -325,14 +325,16 @@ pub struct SpecTlbCounts {
     pub attempts: u64,
     /// Those that named the place that the walk has found.
     pub right: u64,
-    /// Those that did not, by cause: `absent`, the walk faulted; `broken`, the page was placed when its
+    /// Those that named the place of a page whose rights do not allow the access: the walk faulted.
+    pub denied: u64,
+    /// Those that named another place, by cause: `absent`, the walk faulted; `broken`, the page was placed when its
     /// reservation was broken; `chance`, addresses of a page that was in none had agreed by chance.
     pub wrong: BTreeMap<String, u64>,
     /// Walks that found their page, for which there was no prediction. With those that were right,
     /// broken and by chance these are all walks.
     pub none: u64,
-    /// Walks that faulted, for which there was no prediction. With those that were absent these are
-    /// all faults.
+    /// Walks that faulted, for which there was no prediction. With those that were absent or denied
+    /// these are all faults.
     pub none_faulted: u64,
     /// References of walks that were rightly predicted, which need not be waited for, by what served
     /// them: caches and memory.
@@ -346,7 +348,7 @@ pub struct SpecTlbCounts {
 /// Walks of one outcome of their prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpecOutcome {
-    /// `right`, `broken`, `chance` or `none` of walks that found their page; `absent` or
+    /// `right`, `broken`, `chance` or `none` of walks that found their page; `absent`, `denied` or
     /// `none-faulted` of those that faulted.
     pub outcome: String,
     /// How many.

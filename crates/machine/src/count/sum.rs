@@ -159,6 +159,7 @@ impl Sum for SpecTlbCounts {
     fn add(&mut self, other: &SpecTlbCounts) {
         self.attempts += other.attempts;
         self.right += other.right;
+        self.denied += other.denied;
         self.wrong.add(&other.wrong);
         self.none += other.none;
         self.none_faulted += other.none_faulted;

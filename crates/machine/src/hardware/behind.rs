@@ -119,6 +119,10 @@ pub(crate) trait Behind {
     /// Where the last walk has ended, before the TLB is refilled; where something speculates.
     fn found(&mut self, spot: Spot);
 
+    /// The last walk has faulted; `there` is the page that forbids the access, if there is one. Where
+    /// something speculates.
+    fn faulted(&mut self, there: Option<Spot>);
+
     /// The processor that runs goes on in another space.
     fn switched(&mut self);
 

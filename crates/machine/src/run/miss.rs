@@ -166,7 +166,13 @@ impl Run {
         let translation = loop {
             match self.walk_once(place, back)? {
                 Ok(translation) => break translation,
-                Err(fault) => cold |= self.fault(place, fault, back)? == Answer::FirstTouch,
+                Err(fault) => {
+                    if back.speculates() {
+                        let there = self.ram.query(self.who.space, addr);
+                        back.faulted(there.map(|page| self.spot(addr, page)));
+                    }
+                    cold |= self.fault(place, fault, back)? == Answer::FirstTouch;
+                }
             }
         };
         let instead = self.by_software && why != Miss::Absent;
@@ -180,7 +186,7 @@ impl Run {
         Ok((translation, cold))
     }
 
-    /// Where a walk for `addr` has ended, for those who predict it.
+    /// Where `addr` lies by `translation`, for those who predict it.
     #[cold]
     fn spot(&self, addr: VirtAddr, translation: Translation) -> Spot {
         let mapping = self.ram.mapping(self.who.space, addr);

@@ -23,6 +23,7 @@ enum Message {
     FirstData { phys: PhysAddr, bytes: u16, kind: Kind },
     Walk { references: u16, host: u16, host_references: u16 },
     Found,
+    Faulted,
     Switched,
     Refilled(Refill),
     On(u8),
@@ -50,6 +51,7 @@ pub(super) struct Log {
     host_references: Vec<Reference>,
     forgets: Vec<(usize, Forget)>,
     spots: Vec<Spot>,
+    faults: Vec<Option<Spot>>,
 }
 
 impl Log {
@@ -63,6 +65,7 @@ impl Log {
         self.host_references.clear();
         self.forgets.clear();
         self.spots.clear();
+        self.faults.clear();
     }
 
     /// Says all of it again to `back`. The error is a stale entry that `back` starts a walk from.
@@ -70,6 +73,7 @@ impl Log {
         let mut walks = self.walks.iter();
         let mut forgets = self.forgets.iter();
         let mut spots = self.spots.iter();
+        let mut faults = self.faults.iter();
         let mut references = self.references.as_slice();
         let mut host = self.host.as_slice();
         let mut host_references = self.host_references.as_slice();
@@ -80,6 +84,9 @@ impl Log {
                     back.first_data(phys, u32::from(bytes), kind);
                 }
                 Message::Found => spots.next().into_iter().for_each(|spot| back.found(*spot)),
+                Message::Faulted => {
+                    faults.next().into_iter().for_each(|there| back.faulted(*there));
+                }
                 Message::Switched => back.switched(),
                 Message::Walk { references: own, host: walked, host_references: below } => {
                     let Some(walk) = walks.next() else { continue };
@@ -169,6 +176,11 @@ impl Behind for Log {
     fn found(&mut self, spot: Spot) {
         self.messages.push(Message::Found);
         self.spots.push(spot);
+    }
+
+    fn faulted(&mut self, there: Option<Spot>) {
+        self.messages.push(Message::Faulted);
+        self.faults.push(there);
     }
 
     fn switched(&mut self) {

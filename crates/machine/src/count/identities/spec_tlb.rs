@@ -16,7 +16,7 @@ impl Checker {
         if witness.on_touch {
             let faults = results.faults;
             let faults = faults.first_touch + faults.returned + faults.protection;
-            let faulted = spec.wrong["absent"] + spec.none_faulted;
+            let faulted = spec.wrong["absent"] + spec.denied + spec.none_faulted;
             self.equal("predictions and none of walks that faulted = faults", faulted, faults);
         }
         let of = |counts: fn(&SpecOutcome) -> Vec<&BTreeMap<String, u64>>| {

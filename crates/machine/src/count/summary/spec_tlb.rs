@@ -16,21 +16,30 @@ pub(super) fn spec_tlb(walker: &Walker) -> Option<SpecTlbCounts> {
     let found = |said: Speculation| &counts.found[said as usize];
     let faulted = |said: Speculation| &counts.faulted[said as usize];
     let right = found(Speculation::Right);
+    let denied = faulted(Speculation::Right);
+    // A fault on a page that is elsewhere is one where none is at the place that was named.
+    let absent = [Speculation::WrongBroken, Speculation::WrongChance]
+        .into_iter()
+        .fold(faulted(Speculation::WrongAbsent).clone(), |sum, said| sum.plus(faulted(said)));
     let wrong = [
-        ("absent", faulted(Speculation::WrongAbsent)),
+        ("absent", &absent),
         ("broken", found(Speculation::WrongBroken)),
         ("chance", found(Speculation::WrongChance)),
     ];
     let (none, none_faulted) = (found(Speculation::None), faulted(Speculation::None));
-    let all = [("right", right), ("none", none), ("none-faulted", none_faulted)];
+    let all =
+        [("right", right), ("none", none), ("none-faulted", none_faulted), ("denied", denied)];
     Some(SpecTlbCounts {
         entries: params.entries.into(),
         ways: params.ways.into(),
         replacement: params.replacement.to_string(),
         page_size: params.page_size.to_string(),
         fill: params.fill.name().to_owned(),
-        attempts: right.walks + wrong.iter().map(|(_, said)| said.walks).sum::<u64>(),
+        attempts: right.walks
+            + denied.walks
+            + wrong.iter().map(|(_, said)| said.walks).sum::<u64>(),
         right: right.walks,
+        denied: denied.walks,
         wrong: wrong.iter().map(|(cause, said)| ((*cause).to_owned(), said.walks)).collect(),
         none: none.walks,
         none_faulted: none_faulted.walks,

@@ -161,7 +161,12 @@ impl Walker {
 
     /// Where the last walk has ended.
     pub(crate) fn found(&mut self, spot: Spot) {
-        self.speculate(Some(spot));
+        self.speculate(Some(spot), false);
+    }
+
+    /// The last walk has faulted, on the page that is `there` if there is one.
+    pub(crate) fn faulted(&mut self, there: Option<Spot>) {
+        self.speculate(there, true);
     }
 
     /// The processor goes on in another space.
@@ -170,10 +175,10 @@ impl Walker {
     }
 
     /// Tells those who speculate how the last walk has ended.
-    fn speculate(&mut self, found: Option<Spot>) {
+    fn speculate(&mut self, there: Option<Spot>, faulted: bool) {
         let Some(made) = self.port.made.take() else { return };
         let (va, asid) = self.walked;
-        self.speculators.iter_mut().for_each(|one| one.walked(va, asid, found, &made));
+        self.speculators.iter_mut().for_each(|one| one.walked(va, asid, there, faulted, &made));
     }
 
     /// A walk begins.
@@ -205,9 +210,6 @@ impl Walker {
         }
         let followed = self.follow(walk, way, skipped);
         self.dimension.repeats = !walk.found;
-        if followed.is_ok() && !walk.found {
-            self.speculate(None);
-        }
         followed
     }
 
@@ -216,9 +218,6 @@ impl Walker {
         self.begin(walk);
         // A second stale entry further down stays unnoticed: the walk is wrong as it is.
         let _ = self.follow(walk, way, 0);
-        if !walk.found {
-            self.speculate(None);
-        }
     }
 
     /// The TLB is refilled: the walks since the last refill were for this one.

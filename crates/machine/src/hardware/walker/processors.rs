@@ -115,6 +115,10 @@ impl Behind for Walkers {
         self.here.found(spot);
     }
 
+    fn faulted(&mut self, there: Option<Spot>) {
+        self.here.faulted(there);
+    }
+
     fn switched(&mut self) {
         self.here.switched();
     }

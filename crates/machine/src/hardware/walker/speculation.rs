@@ -1,7 +1,7 @@
 //! A SpecTLB beside the walker: what it says of each walk, and what that is worth (B10 chapter 6).
 //!
 //! ```text
-//!   walk --> references --> fault ------> an entry here?  absent, or nothing said
+//!   walk --> references --> fault ------> absent, denied, or nothing said
 //!             |                |
 //!             |                v  the operating system; the walk again
 //!             \---------> page found ---> right, broken, chance, or nothing said
@@ -39,6 +39,19 @@ pub(crate) struct Said {
     pub(crate) cycles: u64,
     /// Accesses that they were for, by kind and by what served them.
     pub(crate) accesses: [[u64; Served::COUNT]; Kind::COUNT],
+}
+
+impl Said {
+    /// The counts of both. Walks that faulted, for which this is, had no access yet.
+    pub(crate) fn plus(mut self, other: &Said) -> Said {
+        self.walks += other.walks;
+        self.cycles += other.cycles;
+        for place in 0..Served::COUNT {
+            self.references[place] += other.references[place];
+            self.ptes[place] += other.ptes[place];
+        }
+        self
+    }
 }
 
 /// Counts by what was said: of walks that found their page, and of those that faulted.
@@ -85,13 +98,18 @@ impl Speculator {
         }))
     }
 
-    /// Hears of a walk, which has found a page or faulted.
-    pub(super) fn walked(&mut self, va: VirtAddr, asid: Asid, found: Option<Spot>, made: &Made) {
-        self.last = self.tlb.walked(va, asid, found);
-        let counts = match found {
-            Some(_) => &mut self.counts.found,
-            None => &mut self.counts.faulted,
-        };
+    /// Hears of a walk, which has found the page that is `there` or has faulted; where one is there
+    /// then, it forbids the access.
+    pub(super) fn walked(
+        &mut self,
+        va: VirtAddr,
+        asid: Asid,
+        there: Option<Spot>,
+        faulted: bool,
+        made: &Made,
+    ) {
+        self.last = self.tlb.walked(va, asid, there);
+        let counts = if faulted { &mut self.counts.faulted } else { &mut self.counts.found };
         let said = &mut counts[self.last as usize];
         said.walks += 1;
         said.cycles += made.cycles;
