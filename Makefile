@@ -31,7 +31,7 @@ demo: build ## record a real program, run it on two machines, leave demo/report.
 	@echo "The report: $(abspath demo/report.html)"
 
 wheel: $(VENV)/installed ## build the source distribution and the wheel into dist/
-	$(BIN)/maturin sdist --quiet --out dist
+	$(BIN)/maturin sdist --out dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist dist/pagewalk-*.tar.gz
 
 test: tools build ## run all tests: Rust, Python, and the report in a browser
