@@ -148,7 +148,7 @@ impl Host {
                 Ok(page) => break page,
                 Err(fault @ Fault::NotMapped { .. }) => moved = self.back(va, kind, fault)?,
                 Err(fault) => {
-                    let what = format!("the host cannot back the guest-physical {gpa}: {fault}");
+                    let what = format!("the host cannot behind the guest-physical {gpa}: {fault}");
                     return Err(Failure::Table(what));
                 }
             }

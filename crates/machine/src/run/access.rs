@@ -42,7 +42,7 @@ impl Run {
         batch: &Batch,
         span: Range<usize>,
         to_miss: bool,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<usize, Error> {
         let (addrs, metas) = (&batch.addr[span.clone()], &batch.meta[span.clone()]);
         let mut next = 0;
@@ -50,12 +50,12 @@ impl Run {
             if !CHECK && self.streak.is_none_or(|hits| hits as usize >= SPAN_MIN) {
                 let (addrs, metas) = (&addrs[next..], &metas[next..]);
                 let (ran, time) = match (self.learns, self.granules.1.is_some()) {
-                    (NOTHING, false) => self.hits::<CACHES, NOTHING, false>(addrs, metas, back),
-                    (NOTHING, true) => self.hits::<CACHES, NOTHING, true>(addrs, metas, back),
-                    (TIME, false) => self.hits::<CACHES, TIME, false>(addrs, metas, back),
-                    (TIME, true) => self.hits::<CACHES, TIME, true>(addrs, metas, back),
-                    (_, false) => self.hits::<CACHES, EACH, false>(addrs, metas, back),
-                    (_, true) => self.hits::<CACHES, EACH, true>(addrs, metas, back),
+                    (NOTHING, false) => self.hits::<CACHES, NOTHING, false>(addrs, metas, behind),
+                    (NOTHING, true) => self.hits::<CACHES, NOTHING, true>(addrs, metas, behind),
+                    (TIME, false) => self.hits::<CACHES, TIME, false>(addrs, metas, behind),
+                    (TIME, true) => self.hits::<CACHES, TIME, true>(addrs, metas, behind),
+                    (_, false) => self.hits::<CACHES, EACH, false>(addrs, metas, behind),
+                    (_, true) => self.hits::<CACHES, EACH, true>(addrs, metas, behind),
                 };
                 let units = &mut self.processors.here.hardware.units;
                 units.iter_mut().for_each(|unit| unit.tlb.set_now(time));
@@ -64,7 +64,7 @@ impl Run {
             }
             if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
                 let access = self.position + (span.start + next) as u64;
-                self.access::<CHECK, CACHES>(batch, VirtAddr::new(addr), meta, access, back)?;
+                self.access::<CHECK, CACHES>(batch, VirtAddr::new(addr), meta, access, behind)?;
                 next += 1;
                 if to_miss || self.has_new_deadline {
                     break;
@@ -81,7 +81,7 @@ impl Run {
         &mut self,
         addrs: &[u64],
         metas: &[Meta],
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> (usize, u64) {
         let Processor { hardware: TlbUnits { units, first, .. }, asid, .. } =
             &mut self.processors.here;
@@ -108,7 +108,7 @@ impl Run {
                     shared_hit(&mut self.layout, &mut self.census, self.who, addr, meta.kind());
                 }
                 if CACHES {
-                    back.data(phys, bytes, meta.kind());
+                    behind.data(phys, bytes, meta.kind());
                 }
             } else if is_left_out[kind & 3] {
                 left_out += 1;
@@ -137,7 +137,7 @@ impl Run {
         addr: VirtAddr,
         meta: Meta,
         access: u64,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<(), Error> {
         let (kind, bytes) = (meta.kind(), meta.size());
         let unit = self.processors.here.hardware.first[kind as usize];
@@ -146,21 +146,21 @@ impl Run {
             return Ok(());
         }
         let place = Place { addr, kind, unit, access, batch };
-        let (phys, size) = self.translate::<CHECK>(place, back)?;
+        let (phys, size) = self.translate::<CHECK>(place, behind)?;
         if addr.offset_in(size) + u64::from(bytes) > size.bytes() {
-            self.straddle::<CHECK, CACHES>(place, phys, size, bytes, back)?;
+            self.straddle::<CHECK, CACHES>(place, phys, size, bytes, behind)?;
         } else if CACHES {
-            self.data(phys, bytes, kind, back);
+            self.data(phys, bytes, kind, behind);
         }
         Ok(())
     }
 
     /// An access to memory whose translation was looked up by itself.
-    fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind, back: &mut impl Behind) {
+    fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind, behind: &mut impl Behind) {
         if std::mem::take(&mut self.missed) {
-            back.first_data(phys, bytes, kind);
+            behind.first_data(phys, bytes, kind);
         } else {
-            back.data(phys, bytes, kind);
+            behind.data(phys, bytes, kind);
         }
     }
 
@@ -168,7 +168,7 @@ impl Run {
     fn translate<const CHECK: bool>(
         &mut self,
         place: Place<'_>,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<(PhysAddr, PageSize), Error> {
         let Processor { hardware, asid, .. } = &mut self.processors.here;
         let found = hardware.units[place.unit].tlb.lookup(place.addr, *asid, place.kind);
@@ -186,7 +186,7 @@ impl Run {
             }
             Err(why) => {
                 self.streak = self.streak.map(|_| 0);
-                self.miss(place, why, back)
+                self.miss(place, why, behind)
             }
         }
     }
@@ -200,7 +200,7 @@ impl Run {
         phys: PhysAddr,
         size: PageSize,
         bytes: u32,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<(), Error> {
         self.page_crossings += 1;
         let (mut addr, mut left) = (place.addr, u64::from(bytes));
@@ -208,7 +208,7 @@ impl Run {
         loop {
             let part = left.min(size.bytes() - addr.offset_in(size));
             if CACHES {
-                self.data(phys, part as u32, place.kind, back);
+                self.data(phys, part as u32, place.kind, behind);
             }
             left -= part;
             if left == 0 {
@@ -220,7 +220,7 @@ impl Run {
             };
             addr = next;
             self.crossing_lookups[place.kind as usize] += 1;
-            (phys, size) = self.translate::<CHECK>(Place { addr, ..place }, back)?;
+            (phys, size) = self.translate::<CHECK>(Place { addr, ..place }, behind)?;
         }
     }
 

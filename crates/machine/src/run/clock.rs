@@ -122,7 +122,7 @@ impl Run {
         &mut self,
         batch: &Batch,
         span: Range<usize>,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<(), Error> {
         let mut from = span.start;
         while let Some(recorded) = self.system.recorded().filter(|_| from < span.end) {
@@ -130,17 +130,17 @@ impl Run {
             let read = recorded.read(self.who.number, batch, from..span.end);
             let read =
                 read.map_err(|(row, what)| Error::Access { access: position + row as u64, what })?;
-            self.woken_span::<CHECK>(batch, from..read.until, back)?;
+            self.woken_span::<CHECK>(batch, from..read.until, behind)?;
             if read.moves {
                 let row = read.until;
                 let at = (VirtAddr::new(batch.addr[row]), PhysAddr::new(batch.paddr[row]));
                 let who = self.who;
                 let access = position + read.until as u64;
-                self.ask(access, back, |system, platform| system.moved(who, at, platform))?;
+                self.ask(access, behind, |system, platform| system.moved(who, at, platform))?;
             }
             from = read.until;
         }
-        self.woken_span::<CHECK>(batch, from..span.end, back)
+        self.woken_span::<CHECK>(batch, from..span.end, behind)
     }
 
     /// Runs accesses among which there is no event, and wakes the operating system among them
@@ -149,7 +149,7 @@ impl Run {
         &mut self,
         batch: &Batch,
         span: Range<usize>,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<(), Error> {
         let mut from = span.start;
         loop {
@@ -158,13 +158,13 @@ impl Run {
                 if from == span.end {
                     return Ok(());
                 }
-                from = self.stretch::<CHECK>(batch, from..span.end, false, back)?;
+                from = self.stretch::<CHECK>(batch, from..span.end, false, behind)?;
                 continue;
             };
             let (now, access) = (self.now(), self.position + from as u64);
             if now >= deadline {
                 self.had_deadline = true;
-                self.wake(now, access, back)?;
+                self.wake(now, access, behind)?;
                 continue;
             }
             if from == span.end {
@@ -173,7 +173,7 @@ impl Run {
             let metas = &batch.meta[from..span.end.min(from + STRETCH_MAX)];
             let processor = &self.processors.here;
             let end = from + self.prices.until(metas, processor, now, deadline);
-            from = self.stretch::<CHECK>(batch, from..end, true, back)?;
+            from = self.stretch::<CHECK>(batch, from..end, true, behind)?;
         }
     }
 
@@ -184,15 +184,15 @@ impl Run {
     }
 
     /// Has a setting change, or else the system do what it wanted to.
-    fn wake(&mut self, now: u64, access: u64, back: &mut impl Behind) -> Result<(), Error> {
+    fn wake(&mut self, now: u64, access: u64, behind: &mut impl Behind) -> Result<(), Error> {
         let due = self.changes.front().is_some_and(|change| change.time <= now);
         let Some(change) = due.then(|| self.changes.pop_front()).flatten() else {
-            return self.ask(access, back, |system, platform| system.tick(now, platform));
+            return self.ask(access, behind, |system, platform| system.tick(now, platform));
         };
         let Change { time, what, value, description } = change;
         let key = what.key();
-        let done =
-            self.ask(access, back, |system, platform| system.change(what, &description, platform));
+        let done = self
+            .ask(access, behind, |system, platform| system.change(what, &description, platform));
         self.changed.push(ChangedSetting { access, time, key: key.to_owned(), value });
         done.map_err(|error| match error {
             Error::Access { access, what } => {
@@ -208,13 +208,13 @@ impl Run {
         batch: &Batch,
         span: Range<usize>,
         to_miss: bool,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<usize, Error> {
         let from = span.start;
-        let end = if back.has_caches() {
-            self.accesses::<CHECK, true>(batch, span, to_miss, back)?
+        let end = if behind.has_caches() {
+            self.accesses::<CHECK, true>(batch, span, to_miss, behind)?
         } else {
-            self.accesses::<CHECK, false>(batch, span, to_miss, back)?
+            self.accesses::<CHECK, false>(batch, span, to_miss, behind)?
         };
         self.count(batch, from..end);
         Ok(end)

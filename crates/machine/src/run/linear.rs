@@ -34,7 +34,7 @@ impl Run {
     pub(super) fn walk_array(
         &mut self,
         place: Place<'_>,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<Result<Translation, Fault>, Error> {
         let Place { addr, kind, access, .. } = place;
         let (start, nested_misses) = self.nearest_table(addr);
@@ -52,7 +52,7 @@ impl Run {
         }
         let (asid, found_page) = (self.processors.here.asid, found.is_ok());
         let walk = Walk { va: addr, asid, root: start, found: found_page, nested_misses };
-        let walked = back.walk(&walk, self.ram.way(&references));
+        let walked = behind.walk(&walk, self.ram.way(&references));
         debug_assert!(walked.is_ok(), "no MMU cache stands in front of an array");
         for table in references.iter().filter_map(|reference| reference.next()) {
             self.fill_table(addr, table);

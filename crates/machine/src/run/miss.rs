@@ -25,7 +25,7 @@ impl Run {
         &mut self,
         place: Place<'_>,
         why: Miss,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<(PhysAddr, PageSize), Error> {
         let Place { addr, kind, access, .. } = place;
         let region = self.layout.label_of(self.who.number, addr);
@@ -59,9 +59,9 @@ impl Run {
         let populated = self.populated && self.ram.mapping(self.who.space, addr).is_none();
         if populated {
             // An address that no table can hold is told by the walk.
-            self.fault(place, Fault::NotMapped { level: 1 }, back)?;
+            self.fault(place, Fault::NotMapped { level: 1 }, behind)?;
         }
-        let (translation, cold) = self.walk(place, why, region, back)?;
+        let (translation, cold) = self.walk(place, why, region, behind)?;
         let label = self.label(translation, region);
         let Translation { page, frame, rights, global } = self.without_dirt(translation, place);
         let asid = self.processors.here.asid;
@@ -154,7 +154,7 @@ impl Run {
         place: Place<'_>,
         why: Miss,
         region: u32,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<(Translation, bool), Error> {
         let Place { addr, kind, .. } = place;
         let mut cold = false;
@@ -164,25 +164,25 @@ impl Run {
             && self.is_clean(addr);
         self.processors.here.counts.dirty_assists += u64::from(self.dirtied);
         let translation = loop {
-            match self.walk_once(place, back)? {
+            match self.walk_once(place, behind)? {
                 Ok(translation) => break translation,
                 Err(fault) => {
-                    if back.speculates() {
+                    if behind.speculates() {
                         let there = self.ram.query(self.who.space, addr);
-                        back.faulted(there.map(|page| self.spot(addr, page)));
+                        behind.faulted(there.map(|page| self.spot(addr, page)));
                     }
-                    cold |= self.fault(place, fault, back)? == Answer::FirstTouch;
+                    cold |= self.fault(place, fault, behind)? == Answer::FirstTouch;
                 }
             }
         };
         let instead = self.by_software && why != Miss::Absent;
         let sized =
             self.by_software && (self.always_sized || self.system.has_many_sizes(self.who.number));
-        if back.speculates() {
+        if behind.speculates() {
             self.missed = true;
-            back.found(self.spot(addr, translation));
+            behind.found(self.spot(addr, translation));
         }
-        back.refilled(Refill { region, cold, instead, dirtied: self.dirtied, sized });
+        behind.refilled(Refill { region, cold, instead, dirtied: self.dirtied, sized });
         Ok((translation, cold))
     }
 
@@ -206,11 +206,11 @@ impl Run {
         &mut self,
         place: Place<'_>,
         fault: Fault,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<Answer, Error> {
         let Place { addr, kind, access, .. } = place;
         let ask = Ask { who: self.who, addr, kind, fault };
-        let answer = self.ask(access, back, |system, platform| system.fault(&ask, platform))?;
+        let answer = self.ask(access, behind, |system, platform| system.fault(&ask, platform))?;
         let counts = &mut self.processors.here.counts;
         counts.faults += 1;
         if !self.system.prices_its_work() {
@@ -237,10 +237,10 @@ impl Run {
     fn walk_once(
         &mut self,
         place: Place<'_>,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<Result<Translation, Fault>, Error> {
         if self.ram.is_linear() {
-            return self.walk_array(place, back);
+            return self.walk_array(place, behind);
         }
         let Place { addr, kind, access, .. } = place;
         let mut references = std::mem::take(&mut self.references);
@@ -257,7 +257,7 @@ impl Run {
         }
         let (asid, root) = (self.processors.here.asid, self.ram.root(self.who.space));
         let walk = Walk { va: addr, asid, root, found: found.is_ok(), nested_misses: 0 };
-        if let Err(stale) = back.walk(&walk, self.ram.way(&references)) {
+        if let Err(stale) = behind.walk(&walk, self.ram.way(&references)) {
             if self.check {
                 return Err(Error::Check(format!(
                     "access {access}: the MMU cache leads the walk of {addr} to a table of level \
@@ -271,7 +271,8 @@ impl Run {
                 .ram
                 .place(addr, kind, &references, found)
                 .map_err(|failure| failed(self, failure))?;
-            back.walk_from_stale(&Walk { found: found.is_ok(), ..walk }, self.ram.way(&references));
+            behind
+                .walk_from_stale(&Walk { found: found.is_ok(), ..walk }, self.ram.way(&references));
         }
         self.references = references;
         Ok(placed)

@@ -261,7 +261,7 @@ impl Run {
     pub(crate) fn batch<const CHECK: bool>(
         &mut self,
         batch: &Batch,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<(), Error> {
         for segment in &batch.segments {
             let index = segment.thread as usize;
@@ -274,11 +274,11 @@ impl Run {
         let mut from = 0;
         for placed in &batch.events {
             let to = placed.at as usize;
-            self.turns::<CHECK>(batch, from..to, back)?;
+            self.turns::<CHECK>(batch, from..to, behind)?;
             from = to;
-            self.event(placed, self.position + to as u64, back)?;
+            self.event(placed, self.position + to as u64, behind)?;
         }
-        self.turns::<CHECK>(batch, from..batch.len(), back)?;
+        self.turns::<CHECK>(batch, from..batch.len(), behind)?;
         if let Some(origins) = &mut self.origins {
             origins.batch_ends(batch);
         }
@@ -312,12 +312,17 @@ impl Run {
     }
 
     #[cold]
-    fn event(&mut self, placed: &Placed, access: u64, back: &mut impl Behind) -> Result<(), Error> {
+    fn event(
+        &mut self,
+        placed: &Placed,
+        access: u64,
+        behind: &mut impl Behind,
+    ) -> Result<(), Error> {
         let Placed { event, thread, .. } = placed;
         if let Event::Run { cpu, space } = *event {
-            return self.goes_on(cpu, *thread, space, access, back);
+            return self.goes_on(cpu, *thread, space, access, behind);
         }
-        self.thread_runs(*thread, back);
+        self.thread_runs(*thread, behind);
         if let Event::Gap { accesses, instructions } = *event {
             self.gap_accesses += accesses;
             // A gap without accesses has instructions of the run that no row counts. Those of a gap with
@@ -328,13 +333,13 @@ impl Run {
             return Ok(());
         }
         if matches!(event, Event::WarmupEnd) {
-            self.forget_counts(access, back);
+            self.forget_counts(access, behind);
             return Ok(());
         }
         self.saw_calls |= matches!(event, Event::Call(_));
         self.saw_events |= matches!(event, Event::Mapping { .. } | Event::Mmap { .. });
         let who = self.who;
-        self.ask(access, back, |system, platform| system.event(who, event, platform))?;
+        self.ask(access, behind, |system, platform| system.event(who, event, platform))?;
         self.layout.apply(who.number, event);
         if let Some(origins) = self.origins.as_mut().filter(|_| event.changes_mappings()) {
             origins.mappings_changed();
@@ -343,7 +348,7 @@ impl Run {
     }
 
     /// The warm-up is over: counts begin anew with `access`, and all else stays as it is.
-    fn forget_counts(&mut self, access: u64, back: &mut impl Behind) {
+    fn forget_counts(&mut self, access: u64, behind: &mut impl Behind) {
         let (prices, census) = (&self.prices, &mut self.census);
         self.processors.for_each(|processor| {
             processor.cycles_before += prices.cycles(processor);
@@ -359,7 +364,7 @@ impl Run {
             origins.forget_counts();
         }
         self.page_crossings = 0;
-        back.forget_counts();
+        behind.forget_counts();
     }
 
     /// Accesses that ran, by kind.

@@ -38,7 +38,7 @@ struct Hosted<'a, B> {
     contexts: &'a Contexts,
     costs: Option<&'a Costs>,
     census: &'a mut Census,
-    back: &'a mut B,
+    behind: &'a mut B,
     watch: &'a mut Watch,
     access: u64,
 }
@@ -122,7 +122,7 @@ impl<B: Behind> Hosted<'_, B> {
                 VirtRange::ALL => Forget::Space(asid),
                 part => Forget::Range(part, asid),
             };
-            self.back.forget(number, forget);
+            self.behind.forget(number, forget);
         }
         Some(entries)
     }
@@ -143,13 +143,13 @@ impl Run {
     pub(super) fn ask<T>(
         &mut self,
         access: u64,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
         ask: impl FnOnce(&mut dyn System, &mut dyn Platform) -> Result<T, Failure>,
     ) -> Result<T, Error> {
         let Run { system, ram, layout, processors, contexts, prices, census, watch, .. } = self;
         let costs = prices.costs();
         let mut platform =
-            Hosted { ram, layout, processors, contexts, costs, census, back, watch, access };
+            Hosted { ram, layout, processors, contexts, costs, census, behind, watch, access };
         let done = ask(system.as_mut(), &mut platform);
         let Spent { work_cycles, io_cycles } = system.spent();
         let counts = &mut processors.here.counts;

@@ -28,10 +28,10 @@ impl Run {
         &mut self,
         batch: &Batch,
         span: Range<usize>,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<(), Error> {
         if self.processors.count() == 1 || self.is_scheduled {
-            return self.span::<CHECK>(batch, span, back);
+            return self.span::<CHECK>(batch, span, behind);
         }
         let started = |segment: &Segment| segment.start as usize <= span.start;
         let first = batch.segments.partition_point(started).saturating_sub(1);
@@ -40,8 +40,8 @@ impl Run {
         while let Some(segment) = segments.next().filter(|_| from < span.end) {
             let end = segments.peek().map_or(batch.len(), |next| next.start as usize);
             let to = end.min(span.end);
-            self.thread_runs(segment.thread, back);
-            self.span::<CHECK>(batch, from..to, back)?;
+            self.thread_runs(segment.thread, behind);
+            self.span::<CHECK>(batch, from..to, behind)?;
             from = to;
         }
         Ok(())
@@ -49,9 +49,9 @@ impl Run {
 
     /// What follows is done by `thread`, on the processor that it has where no schedule says
     /// otherwise.
-    pub(super) fn thread_runs(&mut self, thread: u32, back: &mut impl Behind) {
+    pub(super) fn thread_runs(&mut self, thread: u32, behind: &mut impl Behind) {
         if self.processors.count() > 1 && !self.is_scheduled {
-            self.turn_to(thread as usize % self.processors.count(), self.who.number, back);
+            self.turn_to(thread as usize % self.processors.count(), self.who.number, behind);
         }
     }
 
@@ -63,7 +63,7 @@ impl Run {
         thread: u32,
         number: u32,
         access: u64,
-        back: &mut impl Behind,
+        behind: &mut impl Behind,
     ) -> Result<(), Error> {
         let count = self.processors.count();
         let processor = match cpu {
@@ -75,30 +75,30 @@ impl Run {
             return Err(Error::Processors { cpus, count });
         }
         self.is_scheduled = cpu.is_some();
-        let space = self.ask(access, back, |system, platform| system.enter(number, platform))?;
+        let space = self.ask(access, behind, |system, platform| system.enter(number, platform))?;
         self.who = Who { number, space };
         self.layout.enter(number);
-        self.turn_to(processor, number, back);
+        self.turn_to(processor, number, behind);
         Ok(())
     }
 
     /// Lets `space` run on `processor`, which goes on from here.
-    fn turn_to(&mut self, processor: usize, space: u32, back: &mut impl Behind) {
+    fn turn_to(&mut self, processor: usize, space: u32, behind: &mut impl Behind) {
         if processor != self.processors.on() {
             self.processors.turn_to(processor, |_, _| ());
-            back.on(processor);
+            behind.on(processor);
         }
         if self.contexts.running(processor) != Some(space) {
-            self.enter(processor, space, back);
+            self.enter(processor, space, behind);
         }
     }
 
     #[cold]
-    fn enter(&mut self, processor: usize, space: u32, back: &mut impl Behind) {
+    fn enter(&mut self, processor: usize, space: u32, behind: &mut impl Behind) {
         let counts = &mut self.processors.here.counts;
         counts.switches += u64::from(self.contexts.running(processor).is_some());
         let (asid, stale) = self.contexts.enter(processor, space);
-        back.switched();
+        behind.switched();
         self.processors.here.asid = asid;
         let (held_by, forget) = match stale {
             Stale::Nothing => return,
@@ -112,7 +112,7 @@ impl Run {
                 Forget::Space(asid) => hardware.flush_asid(asid, &mut self.census),
                 Forget::All | Forget::Range(..) => hardware.flush_non_global(&mut self.census),
             };
-            back.forget(number, forget);
+            behind.forget(number, forget);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a front says to its families of backs: the log without what makes no difference to them.
+//! What a front says to its families of designs: the log without what makes no difference to them.
 //!
 //! ```text
 //!   messages  walk of 3 | refilled, class 5 | walk of 3 | refilled, class 2 | forget 1 | ...

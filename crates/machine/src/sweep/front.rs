@@ -1,4 +1,4 @@
-//! A front with the backs that it serves.
+//! A front with the designs that it serves.
 
 use addr::Kind;
 use serde_json::Value;
@@ -43,12 +43,12 @@ pub(super) struct Front {
     /// What it says in this round, and what it said in the round before.
     saying: Log,
     said: Log,
-    backs: Vec<DesignBack>,
-    families: Vec<(Family, Vec<DesignBack>)>,
+    designs: Vec<DesignBehind>,
+    families: Vec<(Family, Vec<DesignBehind>)>,
 }
 
 /// What lies behind the TLBs in one design; in several, if only their SpecTLBs differ.
-pub(super) struct DesignBack {
+pub(super) struct DesignBehind {
     /// Their places among all.
     indices: Vec<usize>,
     walkers: Walkers,
@@ -56,7 +56,7 @@ pub(super) struct DesignBack {
 }
 
 impl Front {
-    /// The fronts of `machines`, each with its backs. Where there are several, the operating
+    /// The fronts of `machines`, each with its designs. Where there are several, the operating
     /// system's clock is that of instructions.
     pub(super) fn of_all(machines: &[Machine]) -> Result<Vec<Front>, Error> {
         let keys: Vec<Value> = machines.iter().map(|machine| key(machine.description())).collect();
@@ -77,13 +77,13 @@ impl Front {
         }
         let mut fronts: Vec<Front> = fronts.into_iter().map(|(_, front)| front).collect();
         for front in &mut fronts {
-            let walkers = front.backs.iter().map(|back| &back.walkers);
+            let walkers = front.designs.iter().map(|behind| &behind.walkers);
             let caches = walkers.clone().any(|walkers| walkers.here.port.caches.is_some());
             let speculates = walkers.clone().any(|walkers| walkers.speculates());
             front.saying.repeats = Repeats::new(walkers);
-            let first = front.backs.first().map_or(0, |back| back.indices[0]);
+            let first = front.designs.first().map_or(0, |behind| behind.indices[0]);
             front.make_families(machines[first].description().granules().1.is_some());
-            let (whole, to_families) = (!front.backs.is_empty(), !front.families.is_empty());
+            let (whole, to_families) = (!front.designs.is_empty(), !front.families.is_empty());
             for log in [&mut front.saying, &mut front.said] {
                 (log.caches, log.whole, log.to_families) = (caches, whole, to_families);
                 log.speculates = speculates;
@@ -96,19 +96,19 @@ impl Front {
     fn add(&mut self, index: usize, walkers: Walkers, machines: &[Machine]) {
         let speculates = walkers.speculates();
         let own = without_spec_tlb(machines[index].description());
-        let alike = self.backs.iter_mut().find(|back| {
+        let alike = self.designs.iter_mut().find(|behind| {
             speculates
-                && back.walkers.speculates()
-                && without_spec_tlb(machines[back.indices[0]].description()) == own
+                && behind.walkers.speculates()
+                && without_spec_tlb(machines[behind.indices[0]].description()) == own
         });
         match alike {
-            Some(back) => {
-                back.indices.push(index);
-                back.walkers.take_speculators(walkers);
+            Some(behind) => {
+                behind.indices.push(index);
+                behind.walkers.take_speculators(walkers);
             }
             None => {
                 let indices = vec![index];
-                self.backs.push(DesignBack { indices, walkers, failure: None });
+                self.designs.push(DesignBehind { indices, walkers, failure: None });
             }
         }
     }
@@ -124,33 +124,34 @@ impl Front {
             failure: None,
             saying: Log::default(),
             said: Log::default(),
-            backs: Vec::new(),
+            designs: Vec::new(),
             families: Vec::new(),
         })
     }
 
-    /// Puts together the backs that can be taken together, where pages are of one size or of
+    /// Puts together the designs that can be taken together, where pages are of one size or of
     /// several (`mixed`).
     fn make_families(&mut self, mixed: bool) {
         for design in Design::ALL {
-            let belongs = |back: &mut DesignBack| {
-                Family::takes(&back.walkers, mixed).is_some_and(|params| params.design == design)
+            let belongs = |behind: &mut DesignBehind| {
+                Family::takes(&behind.walkers, mixed).is_some_and(|params| params.design == design)
             };
-            let mut alike = self.backs.extract_if(.., belongs).collect::<Vec<_>>();
+            let mut alike = self.designs.extract_if(.., belongs).collect::<Vec<_>>();
             while !alike.is_empty() {
                 let rest = alike.split_off(alike.len().min(WalkCacheFamily::MEMBERS_MAX));
-                let params = alike.iter().filter_map(|back| Family::takes(&back.walkers, mixed));
+                let params =
+                    alike.iter().filter_map(|behind| Family::takes(&behind.walkers, mixed));
                 let params: Vec<_> = params.collect();
                 match Family::new(&params, mixed, self.run.processors.count()) {
                     Some(family) => self.families.push((family, alike)),
-                    None => self.backs.append(&mut alike),
+                    None => self.designs.append(&mut alike),
                 }
                 alike = rest;
             }
         }
     }
 
-    /// The end of a round: what it said is to be heard by the backs.
+    /// The end of a round: what it said is to be heard by the designs.
     pub(super) fn turn(&mut self) {
         std::mem::swap(&mut self.saying, &mut self.said);
         // They see every access and walk, whichever log takes it.
@@ -167,39 +168,40 @@ impl Front {
     ) -> Vec<(usize, Outcome)> {
         self.run.drain();
         for (mut family, mut members) in self.families {
-            let walkers = members.iter_mut().map(|back| &mut back.walkers);
+            let walkers = members.iter_mut().map(|behind| &mut behind.walkers);
             family.settle(&self.saying.known.misses, walkers);
-            members.iter_mut().for_each(|back| back.failure.clone_from(&family.failure));
-            self.backs.extend(members);
+            members.iter_mut().for_each(|behind| behind.failure.clone_from(&family.failure));
+            self.designs.extend(members);
         }
         let unmet = || self.run.system.unmet().map(|wrong| Error::Place(wrong).to_string());
         let failure = self.failure.take().or_else(unmet);
         let repeats: Vec<_> = self.saying.repeats.counts().collect();
-        let outcomes = |mut back: DesignBack| {
+        let outcomes = |mut behind: DesignBehind| {
             for (processor, counts) in repeats.iter().enumerate() {
                 for (kind, count) in Kind::ALL.into_iter().zip(*counts) {
-                    back.walkers.of(processor).repeated(kind, count);
+                    behind.walkers.of(processor).repeated(kind, count);
                 }
             }
-            back.walkers.settle();
-            let failure = failure.clone().or(back.failure);
+            behind.walkers.settle();
+            let failure = failure.clone().or(behind.failure);
             let mut outcome = |(number, index): (usize, usize)| {
                 if let Some(failure) = &failure {
                     return (index, Err(failure.clone()));
                 }
-                back.walkers.put_first(number);
+                behind.walkers.put_first(number);
                 let machine = &machines[index];
-                let results = summary::summarize(machine, source, &mut self.run, &back.walkers);
-                let witness = Witness::of(&self.run, &back.walkers);
+                let results = summary::summarize(machine, source, &mut self.run, &behind.walkers);
+                let witness = Witness::of(&self.run, &behind.walkers);
                 let checked =
                     identities::check(&results, &witness).map_err(|error| error.to_string());
-                back.walkers.put_first(number);
+                behind.walkers.put_first(number);
                 (index, checked.map(|()| results))
             };
-            let outcomes: Vec<_> = back.indices.into_iter().enumerate().map(&mut outcome).collect();
+            let outcomes: Vec<_> =
+                behind.indices.into_iter().enumerate().map(&mut outcome).collect();
             outcomes
         };
-        self.backs.into_iter().flat_map(outcomes).collect()
+        self.designs.into_iter().flat_map(outcomes).collect()
     }
 }
 
@@ -212,7 +214,7 @@ fn without_spec_tlb(description: &Description) -> Value {
     key
 }
 
-/// What is to be done in one round: the fronts run `batch`, the backs hear of the one before.
+/// What is to be done in one round: the fronts run `batch`, the designs hear of the one before.
 /// Fronts come first, for a round is not over before the longest of its tasks.
 pub(super) fn tasks<'a>(
     fronts: &'a mut [Front],
@@ -220,9 +222,9 @@ pub(super) fn tasks<'a>(
 ) -> impl Iterator<Item = Work<'a>> + Send {
     let (mut run, mut hear) = (Vec::new(), Vec::new());
     for front in fronts {
-        let Front { run: course, failure, saying, said, backs, families } = front;
+        let Front { run: course, failure, saying, said, designs, families } = front;
         hear.extend(families.iter_mut().map(|(family, _)| Work::HearBrief { family, said }));
-        hear.extend(backs.iter_mut().map(|back| Work::Hear { back, said }));
+        hear.extend(designs.iter_mut().map(|behind| Work::Hear { behind, said }));
         run.push(Work::Run { course, failure, saying, batch });
     }
     run.into_iter().chain(hear)
@@ -237,7 +239,7 @@ pub(super) enum Work<'a> {
         batch: &'a Batch,
     },
     Hear {
-        back: &'a mut DesignBack,
+        behind: &'a mut DesignBehind,
         said: &'a Log,
     },
     HearBrief {
@@ -259,9 +261,9 @@ impl Task for Work<'_> {
                     family.hear(&said.for_families);
                 }
             }
-            Work::Hear { back, said } => {
-                if back.failure.is_none() {
-                    back.failure = said.tell(&mut back.walkers).err().map(|e| e.to_string());
+            Work::Hear { behind, said } => {
+                if behind.failure.is_none() {
+                    behind.failure = said.tell(&mut behind.walkers).err().map(|e| e.to_string());
                 }
             }
         }

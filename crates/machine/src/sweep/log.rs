@@ -1,4 +1,4 @@
-//! What a front says to its back, written down for many backs.
+//! What a front says to what lies behind it, written down for many designs.
 //!
 //! ```text
 //!   messages    data | data | walk 4 | refilled | data | forget | ...
@@ -34,12 +34,12 @@ enum Message {
 /// What a front said in one round, in order.
 #[derive(Default)]
 pub(super) struct Log {
-    /// Whether any back wants to know of the program's own accesses.
+    /// Whether any design wants to know of the program's own accesses.
     pub(super) caches: bool,
-    /// Whether any back predicts where walks end.
+    /// Whether any design predicts where walks end.
     pub(super) speculates: bool,
     pub(super) repeats: Repeats,
-    /// Whether any back wants to know all of it, and any family its log.
+    /// Whether any design wants to know all of it, and any family its log.
     pub(super) whole: bool,
     pub(super) to_families: bool,
     pub(super) for_families: FamilyLog,
@@ -68,8 +68,8 @@ impl Log {
         self.faults.clear();
     }
 
-    /// Says all of it again to `back`. The error is a stale entry that `back` starts a walk from.
-    pub(super) fn tell(&self, back: &mut impl Behind) -> Result<(), StaleEntry> {
+    /// Says all of it again to `behind`. The error is a stale entry that `behind` starts a walk from.
+    pub(super) fn tell(&self, behind: &mut impl Behind) -> Result<(), StaleEntry> {
         let mut walks = self.walks.iter();
         let mut forgets = self.forgets.iter();
         let mut spots = self.spots.iter();
@@ -79,15 +79,15 @@ impl Log {
         let mut host_references = self.host_references.as_slice();
         for message in &self.messages {
             match *message {
-                Message::Data { phys, bytes, kind } => back.data(phys, u32::from(bytes), kind),
+                Message::Data { phys, bytes, kind } => behind.data(phys, u32::from(bytes), kind),
                 Message::FirstData { phys, bytes, kind } => {
-                    back.first_data(phys, u32::from(bytes), kind);
+                    behind.first_data(phys, u32::from(bytes), kind);
                 }
-                Message::Found => spots.next().into_iter().for_each(|spot| back.found(*spot)),
+                Message::Found => spots.next().into_iter().for_each(|spot| behind.found(*spot)),
                 Message::Faulted => {
-                    faults.next().into_iter().for_each(|there| back.faulted(*there));
+                    faults.next().into_iter().for_each(|there| behind.faulted(*there));
                 }
-                Message::Switched => back.switched(),
+                Message::Switched => behind.switched(),
                 Message::Walk { references: own, host: walked, host_references: below } => {
                     let Some(walk) = walks.next() else { continue };
                     let way = Way {
@@ -95,16 +95,16 @@ impl Log {
                         host: take(&mut host, walked),
                         host_references: take(&mut host_references, below),
                     };
-                    back.walk(walk, way).map_err(|node| StaleEntry { walk: *walk, node })?;
+                    behind.walk(walk, way).map_err(|node| StaleEntry { walk: *walk, node })?;
                 }
-                Message::Refilled(refill) => back.refilled(refill),
-                Message::On(processor) => back.on(processor.into()),
+                Message::Refilled(refill) => behind.refilled(refill),
+                Message::On(processor) => behind.on(processor.into()),
                 Message::Forget => {
                     if let Some((processor, forget)) = forgets.next() {
-                        back.forget(*processor, *forget);
+                        behind.forget(*processor, *forget);
                     }
                 }
-                Message::ForgetCounts => back.forget_counts(),
+                Message::ForgetCounts => behind.forget_counts(),
             }
         }
         Ok(())

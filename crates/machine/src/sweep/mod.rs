@@ -1,15 +1,15 @@
 //! A sweep: many designs over one pass of a trace.
 //!
 //! ```text
-//!   trace --> front 1: TLBs, OS, page table --log--> back: MMU cache, data caches   design 1
-//!      |                                        \--> back                           design 2
+//!   trace --> front 1: TLBs, OS, page table --log--> behind: MMU cache, data caches   design 1
+//!      |                                        \--> behind                           design 2
 //!      |                                         \-> ...
-//!      \----> front 2: another TLB ---------log--> back                             design k
+//!      \----> front 2: another TLB ---------log--> behind                             design k
 //! ```
 //!
-//! Designs that differ only behind the TLBs have one front: it runs once, writes down what it
-//! tells its back ([`Log`]), and each of them takes that from the log. The trace is decoded once
-//! for all. What a design counts is what a run of it alone counts.
+//! Designs that differ only behind the TLBs have one front: it runs once and writes down what it
+//! tells what lies behind it ([`Log`]), and each of them takes that from the log. The trace is
+//! decoded once for all. What a design counts is what a run of it alone counts.
 //!
 //! Accesses that leave the data caches as they are in all of these designs are counted and not
 //! written down.
@@ -18,7 +18,7 @@
 //! [`Family`](family::Family): they are told in [`FamilyLog`](family_log::FamilyLog) and take each walk
 //! together.
 //!
-//! A round is one batch of the trace. While the fronts run it, the backs take the logs of the
+//! A round is one batch of the trace. While the fronts run it, the designs take the logs of the
 //! round before, on all cores, and the next batch is read.
 
 mod family;

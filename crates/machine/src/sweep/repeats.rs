@@ -1,4 +1,4 @@
-//! Accesses that no back needs to hear of one by one: they find their cache as it was.
+//! Accesses that nothing behind needs to hear of one by one: they find their cache as it was.
 //!
 //! ```text
 //!   a set, last used first    X a b c      X again: a hit, and the set stays as it is
@@ -98,7 +98,7 @@ impl Repeats {
         repeated
     }
 
-    /// An access of the program that every back hears of, whether it is a repeat or not.
+    /// An access of the program that every design hears of, whether it is a repeat or not.
     pub(super) fn told(&mut self, phys: PhysAddr, bytes: u32, kind: Kind) {
         let Filters { filters, of_kind, .. } = &mut self.0.here;
         if let Some(filter) = of_kind[kind as usize].and_then(|index| filters.get_mut(index)) {
