@@ -249,14 +249,16 @@ impl<S: Sink> Process<S> {
         self.rings.push(Attached { chunk, ring, records, thread, rest, done, marks, published });
     }
 
-    /// Decodes what is there, until `enough` says so after some segment; whether there was any.
+    /// Decodes what is there from before `bound`, a time after which all rings that had come by then
+    /// were attached, until `enough` says so after some segment; whether there was any.
     pub(crate) fn round(
         &mut self,
         session: &Session,
+        bound: u64,
         enough: &mut dyn FnMut(&S) -> bool,
     ) -> Result<bool, Fault> {
         if self.queue.is_empty() {
-            let bound = self.settled(now());
+            let bound = self.settled(bound);
             self.gather(bound);
         }
         let any = !self.queue.is_empty();
@@ -302,7 +304,7 @@ impl<S: Sink> Process<S> {
         session: &Session,
         enough: &mut dyn FnMut(&S) -> bool,
     ) -> Result<bool, Fault> {
-        if self.round(session, enough)? {
+        if self.round(session, now(), enough)? {
             return Ok(true);
         }
         while let Some(ring) = self.rings.len().checked_sub(1) {

@@ -136,11 +136,13 @@ impl<O: Outputs> Supervisor<O> {
 
     /// Decodes what is there, each process by itself; whether there was anything.
     pub(crate) fn step(&mut self) -> bool {
+        // A thread that begins after this may take its turns before those of threads that are known.
+        let bound = now();
         self.discover();
         let mut any = false;
         for index in 0..self.processes.len() {
             let watched = &mut self.processes[index];
-            match watched.process.round(&self.session, &mut |_| false) {
+            match watched.process.round(&self.session, bound, &mut |_| false) {
                 Ok(more) => any |= more,
                 Err(fault) => self.fail(index, fault),
             }
