@@ -289,3 +289,58 @@ fn a_result_says_what_was_left_out() {
     assert!(results.not_modelled.iter().any(|note| note.contains("inferred")));
     assert_eq!(results.time, None);
 }
+
+/// What a walk costs beside its references is charged as often as it happens, be it hidden or not.
+#[test]
+fn each_cost_of_a_walk_is_charged_as_often_as_it_happens() {
+    let pages = 600;
+    let turns = |kind: Kind| (0..pages).map(move |page| Row::Access(kind, BASE + page * 4096, 8));
+    let rows: Vec<Row> =
+        turns(Kind::Load).chain(turns(Kind::Store)).chain(turns(Kind::Load)).collect();
+    // No two of these pages share a table.
+    let far = (1..=60).map(|n: u64| Row::Access(Kind::Load, n << 57, 8));
+    let far: Vec<Row> = far.clone().chain(far).collect();
+    let wide = "page_table.format=linear";
+    let host = "nested.memory=4T";
+    type Count = fn(&Results) -> u64;
+    let cases: [(&str, &[&str], &str, Count); 6] = [
+        ("r4700", &[], "walker.exception_cycles", |results| {
+            results.tlbs.iter().map(|tlb| tlb.invalid).sum::<u64>() + results.walks.modify_traps
+        }),
+        ("r4700", &[wide], "walker.nested_cycles", |results| {
+            results.walks.nested_misses.iter().map(|(_, misses)| misses).sum()
+        }),
+        ("opteron-2008", &["mmu_cache.entries=8"], "mmu_cache.latency_cycles", |results| {
+            results.mmu_cache.as_ref().map_or(0, |cache| cache.searches)
+        }),
+        (
+            "opteron-2008",
+            &[host, "nested.mmu_cache.entries=8", "nested.mmu_cache.design=utc"],
+            "nested.mmu_cache.latency_cycles",
+            |results| results.nested.as_ref().unwrap().mmu_cache.as_ref().unwrap().searches,
+        ),
+        (
+            "opteron-2008",
+            &[host, "nested.tlb.entries=16"],
+            "nested.tlb.latency_cycles",
+            |results| results.nested.as_ref().unwrap().tlb.as_ref().unwrap().lookups,
+        ),
+        ("opteron-2008", &[], "walker.refill_cycles", |results| results.walks.walks),
+    ];
+    for (machine, settings, key, count) in cases {
+        let of = |cycles: u32| {
+            let cost = format!("{key}={cycles}");
+            let rows = if settings.contains(&wide) { &far } else { &rows };
+            run(machine, &[settings, &[&cost]].concat(), rows)
+        };
+        let [free, dear] = [of(0), of(1000)];
+        let times = count(&free);
+        assert!(times > 100, "{key}: {times}");
+        let hi = |results: &Results| results.time.clone().unwrap().translation_cycles.hi;
+        assert_eq!(hi(&dear) - hi(&free), 1000 * times, "{key}");
+        let of_regions = |results: &Results| {
+            results.regions.iter().filter_map(|region| region.walk_cycles).sum::<u64>()
+        };
+        assert_eq!(of_regions(&dear) - of_regions(&free), 1000 * times, "{key}");
+    }
+}
