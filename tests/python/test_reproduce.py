@@ -323,6 +323,7 @@ def test_the_handbook_shows_what_our_last_numbers_say() -> None:
     assert all(f"[{name}](" in page for name in NAMES)
 
 
+@pytest.mark.parametrize("name", NAMES)
 def test_saved_numbers_are_younger_than_their_bands(name: str) -> None:
     [experiment] = find(FOLDER, [name])
     if history.git(FOLDER, "rev-parse", "--is-shallow-repository") != "false":

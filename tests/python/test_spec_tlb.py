@@ -20,7 +20,15 @@ def test_results_say_what_was_predicted(run: pagewalk.Results) -> None:
     assert spec["right"] + spec["none"] + spec["wrong"]["broken"] + spec["wrong"]["chance"] == walks
     assert spec["attempts"] == spec["right"] + spec["denied"] + sum(spec["wrong"].values())
     outcomes = {one["outcome"]: one for one in spec["outcomes"]}
-    assert list(outcomes) == ["right", "none", "none-faulted", "denied", "absent", "broken", "chance"]
+    assert list(outcomes) == [
+        "right",
+        "none",
+        "none-faulted",
+        "denied",
+        "absent",
+        "broken",
+        "chance",
+    ]
     assert outcomes["right"]["references"] == spec["overlapped"]
     accesses = outcomes["right"]["accesses"]
     assert sum(sum(places.values()) for places in accesses.values()) == spec["right"]

@@ -275,7 +275,7 @@ def _read(terminal: int, wanted: str) -> bool:
         (["import", "champsm", "x"], "; did you mean champsim?"),
         (["run", SPEC, "--sort", "mises"], "; did you mean misses?"),
         (["run", SPEC, "--place", "missing.txt"], "--place missing.txt: there is no such file"),
-        (["reproduce", "B10/fig9"], "names all; did you mean B10/fig4."),
+        (["reproduce", "B10/fig9"], "names all; did you mean B10/fig"),
         (["info", "missing.pwt"], "missing.pwt: No such file or directory\n"),
         (["diff", "LICENSE-MIT", "LICENSE-MIT"], "`pagewalk run TRACE --json FILE` writes results"),
     ],
