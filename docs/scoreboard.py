@@ -61,9 +61,11 @@ paper's on average, and the rank correlation of both.
                 if last and last["cells"])  # fmt: skip
     yield "\n### Not reached\n"
     for experiment, last in known:
+        # A reason is found after the number, so the experiment's file has it before `last.json`.
+        reasons = {claim.says: claim.reason for claim in experiment.claims}
         for claim in last["claims"] if last else []:
             if claim["kind"] == "paper" and claim["verdict"] != "reached":
-                yield _missed(experiment.name, claim)
+                yield _missed(experiment.name, claim, reasons.get(claim["says"]))
     yield ""
 
 
@@ -83,10 +85,10 @@ def _cells(name: str, cells: dict[str, Any]) -> str:
     return f"| {name} | {numbers} |"
 
 
-def _missed(name: str, claim: dict[str, Any]) -> str:
+def _missed(name: str, claim: dict[str, Any], reason: str | None) -> str:
     verdict = claim["verdict"].capitalize()
-    reason = f" {claim['reason']}" if claim["reason"] else ""
-    said = f"{verdict}: ours {claim['ours']}; paper {claim['paper']}.{reason}"
+    why = f" {reason or claim['reason']}".rstrip()
+    said = f"{verdict}: ours {claim['ours']}; paper {claim['paper']}.{why}"
     return f"* **{name}**: {claim['says']}. {said}"
 
 

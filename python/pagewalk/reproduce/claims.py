@@ -128,6 +128,11 @@ class Claim:
         """Whether it is about a time on the host."""
         return bool(self._stated.get("timed"))
 
+    @property
+    def reason(self) -> str:
+        """Why it was not reached, where that is known."""
+        return str(self._stated.get("reason", ""))
+
     def stated(self) -> dict[str, Any]:
         """All that decides about its verdict: its file's entry without words."""
         return {key: value for key, value in self._stated.items()
@@ -254,7 +259,7 @@ class Claim:
 
     def _verdict(self, verdict: str, ours: str, paper: str) -> Verdict:
         stated = self._stated
-        reason = "" if verdict == REACHED else str(stated.get("reason", ""))
+        reason = "" if verdict == REACHED else self.reason
         remark = str(stated.get("fitted") or stated.get("wide") or stated.get("band") or "")
         return Verdict(self.says, self.kind, verdict, ours, paper, reason, remark, self.timed)
 
