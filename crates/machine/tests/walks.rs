@@ -140,6 +140,8 @@ fn skipped_instructions_are_not_counted() {
     let results = run("opteron-2008", &[], &rows);
     assert_eq!(results.instructions, 100 + 7);
     assert_eq!(results.time.unwrap().program_cycles.lo, 107);
+    let note = "1000000 accesses that are not in the trace";
+    assert!(results.not_modelled.iter().any(|one| one == note), "{:?}", results.not_modelled);
 }
 
 /// Every lookup is charged: the second level's where it misses too, the first level's hits.
