@@ -88,6 +88,17 @@ pub enum Scope {
     Space,
 }
 
+impl Scope {
+    /// Whether a translation of `page`, in the flush's space, is out of date.
+    pub fn covers(&self, page: Page) -> bool {
+        match *self {
+            Scope::Nothing => false,
+            Scope::Space => true,
+            Scope::Pages { range, .. } => range.intersection(VirtRange::of_page(page)).is_some(),
+        }
+    }
+}
+
 impl Flush {
     /// A token of `space` that asks for nothing yet.
     #[inline]

@@ -13,9 +13,9 @@ use std::{
     },
 };
 
-use addr::{Frames, OutOfFrames, PageSize, PhysAddr, VirtAddr, VirtRange};
+use addr::{Frames, OutOfFrames, PageSize, PhysAddr, VirtAddr};
 use hat::{HatSpace, Platform, Step};
-use pagetable::{Flush, Scope, Translation};
+use pagetable::{Flush, Translation};
 use serde::Serialize;
 
 use crate::{
@@ -262,14 +262,10 @@ impl Frames for Cpu<'_> {
 /// Takes from a TLB what is named.
 fn forget(tlb: &mut Tlb, flushes: &[(HatSpace, Flush)]) {
     for (space, flush) in flushes {
-        match flush.scope() {
-            Scope::Nothing => {}
-            Scope::Space => tlb.retain(|(of, _), _| of != space),
-            Scope::Pages { range, .. } => tlb.retain(|&(of, start), entry| {
-                let page = VirtAddr::new(start).page(entry.translation.page.size());
-                of != *space || range.intersection(VirtRange::of_page(page)).is_none()
-            }),
-        }
+        tlb.retain(|&(of, start), entry| {
+            let page = VirtAddr::new(start).page(entry.translation.page.size());
+            of != *space || !flush.scope().covers(page)
+        });
     }
 }
 

@@ -7,7 +7,7 @@ use alloc::{
 
 use addr::{Frames, Kind, OutOfFrames, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace, LoadError, Platform};
-use pagetable::{Flush, Scope, Translation};
+use pagetable::{Flush, Translation};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -53,16 +53,7 @@ impl Platform for Processor {
     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
         self.shootdowns += 1;
         for (space, flush) in flushes {
-            self.tlb.retain(|&(of, page), _| {
-                of != *space
-                    || match flush.scope() {
-                        Scope::Nothing => true,
-                        Scope::Space => false,
-                        Scope::Pages { range, .. } => {
-                            range.intersection(VirtRange::of_page(page)).is_none()
-                        }
-                    }
-            });
+            self.tlb.retain(|&(of, page), _| of != *space || !flush.scope().covers(page));
         }
     }
 

@@ -10,8 +10,8 @@
 //!
 //! An entry with fewer rights than the page table gives is no lie: the access that it denies walks.
 
-use addr::{Asid, VirtRange};
-use pagetable::{Flush, Scope};
+use addr::Asid;
+use pagetable::Flush;
 
 use crate::{count::census::TABLES, hardware::tlbs::TlbUnits, ram::Ram};
 
@@ -62,11 +62,7 @@ fn stale(
     flush: &Flush,
     asid: Asid,
 ) -> Option<String> {
-    let named = match flush.scope() {
-        Scope::Nothing => return None,
-        Scope::Pages { range, .. } => range,
-        Scope::Space => VirtRange::ALL,
-    };
+    let named = flush.scope();
     hardware.units.iter().find_map(|unit| {
         let is_own = |asid_of, global| global || asid_of == asid;
         let entries = unit
@@ -75,7 +71,9 @@ fn stale(
             .filter(|(entry, label)| *label != TABLES && is_own(entry.asid, entry.global));
         let mut held = entries.flat_map(|(entry, _)| entry.pages(unit.tlb.is_paired()));
         held.find_map(|(page, frame, rights)| {
-            named.intersection(VirtRange::of_page(page))?;
+            if !named.covers(page) {
+                return None;
+            }
             let at = page.start();
             let said = ram.query(flush.space(), at);
             let said = said.map(|said| (said.apply(at), said.rights));

@@ -24,7 +24,7 @@ use hat::{
     Hat, HatSpace, Pool, Tables,
     locking::{Embedded, Fine, Global, ListLocks, Scheme},
 };
-use pagetable::{Flush, Mounted, Scope, Translation};
+use pagetable::{Flush, Mounted, Translation};
 use physmem::{Buddy, Physmem};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -76,16 +76,7 @@ impl Platform for Processor<'_> {
             let mut tlb = locked(tlb);
             tlb.shootdowns += 1;
             for (space, flush) in flushes {
-                tlb.held.retain(|&(of, _), held| {
-                    of != *space
-                        || match flush.scope() {
-                            Scope::Nothing => true,
-                            Scope::Space => false,
-                            Scope::Pages { range, .. } => {
-                                range.intersection(VirtRange::of_page(held.page)).is_none()
-                            }
-                        }
-                });
+                tlb.held.retain(|&(of, _), held| of != *space || !flush.scope().covers(held.page));
             }
         }
     }

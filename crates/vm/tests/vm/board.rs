@@ -3,9 +3,9 @@
 
 use alloc::collections::BTreeMap;
 
-use addr::{PhysAddr, VirtAddr, VirtRange};
+use addr::{PhysAddr, VirtAddr};
 use hat::HatSpace;
-use pagetable::{Flush, Scope, Translation};
+use pagetable::{Flush, Translation};
 use vm::{FileKey, Io, Platform, Store};
 
 #[derive(Default)]
@@ -24,16 +24,7 @@ pub(crate) fn original(file: FileKey, index: u64) -> u64 {
 impl Platform for Board {
     fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
         for (space, flush) in flushes {
-            self.tlb.retain(|&(of, _), held| {
-                of != *space
-                    || match flush.scope() {
-                        Scope::Nothing => true,
-                        Scope::Space => false,
-                        Scope::Pages { range, .. } => {
-                            range.intersection(VirtRange::of_page(held.page)).is_none()
-                        }
-                    }
-            });
+            self.tlb.retain(|&(of, _), held| of != *space || !flush.scope().covers(held.page));
         }
     }
 
