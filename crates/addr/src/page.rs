@@ -147,6 +147,12 @@ impl Page {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Asid(pub u16);
 
+impl Asid {
+    /// The tag of a virtual machine's host, whose walks translate guest-physical addresses: what
+    /// guest and host share tells them apart by it. No space of a guest has it.
+    pub const HOST: Asid = Asid(u16::MAX);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

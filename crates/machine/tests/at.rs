@@ -8,6 +8,7 @@ use machine::{
     sweep::{SweepOptions, sweep},
 };
 use support::{Row, Rows, run};
+use trace::Event;
 
 const BASE: u64 = 0x4000_0000;
 /// The clock counts accesses, as each is an instruction.
@@ -131,4 +132,47 @@ fn a_wrong_entry_of_a_setting_is_told_with_the_setting() {
     let own = ["os.manager=base", "os.at=[{time=1, key=\"memory.size\", value=\"1G\"}]"];
     let error = Machine::load("epyc-9005", &owned(&own)).unwrap_err().to_string();
     assert!(error.starts_with("--set os.at="), "{error}");
+}
+
+/// Stores that miss every TLB, round after round, on an `opteron-2008` whose second level takes 7
+/// cycles to look up, if it has one.
+fn at_each_miss(second_level: bool, walk_cycles: u64, at: &str, rows: Vec<Row>) -> Vec<u64> {
+    let builtin = machine::BUILTIN.iter().find(|builtin| builtin.name == "opteron-2008").unwrap();
+    let (before, after) = builtin.text.split_once("[tlb.l2d]").unwrap();
+    let (_, behind) = after.split_once("[page_table]").unwrap();
+    let single = format!("{before}[page_table]{behind}");
+    let text = if second_level { builtin.text } else { single.as_str() };
+    let free =
+        ["shootdown_send", "shootdown_receive", "flush_page", "flush_space", "fault", "switch"]
+            .map(|key| format!("os.costs.{key}_cycles=0"));
+    let own = ["os.manager=base", "os.clock=full", "tlb.l1d.replacement=lru"];
+    let latency = second_level.then_some("tlb.l2d.latency_cycles=7");
+    let walk = [format!("os.costs.walk_cycles={walk_cycles}"), "os.costs.source=here".to_owned()];
+    let settings = own.into_iter().chain(latency).map(str::to_owned).chain(free).chain(walk);
+    let settings: Vec<String> = settings.chain([at.to_owned()]).collect();
+    let machine = Machine::parse("x", text, "x.toml", &settings).unwrap();
+    let options = RunOptions { check: false, progress: &mut |_| true };
+    let results = machine.run(&mut Rows::new(rows), options).unwrap();
+    results.changed_settings.iter().map(|one| one.access).collect()
+}
+
+/// The clock of a processor takes an access that misses as an instruction, a lookup of the second level if there
+/// is one, and a walk at its price; and it goes on where counts begin anew.
+#[test]
+fn the_clock_has_each_lookup_and_each_walk() {
+    for (second_level, walk_cycles) in [(true, 0), (true, 30), (false, 0), (false, 30)] {
+        let step = 1 + if second_level { 7 } else { 0 } + walk_cycles;
+        // Whatever the first round costs, it is over by then.
+        let first = 4000 * step;
+        let at = format!(
+            "os.at=[{{time={first}, key=\"os.replacement\", value=\"lru\"}}, \
+             {{time={}, key=\"os.replacement\", value=\"2q\"}}]",
+            first + 1500 * step
+        );
+        let accesses = at_each_miss(second_level, walk_cycles, &at, rounds(8));
+        assert_eq!(accesses[1] - accesses[0], 1500, "{second_level} {walk_cycles}");
+        let mut warmed = rounds(8);
+        warmed.insert(accesses[0] as usize + 700, Row::Event(Event::WarmupEnd));
+        assert_eq!(at_each_miss(second_level, walk_cycles, &at, warmed), accesses);
+    }
 }

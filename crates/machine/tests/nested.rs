@@ -80,6 +80,113 @@ fn a_nested_tlb_and_mmu_caches_shorten_each_dimension() {
     }
 }
 
+/// One cache for both dimensions, of every design and for every pair of tables that walks descend: with
+/// room for all upper entries a walk makes the references that it makes with two caches.
+#[test]
+fn guest_and_host_share_a_cache() {
+    const ROOM: &str = "nested.mmu_cache.entries=40";
+    let pages = 30;
+    let of = |settings: &[&str]| {
+        let settings = [
+            &[
+                "mmu_cache.entries=48",
+                "nested.shared=mmu-cache",
+                "memory.size=1G",
+                "nested.memory=1G",
+            ],
+            settings,
+        ]
+        .concat();
+        on(&settings, &rounds(pages, 4096))
+    };
+    for design in ["uptc", "sptc", "utc", "stc", "tpc"] {
+        for guest in ["x86-64", "mpt", "guarded", "guarded-adaptive"] {
+            for host in ["x86-64", "mpt", "guarded", "guarded-adaptive"] {
+                let split = ["sptc", "stc"].contains(&design);
+                if split && (guest != host || guest.starts_with("guarded")) {
+                    continue;
+                }
+                let settings = [
+                    "memory.size=1G".to_owned(),
+                    "nested.memory=1G".to_owned(),
+                    format!("mmu_cache.design={design}"),
+                    format!("page_table.format={guest}"),
+                    format!("nested.format={host}"),
+                ];
+                let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+                let own = format!("nested.mmu_cache.design={design}");
+                let own = [&settings[..], &["mmu_cache.entries=40", &own, ROOM]].concat();
+                let own = on(&own, &rounds(pages, 4096));
+                let shared = [&settings[..], &["mmu_cache.entries=80"]].concat();
+                let results = of(&shared);
+                assert_eq!(
+                    results.walks.references_per_walk, own.walks.references_per_walk,
+                    "{settings:?}"
+                );
+                let (guest, host) = (results.mmu_cache.unwrap(), results.nested.unwrap());
+                let host_cache = host.mmu_cache.unwrap();
+                assert_eq!((host_cache.arrays, host_cache.searches), (guest.arrays, 0));
+                assert!(host_cache.by_level.iter().any(|level| level.held > 0), "{settings:?}");
+            }
+        }
+    }
+    // The lowest level of the guest and of its two host walks.
+    let alone = ["nested.mmu_cache.design=utc", "nested.mmu_cache.entries=24"];
+    let alone = [&alone[..], &["mmu_cache.design=utc", "mmu_cache.entries=24"]].concat();
+    let alone = on(&alone, &rounds(pages, 4096));
+    let shared = of(&["mmu_cache.design=utc"]);
+    assert_eq!(shared.walks.references_per_walk, alone.walks.references_per_walk);
+    assert_eq!(shared.walks.references_per_walk, vec![(3, pages)]);
+    // Levels of both tables may differ.
+    for (guest, host, sptc) in [("4", "5", 6), ("5", "4", 7)] {
+        let levels = [format!("page_table.levels={guest}"), format!("nested.levels={host}")];
+        // A page-table cache has each entry of the guest placed by the host first.
+        for (design, references) in [("stc", 3), ("sptc", sptc), ("tpc", 3)] {
+            let design = format!("mmu_cache.design={design}");
+            let results = of(&[&design, &levels[0], &levels[1]]);
+            assert_eq!(
+                results.walks.references_per_walk,
+                vec![(references, pages)],
+                "{design} {levels:?}"
+            );
+        }
+    }
+}
+
+/// A cache that holds pages too: the host's leave the guest's last reference, the guest's nothing, and a
+/// page that changes is forgotten.
+#[test]
+fn a_shared_cache_is_the_nested_tlb_or_the_last_tlb() {
+    let pages = 100;
+    let of = |shared: &str, entries: u32, rows: &[Row]| {
+        let settings = [
+            format!("nested.shared={shared}"),
+            format!("mmu_cache.entries={entries}"),
+            "mmu_cache.design=utc".to_owned(),
+        ];
+        on(&settings.iter().map(String::as_str).collect::<Vec<_>>(), rows)
+    };
+    let rows = rounds(pages, 4096);
+    // The host's pages that hold the guest's tables and data: all of them are held.
+    assert_eq!(of("nested-tlb", 256, &rows).walks.references_per_walk, vec![(1, pages)]);
+    let tlb = of("tlb", 512, &rows);
+    assert_eq!(tlb.walks.references_per_walk, vec![(0, pages)]);
+    let pages_held = *tlb.mmu_cache.unwrap().by_level.last().unwrap();
+    assert_eq!((pages_held.level, pages_held.needed, pages_held.held), (0, pages, pages));
+    // A page that is mapped anew is walked for anew.
+    let load = |page: u64| Row::Access(Kind::Load, BASE + page * 4096, 8);
+    let gone = trace::Event::Madvise { addr: BASE, bytes: 4096, advice: 4, result: 0 };
+    let rows: Vec<Row> = (0..8).chain(0..8).map(load).collect();
+    let again = [rows.clone(), vec![Row::Event(gone)], (0..8).map(load).collect()].concat();
+    let results = of("tlb", 512, &again);
+    assert_eq!((results.walks.cold, results.walks.references_per_walk), (9, vec![(0, 15)]));
+    // A store to a page that loads have brought in sets its dirty bit by a walk.
+    let store = Row::Access(Kind::Store, BASE, 8);
+    let results = of("tlb", 512, &[rows, vec![store]].concat());
+    let walked = results.walks.references_per_walk;
+    assert!(walked[0] == (0, 8) && walked.len() == 2 && walked[1].1 == 1, "{walked:?}");
+}
+
 #[test]
 fn what_a_host_cannot_be_is_refused_with_a_reason() {
     for (machine, settings, what) in [
@@ -94,6 +201,33 @@ fn what_a_host_cannot_be_is_refused_with_a_reason() {
         ),
         ("opteron-2008", &["nested.mmu_cache.design=utc"], "nested.mmu_cache.entries: how many"),
         ("opteron-2008", &["nested.memory=1K"], "nested.memory: "),
+        ("opteron-2008", &["nested.shared=mmu-cache"], "nested.shared: there is no [mmu_cache]"),
+        ("opteron-2008", &["nested.shared=all"], "nested.shared"),
+        (
+            "opteron-2008",
+            &["nested.shared=mmu-cache", "mmu_cache.entries=8", "nested.mmu_cache.entries=8"],
+            "nested.mmu_cache: the host walks with [mmu_cache]",
+        ),
+        (
+            "opteron-2008",
+            &["nested.shared=mmu-cache", "mmu_cache.entries=8", "nested.format=hashed"],
+            "nested.format: the host's page table has no upper levels",
+        ),
+        (
+            "opteron-2008",
+            &["nested.shared=nested-tlb", "mmu_cache.entries=8", "nested.tlb.entries=8"],
+            "nested.tlb: [mmu_cache] holds the host's pages",
+        ),
+        (
+            "opteron-2008",
+            &["nested.shared=tlb", "mmu_cache.entries=8", "mmu_cache.design=stc"],
+            "mmu_cache.design: only a utc",
+        ),
+        (
+            "opteron-2008",
+            &["nested.shared=mmu-cache", "mmu_cache.entries=8", "core.asid_bits=16"],
+            "core.asid_bits: ",
+        ),
         ("epyc-9005", &["nested.page_size=4Q"], "not a page size"),
     ] {
         let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();

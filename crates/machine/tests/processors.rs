@@ -55,7 +55,7 @@ fn a_thread_has_one_processor() {
     let rows = threads(7);
     for (setting, count) in [("core.count=2", 2), ("core.count=3", 3), ("core.count=64", 64)] {
         let results = run("epyc-9005", &[setting], &rows);
-        assert_eq!(results.processors.len(), count);
+        assert_eq!((results.processors.len(), results.threads), (count, 6));
         for one in &results.processors {
             let own = accesses(&rows, |thread| thread as usize % count == one.number as usize);
             let counts = one.accesses;
@@ -68,6 +68,23 @@ fn a_thread_has_one_processor() {
         assert_eq!(results.faults, alone.faults);
         assert!(alone.processors.is_empty());
     }
+}
+
+/// `rows`, among which pages of all threads are given back, protected and made writable again.
+fn with_changes(rows: Vec<Row>) -> Vec<Row> {
+    let mut changed = Vec::new();
+    for (at, row) in rows.into_iter().enumerate() {
+        if at % 400 == 399 {
+            let (addr, bytes, result) = ((9 << 30) + ((at as u64 % 7) << 17), 1 << 17, 0);
+            changed.push(Row::Event(match at / 400 % 3 {
+                0 => Event::Mprotect { addr, bytes, prot: 1, result },
+                1 => Event::Munmap { addr, bytes, result },
+                _ => Event::Mprotect { addr, bytes, prot: 3, result },
+            }));
+        }
+        changed.push(row);
+    }
+    changed
 }
 
 /// What describes a structure and is no count.
@@ -101,7 +118,13 @@ fn adds_up(total: &Value, parts: &[&Value], place: &str, counted: &mut BTreeSet<
             }
         }
         Value::Object(fields) => {
-            for (name, field) in fields.iter().filter(|(name, _)| !GEOMETRY.contains(&&***name)) {
+            for key in parts.iter().filter_map(|part| part.as_object()).flat_map(|part| part.keys())
+            {
+                assert!(fields.contains_key(key), "{place} has no {key}");
+            }
+            // What a shootdown drops is counted, the entries of a structure are not.
+            let is_count = |name: &str| !GEOMETRY.contains(&name) || place == "shootdowns";
+            for (name, field) in fields.iter().filter(|(name, _)| is_count(name)) {
                 below(
                     field,
                     each(&|part| part.get(name).cloned()),
@@ -112,10 +135,15 @@ fn adds_up(total: &Value, parts: &[&Value], place: &str, counted: &mut BTreeSet<
         }
         // By a name or a level, or pairs of a key and a count.
         Value::Array(items) => {
+            let key = |item: &Value| {
+                let names = ["name", "level", "outcome"];
+                names.iter().find_map(|key| item.get(key)).or(item.get(0)).cloned()
+            };
+            for other in parts.iter().filter_map(|part| part.as_array()).flatten() {
+                let same = |item: &Value| key(item) == key(other);
+                assert!(items.iter().any(same), "{place} has no {:?}", key(other));
+            }
             for item in items {
-                let key = |item: &Value| {
-                    ["name", "level"].iter().find_map(|key| item.get(key)).or(item.get(0)).cloned()
-                };
                 let same = each(&|part| {
                     part.as_array()?.iter().find(|other| key(other) == key(item)).cloned()
                 });
@@ -136,9 +164,10 @@ fn adds_up(total: &Value, parts: &[&Value], place: &str, counted: &mut BTreeSet<
 /// Every count of all processors together is the sum of theirs, whatever the machine counts.
 #[test]
 fn what_all_count_is_the_sum_of_what_each_does() {
-    let rows = threads(31);
+    let rows = with_changes(threads(31));
     let linear = "page_table.format=linear";
     let caches = ["cache.l1d.size=4K", "cache.l1d.ways=1"];
+    let keeps = ["spec_tlb.keeps_absent=true"];
     let mut counted = BTreeSet::new();
     for (name, settings) in [
         ("epyc-9005", &[][..]),
@@ -149,11 +178,12 @@ fn what_all_count_is_the_sum_of_what_each_does() {
         ),
         ("r4700", &["walker.tracks_dirty=true"]),
         ("r4700", &[linear]),
+        ("freebsd-2009", &keeps),
     ] {
         let settings: Vec<&str> = ["core.count=3"].iter().chain(settings).copied().collect();
         let results = serde_json::to_value(run(name, &settings, &rows)).unwrap();
         let each = results["processors"].as_array().unwrap();
-        for part in ["tlbs", "walks", "mmu_cache", "caches", "shootdowns"] {
+        for part in ["tlbs", "walks", "mmu_cache", "spec_tlb", "caches", "shootdowns"] {
             let mut total = results[part].clone();
             // One for all: no processor has it.
             if let (Value::Array(caches), "caches") = (&mut total, part) {
@@ -179,6 +209,26 @@ fn what_all_count_is_the_sum_of_what_each_does() {
         "caches.program.write_misses",
         "caches.walker.read_misses",
         "caches.writebacks",
+        "tlbs.denied",
+        "tlbs.flushed",
+        "spec_tlb.attempts",
+        "spec_tlb.right",
+        "spec_tlb.denied",
+        "spec_tlb.wrong.absent",
+        "spec_tlb.none",
+        "spec_tlb.none_faulted",
+        "spec_tlb.overlapped.l2",
+        "spec_tlb.overlapped_cycles",
+        "spec_tlb.outcomes.walks",
+        "spec_tlb.outcomes.references.l2",
+        "spec_tlb.outcomes.ptes.l2",
+        "spec_tlb.outcomes.accesses.store.memory",
+        "shootdowns.made",
+        "shootdowns.asked",
+        "shootdowns.received",
+        "shootdowns.entries",
+        "shootdowns.sender_cycles",
+        "shootdowns.receiver_cycles",
     ] {
         assert!(counted.contains(place), "nothing was counted in {place}: {counted:?}");
     }

@@ -267,6 +267,23 @@ fn tables_of_an_array_are_flushed_when_they_go() {
     assert_eq!(results.faults.first_touch, 4);
     assert_eq!(results.faults.protection, 0);
     assert!(results.tlbs[0].flushed >= 6, "{}", results.tlbs[0].flushed);
+    assert_eq!(results.shootdowns.entries, results.tlbs[0].flushed, "pages of the table too");
+}
+
+/// What repeats the access before it is not told to the caches at once, and is counted there all the same: by
+/// kind, in the cache where it comes in.
+#[test]
+fn repeats_of_an_access_are_reads_and_writes_of_its_cache() {
+    let rows: Vec<Row> = [(Kind::Fetch, 5), (Kind::Load, 7), (Kind::Store, 11), (Kind::Load, 3)]
+        .into_iter()
+        .flat_map(|(kind, times)| (0..times).map(move |_| Row::Access(kind, BASE, 8)))
+        .collect();
+    let results = run("epyc-9005", &[], &rows);
+    let counts = |level: &str| {
+        let cache = results.caches.iter().find(|cache| cache.name == level).unwrap();
+        (cache.program.reads, cache.program.writes)
+    };
+    assert_eq!((counts("l1i"), counts("l1d")), ((5, 0), (10, 11)));
 }
 
 /// What a program gave back was in use once.

@@ -29,8 +29,8 @@ pub use cache::{
 };
 pub use geometry::GeometryError;
 pub use replacement::{
-    AnyReplacement, Fifo, FixedInsertion, GreedyDual, Learns, Lfu, Lru, Nru, ParsePolicyError,
-    Policy, Random, Replacement, Srrip, TreePlru, ViLru,
+    AnyReplacement, Fifo, FixedInsertion, FromTable, GreedyDual, GreedyDual2d, Learns, Lfu, Lru,
+    Nru, ParsePolicyError, Policy, Random, Replacement, Srrip, TreePlru, ViLru, ViLru2d,
 };
 pub use set_array::SetArray;
 pub use spec_tlb::{SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};

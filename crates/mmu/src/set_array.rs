@@ -172,6 +172,9 @@ impl SetArray {
             }
             None
         };
+        if let &[word] = words {
+            return among(word, first);
+        }
         // Two words at once, of which most have none.
         let (pairs, rest) = words.as_chunks::<2>();
         for &[low, high] in pairs {
@@ -201,8 +204,9 @@ impl SetArray {
     /// Notes that `slot` of `set` now holds `key`, instead of nothing or of another key.
     #[inline]
     pub fn occupy(&mut self, set: usize, slot: usize, key: u64) {
-        let was_empty = self.store(set, slot - set * self.ways, fingerprint(key)) == EMPTY;
-        self.empty[set] -= u32::from(was_empty);
+        if self.store(set, slot - set * self.ways, fingerprint(key)) == EMPTY {
+            self.empty[set] -= 1;
+        }
         if let Some(filter) = &mut self.filter {
             filter.store(slot, filter.hash(key) as u32);
         }

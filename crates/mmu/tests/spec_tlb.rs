@@ -107,17 +107,26 @@ fn every_geometry_says_what_a_list_says() {
 fn random_places_make_an_entry_once_in_512() {
     let params = params(1, 1, Policy::Lru, SpecFill::Heuristic);
     let mut rng = Rng(9);
-    let (pages, mut filled) = (1u64 << 20, 0u64);
-    for page in 0..pages {
-        let mut fresh = SpecTlb::new(params).unwrap();
-        let va = VirtAddr::new(page * K4);
-        let phys = PhysAddr::new(rng.below(1 << 24) * K4);
-        let found = Some(Spot { phys, size: PageSize::SIZE_4K, reserved: false, marked: false });
-        fresh.walked(va, Asid(0), found);
-        filled += u64::from(fresh.walked(va, Asid(0), found) == Speculation::Right);
+    let (batches, pages) = (256u64, 4096u64);
+    let mut filled = Vec::new();
+    for batch in 0..batches {
+        let count = (batch * pages..(batch + 1) * pages).filter(|page| {
+            let mut fresh = SpecTlb::new(params).unwrap();
+            let va = VirtAddr::new(page * K4);
+            let phys = PhysAddr::new(rng.below(1 << 24) * K4);
+            let found =
+                Some(Spot { phys, size: PageSize::SIZE_4K, reserved: false, marked: false });
+            fresh.walked(va, Asid(0), found);
+            fresh.walked(va, Asid(0), found) == Speculation::Right
+        });
+        filled.push(count.count() as f64);
     }
-    // 2048 expected; six standard deviations.
-    assert!(filled.abs_diff(pages / 512) < 272, "{filled} of {pages}");
+    // Each page for itself: counts of batches are binomial, so that their mean is 8 and their variance
+    // nearly as much. Six standard deviations of both.
+    let (count, mean) = (batches as f64, filled.iter().sum::<f64>() / batches as f64);
+    let variance = filled.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    assert!((mean - 8.0).abs() < 6.0 * (8.0 / count).sqrt(), "{mean} of {pages}");
+    assert!((variance / mean - 1.0).abs() < 6.0 * (2.0 / count).sqrt(), "{variance}, {mean}");
 }
 
 #[test]

@@ -293,7 +293,7 @@ fn policies_print_what_they_parse() {
     assert_eq!(
         error,
         "`LRU` is no replacement policy: write lru, fifo, random, tree-plru, nru, lfu, srrip, \
-         greedy-dual, fixed-insertion or vi-lru"
+         greedy-dual, fixed-insertion, vi-lru, greedy-dual-2d or vi-lru-2d"
     );
 }
 

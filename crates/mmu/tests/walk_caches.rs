@@ -15,6 +15,116 @@ use pagetable::{Leads, Node, Reference, TreeShape};
 const SEEDS: u64 = 400;
 const STEPS: u64 = 600;
 
+/// Runs one walk as a walker does, with the host's walks `below` it: before each of its references,
+/// and of the page that it finds, one of them. Gives what the cache answered.
+fn run_nested(
+    cache: &mut impl FnMut(Ask<'_>) -> Answer,
+    tree: &TreeShape,
+    walk: &OneWalk,
+    below: &[OneWalk],
+) -> Vec<(Node, Vec<Held>)> {
+    let mut said = Vec::new();
+    let at = VirtAddr::new(walk.va);
+    let Answer::Start(start) = cache(Ask::Start(at, walk.asid, root(tree))) else { unreachable!() };
+    let past = |reference: &Reference| reference.next() == Some(start);
+    let skipped = match start.level {
+        0 => walk.references.len() + 1,
+        _ if start == root(tree) => 0,
+        // What was exchanged without a flush is not followed further.
+        _ => walk.references.iter().position(past).map_or(walk.references.len(), |n| n + 1),
+    };
+    let mut held = Vec::new();
+    for step in skipped..=walk.references.len() {
+        if let Some(host) = below.get(step) {
+            said.extend(run_nested(cache, tree, host, &[]));
+        }
+        if let Some(reference) = walk.references.get(step) {
+            let Answer::Held(answer) = cache(Ask::Read(at, walk.asid, reference)) else {
+                unreachable!()
+            };
+            held.push(answer);
+        }
+    }
+    cache(Ask::Finish(at, walk.asid, walk.found));
+    if start.level > 0
+        && walk.found
+        && let Some(page) = walk.page
+    {
+        cache(Ask::Page(at, walk.asid, page));
+    }
+    said.push((start, held));
+    said
+}
+
+/// One walk, from the root.
+struct OneWalk {
+    va: u64,
+    asid: Asid,
+    references: Vec<Reference>,
+    found: bool,
+    /// What comes in at its end, where pages are held.
+    page: Option<Node>,
+}
+
+/// A walk of any address of `tree` that finds its page, or nothing.
+fn random_walk(rng: &mut Rng, params: &WalkCacheParams, asid: Asid) -> OneWalk {
+    let tree = &params.tree;
+    let va = random_address(rng, tree.address_bits.into());
+    let page = Node { level: 0, shift: 12, ..root(tree) };
+    OneWalk {
+        va,
+        asid,
+        references: walk(tree, va, asid, 1, 0),
+        found: rng.chance(95),
+        page: params.pages.then_some(page),
+    }
+}
+
+/// Guest and host in one cache: the host's walks run within the guest's.
+#[test]
+fn a_shared_mmu_cache_does_what_a_list_searched_in_order_does() {
+    for seed in 0..SEEDS {
+        let mut rng = Rng(seed);
+        let params = random_params(&mut rng);
+        let mut cache = AnyWalkCache::new(&params).unwrap();
+        let mut model = ModelWalkCache::new(&params);
+        for step in 0..STEPS / 4 {
+            let context = || format!("seed {seed}, step {step}, {params:?}");
+            let guest = Asid(rng.below(2) as u16);
+            let one = random_walk(&mut rng, &params, guest);
+            let below: Vec<OneWalk> = (0..=one.references.len())
+                .map(|_| random_walk(&mut rng, &params, Asid::HOST))
+                .collect();
+            let range = VirtRange::new(VirtAddr::new(one.va), 1 + rng.pick(&[0, 1 << 21])).unwrap();
+            match rng.below(40) {
+                0 => {
+                    cache.flush_all();
+                    model.flush_all();
+                }
+                1 => {
+                    cache.flush_asid(guest);
+                    model.flush_asid(guest);
+                }
+                2..5 => {
+                    cache.flush_pages(range, guest);
+                    model.flush_pages(range, guest);
+                }
+                5 => {
+                    cache.flush_range(range, Asid::HOST);
+                    model.flush_range(range, Asid::HOST);
+                }
+                _ => {
+                    let seen = run_nested(&mut fast(&mut cache), &params.tree, &one, &below);
+                    let expected = run_nested(&mut obvious(&mut model), &params.tree, &one, &below);
+                    assert_eq!(seen, expected, "{}", context());
+                }
+            }
+            assert_eq!(cache.searches(), model.searches, "{}", context());
+            assert_eq!(sorted(cache.nodes()), sorted(model.nodes()), "{}", context());
+        }
+    }
+}
+
 /// Runs one walk as a walker does. Gives what the cache answered.
 fn run(
     cache: &mut impl FnMut(Ask<'_>) -> Answer,
@@ -46,6 +156,7 @@ enum Ask<'a> {
     Start(VirtAddr, Asid, Node),
     Read(VirtAddr, Asid, &'a Reference),
     Finish(VirtAddr, Asid, bool),
+    Page(VirtAddr, Asid, Node),
 }
 
 enum Answer {
@@ -62,6 +173,10 @@ fn fast(cache: &mut AnyWalkCache) -> impl FnMut(Ask<'_>) -> Answer {
             cache.finish(va, asid, found);
             Answer::Done
         }
+        Ask::Page(va, asid, page) => {
+            cache.page(va, asid, page);
+            Answer::Done
+        }
     }
 }
 
@@ -71,6 +186,10 @@ fn obvious(cache: &mut ModelWalkCache) -> impl FnMut(Ask<'_>) -> Answer {
         Ask::Read(va, asid, reference) => Answer::Held(cache.read(va, asid, reference)),
         Ask::Finish(va, asid, found) => {
             cache.finish(va, asid, found);
+            Answer::Done
+        }
+        Ask::Page(va, asid, page) => {
+            cache.page(va, asid, page);
             Answer::Done
         }
     }
@@ -106,7 +225,8 @@ fn random_params(rng: &mut Rng) -> WalkCacheParams {
         arrays.remove(rng.below(arrays.len() as u64) as usize);
     }
     let replacement = rng.pick(&Policy::ALL);
-    WalkCacheParams { design, arrays, replacement, seed: rng.next(), tree }
+    let pages = design == Design::Utc && rng.chance(50);
+    WalkCacheParams { design, arrays, replacement, seed: rng.next(), pages, tree }
 }
 
 #[test]
@@ -172,7 +292,14 @@ fn the_bits_of_an_entry_are_those_of_the_thesis() {
     let bits = |design: Design, levels: u8, physical: u32| {
         let tree = x86(levels);
         let arrays = arrays(design, &tree, 24, 24);
-        let params = WalkCacheParams { design, arrays, replacement: Policy::Lru, seed: 1, tree };
+        let params = WalkCacheParams {
+            design,
+            arrays,
+            replacement: Policy::Lru,
+            seed: 1,
+            pages: false,
+            tree,
+        };
         let of = params.bits(physical).unwrap();
         (
             of.iter().map(|array| array.tag_bits).collect::<Vec<_>>(),
@@ -214,7 +341,7 @@ fn covers(of: &WalkCacheParams, larger: &WalkCacheParams, seed: u64) -> bool {
 fn lru(design: Design, entries: u32) -> WalkCacheParams {
     let tree = x86(4);
     let arrays = arrays(design, &tree, entries, entries);
-    WalkCacheParams { design, arrays, replacement: Policy::Lru, seed: 1, tree }
+    WalkCacheParams { design, arrays, replacement: Policy::Lru, seed: 1, pages: false, tree }
 }
 
 /// Lemmas A.1.1 and A.1.2 and theorem A.1.3.

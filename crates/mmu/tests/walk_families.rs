@@ -93,6 +93,7 @@ fn random_members(rng: &mut Rng) -> Vec<WalkCacheParams> {
                 arrays.remove(rng.below(arrays.len() as u64) as usize);
             }
             WalkCacheParams {
+                pages: false,
                 design,
                 arrays,
                 replacement: Policy::Lru,
@@ -168,6 +169,7 @@ fn a_member_of_a_family_does_what_it_does_alone() {
 #[test]
 fn only_caches_that_are_alike_but_for_their_size_are_a_family() {
     let unified = |design, entries, ways, replacement| WalkCacheParams {
+        pages: false,
         design,
         arrays: vec![WalkArray { level: 0, entries, ways }],
         replacement,

@@ -107,9 +107,14 @@ impl Census {
             return;
         }
         census.size(evicted.page.size()).hits += hits;
-        if hits == 0 {
-            return;
+        if hits > 0 {
+            self.collect_hits(census, first_level, evicted);
         }
+    }
+
+    /// The hits by kind and by region: most entries that go where misses are dense have none.
+    #[inline(never)]
+    fn collect_hits(&mut self, census: &mut TlbCensus, first_level: bool, evicted: &Evicted) {
         for (sum, hits) in census.hits.iter_mut().zip(evicted.hits) {
             *sum += hits;
         }

@@ -210,11 +210,14 @@ mod tests {
         {
             let mut history = History::new(0);
             let (mut misses, mut l1_misses) = (0, 0);
+            let mut owners = std::collections::BTreeMap::new();
             let mut state = 1u64;
             for access in (0..accesses).step_by(stride) {
                 state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 if state >> 63 == 0 {
-                    history.miss(access, (state >> 3) % spread, state as u32 % 3, false);
+                    let (addr, region) = ((state >> 3) % spread, (state >> 40) as u32 % 3);
+                    history.miss(access, addr, region, false);
+                    *owners.entry((addr >> GRANULE_SHIFT_MIN, region)).or_insert(0) += 1;
                     misses += 1;
                 } else {
                     history.l1_miss(access);
@@ -228,13 +231,19 @@ mod tests {
             assert!(timeline.misses.len() as u64 <= BINS_MAX);
             assert_eq!(map.cells.iter().map(|cell| cell.2).sum::<u64>(), misses);
             assert!(map.cells.len() <= CELLS_MAX);
-            let by_granule = |all: &mut dyn Iterator<Item = (u64, u64)>| {
+            let sums = |all: &mut dyn Iterator<Item = (u64, u32, u64)>| {
                 let mut sums = std::collections::BTreeMap::new();
-                all.for_each(|(granule, misses)| *sums.entry(granule).or_insert(0) += misses);
+                all.for_each(|(granule, of, misses)| {
+                    *sums.entry((granule, of)).or_insert(0u64) += misses;
+                });
                 sums
             };
-            let of_cells = by_granule(&mut map.cells.iter().map(|cell| (cell.1, cell.2)));
-            assert_eq!(by_granule(&mut map.owners.iter().map(|one| (one.0, one.2))), of_cells);
+            let coarser = (map.granule_bytes >> GRANULE_SHIFT_MIN).trailing_zeros();
+            let model = || owners.iter().map(|(&(granule, of), &n)| (granule >> coarser, of, n));
+            assert_eq!(sums(&mut map.owners.iter().copied()), sums(&mut model()));
+            let without = |(granule, _, misses)| (granule, 0, misses);
+            let of_cells = sums(&mut map.cells.iter().map(|cell| (cell.1, 0, cell.2)));
+            assert_eq!(of_cells, sums(&mut model().map(without)));
         }
     }
 

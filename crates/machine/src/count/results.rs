@@ -299,7 +299,7 @@ pub struct MmuCacheArray {
 /// The entries of one level that lead to further tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MmuCacheLevel {
-    /// The level.
+    /// The level; 0 for pages, where the cache holds those too (`nested.shared`).
     pub level: u8,
     /// How many were on the way of a walk. One that is repeated after a fault counts once, as it
     /// finds what it left there.
@@ -375,7 +375,8 @@ pub struct NestedCounts {
     pub by_level: Vec<LevelCounts>,
     /// The nested TLB, if there is one.
     pub tlb: Option<HitsAndMisses>,
-    /// The MMU cache of the host's walks, if there is one.
+    /// The MMU cache of the host's walks, if there is one. One that is shared with the guest has the
+    /// guest's shape here again, and its searches are counted there.
     pub mmu_cache: Option<MmuCacheCounts>,
     /// Pages of the host that were first needed.
     pub first_touches: u64,

@@ -42,7 +42,7 @@ pub use self::{
     calibrated::Calibrated,
     core::Core,
     costs::{Costs, WorkCosts},
-    nested::Nested,
+    nested::{Nested, Shared},
     os::{At, Clock, Coalesced, Inject, Level, Marks, MarksOfBroken, Os, Reservations, Swap},
     page_table::PageTable,
     spec_tlb::SpecTlb,

@@ -25,10 +25,36 @@ pub struct Nested {
     /// What a walk of the host's page table remembers; nothing if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mmu_cache: Option<MmuCache>,
+    /// What the host shares with its guest.
+    #[serde(skip_serializing_if = "Shared::is_none")]
+    pub shared: Shared,
     /// Bytes of the host's frames; those of the guest are `memory.size`.
     pub memory: Bytes,
     /// Where the numbers come from.
     pub source: String,
+}
+
+/// What guest and host share of `[mmu_cache]` (B10 section 7.1). Each holds what the one before it
+/// does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shared {
+    /// Nothing: each has caches of its own.
+    #[default]
+    None,
+    /// It holds the host's entries that lead to tables too.
+    MmuCache,
+    /// It holds the host's pages too, in place of a nested TLB.
+    NestedTlb,
+    /// It holds the guest's pages too: it is the last level of the TLB.
+    Tlb,
+}
+
+impl Shared {
+    /// Whether nothing is shared.
+    pub fn is_none(&self) -> bool {
+        *self == Shared::None
+    }
 }
 
 impl Nested {
@@ -57,6 +83,7 @@ impl Default for Nested {
             levels: None,
             tlb: None,
             mmu_cache: None,
+            shared: Shared::None,
             memory: Bytes(1 << 40),
             source: String::new(),
         }

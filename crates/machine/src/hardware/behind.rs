@@ -11,7 +11,7 @@
 //! it must: a front can feed one [`Behind`] at once, or write down what it says for many of them.
 //! All that it says is plain data.
 
-use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
+use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use mmu::Spot;
 use pagetable::{Node, Reference, Translation};
 
@@ -23,6 +23,8 @@ pub(crate) struct Walk {
     pub(crate) root: Node,
     /// Whether the way from there ends at a page.
     pub(crate) found: bool,
+    /// The size of that page; where there is none, of any.
+    pub(crate) size: PageSize,
     /// Misses of the TLB on the page table itself, on the way to `root`.
     pub(crate) nested_misses: u8,
 }
@@ -85,6 +87,8 @@ impl Refill {
 pub(crate) enum Forget {
     /// All that leads to an address of the range in one space.
     Range(VirtRange, Asid),
+    /// The pages of the range in one space, whose tables stay.
+    Pages(VirtRange, Asid),
     /// All of one space.
     Space(Asid),
     /// Everything.

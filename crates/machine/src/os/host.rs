@@ -153,7 +153,14 @@ impl Host {
                 }
             }
         };
-        let walk = Walk { va, asid: Asid(0), root: self.root, found: true, nested_misses: 0 };
+        let walk = Walk {
+            va,
+            asid: Asid::HOST,
+            root: self.root,
+            found: true,
+            size: page.page.size(),
+            nested_misses: 0,
+        };
         let references = (self.references.len() - before) as u16;
         self.walks.push(HostWalk { walk, page, references, known: false, moved });
         Ok(page)

@@ -91,7 +91,11 @@ impl Layout {
 
     /// The allocation site of what is at `addr`, by its index among those of the space.
     pub(crate) fn site_of(&self, number: u32, addr: VirtAddr) -> Option<u32> {
-        self.regions(number)?.allocations().site_of(addr.get())
+        let regions = match self.last {
+            Some((last, place)) if last == number => &self.spaces[place].regions,
+            _ => self.regions(number)?,
+        };
+        regions.allocations().site_of(addr.get())
     }
 
     /// Where `addr` lies in the file that is mapped there now.

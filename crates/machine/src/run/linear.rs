@@ -51,7 +51,14 @@ impl Run {
             )));
         }
         let (asid, found_page) = (self.processors.here.asid, found.is_ok());
-        let walk = Walk { va: addr, asid, root: start, found: found_page, nested_misses };
+        let walk = Walk {
+            va: addr,
+            asid,
+            root: start,
+            found: found_page,
+            size: addr::PageSize::SIZE_4K,
+            nested_misses,
+        };
         let walked = behind.walk(&walk, self.ram.way(&references));
         debug_assert!(walked.is_ok(), "no MMU cache stands in front of an array");
         for table in references.iter().filter_map(|reference| reference.next()) {

@@ -7,7 +7,7 @@ use pagetable::{Fault, Leads, Reference, Translation, Usage};
 use super::{Run, access::Place};
 use crate::{
     Error,
-    count::census::SHARED,
+    count::census::{Census, SHARED},
     count::origins::Missed,
     hardware::{
         behind::{Behind, Refill, Walk},
@@ -256,7 +256,8 @@ impl Run {
                 .map_err(|failure| failed(self, failure))?;
         }
         let (asid, root) = (self.processors.here.asid, self.ram.root(self.who.space));
-        let walk = Walk { va: addr, asid, root, found: found.is_ok(), nested_misses: 0 };
+        let size = placed.map_or(PageSize::SIZE_4K, |page| page.page.size());
+        let walk = Walk { va: addr, asid, root, found: found.is_ok(), size, nested_misses: 0 };
         if let Err(stale) = behind.walk(&walk, self.ram.way(&references)) {
             if self.check {
                 return Err(Error::Check(format!(
@@ -305,30 +306,38 @@ impl Run {
 
     pub(super) fn fill(&mut self, unit: usize, kind: Kind, pair: &Pair, label: u32) {
         let Run { processors, census, .. } = self;
-        let Unit { level, params, tlb, counts, .. } = &mut processors.here.hardware.units[unit];
-        let is_first = *level == 1;
-        if params.paired {
-            // An entry of the same pair makes no room: it is renewed.
-            let entry = pair.both();
-            let even = VirtAddr::new(entry.page.start().get() & !entry.page.size().bytes());
-            let tag = (even.page(entry.page.size()), entry.asid);
-            tlb.fill(&entry, label, kind, &mut |evicted: Evicted| {
-                counts.evictions += u64::from((evicted.page, evicted.asid) != tag);
-                census.collect(counts, is_first, &evicted);
-            });
-        } else {
-            let tag = (pair.entry.page, pair.entry.asid);
-            tlb.fill(&pair.entry, label, kind, &mut |evicted: Evicted| {
-                counts.evictions += u64::from((evicted.page, evicted.asid) != tag);
-                census.collect(counts, is_first, &evicted);
-            });
+        let unit = &mut processors.here.hardware.units[unit];
+        if unit.params.paired {
+            return fill_pair(unit, census, kind, pair, label);
         }
+        let Unit { level, tlb, counts, .. } = unit;
+        let tag = (pair.entry.page, pair.entry.asid);
+        let is_first = *level == 1;
+        tlb.fill(&pair.entry, label, kind, &mut |evicted: Evicted| {
+            counts.evictions += u64::from((evicted.page, evicted.asid) != tag);
+            census.collect(counts, is_first, &evicted);
+        });
     }
 
     /// A TLB of the processor that runs.
     fn unit(&mut self, index: usize) -> &mut Unit {
         &mut self.processors.here.hardware.units[index]
     }
+}
+
+/// Fills a TLB that holds pairs.
+#[inline(never)]
+fn fill_pair(unit: &mut Unit, census: &mut Census, kind: Kind, pair: &Pair, label: u32) {
+    let Unit { level, tlb, counts, .. } = unit;
+    // An entry of the same pair makes no room: it is renewed.
+    let entry = pair.both();
+    let even = VirtAddr::new(entry.page.start().get() & !entry.page.size().bytes());
+    let tag = (even.page(entry.page.size()), entry.asid);
+    let is_first = *level == 1;
+    tlb.fill(&entry, label, kind, &mut |evicted: Evicted| {
+        counts.evictions += u64::from((evicted.page, evicted.asid) != tag);
+        census.collect(counts, is_first, &evicted);
+    });
 }
 
 /// A translation, with frame and rights of the other page of its pair if that is there.

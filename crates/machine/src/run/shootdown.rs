@@ -114,6 +114,14 @@ impl<B: Behind> Hosted<'_, B> {
         let asid = self.contexts.of(number, space)?;
         let hardware = &mut self.processors.of(number).hardware;
         let mut entries = hardware.flush(flush, asid, self.census);
+        let pages = match flush.scope() {
+            Scope::Nothing => None,
+            Scope::Pages { range, .. } => Some(range),
+            Scope::Space => Some(VirtRange::ALL),
+        };
+        if let Some(range) = pages {
+            self.behind.forget(number, Forget::Pages(range, asid));
+        }
         if let Some(range) = flush.tables() {
             if self.ram.is_linear() {
                 entries += hardware.flush_tables(range, asid, self.census);

@@ -110,7 +110,9 @@ impl Run {
             let hardware = &mut self.processors.of(number).hardware;
             match forget {
                 Forget::Space(asid) => hardware.flush_asid(asid, &mut self.census),
-                Forget::All | Forget::Range(..) => hardware.flush_non_global(&mut self.census),
+                Forget::All | Forget::Range(..) | Forget::Pages(..) => {
+                    hardware.flush_non_global(&mut self.census)
+                }
             };
             behind.forget(number, forget);
         }

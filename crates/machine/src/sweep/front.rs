@@ -18,12 +18,13 @@ use crate::{
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
 /// between two designs, known here or not, gives them fronts of their own.
-const BEHIND: [&[&str]; 14] = [
+const BEHIND: [&[&str]; 15] = [
     &["mmu_cache"],
     &["spec_tlb"],
     &["walker", "lowest_only"],
     &["nested", "mmu_cache"],
     &["nested", "tlb"],
+    &["nested", "shared"],
     &["cache"],
     &["walker", "enters"],
     &["walker", "refill_cycles"],

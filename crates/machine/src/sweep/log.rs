@@ -222,7 +222,7 @@ impl Behind for Log {
     }
 
     fn forget(&mut self, processor: usize, forget: Forget) {
-        if self.to_families {
+        if self.to_families && !matches!(forget, Forget::Pages(..)) {
             self.for_families.forget(&mut self.known, processor, forget);
         }
         if self.whole {

@@ -70,6 +70,8 @@ impl Numbers {
                 let part = |addr: VirtAddr| addr.get().checked_shr(shift.into()).unwrap_or(0);
                 of.0 == asid && (part(range.start())..=part(range.last())).contains(&prefix)
             }
+            // No node is a page.
+            Forget::Pages(..) => false,
             Forget::Space(of) => of.0 == asid,
             Forget::All => true,
         });

@@ -11,7 +11,7 @@
 
 use core::ops::Range;
 
-use super::{Learns, Replacement, recency::Recency};
+use super::{FromTable, Learns, Replacement, recency::Recency};
 
 /// The level of the entries that come in below the top: the lowest that an MMU cache holds.
 const LOWEST_LEVEL: u8 = 2;
@@ -41,7 +41,7 @@ impl Replacement for FixedInsertion {
         self.recency.put(slot, 0);
     }
 
-    fn inserted_at(&mut self, slot: usize, level: u8) {
+    fn inserted_at(&mut self, slot: usize, FromTable { level, .. }: FromTable) {
         let low = self.recency.ways(slot) * 3 / 4;
         self.recency.put(slot, if level <= LOWEST_LEVEL { low } else { 0 });
     }

@@ -14,7 +14,7 @@
 
 use core::ops::Range;
 
-use super::{Learns, Replacement};
+use super::{FromTable, Learns, Replacement};
 
 /// Greedy Dual.
 #[derive(Clone, Debug)]
@@ -48,6 +48,17 @@ impl GreedyDual {
             values: vec![0; slots].into_boxed_slice(),
         }
     }
+
+    /// `slot` was given an entry that costs `cost` to load again.
+    pub(super) fn inserted_for(&mut self, slot: usize, cost: u64) {
+        self.costs[slot] = cost;
+        self.touched(slot);
+    }
+}
+
+/// What an entry of `level` costs.
+pub(super) fn references(level: u8) -> u64 {
+    u64::from(level.saturating_sub(1).max(1))
 }
 
 impl Replacement for GreedyDual {
@@ -62,13 +73,11 @@ impl Replacement for GreedyDual {
     }
 
     fn inserted(&mut self, slot: usize) {
-        self.costs[slot] = 1;
-        self.touched(slot);
+        self.inserted_for(slot, 1);
     }
 
-    fn inserted_at(&mut self, slot: usize, level: u8) {
-        self.costs[slot] = u64::from(level.saturating_sub(1).max(1));
-        self.touched(slot);
+    fn inserted_at(&mut self, slot: usize, FromTable { level, .. }: FromTable) {
+        self.inserted_for(slot, references(level));
     }
 
     fn victim(&mut self, set: Range<usize>) -> usize {

@@ -14,6 +14,7 @@ mod ages;
 mod fifo;
 mod fixed_insertion;
 mod greedy_dual;
+mod greedy_dual_2d;
 mod lfu;
 mod lru;
 mod nru;
@@ -23,12 +24,14 @@ mod recency;
 mod srrip;
 mod tree_plru;
 mod vi_lru;
+mod vi_lru_2d;
 
 use core::{fmt, ops::Range, str::FromStr};
 
 pub use fifo::Fifo;
 pub use fixed_insertion::FixedInsertion;
 pub use greedy_dual::GreedyDual;
+pub use greedy_dual_2d::GreedyDual2d;
 pub use lfu::Lfu;
 pub use lru::Lru;
 pub use nru::Nru;
@@ -36,6 +39,16 @@ pub use random::Random;
 pub use srrip::Srrip;
 pub use tree_plru::TreePlru;
 pub use vi_lru::ViLru;
+pub use vi_lru_2d::ViLru2d;
+
+/// The table that an MMU cache took an entry from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FromTable {
+    /// Its level: the higher, the more walks need the entry. Entries for pages are of level 1.
+    pub level: u8,
+    /// Whether it is a table of a virtual machine's host, whose walks are parts of the guest's.
+    pub host: bool,
+}
 
 /// What decides which entry is replaced.
 pub trait Replacement {
@@ -48,10 +61,10 @@ pub trait Replacement {
     /// `slot` was given a new entry.
     fn inserted(&mut self, slot: usize);
 
-    /// `slot` was given a new entry that an MMU cache took from a table of `level`: the higher,
-    /// the more walks need it. Policies that make no difference take it as any other.
+    /// `slot` was given a new entry that an MMU cache took `from` a table. Policies that make no
+    /// difference take it as any other.
     #[inline]
-    fn inserted_at(&mut self, slot: usize, _level: u8) {
+    fn inserted_at(&mut self, slot: usize, _from: FromTable) {
         self.inserted(slot);
     }
 
@@ -184,9 +197,9 @@ macro_rules! policies {
 
             /// See [`Replacement::inserted_at`].
             #[inline]
-            pub fn inserted_at(&mut self, slot: usize, level: u8) {
+            pub fn inserted_at(&mut self, slot: usize, from: FromTable) {
                 match self {
-                    $(AnyReplacement::$policy(policy) => policy.inserted_at(slot, level),)+
+                    $(AnyReplacement::$policy(policy) => policy.inserted_at(slot, from),)+
                 }
             }
 
@@ -266,6 +279,10 @@ policies! {
     FixedInsertion "fixed-insertion" |_slots, ways, _seed| FixedInsertion::new(ways);
     /// LRU in which entries come in behind as many as are of higher levels.
     ViLru "vi-lru" |_slots, ways, _seed| ViLru::new(ways);
+    /// Greedy Dual in which an entry of a guest costs twice what one of its host does.
+    GreedyDual2d "greedy-dual-2d" |_slots, ways, _seed| GreedyDual2d::new(ways);
+    /// VI-LRU in which a guest's entries come in before those of its host at the same level.
+    ViLru2d "vi-lru-2d" |_slots, ways, _seed| ViLru2d::new(ways);
 }
 
 impl fmt::Display for Policy {

@@ -13,7 +13,7 @@
 
 use core::ops::Range;
 
-use super::{Learns, Replacement, recency::Recency};
+use super::{FromTable, Learns, Replacement, recency::Recency};
 
 /// LRU with a variable insertion point.
 #[derive(Clone, Debug)]
@@ -37,10 +37,10 @@ impl Replacement for ViLru {
     }
 
     fn inserted(&mut self, slot: usize) {
-        self.inserted_at(slot, 1);
+        self.inserted_at(slot, FromTable { level: 1, host: false });
     }
 
-    fn inserted_at(&mut self, slot: usize, level: u8) {
+    fn inserted_at(&mut self, slot: usize, FromTable { level, .. }: FromTable) {
         let above = self.recency.above(slot, level);
         self.recency.set_level(slot, level);
         self.recency.put(slot, above);

@@ -74,8 +74,8 @@ pub struct Tlb {
     learns: u8,
     /// Shared with spans.
     policy: RefCell<TlbPolicy>,
-    /// Whether the shortcuts may know of later hits than the policy.
-    strode: bool,
+    /// Whether the shortcuts know of later hits than the policy.
+    ahead: Ahead,
     paired: bool,
     /// Whether the entry that went last had been hit, so that a new one is worth a shortcut at
     /// once.
@@ -93,6 +93,16 @@ pub struct Tlb {
     live_sizes: u64,
     /// Hits that have been handed out; fills, evictions and flushes. Misses are above.
     retired: TlbCounts,
+}
+
+/// Whether the shortcuts may know of later hits than the policy: they do after a span.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ahead {
+    No,
+    /// There was a span since an entry made room last.
+    Now,
+    /// There was one before, and none since.
+    Before,
 }
 
 #[derive(Clone, Debug)]
@@ -141,7 +151,7 @@ impl Tlb {
             smallest,
             slots: vec![Slot::EMPTY; first].into_boxed_slice(),
             policy: RefCell::new(policy),
-            strode: false,
+            ahead: Ahead::No,
             paired: params.paired,
             was_used: true,
             misses: [0; Kind::COUNT],
@@ -327,6 +337,8 @@ impl Tlb {
     }
 
     /// Whether an entry bears the tag of the page or pair at `va`.
+    #[cold]
+    #[inline(never)]
     fn has_tag(&self, va: VirtAddr, asid: Asid) -> bool {
         sizes(self.live_sizes).any(|size| {
             self.array_of[size.shift() as usize].is_some_and(|array| {
@@ -398,14 +410,31 @@ impl Tlb {
         }
         let slots = sets.slots(set);
         let slots = first + slots.start..first + slots.end;
-        let victim = if self.strode {
-            self.policy.get_mut().victim_used(slots, |slot| self.shortcuts.last_used(slot))
-        } else {
-            self.policy.get_mut().victim(slots)
+        let victim = match self.ahead {
+            Ahead::No => self.policy.get_mut().victim(slots),
+            Ahead::Now => {
+                self.ahead = Ahead::Before;
+                self.policy.get_mut().victim_used(slots, |slot| self.shortcuts.last_used(slot))
+            }
+            Ahead::Before => {
+                self.catch_up();
+                self.policy.get_mut().victim(slots)
+            }
         };
         self.retire(victim, evicted);
         self.retired.evictions += 1;
         victim
+    }
+
+    /// Tells the policy of all hits that the shortcuts know of. It pays where misses follow each other
+    /// without a span between: then no victim need ask the shortcuts.
+    #[cold]
+    #[inline(never)]
+    fn catch_up(&mut self) {
+        for slot in 0..self.slots.len() {
+            self.policy.get_mut().touched_at(slot, self.shortcuts.last_used(slot));
+        }
+        self.ahead = Ahead::No;
     }
 
     /// Whether the last lookup has found that no entry bears the tag of `entry`.
@@ -417,6 +446,8 @@ impl Tlb {
     }
 
     /// Removes what bears the tag of `entry`; gives the first slot of those.
+    #[cold]
+    #[inline(never)]
     fn remove_tagged(
         &mut self,
         entry: &TlbEntry,
@@ -437,6 +468,7 @@ impl Tlb {
 
     /// Forgets shortcuts to larger pages that cover `page`, which was filled in: smaller ones
     /// win.
+    #[inline(never)]
     fn distrust_shortcuts(&mut self, page: Page) {
         let Tlb { shortcuts, slots, policy, .. } = self;
         let mut note = |forgotten| note(slots, policy, forgotten);
@@ -466,6 +498,8 @@ impl Tlb {
     }
 
     /// Forgets all shortcuts; what they know is not lost.
+    #[cold]
+    #[inline(never)]
     fn forget_shortcuts(&mut self) {
         for slot in 0..self.slots.len() {
             let forgotten = self.shortcuts.forget(slot);
@@ -485,7 +519,7 @@ impl Tlb {
     }
 
     /// Hands out what the entry in `slot` did; the slot is about to be emptied or refilled.
-    #[inline]
+    #[inline(always)]
     fn retire(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
         let size = self.slots[slot].size();
         if self.shortcuts.are_kept() {
@@ -518,6 +552,7 @@ fn note(slots: &mut [Slot], policy: &mut RefCell<TlbPolicy>, forgotten: Use) {
     policy.get_mut().touched_at(slot, last);
 }
 
+#[inline]
 fn retire(
     retired: &mut TlbCounts,
     slot: &mut Slot,

@@ -15,7 +15,7 @@ use core::cell::RefCell;
 use addr::{Asid, PageSize, PhysAddr, VirtAddr};
 
 use super::{
-    Tlb, TlbPolicy,
+    Ahead, Tlb, TlbPolicy,
     shortcuts::{ShortcutTable, Shortcuts, Target},
 };
 
@@ -133,7 +133,7 @@ impl Tlb {
         if asid != self.space || !has_shortcuts || learns > LEARNS {
             return None;
         }
-        self.strode = true;
+        self.ahead = Ahead::Now;
         let policy = (learns == EACH).then_some(&self.policy);
         Some(SpanTlb { shortcuts: &self.shortcuts, policy })
     }

@@ -4,10 +4,11 @@
 //!   tag: address of the entry / 8  |  data: the table that it leads to
 //! ```
 
+use addr::Asid;
 use pagetable::{Leads, Node, Reference};
 
 use super::{Held, WalkArray, WalkCacheParams};
-use crate::{AnyReplacement, GeometryError, SetArray};
+use crate::{AnyReplacement, FromTable, GeometryError, SetArray};
 
 /// One array of a page-table cache.
 #[derive(Clone, Debug)]
@@ -35,7 +36,7 @@ impl EntryArray {
 
     /// Looks for the entry that `reference` reads; one that is not here and leads on comes in.
     #[inline]
-    pub(super) fn read(&mut self, reference: &Reference) -> Held {
+    pub(super) fn read(&mut self, asid: Asid, reference: &Reference) -> Held {
         let key = reference.addr.get() >> self.entry_shift;
         let set = self.sets.set_of(key);
         let slots = &self.slots;
@@ -54,7 +55,8 @@ impl EntryArray {
             };
             self.slots[slot] = Some((key, node));
             self.sets.occupy(set, slot, key);
-            self.policy.inserted_at(slot, reference.level);
+            let from = FromTable { level: reference.level, host: asid == Asid::HOST };
+            self.policy.inserted_at(slot, from);
         }
         Held::Absent
     }

@@ -71,13 +71,20 @@ pub trait WalkCache {
     /// The walk is over, and has `found` a page or not.
     fn finish(&mut self, va: VirtAddr, asid: Asid, found: bool);
 
+    /// Takes in the page at which the walk of `va` has ended, as a node of level 0; where pages are
+    /// held. The caller has not found it here.
+    fn page(&mut self, _va: VirtAddr, _asid: Asid, _page: Node) {}
+
+    /// Forgets the pages with an address in `range` in `asid`, if it holds any.
+    fn flush_pages(&mut self, _range: VirtRange, _asid: Asid) {}
+
     /// Forgets all that a walk of an address in `range` in `asid` could use, and perhaps more.
     fn flush_range(&mut self, range: VirtRange, asid: Asid);
 
     /// Forgets all that a walk in `asid` could use, and perhaps more.
     fn flush_asid(&mut self, asid: Asid);
 
-    /// Forgets everything.
+    /// Forgets everything. What is tagged as the host's may stay: its page table is another.
     fn flush_all(&mut self);
 
     /// How often it was searched so far. A search for each level counts (B10 table 4.4).
@@ -158,6 +165,20 @@ macro_rules! designs {
                 match self {
                     AnyWalkCache::None => {}
                     $(AnyWalkCache::$design(cache) => cache.finish(va, asid, found),)+
+                }
+            }
+
+            fn page(&mut self, va: VirtAddr, asid: Asid, page: Node) {
+                match self {
+                    AnyWalkCache::None => {}
+                    $(AnyWalkCache::$design(cache) => cache.page(va, asid, page),)+
+                }
+            }
+
+            fn flush_pages(&mut self, range: VirtRange, asid: Asid) {
+                match self {
+                    AnyWalkCache::None => {}
+                    $(AnyWalkCache::$design(cache) => cache.flush_pages(range, asid),)+
                 }
             }
 

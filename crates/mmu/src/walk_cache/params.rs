@@ -53,6 +53,9 @@ pub struct WalkCacheParams {
     pub replacement: Policy,
     /// Start of the sequence of [`Policy::Random`].
     pub seed: u64,
+    /// Whether pages come in too, as entries for tables of level 0: what a TLB holds. Only of
+    /// [`Design::Utc`].
+    pub pages: bool,
     /// The tree that is walked.
     pub tree: TreeShape,
 }

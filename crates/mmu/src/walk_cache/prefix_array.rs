@@ -12,7 +12,7 @@ use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::Node;
 
 use super::{WalkArray, WalkCacheParams};
-use crate::{AnyReplacement, GeometryError, SetArray};
+use crate::{AnyReplacement, FromTable, GeometryError, SetArray};
 
 /// One array of a translation cache.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ impl PrefixArray {
         self.live[usize::from(node.shift)] += 1;
         self.live_shifts |= 1 << node.shift;
         self.sets.occupy(set, slot, prefix);
-        self.policy.inserted_at(slot, level);
+        self.policy.inserted_at(slot, FromTable { level, host: asid == Asid::HOST });
     }
 
     /// Forgets what is valid for an address of `range` in `asid`.
@@ -103,9 +103,18 @@ impl PrefixArray {
         self.flush_where(|held| held.asid == asid);
     }
 
-    /// Forgets everything.
+    /// Forgets everything but what is valid for a host.
     pub(super) fn clear(&mut self) {
-        self.flush_where(|_| true);
+        self.flush_where(|held| held.asid != Asid::HOST);
+    }
+
+    /// Forgets the pages that have an address of `range` in `asid`; tables stay.
+    pub(super) fn flush_pages(&mut self, range: VirtRange, asid: Asid) {
+        let (first, last) = (range.start(), range.last());
+        self.flush_where(|held| {
+            let prefixes = held.node.prefix(first)..=held.node.prefix(last);
+            held.node.level == 0 && held.asid == asid && prefixes.contains(&held.prefix)
+        });
     }
 
     pub(super) fn nodes(&self) -> impl Iterator<Item = Node> {

@@ -36,11 +36,11 @@ impl WalkCache for Sptc {
     }
 
     #[inline]
-    fn read(&mut self, _va: VirtAddr, _asid: Asid, reference: &Reference) -> Held {
+    fn read(&mut self, _va: VirtAddr, asid: Asid, reference: &Reference) -> Held {
         match self.arrays.get_mut(usize::from(reference.level)) {
             Some(Some(array)) => {
                 self.searches += 1;
-                array.read(reference)
+                array.read(asid, reference)
             }
             _ => Held::Absent,
         }

@@ -16,7 +16,7 @@ use addr::{Asid, VirtAddr, VirtRange};
 use pagetable::{Node, Reference};
 
 use super::{Held, WalkArray, WalkCache, WalkCacheParams};
-use crate::{AnyReplacement, GeometryError, SetArray};
+use crate::{AnyReplacement, FromTable, GeometryError, SetArray};
 
 /// A translation-path cache.
 #[derive(Clone, Debug)]
@@ -28,10 +28,17 @@ pub struct Tpc {
     set_shift: u8,
     searches_max: u8,
     searches: u64,
-    /// The way of the walk under way.
-    way: Vec<Node>,
-    /// The slot that served it, and how many nodes it gave.
-    served: Option<(usize, usize)>,
+    /// The walk under way, and, where guest and host share the cache, the host's within it.
+    under_way: [UnderWay; 2],
+}
+
+/// A walk under way.
+#[derive(Clone, Debug, Default)]
+struct UnderWay {
+    nodes: Vec<Node>,
+    /// How many of the nodes a path gave, and its slot while it is there.
+    served: usize,
+    by: Option<usize>,
 }
 
 /// A path: the tables from below the root down, and an address that they are valid for.
@@ -58,8 +65,7 @@ impl Tpc {
             set_shift: spans.get(1).or(spans.first()).copied().unwrap_or(63),
             searches_max: params.searches_max(),
             searches: 0,
-            way: Vec::new(),
-            served: None,
+            under_way: Default::default(),
         })
     }
 
@@ -99,23 +105,31 @@ impl Tpc {
     }
 }
 
+/// Which of the walks under way is one in `asid`.
+fn of(asid: Asid) -> usize {
+    usize::from(asid == Asid::HOST)
+}
+
 impl WalkCache for Tpc {
     fn start(&mut self, va: VirtAddr, asid: Asid, root: Node) -> Node {
-        self.way.clear();
-        self.served = self.longest(va, asid);
-        let Some((slot, length)) = self.served else {
+        let found = self.longest(va, asid);
+        let walk = &mut self.under_way[of(asid)];
+        walk.nodes.clear();
+        (walk.by, walk.served) =
+            (found.map(|(slot, _)| slot), found.map_or(0, |(_, length)| length));
+        let Some((slot, length)) = found else {
             self.searches += u64::from(self.searches_max);
             return root;
         };
-        self.way.extend_from_slice(&self.slots[slot].nodes[..length]);
-        let node = self.way[length - 1];
+        walk.nodes.extend_from_slice(&self.slots[slot].nodes[..length]);
+        let node = walk.nodes[length - 1];
         self.searches += u64::from(node.level.min(self.searches_max));
         node
     }
 
     #[inline]
-    fn read(&mut self, _va: VirtAddr, _asid: Asid, reference: &Reference) -> Held {
-        self.way.extend(reference.next());
+    fn read(&mut self, _va: VirtAddr, asid: Asid, reference: &Reference) -> Held {
+        self.under_way[of(asid)].nodes.extend(reference.next());
         Held::Absent
     }
 
@@ -123,9 +137,9 @@ impl WalkCache for Tpc {
         if !found {
             return;
         }
-        let learnt = self.way.len() - self.served.map_or(0, |(_, length)| length);
-        if learnt == 0 {
-            if let Some((slot, _)) = self.served {
+        let walk = &mut self.under_way[of(asid)];
+        if walk.nodes.len() == walk.served {
+            if let Some(slot) = walk.by {
                 self.policy.touched(slot);
             }
             return;
@@ -137,9 +151,14 @@ impl WalkCache for Tpc {
         };
         let path = &mut self.slots[slot];
         (path.va, path.asid) = (va, asid);
-        core::mem::swap(&mut path.nodes, &mut self.way);
+        let walk = &mut self.under_way[of(asid)];
+        core::mem::swap(&mut path.nodes, &mut walk.nodes);
+        // The path that was there may serve the other dimension's walk.
+        for walk in &mut self.under_way {
+            walk.by = walk.by.filter(|by| *by != slot);
+        }
         self.sets.occupy(set, slot, 0);
-        self.policy.inserted_at(slot, 2);
+        self.policy.inserted_at(slot, FromTable { level: 2, host: asid == Asid::HOST });
     }
 
     fn flush_range(&mut self, range: VirtRange, asid: Asid) {
@@ -155,7 +174,7 @@ impl WalkCache for Tpc {
     }
 
     fn flush_all(&mut self) {
-        self.flush_where(|_, _| true);
+        self.flush_where(|path, _| path.asid != Asid::HOST);
     }
 
     #[inline]

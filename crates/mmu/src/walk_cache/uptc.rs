@@ -35,12 +35,12 @@ impl WalkCache for Uptc {
     }
 
     #[inline]
-    fn read(&mut self, _va: VirtAddr, _asid: Asid, reference: &Reference) -> Held {
+    fn read(&mut self, _va: VirtAddr, asid: Asid, reference: &Reference) -> Held {
         if reference.level < 2 {
             return Held::Absent;
         }
         self.searches += 1;
-        self.array.read(reference)
+        self.array.read(asid, reference)
     }
 
     #[inline]

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Levels that a walk skips are not used by it: their entries grow old and make room. The array
-//! is searched for the longest prefix first, once a level; where prefixes have any length (a
+//! is searched for the longest prefix first, once a level. Where it holds pages too, as a TLB does, a
+//! page has the longest prefix of all and answers for the whole walk; where prefixes have any length (a
 //! guarded table), as a ternary memory would, at once.
 
 use addr::{Asid, VirtAddr, VirtRange};
@@ -25,13 +26,15 @@ pub struct Utc {
     /// The most searches for one walk.
     searches_max: u8,
     searches: u64,
+    /// Whether it holds pages too, which one more search looks for.
+    pages: bool,
 }
 
 impl Utc {
     /// An empty cache, or what is wrong with its array.
     pub fn new(params: &WalkCacheParams) -> Result<Utc, (WalkArray, GeometryError)> {
         let array = PrefixArray::new(params.unified()?, params)?;
-        Ok(Utc { array, searches_max: params.searches_max(), searches: 0 })
+        Ok(Utc { array, searches_max: params.searches_max(), searches: 0, pages: params.pages })
     }
 }
 
@@ -40,7 +43,7 @@ impl WalkCache for Utc {
     fn start(&mut self, va: VirtAddr, asid: Asid, root: Node) -> Node {
         let found = self.array.longest(va, asid);
         let searches = found.map_or(self.searches_max, |node| node.level.min(self.searches_max));
-        self.searches += u64::from(searches);
+        self.searches += u64::from(searches) + u64::from(self.pages);
         found.unwrap_or(root)
     }
 
@@ -54,6 +57,15 @@ impl WalkCache for Utc {
 
     #[inline]
     fn finish(&mut self, _va: VirtAddr, _asid: Asid, _found: bool) {}
+
+    #[inline]
+    fn page(&mut self, va: VirtAddr, asid: Asid, page: Node) {
+        self.array.insert(va, asid, page, 1);
+    }
+
+    fn flush_pages(&mut self, range: VirtRange, asid: Asid) {
+        self.array.flush_pages(range, asid);
+    }
 
     fn flush_range(&mut self, range: VirtRange, asid: Asid) {
         self.array.flush_range(range, asid);

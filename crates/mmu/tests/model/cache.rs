@@ -66,7 +66,7 @@ impl ModelCache {
             None => set.policy.victim(&mut self.random),
         };
         let old = set.ways[way].replace((line, dirty));
-        set.policy.inserted(way, 1);
+        set.policy.inserted(way, 0, false);
         match old {
             Some((old, true)) => {
                 self.counts.writebacks += 1;

@@ -46,18 +46,23 @@ impl ModelPolicy {
         self.point_away(1, way);
     }
 
-    /// A new entry of `level`; 1 where entries have none.
-    pub(crate) fn inserted(&mut self, way: usize, level: u8) {
+    /// A new entry of `level`, 1 for a page; 0 where entries come from no table.
+    pub(crate) fn inserted(&mut self, way: usize, level: u8, host: bool) {
         let others = self.levels.iter().enumerate().filter(|(other, _)| *other != way);
+        let rank = 2 * level + u8::from(!host);
         let position = match self.policy {
+            Policy::ViLru2d => others.filter(|(_, other)| **other > rank).count(),
             Policy::ViLru => others.filter(|(_, other)| **other > level).count(),
-            Policy::FixedInsertion if level == 2 => self.order.len() * 3 / 4,
+            Policy::FixedInsertion if (1..=2).contains(&level) => self.order.len() * 3 / 4,
             _ => 0,
         };
         self.order.retain(|other| *other != way);
         self.order.insert(self.order.len() - position, way);
-        self.levels[way] = level;
+        self.levels[way] = if self.policy == Policy::ViLru2d { rank } else { level };
         self.costs[way] = u64::from(level.max(2)) - 1;
+        if self.policy == Policy::GreedyDual2d && !host {
+            self.costs[way] *= 2;
+        }
         self.credits[way] = self.costs[way];
         self.predictions[way] = 2;
         self.counts[way] = 1;
@@ -74,8 +79,12 @@ impl ModelPolicy {
     pub(crate) fn victim(&mut self, random: &mut Random) -> usize {
         let ways = self.order.len();
         match self.policy {
-            Policy::Lru | Policy::Fifo | Policy::FixedInsertion | Policy::ViLru => self.order[0],
-            Policy::GreedyDual => {
+            Policy::Lru
+            | Policy::Fifo
+            | Policy::FixedInsertion
+            | Policy::ViLru
+            | Policy::ViLru2d => self.order[0],
+            Policy::GreedyDual | Policy::GreedyDual2d => {
                 let least = self.credits.iter().copied().min().unwrap();
                 self.credits.iter_mut().for_each(|credit| *credit -= least);
                 let spent = self.order.iter().copied().filter(|way| self.credits[*way] == 0);

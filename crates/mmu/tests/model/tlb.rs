@@ -156,7 +156,7 @@ impl ModelTlb {
             },
         };
         set.ways[way] = Some(Slot { entry: *entry, label, hits: [0; 3] });
-        set.policy.inserted(way, 1);
+        set.policy.inserted(way, 0, false);
         self.counts.fills += 1;
         true
     }

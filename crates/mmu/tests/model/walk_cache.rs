@@ -13,6 +13,7 @@ struct Entry {
     va: u64,
     asid: Asid,
     nodes: Vec<Node>,
+    since: u64,
 }
 
 struct Set {
@@ -30,8 +31,11 @@ pub(crate) struct ModelWalkCache {
     design: Design,
     arrays: Vec<Array>,
     params: WalkCacheParams,
-    way: Vec<Node>,
-    served: Option<(usize, usize, usize)>,
+    /// The guest's walk, and the host's within it: what it has passed, and what served it.
+    ways: [Vec<Node>; 2],
+    served: [Option<(usize, usize, usize, u64)>; 2],
+    /// Counts what comes in, so that what a way was filled with is told from what it held.
+    time: u64,
     pub(crate) searches: u64,
 }
 
@@ -57,8 +61,9 @@ impl ModelWalkCache {
             design: params.design,
             arrays: arrays.collect(),
             params: params.clone(),
-            way: Vec::new(),
-            served: None,
+            ways: Default::default(),
+            served: Default::default(),
+            time: 0,
             searches: 0,
         }
     }
@@ -84,8 +89,9 @@ impl ModelWalkCache {
     }
 
     pub(crate) fn start(&mut self, va: VirtAddr, asid: Asid, root: Node) -> Node {
-        self.way.clear();
-        self.served = None;
+        let who = usize::from(asid == Asid::HOST);
+        self.ways[who].clear();
+        self.served[who] = None;
         if self.is_page_table_cache() {
             return root;
         }
@@ -103,6 +109,7 @@ impl ModelWalkCache {
         } else {
             1
         };
+        self.searches += u64::from(self.params.pages);
         let Some((array, set, way, node)) = best else {
             self.searches += most;
             return root;
@@ -113,9 +120,9 @@ impl ModelWalkCache {
         };
         if self.design == Design::Tpc {
             let entry = self.arrays[array].sets[set].ways[way].clone().unwrap();
-            self.way =
-                entry.nodes.into_iter().take_while(|other| other.shift >= node.shift).collect();
-            self.served = Some((set, way, self.way.len()));
+            let passed = entry.nodes.into_iter().take_while(|other| other.shift >= node.shift);
+            self.ways[who] = passed.collect();
+            self.served[who] = Some((set, way, self.ways[who].len(), entry.since));
         } else {
             self.arrays[array].sets[set].policy.touched(way);
         }
@@ -124,7 +131,7 @@ impl ModelWalkCache {
 
     pub(crate) fn read(&mut self, va: VirtAddr, asid: Asid, reference: &Reference) -> Held {
         if self.design == Design::Tpc {
-            self.way.extend(reference.next());
+            self.ways[usize::from(asid == Asid::HOST)].extend(reference.next());
             return Held::Absent;
         }
         let level = match (self.design, reference.next()) {
@@ -154,7 +161,7 @@ impl ModelWalkCache {
         if let Some(node) = reference.next() {
             let va = va.get();
             let key = if self.is_page_table_cache() { entry } else { va >> node.shift };
-            let new = Entry { entry, va, asid, nodes: vec![node] };
+            let new = Entry { entry, va, asid, nodes: vec![node], since: 0 };
             self.insert(level, (key % sets) as usize, new, reference.level);
         }
         Held::Absent
@@ -164,13 +171,19 @@ impl ModelWalkCache {
         if self.design != Design::Tpc || !found {
             return;
         }
-        match self.served {
-            Some((set, way, length)) if self.way.len() == length => {
-                self.arrays[0].sets[set].policy.touched(way);
+        let who = usize::from(asid == Asid::HOST);
+        match self.served[who] {
+            Some((set, way, length, since)) if self.ways[who].len() == length => {
+                let set = &mut self.arrays[0].sets[set];
+                // Unless the other dimension's walk has put its path there.
+                if set.ways[way].as_ref().is_some_and(|entry| entry.since == since) {
+                    set.policy.touched(way);
+                }
             }
-            _ if !self.way.is_empty() => {
+            _ if !self.ways[who].is_empty() => {
                 let set = self.path_set(va.get());
-                let new = Entry { entry: 0, va: va.get(), asid, nodes: self.way.clone() };
+                let nodes = self.ways[who].clone();
+                let new = Entry { entry: 0, va: va.get(), asid, nodes, since: 0 };
                 self.insert(0, set, new, 2);
             }
             _ => {}
@@ -193,7 +206,25 @@ impl ModelWalkCache {
     }
 
     pub(crate) fn flush_all(&mut self) {
-        self.flush(|_, _| true);
+        let physical = self.is_page_table_cache();
+        self.flush(|entry, _| physical || entry.asid != Asid::HOST);
+    }
+
+    /// The page at which a walk has ended, where pages are held.
+    pub(crate) fn page(&mut self, va: VirtAddr, asid: Asid, page: Node) {
+        let key = va.get() >> page.shift;
+        let sets = self.arrays[0].sets.len() as u64;
+        let new = Entry { entry: 0, va: va.get(), asid, nodes: vec![page], since: 0 };
+        self.insert(0, (key % sets) as usize, new, 1);
+    }
+
+    pub(crate) fn flush_pages(&mut self, range: VirtRange, asid: Asid) {
+        let (first, last) = (range.start().get(), range.last().get());
+        self.flush(|entry, node| {
+            let start = entry.va >> node.shift << node.shift;
+            let end = start + ((1u64 << node.shift) - 1);
+            node.level == 0 && entry.asid == asid && start <= last && first <= end
+        });
     }
 
     pub(crate) fn nodes(&self) -> Vec<Node> {
@@ -213,8 +244,10 @@ impl ModelWalkCache {
         let set = &mut array.sets[set];
         let empty = set.ways.iter().position(Option::is_none);
         let way = empty.unwrap_or_else(|| set.policy.victim(&mut array.random));
-        set.ways[way] = Some(new);
-        set.policy.inserted(way, from);
+        let host = new.asid == Asid::HOST;
+        self.time += 1;
+        set.ways[way] = Some(Entry { since: self.time, ..new });
+        set.policy.inserted(way, from, host);
     }
 
     fn flush(&mut self, goes: impl Fn(&Entry, &Node) -> bool) {

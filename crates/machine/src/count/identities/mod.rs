@@ -217,7 +217,11 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
     }
     for upper in results.mmu_cache.iter().flat_map(|cache| &cache.by_level) {
         let made = results.walks.by_level.iter().find(|level| level.level == upper.level);
-        let made = made.map_or(0, |level| level.references);
+        let mut made = made.map_or(0, |level| level.references);
+        if upper.level == 0 {
+            // Pages: each walk is for one.
+            made = results.walks.walks;
+        }
         // What is not held is read; references that set bits, or read pages, come on top.
         let fetched = upper.needed - upper.held;
         let what = format!("entries of level {} not in the MMU cache", upper.level);

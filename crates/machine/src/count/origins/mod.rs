@@ -55,6 +55,8 @@ pub(crate) struct Origins {
     /// By thread the block and the instruction in which the batch before has left it.
     left_in: FxHashMap<u32, (u64, u32)>,
     counts: FxHashMap<Key, Counts>,
+    /// Misses of the origin that was counted last, of which `counts` has not heard; it knows the origin.
+    last: Option<(Key, Counts)>,
 }
 
 /// An instruction in a space: where its block begins, and its number there.
@@ -80,6 +82,15 @@ struct Counts {
     cold_misses: u64,
 }
 
+impl Counts {
+    /// Counts a miss.
+    #[inline]
+    fn add(&mut self, cold: bool) {
+        self.misses += 1;
+        self.cold_misses += u64::from(cold);
+    }
+}
+
 impl Origins {
     /// No miss of a trace with this header.
     pub(crate) fn new(header: &Header) -> Origins {
@@ -90,6 +101,7 @@ impl Origins {
             codes: Vec::new(),
             left_in: FxHashMap::default(),
             counts: FxHashMap::default(),
+            last: None,
         }
     }
 
@@ -107,16 +119,34 @@ impl Origins {
         let code = self.code(batch, index, thread, space, layout).unwrap_or(NONE);
         let site = site.unwrap_or(NONE);
         let mut key = Key { code, region, site, thread, page };
+        if let Some((last, counts)) = &mut self.last
+            && *last == key
+        {
+            counts.add(cold);
+            return;
+        }
+        self.settle();
         if self.counts.len() >= KEYS_MAX && !self.counts.contains_key(&key) {
             key = Key { code: NONE, thread: NONE, ..key };
         }
-        let counts = self.counts.entry(key).or_default();
-        counts.misses += 1;
-        counts.cold_misses += u64::from(cold);
+        self.counts.entry(key).or_default().add(cold);
+        self.last = Some((key, Counts::default()));
+    }
+
+    /// Tells `counts` of all misses.
+    fn settle(&mut self) {
+        if let Some((key, new)) = self.last.take()
+            && new.misses > 0
+        {
+            let counts = self.counts.entry(key).or_default();
+            counts.misses += new.misses;
+            counts.cold_misses += new.cold_misses;
+        }
     }
 
     /// The accesses of `batch` have run.
     pub(crate) fn batch_ends(&mut self, batch: &Batch) {
+        self.settle();
         if !self.has_code {
             return;
         }
@@ -141,6 +171,7 @@ impl Origins {
 
     /// Begins to count anew.
     pub(crate) fn forget_counts(&mut self) {
+        self.last = None;
         self.counts.clear();
     }
 
@@ -183,7 +214,8 @@ impl Origins {
         Some(*here.entry((space, address, instruction)).or_insert_with(find))
     }
 
-    /// What was counted, without names. `places` are those of the labels among the results' regions.
+    /// What was counted in batches that have ended, without names. `places` are those of the labels
+    /// among the results' regions.
     pub(crate) fn finish(&self, layout: &Layout, places: &[u32]) -> MissOrigins {
         let spaces: Vec<u32> = layout.labeled().map(|(space, _)| space).collect();
         let mut sites = SitesTold::new(self, layout, &spaces);
@@ -215,6 +247,7 @@ impl Origins {
     /// A miss that nobody made.
     #[cfg(test)]
     pub(crate) fn slip(&mut self) {
+        self.settle();
         if let Some(counts) = self.counts.values_mut().next() {
             counts.misses += 1;
         }

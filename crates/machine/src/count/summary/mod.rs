@@ -218,7 +218,9 @@ fn nested(description: &Description, ram: &Ram, walkers: &Walkers) -> Option<Nes
         Some(HitsAndMisses { lookups: hits + misses, hits, misses })
     });
     let by_level = Sum::of(sides().map(|side| levels(&side.dimension)))?;
-    let mmu_caches = sides().map(|side| mmu_cache(described.mmu_cache.as_ref(), &side.dimension));
+    let is_own = described.shared.is_none();
+    let mmu_cache_of = if is_own { &described.mmu_cache } else { &description.mmu_cache };
+    let mmu_caches = sides().map(|side| mmu_cache(mmu_cache_of.as_ref(), &side.dimension));
     let (used_bytes, table_bytes) = host.used_bytes();
     Some(NestedCounts {
         page_size: host.page_size().to_string(),

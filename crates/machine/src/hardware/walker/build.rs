@@ -11,7 +11,8 @@ use super::{
     Dimension, Handler, HostSide, Latencies, Port, RegionWalks, Speculator, WalkCensus, Walker,
 };
 use crate::{
-    Description, description,
+    Description,
+    description::{self, Shared},
     hardware::tlbs::{geometry_key, tlb_params},
     table::{Format, Walked},
     units::{Bytes, Ways},
@@ -28,10 +29,17 @@ impl Walker {
         tree: Option<TreeShape>,
         host_tree: Option<TreeShape>,
     ) -> Result<Walker, Refusal> {
-        let host = match &description.nested {
-            Some(nested) => Some(host_side(nested, host_tree)?),
-            None => None,
-        };
+        let nested = description.nested.as_ref();
+        let shared = nested.map_or(Shared::None, |nested| nested.shared);
+        let mut host = None;
+        let mut tree = tree;
+        if let Some(nested) = nested {
+            if !shared.is_none() {
+                check_shared(description, nested, host_tree.as_ref())?;
+                tree = tree.zip(host_tree.clone()).map(|(guest, host)| of_both(guest, host));
+            }
+            host = Some(host_side(nested, host_tree)?);
+        }
         let cached = description.mmu_cache.as_ref().is_some_and(|cache| cache.design != "none");
         let is_hardware = description.walker.kind == description::WalkerKind::Hardware;
         if cached && !is_hardware {
@@ -46,10 +54,16 @@ impl Walker {
             return Err(("walker.lowest_only".to_owned(), what.to_owned()));
         }
         let page_table = description.page_table.as_ref();
+        let holds_pages = shared >= Shared::NestedTlb;
+        let own = description.mmu_cache.as_ref();
+        let dimension = dimension("mmu_cache", own, page_table, tree, holds_pages)?;
+        if let Some(side) = host.as_mut().filter(|_| !shared.is_none()) {
+            side.dimension.params = dimension.params.clone();
+        }
         let caches = hierarchy(description)?;
         let entrance = caches.as_ref().map(|caches| caches.entrance(Requester::Walker));
         Ok(Walker {
-            dimension: dimension("mmu_cache", description.mmu_cache.as_ref(), page_table, tree)?,
+            dimension,
             host,
             port: Port {
                 caches,
@@ -87,9 +101,68 @@ fn host_side(nested: &description::Nested, tree: Option<TreeShape>) -> Result<Ho
             None => None,
         },
         lookup_cycles: nested.tlb.as_ref().map_or(0, |tlb| tlb.latency_cycles.into()),
-        dimension: dimension(key, nested.mmu_cache.as_ref(), Some(&page_table), tree)?,
+        dimension: dimension(key, nested.mmu_cache.as_ref(), Some(&page_table), tree, false)?,
+        shared: nested.shared,
         walks: 0,
     })
+}
+
+/// What hinders guest and host to share the MMU cache.
+fn check_shared(
+    description: &Description,
+    nested: &description::Nested,
+    host_tree: Option<&TreeShape>,
+) -> Result<(), Refusal> {
+    let refuse = |key: &str, what: &str| Err((key.to_owned(), what.to_owned()));
+    let cache = description.mmu_cache.as_ref().filter(|cache| cache.design != "none");
+    let Some(cache) = cache else {
+        return refuse("nested.shared", "there is no [mmu_cache] to share: give it a design");
+    };
+    let has_own = |cache: &description::MmuCache| cache.design != "none";
+    if nested.mmu_cache.as_ref().is_some_and(has_own) {
+        let what = "the host walks with [mmu_cache], which it shares: leave this out, or \
+                    nested.shared";
+        return refuse("nested.mmu_cache", what);
+    }
+    if host_tree.is_none_or(|tree| tree.levels <= 1) {
+        let what = "the host's page table has no upper levels that the MMU cache could hold: \
+                    choose another format, or leave nested.shared out";
+        return refuse("nested.format", what);
+    }
+    if description.core.asid_bits == 16 {
+        let what = "contexts of 16 bits leave none for the host, with which the guest shares its \
+                    MMU cache: write 0 to 15";
+        return refuse("core.asid_bits", what);
+    }
+    if nested.shared >= Shared::NestedTlb {
+        if nested.tlb.is_some() {
+            let what = "[mmu_cache] holds the host's pages in its place: leave this out, or write \
+                        nested.shared=mmu-cache";
+            return refuse("nested.tlb", what);
+        }
+        if cache.design != Design::Utc.name() {
+            let what = "only a utc, whose entries have any prefix, can hold pages too: write \
+                        mmu_cache.design=utc, or nested.shared=mmu-cache";
+            return refuse("mmu_cache.design", what);
+        }
+    }
+    Ok(())
+}
+
+/// The shape of both trees together: an MMU cache for it has what either needs.
+fn of_both(guest: TreeShape, host: TreeShape) -> TreeShape {
+    let entry_shift = guest.entry_shift.min(host.entry_shift);
+    let table_shift = guest.table_shift.min(host.table_shift);
+    let address_bits = guest.address_bits.max(host.address_bits);
+    let (more, fewer) = if host.levels > guest.levels { (host, guest) } else { (guest, host) };
+    // A level has one length of prefix if both agree.
+    let agree = more
+        .spans
+        .as_ref()
+        .zip(fewer.spans.as_ref())
+        .is_some_and(|(more, fewer)| more.starts_with(fewer));
+    let spans = more.spans.filter(|_| agree);
+    TreeShape { levels: more.levels, address_bits, entry_shift, table_shift, spans }
 }
 
 /// The dimension whose MMU cache, if any, `cache` describes under `key`.
@@ -98,11 +171,13 @@ fn dimension(
     cache: Option<&description::MmuCache>,
     page_table: Option<&description::PageTable>,
     tree: Option<TreeShape>,
+    pages: bool,
 ) -> Result<Dimension, Refusal> {
     let none = Dimension::new(AnyWalkCache::None, None, 0);
     let Some(described) = cache.filter(|cache| cache.design != "none") else { return Ok(none) };
     let own = |(part, what): Refusal| (format!("{key}.{part}"), what);
     let params = mmu_cache_params(described, page_table, tree).map_err(own)?;
+    let params = WalkCacheParams { pages, ..params };
     let cache = AnyWalkCache::new(&params).map_err(|(array, error)| {
         let part = match error {
             GeometryError::Ways { .. } if described.ways != Ways::Full => "ways",
@@ -193,7 +268,7 @@ fn mmu_cache_params(
     if !(32..=64).contains(&cache.physical_bits) {
         return refuse("physical_bits", "write 32 to 64".to_owned());
     }
-    Ok(WalkCacheParams { design, arrays, replacement, seed: cache.seed, tree })
+    Ok(WalkCacheParams { design, arrays, replacement, seed: cache.seed, pages: false, tree })
 }
 
 /// Cycles by what serves a reference, as far as the description gives them.

@@ -73,6 +73,14 @@ impl Dimension {
     #[inline]
     pub(super) fn start(&mut self, walk: &Walk, references: &[Reference]) -> Result<usize, Node> {
         let start = self.cache.start(walk.va, walk.asid, walk.root);
+        if start.level == 0 {
+            self.upper(0, true);
+            let reads = references.iter().filter(|reference| !reference.write);
+            reads.filter(|reference| reference.next().is_some()).for_each(|reference| {
+                self.upper(reference.level, true);
+            });
+            return Ok(references.len());
+        }
         if start == walk.root {
             return Ok(0);
         }
@@ -115,6 +123,17 @@ impl Dimension {
         }
     }
 
+    /// Lends its cache to `other`, which has none, or takes it back.
+    pub(super) fn lend(&mut self, other: &mut Dimension) {
+        std::mem::swap(&mut self.cache, &mut other.cache);
+    }
+
+    /// The walk was made down to `page`, which the cache is to hold.
+    pub(super) fn page(&mut self, walk: &Walk, page: Node) {
+        self.upper(0, false);
+        self.cache.page(walk.va, walk.asid, page);
+    }
+
     /// The walk is over.
     #[inline]
     pub(super) fn finish(&mut self, walk: &Walk) {
@@ -134,6 +153,7 @@ impl Dimension {
     pub(super) fn forget(&mut self, forget: Forget) {
         match forget {
             Forget::Range(range, asid) => self.cache.flush_range(range, asid),
+            Forget::Pages(range, asid) => self.cache.flush_pages(range, asid),
             Forget::Space(asid) => self.cache.flush_asid(asid),
             Forget::All => self.cache.flush_all(),
         }

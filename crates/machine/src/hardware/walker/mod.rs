@@ -31,12 +31,16 @@ pub(crate) use processors::Walkers;
 pub(crate) use speculation::{Said, Speculator};
 pub(crate) use virtual_machine::HostSide;
 
-use addr::{Asid, Kind, PhysAddr, VirtAddr};
+use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
 use mmu::{AnyWalkCache, Hierarchy, Requester, Served, Spot};
 use pagetable::{Node, Reference};
 
-use crate::hardware::behind::{Refill, Walk, Way};
+use crate::{
+    description::Shared,
+    hardware::behind::{Forget, Refill, Walk, Way},
+};
 use speculation::{Made, SpecCensus};
+use virtual_machine::page_node;
 
 /// Cycles by what serves a reference.
 #[derive(Clone, Debug, Default)]
@@ -204,11 +208,32 @@ impl Walker {
     /// As [`Behind::walk`](crate::hardware::behind::Behind::walk).
     pub(crate) fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
         self.begin(walk);
+        let holds_pages = self.host.as_ref().is_some_and(|side| side.shared == Shared::Tlb);
+        if holds_pages && (!walk.found || way.references.iter().any(|reference| reference.write)) {
+            // The entry there, if any, does not allow the access, or bits are to be set.
+            let page = VirtRange::of_page(walk.va.page(walk.size));
+            self.dimension.forget(Forget::Pages(page, walk.asid));
+        }
         let mut skipped = self.dimension.start(walk, way.references)?;
         if self.lowest_only {
             skipped = way.references.iter().rposition(|reference| !reference.write).unwrap_or(0);
         }
-        let followed = self.follow(walk, way, skipped);
+        let is_page_held = holds_pages && walk.found && skipped == way.references.len();
+        let followed = if is_page_held {
+            self.pass(way);
+            Ok(())
+        } else {
+            self.follow(walk, way, skipped)
+        };
+        if holds_pages
+            && walk.found
+            && !is_page_held
+            && followed.is_ok()
+            && let Some(end) = way.host.last()
+        {
+            let frame = end.page.apply(end.walk.va).align_down(walk.size);
+            self.dimension.page(walk, page_node(frame, walk.size));
+        }
         self.dimension.repeats = !walk.found;
         followed
     }
@@ -290,14 +315,14 @@ impl Walker {
         let mut below = way.host_references;
         let mut hosts = way.host.iter();
         for passed in hosts.by_ref().take(skipped) {
-            side.moved(passed);
+            side.moved(passed, dimension);
             below = &below[usize::from(passed.references)..];
         }
         let mut references = way.references[skipped..].iter();
         for host in hosts {
             let own;
             (own, below) = below.split_at(usize::from(host.references));
-            let place = side.place(host, own, port);
+            let place = side.place(host, own, port, dimension);
             // The last address is that of the page that the walk has found.
             let Some(reference) = references.next() else { break };
             let placed = Reference { addr: place, ..*reference };
@@ -307,6 +332,13 @@ impl Walker {
         }
         dimension.finish(walk);
         Ok(())
+    }
+
+    /// Makes no reference of `way`: its page is held.
+    fn pass(&mut self, way: Way<'_>) {
+        if let Some(side) = &mut self.host {
+            way.host.iter().for_each(|passed| side.moved(passed, &mut self.dimension));
+        }
     }
 
     #[inline]
@@ -347,23 +379,17 @@ impl Walker {
 
 impl Port {
     /// One reference, through the data caches.
-    #[inline]
+    // Inlined whatever its size: most references repeat one, and a call would cost as much again.
+    #[inline(always)]
     fn fetch(&mut self, reference: &Reference, dimension: &mut Dimension) {
         let Reference { addr, bytes, write, .. } = *reference;
-        let served = match &mut self.caches {
-            Some(caches) => match caches.is_repeated_walk(addr, bytes.into(), write) {
-                Some(served) => {
-                    self.repeats[usize::from(write)] += 1;
-                    served
-                }
-                None => {
-                    let (first, last) =
-                        (addr.get(), addr.get() + u64::from(bytes.saturating_sub(1)));
-                    self.further_lines += (last >> self.line_shift) - (first >> self.line_shift);
-                    caches.access(addr, bytes.into(), write, Requester::Walker)
-                }
-            },
-            None => Served::Memory,
+        let caches = self.caches.as_ref();
+        let served = match caches.and_then(|all| all.is_repeated_walk(addr, bytes.into(), write)) {
+            Some(served) => {
+                self.repeats[usize::from(write)] += 1;
+                served
+            }
+            None => self.changes(reference),
         };
         dimension.count(reference.level, served);
         let cycles = self.latencies.reference_cycles[served as usize];
@@ -376,6 +402,16 @@ impl Port {
                 made.pte = Some(served);
             }
         }
+    }
+
+    /// A reference that may change a cache.
+    #[inline(never)]
+    fn changes(&mut self, reference: &Reference) -> Served {
+        let Some(caches) = &mut self.caches else { return Served::Memory };
+        let Reference { addr, bytes, write, .. } = *reference;
+        let (first, last) = (addr.get(), addr.get() + u64::from(bytes.saturating_sub(1)));
+        self.further_lines += (last >> self.line_shift) - (first >> self.line_shift);
+        caches.access(addr, bytes.into(), write, Requester::Walker)
     }
 }
 

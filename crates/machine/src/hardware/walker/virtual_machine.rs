@@ -7,22 +7,30 @@
 //!                              host walk: MMU cache, data caches --> fill --
 //! ```
 //!
+//! Where guest and host share an MMU cache ([`Shared`]), it is the guest's and goes to the host for the
+//! time of each of its walks. It may hold the host's pages too, in place of the nested TLB.
+//!
 //! A hit in the nested TLB stands for a whole walk of the host's table (B10 §4.7). The host takes
 //! no page back, so the nested TLB is never flushed; its MMU cache forgets only tables that move
 //! when a page is mapped.
 
-use addr::{Asid, Kind, PhysAddr};
+use addr::{Asid, Kind, PageSize, PhysAddr, Rights};
 use mmu::{Tlb, TlbEntry};
-use pagetable::Reference;
+use pagetable::{Node, Reference};
 
 use super::{Dimension, Port};
-use crate::hardware::behind::{Forget, HostWalk};
+use crate::{
+    description::Shared,
+    hardware::behind::{Forget, HostWalk},
+};
 
 /// What translates guest-physical addresses.
 pub(crate) struct HostSide {
     pub(crate) tlb: Option<Tlb>,
     pub(super) lookup_cycles: u64,
     pub(crate) dimension: Dimension,
+    /// What of the guest's MMU cache is its own too.
+    pub(crate) shared: Shared,
     /// Walks of the host's table.
     pub(crate) walks: u64,
 }
@@ -35,13 +43,24 @@ impl HostSide {
         host: &HostWalk,
         references: &[Reference],
         port: &mut Port,
+        guest: &mut Dimension,
     ) -> PhysAddr {
-        self.moved(host);
+        self.moved(host, guest);
         let gpa = host.walk.va;
         if !host.known && !self.hits(host, port) {
+            self.lend(guest);
             self.walk(host, references, port);
+            self.lend(guest);
         }
         host.page.apply(gpa)
+    }
+
+    /// Has the shared cache change hands.
+    #[inline]
+    fn lend(&mut self, guest: &mut Dimension) {
+        if self.shared > Shared::None {
+            guest.lend(&mut self.dimension);
+        }
     }
 
     /// Begins to count anew.
@@ -55,10 +74,16 @@ impl HostSide {
 
     /// Forgets the tables that moved before this walk, which another cache may let skip.
     #[inline]
-    pub(super) fn moved(&mut self, host: &HostWalk) {
+    pub(super) fn moved(&mut self, host: &HostWalk, guest: &mut Dimension) {
         if let Some(range) = host.moved {
+            self.lend(guest);
             self.dimension.forget(Forget::Range(range, host.walk.asid));
+            self.lend(guest);
         }
+    }
+
+    fn holds_pages(&self) -> bool {
+        self.shared >= Shared::NestedTlb
     }
 
     fn hits(&mut self, host: &HostWalk, port: &mut Port) -> bool {
@@ -68,9 +93,13 @@ impl HostSide {
     }
 
     fn walk(&mut self, host: &HostWalk, references: &[Reference], port: &mut Port) {
-        self.walks += 1;
         let skipped = self.dimension.start(&host.walk, references);
         debug_assert!(skipped.is_ok(), "what moves in the host is forgotten: {skipped:?}");
+        let is_held = self.holds_pages() && skipped == Ok(references.len());
+        if is_held {
+            return;
+        }
+        self.walks += 1;
         for reference in &references[skipped.unwrap_or(0)..] {
             let needed = self.dimension.needs(&host.walk, reference);
             debug_assert!(needed.is_ok(), "what moves in the host is forgotten: {needed:?}");
@@ -79,10 +108,18 @@ impl HostSide {
             }
         }
         self.dimension.finish(&host.walk);
+        if self.holds_pages() {
+            self.dimension.page(&host.walk, page_node(host.page.frame, host.page.page.size()));
+        }
         if let Some(tlb) = &mut self.tlb {
             let page = host.page;
             let entry = TlbEntry::single(page.page, page.frame, Asid(0), false, page.rights);
             tlb.fill(&entry, 0, Kind::Load, &mut |_| {});
         }
     }
+}
+
+/// A page as the node that an MMU cache holds of it.
+pub(super) fn page_node(frame: PhysAddr, size: PageSize) -> Node {
+    Node { table: frame, level: 0, shift: size.shift() as u8, rights: Rights::ALL }
 }

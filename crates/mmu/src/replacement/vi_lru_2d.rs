@@ -1,0 +1,55 @@
+//! VI-LRU for an MMU cache that a guest and its host share (after B10 §7.1, which asks for such a
+//! policy).
+//!
+//! ```text
+//!   most recent | guest L4 | host L4 | guest L3 | host L3 | guest L2 | host L2 | least recent
+//! ```
+//!
+//! The order is that of VI-LRU ([`ViLru`](super::ViLru)). At one level an entry of the guest counts as
+//! the higher: to read it again, the host's walk has to find it first. So a new entry comes in behind
+//! as many others as there are entries of higher levels, and of the guest's if it is the host's.
+
+use core::ops::Range;
+
+use super::{FromTable, Learns, Replacement, recency::Recency};
+
+/// VI-LRU that knows both dimensions of a nested walk.
+#[derive(Clone, Debug)]
+pub struct ViLru2d {
+    recency: Recency,
+}
+
+impl ViLru2d {
+    /// For sets whose ways are given in the order of their slots.
+    pub fn new(ways_of_sets: impl Iterator<Item = usize>) -> ViLru2d {
+        ViLru2d { recency: Recency::new(ways_of_sets) }
+    }
+}
+
+impl Replacement for ViLru2d {
+    const LEARNS: Learns = Learns::Each;
+
+    #[inline(never)]
+    fn touched(&mut self, slot: usize) {
+        self.recency.put(slot, 0);
+    }
+
+    fn inserted(&mut self, slot: usize) {
+        self.inserted_at(slot, FromTable { level: 1, host: false });
+    }
+
+    fn inserted_at(&mut self, slot: usize, FromTable { level, host }: FromTable) {
+        let rank = 2 * level + u8::from(!host);
+        let above = self.recency.above(slot, rank);
+        self.recency.set_level(slot, rank);
+        self.recency.put(slot, above);
+    }
+
+    fn removed(&mut self, slot: usize) {
+        self.recency.set_level(slot, 0);
+    }
+
+    fn victim(&mut self, set: Range<usize>) -> usize {
+        self.recency.last(set)
+    }
+}
