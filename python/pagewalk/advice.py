@@ -3,7 +3,8 @@
 ```
  results: does translation take any time?     no  -> nothing to do
  curve:   entries for 1 % of misses,          far fewer of 2M -> larger pages, for which data
-          of the machine's pages and of 2M    fit a real TLB  -> a larger TLB
+          of the machine's pages and of 2M,   fit a real TLB  -> a larger TLB
+          or what it has near to that
                                               neither         -> the order of the accesses
 ```
 
@@ -12,10 +13,12 @@ loads and stores. First touches of a page are left out, for they miss whatever t
 """
 
 from collections.abc import Mapping, Sequence
+from math import log2
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import text
 from pagewalk.report import values
+from pagewalk.text import bytes_of
 
 if TYPE_CHECKING:
     from pagewalk.curve import Curve
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
 ACCESSES_MAX = 50_000_000
 """Accesses that the curve is counted over, so that a run takes seconds more at most."""
 LARGE = "2M"
-"""The large page of x86-64 and of most others with base pages of 4K."""
+"""The large page of x86-64 and of most others with base pages of 4K; a machine that says its sizes
+is told the one nearest to it."""
 MISSES_SHARE = 0.01
 """Misses per lookup, first touches apart, of a TLB that is large enough: an assumption."""
 TIME_SHARE = 0.01
@@ -46,7 +50,8 @@ def advise(
     from pagewalk.curve import count
     from pagewalk.trace import Trace
 
-    sizes = list(dict.fromkeys([*(_base(result.data) for result in results), LARGE]))
+    documents = [result.data for result in results]
+    sizes = list(dict.fromkeys([*map(_base, documents), *map(_large, documents)]))
     limit = min(trace.options["max_accesses"] or ACCESSES_MAX, ACCESSES_MAX)
     part = Trace(trace.source, **{**trace.options, "warmup": 0, "max_accesses": limit})
     curves = {curve.page_size: curve for curve in count(part, sizes, progress=progress)}
@@ -59,7 +64,7 @@ def advice(document: Mapping[str, Any], curves: "Mapping[str, Curve]") -> dict[s
 
     Args:
         document: Results of a run.
-        curves: Loads and stores by page size: that of the machine, and 2M.
+        curves: Loads and stores by page size: that of the machine, and the large one.
     """
     entries = {size: enough(curve) for size, curve in curves.items()}
     return {
@@ -81,9 +86,19 @@ def _base(document: Mapping[str, Any]) -> str:
     return size if isinstance(size, str) else "4K"
 
 
+def _large(document: Mapping[str, Any]) -> str:
+    """The page size nearest to `LARGE` that the machine says it has; the smaller one of two."""
+    tlbs = document["machine"]["description"].get("tlb", {}).values()
+    arrays = [array for tlb in tlbs for array in (tlb, *tlb.get("array", ()))]
+    there = {size for array in arrays for size in array.get("page_sizes") or ()}
+    larger = there - {size for size in there if bytes_of(size) <= bytes_of(_base(document))}
+    off = {size: abs(log2(bytes_of(size) / bytes_of(LARGE))) for size in larger}
+    return min(larger, key=lambda size: (off[size], bytes_of(size)), default=LARGE)
+
+
 def _sentence(document: Mapping[str, Any], entries: Mapping[str, int | None], lookups: int) -> str:
     accesses, missed = values.accesses(document), values.missing_all(document)
-    time, base = document["time"], _base(document)
+    time, base, big = document["time"], _base(document), _large(document)
     if time is not None and time["share"]["hi"] <= TIME_SHARE:
         most = text.percent(time["share"]["hi"])
         return f"Nothing to do: translation takes at most {most} of the cycles."
@@ -92,22 +107,17 @@ def _sentence(document: Mapping[str, Any], entries: Mapping[str, int | None], lo
         return f"Nothing to do: {rate} of 1000 accesses miss every TLB."
     if not lookups:
         return "Fetches alone miss: place the code that runs together on the same pages."
-    small, large = entries[base], entries[LARGE]
+    small, large = entries[base], entries[big]
     there = max([0, *(tlb["entries"] for tlb in document["tlbs"] if "load" in tlb["serves"])])
     fits = small is not None and small <= there
-    if (
-        not fits
-        and base != LARGE
-        and large is not None
-        and (small or FEWER * large) >= FEWER * large
-    ):
+    if not fits and base != big and large is not None and (small or FEWER * large) >= FEWER * large:
         return (
-            f"Use pages of {LARGE}{_where(document)}: {large} entries of {LARGE} miss as rarely "
+            f"Use pages of {big}{_where(document)}: {large} entries of {big} miss as rarely "
             f"(1 % of loads and stores) as {_said(small)} of {base}."
         )
     cold = sum(region["cold_misses"] for region in document["regions"])
     misses = sum(region["misses"] for region in document["regions"])
-    if base != LARGE and cold > 0.5 * misses:
+    if base != big and cold > 0.5 * misses:
         return (
             f"Use larger pages{_where(document)}: {text.percent(cold / misses)} of the misses are "
             "first touches of a page, which no TLB avoids."
@@ -120,12 +130,12 @@ def _sentence(document: Mapping[str, Any], entries: Mapping[str, int | None], lo
     if small is not None and small <= ENTRIES_REAL:
         return (
             f"Use a TLB of {small} entries, with which 1 % of loads and stores miss: larger pages "
-            f"gain less ({_said(large)} entries of {LARGE})."
+            f"gain less ({_said(large)} entries of {big})."
         )
     return (
         "Change the order of the accesses or the layout of the data"
         f"{_where(document)}: for 1 % of misses a TLB takes {_said(small)} entries of {base}"
-        + (f" or {_said(large)} of {LARGE}." if base != LARGE else ".")
+        + (f" or {_said(large)} of {big}." if base != big else ".")
     )
 
 

@@ -35,6 +35,14 @@ def test_large_pages_are_advised_with_the_entries_that_they_take() -> None:
     assert "as more than 65536 of 4K." in said(sample.document(), 69_000, 44)
 
 
+def test_the_advised_size_is_one_that_the_machine_has() -> None:
+    document = sample.document()
+    for sizes, size in [(["4K", "4M"], "4M"), (["4K", "256K", "16M"], "256K"), (["4K"], "2M")]:
+        document["machine"]["description"]["tlb"] = {"l1": {"page_sizes": sizes}}
+        found = advice(document, {"4K": curve("4K", 19_166), size: curve(size, 44)})
+        assert f"Use pages of {size}" in str(found["sentence"]), sizes
+
+
 def test_a_quiet_run_is_left_alone() -> None:
     document = sample.document()
     document["time"]["share"]["hi"] = 0.004

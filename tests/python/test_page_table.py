@@ -4,7 +4,16 @@ from pagewalk import Error, PageTable, WorkError
 from pagewalk.page_table import READ, WRITE
 
 PAGE = 4096
-FORMATS = ["x86-64", "mpt", "guarded", "guarded-adaptive", "hashed", "clustered", "elastic-cuckoo"]
+FORMATS = [
+    "x86-64",
+    "mpt",
+    "guarded",
+    "guarded-adaptive",
+    "hashed",
+    "clustered",
+    "elastic-cuckoo",
+    "sparc-reference",
+]
 
 
 @pytest.mark.parametrize("format_", FORMATS)

@@ -1,11 +1,12 @@
 use alloc::{boxed::Box, vec::Vec};
 use core::{
+    array,
     cell::Ref,
     fmt,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use addr::{Page, PageSize, PhysAddr, VirtRange};
+use addr::{Page, PageSize, PhysAddr, Rights, VirtRange};
 use pagetable::{Error, Flush, Mapping, Mounted};
 
 use crate::{
@@ -30,6 +31,8 @@ pub struct HatSpace(pub u32);
 pub struct Hat<T: Mounted + ?Sized = dyn Mounted, S = Global<T, Single>> {
     pub(crate) scheme: S,
     pub(crate) sizes: Box<[PageSize]>,
+    /// What the page tables make of each set of rights, by its bits.
+    granted: [Rights; 16],
     /// Makes a table for each space, if they do not share one.
     make: Option<MakeTable<T>>,
     /// Counts loads where tables may be stolen, to tell which space was loaded least recently.
@@ -110,22 +113,27 @@ const ONE: &str = "the one table is there as long as the layer";
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// The layer without spaces, under the locks of `scheme`.
     pub fn with(scheme: S, tables: Tables<T>) -> Hat<T, S> {
-        let (sizes, make, is_limited) = scheme.enter(Site::Create, |held| {
+        let (sizes, granted, make, is_limited) = scheme.enter(Site::Create, |held| {
             let is_limited = held.pool(|pool| pool.is_limited());
-            let (sizes, make) = match tables {
+            let known = |table: &T| {
+                let granted = array::from_fn(|bits| table.granted(Rights::from_bits(bits as u8)));
+                (table.page_sizes().into(), granted)
+            };
+            let ((sizes, granted), make) = match tables {
                 Tables::One(table) => {
-                    let sizes = table.page_sizes().into();
+                    let known = known(&table);
                     let number = held.numbers(|numbers| numbers.mmus.take());
                     held.mmu(number, |mmu, _| mmu.table = Some(table));
-                    (sizes, None)
+                    (known, None)
                 }
-                Tables::Each(make) => (make().page_sizes().into(), Some(make)),
+                Tables::Each(make) => (known(&make()), Some(make)),
             };
-            (sizes, make, is_limited)
+            (sizes, granted, make, is_limited)
         });
         Hat {
             scheme,
             sizes,
+            granted,
             make,
             clock: AtomicUsize::new(0),
             is_limited,
@@ -136,6 +144,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// The page sizes that the page tables can hold, ascending; the first is the base page.
     pub fn page_sizes(&self) -> &[PageSize] {
         &self.sizes
+    }
+
+    /// The least rights with all of `rights` that the page tables can express: a page that is loaded
+    /// with `rights` has these.
+    pub fn granted(&self, rights: Rights) -> Rights {
+        self.granted[usize::from(rights.bits())]
     }
 
     /// A new, empty space.

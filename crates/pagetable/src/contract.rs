@@ -102,6 +102,12 @@ pub trait PageTable {
     /// The page sizes that it can hold, ascending; the first is the base page.
     fn page_sizes(&self) -> &[PageSize];
 
+    /// The least rights with all of `rights` that its entries can express. A page that is mapped with
+    /// `rights` has these.
+    fn granted(&self, rights: Rights) -> Rights {
+        rights
+    }
+
     /// A new, empty space.
     fn create(
         &mut self,

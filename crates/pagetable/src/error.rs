@@ -57,6 +57,8 @@ pub enum Unfit {
     },
     /// A combination of rights that it cannot express.
     Rights(Rights),
+    /// Global pages, for which its entries have no bit.
+    Global,
     /// One space more than this many, which are all that its tags can tell apart.
     Spaces(u64),
 }
@@ -175,6 +177,7 @@ impl fmt::Display for Unfit {
                  tables need free memory below"
             ),
             Unfit::Rights(rights) => write!(f, "the rights {rights}"),
+            Unfit::Global => write!(f, "pages that all spaces share"),
             Unfit::Spaces(max) => write!(f, "more than {max} spaces"),
         }
     }

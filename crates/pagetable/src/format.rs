@@ -25,7 +25,8 @@ pub enum Entry {
 /// that it takes in memory, or its 32 with zeros above. The laws, for every level and value:
 ///
 /// * zero is [`Entry::Empty`], and nothing else that these functions make is;
-/// * [`Format::translation`] of [`Format::page`] gives back frame, rights and global bit;
+/// * [`Format::translation`] of [`Format::page`] gives back frame, [granted](Format::granted) rights and
+///   global bit;
 /// * [`Format::decode`] of [`Format::table`] gives back the table, [`Format::population`] the
 ///   population; neither depends on the other, nor on the usage bits.
 ///
@@ -39,6 +40,13 @@ pub trait Format {
     /// 1, and not one at a higher level. The largest page then lies in one table of level 1, and
     /// a page's usage is that of all its entries together.
     const REPLICATES: bool = false;
+
+    /// Whether the entry that leads to a table counts those in use there. Where hardware leaves no
+    /// bits for that, a table from which something goes is searched for what is left.
+    const COUNTS: bool = true;
+
+    /// Whether page entries have a bit for pages that all spaces share.
+    const HAS_GLOBAL: bool = true;
 
     /// Tables on the way from the root to a base page.
     fn levels(&self) -> u8;
@@ -85,6 +93,13 @@ pub trait Format {
         Ok(())
     }
 
+    /// The least rights with all of `rights` that page entries can express: more than was asked for where
+    /// hardware does not tell apart what is.
+    #[inline]
+    fn granted(&self, rights: Rights) -> Rights {
+        rights
+    }
+
     /// What the entry is to the OS.
     fn decode(&self, entry: u64, level: u8) -> Entry;
 
@@ -117,11 +132,12 @@ pub trait Format {
     fn table(&self, table: PhysAddr, population: u64) -> u64;
 
     /// How many entries of the table behind this entry are not empty: kept in bits that
-    /// hardware ignores, so that a table is freed when its last page goes, without a search.
+    /// hardware ignores, so that a table is freed when its last page goes, without a search. Nobody
+    /// asks where the format [does not count](Format::COUNTS).
     fn population(&self, entry: u64) -> u64;
 
     /// The entry with `by` added to the population; `None` where no entry of the table would be in
-    /// use any more.
+    /// use any more. Nobody asks where the format [does not count](Format::COUNTS).
     fn recounted(&self, entry: u64, by: i64) -> Option<u64>;
 
     /// Replaces the entry at `at` by `entry`, which differs from it in the population and perhaps

@@ -9,7 +9,7 @@
 //!       |  \               /    |     \                                in front of any other
 //!     Radix  Guarded ------    Hashed  ElasticCuckoo
 //!       |                        hashed, clustered, inverted
-//!     Format: X86_64, Mpt, Irix, Split (any split, flattened, linear)
+//!     Format: X86_64, X86_32, SparcReference, Mpt, Irix, Split (any split, flattened, linear)
 //! ```
 //!
 //! [`Mounted`] is a table in its memory, object-safe, for who chooses the table when the program
@@ -79,9 +79,11 @@ mod pte;
 mod radix;
 mod resize;
 mod spaces;
+mod sparc;
 mod sparse;
 mod split;
 mod walk;
+mod x86_32;
 mod x86_64;
 
 pub use addr::{Frames, Memory, OutOfFrames};
@@ -100,7 +102,9 @@ pub use mounted::{Mount, Mounted};
 pub use mpt::{Mpt, MptEntries};
 pub use radix::Radix;
 pub use resize::Resized;
+pub use sparc::{SparcEntries, SparcReference};
 pub use sparse::SparseMemory;
 pub use split::{Split, SplitEntries};
 pub use walk::{Fault, Leads, Node, Reference, Translation};
+pub use x86_32::{X86_32, X86Entries32};
 pub use x86_64::{X86_64, X86Entries};

@@ -30,6 +30,9 @@ pub trait Mounted: Send {
     /// The page sizes that it can hold, ascending; the first is the base page.
     fn page_sizes(&self) -> &[PageSize];
 
+    /// See [`PageTable::granted`].
+    fn granted(&self, rights: Rights) -> Rights;
+
     /// See [`PageTable::create`].
     fn create(&mut self, frames: &mut dyn Frames) -> Result<Space, Error>;
 
@@ -157,6 +160,10 @@ impl<T: Tree, M: Memory> Mount<T, M> {
 impl<T: PageTable + Send, M: Memory + Send> Mounted for Mount<T, M> {
     fn page_sizes(&self) -> &[PageSize] {
         self.table.page_sizes()
+    }
+
+    fn granted(&self, rights: Rights) -> Rights {
+        self.table.granted(rights)
     }
 
     fn create(&mut self, mut frames: &mut dyn Frames) -> Result<Space, Error> {

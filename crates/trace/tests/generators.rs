@@ -229,10 +229,39 @@ fn nonsense_is_refused_with_what_to_write() {
         ("uniform,accesses=99999999T", "as in 5000, 300k or 50M"),
         ("uniform,accesses=2000000T", "can be"),
         ("uniform,instructions=0", "from 1 to 65535 can be"),
+        ("uniform,bits=40", "32 or 47 can be"),
+        ("uniform,bits=64", "from 32 to 47 can be"),
+        ("uniform,bits=32,size=4G", "does not fit into 32 bits"),
         ("uniform,seed=x", "as in 5000, 300k or 50M"),
     ] {
         let error = generate::parse(spec).err().unwrap_or_else(|| panic!("{spec} was accepted"));
         let text = error.to_string();
         assert!(text.contains(wanted) && !text.contains('\n'), "{spec}: {text}");
+    }
+}
+
+/// The same pattern in 32 bits: every access moves by what its region moves.
+#[test]
+fn patterns_fit_into_32_bits() {
+    for pattern in ["uniform,size=8M", "zipf,size=8M", "chase,size=8M", "join,table=8M"] {
+        let [wide, narrow] = ["", ",bits=32"].map(|bits| {
+            let spec = format!("{pattern},accesses=3000{bits}");
+            let mut source = generate::parse(&spec).unwrap();
+            let (mut batch, mut addr, mut starts) = (Batch::default(), Vec::new(), Vec::new());
+            while source.next(&mut batch).unwrap() {
+                addr.extend_from_slice(&batch.addr);
+                starts.extend(batch.events.iter().filter_map(|placed| match placed.event {
+                    Event::Mapping { start, .. } => Some(start),
+                    _ => None,
+                }));
+            }
+            (addr, starts)
+        });
+        assert!(narrow.0.iter().all(|addr| *addr < 1 << 32), "{pattern}");
+        assert_eq!(narrow.0.len(), wide.0.len());
+        for (wide_addr, narrow_addr) in wide.0.iter().zip(&narrow.0) {
+            let region = wide.1.iter().rposition(|start| start <= wide_addr).unwrap();
+            assert_eq!(wide_addr - wide.1[region], narrow_addr - narrow.1[region], "{pattern}");
+        }
     }
 }

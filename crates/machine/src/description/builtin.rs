@@ -25,6 +25,8 @@ pub const BUILTIN: &[Builtin] = builtin![
     "r4700",
     "origin-2000",
     "origin-200qc",
+    "pentium4",
+    "sparccenter-2000",
     "epyc-9005",
     "xeon-6900p",
     "tlb-only"

@@ -72,8 +72,8 @@ impl TlbUnits {
             let of = format
                 .as_ref()
                 .map_or(String::new(), |format| format!(" of format {}", format.name));
-            let what =
-                format!("a page table{of} has no contexts of {bits} bits: write 0 to {bits_max}");
+            let write = if bits_max == 0 { "0".to_owned() } else { format!("0 to {bits_max}") };
+            let what = format!("a page table{of} has no contexts of {bits} bits: write {write}");
             return Err(("core.asid_bits".to_owned(), what));
         }
         let count = description.core.count;

@@ -187,7 +187,13 @@ pub(crate) enum Answer {
 
 /// Why nothing can be done about an address.
 fn unfit(addr: VirtAddr) -> Failure {
-    Failure::Table(format!("the address {addr} is none that this machine's page table can hold"))
+    // Every table holds what lies between but those of 32 bits.
+    let narrow = (1 << 32..1 << 47).contains(&addr.get());
+    let hint = "; it takes programs of 32 bits: one recorded as such, or generate:PATTERN,bits=32";
+    Failure::Table(format!(
+        "the address {addr} is none that this machine's page table can hold{}",
+        if narrow { hint } else { "" }
+    ))
 }
 
 /// Why a fault would only come again.

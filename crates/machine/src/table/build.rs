@@ -4,7 +4,7 @@ use addr::{Memory, PageSize};
 use hat::Hat;
 use pagetable::{
     CacheShape, Cached, Geometry, Hashed, HashedShape, Mount, Mounted, PageTable, Radix,
-    SparseMemory, Tree, X86_64,
+    SparseMemory, Tree, X86_32, X86_64,
 };
 
 use super::{flat::Flat, formats::Format};
@@ -111,6 +111,14 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
             self.radix(X86_64::<LEVELS, true>::new())
         } else {
             self.radix(X86_64::<LEVELS, false>::new())
+        }
+    }
+
+    pub(super) fn x86_32<const PAE: bool>(self) -> Mounting {
+        if self.marks {
+            self.radix(X86_32::<PAE, true>::new())
+        } else {
+            self.radix(X86_32::<PAE, false>::new())
         }
     }
 

@@ -10,7 +10,7 @@
 //! asks for a format by its name.
 
 use addr::Memory;
-use pagetable::{ElasticCuckoo, Guarded, HashedShape, Irix, Mount, Mpt, Split};
+use pagetable::{ElasticCuckoo, Guarded, HashedShape, Irix, Mount, Mpt, SparcReference, Split};
 
 use super::build::{Build, Mounting, mounted, refused};
 use crate::hardware::{
@@ -20,6 +20,9 @@ use crate::hardware::{
 
 /// Of the base register, 12 bits are the context (Intel SDM volume 3 §4.10.1).
 const PCID_BITS: u8 = 12;
+
+/// The contexts of the SuperSPARC, 65,536 (K94 §6.2).
+const SPARC_CONTEXT_BITS: u8 = 16;
 
 /// How the entry of a page is come by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +52,7 @@ pub(crate) struct Format<M> {
 
 impl<M: Memory + Send + 'static> Format<M> {
     /// All of them.
-    pub(crate) const ALL: [Format<M>; 13] = [
+    pub(crate) const ALL: [Format<M>; 16] = [
         Format {
             name: "x86-64",
             keys: &["software_tlb", "levels", "remembers_leaf"],
@@ -64,6 +67,40 @@ impl<M: Memory + Send + 'static> Format<M> {
                 levels => {
                     let what = format!("x86-64 has 4 or 5 levels, not {levels}");
                     Err(("page_table.levels".to_owned(), what))
+                }
+            },
+        },
+        Format {
+            name: "x86-32",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: 0,
+            has_marks: true,
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| build.x86_32::<false>(),
+        },
+        Format {
+            name: "x86-pae",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: 0,
+            has_marks: true,
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| build.x86_32::<true>(),
+        },
+        Format {
+            name: "sparc-reference",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            context_bits: SPARC_CONTEXT_BITS,
+            has_marks: false,
+            // As of `x86-64`.
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| {
+                if build.marks {
+                    build.radix(SparcReference::<true>::new())
+                } else {
+                    build.radix(SparcReference::<false>::new())
                 }
             },
         },

@@ -150,6 +150,10 @@ impl<T: PageTable> PageTable for Cached<T> {
         self.behind.page_sizes()
     }
 
+    fn granted(&self, rights: Rights) -> Rights {
+        self.behind.granted(rights)
+    }
+
     fn create(
         &mut self,
         memory: &mut impl Memory,

@@ -81,6 +81,9 @@ impl<F: Format> Radix<F> {
             return Err(Error::Misaligned { addr: first.frame.get(), size });
         }
         self.format.check_rights(first.rights)?;
+        if first.global && !F::HAS_GLOBAL {
+            return Err(Unfit::Global.into());
+        }
         let start = first.page.start();
         let bytes = count.checked_mul(size.bytes()).ok_or(RangeError::Wraps)?;
         let range = VirtRange::new(start, bytes)?;
@@ -207,9 +210,9 @@ impl<F: Format> Radix<F> {
         if let Entry::Table(next) = self.format.decode(entry, level) {
             let added = self.fill(level - 1, next, slot, fill);
             if added > 0
-                && let Some(entry) = self.format.recounted(entry, added as i64)
+                && let Some(entry) = self.recounted(entry, added as i64)
             {
-                self.format.write_population(level, at, entry, fill.memory);
+                self.write_population(level, at, entry, fill.memory);
             }
             return false;
         }

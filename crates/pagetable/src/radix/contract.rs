@@ -15,6 +15,10 @@ impl<F: Format> PageTable for Radix<F> {
         self.format.page_sizes()
     }
 
+    fn granted(&self, rights: Rights) -> Rights {
+        self.format.granted(rights)
+    }
+
     fn create(
         &mut self,
         memory: &mut impl Memory,

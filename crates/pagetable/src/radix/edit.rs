@@ -113,12 +113,11 @@ impl<F: Format> Radix<F> {
                 }
                 Entry::Table(next) => {
                     seen += 1;
-                    let entries = Some(self.format.population(entry));
-                    let next = Table { level: level - 1, start: next, entries };
+                    let next = Table { level: level - 1, start: next, entries: self.used(entry) };
                     let gone = self.edit_table(next, slot, memory, edit);
-                    match self.format.recounted(entry, -(gone as i64)) {
+                    match self.less(next, entry, gone, memory) {
                         _ if gone == 0 => {}
-                        Some(entry) => self.format.write_population(level, at, entry, memory),
+                        Some(entry) => self.write_population(level, at, entry, memory),
                         None => {
                             self.format.swap(level, at, 0, memory);
                             removed += 1;
@@ -200,8 +199,7 @@ impl<F: Format> Radix<F> {
                 Entry::Table(next) => {
                     seen += 1;
                     flush.add_table(next, self.frame_size(level - 1));
-                    let entries = Some(self.format.population(entry));
-                    let next = Table { level: level - 1, start: next, entries };
+                    let next = Table { level: level - 1, start: next, entries: self.used(entry) };
                     self.collect_tables(next, slot, memory, flush);
                 }
             }

@@ -16,6 +16,7 @@
 mod build;
 mod change;
 mod contract;
+mod counted;
 mod edit;
 mod replicated;
 mod search;

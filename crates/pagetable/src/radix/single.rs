@@ -156,6 +156,13 @@ impl<F: Format> Radix<F> {
         true
     }
 
+    /// The entry that leads to the table of `leaf` once the page at `at` is gone; `None` where the table
+    /// then is empty.
+    #[inline(always)]
+    fn without(&self, leaf: Leaf, at: PhysAddr, memory: &impl Memory) -> Option<u64> {
+        self.less_one(1, leaf.table, at, leaf.entry, memory)
+    }
+
     /// Maps a base page that fits, where its table is and nothing is mapped; whether that was the
     /// case.
     #[inline(always)]
@@ -179,9 +186,9 @@ impl<F: Format> Radix<F> {
             return false;
         }
         let entry = self.format.page(1, &page, page.frame);
-        let Some(above) = self.format.recounted(leaf.entry, 1) else { return false };
+        let Some(above) = self.recounted(leaf.entry, 1) else { return false };
         self.format.write(1, at, entry, memory);
-        self.format.write_population(2, leaf.above, above, memory);
+        self.write_population(2, leaf.above, above, memory);
         true
     }
 
@@ -208,14 +215,14 @@ impl<F: Format> Radix<F> {
         let at = self.entry_at(1, leaf.table, addr);
         if C::REMOVES && !F::REPLICATES {
             // The last one takes its table with it.
-            let above = self.format.recounted(leaf.entry, -1)?;
+            let above = self.without(leaf, at, memory)?;
             // An entry of level 1 is a page's or empty: to take it says which, without a look
             // before that the exchange would wait for.
             let entry = self.format.swap(1, at, 0, memory);
             if self.format.decode(entry, 1) != Entry::Page {
                 return Some(Stale::NOTHING);
             }
-            self.format.write_population(2, leaf.above, above, memory);
+            self.write_population(2, leaf.above, above, memory);
             let before = self.mapping(entry, 1, addr);
             each(before);
             return Some(Stale(Some((before.translation.page, before.translation.global))));
@@ -229,8 +236,8 @@ impl<F: Format> Radix<F> {
         }
         if C::REMOVES {
             // The last one takes its table with it.
-            let above = self.format.recounted(leaf.entry, -1)?;
-            self.format.write_population(2, leaf.above, above, memory);
+            let above = self.without(leaf, at, memory)?;
+            self.write_population(2, leaf.above, above, memory);
         }
         let Some(usage) = change.apply(&self.format, 1, at, entry, memory) else {
             return Some(Stale::NOTHING);
@@ -261,12 +268,13 @@ impl<F: Format> Radix<F> {
         let at = self.entry_at(1, leaf.table, addr);
         let entry = self.format.read(1, at, memory);
         let is_page = self.format.decode(entry, 1) == Entry::Page;
-        if !is_page || self.format.recounted(leaf.entry, -1).is_some() {
+        if !is_page || self.without(leaf, at, memory).is_some() {
             return None;
         }
         if let Some(at) = self.recent.above {
-            let above = self.format.recounted(self.format.read(3, at, memory), -1)?;
-            self.format.write_population(3, at, above, memory);
+            let above = self.format.read(3, at, memory);
+            let above = self.less_one(2, self.recent.table, leaf.above, above, memory)?;
+            self.write_population(3, at, above, memory);
         }
         let usage = self.format.swap(1, at, 0, memory);
         self.format.swap(2, leaf.above, 0, memory);

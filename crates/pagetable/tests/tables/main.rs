@@ -10,5 +10,7 @@ mod hashed;
 mod irix;
 mod mpt;
 mod race;
+mod sparc;
 mod split;
+mod x86_32;
 mod x86_64;

@@ -8,7 +8,7 @@
 //!
 //! The same parameters give the same trace everywhere. Each generator says which regions it
 //! uses by [`Event::Mapping`]s before the first access; regions begin on boundaries of 1 GiB,
-//! with at least 1 GiB between them, so that any page size fits.
+//! with at least 1 GiB between them, so that any page size fits: of 16 MiB in 32 bits.
 
 mod chase;
 mod join;
@@ -28,11 +28,28 @@ pub(crate) use spec::with_unit;
 pub use spec::{Parameters, Pattern};
 
 const BATCH_ACCESSES: u64 = 1 << 16;
-/// Where the first region begins: well above what programs use, in the lower half of 48 bits.
-const BASE: u64 = 0x1000_0000_0000;
-/// Where the last region must end.
-const END: u64 = 1 << 47;
-const GIB: u64 = 1 << 30;
+/// Where regions may lie.
+#[derive(Clone, Copy)]
+struct Room {
+    bits: u32,
+    /// Where the first begins.
+    start: u64,
+    /// Each begins at a multiple of this, and with at least as much behind the one before.
+    apart: u64,
+}
+
+impl Room {
+    /// Well above what programs use, in the lower half of 48 bits.
+    const WIDE: Room = Room { bits: 47, start: 0x1000_0000_0000, apart: 1 << 30 };
+    /// The addresses of programs of 32 bits.
+    const NARROW: Room = Room { bits: 32, start: 1 << 28, apart: 1 << 24 };
+
+    /// That of addresses of `bits` bits, if there is one.
+    fn of(bits: u32) -> Option<Room> {
+        [Room::WIDE, Room::NARROW].into_iter().find(|room| room.bits == bits)
+    }
+}
+
 /// Bytes of every access.
 const ACCESS_BYTES: u64 = 8;
 
@@ -67,19 +84,23 @@ struct Region {
 }
 
 /// Places regions of these names and sizes one after the other.
-fn place<const N: usize>(wanted: [(&'static str, u64); N]) -> Result<[Region; N], Error> {
-    let mut next = BASE;
+fn place<const N: usize>(
+    room: Room,
+    wanted: [(&'static str, u64); N],
+) -> Result<[Region; N], Error> {
+    let mut next = room.start;
     let mut regions = wanted.map(|(name, bytes)| Region { name, start: 0, bytes });
     for region in &mut regions {
         region.start = next;
         next = next
             .checked_add(region.bytes)
-            .and_then(|end| end.checked_next_multiple_of(GIB)?.checked_add(GIB))
-            .filter(|&end| end <= END)
+            .and_then(|end| end.checked_next_multiple_of(room.apart)?.checked_add(room.apart))
+            .filter(|&end| end <= 1 << room.bits)
             .ok_or_else(|| {
                 let (name, bytes) = (region.name, region.bytes);
                 Error::Parameters(format!(
-                    "generate: {name} of {bytes} bytes does not fit into 47 bits of address space"
+                    "generate: {name} of {bytes} bytes does not fit into {} bits of address space",
+                    room.bits
                 ))
             })?;
     }
@@ -136,7 +157,7 @@ impl Metas {
 impl Parameters {
     /// The source that these parameters describe.
     pub fn generator(&self) -> Result<Generator, Error> {
-        let (regions, fill) = self.pattern.start(self.seed, Metas::new(self.instructions))?;
+        let (regions, fill) = self.start()?;
         let spec = self.to_string();
         let header = Header {
             producer: concat!("pagewalk generate ", env!("CARGO_PKG_VERSION")).to_owned(),

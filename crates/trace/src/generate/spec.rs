@@ -9,7 +9,7 @@ use super::permutation::Permutation;
 use super::strided::Strided;
 use super::uniform::Uniform;
 use super::zipf::{ITEM_BYTES, Zipfian};
-use super::{ACCESS_BYTES, Chance, Fill, Metas, Region, place, random};
+use super::{ACCESS_BYTES, Chance, Fill, Metas, Region, Room, place, random};
 use crate::{Error, Meta};
 
 /// What a generator makes. All accesses are of 8 bytes.
@@ -72,6 +72,8 @@ pub struct Parameters {
     /// `instructions`: how many each access stands for, 1 to 65535. 3, since recorded programs
     /// load or store with every second to fourth one.
     pub instructions: u32,
+    /// `bits`: of the addresses, 32 or 47. 47.
+    pub bits: u32,
 }
 
 impl Pattern {
@@ -132,10 +134,11 @@ impl Pattern {
     }
 
     /// Its regions, and what makes its accesses.
-    pub(super) fn start(
+    fn start(
         &self,
         seed: u64,
         metas: Metas,
+        room: Room,
     ) -> Result<(Vec<Region>, Box<dyn Fill + Send>), Error> {
         let refuse = |what: String| Error::Parameters(format!("generate {}: {what}", self.name()));
         let mut random = random(seed);
@@ -158,14 +161,14 @@ impl Pattern {
         match *self {
             Pattern::Uniform { size_bytes, stores } => {
                 parts("size", size_bytes, "word", ACCESS_BYTES)?;
-                let [region] = place([("uniform", size_bytes)])?;
+                let [region] = place(room, [("uniform", size_bytes)])?;
                 let stores = Chance::of(stores);
                 let fill = Uniform { region: region.clone(), stores, metas, random };
                 Ok((vec![region], Box::new(fill)))
             }
             Pattern::Zipf { size_bytes, exponent, stores } => {
                 let items = parts("size", size_bytes, "line", ITEM_BYTES)?;
-                let [region] = place([("zipf", size_bytes)])?;
+                let [region] = place(room, [("zipf", size_bytes)])?;
                 let Ok(ranks) = Zipf::new(items as f64, exponent) else {
                     return Err(refuse(format!("an exponent of {exponent} is no distribution")));
                 };
@@ -176,7 +179,7 @@ impl Pattern {
             }
             Pattern::Strided { size_bytes, stride_bytes, stores } => {
                 parts("size", size_bytes, "stride", stride_bytes)?;
-                let [region] = place([("strided", size_bytes)])?;
+                let [region] = place(room, [("strided", size_bytes)])?;
                 let stores = Chance::of(stores);
                 let regions = vec![region.clone()];
                 let fill = Strided { region, stride_bytes, offset: 0, stores, metas, random };
@@ -184,7 +187,7 @@ impl Pattern {
             }
             Pattern::Chase { size_bytes, node_bytes } => {
                 let nodes = parts("size", size_bytes, "node", node_bytes)?;
-                let [region] = place([("list", size_bytes)])?;
+                let [region] = place(room, [("list", size_bytes)])?;
                 let order = Permutation::new(nodes, &mut random);
                 let fill = Chase { region: region.clone(), node_bytes, order, position: 0, metas };
                 Ok((vec![region], Box::new(fill)))
@@ -194,11 +197,10 @@ impl Pattern {
                 let table_bytes = entries * entry_bytes;
                 let buckets = (entries as f64 / fill).ceil() as u64;
                 let hash_bytes = buckets.saturating_mul(entry_bytes);
-                let regions = place([
-                    ("table A", table_bytes),
-                    ("hash table", hash_bytes),
-                    ("result", table_bytes),
-                ])?;
+                let regions = place(
+                    room,
+                    [("table A", table_bytes), ("hash table", hash_bytes), ("result", table_bytes)],
+                )?;
                 let [table_a, hash_table, result] = regions.clone();
                 let collision = Chance::of(collision_probability(fill));
                 let (offset, step) = (0, Step::Read);
@@ -280,24 +282,36 @@ fn unit(value: u64, units: &[&str], step: u64) -> String {
 impl Parameters {
     /// `pattern` with the usual length and seed.
     pub fn new(pattern: Pattern) -> Parameters {
-        Parameters { pattern, accesses: 10_000_000, seed: 1, instructions: 3 }
+        Parameters { pattern, accesses: 10_000_000, seed: 1, instructions: 3, bits: 47 }
     }
 
     /// Sets the parameter `name`; gives the names there are if there is none of this one.
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let mut instructions = u64::from(self.instructions);
         let most = u64::from(Meta::INSTRUCTIONS_MAX);
+        let mut bits = u64::from(self.bits);
         let mut fields = self.pattern.fields();
         fields.push(("accesses", Field::Count(&mut self.accesses, 0, 1 << 60)));
         fields.push(("seed", Field::Count(&mut self.seed, 0, u64::MAX)));
         fields.push(("instructions", Field::Count(&mut instructions, 1, most)));
+        fields.push(("bits", Field::Count(&mut bits, 32, 47)));
         let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
         let Some((_, field)) = fields.iter_mut().find(|(known, _)| *known == name) else {
             return Err(format!("no parameter `{name}`; there are {}", names.join(", ")));
         };
         field.set(value).map_err(|what| format!("{name}={value}: {what}"))?;
         self.instructions = instructions as u32;
+        self.bits = bits as u32;
         Ok(())
+    }
+
+    /// Its regions, and what makes its accesses.
+    pub(super) fn start(&self) -> Result<(Vec<Region>, Box<dyn Fill + Send>), Error> {
+        let room = Room::of(self.bits).ok_or_else(|| {
+            let (name, bits) = (self.pattern.name(), self.bits);
+            Error::Parameters(format!("generate {name}: bits={bits}: 32 or 47 can be"))
+        })?;
+        self.pattern.start(self.seed, Metas::new(self.instructions), room)
     }
 }
 
@@ -337,6 +351,8 @@ impl fmt::Display for Parameters {
             }
         }
         let accesses = unit(self.accesses, &["", "k", "M", "G", "T"], 1000);
-        write!(f, ",accesses={accesses},seed={},instructions={}", self.seed, self.instructions)
+        write!(f, ",accesses={accesses},seed={},instructions={}", self.seed, self.instructions)?;
+        // Traces from before there was a choice keep their name and digest.
+        if self.bits == Room::WIDE.bits { Ok(()) } else { write!(f, ",bits={}", self.bits) }
     }
 }

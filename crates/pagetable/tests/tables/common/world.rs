@@ -1,5 +1,5 @@
 use addr::{Kind, Rights, VirtAddr, VirtRange};
-use pagetable::{Error, Fault, Flush, PageTable, Reference, Space, Translation, Usage};
+use pagetable::{Error, Fault, Flush, PageTable, Reference, Space, Translation, Unfit, Usage};
 
 use super::model::{Model, check_flush};
 use super::physical::Physical;
@@ -203,7 +203,8 @@ impl<P: PageTable> World<P> {
     }
 
     fn check_refused(&self, error: Error, bytes_out_before: u64) {
-        assert!(matches!(error, Error::OutOfFrames(_)), "{error}");
+        let is_due = matches!(error, Error::OutOfFrames(_) | Error::Unfit(Unfit::Global));
+        assert!(is_due, "{error}");
         assert_eq!(self.physical.bytes_out(), bytes_out_before);
     }
 
