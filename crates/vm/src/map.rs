@@ -57,7 +57,7 @@ where
             let wired = at.known.wires_all;
             kernel.pages_stay(|kernel| {
                 kernel.remove(at, pages.clone())?;
-                let rights = expressible(rights);
+                let rights = kernel.expressible(rights);
                 let backing = kernel.back(source, &pages);
                 let own = match backing {
                     Backing::Anonymous => kernel.vm.own_beside(at.known, &pages, rights),
@@ -107,7 +107,7 @@ where
     ) -> Result<(), Error> {
         self.site = Site::Call;
         self.work.calls += 1;
-        let (pages, rights) = (self.vm.pages_of(range), expressible(rights));
+        let (pages, rights) = (self.vm.pages_of(range), self.expressible(rights));
         self.staying_within(space, |kernel, at| {
             kernel.cut_large(at, &pages)?;
             at.known.regions.change(pages.clone(), |region| region.rights = rights);
@@ -364,6 +364,16 @@ where
         })?;
         if wired { self.wire_pages(at, from..to) } else { Ok(()) }
     }
+
+    /// The least that the page table can hold and that allows `rights`: in every one, whoever may write or
+    /// execute a page may read it.
+    fn expressible(&self, rights: Rights) -> Rights {
+        let asked = Rights::from_bits(rights.bits() & !Rights::USER.bits());
+        if asked == Rights::NONE {
+            return Rights::NONE;
+        }
+        self.hat.granted(asked | Rights::READ | Rights::USER)
+    }
 }
 
 /// Takes the entries in `range` out.
@@ -372,11 +382,4 @@ pub(crate) fn take_range<V>(map: &mut BTreeMap<u64, V>, range: Range<u64>) -> BT
     let mut after = taken.split_off(&range.end);
     map.append(&mut after);
     taken
-}
-
-/// The least that every page table can hold and that allows `rights`: whoever may write or execute
-/// a page may read it.
-fn expressible(rights: Rights) -> Rights {
-    let asked = Rights::from_bits(rights.bits() & !Rights::USER.bits());
-    if asked == Rights::NONE { Rights::NONE } else { asked | Rights::READ | Rights::USER }
 }

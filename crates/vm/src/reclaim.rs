@@ -69,7 +69,8 @@ where
         let mut staying = Vec::new();
         // A frame is seen twice at most: with its bit set, and without.
         for _ in 0..=self.lists(|lists, _| lists.policy.pages()) {
-            if leaving.len() as u64 == wanted {
+            // A large page that leaves whole can be more than was missing.
+            if leaving.len() as u64 >= wanted {
                 break;
             }
             let Some(frame) = self.victim() else { break };

@@ -84,6 +84,10 @@ reasons! {
     NoFrame "no-frame"
     /// None became free in the time that the process would wait.
     WaitTimedOut "wait-timed-out"
+    /// Parts of the page are in swap: only the one that is needed comes back.
+    InSwap "in-swap"
+    /// Memory is scarce: a page of the size would leave fewer frames free than the high mark.
+    Scarce "scarce"
     /// As much memory as there may be is in pages of the size.
     Watermark "watermark"
     /// A part of the page is wired where it is.

@@ -7,6 +7,8 @@
 //!     |   no page of another size there?     no: OtherSizePresent
 //!     |   nor in the other half of its pair? no: PairRule
 //!     |   in memory already, all or nothing? no: InPageCache, Shared
+//!     |   nothing of it in swap?             no: InSwap
+//!     |   is more free than the high mark?   no: Scarce
 //!     |   a large frame is free?             no: NoFrame; or wait for the daemon: WaitTimedOut
 //!     v                                               |
 //!   fault each of its base pages into the frame       +--> the next smaller size
@@ -16,6 +18,10 @@
 //! Base pages that make up a large one are owned, written and swapped like all others: only the
 //! translation is large. Where all of a block is in memory in the right frames (another space mapped
 //! it so, or its translation was dropped), it is loaded large again without a frame being taken.
+//!
+//! A large page takes memory for base pages that may never be touched, so none is filled where pages
+//! would soon have to leave memory for it. For the same reason a page that was swapped comes back alone,
+//! as a base page: reading its neighbours would push out as many others (G98 sections 5 and 6.9).
 
 mod resize;
 mod upgrade;
@@ -126,6 +132,7 @@ where
             Presence::Whole(frame, writable) => {
                 self.load_whole(at, &region, &pages, frame, writable, kind, &mut how)
             }
+            Presence::Nothing if self.is_scarce(size) => return Ok(Err(Why::Scarce)),
             Presence::Nothing => self.fill(at, &region, &pages, kind, &mut how),
         };
         match loaded {
@@ -138,6 +145,12 @@ where
             Err(Stop::Full) => Ok(Err(Why::NoFrame)),
             Err(Stop::Refused(error)) => Err(error),
         }
+    }
+
+    /// Whether a page of `size` would leave fewer frames free than the high mark, so that others would
+    /// soon have to leave memory for it.
+    fn is_scarce(&self, size: PageSize) -> bool {
+        self.free_pages() < size.count_of(self.vm.base) + self.vm.marks.high()
     }
 
     /// Whether a page could lie in `pages`, whatever memory has of it.
@@ -173,7 +186,7 @@ where
         let per_page = 1 << self.memory.order(self.vm.base);
         let mut first: Option<FrameId> = None;
         let (mut here, mut writable, mut shared) = (0, true, false);
-        let mut is_run = true;
+        let (mut is_run, mut swapped) = (true, false);
         for page in pages.clone() {
             let into = page - region.pages.start;
             let (place, may_store) = match (known.anons.get(page), region.backing) {
@@ -199,6 +212,7 @@ where
                 }
             };
             writable &= may_store;
+            swapped |= matches!(place, Some(Place::Swapped(_)));
             if let Some(Place::Resident(frame)) = place {
                 let expected = (page - pages.start) as u32 * per_page;
                 is_run &= here == page - pages.start
@@ -209,6 +223,7 @@ where
         }
         let count = pages.end - pages.start;
         match first {
+            _ if swapped => Err(Why::InSwap),
             None => Ok(Presence::Nothing),
             Some(frame)
                 if here == count

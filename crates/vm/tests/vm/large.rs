@@ -26,7 +26,7 @@ fn streams_with_pages_of_every_size() {
     let (mut got, mut work) = ([0; SIZES.len()], [0; 4]);
     for seed in 0..3 {
         for (policy, _) in POLICIES {
-            for frames in [200, 1 << 12] {
+            for frames in [256, 1 << 12] {
                 println!("{policy}, seed {seed}, {frames} frames");
                 let mut world = World::with(irix(), policy, frames, seed, Large::Asked);
                 world.run(250);
@@ -119,6 +119,22 @@ impl Small {
     fn touch(&mut self, space: HatSpace, addr: u64) {
         self.kernel().fault(space, VirtAddr::new(addr), Kind::Store).unwrap();
         self.kernel().check().unwrap();
+    }
+
+    /// Has `pages` base pages leave memory, and says how many did.
+    fn leave(&mut self, pages: u64) -> u64 {
+        let free = self.free();
+        let marks = Marks { min: 0, low: free + 1, high: free + pages };
+        self.kernel().set_marks(marks).unwrap();
+        let gone = self.kernel().tick();
+        self.kernel().set_marks(Marks::default()).unwrap();
+        self.kernel().check().unwrap();
+        gone
+    }
+
+    /// Base pages of free memory.
+    fn free(&mut self) -> u64 {
+        self.memory.get_mut().free_bytes() >> BASE.shift()
     }
 
     /// First byte and size of all pages that hardware has.
@@ -286,8 +302,50 @@ fn every_refusal_has_its_reason() {
             while small.memory.get_mut().allocate_page(BASE, State::Kernel).is_ok() {}
             small.memory.get_mut().try_free(large, 3).unwrap();
         },
+        (K64, K16, Why::Scarce),
+    );
+    check(
+        &|small, space| {
+            small.touch(space, start + 0x3_0000);
+            let halves = [0; 2]
+                .map(|_| small.memory.get_mut().allocate(&Request::new(4, State::Kernel)).unwrap());
+            while small.memory.get_mut().allocate_page(BASE, State::Kernel).is_ok() {}
+            for large in halves {
+                small.memory.get_mut().try_free(large, 3).unwrap();
+            }
+        },
         (K64, K16, Why::NoFrame),
     );
+    check(
+        &|small, space| {
+            small.touch(space, start);
+            small.leave(16);
+        },
+        (K64, BASE, Why::InSwap),
+    );
+}
+
+/// Memory is as scarce as the marks say, not as scarce as it would be with everything in it large: a
+/// fault takes base pages, and what was swapped comes back alone.
+#[test]
+fn large_pages_give_way_where_memory_is_scarce() {
+    let start = 0x10_0000;
+    let mut small = Small::new(1 << 9, "modules");
+    let space = small.kernel().create().unwrap();
+    small.map(space, start, 0x10_0000, K64);
+    (0..4).for_each(|page| small.touch(space, start + page * 0x1_0000));
+    assert_eq!(small.leave(20), 32, "pages leave whole, and no more of them than must");
+    assert_eq!(small.vm.work().large_out, 2);
+    let reads = small.vm.work().reads;
+    (0..4).for_each(|page| small.touch(space, start + page * 0x1_0000));
+    assert_eq!(small.vm.work().reads - reads, 2, "only the page that was asked for is read");
+    let free = small.free();
+    small.kernel().set_marks(Marks { min: 0, low: 0, high: free - 15 }).unwrap();
+    small.touch(space, start + 0x8_0000);
+    assert!(small.why().contains(&(K64, K16, Why::Scarce)), "{:?}", small.why());
+    small.kernel().set_marks(Marks { min: 0, low: 0, high: free - 4 - 16 }).unwrap();
+    small.touch(space, start + 0xa_0000);
+    assert!(small.pages(space).contains(&(start + 0xa_0000, K64)));
 }
 
 /// Text that is in the page cache in base pages: a later run gets no large pages for it, and an

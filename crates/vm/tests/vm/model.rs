@@ -68,7 +68,13 @@ impl Model {
     }
 }
 
-/// What the manager makes of rights: whoever may do anything may read.
-pub(crate) fn allows(rights: Rights, kind: Kind) -> bool {
-    rights.allows(kind) || (kind == Kind::Load && rights.bits() & 7 != 0)
+/// What the manager makes of rights: whoever may do anything may read, and where the page table does not tell
+/// the two apart, execute.
+pub(crate) fn allows(rights: Rights, kind: Kind, no_execute: bool) -> bool {
+    let implied = match kind {
+        Kind::Fetch => !no_execute,
+        Kind::Load => true,
+        Kind::Store => false,
+    };
+    rights.allows(kind) || implied && rights.bits() & 7 != 0
 }

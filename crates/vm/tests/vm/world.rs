@@ -245,7 +245,7 @@ where
             assert_eq!(found, Err(Error::NoRegion(addr)));
             return;
         };
-        if !allows(known.rights, kind) {
+        if !self.allows(known.rights, kind) {
             assert!(matches!(found, Err(Error::Denied { .. })), "{found:?} of {known:?}");
             return;
         }
@@ -273,6 +273,11 @@ where
         for (_, other) in others.filter(|(_, other)| !other.shared) {
             other.own = Some(self.model.contents(other));
         }
+    }
+
+    fn allows(&self, rights: Rights, kind: Kind) -> bool {
+        let of_reading = self.hat.granted(Rights::READ | Rights::USER);
+        allows(rights, kind, !of_reading.contains(Rights::EXECUTE))
     }
 
     /// What a processor does: asks its TLB, walks, faults, walks again.
@@ -525,7 +530,7 @@ where
     fn look_at_all(&mut self) {
         for (space, known) in self.spaces.clone() {
             for (page, known) in known.pages {
-                if !allows(known.rights, Kind::Load) {
+                if !self.allows(known.rights, Kind::Load) {
                     continue;
                 }
                 let frame = self.hardware(space, page, Kind::Load).unwrap();
