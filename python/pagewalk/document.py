@@ -300,7 +300,7 @@ class MmuCacheLevel(Record):
     """The entries of one level that lead to further tables."""
 
     level: int
-    """The level."""
+    """The level; 0 for pages, where the cache holds those too (`nested.shared`)."""
 
     needed: int
     """How many were on the way of a walk.
@@ -440,7 +440,11 @@ class NestedCounts(Record):
     """The nested TLB, if there is one."""
 
     mmu_cache: MmuCacheCounts | None
-    """The MMU cache of the host's walks, if there is one."""
+    """The MMU cache of the host's walks, if there is one.
+
+    One that is shared with the guest has the guest's shape here again, and its searches are counted
+    there.
+    """
 
     first_touches: int
     """Pages of the host that were first needed."""

@@ -320,13 +320,12 @@ def _reservations(manager: dict[str, Any], work: dict[str, int]) -> list[str]:
     counts = manager.get("reservations") or {"sizes": []}
     lines = []
     for of in counts["sizes"]:
-        broken = [f"{text.count(n)} for a {why}" for why, n in of["broken"].items() if n]
         elsewhere = [f"{text.count(n)} {why}" for why, n in of["unplaced"].items() if n]
         lines.append(
             text.paragraph(
                 f"reservations of {of['size']}: {text.count(of['made'])} made, "
                 f"{text.count(of['filled'])} filled, {text.count(of['emptied'])} given back empty, "
-                f"broken: {', '.join(broken) or 'none'}; "
+                f"broken: {values.broken(of['broken'])}; "
                 f"{text.plural(of['placed'], 'page')} placed, "
                 f"not placed: {', '.join(elsewhere) or 'none'}",
                 "  ",

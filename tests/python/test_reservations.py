@@ -4,7 +4,7 @@ import pytest
 
 import pagewalk
 from pagewalk import summary
-from pagewalk.report import charts, data, page
+from pagewalk.report import charts, data, page, values
 
 SPEC = "generate:uniform,accesses=60k,size=32M"
 
@@ -30,6 +30,17 @@ def test_the_text_and_the_report_tell_of_them(under_pressure: pagewalk.Results) 
     assert "reservations of 2M: " in told and " for a frame" in told and "promoted" in told
     run = data.run(document)
     assert run.reservations is not None
-    assert {"start", "made", "broken for a frame"} <= run.reservations.rows[-1].keys()
+    of = document["manager"]["reservations"]["sizes"][0]
+    last = {"made": of["made"], "filled": of["filled"], "broken for a frame": of["broken"]["frame"]}
+    assert run.reservations.rows[-1] == {"start": 60_000, **last}
+    assert f"broken: {of['broken']['frame']} for a frame." in run.reservations.sentence
     assert "reservations" in charts.charts(run)
     assert "Reservations over time" in page.render(data.report([document]))
+
+
+def test_each_reason_has_its_words(under_pressure: pagewalk.Results) -> None:
+    known = under_pressure.data["manager"]["reservations"]["sizes"][0]["broken"].keys()
+    assert known == values.BROKEN.keys()
+    assert values.broken(dict.fromkeys(known, 0)) == "none"
+    told = values.broken({"frame": 0, "block": 2, "wanted": 1})
+    assert told == "2 for frames in a row, 1 for just these frames"

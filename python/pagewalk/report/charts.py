@@ -98,13 +98,17 @@ def reservations(figure: Figure) -> Chart:
         for row in figure.rows
         for kind in kinds
     ]
+    # Narrow pages have two columns: three reasons do not fit into one row.
+    legend = alt.Legend(orient="top", direction="horizontal", columns=2)
     return sized(
         alt.Chart(inline(rows))
         .mark_line(interpolate="step-after")
         .encode(
             x=_ACCESSES,
             y=alt.Y("count:Q").title("reservations").axis(tickCount=3, minExtent=44),
-            color=alt.Color("kind:N").sort(kinds).title(None),
+            color=alt.Color("kind:N").sort(kinds).title(None).legend(legend),
+            # Where all that are made are filled, one line lies on the other.
+            strokeDash=alt.StrokeDash("kind:N").sort(kinds).legend(None),
             tooltip=[
                 alt.Tooltip("start:Q", title="till access", format=",d"),
                 alt.Tooltip("kind:N", title="what"),

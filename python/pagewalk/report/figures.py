@@ -198,10 +198,10 @@ def reservations(document: Mapping[str, Any]) -> Figure | None:
 
     def what(point: Mapping[str, Any]) -> dict[str, int]:
         held = point["reservations"]
-        broken = {f"broken for a {why}": n for why, n in held["broken"].items()}
+        broken = {f"broken {values.BROKEN[why]}": n for why, n in held["broken"].items()}
         return {"made": held["made"], "filled": held["filled"], **broken}
 
-    kinds = [kind for kind, count in what(last).items() if count or kind == "made"]
+    kinds = [kind for kind, count in what(last).items() if count or kind in ("made", "filled")]
     rows = [
         {"start": point["access"], **{kind: what(point)[kind] for kind in kinds}}
         for point in points
@@ -209,7 +209,7 @@ def reservations(document: Mapping[str, Any]) -> Figure | None:
     by_size = "; ".join(
         f"of {of['size']}: {text.count(of['made'])} made, {text.count(of['filled'])} filled, "
         f"{text.count(of['emptied'])} given back empty, "
-        f"{text.count(sum(of['broken'].values()))} broken"
+        f"broken: {values.broken(of['broken'])}"
         for of in counts["sizes"]
     )
     table = Table(

@@ -209,3 +209,16 @@ def switches(document: Mapping[str, Any]) -> list[str]:
             "recording"
         )
     return lines
+
+
+BROKEN = {
+    "frame": "for a frame",
+    "block": "for frames in a row",
+    "wanted": "for just these frames",
+}
+"""What reservations were broken for."""
+
+
+def broken(counts: Mapping[str, int]) -> str:
+    """How many reservations were broken, by what for."""
+    return ", ".join(f"{text.count(n)} {BROKEN[why]}" for why, n in counts.items() if n) or "none"

@@ -22,7 +22,7 @@ from typing import Any
 from pagewalk._native import Error
 from pagewalk.reproduce.experiment import Experiment, parse_toml, read_toml
 
-BENCH: tuple[str, ...] = ("addr", "pagetable", "physmem", "mmu", "machine", "python")
+BENCH: tuple[str, ...] = ("addr", "pagetable", "physmem", "hat", "vm", "mmu", "machine", "python")
 """Crates that a page table by itself runs through."""
 LAYER = ("addr", "pagetable", "hat", "smp", "python")
 """Crates that the HAT layer on several processors runs through."""
