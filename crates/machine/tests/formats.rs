@@ -7,8 +7,8 @@ mod support;
 use std::collections::BTreeSet;
 
 use addr::Kind;
-use machine::Machine;
-use support::{Row, Stream, run};
+use machine::{Machine, RunOptions};
+use support::{Row, Rows, Stream, run};
 use trace::Event;
 
 const PAGE: u64 = 4096;
@@ -85,9 +85,12 @@ const DESIGNS: [&str; 6] = ["none", "uptc", "sptc", "utc", "stc", "tpc"];
 
 /// A table's settings, the bits of the addresses that it holds, and which MMU caches its walker
 /// can have.
-const TABLES: [(&[&str], u32, &[&str]); 19] = [
+const TABLES: [(&[&str], u32, &[&str]); 22] = [
     (&["page_table.levels=4"], 47, &DESIGNS),
     (&["page_table.levels=5"], 56, &DESIGNS),
+    (&["page_table.format=x86-32", "core.asid_bits=0", "memory.size=2G"], 32, &DESIGNS),
+    (&["page_table.format=x86-pae", "core.asid_bits=0", "memory.size=2G"], 32, &DESIGNS),
+    (&["page_table.format=sparc-reference", "memory.size=2G"], 32, &DESIGNS),
     (&["page_table.format=flattened"], 47, &DESIGNS),
     (&["page_table.format=mpt"], 63, &DESIGNS),
     (&["page_table.format=guarded", "page_table.nodes=2"], 63, &UNIFIED),
@@ -221,5 +224,23 @@ fn a_flush_takes_what_it_names_and_no_more() {
         let results = run("opteron-2008", &[asid_bits], &rows);
         let of = |name: &str| results.tlbs.iter().find(|tlb| tlb.name == name).unwrap().flushed;
         assert_eq!((of("l1d"), of("l2d")), (flushed, flushed), "{asid_bits}");
+    }
+}
+
+/// The machines of 32 bits run what has addresses of 32 bits, under managers with one page size and with
+/// the whole life of memory, and say of others what they take.
+#[test]
+fn machines_of_32_bits_take_programs_of_32_bits() {
+    for name in ["pentium4", "sparccenter-2000"] {
+        for manager in ["os.manager=first-touch", "os.manager=base"] {
+            let (rows, first_touches) = life(7, PAGE, 32, 2000);
+            let results = run(name, &["core.count=1", manager], &rows);
+            assert_eq!(results.walks.cold, first_touches, "{name} {manager}");
+            let wide = vec![Row::Access(Kind::Load, 1 << 40, 8)];
+            let machine = Machine::load(name, &[manager.to_owned()]).unwrap();
+            let options = RunOptions { check: true, progress: &mut |_| true };
+            let error = machine.run(&mut Rows::new(wide), options).unwrap_err().to_string();
+            assert!(error.contains("it takes programs of 32 bits"), "{name} {manager}: {error}");
+        }
     }
 }
