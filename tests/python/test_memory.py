@@ -26,8 +26,14 @@ def managed() -> dict[str, Any]:
         "page_sizes": [{"region": "heap", "pages": {"policy-asks-base": 28}}],
         "bytes": now,
         "over_time": [
-            {"access": at, **now, "file": at << 12, "pages_by_size": {"4K": at, "2M": at // 70}}
-            for at in (5, 70, 900)
+            {
+                "access": at,
+                **now,
+                "file": at << 12,
+                "swapped": swapped << 20,
+                "pages_by_size": {"4K": at, "2M": at // 70},
+            }
+            for at, swapped in ((5, 0), (70, 1), (900, 8))
         ],
     }
     document["memory"]["free_by_size"] = {"4K": 3, "2M": 2, "1G": 1}
@@ -59,8 +65,16 @@ def test_the_report_shows_memory_over_time_faults_and_work() -> None:
     run = data.run(managed())
     assert run.memory is not None and run.faults is not None and run.work is not None
     assert [row["start"] for row in run.memory.rows][:3] == [5, 70, 900]
-    assert set(run.memory.rows[0]) == {"start", "anonymous", "file", "tables"}
-    assert "memory" in charts.charts(run)
+    assert set(run.memory.rows[0]) == {"start", "anonymous", "file", "tables", "in swap"}
+    assert [row["in swap"] for row in run.memory.rows] == [0, 1, 8, 2]
+    assert "Most in swap: 8 MiB, from access 900 on." in run.memory.sentence
+    assert run.memory.table is not None and run.memory.table.head[-1] == "In swap"
+    drawn = charts.charts(run)["memory"].to_dict()
+    areas, _, line = drawn["layer"]
+    assert areas["mark"]["type"] == "area" and line["mark"]["type"] == "line"
+    rows = [drawn["datasets"][layer["data"]["name"]] for layer in (areas, line)]
+    assert all(row["kind"] != "in swap" for row in rows[0])
+    assert [row["value"] for row in rows[1]] == [0, 1, 8, 2]
     assert run.faults.rows[-1][0] == "Read from swap"
     assert len(run.work.rows) == 5
     text = page.render(data.report([managed()]))
@@ -85,10 +99,15 @@ def test_the_report_shows_memory_over_time_faults_and_work() -> None:
     )
     assert scarce.table.rows[0][0] == "waiting for disks"
     assert run.page_sizes.rows[-2] == {"start": 900, "4K": 900 / 256, "2M": 24.0}
-    drawn = charts.charts(run)
-    assert {"memory", "page-sizes", "free", "kernel"} <= set(drawn)
+    assert {"memory", "page-sizes", "free", "kernel"} <= set(charts.charts(run))
     assert "Free memory by size" in text and "What the kernel took" in text
     assert [row[2] != "" for row in run.work.rows] == [True, True, True, False, False]
+    without = managed()
+    for point in (without["manager"]["bytes"], *without["manager"]["over_time"]):
+        point["swapped"] = 0
+    memory = data.run(without).memory
+    assert memory is not None and "in swap" not in memory.rows[0]
+    assert charts.memory(memory).to_dict()["mark"]["type"] == "area"
     plain = data.run(sample.document())
     assert plain.free is None and plain.kernel is None and plain.page_sizes is None
     assert plain.memory is None and plain.faults is None and plain.work is None

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import altair as alt
 
+from pagewalk.report.figures import SWAP
 from pagewalk.report.model import Figure, Report, Run
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.ConcatChart
@@ -76,11 +77,29 @@ def timeline(figure: Figure) -> Chart:
 
 
 def memory(figure: Figure) -> Chart:
-    """Frames in use by what is in them or how large their pages are, over time."""
+    """Frames in use by what is in them or how large their pages are, over time.
+
+    What is in swap is in no frame: a line over the areas.
+    """
     kinds = list(dict.fromkeys(key for row in figure.rows for key in row if key != "start"))
-    named = {kind: kind for kind in kinds}
-    colour = alt.Color("kind:N").sort(kinds)
-    return _stacked(figure.rows, named, ["MiB"], "used for", {"color": colour})
+    named = {kind: kind for kind in kinds if kind != SWAP}
+    colour = alt.Color("kind:N").sort(list(named))
+    areas = _areas(figure.rows, named, ["MiB"], "used for", {"color": colour})
+    if SWAP not in kinds:
+        return sized(areas, 140)
+    rows = [{"start": row["start"], "kind": SWAP, "value": row[SWAP]} for row in figure.rows]
+    swap = alt.Chart(inline(rows)).encode(x=_ACCESSES, y=alt.Y("value:Q").stack(None))
+    dash = alt.StrokeDash("kind:N").scale(domain=[SWAP], range=[[4, 2]]).title(None)
+    line = swap.mark_line(interpolate="step-after", style="swap", strokeWidth=2).encode(
+        strokeDash=dash.legend(orient="top", direction="horizontal"),
+        tooltip=[
+            alt.Tooltip("start:Q", title="from access", format=",d"),
+            alt.Tooltip("value:Q", title="MiB in swap", format=".3g"),
+        ],
+    )
+    # Whatever area the line lies on, it stands out from its edge.
+    edge = swap.mark_line(interpolate="step-after", style="ground", strokeWidth=4)
+    return sized(alt.layer(areas, edge, line), 140)
 
 
 def daemon(figure: Figure) -> Chart:
@@ -126,6 +145,17 @@ def _stacked(
     kind: str,
     apart: dict[str, Any],
 ) -> Chart:
+    """Areas on top of each other over time, as wide as the page: see `_areas`."""
+    return sized(_areas(rows, kinds, title, kind, apart), 140)
+
+
+def _areas(
+    rows: Sequence[Mapping[str, Any]],
+    kinds: Mapping[str, str],
+    title: list[str],
+    kind: str,
+    apart: dict[str, Any],
+) -> alt.Chart:
     """Areas on top of each other over time.
 
     Args:
@@ -141,7 +171,7 @@ def _stacked(
         for order, (name, field) in enumerate(kinds.items())
     ]
     legend = alt.Legend(orient="top", direction="horizontal")
-    return sized(
+    areas: alt.Chart = (
         alt.Chart(inline(data))
         .mark_area(interpolate="step-after")
         .encode(
@@ -154,9 +184,9 @@ def _stacked(
                 alt.Tooltip("value:Q", title=" ".join(title), format=".3g"),
             ],
             **{name: channel.title(None).legend(legend) for name, channel in apart.items()},
-        ),
-        140,
+        )
     )
+    return areas
 
 
 def free(figure: Figure) -> Chart:
@@ -395,8 +425,10 @@ def sized(chart: Chart, height: int) -> Chart:
 def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:
     """The Vega-Lite configuration of the page's light or dark look."""
     light = shade == "light"
-    ink, muted, line = (
-        ("#1d1f22", "#5c636b", "#e2e4e7") if light else ("#e8e6e3", "#9aa1a9", "#34383d")
+    ink, muted, line, ground = (
+        ("#1d1f22", "#5c636b", "#e2e4e7", "#ffffff")
+        if light
+        else ("#e8e6e3", "#9aa1a9", "#34383d", "#16181b")
     )
     accent, quiet = ("#b4451f", "#9aa3ad") if light else ("#f0916a", "#6c757f")
     ramp = ["#f6dccf", "#d9774f", "#6e2109"] if light else ["#47271b", "#c9683f", "#ffd3bd"]
@@ -435,7 +467,12 @@ def theme(shade: Literal["light", "dark"]) -> dict[str, Any]:
         },
         "title": {"color": ink, "font": font, "fontSize": 13, "fontWeight": 600, "anchor": "start"},
         "mark": {"color": accent},
-        "style": {"quiet": {"color": quiet}, "edge": {"color": muted, "strokeWidth": 0.5}},
+        "style": {
+            "quiet": {"color": quiet},
+            "swap": {"color": ink},
+            "ground": {"color": ground},
+            "edge": {"color": muted, "strokeWidth": 0.5},
+        },
         "range": {
             "category": [accent, muted, ink, quiet],
             "ordinal": places,

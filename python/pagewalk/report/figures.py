@@ -66,6 +66,9 @@ LARGE = 2 << 20
 MEMORY = ("anonymous", "file", "shared", "tables", "reserved")
 """What frames in use or held back are for, in the order in which they are drawn."""
 
+SWAP = "in swap"
+"""Pages that have left memory, which are beside what frames are used for."""
+
 
 def memory(document: Mapping[str, Any]) -> Figure | None:
     """Memory by what it is used for, over time, if the machine has a manager that tells."""
@@ -75,8 +78,11 @@ def memory(document: Mapping[str, Any]) -> Figure | None:
     now, samples = manager["bytes"], manager["over_time"]
     kinds = [kind for kind in MEMORY if now.get(kind) or any(row.get(kind) for row in samples)]
     points = [*samples, {"access": values.length(document), **now}]
+    most = max(points, key=lambda point: point["swapped"])
+    swapped = [("swapped", SWAP)] if most["swapped"] else []
+    names = [*((kind, kind) for kind in kinds), *swapped]
     rows = [
-        {"start": point["access"], **{kind: point.get(kind, 0) / 2**20 for kind in kinds}}
+        {"start": point["access"], **{name: point.get(key, 0) / 2**20 for key, name in names}}
         for point in points
     ]
     used = ", ".join(f"{text.size(now[kind])} {kind}" for kind in kinds if now[kind])
@@ -85,17 +91,22 @@ def memory(document: Mapping[str, Any]) -> Figure | None:
         f"At the end {text.size(now['free'])} of {text.size(total)} are free and "
         f"{text.size(now['swapped'])} in swap; in use: {used or 'nothing'}."
     )
+    if swapped:
+        sentence += (
+            f" Most in swap: {text.size(most['swapped'])}, from access "
+            f"{text.count(most['access'])} on."
+        )
     table = Table(
         "Memory at some points in time",
-        ["From access", *(kind.capitalize() for kind in kinds)],
+        ["From access", *(name.capitalize() for _, name in names)],
         [
             [
                 Value(text.count(point["access"]), point["access"]),
-                *(Value(text.size(point.get(kind, 0)), point.get(kind, 0)) for kind in kinds),
+                *(Value(text.size(point.get(key, 0)), point.get(key, 0)) for key, _ in names),
             ]
             for point in _thin(points)
         ],
-        [True] * (1 + len(kinds)),
+        [True] * (1 + len(names)),
     )
     return Figure("Memory over time", sentence, rows, table)
 
