@@ -186,6 +186,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 result
             });
             match flush {
+                // As at nearly every load.
+                Ok(flush) if flush.is_empty() => Ok(()),
                 Ok(flush) => {
                     let mut change = Change::default();
                     change.flush(space, flush);

@@ -173,6 +173,17 @@ fn reserved(description: &Description, base: PageSize) -> Result<Vec<u32>, (Stri
     Ok(orders)
 }
 
+/// Where mapped pages are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Counted {
+    /// As they are mapped and unmapped here.
+    Here,
+    /// All are base pages with a node in a mapping list.
+    InLists,
+    /// Nowhere: the page table is looked through.
+    InTables,
+}
+
 /// Physical memory, the page table in it with all of its spaces, and what is below.
 ///
 /// A system that keeps mapping lists edits the table through the HAT layer ([`Ram::parts`]); one that
@@ -190,8 +201,8 @@ pub(crate) struct Ram {
     /// Refills with a smaller page than the guest's, as the host's is smaller.
     splintered: u64,
     mapped: BTreeMap<PageSize, u64>,
-    /// Whether that is not kept, so that the page table is looked through.
-    is_visited: bool,
+    /// Whether that is kept, or what is.
+    pages: Counted,
     /// Frames that were in use before the run.
     aged_bytes: u64,
     /// Frames behind pages, where several pages can have one: as the system says.
@@ -229,7 +240,7 @@ impl Ram {
             host: host(description)?.map(Box::new),
             splintered: 0,
             mapped: BTreeMap::new(),
-            is_visited: false,
+            pages: Counted::Here,
             held_bytes: apart.then_some(0),
             peak_bytes: 0,
         })
@@ -274,11 +285,7 @@ impl Ram {
     /// Takes over what the system has changed through the HAT layer: frames of `held_bytes` are
     /// behind pages.
     pub(crate) fn note(&mut self, held_bytes: u64, has_base_pages_only: bool) {
-        let base = self.hat.page_sizes()[0];
-        if has_base_pages_only {
-            self.mapped.insert(base, self.hat.mappings());
-        }
-        self.is_visited = !has_base_pages_only;
+        self.pages = if has_base_pages_only { Counted::InLists } else { Counted::InTables };
         self.held_bytes = Some(held_bytes);
         self.peak_bytes = self.peak_bytes.max(self.used_bytes());
     }
@@ -522,10 +529,13 @@ impl Ram {
 
     /// Mapped pages by size.
     pub(crate) fn mapped(&self) -> BTreeMap<PageSize, u64> {
-        if !self.is_visited {
-            return self.mapped.clone();
+        let base = self.hat.page_sizes()[0];
+        match self.pages {
+            Counted::Here => return self.mapped.clone(),
+            Counted::InLists => return BTreeMap::from([(base, self.hat.mappings())]),
+            Counted::InTables => {}
         }
-        let mut mapped = BTreeMap::from([(self.hat.page_sizes()[0], 0)]);
+        let mut mapped = BTreeMap::from([(base, 0)]);
         for (space, _) in self.spaces.values() {
             self.hat.visit(*space, VirtRange::ALL, &mut |mapping| {
                 *mapped.entry(mapping.translation.page.size()).or_insert(0) += 1;

@@ -59,7 +59,7 @@ where
         }
         let (traps, writes, answered, decisions) = self.vm.look_at_counts(|counts| {
             let answered: u64 = counts.faults.iter().sum();
-            let decisions: u64 = counts.decisions.values().sum();
+            let decisions: u64 = counts.decisions().values().sum();
             (counts.work.traps, counts.work.table_writes, answered, decisions)
         });
         if traps < answered {

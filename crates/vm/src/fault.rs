@@ -38,10 +38,29 @@ use crate::{
     object::{ObjectId, Place},
     platform::{Io, Platform, Store},
     reclaim::BATCH,
-    region::Backing,
+    region::{Backing, Region},
     vm::Within,
     work::{Decision, How, Why},
 };
+
+/// What its region says of a page.
+#[derive(Clone, Copy)]
+pub(crate) struct Said {
+    rights: Rights,
+    wired: bool,
+    label: u32,
+    backing: Backing,
+    /// Which page of its region it is.
+    into: u64,
+}
+
+impl Said {
+    /// What `region` says of `page`, which lies in it.
+    pub(crate) fn of(region: &Region, page: u64) -> Said {
+        let Region { rights, wired, label, backing, .. } = *region;
+        Said { rights, wired, label, backing, into: page - region.pages.start }
+    }
+}
 
 /// A base page that is in memory, and how its region has it.
 pub(crate) struct Needed {
@@ -50,6 +69,8 @@ pub(crate) struct Needed {
     pub(crate) rights: Rights,
     pub(crate) wired: bool,
     pub(crate) label: u32,
+    /// Whether the page had no contents till now, so that hardware cannot have it.
+    pub(crate) is_new: bool,
     /// What the page was before and is no more, as it was copied: its user is to be counted down
     /// when hardware does not have it there any more.
     pub(crate) left: Option<AnonId>,
@@ -67,13 +88,25 @@ where
     S: Scheme<Table = T>,
 {
     /// Answers a fault: after it the access succeeds, if no other page has to leave meanwhile.
+    ///
+    /// An access that no region explains, or that its region forbids, is refused and not counted.
     pub fn fault(&mut self, space: HatSpace, addr: VirtAddr, kind: Kind) -> Result<How, Error> {
         self.site = Site::Fault;
-        self.work.traps += 1;
+        self.before = None;
         let page = self.vm.page_of(addr);
-        let how = self.within(space, |kernel, at| kernel.bring(at, page, kind))?;
+        let done = self.within(space, |kernel, at| kernel.bring(at, page, kind));
+        if !matches!(done, Err(Error::NoRegion(_) | Error::Denied { .. })) {
+            self.work.traps += 1;
+        }
+        let how = done?;
         self.faults[how as usize] += 1;
         Ok(how)
+    }
+
+    /// What hardware allowed at the base page of the last fault before it was answered, if it had
+    /// the page.
+    pub fn allowed_before(&self) -> Option<Rights> {
+        self.before
     }
 
     /// Has the base page in memory and loaded; `wanted` is the size that was wished, and why it is
@@ -81,13 +114,15 @@ where
     pub(crate) fn resolve(
         &mut self,
         at: &mut Within<'_>,
-        page: u64,
+        (page, said): (u64, &Said),
         kind: Kind,
         wanted: (PageSize, Why),
     ) -> Result<How, Error> {
         let mut how = How::Minor;
         for _ in 0..ATTEMPTS_MAX {
-            match self.pages_stay(|kernel| kernel.attempt(at, page, kind, wanted, &mut how)) {
+            let attempt =
+                |kernel: &mut Self| kernel.attempt(at, (page, said), kind, wanted, &mut how);
+            match self.pages_stay(attempt) {
                 Ok(()) => return Ok(how),
                 Err(Stop::Refused(error)) => return Err(error),
                 Err(Stop::Full) => {
@@ -114,14 +149,14 @@ where
     fn attempt(
         &mut self,
         at: &mut Within<'_>,
-        page: u64,
+        (page, said): (u64, &Said),
         kind: Kind,
         wanted: (PageSize, Why),
         how: &mut How,
     ) -> Result<(), Stop> {
-        let needed = self.page_for(at, page, kind, &mut None, how)?;
-        let Needed { frame, rights, wired, label, left } = needed;
-        let loaded = self.enter(at, page, frame, rights, how);
+        let needed = self.page_for(at, (page, said), kind, &mut None, how)?;
+        let Needed { frame, wired, label, left, .. } = needed;
+        let loaded = self.enter(at, page, &needed, how);
         if let Some(anon) = left {
             self.leave(anon, loaded.is_ok());
         }
@@ -150,21 +185,18 @@ where
     pub(crate) fn page_for(
         &mut self,
         at: &mut Within<'_>,
-        page: u64,
+        (page, said): (u64, &Said),
         kind: Kind,
         given: &mut Option<FrameId>,
         how: &mut How,
     ) -> Result<Needed, Stop> {
         self.work.region_lookups += 1;
-        let addr = self.vm.addr_of(page);
-        let region = at.known.regions.at(page).ok_or(Error::NoRegion(addr))?;
-        let (rights, wired, label) = (region.rights, region.wired, region.label);
+        let Said { rights, wired, label, backing, into } = *said;
         if !rights.allows(kind) {
-            return Err(Error::Denied { addr, rights }.into());
+            return Err(Error::Denied { addr: self.vm.addr_of(page), rights }.into());
         }
-        let (backing, into) = (region.backing, page - region.pages.start);
         let store = kind == Kind::Store;
-        let mut left = None;
+        let (mut left, mut is_new) = (None, false);
         let (frame, writable) = match (at.known.anons.get(page), backing) {
             (Some(anon), _) => {
                 let (frame, users) = self.anon_page(at, page, anon, given, how)?;
@@ -180,6 +212,7 @@ where
                 let frame = self.own_frame(at, page, given)?;
                 self.zero(frame, how);
                 self.own(at, page, frame);
+                is_new = true;
                 (frame, true)
             }
             (None, Backing::Private { object, first }) => {
@@ -197,7 +230,7 @@ where
             }
         };
         let rights = if writable { rights } else { without_write(rights) };
-        Ok(Needed { frame, rights, wired, label, left })
+        Ok(Needed { frame, rights, wired, label, is_new, left })
     }
 
     /// Counts a page that was loaded at a fault by what was decided about its size.
@@ -351,22 +384,26 @@ where
         });
     }
 
-    /// Has hardware find `frame` at the base page, with these rights. Says whether it was loaded for
+    /// Has hardware find the page that is needed at the base page. Says whether it was loaded for
     /// that.
     fn enter(
         &mut self,
         at: &mut Within<'_>,
         page: u64,
-        frame: FrameId,
-        rights: Rights,
+        needed: &Needed,
         how: &mut How,
     ) -> Result<bool, Stop> {
+        let Needed { frame, rights, is_new, .. } = *needed;
         self.not_idle(frame);
         self.keep_apart(at, page..page + 1)?;
         let (page, frame) = (self.vm.addr_of(page).page(self.vm.base), self.address(frame));
         self.work.table_reads += 1;
         let space = at.space;
-        let known = self.hat.query(space, page.start()).map(|known| known.translation);
+        let known = match is_new {
+            true => None,
+            false => self.hat.query(space, page.start()).map(|known| known.translation),
+        };
+        self.before = self.before.or(known.map(|known| known.rights));
         let range = VirtRange::of_page(page);
         let (hat, mut below) = self.hat();
         match known {

@@ -1,4 +1,4 @@
-use addr::PhysAddr;
+use addr::{PhysAddr, Rights};
 use hat::{
     Hat, HatSpace,
     locking::{Global, Locks, Mutex, Rw, Scheme, Single, Site},
@@ -39,6 +39,8 @@ where
     /// What was decided about the size of the pages that were loaded last, and of how many: most
     /// are like the one before.
     pub(crate) decided: Option<(Decision, u64)>,
+    /// What hardware allowed at the page of the last fault before that was answered.
+    pub(crate) before: Option<Rights>,
 }
 
 impl<T: Mounted + ?Sized, A: Send, P, L: Locks, S> Drop for Kernel<'_, T, A, P, L, S> {
@@ -56,7 +58,8 @@ impl<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> Kernel<'a, T, A, P, L, S>
         platform: &'a mut P,
     ) -> Self {
         let (work, faults) = (Work::default(), [0; How::ALL.len()]);
-        Kernel { vm, hat, memory, platform, site: Site::Look, work, faults, decided: None }
+        let site = Site::Look;
+        Kernel { vm, hat, memory, platform, site, work, faults, decided: None, before: None }
     }
 
     /// Adds what it has counted to the manager's counts.
@@ -64,7 +67,9 @@ impl<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> Kernel<'a, T, A, P, L, S>
         let Kernel { vm, work, faults, decided, .. } = self;
         vm.add_counts(|counts| {
             counts.work.add(work);
-            counts.faults.iter_mut().zip(&*faults).for_each(|(all, more)| *all += more);
+            for (all, more) in counts.faults.iter_mut().zip(*faults) {
+                *all += more;
+            }
             counts.decided(decided.take());
         });
         (*work, *faults) = (Work::default(), [0; How::ALL.len()]);

@@ -1,15 +1,16 @@
 //! Which anon a space has at each of its pages.
 //!
 //! ```text
-//!   page number | chunk (upper bits) | place (9 bits) |
-//!                      |                   |
-//!   chunks  { 3: *, 2048: * }              v
-//!                       +--> pages 2   [ - | anon 9 | anon 12 | - | ... ]   512 of 4 bytes
+//!   page number | area (upper bits) | chunk (9 bits) | place (9 bits) |
+//!                      |                  |                |
+//!   areas  { 3: *, 8191: * }              v                |
+//!                 +--> chunks  [ - | - | * | - | ... ]     |         512 of 8 bytes
+//!                                        +--> [ - | anon 9 | anon 12 | - | ... ]   512 of 4 bytes
 //! ```
 //!
 //! Pages of a program lie together. Of a search in an ordered map of single pages most is misses of
-//! the processor's caches; there are 512 times fewer chunks, and their places are found by
-//! arithmetic.
+//! the processor's caches; there are 2^18 times fewer areas, a program has a few of them, and the rest
+//! of the way is found by arithmetic.
 
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use core::ops::Range;
@@ -18,38 +19,48 @@ use crate::anon::AnonId;
 
 const CHUNK_SHIFT: u32 = 9;
 const CHUNK_PAGES: usize = 1 << CHUNK_SHIFT;
+const AREA_SHIFT: u32 = CHUNK_SHIFT + 9;
+const AREA_CHUNKS: usize = 1 << (AREA_SHIFT - CHUNK_SHIFT);
 
 /// No anon has this number: there are fewer than frames and places of swap together.
 const NONE: AnonId = AnonId(u32::MAX);
 
 /// The pages that a space has stored to where they are its own, by number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OwnPages(BTreeMap<u64, Chunk>);
+pub(crate) struct OwnPages(BTreeMap<u64, Area>);
+
+/// 2^18 pages from a multiple of as many: 1 GiB of 4 KiB.
+#[derive(Clone, Debug)]
+struct Area {
+    /// Chunks that there are; an area without any is dropped.
+    used: u32,
+    chunks: Box<[Option<Box<Chunk>>; AREA_CHUNKS]>,
+}
 
 #[derive(Clone, Debug)]
 struct Chunk {
     /// Places that are not [`NONE`]; a chunk without any is dropped.
     used: u32,
-    anons: Box<[AnonId; CHUNK_PAGES]>,
+    anons: [AnonId; CHUNK_PAGES],
 }
 
 impl OwnPages {
+    #[inline]
     pub(crate) fn get(&self, page: u64) -> Option<AnonId> {
-        let chunk = self.0.get(&(page >> CHUNK_SHIFT))?;
+        let area = self.0.get(&(page >> AREA_SHIFT))?;
+        let chunk = area.chunks[chunk_of(page)].as_ref()?;
         Some(chunk.anons[place(page)]).filter(|&anon| anon != NONE)
     }
 
     /// The page is `anon` from here on, whatever it was.
+    #[inline]
     pub(crate) fn insert(&mut self, page: u64, anon: AnonId) {
-        self.0.entry(page >> CHUNK_SHIFT).or_default().put(page, anon);
+        self.0.entry(page >> AREA_SHIFT).or_default().chunk(chunk_of(page)).put(page, anon);
     }
 
     /// All pages, by number.
     pub(crate) fn each(&self) -> impl Iterator<Item = (u64, AnonId)> {
-        self.0.iter().flat_map(|(&number, chunk)| {
-            let pages = chunk.anons.iter().zip(number << CHUNK_SHIFT..);
-            pages.filter(|(anon, _)| **anon != NONE).map(|(&anon, page)| (page, anon))
-        })
+        self.within(0..u64::MAX)
     }
 
     /// What lies in `pages`, by number, from either end.
@@ -57,49 +68,88 @@ impl OwnPages {
         &self,
         pages: Range<u64>,
     ) -> impl DoubleEndedIterator<Item = (u64, AnonId)> {
-        let numbers = pages.start >> CHUNK_SHIFT..pages.end.div_ceil(CHUNK_PAGES as u64);
-        let numbers = if pages.is_empty() { 0..0 } else { numbers };
-        self.0.range(numbers).flat_map(move |(&number, chunk)| {
-            let first = number << CHUNK_SHIFT;
-            let inside = pages.start.max(first)..pages.end.min(first + CHUNK_PAGES as u64);
-            inside.map(|page| (page, chunk.anons[place(page)])).filter(|(_, anon)| *anon != NONE)
+        let areas = self.0.range(parts(&pages, AREA_SHIFT));
+        areas.flat_map(move |(&number, area)| {
+            let pages = pages_of(number, AREA_SHIFT, &pages);
+            parts(&pages, CHUNK_SHIFT).flat_map(move |number| {
+                let chunk = area.chunks[number as usize % AREA_CHUNKS].as_ref();
+                let pages = pages_of(number, CHUNK_SHIFT, &pages);
+                chunk.into_iter().flat_map(move |chunk| {
+                    let pages = pages.clone().map(|page| (page, chunk.anons[place(page)]));
+                    pages.filter(|(_, anon)| *anon != NONE)
+                })
+            })
         })
     }
 
     /// Takes out what lies in `pages`.
     pub(crate) fn take(&mut self, pages: Range<u64>) -> OwnPages {
-        let Some(last) = pages.end.checked_sub(1).filter(|last| pages.start <= *last) else {
-            return OwnPages::default();
-        };
-        let numbers = pages.start >> CHUNK_SHIFT..=last >> CHUNK_SHIFT;
-        let numbers: Vec<u64> = self.0.range(numbers).map(|(&number, _)| number).collect();
         let mut taken = BTreeMap::new();
-        for number in numbers {
-            let Some(mut chunk) = self.0.remove(&number) else { continue };
-            let first = number << CHUNK_SHIFT;
-            let mut left = Chunk::default();
-            for page in (first..pages.start).chain(pages.end..first + CHUNK_PAGES as u64) {
-                left.put(page, chunk.put(page, NONE));
+        let areas = self.0.range(parts(&pages, AREA_SHIFT));
+        let areas: Vec<u64> = areas.map(|(&number, _)| number).collect();
+        for number in areas {
+            let Some(area) = self.0.get_mut(&number) else { continue };
+            let gone = area.take(pages_of(number, AREA_SHIFT, &pages));
+            if area.used == 0 {
+                self.0.remove(&number);
             }
-            if left.used > 0 {
-                self.0.insert(number, left);
-            }
-            if chunk.used > 0 {
-                taken.insert(number, chunk);
+            if gone.used > 0 {
+                taken.insert(number, gone);
             }
         }
         OwnPages(taken)
     }
 }
 
+impl Default for Area {
+    fn default() -> Area {
+        Area { used: 0, chunks: Box::new([const { None }; AREA_CHUNKS]) }
+    }
+}
+
+impl Area {
+    #[inline]
+    fn chunk(&mut self, at: usize) -> &mut Chunk {
+        let chunk = &mut self.chunks[at];
+        self.used += u32::from(chunk.is_none());
+        chunk.get_or_insert_with(Box::default)
+    }
+
+    /// Takes out what lies in `pages`, which are some of its own.
+    fn take(&mut self, pages: Range<u64>) -> Area {
+        let mut gone = Area::default();
+        for number in parts(&pages, CHUNK_SHIFT) {
+            let at = number as usize % AREA_CHUNKS;
+            let Some(chunk) = &mut self.chunks[at] else { continue };
+            let inside = pages_of(number, CHUNK_SHIFT, &pages);
+            let taken = if inside.end - inside.start == CHUNK_PAGES as u64 {
+                core::mem::take(&mut **chunk)
+            } else {
+                let mut taken = Chunk::default();
+                inside.for_each(|page| _ = taken.put(page, chunk.put(page, NONE)));
+                taken
+            };
+            if chunk.used == 0 {
+                self.chunks[at] = None;
+                self.used -= 1;
+            }
+            if taken.used > 0 {
+                *gone.chunk(at) = taken;
+            }
+        }
+        gone
+    }
+}
+
 impl Default for Chunk {
     fn default() -> Chunk {
-        Chunk { used: 0, anons: Box::new([NONE; CHUNK_PAGES]) }
+        Chunk { used: 0, anons: [NONE; CHUNK_PAGES] }
     }
 }
 
 impl Chunk {
     /// Exchanges what is at a page of the chunk.
+    #[inline]
     fn put(&mut self, page: u64, anon: AnonId) -> AnonId {
         let before = core::mem::replace(&mut self.anons[place(page)], anon);
         self.used = self.used + u32::from(anon != NONE) - u32::from(before != NONE);
@@ -107,6 +157,70 @@ impl Chunk {
     }
 }
 
+/// The numbers of the aligned parts of `2^shift` pages that `pages` touch.
+fn parts(pages: &Range<u64>, shift: u32) -> Range<u64> {
+    match pages.end.checked_sub(1) {
+        Some(last) if pages.start <= last => pages.start >> shift..(last >> shift) + 1,
+        _ => 0..0,
+    }
+}
+
+/// Those of `pages` that lie in the part `number` of `2^shift`.
+fn pages_of(number: u64, shift: u32, pages: &Range<u64>) -> Range<u64> {
+    let first = number << shift;
+    pages.start.max(first)..pages.end.min(first + (1 << shift))
+}
+
+fn chunk_of(page: u64) -> usize {
+    (page >> CHUNK_SHIFT) as usize % AREA_CHUNKS
+}
+
 fn place(page: u64) -> usize {
     page as usize % CHUNK_PAGES
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+
+    use super::*;
+
+    /// Pages of three areas, looked at and taken in ranges that begin and end anywhere.
+    #[test]
+    fn is_an_ordered_map() {
+        let (mut own, mut map) = (OwnPages::default(), BTreeMap::new());
+        let mut random = 0x2545_f491_4f6c_dd1d_u64;
+        let mut below = |bound: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % bound
+        };
+        for step in 0..3000u32 {
+            let page = (1 << AREA_SHIFT) - 700 + below(1400) + (below(2) << (AREA_SHIFT + 3));
+            let pages = page..page + below(1300);
+            match below(40) {
+                0 => {
+                    let taken: Vec<_> = own.take(pages.clone()).each().collect();
+                    let expected: Vec<_> =
+                        map.range(pages.clone()).map(|(&k, &v)| (k, v)).collect();
+                    assert_eq!(taken, expected);
+                    map.retain(|page, _| !pages.contains(page));
+                }
+                1 => {
+                    let seen: Vec<_> = own.within(pages.clone()).rev().collect();
+                    let all = map.range(pages).rev().map(|(&k, &v)| (k, v));
+                    assert_eq!(seen, all.collect::<Vec<_>>());
+                }
+                _ => {
+                    own.insert(page, AnonId(step));
+                    map.insert(page, AnonId(step));
+                }
+            }
+            assert_eq!(own.get(page), map.get(&page).copied());
+        }
+        assert!(own.each().eq(map.iter().map(|(&page, &anon)| (page, anon))));
+        drop(own.take(0..u64::MAX));
+        assert!(own.0.is_empty());
+    }
 }

@@ -164,7 +164,7 @@ impl<L: Locks> Vm<L> {
 
     /// Pages loaded at faults, by what was decided about their size.
     pub fn decisions(&self) -> BTreeMap<Decision, u64> {
-        self.look_at_counts(|counts| counts.decisions.clone())
+        self.look_at_counts(|counts| counts.decisions())
     }
 
     /// Large pages that were asked for by upgrades, by what became of them.

@@ -179,16 +179,34 @@ work! {
 pub(crate) struct Counts {
     pub(crate) work: Work,
     pub(crate) faults: [u64; How::ALL.len()],
-    pub(crate) decisions: BTreeMap<Decision, u64>,
+    decisions: BTreeMap<Decision, u64>,
+    /// What was decided last, and how often in a row: not in the map yet.
+    last: Option<(Decision, u64)>,
     /// What upgrades came to.
     pub(crate) upgrades: BTreeMap<Decision, u64>,
 }
 
 impl Counts {
     /// So many pages more were loaded so.
+    #[inline]
     pub(crate) fn decided(&mut self, decided: Option<(Decision, u64)>) {
-        if let Some((decision, pages)) = decided {
-            *self.decisions.entry(decision).or_insert(0) += pages;
+        let Some((decision, pages)) = decided else { return };
+        match &mut self.last {
+            Some((last, all)) if *last == decision => *all += pages,
+            last => {
+                if let Some((before, pages)) = last.replace((decision, pages)) {
+                    *self.decisions.entry(before).or_insert(0) += pages;
+                }
+            }
         }
+    }
+
+    /// Pages by what was decided.
+    pub(crate) fn decisions(&self) -> BTreeMap<Decision, u64> {
+        let mut all = self.decisions.clone();
+        if let Some((decision, pages)) = self.last {
+            *all.entry(decision).or_insert(0) += pages;
+        }
+        all
     }
 }

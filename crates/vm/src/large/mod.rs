@@ -38,7 +38,7 @@ use physmem::{Allocator, FrameId, Request, State};
 
 use crate::{
     error::{Error, Stop},
-    fault::{Needed, without_write},
+    fault::{Needed, Said, without_write},
     frames::{DIRTY, REFERENCED},
     kernel::Kernel,
     object::{ObjectId, Place},
@@ -72,11 +72,12 @@ where
         page: u64,
         kind: Kind,
     ) -> Result<How, Error> {
-        let base = self.vm.base;
-        let Some(region) = at.known.regions.at(page).filter(|region| region.rights.allows(kind))
-        else {
-            return self.resolve(at, page, kind, (base, Why::PolicyAsksBase));
-        };
+        let (base, addr) = (self.vm.base, self.vm.addr_of(page));
+        let region = at.known.regions.at(page).ok_or(Error::NoRegion(addr))?;
+        if !region.rights.allows(kind) {
+            return Err(Error::Denied { addr, rights: region.rights });
+        }
+        let said = Said::of(region, page);
         let ask = Ask { space: at.space, page, kind, region, sizes: &self.vm.sizes };
         let Choice { size: wanted, fallback } = self.vm.sizing.choose(&ask);
         let mut first = None;
@@ -101,7 +102,8 @@ where
                 Err(why) => first = first.or(Some(why)),
             }
         }
-        let how = self.resolve(at, page, kind, (wanted, first.unwrap_or(Why::PolicyAsksBase)))?;
+        let decision = (wanted, first.unwrap_or(Why::PolicyAsksBase));
+        let how = self.resolve(at, (page, &said), kind, decision)?;
         if self.vm.reserving.is_some() && self.vm.sizes.len() > 1 {
             self.pages_stay(|kernel| kernel.promote(at, page, kind))?;
         }
@@ -303,7 +305,7 @@ where
         for (page, frame) in pages.clone().zip(self.frames_of(large, pages)) {
             let mut given = Some(frame);
             if stopped.is_none() {
-                match self.page_for(at, page, kind, &mut given, how) {
+                match self.page_for(at, (page, &Said::of(region, page)), kind, &mut given, how) {
                     Ok(Needed { rights: allowed, left: more, .. }) => {
                         left.extend(more);
                         rights = Rights::from_bits(rights.bits() & allowed.bits());

@@ -23,6 +23,7 @@ use physmem::{Allocator, FrameId, Request, State};
 use super::{Presence, outside};
 use crate::{
     error::{Error, Stop},
+    fault::Said,
     kernel::Kernel,
     object::Place,
     platform::Platform,
@@ -212,8 +213,8 @@ where
             let mut given = Some(frame);
             if stopped.is_none() {
                 let kind = Kind::ALL.into_iter().find(|&kind| region.rights.allows(kind));
-                let came =
-                    self.page_for(at, page, kind.unwrap_or(Kind::Load), &mut given, &mut how);
+                let (kind, said) = (kind.unwrap_or(Kind::Load), Said::of(region, page));
+                let came = self.page_for(at, (page, &said), kind, &mut given, &mut how);
                 match came {
                     Ok(needed) => left.extend(needed.left),
                     Err(stop) => stopped = Some(stop),

@@ -65,6 +65,8 @@ pub(super) struct Base {
     swap: Bytes,
     prices: Prices,
     files: Files,
+    /// The space that was asked for last, which is the manager's.
+    known: Option<HatSpace>,
     /// Processes of the trace that a fork made, by their numbers at the system ...
     forked: BTreeSet<i64>,
     /// ... and their spaces, from the fork until the trace names them.
@@ -197,6 +199,7 @@ impl Base {
             replacement,
             prices: Prices::new(description),
             files: Files::default(),
+            known: None,
             forked: BTreeSet::new(),
             children: VecDeque::new(),
             inherited: BTreeSet::new(),
@@ -217,6 +220,16 @@ impl Base {
         platform: &mut dyn Platform,
         work: impl FnOnce(&mut Below<'_>) -> Result<T, Error>,
     ) -> Result<T, Failure> {
+        let done = self.attempt(platform, work);
+        done.map_err(|error| self.failure(error, platform))
+    }
+
+    /// The same; the error is the manager's.
+    fn attempt<T>(
+        &mut self,
+        platform: &mut dyn Platform,
+        work: impl FnOnce(&mut Below<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut board = Board::default();
         let (hat, memory) = platform.ram().parts();
         let mut kernel = Kernel::new(&self.vm, hat, memory, &mut board);
@@ -224,13 +237,29 @@ impl Base {
         self.scarce = kernel.wants_memory();
         // What it has counted is the manager's now.
         drop(kernel);
-        self.breaks(platform.ram());
-        board.forget.into_iter().for_each(|flush| platform.shoot(flush));
+        if !board.forget.is_empty() {
+            board.forget.into_iter().for_each(|flush| platform.shoot(flush));
+        }
+        if matches!(done, Err(Error::NoRegion(_) | Error::Denied { .. })) {
+            // Nothing has changed.
+            return done;
+        }
+        let ram = platform.ram();
+        self.breaks(ram);
         let resident = self.vm.resident();
         let pages = resident.anon + resident.file + resident.shared;
-        platform.ram().note(pages << self.vm.base().shift(), self.sizes.larger == Larger::None);
-        self.sample(platform);
-        done.map_err(|error| match error {
+        ram.note(pages << self.vm.base().shift(), self.sizes.larger == Larger::None);
+        self.since += 1;
+        if self.since >= self.stride {
+            self.since = 0;
+            self.sample(platform);
+        }
+        done
+    }
+
+    /// What an error of the manager is to the run.
+    fn failure(&self, error: Error, platform: &mut dyn Platform) -> Failure {
+        match error {
             Error::OutOfMemory { wired, .. } => {
                 Failure::OutOfMemory(self.full(wired, platform.ram()))
             }
@@ -238,14 +267,17 @@ impl Base {
             Error::NoRegion(_) | Error::Denied { .. } | Error::NoSpace(_) => {
                 Failure::Table(error.to_string())
             }
-        })
+        }
     }
 
     /// The HAT layer's space for the one that the trace calls `number`.
     fn space(&mut self, number: u32, platform: &mut dyn Platform) -> Result<HatSpace, Failure> {
         if let Some(known) = platform.ram().hat_space(number) {
-            if !self.vm.has(known) {
-                self.vm.adopt(known);
+            if self.known != Some(known) {
+                if !self.vm.has(known) {
+                    self.vm.adopt(known);
+                }
+                self.known = Some(known);
             }
             if self.sizes.larger != Larger::None && self.vm.has_large(known) {
                 self.sizes.asked.insert(number);
@@ -284,13 +316,8 @@ impl Base {
         self.place(ask.who.number, space, &mapped, platform)
     }
 
-    /// Keeps what is in memory now, every so often.
+    /// Keeps what is in memory now.
     fn sample(&mut self, platform: &mut dyn Platform) {
-        self.since += 1;
-        if self.since < self.stride {
-            return;
-        }
-        self.since = 0;
         let access = platform.access();
         let ram = platform.ram();
         let bytes = self.kind_bytes(ram);
@@ -367,22 +394,36 @@ impl System for Base {
         if fault == Fault::Unfit {
             return Err(unfit(addr));
         }
-        let known = platform.ram().mapping(inner, addr);
-        if known.is_some_and(|known| known.translation.rights.allows(kind)) {
-            return Err(stale(addr, fault));
-        }
         let space = self.space(number, platform)?;
-        match self.vm.rights(space, addr) {
-            None => self.explain(ask, space, platform)?,
-            Some(rights) if !rights.allows(kind) => {
+        // Where pages have one size, the manager's own look at the page table is the only one.
+        let known = match self.sizes.larger {
+            Larger::None => None,
+            _ => platform.ram().mapping(inner, addr).map(|known| known.translation.rights),
+        };
+        let answer = |kernel: &mut Below<'_>| {
+            let how = kernel.fault(space, addr, kind)?;
+            Ok((how, known.or(kernel.allowed_before())))
+        };
+        let (how, known) = match self.attempt(platform, answer) {
+            Err(Error::NoRegion(_)) => {
+                self.explain(ask, space, platform)?;
+                self.with(platform, answer)?
+            }
+            Err(Error::Denied { rights, .. }) => {
                 self.unexplained += 1;
                 let page = VirtRange::of_page(addr.page(self.vm.base()));
                 let rights = rights | needed(kind);
+                // A page that hardware has is given the right with the others.
+                let before = platform.ram().mapping(inner, addr);
                 self.with(platform, |kernel| kernel.protect(space, page, rights))?;
+                let (how, known) = self.with(platform, answer)?;
+                (how, before.map(|before| before.translation.rights).or(known))
             }
-            Some(_) => {}
+            done => done.map_err(|error| self.failure(error, platform))?,
+        };
+        if known.is_some_and(|known| known.allows(kind)) {
+            return Err(stale(addr, fault));
         }
-        let how = self.with(platform, |kernel| kernel.fault(space, addr, kind))?;
         self.mark(inner, addr, platform.ram())?;
         Ok(match how {
             _ if known.is_some() => Answer::Granted,
