@@ -20,6 +20,7 @@ from pagewalk._native import version as _version
 from pagewalk.curve import curve
 from pagewalk.hat import HatRun, HostRun, hat, hat_on_host
 from pagewalk.marker import include, marker, page_size
+from pagewalk.skeleton import Skeleton, skeleton
 from pagewalk.sweep import sweep
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ __all__ = [
     "Progress",
     "Recording",
     "Results",
+    "Skeleton",
     "Sweep",
     "Trace",
     "Work",
@@ -76,6 +78,7 @@ __all__ = [
     "marker",
     "page_size",
     "record",
+    "skeleton",
     "stat",
     "sweep",
 ]

@@ -153,19 +153,32 @@ def hat_run(
     cpus: int,
     scheme: str,
     load: str,
+    skeleton: str | None,
     table: str,
+    hat_only: bool,
     pool_bytes: int | None,
     lock_per_list: bool,
     shootdowns: str,
     lock_kind: str,
     seed: int,
 ) -> str:
-    """One load on the HAT layer in virtual time; the outcome as JSON. Releases the GIL."""
+    """One load in virtual time; the outcome as JSON. Releases the GIL."""
 
 def hat_run_on_host(
-    *, threads: int, scheme: str, load: str, table: str, rounds: int, seed: int
+    *,
+    threads: int,
+    scheme: str,
+    load: str,
+    skeleton: str | None,
+    table: str,
+    hat_only: bool,
+    rounds: int,
+    seed: int,
 ) -> str:
     """One load on this host beside its control; the outcome as JSON. Releases the GIL."""
+
+def skeleton(path: str, reading: Reading, *, progress: Progress | None) -> tuple[str, str]:
+    """The skeleton of a trace as text, and its counts as JSON. Releases the GIL."""
 
 def hat_names() -> tuple[list[list[str]], int]:
     """Schemes, loads, page tables, kinds of shootdown and of lock; the most processors."""

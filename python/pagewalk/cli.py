@@ -44,6 +44,7 @@ COMMANDS = {
     "export": "export",
     "generate": "generate",
     "hat": "hat",
+    "skeleton": "skeleton",
     "machines": "machines",
     "calibrate": "calibrate",
     "reproduce": "reproduce",

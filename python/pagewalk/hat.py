@@ -1,4 +1,4 @@
-r"""The HAT layer on many processors, under different locks: in virtual time, and on this host.
+r"""Memory management on many processors, under different locks: in virtual time, and on this host.
 
 ```
  hat(locking=["global", "monitor"], cpus=[1, 8], work=["tpcb"]) --> [HatRun, ...]
@@ -9,6 +9,7 @@ r"""The HAT layer on many processors, under different locks: in virtual time, an
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pagewalk import _native
@@ -22,9 +23,11 @@ NO_INTERRUPTS = (
     "shootdowns: a process cannot interrupt another processor, so that they cost nothing here"
 )
 
+HAT_ALONE = "the memory manager above the HAT layer and its locks: the loads drive the layer alone"
+
 NOT_MODELLED = (
     "data caches: the line of a lock costs a transfer from another processor, other lines nothing",
-    "other locks of a kernel: the loads call the HAT layer alone, not the memory manager above it",
+    "other locks of a kernel than those of its memory management",
     "the scheduler: each processor has one process",
     "cycles are assumptions (crates/smp/src/costs.rs): orders and ratios can be claimed, times not",
 )
@@ -59,12 +62,15 @@ class HatRun(NamedTuple):
         locking: Scheme of locks.
         work: Load.
         table: Page table, one per space or one for all (`-shared`).
+        hat_only: Whether the HAT layer was driven alone, without the memory manager above it.
         operations: Operations of all processors.
         cycles: Cycles of virtual time until the last processor had ended.
         throughput: Operations per million cycles.
         locks: By class: `hat` of the scheme `global`; `space`, `mmu`, `page` and
             `hat_resource_mutex` of the others; `mmu_mutex` and `page_mutex` of `monitor`, which
-            guard flags, where `mmu` and `page` are the logical locks made of them.
+            guard flags, where `mmu` and `page` are the logical locks made of them; and `vm_...` of
+            the memory manager: `vm_space`, `vm_paging`, `vm_files`, `vm_object`, `vm_anon`,
+            `vm_pages`, `vm_frames` and its free lists.
         steals: How often a space lost its page tables to another.
         table_bytes_peak: Bytes of page tables when they were most.
         document: Everything, as in the JSON document.
@@ -74,6 +80,7 @@ class HatRun(NamedTuple):
     locking: str
     work: str
     table: str
+    hat_only: bool
     operations: int
     cycles: int
     throughput: float
@@ -89,6 +96,7 @@ def hat(
     locking: Sequence[str] = tuple(SCHEMES),
     work: Sequence[str] = ("tpcb",),
     tables: Sequence[str] = ("x86-64",),
+    hat_only: bool = False,
     pool_bytes: int | None = None,
     lock_per_list: bool = False,
     shootdowns: str = "interrupts",
@@ -96,13 +104,18 @@ def hat(
     seed: int = 1,
     progress: Progress | bool | None = None,
 ) -> list[HatRun]:
-    """Runs loads on the HAT layer in virtual time: equal arguments give equal counts.
+    """Runs loads on the memory manager and the HAT layer below it in virtual time.
+
+    Equal arguments give equal counts.
 
     Args:
         cpus: Numbers of processors.
         locking: Schemes of locks: `global`, `monitor`, `hashed`, `embedded`.
-        work: Loads: `fork`, `exec`, `fault`, `brk`, `tpcb`, `spec`, `mt-low`, `mt-high`.
-        tables: Page tables: `x86-64`, `guarded`, `x86-64-shared`, `hashed-shared`.
+        work: Loads: `fork`, `exec`, `fault`, `brk`, `tpcb`, `spec`, `mt-low`, `mt-high`; or the
+            file of a skeleton (`pagewalk.skeleton`).
+        tables: Page tables: `x86-64`, `sparc-reference`, `guarded`, `x86-64-shared`,
+            `hashed-shared`.
+        hat_only: Whether the loads drive the HAT layer alone, without the memory manager above it.
         pool_bytes: Memory for page tables; `None`: as much as is wanted.
         lock_per_list: A lock for each list of free resources, in place of one for all.
         shootdowns: `interrupts`, `lazy` or `broadcast`.
@@ -121,12 +134,16 @@ def hat(
         for count in cpus
     ]
 
+    skeletons = _skeletons(work)
+
     def run(load: str, table: str, scheme: str, count: int) -> HatRun:
         text = _native.hat_run(
             cpus=count,
             scheme=scheme,
-            load=load,
+            load=Path(load).name if load in skeletons else load,
+            skeleton=skeletons.get(load),
             table=table,
+            hat_only=hat_only,
             pool_bytes=pool_bytes,
             lock_per_list=lock_per_list,
             shootdowns=shootdowns,
@@ -146,6 +163,7 @@ class HostRun(NamedTuple):
         locking: Scheme of locks; `single` has none.
         work: Load.
         table: Page table.
+        hat_only: Whether the HAT layer was driven alone, without the memory manager above it.
         nanoseconds: Median nanoseconds of an operation of one thread.
         control_nanoseconds: The same of the control: each thread has a HAT layer of its own.
         control_scaling: What the control does on all threads over what it does on one.
@@ -158,6 +176,7 @@ class HostRun(NamedTuple):
     locking: str
     work: str
     table: str
+    hat_only: bool
     nanoseconds: float
     control_nanoseconds: float
     control_scaling: float
@@ -170,17 +189,19 @@ def hat_on_host(
     locking: Sequence[str] = ("single", *SCHEMES),
     work: Sequence[str] = ("fault",),
     tables: Sequence[str] = ("x86-64",),
+    hat_only: bool = False,
     rounds: int = 5,
     seed: int = 1,
     progress: Progress | bool | None = None,
 ) -> list[HostRun]:
-    """Runs loads on the HAT layer on this host's processors. Times differ from run to run.
+    """Runs loads on this host's processors. Times differ from run to run.
 
     Args:
         threads: Numbers of threads.
         locking: Schemes of locks, and `single`, which has none and runs on one thread alone.
         work: Loads, as for `hat`.
         tables: Page tables, as for `hat`.
+        hat_only: As for `hat`.
         rounds: Of each, the shared layer and the control in turn; medians count.
         seed: Of the loads' choices.
         progress: Called with the runs done and in all; `True` shows a bar by tqdm.
@@ -197,9 +218,18 @@ def hat_on_host(
         if count == 1 or scheme != "single"
     ]
 
+    skeletons = _skeletons(work)
+
     def run(load: str, table: str, scheme: str, count: int) -> HostRun:
         text = _native.hat_run_on_host(
-            threads=count, scheme=scheme, load=load, table=table, rounds=rounds, seed=seed
+            threads=count,
+            scheme=scheme,
+            load=Path(load).name if load in skeletons else load,
+            skeleton=skeletons.get(load),
+            table=table,
+            hat_only=hat_only,
+            rounds=rounds,
+            seed=seed,
         )
         made = json.loads(text)
         made["locking"], made["work"] = made.pop("scheme"), made.pop("load")
@@ -213,14 +243,23 @@ def document(
 ) -> dict[str, Any]:
     """The runs as one JSON document."""
     on_host = any(isinstance(run, HostRun) for run in runs)
+    not_modelled = [NO_INTERRUPTS] if on_host else list(NOT_MODELLED)
+    if any(run.hat_only for run in runs):
+        not_modelled.append(HAT_ALONE)
     return {
-        "schema": 1,
+        "schema": 2,
         "pagewalk": _native.version(),
         "on": "host" if on_host else "model",
         "settings": settings,
         "runs": [run._asdict() if isinstance(run, HostRun) else run.document for run in runs],
-        "not_modelled": [NO_INTERRUPTS] if on_host else list(NOT_MODELLED),
+        "not_modelled": not_modelled,
     }
+
+
+def _skeletons(work: Sequence[str]) -> dict[str, str]:
+    """The text of each skeleton that a load names by its file."""
+    files = [name for name in work if name not in LOADS and Path(name).is_file()]
+    return {name: Path(name).read_text(errors="replace") for name in files}
 
 
 Made = TypeVar("Made")
@@ -256,6 +295,7 @@ def _run(made: dict[str, Any]) -> HatRun:
         made["scheme"],
         made["load"],
         made["table"],
+        made["hat_only"],
         made["operations"],
         made["cycles"],
         made["throughput"],

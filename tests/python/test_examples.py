@@ -15,7 +15,7 @@ import drmemtrace
 import pytest
 from test_import import CHAMPSIM
 
-from pagewalk import Machine, Trace, machines
+from pagewalk import Machine, Trace, machines, skeleton
 from pagewalk._native import Error
 from pagewalk.cli import parser
 from pagewalk.recording import Recording
@@ -103,6 +103,8 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Examples that export need fetches, as a recorded program has them.
     Recording(["true"]).record(folder / "gzip.pwt")
     Recording(["true"], allocations=True).record(folder / "sites.pwt")
+    Recording(["sh", "-c", "ls; date"]).record(folder / "make.pwt")
+    skeleton(Trace(folder / "make.pwt")).write(folder / "make.skeleton")
     record = drmemtrace.instruction(0x1000) + drmemtrace.load(0x7000)
     (folder / "drmemtrace.app.1234.0000.dir" / "trace").mkdir(parents=True)
     (folder / "drmemtrace.app.1234.0000.dir" / "trace" / "app.1.trace").write_bytes(

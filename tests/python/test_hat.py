@@ -1,11 +1,11 @@
-"""`pagewalk hat`: the HAT layer on many processors."""
+"""`pagewalk hat`: memory management on many processors."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-import pagewalk
+import pagewalk as pw
 from pagewalk import Error, hat
 from pagewalk.hat import LOADS, SCHEMES
 from pagewalk.reproduce import Experiment
@@ -20,7 +20,7 @@ def test_equal_arguments_give_equal_counts(pagewalk) -> None:
     assert first.returncode == 0, first.stderr
     assert first.stdout == second.stdout
     document = json.loads(first.stdout)
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert len(document["runs"]) == 2 * len(SCHEMES) * 2
 
 
@@ -33,8 +33,11 @@ def test_text_and_page(pagewalk, tmp_path: Path) -> None:
     assert "What the locks cost" in page.read_text()
 
 
-def test_counts_add_up() -> None:
-    for run in hat(work=LOADS, cpus=[2]):
+@pytest.mark.parametrize("hat_only", [False, True])
+def test_counts_add_up(hat_only: bool) -> None:
+    loads = [load for load in LOADS if load != "kenbus"]
+    for run in hat(work=loads, cpus=[2], hat_only=hat_only):
+        assert any(name.startswith("vm_") for name in run.locks) is not hat_only
         for name, counts in run.locks.items():
             assert counts.contended <= counts.acquisitions, (run.locking, name)
             assert counts.hold_cycles <= run.cycles * run.cpus, (run.locking, name)
@@ -71,6 +74,43 @@ def test_every_measure_has_the_cells_that_claims_name(folder: Path) -> None:
     assert names <= set(table.rows), names - set(table.rows)
 
 
+def test_the_layer_alone_is_said_to_be_alone(pagewalk) -> None:
+    done = pagewalk("hat", "--hat-only", "--work", "fault", "--cpus", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert all(run["hat_only"] for run in document["runs"])
+    assert any("drive the layer alone" in line for line in document["not_modelled"])
+
+
+def test_users_run_their_commands() -> None:
+    run = hat(work=["kenbus"], cpus=[2], locking=["embedded"])[0]
+    assert run.operations == 2 * 18
+
+
+def test_a_recording_is_played_as_a_load(pagewalk, tmp_path: Path) -> None:
+    trace, skeleton = tmp_path / "sh.pwt", tmp_path / "sh.skeleton"
+    done = pagewalk("record", "-o", trace, "--", "sh", "-c", "ls; date")
+    assert done.returncode == 0, done.stderr
+    done = pagewalk("skeleton", trace, "-o", skeleton, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [process["name"] for process in document["processes"]] == ["sh", "ls", "date"]
+    assert document["bytes"] == skeleton.stat().st_size < 3 * 8192
+    assert 0 < document["instructions"] < 10_000_000
+    done = pagewalk("hat", "--work", skeleton, "--cpus", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert {run["load"] for run in json.loads(done.stdout)["runs"]} == {"sh.skeleton"}
+    cut = tmp_path / "cut.skeleton"
+    cut.write_text(skeleton.read_text()[:1000])
+    done = pagewalk("hat", "--work", cut, "--cpus", "1")
+    assert done.returncode != 0
+    assert "cut.skeleton: the skeleton was cut" in done.stderr
+    done = pagewalk("skeleton", trace, "-o", skeleton)
+    assert done.returncode != 0, "a file is not overwritten"
+    made = pw.skeleton(pw.Trace(trace))
+    assert made.text == skeleton.read_text()
+
+
 def test_the_module_is_typed() -> None:
-    run = pagewalk.hat(work=["spec"], cpus=[1], locking=["embedded"])[0]
-    assert isinstance(run, pagewalk.HatRun)
+    run = pw.hat(work=["spec"], cpus=[1], locking=["embedded"])[0]
+    assert isinstance(run, pw.HatRun)

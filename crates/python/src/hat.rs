@@ -1,14 +1,19 @@
-//! The HAT layer on many processors, in virtual time and on this host's.
+//! Memory management on many processors, in virtual time and on this host's.
 
 use pyo3::prelude::*;
+use serde_json::json;
 use smp::{Costs, HostPlan, LockKind, Plan, Shootdowns, named};
 
-use crate::error::{failed, refused};
+use crate::{
+    error::{failed, refused},
+    open::{Reading, open},
+    progress::Progress,
+};
 
 /// Runs one load on one number of processors under one scheme; the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (
-    *, cpus, scheme, load, table, pool_bytes, lock_per_list, shootdowns, lock_kind, seed,
+    *, cpus, scheme, load, skeleton, table, hat_only, pool_bytes, lock_per_list, shootdowns, lock_kind, seed,
 ))]
 #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
 pub(crate) fn hat_run(
@@ -16,7 +21,9 @@ pub(crate) fn hat_run(
     cpus: usize,
     scheme: String,
     load: String,
+    skeleton: Option<String>,
     table: String,
+    hat_only: bool,
     pool_bytes: Option<u64>,
     lock_per_list: bool,
     shootdowns: &str,
@@ -27,7 +34,9 @@ pub(crate) fn hat_run(
         cpus,
         scheme,
         load,
+        skeleton,
         table,
+        hat_only,
         pool_bytes,
         lock_per_list,
         shootdowns: named("kind of shootdown", shootdowns, &Shootdowns::ALL).map_err(refused)?,
@@ -41,19 +50,58 @@ pub(crate) fn hat_run(
 
 /// Runs one load on this host's processors, beside its control; the outcome as JSON.
 #[pyfunction]
-#[pyo3(signature = (*, threads, scheme, load, table, rounds, seed))]
+#[pyo3(signature = (*, threads, scheme, load, skeleton, table, hat_only, rounds, seed))]
+#[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
 pub(crate) fn hat_run_on_host(
     py: Python<'_>,
     threads: usize,
     scheme: String,
     load: String,
+    skeleton: Option<String>,
     table: String,
+    hat_only: bool,
     rounds: usize,
     seed: u64,
 ) -> PyResult<String> {
-    let plan = HostPlan { threads, scheme, load, table, rounds, seed };
+    let plan = HostPlan { threads, scheme, load, skeleton, table, hat_only, rounds, seed };
     let outcome = py.detach(|| smp::run_on_host(&plan)).map_err(refused)?;
     serde_json::to_string(&outcome).map_err(failed)
+}
+
+/// The skeleton of the trace at `path` as text, and what it has as JSON.
+#[pyfunction]
+#[pyo3(signature = (path, reading, *, progress))]
+pub(crate) fn skeleton(
+    py: Python<'_>,
+    path: &str,
+    reading: &Reading,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<(String, String)> {
+    py.detach(|| {
+        let mut source = open(path, reading)?;
+        let total = source.total();
+        let mut progress = Progress::new(progress);
+        let collected =
+            smp::skeleton::collect(&mut *source, &mut |done| progress.report(done, total));
+        match collected {
+            Ok(Some(skeleton)) => {
+                let names = skeleton
+                    .processes
+                    .iter()
+                    .map(|process| json!({ "name": process.name, "steps": process.steps.len() }));
+                let counts = json!({
+                    "processes": names.collect::<Vec<_>>(),
+                    "files": skeleton.files.len(),
+                    "steps": skeleton.steps(),
+                    "instructions": skeleton.instructions(),
+                    "warnings": source.warnings(),
+                });
+                Ok((skeleton.to_string(), counts.to_string()))
+            }
+            Ok(None) => Err(progress.error_or(|| failed(trace::Error::Interrupted))),
+            Err(error) => Err(source.failed(error)),
+        }
+    })
 }
 
 /// Schemes, loads, page tables, kinds of shootdown and of lock, and the most processors.

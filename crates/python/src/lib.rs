@@ -35,7 +35,7 @@ mod _native {
     #[pymodule_export]
     use crate::error::{Error, WorkError};
     #[pymodule_export]
-    use crate::hat::{hat_names, hat_run, hat_run_on_host};
+    use crate::hat::{hat_names, hat_run, hat_run_on_host, skeleton};
     #[pymodule_export]
     use crate::live::{Recording, record};
     #[pymodule_export]

@@ -17,6 +17,7 @@ use addr::{Frames, OutOfFrames, PageSize, PhysAddr, VirtAddr};
 use hat::{HatSpace, Platform, Step};
 use pagetable::{Flush, Translation};
 use serde::Serialize;
+use vm::Io;
 
 use crate::{
     baton::{interrupt, pass, spend, with_me},
@@ -232,6 +233,32 @@ impl Platform for Cpu<'_> {
         spend(costs().of(step) * count);
     }
 }
+
+/// The same for the memory manager, which has the frames itself.
+impl vm::Platform for Cpu<'_> {
+    fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
+        Platform::shoot(self, flushes);
+    }
+
+    fn zero(&mut self, _: PhysAddr, bytes: u64) {
+        spend(costs().zero * (bytes >> PAGE_BITS));
+    }
+
+    fn copy(&mut self, _: PhysAddr, _: PhysAddr, bytes: u64) {
+        spend(costs().copy * (bytes >> PAGE_BITS));
+    }
+
+    fn transfer(&mut self, _: Io) {
+        spend(costs().disk);
+    }
+
+    fn work(&mut self, step: vm::Step, count: u64) {
+        spend(costs().of_vm(step) * count);
+    }
+}
+
+/// What prices of pages are for.
+const PAGE_BITS: u32 = 12;
 
 impl Processor for Cpu<'_> {
     fn enter(&mut self, space: HatSpace) {

@@ -31,11 +31,17 @@ pub struct Costs {
     pub zero: u64,
     /// A page of 4 KiB copied.
     pub copy: u64,
+    /// A search for the region of an address, or for a page of an object.
+    pub search: u64,
+    /// A frame taken, given back, or given to a page.
+    pub frame: u64,
+    /// A page read from a disk or written to it.
+    pub disk: u64,
 }
 
 impl Costs {
     /// A SuperSPARC of 50 MHz on the XDBus of a SPARCcenter 2000 (K94 section 5.3 names the machine;
-    /// the cycles are assumptions: 100 for a line from another cache, 30 us for a switch of threads).
+    /// the cycles are assumptions: 100 for a line from another cache, 30 us for a switch of threads, 10 ms for a disk).
     pub const SPARCCENTER_2000: Costs = Costs {
         table_write: 40,
         table_read: 20,
@@ -49,6 +55,9 @@ impl Costs {
         trap: 150,
         zero: 1000,
         copy: 2000,
+        search: 60,
+        frame: 30,
+        disk: 500_000,
     };
 
     /// Nothing takes any time: for schedules that are explored.
@@ -65,9 +74,21 @@ impl Costs {
         trap: 0,
         zero: 0,
         copy: 0,
+        search: 0,
+        frame: 0,
+        disk: 0,
     };
 
-    /// The price of `step`. A shootdown is priced by who is interrupted.
+    /// The price of the memory manager's `step`.
+    pub(crate) fn of_vm(&self, step: vm::Step) -> u64 {
+        match step {
+            vm::Step::Hat(step) => self.of(step),
+            vm::Step::Region | vm::Step::Object => self.search,
+            vm::Step::Frame => self.frame,
+        }
+    }
+
+    /// The price of the HAT layer's `step`. A shootdown is priced by who is interrupted.
     pub(crate) fn of(&self, step: Step) -> u64 {
         match step {
             Step::TableWrite => self.table_write,

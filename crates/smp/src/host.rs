@@ -17,17 +17,19 @@ use std::{
 
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
 use hat::{
-    Hat, HatSpace, Platform, Pool,
-    locking::{Global, ListLocks, Scheme, Single},
+    HatSpace, Platform, Pool,
+    locking::{Global, ListLocks, Locks, Scheme, Single},
 };
 use pagetable::{Flush, Mounted};
 use serde::Serialize;
+use vm::Io;
 
 use crate::{
     costs::Costs,
-    load::{Load, Processor, Runner},
+    load::{Asked, Processor},
     native::Native,
-    run::{OnScheme, named, tables, with_scheme},
+    run::{OnScheme, tables, with_scheme},
+    world::{Spaces, World},
 };
 
 /// Threads that a run can have.
@@ -49,10 +51,14 @@ pub struct HostPlan {
     pub threads: usize,
     /// One of [`crate::SCHEMES`]; of one thread also `single`, without locks.
     pub scheme: String,
-    /// One of [`Load::ALL`].
+    /// One of [`crate::Load::ALL`], or what the skeleton is called.
     pub load: String,
+    /// The skeleton that is played, if it is none of those.
+    pub skeleton: Option<String>,
     /// One of [`crate::TABLES`].
     pub table: String,
+    /// Whether the load drives the HAT layer alone, without the memory manager above it.
+    pub hat_only: bool,
     /// Rounds, of which the medians count.
     pub rounds: usize,
     /// Of the loads' choices.
@@ -70,6 +76,8 @@ pub struct HostOutcome {
     pub load: String,
     /// Page table.
     pub table: String,
+    /// Whether the HAT layer was driven alone.
+    pub hat_only: bool,
     /// Median nanoseconds of an operation of one thread of the shared layer.
     pub nanoseconds: f64,
     /// The same of the control.
@@ -86,18 +94,18 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
     if plan.threads == 0 || plan.threads > THREADS_MAX {
         return Err(format!("{} threads: choose 1 to {THREADS_MAX}", plan.threads));
     }
-    let load = named("load", &plan.load, &Load::ALL)?;
+    let asked = &Asked::new(&plan.load, plan.skeleton.as_deref(), plan.hat_only)?;
     tables(&plan.table)?;
     if plan.scheme == "single" {
         if plan.threads > 1 {
             return Err("`single` has no locks: give it one thread".to_owned());
         }
-        return single(plan, load);
+        return single(plan, asked);
     }
     let (mut times, mut controls, mut scalings, mut shares) = (vec![], vec![], vec![], vec![]);
     for _ in 0..plan.rounds.max(1) {
         let measure = |layers, threads| {
-            let work = OnHost { plan, load, layers, threads };
+            let work = OnHost { plan, asked, layers, threads };
             with_scheme::<Native, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
         };
         // Side by side, as the host changes from moment to moment.
@@ -117,6 +125,7 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         scheme: plan.scheme.clone(),
         load: plan.load.clone(),
         table: plan.table.clone(),
+        hat_only: plan.hat_only,
         nanoseconds: median(&mut times),
         control_nanoseconds: median(&mut controls),
         control_scaling,
@@ -125,11 +134,13 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
 }
 
 /// The layer without locks.
-fn single(plan: &HostPlan, load: Load) -> Result<HostOutcome, String> {
+fn single(plan: &HostPlan, asked: &Asked) -> Result<HostOutcome, String> {
     let mut times = Vec::new();
     for _ in 0..plan.rounds.max(1) {
-        let hat = Hat::with(Global::<_, Single>::new(Pool::unlimited()), tables(&plan.table)?);
-        times.push(one_thread(plan, load, &hat, 0, &Barrier::new(1), spaces(&hat, 0)?)?);
+        let scheme = Global::<_, Single>::new(Pool::unlimited());
+        let world = World::<_, Single>::new(scheme, tables(&plan.table)?, plan.hat_only)?;
+        let spaces = spaces(&world, asked, 1)?;
+        times.push(one_thread(plan, asked, &world, 0, &Barrier::new(1), spaces[0])?);
     }
     let nanoseconds = median(&mut times);
     Ok(HostOutcome {
@@ -137,6 +148,7 @@ fn single(plan: &HostPlan, load: Load) -> Result<HostOutcome, String> {
         scheme: plan.scheme.clone(),
         load: plan.load.clone(),
         table: plan.table.clone(),
+        hat_only: plan.hat_only,
         nanoseconds,
         control_nanoseconds: nanoseconds,
         control_scaling: 1.0,
@@ -147,7 +159,7 @@ fn single(plan: &HostPlan, load: Load) -> Result<HostOutcome, String> {
 /// Threads on so many layers of one scheme: on one, or each on its own.
 struct OnHost<'a> {
     plan: &'a HostPlan,
-    load: Load,
+    asked: &'a Asked,
     layers: usize,
     threads: usize,
 }
@@ -156,21 +168,20 @@ impl OnScheme for OnHost<'_> {
     type Result = Result<f64, String>;
 
     fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Result<f64, String> {
-        let OnHost { plan, load, layers, threads } = self;
+        let OnHost { plan, asked, layers, threads } = self;
         let start = Barrier::new(threads);
-        let first = Hat::with(scheme, tables(&plan.table)?);
+        let first = World::<S, Native>::new(scheme, tables(&plan.table)?, plan.hat_only)?;
         if layers == 1 {
-            let all: Vec<_> =
-                (0..threads).map(|number| spaces(&first, number)).collect::<Result<_, _>>()?;
+            let all = spaces(&first, asked, threads)?;
             return mean(threads, |number| {
-                let (own, shared) = (all[number].0, all[0].1);
-                one_thread(plan, load, &first, number, &start, (own, shared))
+                one_thread(plan, asked, &first, number, &start, all[number])
             });
         }
         let own = OnHost { layers: 1, threads: 1, ..self };
         mean(threads, |number| {
             if number == 0 {
-                return one_thread(plan, load, &first, 0, &start, spaces(&first, 0)?);
+                let spaces = spaces(&first, asked, 1)?;
+                return one_thread(plan, asked, &first, 0, &start, spaces[0]);
             }
             let work = Other { of: &own, number, start: &start };
             with_scheme::<Native, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
@@ -189,9 +200,10 @@ impl OnScheme for Other<'_> {
     type Result = Result<f64, String>;
 
     fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Result<f64, String> {
-        let hat = Hat::with(scheme, tables(&self.of.plan.table)?);
-        let own = spaces(&hat, self.number)?;
-        one_thread(self.of.plan, self.of.load, &hat, self.number, self.start, own)
+        let OnHost { plan, asked, .. } = *self.of;
+        let world = World::<S, Native>::new(scheme, tables(&plan.table)?, plan.hat_only)?;
+        let spaces = spaces(&world, asked, 1)?;
+        one_thread(plan, asked, &world, self.number, self.start, spaces[0])
     }
 }
 
@@ -207,34 +219,36 @@ fn mean(threads: usize, f: impl Fn(usize) -> Result<f64, String> + Sync) -> Resu
     Ok(sum / threads as f64)
 }
 
-/// A process for a thread, and a space as the kernel's or all threads'.
-fn spaces<S: Scheme<Table = dyn Mounted>>(
-    hat: &Hat<dyn Mounted, S>,
-    number: usize,
-) -> Result<(HatSpace, HatSpace), String> {
-    let mut quiet = Quiet::new(number + THREADS_MAX);
-    let mut make = || hat.create(&mut quiet).map_err(|error| error.to_string());
-    Ok((make()?, make()?))
+/// The spaces of each thread.
+fn spaces<S: Scheme<Table = dyn Mounted>, L: Locks>(
+    world: &World<S, L>,
+    asked: &Asked,
+    threads: usize,
+) -> Result<Vec<Spaces>, String> {
+    let mut quiet = Quiet::new(THREADS_MAX);
+    let shared = world.shared(&mut quiet)?;
+    (0..threads).map(|_| world.spaces(asked, shared, &mut quiet)).collect()
 }
 
 /// Nanoseconds per operation of this thread.
-fn one_thread<S: Scheme<Table = dyn Mounted>>(
+fn one_thread<S: Scheme<Table = dyn Mounted>, L: Locks>(
     plan: &HostPlan,
-    load: Load,
-    hat: &Hat<dyn Mounted, S>,
+    asked: &Asked,
+    world: &World<S, L>,
     number: usize,
     start: &Barrier,
-    spaces: (HatSpace, HatSpace),
+    spaces: Spaces,
 ) -> Result<f64, String> {
-    let quiet = Quiet::new(number);
-    let mut runner = Runner::new(hat, quiet, number as u64, spaces, plan.seed, Costs::FREE);
-    let warmed = (0..BATCH).try_for_each(|_| runner.operation(load));
+    let mut quiet = Quiet::new(number);
+    let of = (number as u64, spaces);
+    let mut runner = world.processor(&mut quiet, of, (plan.seed, Costs::FREE), asked);
+    let warmed = (0..BATCH).try_for_each(|_| runner.operation(asked.load));
     start.wait();
     warmed?;
     let (began, mut operations) = (Instant::now(), 0);
     while began.elapsed() < MEASURED {
         for _ in 0..BATCH {
-            runner.operation(load)?;
+            runner.operation(asked.load)?;
         }
         operations += BATCH;
     }
@@ -264,6 +278,16 @@ impl Platform for Quiet {
     fn frames(&mut self) -> &mut dyn Frames {
         self
     }
+}
+
+impl vm::Platform for Quiet {
+    fn shoot(&mut self, _: &[(HatSpace, Flush)]) {}
+
+    fn zero(&mut self, _: PhysAddr, _: u64) {}
+
+    fn copy(&mut self, _: PhysAddr, _: PhysAddr, _: u64) {}
+
+    fn transfer(&mut self, _: Io) {}
 }
 
 impl Processor for Quiet {

@@ -1,10 +1,11 @@
-//! Many processors on the HAT layer: platforms of locks, virtual time, and the loads that K94
-//! measures.
+//! Many processors on the memory manager and the HAT layer: platforms of locks, virtual time, and the
+//! loads that K94 measures.
 //!
 //! ```text
 //!   load: micro, tpcb, ...                        a thread per processor
-//!      |
-//!   hat::Hat, under a scheme of locks             the code of a kernel, not a model of it
+//!      |  \  vm::Kernel                           the code of a kernel, not a model of it
+//!      |   \ |
+//!   hat::Hat, under a scheme of locks             (or the layer alone)
 //!      |                     |
 //!   Locks                  Platform
 //!   Native   the host's      Cpu: work priced, shootdowns, frames for tables
@@ -17,18 +18,25 @@ mod baton;
 mod board;
 mod costs;
 mod host;
+mod kenbus;
+mod kernel;
+mod layer;
 mod load;
 mod native;
 mod ranked;
+mod replay;
 mod run;
+pub mod skeleton;
 mod stats;
 mod timed;
+mod world;
 
 pub use crate::{
     baton::{Baton, CPUS_MAX, Finished, cpu, now, pass, spend},
     board::{Board, Cpu, ShootCounts, Shootdowns, Tlb, TlbEntry},
     costs::{Costs, LockKind},
     host::{HostOutcome, HostPlan, run_on_host},
+    kenbus::KENBUS,
     load::Load,
     native::Native,
     ranked::Ranked,

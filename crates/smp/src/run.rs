@@ -3,24 +3,26 @@
 use std::collections::BTreeMap;
 
 use hat::{
-    Hat, Pool, Tables,
+    Pool, Tables,
     locking::{Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme},
 };
 use pagetable::{
-    Guarded, Hashed as HashedTable, HashedShape, Mount, Mounted, SparseMemory, X86_64,
+    Guarded, Hashed as HashedTable, HashedShape, Mount, Mounted, SparcReference, SparseMemory,
+    X86_64,
 };
 use serde::Serialize;
 
 use crate::{
     Baton, Board, CPUS_MAX, ClassCounts, Costs, Cpu, LockKind, ShootCounts, Shootdowns, Timed,
-    load::{Load, Runner},
+    load::Asked, world::World,
 };
 
 /// Names of the schemes, by K94's section.
 pub const SCHEMES: [&str; 4] = ["global", "monitor", "hashed", "embedded"];
 
 /// Names of the page tables: one for each space, or one for all.
-pub const TABLES: [&str; 4] = ["x86-64", "guarded", "x86-64-shared", "hashed-shared"];
+pub const TABLES: [&str; 5] =
+    ["x86-64", "sparc-reference", "guarded", "x86-64-shared", "hashed-shared"];
 
 /// Mutexes of the scheme `hashed`, for frames and for MMU descriptors each.
 const MUTEXES: usize = 64;
@@ -38,10 +40,14 @@ pub struct Plan {
     pub cpus: usize,
     /// One of [`SCHEMES`].
     pub scheme: String,
-    /// One of [`Load::ALL`].
+    /// One of [`Load::ALL`], or what the skeleton is called.
     pub load: String,
+    /// The skeleton that is played, if it is none of those.
+    pub skeleton: Option<String>,
     /// One of [`TABLES`].
     pub table: String,
+    /// Whether the load drives the HAT layer alone, without the memory manager above it.
+    pub hat_only: bool,
     /// Bytes of the pool of table memory; without, as much as is wanted.
     pub pool_bytes: Option<u64>,
     /// A lock for each list of free resources.
@@ -67,6 +73,8 @@ pub struct Outcome {
     pub load: String,
     /// Page table.
     pub table: String,
+    /// Whether the HAT layer was driven alone.
+    pub hat_only: bool,
     /// Operations of all processors.
     pub operations: u64,
     /// Cycles until the last had ended.
@@ -105,11 +113,11 @@ pub fn run(plan: &Plan) -> Result<Outcome, String> {
             plan.cpus
         ));
     }
-    let load = named("load", &plan.load, &Load::ALL)?;
+    let asked = Asked::new(&plan.load, plan.skeleton.as_deref(), plan.hat_only)?;
     let tables = tables(&plan.table)?;
     let pool = plan.pool_bytes.map_or_else(Pool::unlimited, Pool::of);
     let lists = if plan.lock_per_list { ListLocks::Each } else { ListLocks::One };
-    with_scheme::<Timed, _>(&plan.scheme, pool, lists, InVirtualTime { plan, load, tables })?
+    with_scheme::<Timed, _>(&plan.scheme, pool, lists, InVirtualTime { plan, asked, tables })?
 }
 
 /// What is done with a scheme, whichever it is.
@@ -147,7 +155,7 @@ where
 
 struct InVirtualTime<'a> {
     plan: &'a Plan,
-    load: Load,
+    asked: Asked,
     tables: Tables<dyn Mounted>,
 }
 
@@ -155,7 +163,8 @@ impl OnScheme for InVirtualTime<'_> {
     type Result = Result<Outcome, String>;
 
     fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result {
-        drive(self.plan, self.load, Hat::with(scheme, self.tables))
+        let world = World::<S, Timed>::new(scheme, self.tables, self.plan.hat_only)?;
+        drive(self.plan, &self.asked, &world)
     }
 }
 
@@ -175,6 +184,10 @@ pub(crate) fn tables(name: &str) -> Result<Tables<dyn Mounted>, String> {
     Ok(match name {
         "x86-64" => Tables::Each(Box::new(x86_64)),
         "x86-64-shared" => Tables::One(x86_64()),
+        "sparc-reference" => Tables::Each(Box::new(|| {
+            let table = SparcReference::<true>::new();
+            Box::new(Mount::tree(table, SparseMemory::new(MEMORY)))
+        })),
         "guarded" => Tables::Each(Box::new(|| {
             let table = Guarded::new(16).expect("16 entries are a size of nodes");
             Box::new(Mount::tree(table, SparseMemory::new(MEMORY)))
@@ -190,35 +203,37 @@ pub(crate) fn tables(name: &str) -> Result<Tables<dyn Mounted>, String> {
     })
 }
 
-fn drive<S>(plan: &Plan, load: Load, hat: Hat<dyn Mounted, S>) -> Result<Outcome, String>
+fn drive<S>(plan: &Plan, asked: &Asked, world: &World<S, Timed>) -> Result<Outcome, String>
 where
     S: Scheme<Table = dyn Mounted> + Send + Sync,
 {
     let board = Board::new(plan.cpus, plan.shootdowns, FRAMES);
     let mut first = Cpu::new(&board, 0);
-    let mut space = || {
-        hat.create(&mut first).map_err(|error| match plan.pool_bytes {
-            Some(bytes) => format!(
-                "a pool of {bytes} bytes is too small for {} spaces: {error}; give more with --pool",
-                plan.cpus + 1
-            ),
-            None => error.to_string(),
-        })
+    let mut prepare = || {
+        let shared = world.shared(&mut first)?;
+        let own = (0..plan.cpus).map(|_| world.spaces(asked, shared, &mut first));
+        own.collect::<Result<Vec<_>, _>>()
     };
-    let shared = space()?;
-    let own: Vec<_> = (0..plan.cpus).map(|_| space()).collect::<Result<_, _>>()?;
+    let spaces = prepare().map_err(|error| match plan.pool_bytes {
+        Some(bytes) => format!(
+            "a pool of {bytes} bytes is too small for {} spaces: {error}; give more with --pool",
+            plan.cpus + 1
+        ),
+        None => error,
+    })?;
     let baton = Baton::new(plan.cpus, plan.costs, plan.kind, None);
-    let operations = load.operations();
+    let operations = asked.load.operations();
     let finished = baton.run(|number| {
-        let (spaces, cpu) = ((own[number], shared), Cpu::new(&board, number));
-        let mut runner = Runner::new(&hat, cpu, number as u64, spaces, plan.seed, plan.costs);
+        let of = (number as u64, spaces[number]);
+        let mut cpu = Cpu::new(&board, number);
+        let mut work = world.processor(&mut cpu, of, (plan.seed, plan.costs), asked);
         for _ in 0..operations {
-            if let Err(error) = runner.operation(load) {
+            if let Err(error) = work.operation(asked.load) {
                 panic!("{error}");
             }
         }
     })?;
-    hat.check().map_err(String::from)?;
+    world.check(&mut first)?;
     let cycles = finished.clocks.iter().copied().max().unwrap_or(0);
     let operations = operations * plan.cpus as u64;
     let mut locks = BTreeMap::new();
@@ -229,12 +244,13 @@ where
         let contended_share = counts.contended as f64 / counts.acquisitions.max(1) as f64;
         locks.insert(class.name(), LockShare { contended_share, counts });
     }
-    let pool = hat.pool();
+    let pool = world.hat().pool();
     Ok(Outcome {
         cpus: plan.cpus,
         scheme: plan.scheme.clone(),
         load: plan.load.clone(),
         table: plan.table.clone(),
+        hat_only: plan.hat_only,
         operations,
         cycles,
         throughput: operations as f64 * 1e6 / cycles.max(1) as f64,

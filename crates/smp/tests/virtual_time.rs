@@ -13,7 +13,9 @@ fn plan(scheme: &str, load: &str, cpus: usize) -> Plan {
         cpus,
         scheme: scheme.to_owned(),
         load: load.to_owned(),
+        skeleton: None,
         table: "x86-64".to_owned(),
+        hat_only: false,
         pool_bytes: None,
         lock_per_list: false,
         shootdowns: Shootdowns::Interrupts,
@@ -21,6 +23,11 @@ fn plan(scheme: &str, load: &str, cpus: usize) -> Plan {
         costs: Costs::SPARCCENTER_2000,
         seed: 1,
     }
+}
+
+/// Loads that take a moment.
+fn short() -> impl Iterator<Item = (&'static str, Load)> {
+    Load::ALL.into_iter().filter(|(_, load)| *load != Load::Kenbus)
 }
 
 /// A lock with a constant hold and Poisson arrivals is a queue M/D/1: at a load of r its mean wait is
@@ -62,12 +69,33 @@ fn one_lock_waits_as_the_theory_of_queues_says() {
 
 #[test]
 fn every_load_runs_under_every_scheme_and_does_the_same_twice() {
-    for (load, _) in Load::ALL {
-        for scheme in SCHEMES {
-            let plan = plan(scheme, load, 3);
-            let one = run(&plan).unwrap_or_else(|error| panic!("{scheme}, {load}: {error}"));
-            assert_eq!(Ok(one), run(&plan), "{scheme}, {load}");
+    for (place, (load, _)) in short().enumerate() {
+        for hat_only in [false, true] {
+            for scheme in SCHEMES {
+                let plan = Plan { hat_only, ..plan(scheme, load, 3) };
+                let one = run(&plan).unwrap_or_else(|error| panic!("{scheme}, {load}: {error}"));
+                let calls = one.locks.keys().any(|class| class.starts_with("vm_"));
+                assert_eq!(calls, !hat_only, "{scheme}, {load}: {:?}", one.locks.keys());
+                if scheme == SCHEMES[place % SCHEMES.len()] {
+                    assert_eq!(Ok(one), run(&plan), "{scheme}, {load}");
+                }
+            }
         }
+    }
+}
+
+/// The memory manager's locks are the same whatever the layer's are.
+#[test]
+fn what_is_above_the_layer_takes_its_locks_equally_often_under_every_scheme() {
+    for (load, _) in short() {
+        let above = |scheme| {
+            let locks = run(&plan(scheme, load, 1)).unwrap().locks.into_iter();
+            let above = locks.filter(|(class, _)| class.starts_with("vm_"));
+            above.map(|(class, share)| (class, share.counts.acquisitions)).collect::<Vec<_>>()
+        };
+        let first = above(SCHEMES[0]);
+        assert!(first.iter().any(|(class, _)| *class == "vm_space"), "{load}: {first:?}");
+        SCHEMES[1..].iter().for_each(|scheme| assert_eq!(above(scheme), first, "{load}"));
     }
 }
 
@@ -84,7 +112,8 @@ fn locks_are_taken_equally_often_however_long_they_wait() {
 fn processors_that_share_nothing_scale() {
     for table in TABLES {
         let throughput = |cpus| {
-            let plan = Plan { table: table.to_owned(), ..plan("embedded", "brk", cpus) };
+            let table = table.to_owned();
+            let plan = Plan { table, hat_only: true, ..plan("embedded", "brk", cpus) };
             run(&plan).unwrap().throughput
         };
         let scaled = throughput(8) / throughput(1);
@@ -122,7 +151,9 @@ fn the_host_runs_every_scheme_and_says_nothing_where_it_cannot() {
             threads: if scheme == "single" { 1 } else { 2 },
             scheme: scheme.to_owned(),
             load: "fault".to_owned(),
+            skeleton: None,
             table: "x86-64".to_owned(),
+            hat_only: false,
             rounds: 1,
             seed: 1,
         };
@@ -145,4 +176,52 @@ fn a_hashed_table_of_all_spaces_holds_those_of_64_processors() {
     let table = "hashed-shared".to_owned();
     let outcome = run(&Plan { table, ..plan("global", "fault", 64) }).unwrap();
     assert_eq!(outcome.operations, 64 * 192);
+}
+
+#[test]
+fn users_run_their_commands() {
+    let outcome = run(&plan("embedded", "kenbus", 1)).unwrap();
+    assert_eq!(outcome.operations, 18);
+    assert!(outcome.locks["vm_object"].counts.acquisitions > 10_000);
+    let alone = run(&Plan { hat_only: true, ..plan("global", "kenbus", 1) }).unwrap_err();
+    assert!(alone.contains("without --hat-only"), "{alone}");
+}
+
+/// Two processes: the first forks the second and goes on when it has ended.
+const SKELETON: &str = "pagewalk-skeleton 1
+file 0 /bin/sh
+process 0 own sh
+m 400 4 5 f0+0
+m 500 10 3 a
+t 400 2 x
+w 5000
+t 500 3 w
+f 1
+t 500 1 w
+u 500 10
+process 1 own ls
+t 501 1 w
+e
+m 600 2 3 f0+1
+t 600 1 r
+t 600 1 w
+end 17
+";
+
+#[test]
+fn a_skeleton_is_played() {
+    for scheme in SCHEMES {
+        let plan = plan(scheme, "sh.skeleton", 2);
+        let plan = Plan { skeleton: Some(SKELETON.to_owned()), ..plan };
+        let outcome = run(&plan).unwrap_or_else(|error| panic!("{scheme}: {error}"));
+        assert_eq!((&*outcome.load, outcome.operations), ("sh.skeleton", 8));
+        // Calls and faults of each play lock a space: two creations are of none.
+        let spaces = outcome.locks["vm_space"].counts.acquisitions;
+        assert!(spaces >= 8 * 15, "{scheme}: {spaces}");
+        let cut = Plan { skeleton: Some(SKELETON[..90].to_owned()), ..plan.clone() };
+        let error = run(&cut).unwrap_err();
+        assert!(error.starts_with("sh.skeleton: the skeleton was cut"), "{error}");
+        let alone = run(&Plan { hat_only: true, ..plan }).unwrap_err();
+        assert!(alone.contains("without --hat-only"), "{alone}");
+    }
 }

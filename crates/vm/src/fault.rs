@@ -36,7 +36,7 @@ use crate::{
     frames::{DIRTY, FILE, Owner, REFERENCED},
     kernel::Kernel,
     object::{ObjectId, Place},
-    platform::{Io, Platform, Store},
+    platform::{Io, Platform, Step, Store},
     reclaim::BATCH,
     region::{Backing, Region},
     vm::Within,
@@ -191,6 +191,7 @@ where
         how: &mut How,
     ) -> Result<Needed, Stop> {
         self.work.region_lookups += 1;
+        self.platform.work(Step::Region, 1);
         let Said { rights, wired, label, backing, into } = *said;
         if !rights.allows(kind) {
             return Err(Error::Denied { addr: self.vm.addr_of(page), rights }.into());
@@ -312,6 +313,7 @@ where
         self.work.object_lookups += 1;
         let (vm, site) = (self.vm, self.site);
         vm.objects.with(site, id, |object| {
+            self.platform.work(Step::Object, 1);
             let (file, place) = (object.file, object.pages.get(&index).copied());
             if let Some(Place::Resident(frame)) = place {
                 *how = (*how).max(if file.is_some() { How::Cache } else { How::Minor });
@@ -398,6 +400,9 @@ where
         self.keep_apart(at, page..page + 1)?;
         let (page, frame) = (self.vm.addr_of(page).page(self.vm.base), self.address(frame));
         self.work.table_reads += 1;
+        if !is_new {
+            self.platform.work(Step::Hat(hat::Step::TableRead), 1);
+        }
         let space = at.space;
         let known = match is_new {
             true => None,

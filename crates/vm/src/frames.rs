@@ -12,7 +12,11 @@ use pagetable::Mounted;
 use physmem::{Allocator, FrameId, Identity, Pfdat, Physmem, State};
 
 use crate::{
-    anon::AnonId, error::Stop, kernel::Kernel, object::ObjectId, platform::Platform,
+    anon::AnonId,
+    error::Stop,
+    kernel::Kernel,
+    object::ObjectId,
+    platform::{Platform, Step},
     settings::Resident,
 };
 
@@ -74,12 +78,14 @@ where
             if is_enough { memory.allocate(&request).ok() } else { None }
         });
         self.work.frames_taken += u64::from(frame.is_some()) << order;
+        self.platform.work(Step::Frame, 1);
         frame.ok_or(Stop::Full)
     }
 
     /// The frame has the page of `owner` from here on, which is referenced and has these flags too.
     pub(crate) fn give_to(&mut self, frame: FrameId, owner: Owner, flags: u8) {
         self.work.descriptors += 1;
+        self.platform.work(Step::Frame, 1);
         self.lists(|lists, memory| {
             let pfdat = memory.pfdat_mut(frame);
             pfdat.identity = owner.identity();
@@ -103,6 +109,7 @@ where
     fn free(&mut self, frame: FrameId, is_listed: bool) {
         let order = self.memory.order(self.vm.base);
         self.work.frames_given += 1 << order;
+        self.platform.work(Step::Frame, 1);
         self.lists(|lists, memory| {
             if is_listed {
                 lists.policy.leave(memory.allocator_mut().1, frame);

@@ -62,6 +62,11 @@ impl<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> Kernel<'a, T, A, P, L, S>
         Kernel { vm, hat, memory, platform, site, work, faults, decided: None, before: None }
     }
 
+    /// The processor's own.
+    pub fn platform(&mut self) -> &mut P {
+        self.platform
+    }
+
     /// Adds what it has counted to the manager's counts.
     pub(crate) fn hand_in(&mut self) {
         let Kernel { vm, work, faults, decided, .. } = self;

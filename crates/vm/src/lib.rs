@@ -102,7 +102,7 @@ pub use crate::{
     kernel::Kernel,
     object::FileKey,
     physical::Physical,
-    platform::{Io, Platform, Store},
+    platform::{Io, Platform, Step, Store},
     policy::{Ask, Choice, FAULT_POLICIES, Fallback, FaultPolicy, Module},
     region::{Backing, Region},
     replacement::{POLICIES, Replacement},

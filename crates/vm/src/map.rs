@@ -25,7 +25,7 @@ use crate::{
     kernel::Kernel,
     object::{ObjectId, Place},
     own::OwnPages,
-    platform::Platform,
+    platform::{Platform, Step},
     policy::Module,
     region::{Backing, Region},
     settings::Source,
@@ -309,6 +309,7 @@ where
             count += 1;
         });
         self.work.table_reads += count;
+        self.platform.work(Step::Hat(hat::Step::TableRead), count);
         loaded
     }
 

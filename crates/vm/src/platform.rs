@@ -2,7 +2,7 @@
 
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
 use hat::{
-    HatSpace, Step,
+    HatSpace,
     locking::{Locks, Site},
 };
 use pagetable::Flush;
@@ -24,6 +24,23 @@ pub trait Platform {
 
     /// Moves one page between memory and a disk, and returns when that is done.
     fn transfer(&mut self, io: Io);
+
+    /// Hears of other work when it is done, to price it while the locks of it are held. A kernel does
+    /// it for nothing.
+    fn work(&mut self, _step: Step, _count: u64) {}
+}
+
+/// Work of memory management, in units that a price can be put on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    /// Work of the HAT layer.
+    Hat(hat::Step),
+    /// A search for the region of an address.
+    Region,
+    /// A search for a page of an object.
+    Object,
+    /// A page's frame taken or given back, or its descriptor changed.
+    Frame,
 }
 
 /// A page on its way.
@@ -63,14 +80,15 @@ impl<A: Allocator + Send, P: Platform, L: Locks> hat::Platform for Below<'_, A, 
         self
     }
 
-    fn work(&mut self, step: Step, count: u64) {
+    fn work(&mut self, step: hat::Step, count: u64) {
         let counter = match step {
-            Step::TableWrite => &mut self.work.table_writes,
-            Step::TableRead => &mut self.work.table_reads,
-            Step::Mapping => &mut self.work.mappings,
-            Step::Shootdown => &mut self.work.shootdowns,
+            hat::Step::TableWrite => &mut self.work.table_writes,
+            hat::Step::TableRead => &mut self.work.table_reads,
+            hat::Step::Mapping => &mut self.work.mappings,
+            hat::Step::Shootdown => &mut self.work.shootdowns,
         };
         *counter += count;
+        self.platform.work(Step::Hat(step), count);
     }
 }
 

@@ -1,4 +1,4 @@
-"""`pagewalk hat`: the HAT layer on many processors, under different locks."""
+"""`pagewalk hat`: memory management on many processors, under different locks."""
 
 import argparse
 import json
@@ -25,6 +25,8 @@ from pagewalk.terminal import say
 EPILOG = """\
 examples:
   pagewalk hat --work fault --cpus 1,2,4               every scheme of locks, as text
+  pagewalk hat --hat-only --work fault --cpus 1,8      the HAT layer without what is above it
+  pagewalk hat --work make.skeleton --cpus 1,8         what was recorded, by each processor
   pagewalk hat --locking global,monitor --html hat.html  throughput and contention, drawn
   pagewalk hat --work fault --pool 160K --cpus 4 --json  page tables that do not all fit
   pagewalk hat --on host --work fault --rounds 1       this host's processors, with a control
@@ -35,9 +37,10 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     """Adds the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "hat",
-        help="run the HAT layer on many processors, under different locks",
-        description="Run loads on the HAT layer (spaces, mapping lists, shootdowns) on 1 to "
-        f"{CPUS_MAX} processors of virtual time, and count what its locks cost.",
+        help="run memory management on many processors, under different locks",
+        description="Run loads on the memory manager and the HAT layer below it (spaces, mapping "
+        f"lists, shootdowns) on 1 to {CPUS_MAX} processors of virtual time, and count what the "
+        "locks cost.",
         epilog=EPILOG,
     )
     parser.add_argument(
@@ -65,8 +68,13 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         help="rounds on the host, each beside its control; medians count (default: 5)",
     )
     _add_list(parser, "--locking", SCHEMES, SCHEMES, "schemes of locks")
-    _add_list(parser, "--work", LOADS, ["tpcb"], "loads")
+    _add_list(parser, "--work", LOADS, ["tpcb"], "loads, or files of `pagewalk skeleton`")
     _add_list(parser, "--tables", TABLES, ["x86-64"], "page tables, one per space or -shared")
+    parser.add_argument(
+        "--hat-only",
+        action="store_true",
+        help="drive the HAT layer alone, without the memory manager above it and its locks",
+    )
     parser.add_argument(
         "--pool",
         type=arguments.number,
@@ -103,6 +111,7 @@ def run(options: argparse.Namespace) -> int:
         "locking": options.locking,
         "work": options.work,
         "tables": options.tables,
+        "hat_only": options.hat_only,
         "pool_bytes": options.pool,
         "lock_per_list": options.lock_per_list,
         "shootdowns": options.shootdowns,
@@ -152,6 +161,7 @@ def _run_on_host(options: argparse.Namespace) -> int:
         "locking": ["single", *options.locking],
         "work": options.work,
         "tables": options.tables,
+        "hat_only": options.hat_only,
         "rounds": options.rounds or 5,
         "seed": options.seed,
     }

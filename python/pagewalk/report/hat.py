@@ -1,4 +1,4 @@
-"""Runs of the HAT layer as text, as charts, and as a page."""
+"""Runs of `pagewalk hat` as text, as charts, and as a page."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,10 +33,10 @@ def sheet(document: dict[str, Any], runs: Sequence["HatRun"]) -> Sheet:
     settings = document["settings"]
     facts = [
         (name, str(settings[name]))
-        for name in ("shootdowns", "lock_kind", "lock_per_list", "pool_bytes", "seed")
+        for name in ("hat_only", "shootdowns", "lock_kind", "lock_per_list", "pool_bytes", "seed")
     ]
     return Sheet(
-        title="The HAT layer on many processors",
+        title="Memory management on many processors",
         subtitle="Operations per million cycles of virtual time",
         figures=[_throughput(group) for group in _groups(runs)],
         table=None,

@@ -1,7 +1,7 @@
-"""Loads on the HAT layer under locks, in virtual time (K94 section 5.3).
+"""Loads on memory management under locks, in virtual time (K94 section 5.3).
 
-Parameters: `work`, `locking` and `cpus` as `pagewalk.hat` takes them, perhaps `tables`, `lock_kind`
-and `shootdowns`; and `measure`:
+Parameters: `work`, `locking` and `cpus` as `pagewalk.hat` takes them, perhaps `tables`, `hat_only`,
+`lock_kind` and `shootdowns`; and `measure`:
 
 * `throughput`: a row per load, scheme and table (what there is one of is left out of its name), a
   column per number of processors: operations per million cycles;
@@ -32,6 +32,7 @@ def _runs(parameters: dict[str, Any], **other: Any) -> list[HatRun]:
         "locking": parameters.get("locking", []),
         "work": parameters["work"],
         "tables": parameters.get("tables", ["x86-64"]),
+        "hat_only": parameters.get("hat_only", False),
         "lock_kind": parameters.get("lock_kind", "adaptive"),
         "shootdowns": parameters.get("shootdowns", "interrupts"),
     }

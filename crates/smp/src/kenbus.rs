@@ -1,0 +1,39 @@
+//! Commands of a multi-user load like Kenbus1 (SPEC SDM; K94 table 1), as skeletons of recordings: what
+//! users of a system for program development do. `skeletons/record.sh` makes them.
+
+/// Eighteen commands with their skeletons.
+pub const KENBUS: [(&str, &str); 18] = [
+    ("sh", include_str!("../skeletons/sh.skeleton")),
+    ("ls", include_str!("../skeletons/ls.skeleton")),
+    ("cat", include_str!("../skeletons/cat.skeleton")),
+    ("cp", include_str!("../skeletons/cp.skeleton")),
+    ("mv", include_str!("../skeletons/mv.skeleton")),
+    ("rm", include_str!("../skeletons/rm.skeleton")),
+    ("mkdir", include_str!("../skeletons/mkdir.skeleton")),
+    ("chmod", include_str!("../skeletons/chmod.skeleton")),
+    ("touch", include_str!("../skeletons/touch.skeleton")),
+    ("date", include_str!("../skeletons/date.skeleton")),
+    ("grep", include_str!("../skeletons/grep.skeleton")),
+    ("sed", include_str!("../skeletons/sed.skeleton")),
+    ("sort", include_str!("../skeletons/sort.skeleton")),
+    ("wc", include_str!("../skeletons/wc.skeleton")),
+    ("diff", include_str!("../skeletons/diff.skeleton")),
+    ("find", include_str!("../skeletons/find.skeleton")),
+    ("cc", include_str!("../skeletons/cc.skeleton")),
+    ("as", include_str!("../skeletons/as.skeleton")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::skeleton::parse;
+
+    #[test]
+    fn each_command_has_a_skeleton_of_a_few_kilobytes_per_process() {
+        for (name, text) in KENBUS {
+            let skeleton = parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let bytes = text.len() / skeleton.processes.len();
+            assert!(bytes < 20 << 10, "{name}: {bytes} bytes per process");
+        }
+    }
+}

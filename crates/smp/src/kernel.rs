@@ -1,0 +1,306 @@
+//! Loads on the memory manager: each operation is a call of a process, or a fault, and what the HAT
+//! layer is asked for follows from it.
+//!
+//! ```text
+//!   load --> vm::Kernel: space, object, anonymous map, free lists     locks of classes `vm_...`
+//!                |
+//!                v
+//!            hat::Hat: the scheme's locks        the same platform of locks for both
+//! ```
+
+use std::sync::Arc;
+
+use addr::{Kind, Rights, VirtAddr};
+use hat::{Hat, HatSpace, locking::Locks, locking::Scheme};
+use pagetable::{Mounted, Translation};
+use physmem::Buddy;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use vm::{Error, FileKey, Kernel, Source};
+
+use crate::{
+    baton::spend,
+    costs::Costs,
+    load::{
+        Asked, CACHE_PAGES, DATA, Load, Processor, RECORD, RECORD_BURST, REGION, SIZE, SIZES,
+        SPEC_BURST, STORED, TEXT_PAGES, WINDOWS, Work, burst, range, text,
+    },
+    replay::play,
+    skeleton::Skeleton,
+    world::{Above, Spaces},
+};
+
+/// The file that processes read, and map to be faulted in.
+const CACHE: FileKey = FileKey { device: 1, inode: 1 };
+/// The program that all run.
+const TEXT: FileKey = FileKey { device: 1, inode: 2 };
+/// Where a process has its text.
+const TEXT_AT: u64 = 0x0800_0000;
+/// Where it maps the file.
+const FILE_AT: u64 = 0x2000_0000;
+/// Where its heap begins.
+const HEAP: u64 = 0x3000_0000;
+/// Where a program has its stack.
+const STACK: u64 = 0x4000_0000;
+
+const RW: Rights = Rights::from_bits(Rights::READ.bits() | Rights::WRITE.bits());
+const RX: Rights = Rights::from_bits(Rights::READ.bits() | Rights::EXECUTE.bits());
+
+/// A processor at work in the memory manager.
+pub(crate) struct Process<'a, S, P, L: Locks> {
+    hat: &'a Hat<dyn Mounted, S>,
+    pub(crate) kernel: Kernel<'a, dyn Mounted, Buddy, P, L, S>,
+    pub(crate) costs: Costs,
+    number: u64,
+    random: Xoshiro256PlusPlus,
+    spaces: Spaces,
+    skeletons: Arc<[Skeleton]>,
+    count: u64,
+}
+
+impl<'a, S, P, L> Process<'a, S, P, L>
+where
+    S: Scheme<Table = dyn Mounted>,
+    P: Processor,
+    L: Locks,
+{
+    /// The processor `number` with these spaces.
+    pub(crate) fn new(
+        hat: &'a Hat<dyn Mounted, S>,
+        above: &'a Above<L>,
+        cpu: &'a mut P,
+        (number, spaces): (u64, Spaces),
+        (seed, costs, skeletons): (u64, Costs, Arc<[Skeleton]>),
+    ) -> Process<'a, S, P, L> {
+        cpu.enter(spaces.shared);
+        cpu.enter(spaces.own);
+        let kernel = Kernel::new(&above.vm, hat, &above.memory, cpu);
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ number << 32);
+        Process { hat, kernel, costs, number, random, spaces, skeletons, count: 0 }
+    }
+
+    fn fork(&mut self) -> Result<(), String> {
+        let (parent, pages) = self.parent();
+        spend(self.costs.trap);
+        if self.count.is_multiple_of(2) {
+            // vfork: the child uses the parent's space until it ends.
+            self.kernel.share(parent).map_err(text)?;
+            spend(self.costs.trap);
+            return self.kernel.exit(parent).map(|_| ()).map_err(text);
+        }
+        let child = self.kernel.create().map_err(text)?;
+        self.kernel.fork(parent, child).map_err(text)?;
+        self.kernel.platform().enter(child);
+        for page in 0..STORED.min(pages) {
+            self.touch(child, at(DATA, page), Kind::Store)?;
+        }
+        spend(self.costs.trap);
+        self.kernel.exit(child).map_err(text)?;
+        self.kernel.platform().enter(parent);
+        for page in 0..STORED.min(pages) {
+            self.touch(parent, at(DATA, page), Kind::Store)?;
+        }
+        Ok(())
+    }
+
+    fn exec(&mut self) -> Result<(), String> {
+        let (parent, pages) = self.parent();
+        spend(self.costs.trap);
+        let child = self.kernel.create().map_err(text)?;
+        if !self.count.is_multiple_of(2) {
+            self.kernel.fork(parent, child).map_err(text)?;
+        }
+        self.kernel.platform().enter(child);
+        spend(self.costs.trap);
+        self.kernel.exec(child).map_err(text)?;
+        self.begin(child, pages)?;
+        spend(self.costs.trap);
+        self.kernel.exit(child).map_err(text)?;
+        self.kernel.platform().enter(self.spaces.own);
+        Ok(())
+    }
+
+    /// A null program begins in an empty space, and uses its text and its stack.
+    fn begin(&mut self, space: HatSpace, data: u64) -> Result<(), String> {
+        let program = Source::File { key: TEXT, first: 0, shared: false };
+        let parts = [
+            (TEXT_AT, TEXT_PAGES, RX, program),
+            (DATA, data, RW, Source::Anonymous),
+            (STACK, STORED, RW, Source::Anonymous),
+        ];
+        for (at, pages, rights, source) in parts.into_iter().filter(|part| part.1 > 0) {
+            self.kernel.map(space, range(at, pages), rights, source, 0).map_err(text)?;
+        }
+        for page in 0..TEXT_PAGES {
+            self.touch(space, at(TEXT_AT, page), Kind::Fetch)?;
+        }
+        (0..STORED).try_for_each(|page| self.touch(space, at(STACK, page), Kind::Store))
+    }
+
+    fn fault(&mut self) -> Result<(), String> {
+        let page = self.count % REGION;
+        self.minor(page)?;
+        if self.count.is_multiple_of(2) {
+            return Ok(());
+        }
+        self.touch(self.spaces.own, at(FILE_AT, page), Kind::Store)
+    }
+
+    /// A fault on a page of a file in memory; the file is mapped anew before the first.
+    fn minor(&mut self, page: u64) -> Result<(), String> {
+        let own = self.spaces.own;
+        if page == 0 {
+            spend(self.costs.trap);
+            let first = REGION * (self.count / REGION % (CACHE_PAGES / REGION));
+            let source = Source::File { key: CACHE, first, shared: false };
+            self.kernel.map(own, range(FILE_AT, REGION), RW, source, 0).map_err(text)?;
+        }
+        self.touch(own, at(FILE_AT, page), Kind::Load)
+    }
+
+    fn brk(&mut self) -> Result<(), String> {
+        let own = self.spaces.own;
+        let page = self.count % REGION;
+        let heap = |pages| VirtAddr::new(at(HEAP, pages));
+        if page == 0 {
+            spend(self.costs.trap);
+            self.kernel.set_break(own, heap(REGION), heap(0), 0).map_err(text)?;
+        }
+        spend(self.costs.trap);
+        self.kernel.set_break(own, heap(page), heap(page + 1), 0).map_err(text)?;
+        self.touch(own, at(HEAP, page), Kind::Store)
+    }
+
+    fn record(&mut self) -> Result<(), String> {
+        burst(&mut self.random, RECORD_BURST);
+        spend(self.costs.trap);
+        let window = VirtAddr::new(at(WINDOWS, self.number)).page(SIZE);
+        let (hat, shared) = (self.hat, self.spaces.shared);
+        let offset = self.random.random_range(0..CACHE_PAGES) << SIZE.shift();
+        let mut done = Ok(());
+        let each = &mut |cpu: &mut P, frame, _| {
+            let first = Translation { page: window, frame, rights: RW, global: false };
+            done = hat.load(shared, first, 1, cpu).map_err(text);
+            spend(RECORD);
+            if done.is_ok() {
+                let range = addr::VirtRange::of_page(window);
+                done = hat.unload(shared, range, &mut |_| (), cpu).map_err(text);
+            }
+        };
+        let read = self.kernel.transfer_file(CACHE, offset, SIZE.bytes(), false, each);
+        read.map_err(text)?;
+        done?;
+        if self.count.is_multiple_of(4) {
+            self.minor(self.count / 4 % REGION)?;
+        }
+        Ok(())
+    }
+
+    /// A thread of a space that all share: maps, touches and unmaps four pages.
+    fn thread(&mut self, first: u64) -> Result<(), String> {
+        const PAGES: u64 = 4;
+        let shared = self.spaces.shared;
+        let first = at(DATA, first + PAGES * self.random.random_range(0..8u64));
+        let all = range(first, PAGES);
+        spend(self.costs.trap);
+        self.kernel.map(shared, all, RW, Source::Anonymous, 0).map_err(text)?;
+        for page in 0..PAGES {
+            self.touch(shared, at(first, page), Kind::Store)?;
+        }
+        spend(self.costs.trap);
+        self.kernel.unmap(shared, all).map_err(text)
+    }
+
+    /// The user's next command: all of the set in turn, each user beginning with another.
+    fn command(&mut self) -> Result<(), String> {
+        let skeletons = Arc::clone(&self.skeletons);
+        let next = (5 * self.number + self.count) as usize % skeletons.len().max(1);
+        let skeleton = skeletons.get(next).ok_or("there is no skeleton to play")?;
+        play(&mut self.kernel, &self.costs, skeleton)?;
+        self.kernel.platform().enter(self.spaces.own);
+        Ok(())
+    }
+
+    /// The process that this operation's child is of, and its pages of data.
+    fn parent(&self) -> (HatSpace, u64) {
+        let place = self.count as usize % SIZES.len();
+        (self.spaces.parents[place], SIZES[place])
+    }
+
+    fn touch(&mut self, space: HatSpace, at: u64, kind: Kind) -> Result<(), String> {
+        spend(self.costs.trap);
+        match self.kernel.fault(space, VirtAddr::new(at), kind) {
+            // Another thread of the space has unmapped it.
+            Ok(_) | Err(Error::NoRegion(_)) => Ok(()),
+            Err(error) => Err(text(error)),
+        }
+    }
+}
+
+/// Has the files in memory, and makes the spaces of a processor.
+pub(crate) fn spaces<S, P, L>(
+    hat: &Hat<dyn Mounted, S>,
+    above: &Above<L>,
+    cpu: &mut P,
+    shared: HatSpace,
+    asked: &Asked,
+) -> Result<Spaces, String>
+where
+    S: Scheme<Table = dyn Mounted>,
+    P: Processor,
+    L: Locks,
+{
+    let kernel = &mut Kernel::new(&above.vm, hat, &above.memory, cpu);
+    for (file, pages) in [(CACHE, CACHE_PAGES), (TEXT, TEXT_PAGES)] {
+        let bytes = pages << SIZE.shift();
+        kernel.transfer_file(file, 0, bytes, false, &mut |_, _, _| ()).map_err(text)?;
+    }
+    let own = kernel.create().map_err(text)?;
+    for skeleton in asked.skeletons.iter() {
+        play(kernel, &Costs::FREE, skeleton)?;
+    }
+    let mut parents = [own; SIZES.len()];
+    let with_parents = matches!(asked.load, Load::Fork | Load::Exec);
+    for (parent, pages) in parents.iter_mut().zip(SIZES).filter(|_| with_parents) {
+        *parent = kernel.create().map_err(text)?;
+        let data = range(DATA, pages);
+        kernel.map(*parent, data, RW, Source::Anonymous, 0).map_err(text)?;
+        for page in 0..pages {
+            let addr = VirtAddr::new(at(DATA, page));
+            kernel.fault(*parent, addr, Kind::Store).map_err(text)?;
+        }
+    }
+    Ok(Spaces { own, shared, parents })
+}
+
+impl<S, P, L> Work for Process<'_, S, P, L>
+where
+    S: Scheme<Table = dyn Mounted>,
+    P: Processor,
+    L: Locks,
+{
+    fn operation(&mut self, load: Load) -> Result<(), String> {
+        let number = self.count;
+        let done = match load {
+            Load::Fork => self.fork(),
+            Load::Exec => self.exec(),
+            Load::Fault => self.fault(),
+            Load::Brk => self.brk(),
+            Load::Tpcb => self.record(),
+            Load::Spec => {
+                burst(&mut self.random, SPEC_BURST);
+                self.minor(number % REGION)
+            }
+            Load::MtLow => self.thread(self.number * 512),
+            Load::MtHigh => self.thread(0),
+            Load::Kenbus | Load::Skeleton => self.command(),
+        };
+        self.count += 1;
+        done
+    }
+}
+
+/// The address `pages` pages after `start`.
+const fn at(start: u64, pages: u64) -> u64 {
+    start + (pages << SIZE.shift())
+}

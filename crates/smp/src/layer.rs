@@ -1,0 +1,205 @@
+//! Loads on the HAT layer alone: what the memory manager would ask of it, without its locks.
+
+use addr::{PhysAddr, Rights, VirtAddr};
+use hat::{Hat, HatSpace, LoadError, locking::Scheme};
+use pagetable::{Mounted, Translation};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use crate::{
+    baton::spend,
+    costs::Costs,
+    load::{
+        CACHE_PAGES, DATA, Load, Processor, RECORD, RECORD_BURST, SIZE, SIZES, SPEC_BURST, STORED,
+        TEXT_PAGES, WINDOWS, Work, burst, frame, range, text,
+    },
+    world::Spaces,
+};
+
+/// The pages of the file cache.
+const CACHE: PhysAddr = PhysAddr::new(0x400_0000);
+/// The text.
+const TEXT: PhysAddr = PhysAddr::new(0x200_0000);
+
+/// A processor that drives the layer.
+pub(crate) struct Layer<'a, S, P> {
+    hat: &'a Hat<dyn Mounted, S>,
+    cpu: &'a mut P,
+    costs: Costs,
+    number: u64,
+    random: Xoshiro256PlusPlus,
+    /// Its process.
+    own: HatSpace,
+    /// The kernel, or the space of all threads.
+    shared: HatSpace,
+    count: u64,
+}
+
+impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
+    /// The processor `number` with these spaces.
+    pub(crate) fn new(
+        hat: &'a Hat<dyn Mounted, S>,
+        cpu: &'a mut P,
+        (number, Spaces { own, shared, .. }): (u64, Spaces),
+        (seed, costs): (u64, Costs),
+    ) -> Layer<'a, S, P> {
+        cpu.enter(shared);
+        cpu.enter(own);
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ number << 32);
+        Layer { hat, cpu, costs, number, random, own, shared, count: 0 }
+    }
+
+    fn fork(&mut self) -> Result<(), String> {
+        let pages = SIZES[self.count as usize % SIZES.len()];
+        spend(self.costs.trap);
+        self.have(pages)?;
+        if self.count.is_multiple_of(2) {
+            // vfork: the child uses the parent's space.
+            return Ok(());
+        }
+        let child = self.hat.create(self.cpu).map_err(text)?;
+        self.cpu.enter(child);
+        if pages > 0 {
+            self.hat.duplicate(self.own, child, range(DATA, pages), self.cpu).map_err(text)?;
+        }
+        for page in 0..STORED.min(pages) {
+            self.copy_on_write(child, page)?;
+        }
+        spend(self.costs.trap);
+        self.hat.destroy(child, self.cpu);
+        self.cpu.enter(self.own);
+        Ok(())
+    }
+
+    fn exec(&mut self) -> Result<(), String> {
+        let pages = SIZES[self.count as usize % SIZES.len()];
+        self.have(pages)?;
+        spend(self.costs.trap);
+        self.unload(self.own, DATA, 512)?;
+        for page in 0..TEXT_PAGES {
+            spend(self.costs.trap);
+            let at = DATA + (256 + page) * SIZE.bytes();
+            self.load(self.own, at, frame(TEXT, page), 1, Rights::READ | Rights::EXECUTE)?;
+        }
+        self.unload(self.own, DATA + 256 * SIZE.bytes(), TEXT_PAGES)
+    }
+
+    fn fault(&mut self) -> Result<(), String> {
+        if self.count.is_multiple_of(2) {
+            return self.minor(self.own, self.count % 64);
+        }
+        let page = self.count % 64;
+        self.minor(self.own, page)?;
+        self.copy_on_write(self.own, page)
+    }
+
+    fn brk(&mut self) -> Result<(), String> {
+        let page = self.count % 64;
+        if page == 0 {
+            spend(self.costs.trap);
+            self.unload(self.own, DATA, 64)?;
+        }
+        spend(self.costs.trap + self.costs.zero);
+        self.load(self.own, DATA + page * SIZE.bytes(), self.own_frame(page), 1, Rights::ALL)
+    }
+
+    fn record(&mut self) -> Result<(), String> {
+        burst(&mut self.random, RECORD_BURST);
+        spend(self.costs.trap);
+        let window = WINDOWS + self.number * SIZE.bytes();
+        let cached = frame(CACHE, self.random.random_range(0..CACHE_PAGES));
+        let rights = Rights::READ | Rights::WRITE;
+        self.load(self.shared, window, cached, 1, rights)?;
+        spend(RECORD);
+        self.unload(self.shared, window, 1)?;
+        if self.count.is_multiple_of(4) {
+            self.minor(self.own, self.count % 64)?;
+        }
+        Ok(())
+    }
+
+    /// A thread of a space that all share: maps, touches and unmaps four pages.
+    fn thread(&mut self, first: u64) -> Result<(), String> {
+        let at = DATA + (first + 4 * self.random.random_range(0..8u64)) * SIZE.bytes();
+        for page in 0..4 {
+            spend(self.costs.trap + self.costs.zero);
+            let at = at + page * SIZE.bytes();
+            self.load(self.shared, at, self.own_frame(page), 1, Rights::ALL)?;
+        }
+        spend(self.costs.trap);
+        self.unload(self.shared, at, 4)
+    }
+
+    /// A fault on a page of the file cache.
+    fn minor(&mut self, space: HatSpace, page: u64) -> Result<(), String> {
+        spend(self.costs.trap);
+        let at = DATA + page * SIZE.bytes();
+        self.unload(space, at, 1)?;
+        let cached = frame(CACHE, self.random.random_range(0..CACHE_PAGES));
+        self.load(space, at, cached, 1, Rights::READ | Rights::EXECUTE)
+    }
+
+    /// A store to a page that others use too.
+    fn copy_on_write(&mut self, space: HatSpace, page: u64) -> Result<(), String> {
+        spend(self.costs.trap + self.costs.copy);
+        let at = DATA + page * SIZE.bytes();
+        self.unload(space, at, 1)?;
+        self.load(space, at, self.own_frame(512 + page), 1, Rights::ALL)
+    }
+
+    /// The process has exactly so many pages of its own.
+    fn have(&mut self, pages: u64) -> Result<(), String> {
+        self.unload(self.own, DATA, 512)?;
+        for page in 0..pages {
+            let at = DATA + page * SIZE.bytes();
+            self.load(self.own, at, self.own_frame(page), 1, Rights::ALL)?;
+        }
+        Ok(())
+    }
+
+    fn load(
+        &mut self,
+        space: HatSpace,
+        at: u64,
+        frame: PhysAddr,
+        count: u64,
+        rights: Rights,
+    ) -> Result<(), String> {
+        let page = VirtAddr::new(at).page(SIZE);
+        let first = Translation { page, frame, rights: rights | Rights::USER, global: false };
+        match self.hat.load(space, first, count, self.cpu) {
+            // Another thread was first.
+            Err(LoadError::Table(pagetable::Error::AlreadyMapped { .. })) | Ok(()) => Ok(()),
+            Err(error) => Err(text(error)),
+        }
+    }
+
+    fn unload(&mut self, space: HatSpace, at: u64, pages: u64) -> Result<(), String> {
+        let each = &mut |_| ();
+        self.hat.unload(space, range(at, pages), each, self.cpu).map_err(text)
+    }
+
+    fn own_frame(&self, page: u64) -> PhysAddr {
+        frame(PhysAddr::new(0x1000_0000), self.number * 1024 + page)
+    }
+}
+
+impl<S: Scheme<Table = dyn Mounted>, P: Processor> Work for Layer<'_, S, P> {
+    fn operation(&mut self, load: Load) -> Result<(), String> {
+        self.count += 1;
+        match load {
+            Load::Fork => self.fork(),
+            Load::Exec => self.exec(),
+            Load::Fault => self.fault(),
+            Load::Brk => self.brk(),
+            Load::Tpcb => self.record(),
+            Load::Spec => {
+                burst(&mut self.random, SPEC_BURST);
+                self.minor(self.own, 0)
+            }
+            Load::MtLow => self.thread(self.number * 512),
+            Load::MtHigh => self.thread(0),
+            Load::Kenbus | Load::Skeleton => Err("it calls the memory manager".to_owned()),
+        }
+    }
+}

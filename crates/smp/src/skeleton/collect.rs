@@ -1,0 +1,352 @@
+use std::collections::BTreeMap;
+
+use addr::Kind;
+use rustc_hash::FxHashMap;
+use trace::{Batch, CLONE_VM, Error, Event, FileId, Origin, Source};
+
+use super::{Backing, Process, Skeleton, Step};
+
+const PAGE_BITS: u32 = 12;
+
+/// Pages that a program can have: what lies above is the kernel's.
+const PAGES_MAX: u64 = 1 << 39;
+
+/// Instructions that are too few to be told apart from what comes next.
+const WORK_MIN: u64 = 500;
+
+/// `MADV_DONTNEED`, and `mmap`'s `MAP_SHARED` and `MAP_ANONYMOUS`.
+const MADV_DONTNEED: u32 = 4;
+const MAP_SHARED: u32 = 1;
+const MAP_ANONYMOUS: u32 = 0x20;
+
+/// What was done to a page of a space.
+const TOUCHED: u8 = 1;
+const STORED: u8 = 2;
+
+/// The skeleton of all processes of a trace, or of its one program. `progress` hears of the accesses
+/// that were read, and says whether to go on; `None` if not.
+pub fn collect(
+    source: &mut dyn Source,
+    progress: &mut dyn FnMut(u64) -> bool,
+) -> Result<Option<Skeleton>, Error> {
+    let mut collector = Collector::default();
+    let mut batch = Batch::default();
+    let mut read = 0;
+    loop {
+        let more = source.next(&mut batch)?;
+        collector.batch(&batch, source.processes());
+        if !more {
+            break;
+        }
+        read += batch.len() as u64;
+        if !progress(read) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(collector.finish(source.processes())))
+}
+
+#[derive(Default)]
+struct Collector {
+    /// By process.
+    processes: Vec<Making>,
+    /// What was done to pages, by space.
+    spaces: BTreeMap<u32, FxHashMap<u64, u8>>,
+    files: Vec<String>,
+    process: u32,
+    /// The last access: its page, and what is known to have been done there.
+    last: (u64, u8),
+}
+
+/// A process so far.
+#[derive(Default)]
+struct Making {
+    steps: Vec<Step>,
+    /// Instructions since the last step.
+    work: u64,
+    space: u32,
+    /// Whether what it has comes from its parent: the trace tells of it again.
+    inherits: bool,
+    begun: bool,
+    /// Where the heap ends, if it has one.
+    heap: Option<u64>,
+    /// Children by their place among the steps, and their number at the system.
+    forks: Vec<(usize, i64)>,
+}
+
+impl Collector {
+    fn batch(&mut self, batch: &Batch, known: &[trace::Process]) {
+        self.enter(self.process, known);
+        let mut events = batch.events.iter().peekable();
+        for (row, (&addr, meta)) in batch.addr.iter().zip(&batch.meta).enumerate() {
+            while let Some(placed) = events.next_if(|placed| placed.at as usize <= row) {
+                self.event(&placed.event, known);
+            }
+            self.access(addr, meta.kind(), meta.instructions().into());
+        }
+        events.for_each(|placed| self.event(&placed.event, known));
+    }
+
+    #[inline]
+    fn access(&mut self, addr: u64, kind: Kind, instructions: u64) {
+        let making = &mut self.processes[self.process as usize];
+        making.work += instructions;
+        let page = addr >> PAGE_BITS;
+        let done = if kind == Kind::Store { TOUCHED | STORED } else { TOUCHED };
+        if self.last.0 == page && self.last.1 & done == done {
+            return;
+        }
+        let state = self.spaces.entry(making.space).or_default().entry(page).or_insert(0);
+        let is_new = *state & done != done;
+        *state |= done;
+        self.last = (page, *state);
+        if is_new {
+            making.touch(page, kind);
+        }
+    }
+
+    fn enter(&mut self, process: u32, known: &[trace::Process]) {
+        self.process = process;
+        self.last = (u64::MAX, 0);
+        if self.processes.len() <= process as usize {
+            self.processes.resize_with(process as usize + 1, Making::default);
+        }
+        let shared = known.get(process as usize).and_then(|known| Some((known.parent?, known)));
+        let space = match shared {
+            Some((parent, known)) if known.shares_space => self.processes[parent as usize].space,
+            _ => process,
+        };
+        let making = &mut self.processes[process as usize];
+        if !making.begun {
+            (making.begun, making.space, making.inherits) = (true, space, shared.is_some());
+        }
+    }
+
+    fn event(&mut self, event: &Event, known: &[trace::Process]) {
+        self.last = (u64::MAX, 0);
+        let number = self.process as usize;
+        match event {
+            Event::Process { number } => self.enter(*number, known),
+            Event::Mapping { start, bytes, rights, origin, offset, file } => {
+                if self.processes[number].inherits {
+                    return;
+                }
+                let path = match origin {
+                    Origin::File(path) => Some(path.as_str()),
+                    _ => None,
+                };
+                if matches!(origin, Origin::Heap) {
+                    self.processes[number].heap = Some(up(start + bytes));
+                }
+                let first = offset.unwrap_or(*start) >> PAGE_BITS;
+                let backing = self.backing(file.as_ref(), path, first, false);
+                let (page, pages) = pages(*start, *bytes);
+                self.change(page, pages, Step::Map { page, pages, rights: rights & 7, backing });
+            }
+            Event::Mmap { bytes, prot, flags, offset, path, file, result, .. } => {
+                let Ok(start) = u64::try_from(*result) else { return };
+                let shared = flags & MAP_SHARED != 0;
+                let backing = if flags & MAP_ANONYMOUS != 0 {
+                    if shared { Backing::Shared } else { Backing::Anonymous }
+                } else {
+                    self.backing(file.as_ref(), path.as_deref(), offset >> PAGE_BITS, shared)
+                };
+                let (page, pages) = pages(start, *bytes);
+                let rights = (prot & 7) as u8;
+                self.change(page, pages, Step::Map { page, pages, rights, backing });
+            }
+            Event::Munmap { addr, bytes, result: 0 } => {
+                let (page, pages) = pages(*addr, *bytes);
+                self.change(page, pages, Step::Unmap { page, pages });
+            }
+            Event::Madvise { addr, bytes, advice: MADV_DONTNEED, result: 0 } => {
+                let (page, pages) = pages(*addr, *bytes);
+                self.change(page, pages, Step::Discard { page, pages });
+            }
+            Event::Mprotect { addr, bytes, prot, result: 0 } => {
+                let (page, pages) = pages(*addr, *bytes);
+                let rights = (prot & 7) as u8;
+                if pages > 0 {
+                    self.step(Step::Protect { page, pages, rights });
+                }
+            }
+            Event::Mremap { addr, old_bytes, new_bytes, result, .. } => {
+                let Ok(to) = u64::try_from(*result) else { return };
+                let ((page, pages), (to, to_pages)) =
+                    (pages(*addr, *old_bytes), pages(to, *new_bytes));
+                self.moved(page, pages, to, to_pages);
+            }
+            Event::Brk { result, .. } => {
+                let Ok(now) = u64::try_from(*result) else { return };
+                let before = self.processes[number].heap.replace(up(now)).unwrap_or(up(now));
+                let (from, to) = (before.min(up(now)), before.max(up(now)));
+                let (page, pages) = (from >> PAGE_BITS, (to - from) >> PAGE_BITS);
+                let backing = Backing::Anonymous;
+                match up(now) < before {
+                    _ if pages == 0 => {}
+                    true => self.change(page, pages, Step::Unmap { page, pages }),
+                    false => {
+                        self.change(page, pages, Step::Map { page, pages, rights: 3, backing })
+                    }
+                }
+            }
+            Event::Fork { result, flags } if *result > 0 => {
+                let making = &mut self.processes[number];
+                making.step(Step::Fork(0));
+                making.forks.push((making.steps.len() - 1, *result));
+                if flags & CLONE_VM == 0 {
+                    self.copy(making_space(&self.processes, number), *result, known);
+                }
+            }
+            Event::Execve { result: 0, .. } => {
+                let making = &mut self.processes[number];
+                making.step(Step::Exec);
+                (making.inherits, making.space, making.heap) = (false, self.process, None);
+                self.spaces.insert(self.process, FxHashMap::default());
+            }
+            _ => {}
+        }
+    }
+
+    /// Both processes of a fork see their next store to each page.
+    fn copy(&mut self, parent: u32, pid: i64, known: &[trace::Process]) {
+        let of = self.spaces.entry(parent).or_default();
+        of.values_mut().for_each(|state| *state &= TOUCHED);
+        let copied = of.clone();
+        if let Some(child) = self.child(pid, known) {
+            self.spaces.insert(child, copied);
+        }
+    }
+
+    /// The number of the child that the system calls `pid`, of the process that runs.
+    fn child(&self, pid: i64, known: &[trace::Process]) -> Option<u32> {
+        let is_child = |process: &&trace::Process| {
+            process.parent == Some(self.process) && i64::from(process.pid) == pid
+        };
+        known.iter().find(is_child).map(|process| process.number)
+    }
+
+    fn backing(
+        &mut self,
+        file: Option<&FileId>,
+        path: Option<&str>,
+        first: u64,
+        shared: bool,
+    ) -> Backing {
+        let name = match (path, file) {
+            (Some(path), _) => path.replace('\n', " "),
+            (None, Some(file)) => format!("{}:{}", file.device, file.inode),
+            (None, None) => return Backing::Anonymous,
+        };
+        let known = self.files.iter().position(|known| *known == name);
+        let number = known.unwrap_or_else(|| {
+            self.files.push(name);
+            self.files.len() - 1
+        }) as u32;
+        Backing::File { number, first, shared }
+    }
+
+    fn step(&mut self, step: Step) {
+        self.processes[self.process as usize].step(step);
+    }
+
+    /// A step after which nothing is known of these pages.
+    fn change(&mut self, page: u64, pages: u64, step: Step) {
+        if pages == 0 {
+            return;
+        }
+        let making = &mut self.processes[self.process as usize];
+        making.step(step);
+        if let Some(of) = self.spaces.get_mut(&making.space) {
+            of.retain(|of, _| !(page..page + pages).contains(of));
+        }
+    }
+
+    fn moved(&mut self, page: u64, pages: u64, to: u64, to_pages: u64) {
+        if pages == 0 || to_pages == 0 {
+            return;
+        }
+        self.step(Step::Move { page, pages, to, to_pages });
+        let space = self.processes[self.process as usize].space;
+        let of = self.spaces.entry(space).or_default();
+        let old = page..page + pages;
+        let moved: Vec<(u64, u8)> = of
+            .iter()
+            .filter(|(of, _)| old.contains(of) && **of - page < to_pages)
+            .map(|(of, state)| (of - page + to, *state))
+            .collect();
+        of.retain(|of, _| !old.contains(of) && !(to..to + to_pages).contains(of));
+        of.extend(moved);
+    }
+
+    fn finish(mut self, known: &[trace::Process]) -> Skeleton {
+        let mut processes = Vec::new();
+        for number in 0..self.processes.len() {
+            self.process = number as u32;
+            let children: Vec<(usize, Option<u32>)> = self.processes[number]
+                .forks
+                .iter()
+                .map(|&(place, pid)| (place, self.child(pid, known)))
+                .collect();
+            let making = &mut self.processes[number];
+            for &(place, child) in &children {
+                // One that was not recorded is left out.
+                making.steps[place] = child.map_or(Step::Work(0), Step::Fork);
+            }
+            making.flush(0);
+            let mut steps = std::mem::take(&mut making.steps);
+            steps.retain(|step| *step != Step::Work(0));
+            let known = known.get(number);
+            let name = known.map_or("program", trace::Process::name).replace('\n', " ");
+            let shares_space = known.is_some_and(|known| known.shares_space);
+            processes.push(Process { name, shares_space, steps });
+        }
+        Skeleton { files: self.files, processes }
+    }
+}
+
+fn making_space(processes: &[Making], number: usize) -> u32 {
+    processes[number].space
+}
+
+impl Making {
+    /// The work so far as a step, if it is as much as that.
+    fn flush(&mut self, least: u64) {
+        if self.work > least {
+            self.steps.push(Step::Work(std::mem::take(&mut self.work)));
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        self.flush(WORK_MIN);
+        self.steps.push(step);
+    }
+
+    fn touch(&mut self, page: u64, kind: Kind) {
+        if page >= PAGES_MAX {
+            return;
+        }
+        self.flush(WORK_MIN);
+        match self.steps.last_mut() {
+            Some(Step::Touch { page: first, pages, kind: of })
+                if *of == kind && *first + *pages == page =>
+            {
+                *pages += 1;
+            }
+            _ => self.steps.push(Step::Touch { page, pages: 1, kind }),
+        }
+    }
+}
+
+/// The pages that bytes touch; none beyond those that a program can have.
+fn pages(start: u64, bytes: u64) -> (u64, u64) {
+    let page = start >> PAGE_BITS;
+    if start.saturating_add(bytes) > PAGES_MAX << PAGE_BITS {
+        return (page, 0);
+    }
+    (page, (up(start.saturating_add(bytes)) >> PAGE_BITS).saturating_sub(page))
+}
+
+fn up(addr: u64) -> u64 {
+    addr.saturating_add((1 << PAGE_BITS) - 1) & !((1 << PAGE_BITS) - 1)
+}

@@ -1,0 +1,130 @@
+//! What a load works on: a HAT layer, and the memory manager above it unless the layer is driven
+//! alone.
+
+use std::sync::Arc;
+
+use addr::PhysAddr;
+use hat::{
+    Hat, HatSpace, Tables,
+    locking::{Locks, Scheme},
+};
+use pagetable::Mounted;
+use physmem::{Buddy, Physmem};
+use vm::{Kernel, Marks, POLICIES, Physical, Reference, Settings, Vm};
+
+use crate::{
+    costs::Costs,
+    kernel::{self, Process},
+    layer::Layer,
+    load::{Asked, Processor, SIZE, SIZES, Work, text},
+};
+
+/// Memory: no load fills it, as K94's did not.
+const BYTES: u64 = 2 << 30;
+
+/// The HAT layer and what is above it.
+pub(crate) struct World<S, L: Locks> {
+    hat: Hat<dyn Mounted, S>,
+    above: Option<Above<L>>,
+}
+
+/// The memory manager with its memory.
+pub(crate) struct Above<L: Locks> {
+    pub(crate) vm: Vm<L>,
+    pub(crate) memory: Physical<Buddy, L>,
+}
+
+/// The spaces of a processor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spaces {
+    /// Its process.
+    pub(crate) own: HatSpace,
+    /// The kernel, or the space of all threads.
+    pub(crate) shared: HatSpace,
+    /// Processes that fork, by their size.
+    pub(crate) parents: [HatSpace; SIZES.len()],
+}
+
+impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
+    /// Without spaces.
+    pub(crate) fn new(
+        scheme: S,
+        tables: Tables<dyn Mounted>,
+        hat_only: bool,
+    ) -> Result<World<S, L>, String> {
+        let hat = Hat::with(scheme, tables);
+        if hat_only {
+            return Ok(World { hat, above: None });
+        }
+        let pages = BYTES >> SIZE.shift();
+        let settings = Settings {
+            sizes: &[SIZE],
+            sizing: "base",
+            paired: false,
+            replacement: POLICIES[0].0,
+            reference: Reference::Hardware,
+            swap_pages: 0,
+            marks: Marks::of(pages, SIZE),
+            reserving: None,
+        };
+        let memory = Physmem::buddy(PhysAddr::new(0), BYTES, SIZE).map_err(text)?;
+        let vm = Vm::with_locks(settings, pages).map_err(text)?;
+        Ok(World { hat, above: Some(Above { vm, memory: Physical::with_locks(memory) }) })
+    }
+
+    /// The layer.
+    pub(crate) fn hat(&self) -> &Hat<dyn Mounted, S> {
+        &self.hat
+    }
+
+    /// The space that all processors have.
+    pub(crate) fn shared(&self, cpu: &mut impl Processor) -> Result<HatSpace, String> {
+        match &self.above {
+            None => self.hat.create(cpu).map_err(text),
+            Some(Above { vm, memory }) => {
+                Kernel::new(vm, &self.hat, memory, cpu).create().map_err(text)
+            }
+        }
+    }
+
+    /// The spaces of one of them, for a load.
+    pub(crate) fn spaces(
+        &self,
+        asked: &Asked,
+        shared: HatSpace,
+        cpu: &mut impl Processor,
+    ) -> Result<Spaces, String> {
+        match &self.above {
+            None => {
+                let own = self.hat.create(cpu).map_err(text)?;
+                Ok(Spaces { own, shared, parents: [own; SIZES.len()] })
+            }
+            Some(above) => kernel::spaces(&self.hat, above, cpu, shared, asked),
+        }
+    }
+
+    /// A processor with these spaces.
+    pub(crate) fn processor<'a, P: Processor>(
+        &'a self,
+        cpu: &'a mut P,
+        of: (u64, Spaces),
+        (seed, costs): (u64, Costs),
+        asked: &Asked,
+    ) -> Box<dyn Work + 'a> {
+        match &self.above {
+            None => Box::new(Layer::new(&self.hat, cpu, of, (seed, costs))),
+            Some(above) => {
+                let with = (seed, costs, Arc::clone(&asked.skeletons));
+                Box::new(Process::new(&self.hat, above, cpu, of, with))
+            }
+        }
+    }
+
+    /// Compares what is kept in several places, while nobody is at work. An error says what differs.
+    pub(crate) fn check(&self, cpu: &mut impl Processor) -> Result<(), String> {
+        match &self.above {
+            None => self.hat.check().map_err(String::from),
+            Some(Above { vm, memory }) => Kernel::new(vm, &self.hat, memory, cpu).check(),
+        }
+    }
+}

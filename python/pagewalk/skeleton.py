@@ -1,0 +1,60 @@
+r"""Skeletons: what recorded processes ask memory management for, in a few KB each.
+
+```
+ skeleton(Trace("sh.pwt")) --> Skeleton --write()--> sh.skeleton --> pagewalk hat --work sh.skeleton
+```
+"""
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pagewalk import _native
+from pagewalk.output import write_text
+from pagewalk.progress import Progress, bar
+
+if TYPE_CHECKING:
+    from pagewalk.trace import Trace
+
+
+class Skeleton(NamedTuple):
+    """What recorded processes ask memory management for.
+
+    Attributes:
+        text: The skeleton as lines of text, as `write` writes it.
+        processes: By their numbers: the `name` of the program that each ran last, and its `steps`.
+        files: Files that they map.
+        steps: Calls, first touches, forks and stretches of work of all processes.
+        instructions: Instructions of all processes.
+        warnings: What was found out about the trace.
+    """
+
+    text: str
+    processes: list[dict[str, Any]]
+    files: int
+    steps: int
+    instructions: int
+    warnings: list[str]
+
+    def write(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes it to a file, which `hat(work=[path])` plays.
+
+        Raises:
+            Error: The file is there already, and `overwrite` is not given.
+        """
+        write_text(os.fspath(path), self.text, overwrite)
+
+
+def skeleton(trace: "Trace", *, progress: Progress | bool | None = None) -> Skeleton:
+    """The skeleton of a trace: of its accesses only the first to each page, and the first store.
+
+    Args:
+        trace: A recording, best of a program with its children.
+        progress: Called with the accesses read and in all; `True` shows a bar by tqdm.
+
+    Raises:
+        Error: The trace cannot be read.
+    """
+    with bar(progress, "reading") as told:
+        text, counts = _native.skeleton(trace.source, trace.reading, progress=told)
+    return Skeleton(text, **json.loads(counts))
