@@ -742,6 +742,38 @@ class ManagerCounts(Record):
     """The same over time: where it changed, at most a few hundred samples."""
 
 
+class PromotionsOfSize(Record):
+    """Pages that were promoted to one size."""
+
+    size: str
+    """The size."""
+
+    threshold_misses: int
+    """Misses that a candidate is charged until it is promoted."""
+
+    promoted: int
+    """Pages of it that were made."""
+
+    refused: int
+    """How often none could be; `manager.upgrades` has the reasons, where the manager tells them."""
+
+
+class PromotionCounts(Record):
+    """On-line promotion: what was charged, and which pages it paid for."""
+
+    misses: int
+    """Misses of every level of pages that could be larger, first touches apart: each is counted."""
+
+    charged: int
+    """Of these, charged to a candidate: a larger page would have been in a TLB."""
+
+    counting_cycles: int
+    """Cycles that counting them took. They are part of the kernel's time."""
+
+    sizes: list[PromotionsOfSize]
+    """By size, the smallest first."""
+
+
 class ChangedSetting(Record):
     """A setting that changed while the machine ran."""
 
@@ -1201,6 +1233,9 @@ class Document(Record):
 
     manager: ManagerCounts | None
     """What its memory manager counted, if it has more to count."""
+
+    promotion: PromotionCounts | None
+    """On-line promotion, if misses are counted for it (`os.promotion`)."""
 
     changed_settings: list[ChangedSetting]
     """Settings that changed while it ran (`[[os.at]]`), in their order; one whose time did not come

@@ -28,6 +28,10 @@ MEMORY_ADDED_MAX = 0.05
 """Most memory that the advice adds unless told otherwise, as a share."""
 WORTH = 0.001
 """Share of all misses, or of their cycles, below which a region is left as it is: an assumption."""
+FIRST_TOUCH = "first-touch"
+"""The manager where a machine names none; it gives what madvise can give."""
+MADVISED = "2M"
+"""The size that Linux's madvise gives on x86-64."""
 RUNS_AT_ONCE = 16
 """Runs that share a pass over the trace, as their page tables and memories are there at once."""
 NOTES = (
@@ -55,7 +59,8 @@ def advise(
 
     Args:
         trace: A trace, or what `Trace` takes; not standard input, as it is read several times.
-        machine: As for `Machine`; its manager gives pages of several sizes, as `origin-2000`'s.
+        machine: As for `Machine`; its manager gives pages of the sizes that are wished: `irix`, as
+            `origin-2000`'s, or `first-touch`, as that of most, which gives 2M.
         set: What to change in it, as for `Machine`; not `os.place`.
         memory_added_max: Most memory that may be added, as a share of what base pages take.
         progress: Called with accesses done and in all of each group of runs; `True` shows a bar.
@@ -93,17 +98,32 @@ def _sizes(machine: Machine) -> list[str]:
     """The page sizes above that of base pages, smallest first."""
     described = machine.description
     manager = described.get("os", {})
-    if manager.get("manager") != "irix":
+    name = manager.get("manager", FIRST_TOUCH)
+    if name not in (FIRST_TOUCH, "irix"):
         raise _native.Error(
-            f"{machine.name} gives every region pages of one size: take a machine whose "
-            "os.manager is irix, as -m origin-2000"
+            f"{machine.name} takes no wishes for page sizes: take a machine whose os.manager is "
+            "irix or first-touch, as -m origin-2000 or -m epyc-9005"
         )
     if manager.get("place"):
         raise _native.Error("os.place is what is looked for: leave it and --place out")
     base = text.bytes_of(manager.get("base_page", "4K"))
-    tlbs = [tlb.get("page_sizes", []) for tlb in described["tlb"].values() if isinstance(tlb, dict)]
-    found = {text.bytes_of(size): size for sizes in tlbs for size in sizes}
-    return [found[size] for size in sorted(found) if size > base]
+    if name == FIRST_TOUCH and (
+        manager.get("uniform") or text.bytes_of(manager.get("page_size", "4K")) > base
+    ):
+        raise _native.Error(
+            f"{machine.name} has pages of {manager['page_size']} everywhere already: set "
+            "os.page_size=4K and leave os.uniform out"
+        )
+    tlbs = [tlb for tlb in described["tlb"].values() if isinstance(tlb, dict)]
+    arrays = [array for tlb in tlbs for array in (tlb, *tlb.get("array", []))]
+    found = {text.bytes_of(size): size for one in arrays for size in one.get("page_sizes", [])}
+    sizes = [found[size] for size in sorted(found) if size > base]
+    if name == FIRST_TOUCH:
+        # A TLB of which nothing is said holds it too.
+        sizes = [MADVISED] if MADVISED in sizes or not found else []
+    if not sizes:
+        raise _native.Error(f"the TLBs of {machine.name} hold pages of one size: nothing to advise")
+    return sizes
 
 
 class _Runs:

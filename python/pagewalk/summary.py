@@ -33,6 +33,7 @@ def summary(data: dict[str, Any], order: Order = BY_MISSES) -> str:
     if data.get("manager"):
         parts.append(_manager(data["manager"], data["time"]))
         parts.append(_wished(data))
+    parts.append(text.paragraph(values.promoted(data), "", "  ") if data.get("promotion") else "")
     parts.append(_time(data))
     if data["not_modelled"]:
         lines = (text.paragraph(line, "  ", "  ") for line in data["not_modelled"])

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pagewalk import Error, Machine, advise
+from pagewalk import Error, Machine, advise, summary
 from pagewalk.cli import main
 from pagewalk.document import Advised
 from pagewalk.page_sizes import place_file
 from pagewalk.recording import Recording
-from pagewalk.report import placed
+from pagewalk.report import data, page, placed
 from pagewalk.text import bytes_of
 
 THREE = r"""
@@ -154,10 +154,45 @@ def test_the_command_writes_place_file_json_and_page(
     assert "uniform.json" in capsys.readouterr().err
 
 
+def test_on_x86_the_2m_of_madvise_are_advised(three: Path, tmp_path: Path) -> None:
+    advised = advise(three, "epyc-9005")
+    found = {region.name.split()[0]: region for region in advised.regions}
+    table, sparse = found["make_table"], found["make_sparse"]
+    assert table.size == "2M" and sparse.size is None
+    assert {size for region in advised.regions for size in region.alone} == {"2M"}
+    assert sparse.alone["2M"].memory_added_bytes > 240 << 20
+    assert "p = aligned_alloc(2097152, 67108864)" in (table.write or "")
+    array = found.get("make_array")
+    assert array is None or array.misses < 0.05 * table.misses
+    file, out = tmp_path / "three.place", tmp_path / "placed.json"
+    file.write_text(place_file(advised))
+    arguments = ["-m", "epyc-9005", "--place", str(file), "--json", str(out)]
+    assert main(["run", str(three), "-q", *arguments]) == 0
+    run, best = json.loads(out.read_text()), advised.data["best"]
+    assert run["walks"]["walks"] == best["misses"] + best["cold_misses"]
+    assert run["memory"]["frames_peak_bytes"] == best["memory_bytes"]
+    assert run["time"]["translation_cycles"] == best["translation_cycles"]
+
+
+def test_on_line_promotion_is_in_results_text_and_report() -> None:
+    asked = {"os.promotion": "{page_cycles=20,miss_cycles=40}"}
+    results = Machine("origin-2000", asked).run("generate:uniform,accesses=30k,size=8M")
+    found = results.data["promotion"]
+    assert found["counting_cycles"] == 30 * found["misses"] > 0
+    assert results.data["time"]["kernel"]["by_work"]["counting"] == found["counting_cycles"]
+    made = {of["size"]: of["promoted"] for of in found["sizes"] if of["promoted"]}
+    assert made and "made after" in " ".join(summary.summary(results.data).split())
+    document = results.data
+    assert "On-line promotion: " in page.render(data.report([document]))
+    assert "promotion" not in Machine("origin-2000").run("generate:uniform,accesses=9").data
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-m", "epyc-9005"], "take a machine whose os.manager is irix"),
+        (["-m", "freebsd-2009"], "take a machine whose os.manager is irix or first-touch"),
+        (["-m", "epyc-9005", "--set", "os.page_size=2M"], "has pages of 2M everywhere already"),
+        (["-m", "r4700"], "hold pages of one size: nothing to advise"),
         (["-m", "origin-2000", "--set", "os.place=data=64K"], "os.place is what is looked for"),
         (["-m", "origin-2000", "--max-memory", "5"], "write it as in +5%"),
         (["-m", "origin-2000", "--max-memory", "-5%"], "expected one argument"),

@@ -10,7 +10,7 @@ from pagewalk.terminal import say
 
 EPILOG = """\
 examples:
-  pagewalk advise gzip.pwt -m origin-2000
+  pagewalk advise gzip.pwt -m epyc-9005
   pagewalk advise gzip.pwt -m origin-2000 --max-memory +20% --html sizes.html
   pagewalk advise gzip.pwt -m origin-2000 -o gzip.place
 
@@ -33,7 +33,8 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "--machine",
         required=True,
         metavar="NAME|FILE",
-        help="a machine with pages of several sizes (os.manager = irix), as origin-2000",
+        help="a machine that gives the page sizes that are wished: origin-2000 with those of IRIX "
+        "(os.manager = irix), or epyc-9005 with the 2M of madvise (first-touch)",
     )
     arguments.add_settings(parser, "the machine")
     parser.add_argument(

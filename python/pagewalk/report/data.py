@@ -64,6 +64,7 @@ def run(document: dict[str, Any], index: int = 0, order: Order = BY_MISSES) -> R
         memory=figures.memory(document),
         page_sizes=figures.page_sizes(document),
         wished=tables.wished(document),
+        promotion=values.promoted(document),
         daemon=figures.daemon(document),
         reservations=figures.reservations(document),
         free=figures.free(document),

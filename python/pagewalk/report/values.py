@@ -222,3 +222,22 @@ BROKEN = {
 def broken(counts: Mapping[str, int]) -> str:
     """How many reservations were broken, by what for."""
     return ", ".join(f"{text.count(n)} {BROKEN[why]}" for why, n in counts.items() if n) or "none"
+
+
+def promoted(document: Mapping[str, Any]) -> str:
+    """What on-line promotion charged and made, as a sentence; nothing where there is none."""
+    found = document.get("promotion")
+    if found is None:
+        return ""
+    made = [
+        f"{text.plural(of['promoted'], 'page')} of {of['size']} made after "
+        f"{text.plural(of['threshold_misses'], 'miss', 'misses')} each"
+        + (f" and {text.count(of['refused'])} refused" if of["refused"] else "")
+        for of in found["sizes"]
+        if of["promoted"] or of["refused"]
+    ]
+    return (
+        f"On-line promotion: {text.plural(found['misses'], 'miss', 'misses')} counted in "
+        f"{text.count(found['counting_cycles'])} cycles, {text.count(found['charged'])} charged; "
+        f"{', '.join(made) or 'no page made'}."
+    )

@@ -56,6 +56,9 @@ pub struct Results {
     /// What its memory manager counted, if it has more to count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manager: Option<ManagerCounts>,
+    /// On-line promotion, if misses are counted for it (`os.promotion`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promotion: Option<PromotionCounts>,
     /// Settings that changed while it ran (`[[os.at]]`), in their order; one whose time did not come
     /// is not there.
     pub changed_settings: Vec<ChangedSetting>,
@@ -625,6 +628,32 @@ pub struct ReservationSample {
     pub emptied: u64,
     /// How many were broken, by reason.
     pub broken: BTreeMap<String, u64>,
+}
+
+/// On-line promotion: what was charged, and which pages it paid for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PromotionCounts {
+    /// Misses of every level of pages that could be larger, first touches apart: each is counted.
+    pub misses: u64,
+    /// Of these, charged to a candidate: a larger page would have been in a TLB.
+    pub charged: u64,
+    /// Cycles that counting them took. They are part of the kernel's time.
+    pub counting_cycles: u64,
+    /// By size, the smallest first.
+    pub sizes: Vec<PromotionsOfSize>,
+}
+
+/// Pages that were promoted to one size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PromotionsOfSize {
+    /// The size.
+    pub size: String,
+    /// Misses that a candidate is charged until it is promoted.
+    pub threshold_misses: u64,
+    /// Pages of it that were made.
+    pub promoted: u64,
+    /// How often none could be; `manager.upgrades` has the reasons, where the manager tells them.
+    pub refused: u64,
 }
 
 /// Shootdowns: changes of a page table after which hardware had to forget translations.

@@ -91,6 +91,11 @@ fn kernel(description: &Description, run: &Run) -> Option<(BTreeMap<String, u64>
         let faults = sum(|counts| counts.faults) * u64::from(costs.fault_cycles);
         by_work.insert("faults".to_owned(), faults);
     }
+    if let Some(promotion) = &run.promotion {
+        let (counting, moving) = promotion.cycles();
+        by_work.insert("counting".to_owned(), counting);
+        by_work.insert("promotions".to_owned(), moving);
+    }
     let switches = sum(|counts| counts.switches) * u64::from(costs.switch_cycles);
     by_work.insert("switches".to_owned(), switches);
     let shootdowns =

@@ -43,7 +43,10 @@ pub use self::{
     core::Core,
     costs::{Costs, WorkCosts},
     nested::{Nested, Shared},
-    os::{At, Clock, Coalesced, Inject, Level, Marks, MarksOfBroken, Os, Reservations, Swap},
+    os::{
+        At, Clock, Coalesced, Inject, Level, Marks, MarksOfBroken, Os, Promotion, Reservations,
+        Swap,
+    },
     page_table::PageTable,
     spec_tlb::SpecTlb,
     tlb::{Array, Tlb, Tlbs},

@@ -48,6 +48,9 @@ pub struct Os {
     /// The daemon that makes large pages of free memory; absent: none runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coalesced: Option<Coalesced>,
+    /// Larger pages for what misses often; absent: misses are not counted for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promotion: Option<Promotion>,
     /// Room that is kept for large pages, for a manager that has reservations; absent: of 2M.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<Reservations>,
@@ -91,7 +94,9 @@ impl Os {
     pub fn large(&self) -> Option<AddrPageSize> {
         let everywhere = Some(self.page_size.0).filter(|size| *size > self.base());
         let is_placed = self.manager == FIRST_TOUCH && !self.place.is_empty();
-        everywhere.or(Some(Os::ADVISED).filter(|size| is_placed && *size > self.base()))
+        let is_promoted = self.manager == FIRST_TOUCH && self.promotion.is_some();
+        let is_wanted = is_placed || is_promoted;
+        everywhere.or(Some(Os::ADVISED).filter(|size| is_wanted && *size > self.base()))
     }
 }
 
@@ -109,6 +114,7 @@ impl Default for Os {
             place: String::new(),
             moves_per_us: None,
             coalesced: None,
+            promotion: None,
             reservations: None,
             clock: Clock::Full,
             costs: None,
@@ -166,6 +172,29 @@ pub struct Coalesced {
     pub moves: u64,
     /// Where the numbers come from.
     #[serde(default)]
+    pub source: String,
+}
+
+/// On-line promotion: misses are counted for the larger pages that would have avoided them (Romer and
+/// others 1995).
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Promotion {
+    /// The sizes of pages that are promoted to; none: all that there are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sizes: Vec<PageSize>,
+    /// Cycles that a miss counts for; absent: `os.costs.walk_cycles`, or 40.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub miss_cycles: Option<u32>,
+    /// Cycles per base page that a promotion has to be paid with; absent: `os.costs.work.copied`, or
+    /// one cycle for two bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_cycles: Option<u32>,
+    /// Cycles that counting a miss takes; absent: 30.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count_cycles: Option<u32>,
+    /// Where the numbers come from.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
 

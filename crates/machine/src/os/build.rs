@@ -9,7 +9,7 @@ use super::{
         recorded::{self, Recorded},
     },
 };
-use crate::{Description, description, ram::Ram};
+use crate::{Description, description, ram::Ram, run::promotion::Promotion};
 
 /// A key of the machine file, and what is wrong with it.
 type Refusal = (String, String);
@@ -47,6 +47,7 @@ pub(crate) fn system(
 ) -> Result<(Box<dyn System>, Vec<Change>), Refusal> {
     let system = manager(description, ram)?;
     let changes = at::changes(description, system.as_ref(), ram)?;
+    Promotion::of(description, system.as_ref())?;
     Ok((system, changes))
 }
 

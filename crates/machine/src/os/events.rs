@@ -21,6 +21,43 @@ const MAP_ANONYMOUS: u32 = 0x20;
 const MCL_CURRENT: u32 = 1;
 const MCL_FUTURE: u32 = 2;
 
+/// The pages that an event takes away or replaces.
+pub(crate) enum Gone {
+    /// These: a start, and bytes.
+    Bytes(u64, u64),
+    /// All of the space.
+    All,
+}
+
+impl Gone {
+    /// Those of `event`; `before`: where the heap ended.
+    pub(crate) fn by(event: &Event, before: Option<u64>) -> Option<Gone> {
+        match request(event)? {
+            Request::Known { start, bytes, .. }
+            | Request::Map { start, bytes, .. }
+            | Request::Attach { start, bytes, .. }
+            | Request::Unmap { start, bytes }
+            | Request::Discard { start, bytes } => Some(Gone::Bytes(start, bytes)),
+            // What moves is charged anew where it went.
+            Request::Move { from, from_bytes, .. } => Some(Gone::Bytes(from, from_bytes)),
+            Request::Break { now } => {
+                let gone = before?.checked_sub(now)?;
+                Some(Gone::Bytes(now, gone))
+            }
+            Request::Replace | Request::Exit => Some(Gone::All),
+            Request::Wish { .. }
+            | Request::Upgrade { .. }
+            | Request::Protect { .. }
+            | Request::Lock { .. }
+            | Request::Unlock { .. }
+            | Request::LockAll { .. }
+            | Request::UnlockAll
+            | Request::Fork { .. }
+            | Request::Transfer { .. } => None,
+        }
+    }
+}
+
 /// What is asked for. Addresses and lengths are bytes, as the program gave them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Request<'a> {

@@ -20,13 +20,13 @@
 pub(crate) mod at;
 mod base;
 pub(crate) mod build;
-mod events;
+pub(crate) mod events;
 mod first_touch;
 pub(crate) mod host;
 pub(crate) mod labels;
 pub(crate) mod place;
 
-use addr::{Kind, PhysAddr, VirtAddr};
+use addr::{Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use pagetable::{Fault, Flush, Space};
 use trace::{Event, Process};
 
@@ -109,6 +109,27 @@ pub(crate) trait System: Send {
         _platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
         unreachable!("{} is not among what can change", what.key())
+    }
+
+    /// The sizes larger than the base page that it can make pages of, ascending.
+    fn promotes_to(&self) -> Vec<PageSize> {
+        Vec::new()
+    }
+
+    /// Whether the two pages of a pair are promoted together.
+    fn promotes_pairs(&self) -> bool {
+        false
+    }
+
+    /// Has the pages of `range` be of the size `to`, as far as that can be; gives how many became so.
+    fn promote(
+        &mut self,
+        _who: Who,
+        _range: VirtRange,
+        _to: PageSize,
+        _platform: &mut dyn Platform,
+    ) -> Result<u64, Failure> {
+        Ok(0)
     }
 
     /// Whether the space that the trace calls `number` asks for pages of several sizes.

@@ -56,6 +56,9 @@ impl Run {
             }
         }
 
+        if self.promotion.is_some() {
+            self.charge(place, behind)?;
+        }
         let populated = self.populated && self.ram.mapping(self.who.space, addr).is_none();
         if populated {
             // An address that no table can hold is told by the walk.

@@ -22,6 +22,7 @@ mod access;
 mod clock;
 mod linear;
 mod miss;
+pub(crate) mod promotion;
 mod shootdown;
 mod turn;
 mod watch;
@@ -49,6 +50,7 @@ use crate::{
 };
 
 use clock::Prices;
+use promotion::Promotion;
 use watch::Watch;
 
 /// How to run.
@@ -121,6 +123,8 @@ pub(crate) struct Run {
     pub(crate) ram: Ram,
     pub(crate) layout: Layout,
     pub(crate) system: Box<dyn System>,
+    /// What misses are charged to, where pages are promoted for them.
+    pub(crate) promotion: Option<Promotion>,
     watch: Watch,
     pub(crate) census: Census,
     pub(crate) history: History,
@@ -200,6 +204,8 @@ impl Run {
         let mut ram = Ram::new(description).map_err(|wrong| built(machine, wrong))?;
         let (system, changes) =
             build::system(description, &ram).map_err(|wrong| built(machine, wrong))?;
+        let promotion =
+            Promotion::of(description, system.as_ref()).map_err(|wrong| built(machine, wrong))?;
         let space = ram.first_space().map_err(|wrong| built(machine, wrong))?;
         let mut layout = Layout::default();
         layout.enter(0);
@@ -253,6 +259,7 @@ impl Run {
             ram,
             layout,
             system,
+            promotion,
             watch: Watch { until_forgotten, check, lie: None },
         })
     }
@@ -340,6 +347,7 @@ impl Run {
         self.saw_events |= matches!(event, Event::Mapping { .. } | Event::Mmap { .. });
         let who = self.who;
         self.ask(access, behind, |system, platform| system.event(who, event, platform))?;
+        self.forget_charges(event);
         self.layout.apply(who.number, event);
         if let Some(origins) = self.origins.as_mut().filter(|_| event.changes_mappings()) {
             origins.mappings_changed();
@@ -357,6 +365,9 @@ impl Run {
         self.census.forget_counts();
         self.ram.forget_counts();
         self.system.forget_counts(&mut self.ram);
+        if let Some(promotion) = &mut self.promotion {
+            promotion.forget_counts();
+        }
         self.crossing_lookups = [0; Kind::COUNT];
         (self.first_touches, self.returns, self.protection_faults) = (0, 0, 0);
         self.history = History::new(access - self.left_out);

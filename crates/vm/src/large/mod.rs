@@ -151,7 +151,7 @@ where
 
     /// Whether a page of `size` would leave fewer frames free than the high mark, so that others would
     /// soon have to leave memory for it.
-    fn is_scarce(&self, size: PageSize) -> bool {
+    pub(crate) fn is_scarce(&self, size: PageSize) -> bool {
         self.free_pages() < size.count_of(self.vm.base) + self.vm.marks.high()
     }
 

@@ -32,6 +32,15 @@ use crate::{
     work::{Decision, How, Why},
 };
 
+/// For whom pages get larger.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    /// A process that asked for it.
+    Caller,
+    /// Nobody: they have missed often.
+    Misses,
+}
+
 impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
 where
     T: Mounted + ?Sized,
@@ -49,11 +58,32 @@ where
         range: VirtRange,
         to: PageSize,
     ) -> Result<u64, Error> {
+        self.upgrade_for(space, range, to, For::Caller)
+    }
+
+    /// The same without being asked for by the process. It is left where memory would be scarce after
+    /// it.
+    pub fn promote_range(
+        &mut self,
+        space: HatSpace,
+        range: VirtRange,
+        to: PageSize,
+    ) -> Result<u64, Error> {
+        self.upgrade_for(space, range, to, For::Misses)
+    }
+
+    fn upgrade_for(
+        &mut self,
+        space: HatSpace,
+        range: VirtRange,
+        to: PageSize,
+        whom: For,
+    ) -> Result<u64, Error> {
         self.site = Site::Call;
         self.work.calls += 1;
         let asked = self.vm.pages_of(range);
         self.within(space, |kernel, at| {
-            kernel.pages_move(|kernel| kernel.upgrade_pages(at, asked, to))
+            kernel.pages_move(|kernel| kernel.upgrade_pages(at, asked, to, whom))
         })
     }
 
@@ -62,6 +92,7 @@ where
         at: &mut Within<'_>,
         asked: Range<u64>,
         to: PageSize,
+        whom: For,
     ) -> Result<u64, Error> {
         if to <= self.vm.base || !self.vm.sizes.contains(&to) {
             return Ok(0);
@@ -75,7 +106,7 @@ where
                 .map(|first| first..first + count)
                 .filter(|block| asked.start <= block.start && block.end <= asked.end)
                 .collect();
-            done += self.upgrade_pair(at, &blocks, to)?;
+            done += self.upgrade_pair(at, &blocks, to, whom)?;
             first += group;
         }
         Ok(done)
@@ -87,6 +118,7 @@ where
         at: &mut Within<'_>,
         blocks: &[Range<u64>],
         to: PageSize,
+        whom: For,
     ) -> Result<u64, Error> {
         let (space, mut ready) = (at.space, Vec::new());
         for block in blocks {
@@ -100,7 +132,11 @@ where
             if held.len() == 1 && held[0].translation.page.size() == to {
                 continue;
             }
-            match self.may_upgrade(at.known, &region, block) {
+            let may = match self.may_upgrade(at.known, &region, block) {
+                Ok(()) if whom == For::Misses && self.is_scarce(to) => Err(Why::Scarce),
+                may => may,
+            };
+            match may {
                 Ok(()) => ready.push((region, block.clone())),
                 Err(why) => self.count_upgrade(region.label, to, why),
             }

@@ -25,7 +25,7 @@ use crate::{
     },
     os::build::keeps_tables_apart,
     ram::Ram,
-    run::Run,
+    run::{Run, promotion::Promotion},
 };
 
 /// The results of a run that has come to its end.
@@ -91,6 +91,7 @@ pub(crate) fn summarize(
             protection: run.protection_faults,
         },
         manager: run.system.counts(&run.ram),
+        promotion: run.promotion.as_ref().map(Promotion::counts),
         changed_settings: run.changed.clone(),
         processors: if processors.len() > 1 { processors } else { Vec::new() },
         memory: memory(&run.ram),

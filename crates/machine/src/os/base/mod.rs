@@ -95,6 +95,8 @@ enum Larger {
     Wished,
     /// Reservations become such as they fill.
     Reserved,
+    /// Pages that have missed often become such.
+    Promoted,
 }
 
 /// Pages of several sizes.
@@ -105,6 +107,9 @@ struct Sizes {
     /// Spaces, as the trace numbers them, that have asked.
     asked: BTreeSet<u32>,
     moves_per_us: f64,
+    /// Those above the base page, and whether a TLB has pages in pairs.
+    promotes_to: Vec<PageSize>,
+    is_paired: bool,
     daemon: Option<Daemon>,
 }
 
@@ -141,7 +146,11 @@ type Below<'a> = Kernel<'a, dyn Mounted, AnyAllocator, Board>;
 impl Base {
     /// As a machine file asks for it; an error comes with the key that is wrong.
     pub(super) fn build(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
-        Ok(Box::new(Base::new(description, ram, Larger::None)?))
+        let larger = match description.os.promotion {
+            None => Larger::None,
+            Some(_) => Larger::Promoted,
+        };
+        Ok(Box::new(Base::new(description, ram, larger)?))
     }
 
     /// The same with pages of several sizes.
@@ -173,6 +182,7 @@ impl Base {
                     Larger::None => "",
                     Larger::Wished => ", and larger ones where os.place wishes them",
                     Larger::Reserved => ", and larger ones where reservations fill",
+                    Larger::Promoted => ", and larger ones where they have missed often",
                 }
             );
             return refuse("os.page_size", what);
@@ -185,6 +195,7 @@ impl Base {
                     Larger::None => false,
                     Larger::Wished => true,
                     Larger::Reserved => reserved.iter().any(|reserved| reserved.0 == **size),
+                    Larger::Promoted => sizes::is_held(description, **size),
                 }
         };
         let sizes: Vec<PageSize> = ram.page_sizes().iter().filter(is_held).copied().collect();
@@ -506,6 +517,29 @@ impl System for Base {
         };
         self.scarce = kernel.wants_memory();
         done.map_err(|error| Failure::Table(error.to_string()))
+    }
+
+    fn promotes_to(&self) -> Vec<PageSize> {
+        self.sizes.promotes_to.clone()
+    }
+
+    fn promotes_pairs(&self) -> bool {
+        self.sizes.is_paired
+    }
+
+    fn promote(
+        &mut self,
+        who: Who,
+        range: VirtRange,
+        to: PageSize,
+        platform: &mut dyn Platform,
+    ) -> Result<u64, Failure> {
+        let space = self.space(who.number, platform)?;
+        let made = self.with(platform, |kernel| kernel.promote_range(space, range, to))?;
+        if made > 0 {
+            self.sizes.asked.insert(who.number);
+        }
+        Ok(made)
     }
 
     fn has_many_sizes(&self, number: u32) -> bool {

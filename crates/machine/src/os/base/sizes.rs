@@ -22,6 +22,16 @@ const SAMPLES_MAX: usize = 256;
 /// has is wished.
 pub(super) const ADVISED: PageSize = description::Os::ADVISED;
 
+/// Whether all TLBs of the first level hold pages of `size`.
+pub(super) fn is_held(description: &Description, size: PageSize) -> bool {
+    description.tlb.present().filter(|(_, level, _)| *level == 1).all(|(_, _, tlb)| {
+        let arrays = tlb.arrays();
+        let own = || arrays.iter().filter_map(|array| array.page_sizes.as_ref());
+        let mut listed = own().chain(&tlb.page_sizes).flatten().peekable();
+        listed.peek().is_none() || listed.any(|held| held.0 == size)
+    })
+}
+
 impl Sizes {
     /// What `description` asks for, with larger pages from where `larger` says.
     pub(super) fn new(
@@ -41,8 +51,8 @@ impl Sizes {
                 .flatten()
                 .map(|size| size.0)
                 .collect();
-            // A TLB of which nothing is said holds what reservations can become.
-            if held.is_empty() && larger == Larger::Reserved {
+            // A TLB of which nothing is said holds what reservations and promotions can become.
+            if held.is_empty() && matches!(larger, Larger::Reserved | Larger::Promoted) {
                 continue;
             }
             if let Some(size) = sizes.iter().find(|size| level == 1 && !held.contains(size)) {
@@ -70,7 +80,17 @@ impl Sizes {
             let what = "a number of pages per microsecond is 0 or more".to_owned();
             return Err(refuse("os.moves_per_us", what));
         }
-        Ok(Sizes { rules, larger, moves_per_us, daemon, ..Sizes::default() })
+        let promotes_to = sizes[1..].to_vec();
+        let is_paired = paired.is_some();
+        Ok(Sizes {
+            rules,
+            larger,
+            moves_per_us,
+            daemon,
+            promotes_to,
+            is_paired,
+            ..Sizes::default()
+        })
     }
 
     /// With how many moves the daemon runs, if it is time.

@@ -25,6 +25,7 @@
 //! not here.
 
 mod placed;
+mod promoted;
 mod ranges;
 pub(in crate::os) mod recorded;
 
@@ -98,20 +99,25 @@ impl FirstTouch {
     fn choose(&mut self, who: Who, addr: VirtAddr, layout: &Layout) -> Page {
         let wished = self.wished(who, addr, layout);
         let large = wished.map(|size| addr.page(size)).filter(|page| {
-            let range = VirtRange::of_page(*page);
             let fits = self
                 .recorded
                 .as_ref()
                 .is_none_or(|recorded| recorded.frame_of(who.number, *page, addr).is_some());
-            let (first, last) = (range.start().get(), range.last().get());
-            let allows = |regions: &Regions| match regions.is_told() {
-                true => regions.covering(first, last).is_some(),
-                false => page.size() <= UNTOLD_MAX,
-            };
             fits && !self.crowded.contains_key(&(who.space.id(), page.number()))
-                && layout.regions(who.number).is_some_and(allows)
+                && self.has_room(who, *page, layout)
         });
         large.unwrap_or_else(|| addr.page(self.base))
+    }
+
+    /// Whether all of `page` is in one region.
+    fn has_room(&self, who: Who, page: Page, layout: &Layout) -> bool {
+        let range = VirtRange::of_page(page);
+        let (first, last) = (range.start().get(), range.last().get());
+        let allows = |regions: &Regions| match regions.is_told() {
+            true => regions.covering(first, last).is_some(),
+            false => page.size() <= UNTOLD_MAX,
+        };
+        layout.regions(who.number).is_some_and(allows)
     }
 
     /// Maps `page`, which holds `touched` and is not there.
@@ -180,6 +186,20 @@ impl FirstTouch {
 impl System for FirstTouch {
     fn enter(&mut self, number: u32, platform: &mut dyn Platform) -> Result<Space, Failure> {
         platform.ram().space(number)
+    }
+
+    fn promotes_to(&self) -> Vec<PageSize> {
+        self.large.into_iter().filter(|_| self.recorded.is_none()).collect()
+    }
+
+    fn promote(
+        &mut self,
+        who: Who,
+        range: VirtRange,
+        to: PageSize,
+        platform: &mut dyn Platform,
+    ) -> Result<u64, Failure> {
+        self.promoted(who, range.start().page(to), platform)
     }
 
     fn unmet(&self) -> Option<String> {

@@ -47,7 +47,7 @@ impl FirstTouch {
     }
 
     /// Takes all pages out of `range`. Hardware still holds them, and their frames are in use.
-    fn take(
+    pub(super) fn take(
         &mut self,
         space: Space,
         range: VirtRange,
