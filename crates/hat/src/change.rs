@@ -27,6 +27,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 let mut result = Ok(());
                 for (_, entry) in known.iter().flat_map(|known| known.all()) {
                     result = result.and(held.mmu(entry.table, |mmu, _| {
+                        mmu.settle(space);
                         let Some(table) = &mut mmu.table else { return Ok(()) };
                         let mut pages = 0;
                         let each = &mut |_| pages += 1;
@@ -60,6 +61,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     let entry = known.and_then(|known| known.at(found.mmu));
                     let Some(entry) = entry else { return };
                     held.mmu(entry.table, |mmu, _| {
+                        mmu.settle(space);
                         let Some(table) = &mut mmu.table else { return };
                         platform.work(Step::TableRead, 1);
                         let there = table.query(entry.inner, found.page.start());
@@ -108,6 +110,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 let entry = entry.ok_or(LoadError::NoSpace(space))?;
                 let mut change = Change::default();
                 let complete: Result<bool, LoadError> = held.mmu(entry.table, |mmu, below| {
+                    mmu.settle(space);
                     let table = mmu.table.as_mut().ok_or(LoadError::NoSpace(space))?;
                     let mut before = Vec::new();
                     table.visit(entry.inner, range, &mut |mapping| before.push(mapping));

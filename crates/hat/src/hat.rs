@@ -203,6 +203,11 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         Ok(MmuEntry { table: number, inner: inner?, limit: None })
     }
 
+    /// Whether each space has a table of its own.
+    pub(crate) fn is_each(&self) -> bool {
+        self.make.is_some()
+    }
+
     /// Whether the table is that of one space, and goes with it.
     pub(crate) fn is_own(&self, entry: MmuEntry) -> bool {
         self.make.is_some() || entry.table != 0
@@ -216,6 +221,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             let mut change = Change::default();
             for (place, entry) in known.all() {
                 held.mmu(entry.table, |mmu, _| {
+                    mmu.settle(space);
+                    mmu.end_borrower(entry.inner);
                     let Some(table) = &mut mmu.table else { return };
                     table.visit(entry.inner, VirtRange::ALL, &mut |mapping| {
                         change.removed(space, place, &mapping);
@@ -282,6 +289,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) {
         let Change { flushes, removed } = change;
         if flushes.iter().any(|(_, flush)| !flush.is_empty()) {
+            self.take_back_stale(held, &flushes);
             platform.work(Step::Shootdown, 1);
             platform.shoot(&flushes);
         }

@@ -19,6 +19,10 @@
 //! A space may hand pages on to others: [`Hat::map_from`], [`Hat::grant`], [`Hat::revoke`] are L4's
 //! map, grant and unmap over the same lists (E99 section 3.2).
 //!
+//! Many small spaces can be seen through the root of whichever space runs ([`small`]), so that a switch
+//! between them flushes nothing: [`Hat::lend`] copies entries of roots, and every operation empties the
+//! copies of what it changes.
+//!
 //! Every operation has the same three steps: change the page table and gather the [`Flush`]
 //! tokens, have the processors forget, and only then free the table frames that ride in the
 //! tokens. Operations take `&self`; which lock they hold in which step is the [scheme's](locking).
@@ -34,12 +38,14 @@ mod change;
 mod frame;
 mod give;
 mod hat;
+mod lend;
 mod load;
 pub mod locking;
 mod look;
 mod mmus;
 mod platform;
 mod pool;
+pub mod small;
 mod space;
 mod sparse;
 mod unload;

@@ -239,6 +239,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             let entry = entry.ok_or(LoadError::NoSpace(space))?;
             let mut change = Change::default();
             let shared = held.mmu(entry.table, |mmu, _| {
+                mmu.settle(space);
                 let table = mmu.table.as_mut().ok_or(LoadError::NoSpace(space))?;
                 let mut shared = Vec::new();
                 table.visit(entry.inner, range, &mut |mapping| shared.push(mapping.translation));

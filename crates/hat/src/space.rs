@@ -18,6 +18,8 @@ use alloc::{
 use addr::VirtRange;
 use pagetable::{Mounted, Space};
 
+use crate::lend::Loans;
+
 /// The most MMUs that a space may have translations in.
 pub const MMUS_MAX: usize = 4;
 
@@ -74,11 +76,13 @@ pub struct Mmu<T: ?Sized> {
     pub(crate) table: Option<Box<T>>,
     /// By space; kept where tables may be stolen.
     pub(crate) loaded: BTreeMap<u32, usize>,
+    /// Copies of its spaces' root entries in one another.
+    pub(crate) loans: Loans,
 }
 
 impl<T: Mounted + ?Sized> Default for Mmu<T> {
     fn default() -> Mmu<T> {
-        Mmu { table: None, loaded: BTreeMap::new() }
+        Mmu { table: None, loaded: BTreeMap::new(), loans: Loans::default() }
     }
 }
 

@@ -43,6 +43,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             let (mut change, mut pages) = (Change::default(), 0);
             for (place, entry) in known.iter().flat_map(|known| known.all()) {
                 let unmapped = held.mmu(entry.table, |mmu, _| {
+                    mmu.settle(space);
                     let Some(table) = &mut mmu.table else { return Ok(()) };
                     let before = pages;
                     let flush = table.unmap(entry.inner, range, &mut |mapping| {
@@ -109,6 +110,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             let entry = known.and_then(|known| known.at(page.mmu));
             let Some(entry) = entry else { return };
             held.mmu(entry.table, |mmu, _| {
+                mmu.settle(space);
                 let Some(table) = &mut mmu.table else { return };
                 let there = table.query(entry.inner, page.page.start());
                 let is_same = there.is_some_and(|mapping| {

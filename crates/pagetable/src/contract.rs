@@ -6,7 +6,7 @@ use core::{
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::{Error, Fault, Flush, Frames, Memory, Node, Reference, Translation};
+use crate::{Error, Fault, Flush, Frames, Memory, Node, Reference, Translation, Unfit};
 
 /// An address space in a page table: what the processor's base register would hold.
 ///
@@ -90,6 +90,33 @@ impl SubAssign for Footprint {
         self.table_bytes -= other.table_bytes;
         self.frame_bytes -= other.frame_bytes;
     }
+}
+
+/// An entry of one space's root, for another space to see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loan {
+    /// Whose entry it is.
+    pub from: Space,
+    /// An address that it covers there.
+    pub addr: VirtAddr,
+    /// Who is to see it.
+    pub to: Space,
+    /// Where that address is seen: as far into the copied entry as `addr` is into its own.
+    pub at: VirtAddr,
+}
+
+/// What came of a [`Loan`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lent {
+    /// The entry is copied now.
+    Copied {
+        /// Whether it is that of a page: walks there set bits in the copy.
+        is_page: bool,
+    },
+    /// There was a copy already.
+    There,
+    /// The lender has no entry there.
+    Absent,
 }
 
 /// A page table of any organisation, with all of its spaces.
@@ -188,6 +215,28 @@ pub trait PageTable {
         bits: Usage,
         memory: &mut impl Memory,
     ) -> Result<(), Error>;
+
+    /// Copies an entry of one space's root into the area of another's, so that walks there go through
+    /// the lender's tables (U02 section 2.2). Refused where the format was given no area.
+    ///
+    /// The copy is not kept up: it must be [taken back](PageTable::take_back) before the lender's entry
+    /// changes and before the table behind it is free.
+    fn lend(&mut self, loan: Loan, _memory: &mut impl Memory) -> Result<Lent, Error> {
+        Err(Unfit::Virtual(loan.at).into())
+    }
+
+    /// Empties the copied entries of `of` in `range`. `each` gets the first address of each copy and,
+    /// where it was one of a page, the bits that walkers have set in it. No token names them: the caller
+    /// has hardware forget `range`, global pages and MMU caches too.
+    fn take_back(
+        &mut self,
+        _of: Space,
+        _range: VirtRange,
+        _memory: &mut impl Memory,
+        _each: &mut impl FnMut(VirtAddr, Option<Usage>),
+    ) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Looks `addr` up for an access of `kind` as hardware or the refill handler would, giving
     /// each of its references to `each` in order.

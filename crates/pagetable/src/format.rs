@@ -58,7 +58,13 @@ pub trait Format {
     /// root ascends with the address.
     fn spans(&self) -> &[VirtRange];
 
-    /// Whether some span holds `addr`.
+    /// Addresses that no span holds, at which tables of other spaces can be seen: see
+    /// [`crate::PageTable::lend`].
+    fn area(&self) -> Option<VirtRange> {
+        None
+    }
+
+    /// Whether some span, or the area, holds `addr`.
     fn holds(&self, addr: VirtAddr) -> bool;
 
     /// log2 of the bytes of virtual memory that one entry of a table at `level` covers.

@@ -89,7 +89,7 @@ mod x86_64;
 pub use addr::{Frames, Memory, OutOfFrames};
 
 pub use cached::{CacheShape, Cached};
-pub use contract::{Footprint, Mapping, PageTable, Space, Tree, TreeShape, Usage};
+pub use contract::{Footprint, Lent, Loan, Mapping, PageTable, Space, Tree, TreeShape, Usage};
 pub use cuckoo::ElasticCuckoo;
 pub use error::{Error, Geometry, Unfit};
 pub use flush::{Flush, Scope};

@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
 
 use crate::{
-    Error, Fault, Flush, Footprint, Frames, Mapping, Memory, Node, PageTable, Reference, Resized,
-    Space, Translation, Tree, TreeShape, Usage, resize::resize,
+    Error, Fault, Flush, Footprint, Frames, Lent, Loan, Mapping, Memory, Node, PageTable,
+    Reference, Resized, Space, Translation, Tree, TreeShape, Unfit, Usage, resize::resize,
 };
 
 /// A page table with all of its spaces, in the memory that it lies in.
@@ -76,6 +76,21 @@ pub trait Mounted: Send {
 
     /// See [`PageTable::set_usage`].
     fn set_usage(&mut self, space: Space, addr: VirtAddr, bits: Usage) -> Result<(), Error>;
+
+    /// See [`PageTable::lend`].
+    fn lend(&mut self, loan: Loan) -> Result<Lent, Error> {
+        Err(Unfit::Virtual(loan.at).into())
+    }
+
+    /// See [`PageTable::take_back`].
+    fn take_back(
+        &mut self,
+        _of: Space,
+        _range: VirtRange,
+        _each: &mut dyn FnMut(VirtAddr, Option<Usage>),
+    ) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// See [`PageTable::walk`]; its references are appended to `references`.
     fn walk(
@@ -215,6 +230,19 @@ impl<T: PageTable + Send, M: Memory + Send> Mounted for Mount<T, M> {
 
     fn set_usage(&mut self, space: Space, addr: VirtAddr, bits: Usage) -> Result<(), Error> {
         self.table.set_usage(space, addr, bits, &mut self.memory)
+    }
+
+    fn lend(&mut self, loan: Loan) -> Result<Lent, Error> {
+        self.table.lend(loan, &mut self.memory)
+    }
+
+    fn take_back(
+        &mut self,
+        of: Space,
+        range: VirtRange,
+        mut each: &mut dyn FnMut(VirtAddr, Option<Usage>),
+    ) -> Result<(), Error> {
+        self.table.take_back(of, range, &mut self.memory, &mut each)
     }
 
     fn walk(

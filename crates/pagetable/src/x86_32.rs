@@ -25,9 +25,11 @@
 //! In 32 bits there is no NX: what may be read may be executed. Frames end at 4 GiB; pages of 4M
 //! above, by the further address bits of PSE-36, are left out.
 
+use alloc::vec::Vec;
+
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::{Entry, Format, Radix, Translation, Usage};
+use crate::{Entry, Error, Format, Radix, Translation, Unfit, Usage};
 
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
@@ -54,15 +56,37 @@ pub type X86_32<const PAE: bool = false, const MARKS: bool = true> =
 /// The entry layout of [`X86_32`].
 #[derive(Clone, Debug)]
 pub struct X86Entries32<const PAE: bool, const MARKS: bool> {
-    span: [VirtRange; 1],
+    /// All addresses, or those below and above the area.
+    spans: Vec<VirtRange>,
+    area: Option<VirtRange>,
 }
 
 impl<const PAE: bool, const MARKS: bool> X86_32<PAE, MARKS> {
     /// A table without spaces.
     pub fn new() -> X86_32<PAE, MARKS> {
-        let span = VirtRange::new(VirtAddr::new(0), 1 << 32).expect("it ends at a power of two");
-        Radix::with_format(X86Entries32 { span: [span] })
+        Radix::with_format(X86Entries32 { spans: Vec::from([between(0, 1 << 32)]), area: None })
     }
+
+    /// The same with an area in which spaces see tables of other spaces: see [`crate::PageTable::lend`].
+    /// Its ends are multiples of what an entry of the directory covers.
+    pub fn with_area(area: VirtRange) -> Result<X86_32<PAE, MARKS>, Error> {
+        let size = if PAE { PageSize::SIZE_2M } else { FOUR_MIB };
+        if !area.is_aligned(size) {
+            return Err(Error::Misaligned { addr: area.start().get(), size });
+        }
+        if area.last().get() >> 32 != 0 {
+            return Err(Unfit::Virtual(area.last()).into());
+        }
+        let (start, end) = (area.start().get(), area.last().get() + 1);
+        let sides = [(0, start), (end, 1 << 32)].into_iter().filter(|(from, to)| from < to);
+        let spans = sides.map(|(from, to)| between(from, to)).collect();
+        Ok(Radix::with_format(X86Entries32 { spans, area: Some(area) }))
+    }
+}
+
+/// The addresses from `start` to below `end`.
+fn between(start: u64, end: u64) -> VirtRange {
+    VirtRange::new(VirtAddr::new(start), end - start).expect("it ends at 4 GiB or below")
 }
 
 impl<const PAE: bool, const MARKS: bool> Default for X86_32<PAE, MARKS> {
@@ -121,7 +145,11 @@ impl<const PAE: bool, const MARKS: bool> Format for X86Entries32<PAE, MARKS> {
     }
 
     fn spans(&self) -> &[VirtRange] {
-        &self.span
+        &self.spans
+    }
+
+    fn area(&self) -> Option<VirtRange> {
+        self.area
     }
 
     #[inline]

@@ -6,6 +6,7 @@ extern crate alloc;
 #[path = "../../../physmem/tests/support/boot.rs"]
 mod boot;
 mod model;
+mod small;
 mod trees;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};

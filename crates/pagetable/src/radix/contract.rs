@@ -6,7 +6,7 @@ use super::Radix;
 use super::change::{Clear, Protect, Remove, Restamp};
 use super::single::Recent;
 use crate::{
-    Error, Fault, Flush, Footprint, Format, Mapping, Node, PageTable, Reference, Space,
+    Error, Fault, Flush, Footprint, Format, Lent, Loan, Mapping, Node, PageTable, Reference, Space,
     Translation, Tree, TreeShape, Usage,
 };
 
@@ -123,6 +123,20 @@ impl<F: Format> PageTable for Radix<F> {
         let bits = self.format.usage_bits(bits);
         self.set_bits(found.level, found.at, found.entry, bits, memory);
         Ok(())
+    }
+
+    fn lend(&mut self, loan: Loan, memory: &mut impl Memory) -> Result<Lent, Error> {
+        self.lend_entry(loan, memory)
+    }
+
+    fn take_back(
+        &mut self,
+        of: Space,
+        range: VirtRange,
+        memory: &mut impl Memory,
+        each: &mut impl FnMut(VirtAddr, Option<Usage>),
+    ) -> Result<(), Error> {
+        self.take_back_entries(of, range, memory, each)
     }
 
     #[inline]

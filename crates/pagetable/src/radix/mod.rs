@@ -18,6 +18,7 @@ mod change;
 mod contract;
 mod counted;
 mod edit;
+mod lend;
 mod replicated;
 mod search;
 mod single;

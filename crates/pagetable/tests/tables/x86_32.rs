@@ -1,13 +1,14 @@
 //! The page tables of x86 in 32 bits: against the model, and bit by bit against the manual.
 
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Error, PageTable, Reference, Tree, Unfit, Usage, X86_32};
+use pagetable::{Error, Lent, Loan, PageTable, Reference, Tree, Unfit, Usage, X86_32};
 
 use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 const M2: PageSize = PageSize::SIZE_2M;
 const M4: PageSize = PageSize::from_shift(22).unwrap();
+const DIRTY: Usage = Usage { referenced: true, dirty: true, marked: false };
 /// What entries without NX can express.
 const EXECUTABLE: [Rights; 4] =
     [Rights::ALL, Rights::from_bits(5), Rights::from_bits(7), Rights::NONE];
@@ -29,6 +30,8 @@ fn streams_of_operations_do_what_the_model_does() {
     for seed in [1, 2] {
         let narrow = stream(M4, 32, &EXECUTABLE, seed);
         narrow.run(World::new(X86_32::<false>::new()));
+        let area = VirtRange::new(VirtAddr::new(0xc000_0000), 1 << 29).unwrap();
+        narrow.run(World::new(X86_32::<false>::with_area(area).unwrap()));
         let mut world = World::new(X86_32::<false, false>::new());
         world.walks_mark = false;
         narrow.run(world);
@@ -197,4 +200,69 @@ fn the_directory_keeps_what_walkers_set() {
     world.apply(Op::Unmap { space: 0, range });
     world.apply(Op::ClearUsage { space: 0, range: VirtRange::ALL, bits: Usage::default() });
     assert_eq!(world.physical.read_u32(root), before);
+}
+
+/// Walks in the area go through the copies, into the lender's tables as they are now; and nothing but walks
+/// finds them.
+#[test]
+fn a_space_sees_what_another_lends() {
+    let area = VirtRange::new(VirtAddr::new(0xc000_0000), 1 << 29).unwrap();
+    let mut world = World::new(X86_32::<false>::with_area(area).unwrap());
+    world.apply(Op::Create);
+    world.apply(Op::Create);
+    for (space, addr, size, frame) in [
+        (0, 0x5000, K4, 0x7000),
+        (0, 0x80_0000, M4, 0x40_0000),
+        (1, 0xbfff_f000, K4, 0x9000),
+        (1, 0xe000_0000, K4, 0xa000),
+    ] {
+        world.apply(Op::Map { space, first: page(addr, size, frame, Rights::ALL), count: 1 });
+    }
+    let (from, to) = (world.spaces[0].0, world.spaces[1].0);
+    let memory = &mut world.physical.clone();
+    let mut lend = |world: &mut World<X86_32>, addr, at| {
+        let (addr, at) = (VirtAddr::new(addr), VirtAddr::new(at));
+        world.table.lend(Loan { from, addr, to, at }, memory)
+    };
+    let slot = 0xd000_0000;
+    assert_eq!(lend(&mut world, 0x5000, slot + 0x5000), Ok(Lent::Copied { is_page: false }));
+    assert_eq!(lend(&mut world, 0x6000, slot + 0x6000), Ok(Lent::There));
+    assert_eq!(lend(&mut world, 0x80_0000, slot + 0x80_0000), Ok(Lent::Copied { is_page: true }));
+    assert_eq!(lend(&mut world, 0x40_0000, slot + 0x40_0000), Ok(Lent::Absent));
+    let outside = Error::Unfit(Unfit::Virtual(VirtAddr::new(0xbfc0_0000)));
+    assert_eq!(lend(&mut world, 0x5000, 0xbfc0_0000), Err(outside));
+    let size = M4;
+    assert_eq!(lend(&mut world, 0x5000, slot), Err(Error::Misaligned { addr: slot, size }));
+
+    let walk = |world: &mut World<X86_32>, addr| {
+        let memory = &mut world.physical.clone();
+        world.table.walk(to, VirtAddr::new(addr), Kind::Store, memory, &mut |_| ())
+    };
+    assert_eq!(walk(&mut world, slot + 0x5123).unwrap().frame, PhysAddr::new(0x7000));
+    assert_eq!(walk(&mut world, slot + 0x80_1000).unwrap().frame, PhysAddr::new(0x40_0000));
+    assert!(walk(&mut world, slot + 0x6000).is_err());
+    // What the lender maps in the same table is there at once.
+    world.apply(Op::Map { space: 0, first: page(0x6000, K4, 0xb000, Rights::ALL), count: 1 });
+    assert_eq!(walk(&mut world, slot + 0x6000).unwrap().frame, PhysAddr::new(0xb000));
+    // The model of the borrower knows of none of it. Walkers have set bits in the lender's table, and in
+    // the copy of the large page.
+    world.spaces[0].1.set_usage(VirtAddr::new(0x5000), DIRTY).unwrap();
+    world.spaces[0].1.set_usage(VirtAddr::new(0x6000), DIRTY).unwrap();
+    world.check();
+    world.apply(Op::Unmap { space: 1, range: VirtRange::ALL });
+
+    let mut back = Vec::new();
+    let each = &mut |at: VirtAddr, usage| back.push((at.get(), usage));
+    world.table.take_back(to, area, &mut world.physical, each).unwrap();
+    assert_eq!(back, [(slot, None), (slot + 0x80_0000, Some(DIRTY))]);
+    assert!(walk(&mut world, slot + 0x5000).is_err());
+    world.check();
+    assert!(
+        X86_32::<false>::with_area(VirtRange::new(VirtAddr::new(0x1000), 1 << 22).unwrap())
+            .is_err()
+    );
+    assert!(
+        X86_32::<true>::with_area(VirtRange::new(VirtAddr::new(1 << 32), 1 << 22).unwrap())
+            .is_err()
+    );
 }

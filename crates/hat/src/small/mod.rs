@@ -1,0 +1,573 @@
+//! Small address spaces: many spaces side by side in one, told apart by segments, so that switching
+//! between them loads no root and flushes nothing (U02; Liedtke 1995).
+//!
+//! ```text
+//!   addresses of the processor                          slot 2 of the area
+//!   0                                area                    |                            4G
+//!   | the large space whose root is loaded | slot 0 | slot 1 | slot 2 | ... |   kernel    |
+//!                                                              ^    ^
+//!   a small space's own addresses                            0 .. limit      base + address
+//! ```
+//!
+//! A small space's segments have the base and the limit of its *slot*. Its addresses are relocated
+//! before the TLB, so that entries of different small spaces differ by their addresses and can stay,
+//! as global pages, whatever runs. Walks start at the root that is loaded; entries of that root which
+//! cover the slot are copies of the small space's own, made when a walk first misses one
+//! ([`SmallSpaces::fault`]).
+//!
+//! | switch to | root loaded | segments loaded |
+//! |---|---|---|
+//! | a small space | no | yes |
+//! | the large space whose root is loaded | no | yes, from a small one |
+//! | another large space | yes | yes, from a small one |
+//!
+//! Slots are few. What it takes to give one to another space is [`Revoke`]'s; which space has one is
+//! [`Schedule`]'s. An access beyond the limit makes a space large ([`SmallSpaces::promote`]).
+//!
+//! This module decides; [`Directories`] does. It is the whole state of the mechanism, without page
+//! tables, processors or locks: a kernel calls it under the lock of its scheduler.
+
+mod groups;
+mod slots;
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
+
+use addr::{VirtAddr, VirtRange};
+use pagetable::Lent;
+
+pub use self::groups::{Grouping, Switches};
+use self::slots::Slots;
+use crate::HatSpace;
+
+/// Where small spaces lie in every space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    area: VirtRange,
+    slot_bytes: u64,
+}
+
+/// Why there cannot be such a layout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LayoutError {
+    /// A slot that is no power of two, or smaller than what one entry of a root covers.
+    Slot {
+        /// Its bytes.
+        bytes: u64,
+        /// What an entry of a root covers.
+        entry_bytes: u64,
+    },
+    /// An area that does not begin and end where slots do, or that has more than 65,535 of them.
+    Area(VirtRange),
+}
+
+impl Layout {
+    /// Slots of `slot_bytes` in `area`, in a page table whose root's entries cover `entry_bytes` each.
+    pub fn new(area: VirtRange, slot_bytes: u64, entry_bytes: u64) -> Result<Layout, LayoutError> {
+        if !slot_bytes.is_power_of_two() || slot_bytes < entry_bytes.max(1) {
+            return Err(LayoutError::Slot { bytes: slot_bytes, entry_bytes });
+        }
+        let ends = area.start().get() | area.last().get().wrapping_add(1);
+        let slots = (area.last().get() - area.start().get()) / slot_bytes;
+        if !ends.is_multiple_of(slot_bytes) || slots >= u64::from(u16::MAX) {
+            return Err(LayoutError::Area(area));
+        }
+        Ok(Layout { area, slot_bytes })
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> u16 {
+        ((self.area.last().get() - self.area.start().get()) / self.slot_bytes + 1) as u16
+    }
+
+    /// The bytes of a slot: the limit of a small space.
+    pub const fn slot_bytes(&self) -> u64 {
+        self.slot_bytes
+    }
+
+    /// The addresses of all slots.
+    pub const fn area(&self) -> VirtRange {
+        self.area
+    }
+
+    /// The addresses of a slot.
+    pub fn range(&self, slot: u16) -> VirtRange {
+        let start = self.area.start().wrapping_add(u64::from(slot) * self.slot_bytes);
+        VirtRange::new(start, self.slot_bytes).expect("slots lie in the area")
+    }
+}
+
+/// What becomes of the copies of a space whose slot is taken away (U02 section 5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Revoke {
+    /// Every root is looked through at once.
+    Purge,
+    /// Roots that are loaded at once; each other one when it is loaded next, if a slot has changed hands
+    /// since it was last. A switch then takes longer, at worst as long as there are slots.
+    Versioned,
+    /// Spaces that talk to each other form a group with a root of its own, and slots of its own: taking
+    /// one touches that root alone, and a switch to another group loads its root. Members of *all*
+    /// groups have the same slot in each, and pages that stay in the TLB (section 5.2).
+    Groups,
+}
+
+/// Which space has a slot when there are more spaces than slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Schedule {
+    /// Whoever came first keeps it.
+    FirstCome,
+    /// Whoever was switched to longest ago gives it up.
+    Lru,
+    /// Whoever was switched to least often of late gives it up, and only to one that was switched to
+    /// twice as often: counts are halved as often as there are slots times 64 switches.
+    Frequent,
+}
+
+/// What the mechanism does to page tables and processors.
+pub trait Directories {
+    /// Copies the entry of `from`'s root that covers `addr` into the root of `to`, where it is seen at
+    /// `at`: [`crate::Hat::lend`].
+    fn lend(&mut self, from: HatSpace, addr: VirtAddr, to: HatSpace, at: VirtAddr) -> Lent;
+
+    /// Empties the copies in the root of `of` that are seen in `range`: [`crate::Hat::take_back`]; how
+    /// many there were.
+    fn take_back(&mut self, of: HatSpace, range: VirtRange) -> u64;
+
+    /// Has every processor forget `range`, global pages too.
+    fn forget(&mut self, range: VirtRange);
+
+    /// Loads the root of `space` on a processor, which forgets what is not global.
+    fn load(&mut self, cpu: usize, space: HatSpace);
+}
+
+/// What was done, to count and to price.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Roots loaded.
+    pub root_loads: u64,
+    /// Switches that loaded segments.
+    pub segment_loads: u64,
+    /// All switches, those to the space that ran already left out.
+    pub switches: u64,
+    /// Entries copied, at a fault each.
+    pub copies: u64,
+    /// Slots taken from a space that had one.
+    pub revoked: u64,
+    /// Roots looked through for copies.
+    pub roots_purged: u64,
+    /// Copies emptied.
+    pub entries_purged: u64,
+    /// Slots whose version was compared when a root was loaded.
+    pub versions_compared: u64,
+    /// Spaces that reached beyond their limit.
+    pub promoted: u64,
+}
+
+/// What a processor runs after a switch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entered {
+    /// Whose root is loaded.
+    pub root: HatSpace,
+    /// What is added to addresses before the TLB.
+    pub base: u64,
+    /// How many bytes of addresses there are; `None` is all of a large space.
+    pub limit: Option<u64>,
+    /// Whether its pages are entered as global ones: they stay in the TLB when a root is loaded.
+    pub is_global: bool,
+    /// Whether this switch has loaded the root.
+    pub loads_root: bool,
+    /// And segments.
+    pub loads_segments: bool,
+}
+
+/// What a fault of a small space means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SmallFault {
+    /// An entry was missing in the root that is loaded; it is there now. The access goes on.
+    Copied,
+    /// The space itself has no such page: a fault as any other, at its own address.
+    Own,
+    /// The address is beyond the limit: the space can be [promoted](SmallSpaces::promote).
+    Beyond,
+}
+
+/// Why a space did not become small.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotSmall {
+    /// There is no such space.
+    Unknown(HatSpace),
+    /// Every slot is taken, and the schedule takes none away for it.
+    NoSlot,
+    /// Under [`Revoke::Groups`], a space that is in no group has no slots to choose from.
+    NoGroup,
+}
+
+/// Whose copies a root may hold in a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holds {
+    /// Those of the space that has the slot, if one has it that this root can see.
+    Of(Option<HatSpace>),
+    /// Perhaps some of a space that has lost the slot. No processor sees them: they are emptied before
+    /// this root is loaded.
+    Stale,
+}
+
+/// Where a space lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Home {
+    Large,
+    Small(u16),
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    home: Home,
+    /// Its group; `None` is none, or all.
+    group: Option<u16>,
+    /// Whether it is a member of all groups.
+    is_global: bool,
+    /// By slot: the version whose copies its root may hold.
+    seen: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Cpu {
+    root: Option<HatSpace>,
+    runs: Option<HatSpace>,
+    base: u64,
+}
+
+/// All spaces, large and small, and what each processor runs.
+#[derive(Clone, Debug)]
+pub struct SmallSpaces {
+    layout: Layout,
+    revoke: Revoke,
+    spaces: BTreeMap<HatSpace, Known>,
+    /// One for all; or one for each group.
+    slots: Vec<Slots>,
+    /// By group: whose root it has.
+    roots: Vec<HatSpace>,
+    /// By slot: counts whom it had, where there are versions.
+    versions: Vec<u64>,
+    schedule: Schedule,
+    cpus: Vec<Cpu>,
+    counts: Counts,
+}
+
+impl SmallSpaces {
+    /// No spaces yet, on `cpus` processors that run none.
+    pub fn new(layout: Layout, revoke: Revoke, schedule: Schedule, cpus: usize) -> SmallSpaces {
+        let slots = match revoke {
+            Revoke::Groups => Vec::new(),
+            Revoke::Purge | Revoke::Versioned => Vec::from([Slots::new(schedule, layout.slots())]),
+        };
+        SmallSpaces {
+            layout,
+            revoke,
+            spaces: BTreeMap::new(),
+            slots,
+            roots: Vec::new(),
+            versions: alloc::vec![0; usize::from(layout.slots())],
+            schedule,
+            cpus: alloc::vec![Cpu::default(); cpus],
+            counts: Counts::default(),
+        }
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Takes in a new space, a large one.
+    pub fn add(&mut self, space: HatSpace) {
+        let seen = self.versions.clone();
+        self.spaces.insert(space, Known { home: Home::Large, group: None, is_global: false, seen });
+    }
+
+    /// A group with the root of `root`, which is a space of its own for this alone; its number.
+    pub fn add_group(&mut self, root: HatSpace) -> u16 {
+        self.add(root);
+        self.roots.push(root);
+        let mut slots = Slots::new(self.schedule, self.layout.slots());
+        // Members of all groups have their slots in this one too.
+        for (space, known) in &self.spaces {
+            if let (true, Home::Small(slot)) = (known.is_global, known.home) {
+                slots.put(slot, *space);
+            }
+        }
+        self.slots.push(slots);
+        self.slots.len() as u16 - 1
+    }
+
+    /// Makes `space` a member of one group, or of all; whether it could: a small one must be large first.
+    pub fn join(&mut self, space: HatSpace, group: Option<u16>) -> bool {
+        let known = self.spaces.get_mut(&space).filter(|known| known.home == Home::Large);
+        let Some(known) = known else { return false };
+        (known.group, known.is_global) = (group, group.is_none());
+        true
+    }
+
+    /// Gives `space` a slot, which it has from the next time on that it is [entered](SmallSpaces::enter).
+    /// The caller knows that nothing of it lies beyond the limit.
+    pub fn make_small(
+        &mut self,
+        space: HatSpace,
+        directories: &mut impl Directories,
+    ) -> Result<u16, NotSmall> {
+        let known = self.spaces.get(&space).ok_or(NotSmall::Unknown(space))?;
+        if let Home::Small(slot) = known.home {
+            return Ok(slot);
+        }
+        let (group, is_global) = (known.group, known.is_global);
+        let running: BTreeSet<HatSpace> = self.cpus.iter().filter_map(|cpu| cpu.runs).collect();
+        let stays = |of: HatSpace, spaces: &BTreeMap<HatSpace, Known>| {
+            running.contains(&of) || (spaces[&of].is_global && !is_global)
+        };
+        let slot = match (self.revoke, group) {
+            (Revoke::Groups, None) if is_global => {
+                // The same slot everywhere: one that is free in each group.
+                let free = |slot: &u16| self.slots.iter().all(|slots| slots.is_free(*slot));
+                (0..self.layout.slots()).find(free).ok_or(NotSmall::NoSlot)?
+            }
+            (Revoke::Groups, None) => return Err(NotSmall::NoGroup),
+            (Revoke::Groups, Some(group)) => {
+                let slots = self.slots.get(usize::from(group)).ok_or(NotSmall::NoGroup)?;
+                slots.choose(space, |of| stays(of, &self.spaces)).ok_or(NotSmall::NoSlot)?
+            }
+            (Revoke::Purge | Revoke::Versioned, _) => {
+                let chosen = self.slots[0].choose(space, |of| stays(of, &self.spaces));
+                chosen.ok_or(NotSmall::NoSlot)?
+            }
+        };
+        let owner = self.slots_of(group).next().and_then(|slots| slots.owner(slot));
+        if let Some(owner) = owner {
+            self.counts.revoked += 1;
+            self.take_slot(owner, directories);
+        }
+        for slots in self.slots_of_mut(group) {
+            slots.put(slot, space);
+        }
+        if let Some(known) = self.spaces.get_mut(&space) {
+            known.home = Home::Small(slot);
+        }
+        Ok(slot)
+    }
+
+    /// Makes `space` large again: its slot is free. A processor that runs it loads its root.
+    pub fn promote(&mut self, space: HatSpace, directories: &mut impl Directories) {
+        if matches!(self.spaces.get(&space), Some(Known { home: Home::Small(_), .. })) {
+            self.counts.promoted += 1;
+            self.take_slot(space, directories);
+        }
+    }
+
+    /// Ends `space`, which no processor runs. Where its root is loaded, that of the space that runs
+    /// there is loaded instead.
+    pub fn remove(&mut self, space: HatSpace, directories: &mut impl Directories) {
+        self.take_slot(space, directories);
+        for cpu in 0..self.cpus.len() {
+            let Cpu { root, runs, .. } = self.cpus[cpu];
+            if root == Some(space) {
+                self.cpus[cpu].root = None;
+                if let Some(runs) = runs.filter(|runs| *runs != space) {
+                    self.load(cpu, runs, directories);
+                }
+            }
+            if runs == Some(space) {
+                self.cpus[cpu] = Cpu::default();
+            }
+        }
+        self.spaces.remove(&space);
+    }
+
+    /// Lets `space`, which was added, run on a processor. `None` where it was not added.
+    pub fn enter(
+        &mut self,
+        cpu: usize,
+        space: HatSpace,
+        directories: &mut impl Directories,
+    ) -> Option<Entered> {
+        let known = self.spaces.get(&space)?;
+        let (home, group, is_global) = (known.home, known.group, known.is_global);
+        let before = self.cpus[cpu];
+        let root = match (home, self.revoke) {
+            (Home::Large, _) => space,
+            (Home::Small(_), Revoke::Groups) if !is_global => {
+                group.map_or(space, |group| self.roots[usize::from(group)])
+            }
+            (Home::Small(_), Revoke::Groups) => {
+                before.root.or(self.roots.first().copied()).unwrap_or(space)
+            }
+            (Home::Small(_), Revoke::Purge | Revoke::Versioned) => before.root.unwrap_or(space),
+        };
+        let base = match home {
+            Home::Large => 0,
+            Home::Small(slot) => self.layout.range(slot).start().get(),
+        };
+        let loads_root = before.root != Some(root);
+        let loads_segments = before.runs.is_some() && before.base != base;
+        if before.runs != Some(space) {
+            self.counts.switches += 1;
+            for slots in self.slots_of_mut(group) {
+                slots.entered(space);
+            }
+        }
+        self.cpus[cpu].runs = Some(space);
+        self.cpus[cpu].base = base;
+        self.counts.segment_loads += u64::from(loads_segments);
+        if loads_root {
+            self.load(cpu, root, directories);
+        }
+        let is_small = home != Home::Large;
+        Some(Entered {
+            root,
+            base,
+            limit: is_small.then_some(self.layout.slot_bytes),
+            is_global: is_small && (is_global || self.revoke != Revoke::Groups),
+            loads_root,
+            loads_segments,
+        })
+    }
+
+    /// What a fault at `addr`, an address of its own, means to the small space that `cpu` runs.
+    pub fn fault(
+        &mut self,
+        cpu: usize,
+        addr: VirtAddr,
+        directories: &mut impl Directories,
+    ) -> SmallFault {
+        let Cpu { root: Some(root), runs: Some(space), base } = self.cpus[cpu] else {
+            return SmallFault::Own;
+        };
+        if base == 0 {
+            return SmallFault::Own;
+        }
+        if addr.get() >= self.layout.slot_bytes {
+            return SmallFault::Beyond;
+        }
+        match directories.lend(space, addr, root, addr.wrapping_add(base)) {
+            Lent::Copied { .. } => {
+                self.counts.copies += 1;
+                SmallFault::Copied
+            }
+            Lent::There | Lent::Absent => SmallFault::Own,
+        }
+    }
+
+    /// The slot of a space that has one.
+    pub fn slot_of(&self, space: HatSpace) -> Option<u16> {
+        match self.spaces.get(&space)?.home {
+            Home::Large => None,
+            Home::Small(slot) => Some(slot),
+        }
+    }
+
+    /// What a processor has loaded: a root, and the space that runs.
+    pub fn on(&self, cpu: usize) -> (Option<HatSpace>, Option<HatSpace>) {
+        (self.cpus[cpu].root, self.cpus[cpu].runs)
+    }
+
+    /// Whose copies the root of `of` may hold in a slot.
+    pub fn holds(&self, of: HatSpace, slot: u16) -> Holds {
+        let Some(known) = self.spaces.get(&of) else { return Holds::Of(None) };
+        if known.seen[usize::from(slot)] != self.versions[usize::from(slot)] {
+            return Holds::Stale;
+        }
+        let group = self.roots.iter().position(|root| *root == of);
+        Holds::Of(match (self.revoke, group) {
+            (Revoke::Purge | Revoke::Versioned, _) => self.slots[0].owner(slot),
+            (Revoke::Groups, Some(group)) => self.slots[group].owner(slot),
+            (Revoke::Groups, None) => {
+                // A large space sees only those that are in all groups.
+                let owner = self.slots.first().and_then(|slots| slots.owner(slot));
+                owner.filter(|owner| self.spaces[owner].is_global)
+            }
+        })
+    }
+
+    /// Loads the root of `space`, without copies of spaces that have lost their slots.
+    fn load(&mut self, cpu: usize, space: HatSpace, directories: &mut impl Directories) {
+        self.counts.root_loads += 1;
+        self.cpus[cpu].root = Some(space);
+        if self.revoke == Revoke::Versioned {
+            self.bring_up_to_date(space, directories);
+        }
+        directories.load(cpu, space);
+    }
+
+    fn bring_up_to_date(&mut self, root: HatSpace, directories: &mut impl Directories) {
+        let Some(known) = self.spaces.get_mut(&root) else { return };
+        let mut stale = false;
+        for (slot, seen) in known.seen.iter_mut().enumerate() {
+            self.counts.versions_compared += 1;
+            if *seen != self.versions[slot] {
+                *seen = self.versions[slot];
+                stale = true;
+                let range = self.layout.range(slot as u16);
+                self.counts.entries_purged += directories.take_back(root, range);
+            }
+        }
+        self.counts.roots_purged += u64::from(stale);
+    }
+
+    /// Takes the slot of `space` away, if it has one, with every copy of its entries.
+    fn take_slot(&mut self, space: HatSpace, directories: &mut impl Directories) {
+        let Some(known) = self.spaces.get_mut(&space) else { return };
+        let Home::Small(slot) = core::mem::replace(&mut known.home, Home::Large) else { return };
+        let (group, is_global) = (known.group, known.is_global);
+        let range = self.layout.range(slot);
+        for slots in self.slots_of_mut(group) {
+            slots.free(slot);
+        }
+        let roots: Vec<HatSpace> = match self.revoke {
+            Revoke::Purge => self.spaces.keys().copied().collect(),
+            Revoke::Groups if is_global => self.spaces.keys().copied().collect(),
+            Revoke::Groups => group.iter().map(|group| self.roots[usize::from(*group)]).collect(),
+            Revoke::Versioned => {
+                self.versions[usize::from(slot)] += 1;
+                let loaded: BTreeSet<_> = self.cpus.iter().filter_map(|cpu| cpu.root).collect();
+                loaded.into_iter().collect()
+            }
+        };
+        for root in roots {
+            self.counts.roots_purged += 1;
+            self.counts.entries_purged += directories.take_back(root, range);
+            if let Some(known) = self.spaces.get_mut(&root) {
+                known.seen[usize::from(slot)] = self.versions[usize::from(slot)];
+            }
+        }
+        directories.forget(range);
+        for cpu in 0..self.cpus.len() {
+            if self.cpus[cpu].runs == Some(space) {
+                // It goes on as a large space.
+                self.cpus[cpu].base = 0;
+                if self.cpus[cpu].root != Some(space) {
+                    self.load(cpu, space, directories);
+                }
+            }
+        }
+    }
+
+    /// The slots that a space of `group` can have: those of one group, or of all.
+    fn slots_of(&self, group: Option<u16>) -> impl Iterator<Item = &Slots> {
+        let one = self.one_of(group);
+        let all = self.slots.iter().enumerate();
+        all.filter(move |(at, _)| one.is_none_or(|one| one == *at)).map(|(_, slots)| slots)
+    }
+
+    fn slots_of_mut(&mut self, group: Option<u16>) -> impl Iterator<Item = &mut Slots> {
+        let one = self.one_of(group);
+        let all = self.slots.iter_mut().enumerate();
+        all.filter(move |(at, _)| one.is_none_or(|one| one == *at)).map(|(_, slots)| slots)
+    }
+
+    fn one_of(&self, group: Option<u16>) -> Option<usize> {
+        match self.revoke {
+            Revoke::Groups => group.map(usize::from),
+            Revoke::Purge | Revoke::Versioned => Some(0),
+        }
+    }
+}
