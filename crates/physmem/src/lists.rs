@@ -46,6 +46,7 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
     }
 
     /// Enters a block.
+    #[inline]
     pub(crate) fn push(&mut self, table: &mut FrameTable, block: FrameId, order: u32) {
         let next = self.heads[order as usize];
         let pfdat = table.get_mut(block);
@@ -60,6 +61,7 @@ impl<const ORDERS: usize> FreeLists<ORDERS> {
     }
 
     /// Takes a block out that is in the list of `order`.
+    #[inline]
     pub(crate) fn remove(&mut self, table: &mut FrameTable, block: FrameId, order: u32) {
         let pfdat = table.get_mut(block);
         debug_assert_eq!(pfdat.free_order(), Some(order), "frame {} heads no such block", block.0);

@@ -208,20 +208,30 @@ impl<A: Allocator> Physmem<A> {
             return Err(FreeError::Foreign { frame });
         }
         let (count, mut migratable) = (1u32 << order, 0);
-        let mut check = |first: FrameId, pfdat: &Pfdat, same: u32| {
-            let frame = self.table.address(first);
-            migratable += if pfdat.is_migratable() { i64::from(same) } else { 0 };
-            match pfdat.state() {
+        let base = self.base();
+        let mut check = |first: u32, state: State, wired: u16, same: u32| {
+            let frame = PhysAddr::new(u64::from(first) << base.shift());
+            migratable += if state.is_migratable() { i64::from(same) } else { 0 };
+            match state {
                 State::Free | State::Reserved => Err(FreeError::NotOut { frame }),
-                _ if pfdat.wired > 0 => Err(FreeError::Wired { frame }),
+                _ if wired > 0 => Err(FreeError::Wired { frame }),
                 _ => Ok(()),
             }
         };
-        match count {
-            1 => check(first, &self.table.get(first), 1)?,
-            _ => self.table.runs(first.0, first.0 + count, check)?,
+        if count == 1 {
+            let check = |pfdat: &Pfdat| check(first.0, pfdat.state(), pfdat.wired, 1);
+            self.table.take_back_one(first, check)?;
+        } else {
+            if let Some((pfdat, others)) = self.table.alike(first, count) {
+                check(first.0, pfdat.state(), pfdat.wired, 1)?;
+                check(first.0 + 1, others, 0, count - 1)?;
+            } else {
+                self.table.runs(first.0, first.0 + count, |first, pfdat, same| {
+                    check(first.0, pfdat.state(), pfdat.wired, same)
+                })?;
+            }
+            self.table.take_back(first, count);
         }
-        self.table.take_back(first, count);
         if migratable > 0 {
             self.allocator.migratable_changed(first, -migratable);
         }

@@ -184,6 +184,46 @@ impl FrameTable {
         if count == 1 {
             return self.change_one(first, state);
         }
+        if count == CHUNK_FRAMES as u32 && self.change_alike(first, state) {
+            return;
+        }
+        self.change_parts(first, count, state);
+    }
+
+    /// Changes a whole chunk, as a page of 2M is one; whether it was one, and its descriptors alike.
+    #[inline]
+    fn change_alike(&mut self, first: FrameId, state: State) -> bool {
+        let (number, _) = split(first.0);
+        let (Some(pfdat), Some(Others::Alike(of, _))) =
+            (self.firsts.get_mut(number), self.others.get_mut(number))
+        else {
+            return false;
+        };
+        let before = (pfdat.state(), core::mem::replace(of, state));
+        *pfdat = pfdat.handed_over(state);
+        if before.0 == before.1 {
+            self.uncount(before.0, CHUNK_FRAMES as u64);
+        } else {
+            self.uncount(before.0, 1);
+            self.uncount(before.1, CHUNK_FRAMES as u64 - 1);
+        }
+        true
+    }
+
+    /// The first descriptor of a whole chunk, and the state of all others, if they are alike.
+    #[inline]
+    pub(crate) fn alike(&self, first: FrameId, count: u32) -> Option<(&Pfdat, State)> {
+        let (number, _) = split(first.0);
+        match self.others.get(number) {
+            Some(Others::Alike(state, _)) if count == CHUNK_FRAMES as u32 => {
+                Some((&self.firsts[number], *state))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same for frames of which each part of a chunk is looked at for itself.
+    fn change_parts(&mut self, first: FrameId, count: u32, state: State) {
         let (mut next, end) = (first.0, first.0 + count);
         while next < end {
             let (number, place) = split(next);
@@ -207,16 +247,51 @@ impl FrameTable {
         let pfdat = self.get_mut(frame);
         let before = pfdat.state();
         *pfdat = pfdat.handed_over(state);
-        self.counts[before as usize] -= 1;
+        self.uncount(before, 1);
+    }
+
+    /// So many frames have this state no more.
+    ///
+    /// Nearly all were free or movable, which a processor foresees. A count whose place is read out of
+    /// the descriptor would have all that follows wait for the line of memory that it lies in.
+    #[inline]
+    fn uncount(&mut self, before: State, frames: u64) {
+        match before {
+            State::Free => self.counts[State::Free as usize] -= frames,
+            State::Movable => self.counts[State::Movable as usize] -= frames,
+            other => self.uncount_other(other, frames),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn uncount_other(&mut self, before: State, frames: u64) {
+        self.counts[before as usize] -= frames;
+    }
+
+    /// Takes one frame back from its owner, if `check` allows it.
+    #[inline]
+    pub(crate) fn take_back_one<E>(
+        &mut self,
+        frame: FrameId,
+        check: impl FnOnce(&Pfdat) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let pfdat = self.get_mut(frame);
+        check(pfdat)?;
+        let before = pfdat.state();
+        *pfdat = pfdat.handed_over(State::Free);
+        self.counts[State::Free as usize] += 1;
+        self.uncount(before, 1);
+        Ok(())
     }
 
     /// The same for all frames of a chunk but the first.
     #[inline]
     fn change_others(&mut self, number: usize, state: State) {
         match &mut self.others[number] {
-            Others::Alike(before, _) => {
-                self.counts[*before as usize] -= CHUNK_FRAMES as u64 - 1;
-                *before = state;
+            Others::Alike(of, _) => {
+                let before = core::mem::replace(of, state);
+                self.uncount(before, CHUNK_FRAMES as u64 - 1);
             }
             Others::Written(_) => {
                 self.change_written(number, 1..CHUNK_FRAMES, state);

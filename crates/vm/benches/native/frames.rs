@@ -57,6 +57,46 @@ impl Contender for FrameAllocator<32> {
     }
 }
 
+/// What each of ours keeps of a frame, beside another allocator: a descriptor of 32 bytes that says
+/// whether the frame is out, and a free of a frame that is not out is refused.
+struct Described<A> {
+    name: &'static str,
+    inner: A,
+    /// Of a block, the first one is written.
+    descriptors: Vec<Descriptor>,
+}
+
+#[derive(Clone, Copy, Default)]
+#[repr(align(32))]
+struct Descriptor {
+    owner: u64,
+    order: u8,
+    is_out: bool,
+}
+
+impl<A: Contender> Contender for Described<A> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn allocate(&mut self, order: u32) -> u32 {
+        let first = self.inner.allocate(order);
+        let descriptor = Descriptor { owner: 0, order: order as u8, is_out: true };
+        self.descriptors[first as usize] = descriptor;
+        first
+    }
+
+    fn free(&mut self, first: u32, order: u32) {
+        let descriptor = &mut self.descriptors[first as usize];
+        assert!(
+            descriptor.is_out && descriptor.owner == 0 && u32::from(descriptor.order) == order,
+            "it was allocated"
+        );
+        *descriptor = Descriptor::default();
+        self.inner.free(first, order);
+    }
+}
+
 struct Bitmap(Box<BitAlloc1M>);
 
 impl Contender for Bitmap {
@@ -118,18 +158,27 @@ pub(super) fn compare(steps: usize, rounds: usize) {
     let sizes = [PageSize::SIZE_4K, PageSize::SIZE_2M];
     let lists =
         |frames| SizeLists::new(frames, sizes[0], &sizes).expect("the sizes ascend from the base");
-    let mut registry = FrameAllocator::<32>::new();
-    registry.add_frame(0, FRAMES);
+    let registry = || {
+        let mut registry = FrameAllocator::<32>::new();
+        registry.add_frame(0, FRAMES);
+        registry
+    };
+    let described = Described {
+        name: "and descriptors",
+        inner: registry(),
+        descriptors: vec![Descriptor::default(); FRAMES],
+    };
     let mut bitmap = Box::new(BitAlloc1M::DEFAULT);
     bitmap.insert(0..FRAMES);
-    let mut contenders: [Box<dyn Contender>; 5] = [
+    let mut contenders: [Box<dyn Contender>; 6] = [
         Ours::new("physmem magazine, buddy", |frames| Magazine::new(Buddy::new(frames))),
         Ours::new("physmem buddy", Buddy::new),
         Ours::new("physmem size lists", lists),
-        Box::new(registry),
+        Box::new(registry()),
+        Box::new(described),
         Box::new(Bitmap(bitmap)),
     ];
-    let mut least = [[f64::INFINITY; 2]; 5];
+    let mut least = [[f64::INFINITY; 2]; 6];
     for _ in 0..rounds {
         for (contender, least) in contenders.iter_mut().zip(&mut least) {
             for (order, least) in [0, LARGE].into_iter().zip(least) {

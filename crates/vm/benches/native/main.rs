@@ -6,8 +6,9 @@
 //!
 //! Two tables. *Frames*: an allocation and a free of base frames, and of blocks of 512, on a memory
 //! of 4 GiB of which half is in use in no order; contenders are this project's allocators with
-//! their page-frame descriptors, and two of the registry, which keep none. Every contender gets the
-//! same stream: each step frees what was allocated at a place chosen at random and allocates anew.
+//! their page-frame descriptors, and two of the registry, which keep none; one of them also with a
+//! descriptor per frame beside it, as whoever hosts it would keep. Every contender gets the same
+//! stream: each step frees what was allocated at a place chosen at random and allocates anew.
 //! *Faults*: the first touch of an anonymous page through `vm`, `hat`, `physmem` and x86-64 page
 //! tables, without zeroing (the platform does nothing); a fault on a page whose translation alone is
 //! missing; and unmapping, per page.
