@@ -1,6 +1,8 @@
 """The whole life of memory, of recorded programs: forks, pipelines, a compile, little memory."""
 
+import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -127,3 +129,23 @@ def test_less_memory_means_more_transfers_and_nothing_lost(pipeline: Path) -> No
         data["manager"]["work"]["reads"] + data["manager"]["work"]["writes"] for data in runs
     ]
     assert waits == [300_000 * number for number in transfers]
+
+
+@pytest.mark.parametrize("memory", ["64M", "8M"], ids=["plenty", "swapping"])
+def test_memory_does_not_grow_with_the_length_of_a_trace(memory: str) -> None:
+    """The same 4096 pages, touched ten times as often; with 8M half of them are away."""
+    managed = ["os.manager=base", f"memory.size={memory}", "swap.size=64M"]
+    settings = [word for setting in managed for word in ("--set", setting)]
+
+    def peak_bytes(accesses: int) -> int:
+        spec = f"generate:uniform,size=16M,stores=0.5,accesses={accesses}"
+        run = [sys.executable, "-m", "pagewalk", "run", spec, *settings]
+        with subprocess.Popen(run, stdout=subprocess.DEVNULL) as process:
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        return usage.ru_maxrss << 10
+
+    short, long = peak_bytes(300_000), peak_bytes(3_000_000)
+    # Five bytes per access, or three per fault, would be more.
+    assert long - short < 4 << 20
