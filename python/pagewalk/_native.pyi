@@ -148,6 +148,21 @@ class PageTable:
 def world(name: str) -> list[tuple[str, int]]:
     """The numbers of a small world, `fig2` to `fig4` of G98, each with its name."""
 
+def small_clients(
+    *,
+    clients: int,
+    ring: int,
+    large: int,
+    slot_bytes: int,
+    entries: int,
+    calls: int,
+    stay: int,
+    revoke: str,
+    schedule: str,
+    seed: int,
+) -> str:
+    """Clients in small spaces, more than slots; the outcome as JSON. Releases the GIL."""
+
 def hat_run(
     *,
     cpus: int,

@@ -10,6 +10,7 @@
 //! interpreter's lock and looks for signals now and then.
 
 mod batches;
+mod clients;
 mod columns;
 mod curves;
 mod error;
@@ -30,6 +31,8 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::batches::{Batches, trace_batches};
+    #[pymodule_export]
+    use crate::clients::small_clients;
     #[pymodule_export]
     use crate::curves::trace_curves;
     #[pymodule_export]

@@ -16,6 +16,7 @@
 
 mod baton;
 mod board;
+mod clients;
 mod costs;
 mod host;
 mod kenbus;
@@ -34,6 +35,7 @@ mod world;
 pub use crate::{
     baton::{Baton, CPUS_MAX, Finished, cpu, now, pass, spend},
     board::{Board, Cpu, ShootCounts, Shootdowns, Tlb, TlbEntry},
+    clients::{ClientsOutcome, ClientsPlan, run_clients},
     costs::{Costs, LockKind},
     host::{HostOutcome, HostPlan, run_on_host},
     kenbus::KENBUS,

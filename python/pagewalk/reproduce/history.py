@@ -24,8 +24,8 @@ from pagewalk.reproduce.experiment import Experiment, parse_toml, read_toml
 
 BENCH: tuple[str, ...] = ("addr", "pagetable", "physmem", "hat", "vm", "mmu", "machine", "python")
 """Crates that a page table by itself runs through."""
-LAYER = ("addr", "pagetable", "hat", "smp", "python")
-"""Crates that the HAT layer on several processors runs through."""
+LAYER = ("addr", "pagetable", "physmem", "hat", "vm", "smp", "python")
+"""Crates that loads on memory management and clients in small spaces run through."""
 RUN = (*BENCH, "trace")
 """And a run of a generated trace."""
 RECORD = (*RUN, "ring", "recorder", "capture")
@@ -89,7 +89,7 @@ def sources(experiment: Experiment) -> dict[str, str]:
     """A digest of each part of the sources that the experiment runs through."""
     top = experiment.folder.parents[2]
     named = set(_texts(experiment.parameters))
-    crates: tuple[str, ...] = LAYER if experiment.method == "hat" else BENCH
+    crates: tuple[str, ...] = LAYER if experiment.method in ("hat", "clients") else BENCH
     if named & set(read_toml(top / "experiments" / "programs.toml")):
         crates = RECORD
     elif any(name.startswith("generate:") for name in named):

@@ -2,31 +2,45 @@
 //! figures 9 to 11).
 //!
 //! ```text
-//!   make -- sh -- cc1 -- as          a space that many talk to is in all groups
-//!     \             \  /             what is left falls apart: the heaviest pairs first,
-//!      +--- server --+               while a group has slots
+//!   a -- server -- b -- server -- a ... c -- server -- d       all talk to the server alone:
+//!   {a, b}   {c, d}   and the server in both                   it is in all groups, and who
+//!                                                              follows whom through it is left
 //! ```
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
 
 use crate::HatSpace;
 
-/// How often a switch went from one space to another.
+/// Who was switched to after whom, on one processor.
 #[derive(Clone, Debug, Default)]
 pub struct Switches {
+    last: Option<HatSpace>,
+    before: Option<HatSpace>,
     counts: BTreeMap<(HatSpace, HatSpace), u64>,
+    /// From one space to another over a third, which is in the middle.
+    over: BTreeMap<(HatSpace, HatSpace, HatSpace), u64>,
 }
 
 impl Switches {
-    /// Counts one.
-    pub fn count(&mut self, from: HatSpace, to: HatSpace) {
-        if from != to {
-            *self.counts.entry((from, to)).or_insert(0) += 1;
+    /// `space` runs from here on.
+    pub fn to(&mut self, space: HatSpace) {
+        if self.last == Some(space) {
+            return;
         }
+        if let Some(last) = self.last {
+            *self.counts.entry((last, space)).or_insert(0) += 1;
+            if let Some(before) = self.before.filter(|before| *before != space) {
+                *self.over.entry((before, last, space)).or_insert(0) += 1;
+            }
+        }
+        (self.before, self.last) = (self.last, Some(space));
     }
 
     /// All pairs with their counts.
-    pub fn iter(&self) -> impl Iterator<Item = ((HatSpace, HatSpace), u64)> + '_ {
+    pub fn pairs(&self) -> impl Iterator<Item = ((HatSpace, HatSpace), u64)> + '_ {
         self.counts.iter().map(|(pair, count)| (*pair, *count))
     }
 }
@@ -45,17 +59,13 @@ impl Grouping {
     /// that have switches with at least `everyone` of the others (a share, in thousandths), and with three
     /// at least.
     pub fn of(switches: &Switches, slots: u16, everyone: u16) -> Grouping {
-        let mut pairs: BTreeMap<(HatSpace, HatSpace), u64> = BTreeMap::new();
-        let mut partners: BTreeMap<HatSpace, Vec<HatSpace>> = BTreeMap::new();
-        for ((from, to), count) in switches.iter() {
-            *pairs.entry((from.min(to), from.max(to))).or_insert(0) += count;
-        }
-        for &(one, other) in pairs.keys() {
-            partners.entry(one).or_default().push(other);
-            partners.entry(other).or_default().push(one);
+        let mut partners: BTreeMap<HatSpace, BTreeSet<HatSpace>> = BTreeMap::new();
+        for &(from, to) in switches.counts.keys() {
+            partners.entry(from).or_default().insert(to);
+            partners.entry(to).or_default().insert(from);
         }
         let others = partners.len().saturating_sub(1) as u64;
-        let is_global = |partners: &Vec<HatSpace>| {
+        let is_global = |partners: &BTreeSet<HatSpace>| {
             let known = partners.len() as u64;
             known >= 3 && known * 1000 >= u64::from(everyone) * others
         };
@@ -63,6 +73,14 @@ impl Grouping {
             partners.iter().filter(|(_, all)| is_global(all)).map(|(space, _)| *space).collect();
         let global: Vec<HatSpace> = global.into_iter().take(usize::from(slots) / 2).collect();
         let room = usize::from(slots) - global.len();
+
+        let direct = switches.pairs();
+        let over = switches.over.iter().filter(|((_, over, _), _)| global.contains(over));
+        let over = over.map(|(&(from, _, to), count)| ((from, to), *count));
+        let mut pairs: BTreeMap<(HatSpace, HatSpace), u64> = BTreeMap::new();
+        for ((from, to), count) in direct.chain(over) {
+            *pairs.entry((from.min(to), from.max(to))).or_insert(0) += count;
+        }
 
         let mut groups: Vec<Vec<HatSpace>> = partners
             .keys()
