@@ -174,6 +174,26 @@ def test_on_x86_the_2m_of_madvise_are_advised(three: Path, tmp_path: Path) -> No
     assert run["time"]["translation_cycles"] == best["translation_cycles"]
 
 
+@pytest.mark.parametrize(("machine", "size"), [("origin-2000", "1M"), ("epyc-9005", "2M")])
+def test_a_rule_may_name_the_line_that_allocates(three: Path, machine: str, size: str) -> None:
+    def large(place: str) -> tuple[int, int]:
+        """Large pages that were made, and all walks."""
+        data = Machine(machine, {"os.place": place}).run(three).data
+        if machine == "epyc-9005":
+            return data["memory"]["pages_by_size"][size], data["walks"]["walks"]
+        made = [one["pages"] for one in data["manager"]["sizes"] if one["got"] == size]
+        return sum(made), data["walks"]["walks"]
+
+    base = Machine(machine).run(three).data["walks"]["walks"]
+    pages, walks = large(f"site three.c:5={size}")
+    # 64 MiB, but for the ends, and 8 MiB more.
+    assert (62 << 20) <= pages * bytes_of(size) <= 64 << 20
+    assert walks < 0.5 * base
+    assert large(f"site three.c:5={size},site three.c:6={size}")[0] > pages
+    with pytest.raises(Error, match=r"allocated at three\.c:1 \(recordings with --allocations"):
+        Machine(machine, {"os.place": f"site three.c:1={size}"}).run(three)
+
+
 def test_on_line_promotion_is_in_results_text_and_report() -> None:
     asked = {"os.promotion": "{page_cycles=20,miss_cycles=40}"}
     results = Machine("origin-2000", asked).run("generate:uniform,accesses=30k,size=8M")

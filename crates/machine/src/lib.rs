@@ -36,6 +36,7 @@ pub use description::{
     units,
 };
 pub use error::Error;
+pub use os::sites::Names;
 pub use page_table_bench::{PageTableBench, Work};
 pub use run::{Progress, RunOptions};
 
@@ -60,6 +61,8 @@ pub struct Machine {
     settings: Vec<String>,
     added: Vec<String>,
     digest: String,
+    /// How names of places in programs are found, for rules that name such.
+    names: Option<Names>,
 }
 
 impl Machine {
@@ -91,7 +94,18 @@ impl Machine {
         walker::Walker::new(&description, &sizes, tree.clone(), host_tree.clone())
             .map_err(refused)?;
         let (name, settings) = (name.to_owned(), settings.to_vec());
-        Ok(Machine { name, description, sizes, tree, host_tree, settings, added, digest })
+        let names = None;
+        Ok(Machine { name, description, sizes, tree, host_tree, settings, added, digest, names })
+    }
+
+    /// The same, whose runs find names of places in programs by `names`.
+    #[must_use]
+    pub fn with_names(self, names: Names) -> Machine {
+        Machine { names: Some(names), ..self }
+    }
+
+    pub(crate) fn names(&self) -> Option<&Names> {
+        self.names.as_ref()
     }
 
     /// Its name.

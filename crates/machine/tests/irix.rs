@@ -5,7 +5,8 @@ mod support;
 
 use addr::Kind;
 use machine::{
-    Machine, Results, RunOptions,
+    Machine, Names, Results, RunOptions,
+    results::{CodePlace, FrameName},
     sweep::{SweepOptions, sweep},
 };
 use support::{Row, Rows, Stream};
@@ -162,6 +163,68 @@ fn first_touch_has_large_pages_where_they_are_wished() {
 }
 
 /// G98 section 6.3: only a process that asks for several sizes pays for the register.
+/// A heap of 32 MiB in which two sites allocate 8 MiB each, from 4 MiB on; stores to all of it.
+fn sites() -> Vec<Row> {
+    const PROGRAM: u64 = 0x1000_0000;
+    let allocate = |site: u64| {
+        let addr = HEAP + (4 + 8 * site) * MIB;
+        Row::Event(Event::Allocate { addr, bytes: 8 * MIB, site: site as u32 })
+    };
+    let site = |number: u32, offsets: [u64; 2]| {
+        Row::Event(Event::Site { number, stack: offsets.map(|offset| PROGRAM + offset).to_vec() })
+    };
+    let mut rows = vec![
+        mapping(PROGRAM, MIB, Origin::File("/bin/program".to_owned())),
+        mapping(HEAP, 32 * MIB, Origin::Heap),
+        site(0, [10, 30]),
+        allocate(0),
+        site(1, [20, 30]),
+        allocate(1),
+    ];
+    let pages = (0..32 * MIB).step_by(4096);
+    rows.extend(pages.map(|offset| Row::Access(Kind::Store, HEAP + offset, 8)));
+    rows
+}
+
+#[test]
+fn a_rule_may_name_the_line_that_allocates() {
+    let rows = sites();
+    // The program's code at 10 is of line 1 of `table.c`, and so on.
+    let find = |place: &CodePlace, is_return: bool| {
+        assert!(is_return && place.object.as_deref() == Some("/bin/program"));
+        let (file, line) =
+            [("table.c", 1), ("list.c", 2), ("main.c", 3)][place.offset as usize / 10 - 1];
+        let file = Some(format!("/home/one/{file}"));
+        vec![FrameName { function: None, file, line: Some(line) }]
+    };
+    let large = |machine: &str, place: &str| {
+        let machine = load(machine, &[&format!("os.place={place}")]).unwrap();
+        let machine = machine.with_names(Names::new(find));
+        let options = RunOptions { check: true, progress: &mut |_| true };
+        let results = machine.run(&mut Rows::new(rows.clone()), options);
+        results.map(|results| results.memory.pages_by_size).map_err(|error| error.to_string())
+    };
+    for (place, pages) in [
+        ("site table.c:1=1M", 8),
+        ("site one/list.c:2=1M", 8),
+        // Both were allocated by what line 3 calls.
+        ("site main.c:3=1M", 16),
+        // A range wins over a site, and a site over a region.
+        ("site main.c:3=1M,range 0x40400000..0x40600000=16K", 14),
+        ("site table.c:1=16K,heap=1M", 24),
+    ] {
+        assert_eq!(large("origin-2000", place).unwrap()["1M"], pages, "{place}");
+    }
+    assert_eq!(large("epyc-9005", "site list.c:2=2M").unwrap()["2M"], 4);
+    assert_eq!(large("epyc-9005", "heap=2M,site list.c:2=4K").unwrap()["2M"], 12);
+    for machine in ["origin-2000", "epyc-9005"] {
+        let size = if machine == "epyc-9005" { "2M" } else { "64K" };
+        let wrong = large(machine, &format!("site table.c:2={size}")).unwrap_err();
+        let expected = "nothing was mapped that is allocated at table.c:2";
+        assert!(wrong.contains(expected) && wrong.contains("--allocations"), "{wrong}");
+    }
+}
+
 #[test]
 fn each_process_has_the_handler_that_it_needs() {
     let rows = program(3, 10_000);

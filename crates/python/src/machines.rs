@@ -1,7 +1,7 @@
 //! Machines and their runs.
 
 use machine::{
-    RunOptions,
+    Names, RunOptions,
     results::{CodePlace, FrameName},
 };
 use pyo3::prelude::*;
@@ -32,6 +32,9 @@ impl Machine {
     #[new]
     fn new(name_or_path: &str, settings: Vec<String>) -> PyResult<Machine> {
         let machine = machine::Machine::load(name_or_path, &settings).map_err(refused)?;
+        let mut symbols = Symbols::new();
+        let find = move |place: &CodePlace, is_return| names(&mut symbols, place, is_return);
+        let machine = machine.with_names(Names::new(find));
         Ok(Machine { machine })
     }
 

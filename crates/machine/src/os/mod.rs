@@ -25,6 +25,7 @@ mod first_touch;
 pub(crate) mod host;
 pub(crate) mod labels;
 pub(crate) mod place;
+pub(crate) mod sites;
 
 use addr::{Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
 use pagetable::{Fault, Flush, Space};
@@ -35,6 +36,7 @@ use crate::{Description, count::results::ManagerCounts, ram::Ram};
 pub(crate) use at::Setting;
 use first_touch::recorded::Recorded;
 pub(crate) use labels::Layout;
+use sites::Names;
 
 /// What a system decides on, and through what.
 ///
@@ -136,6 +138,9 @@ pub(crate) trait System: Send {
     fn has_many_sizes(&self, _number: u32) -> bool {
         false
     }
+
+    /// Names of places in programs are found by `names` from here on.
+    fn find_by(&mut self, _names: Names) {}
 
     /// At the end of a trace: a wish that nothing was ever mapped for, as its line and what it says.
     fn unmet(&self) -> Option<String> {

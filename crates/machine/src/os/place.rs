@@ -7,19 +7,28 @@
 //!   range 0x10000000..0x20000000 = 1M
 //! ```
 //!
-//! A rule for a more special thing wins: `range` over `region`, then `lib`,
+//! A rule for a more special thing wins: `range` over `site`, then `region`, `lib`,
 //! `text`, `bss`, `heap`, `stack`, `mmap`, and `data` last. Two rules for one thing are an error, and so
 //! is, at the end of a run, a rule that nothing was mapped for.
 
 use std::fmt;
 
 use addr::{Page, PageSize, Rights, VirtRange};
-use trace::Region;
+use trace::{Event, Region};
+
+use super::{
+    Layout,
+    events::Gone,
+    sites::{Names, Sites},
+};
+use crate::count::results::FrameName;
 
 /// All rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
     rules: Vec<Rule>,
+    /// What was allocated where a rule names the place.
+    sites: Sites,
 }
 
 /// One of them.
@@ -51,6 +60,8 @@ enum Thing {
     Text,
     Lib(String),
     Region(String),
+    /// What was allocated by a call at this line of this file, or by what it called.
+    Site(String, u32),
     Range(u64, u64),
 }
 
@@ -114,13 +125,58 @@ impl Rules {
         }
         // The most special first.
         rules.sort_by(|one, other| other.what.cmp(&one.what));
-        Ok(Rules { rules })
+        Ok(Rules { rules, sites: Sites::default() })
+    }
+
+    /// Names of places that allocate are found by `names`.
+    pub(crate) fn find_by(&mut self, names: Names) {
+        self.sites.find_by(names);
+    }
+
+    /// Whether a rule is for a place that allocates.
+    pub(crate) fn has_sites(&self) -> bool {
+        self.rules.iter().any(|rule| matches!(rule.what, Thing::Site(..)))
+    }
+
+    /// What is wished for the bytes that `event` says are allocated in the space `number`; it is kept
+    /// until they are unmapped.
+    pub(crate) fn allocated(
+        &mut self,
+        number: u32,
+        event: &Event,
+        layout: &Layout,
+    ) -> Option<(VirtRange, Wish)> {
+        let Rules { rules, sites } = self;
+        let rule = |frame: &FrameName| {
+            let place = rules.iter().position(|rule| rule.what.is_at(frame))?;
+            Some((place, rules[place].wish))
+        };
+        if let Some((range, place, wish)) = sites.hear(number, event, layout, rule) {
+            sites.keep(number, range, wish);
+            rules[place].was_used = true;
+            return Some((range, wish));
+        }
+        let before = layout.regions(number).and_then(|regions| regions.program_break());
+        match Gone::by(event, before) {
+            Some(Gone::Bytes(start, bytes)) => sites.forget(number, start, bytes),
+            Some(Gone::All) => sites.forget_space(number),
+            None => {}
+        }
+        None
     }
 
     /// What is wished for parts of what is mapped: the most general first, so that later ones win.
     pub(crate) fn wishes(&mut self, mapped: &Mapped<'_>) -> Vec<(VirtRange, Wish)> {
+        let mut wishes = self.of_kinds(mapped, false);
+        wishes.extend(self.of_kinds(mapped, true));
+        wishes
+    }
+
+    /// The same of the rules for ranges alone, which win over all others, or of those others.
+    pub(crate) fn of_kinds(&mut self, mapped: &Mapped<'_>, ranges: bool) -> Vec<(VirtRange, Wish)> {
         let mut wishes = Vec::new();
-        for rule in self.rules.iter_mut().rev() {
+        let own = |rule: &&mut Rule| matches!(rule.what, Thing::Range(..)) == ranges;
+        for rule in self.rules.iter_mut().rev().filter(own) {
             if let Some(part) = rule.what.part_of(mapped) {
                 rule.was_used = true;
                 wishes.push((part, rule.wish));
@@ -134,17 +190,21 @@ impl Rules {
         self.rules.is_empty()
     }
 
-    /// The size that is wished for all of `page`, of which `mapped` says what it is part of: `unless` where no
-    /// rule is for it, none where its parts have different ones.
+    /// The size that is wished for all of `page` of the space `number`, of which `mapped` says what it is
+    /// part of: `unless` where no rule is for it, none where its parts have different ones.
     pub(crate) fn wish_for(
         &mut self,
-        page: Page,
+        (number, page): (u32, Page),
         mapped: &Mapped<'_>,
         unless: PageSize,
     ) -> Option<PageSize> {
         let all = VirtRange::of_page(page);
+        let mapped = Mapped { range: all, ..*mapped };
         let mut wanted = Some(unless);
-        for (part, wish) in self.wishes(&Mapped { range: all, ..*mapped }) {
+        let mut wishes = self.of_kinds(&mapped, false);
+        wishes.extend(self.sites.within(number, all));
+        wishes.extend(self.of_kinds(&mapped, true));
+        for (part, wish) in wishes {
             let is_same = part == all || wanted == Some(wish.size);
             wanted = Some(wish.size).filter(|_| is_same);
         }
@@ -173,6 +233,17 @@ impl Thing {
         }
     }
 
+    /// Whether this is a place that allocates, and this call of it is there.
+    fn is_at(&self, frame: &FrameName) -> bool {
+        let Thing::Site(wanted, line) = self else { return false };
+        let Some(file) = frame.file.as_deref().filter(|_| frame.line == Some(*line)) else {
+            return false;
+        };
+        // A name without its folder is that file in any, as is the end of a path.
+        file.strip_suffix(wanted.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+    }
+
     /// The part of `mapped` that this is.
     fn part_of(&self, mapped: &Mapped<'_>) -> Option<VirtRange> {
         let Mapped { range, kind, name } = *mapped;
@@ -188,6 +259,8 @@ impl Thing {
             Thing::Text => kind == Kind::Text,
             Thing::Lib(lib) => file == lib && matches!(kind, Kind::Text | Kind::Data),
             Thing::Region(region) => name == region || file == region,
+            // It is found when something is allocated.
+            Thing::Site(..) => false,
             Thing::Range(start, end) => {
                 let range_end = range.last().get().checked_add(1)?;
                 let (from, to) = (range.start().get().max(*start), range_end.min(*end));
@@ -211,6 +284,9 @@ impl fmt::Display for Thing {
             Thing::Text => f.write_str("text"),
             Thing::Lib(name) => write!(f, "the library {name}"),
             Thing::Region(name) => write!(f, "the region {name}"),
+            Thing::Site(file, line) => {
+                write!(f, "allocated at {file}:{line} (recordings with --allocations tell that)")
+            }
             Thing::Range(start, end) => write!(f, "in {start:#x}..{end:#x}"),
         }
     }
@@ -261,6 +337,15 @@ fn thing(text: &str) -> Result<Thing, String> {
         ("text", "") => Ok(Thing::Text),
         ("lib", _) => named(Thing::Lib),
         ("region", _) => named(Thing::Region),
+        ("site", place) => {
+            let parts = place.rsplit_once(':');
+            let found =
+                parts.and_then(|(file, line)| Some((file.trim(), line.trim().parse().ok()?)));
+            match found.filter(|(file, line)| !file.is_empty() && *line > 0) {
+                Some((file, line)) => Ok(Thing::Site(file.to_owned(), line)),
+                None => Err(format!("`{place}` is no place: write it as in site table.c:12")),
+            }
+        }
         ("range", range) => {
             let ends = range
                 .split_once("..")
@@ -272,7 +357,7 @@ fn thing(text: &str) -> Result<Thing, String> {
         }
         _ => Err(format!(
             "`{text}` is nothing that pages can be wished for: write data, bss, heap, stack, text, \
-             mmap, lib NAME, region NAME or range A..B"
+             mmap, lib NAME, region NAME, site FILE:LINE or range A..B"
         )),
     }
 }
@@ -342,6 +427,7 @@ mod tests {
             ("text=7K", "is not a page size"),
             ("code=4K", "line 1: `code` is nothing that pages can be wished for"),
             ("lib=4K", "line 1: `lib` needs a name"),
+            ("site table.c=4K", "line 1: `table.c` is no place: write it as in site table.c:12"),
             ("range 9..3=4K", "line 1: `9..3` is no range"),
             ("heap", "line 1: `heap` is no rule"),
             ("heap=4K soon", "line 1: after the size comes"),

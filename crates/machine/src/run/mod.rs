@@ -202,8 +202,11 @@ impl Run {
         let (asid, _) = contexts.enter(0, 0);
         debug_assert_eq!(asid, first.asid);
         let mut ram = Ram::new(description).map_err(|wrong| built(machine, wrong))?;
-        let (system, changes) =
+        let (mut system, changes) =
             build::system(description, &ram).map_err(|wrong| built(machine, wrong))?;
+        if let Some(names) = machine.names() {
+            system.find_by(names.clone());
+        }
         let promotion =
             Promotion::of(description, system.as_ref()).map_err(|wrong| built(machine, wrong))?;
         let space = ram.first_space().map_err(|wrong| built(machine, wrong))?;

@@ -37,6 +37,7 @@ use super::{
     Answer, Ask, Failure, Platform, Setting, Spent, System, Who,
     build::reservations,
     place::{self, Mapped, Rules},
+    sites::Names,
     stale, unfit,
 };
 use crate::{
@@ -449,7 +450,12 @@ impl System for Base {
         event: &Event,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
-        self.apply(who.number, event, platform)
+        self.apply(who.number, event, platform)?;
+        self.allocated(who.number, event, platform)
+    }
+
+    fn find_by(&mut self, names: Names) {
+        self.sizes.rules.find_by(names);
     }
 
     fn deadline(&self) -> Option<u64> {

@@ -3,6 +3,7 @@
 use addr::{PageSize, VirtRange};
 use hat::HatSpace;
 use physmem::{Coalesced, Level};
+use trace::Event;
 use vm::{Fallback, Module, Vm};
 
 use super::{Base, Daemon, Larger, Refusal, Sizes};
@@ -12,7 +13,7 @@ use crate::{
     description,
     os::{
         Failure, Platform,
-        place::{Mapped, Rules},
+        place::{Kind, Mapped, Rules, Wish},
     },
 };
 
@@ -181,12 +182,39 @@ impl Base {
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
         for (range, wish) in self.sizes.rules.wishes(mapped) {
-            let moves = wish.wait_us.map(|time| (time as f64 * self.sizes.moves_per_us) as u64);
-            let fallback = moves.map_or(Fallback::Smaller, Fallback::Wait);
-            let module = Module { page_size: Some(wish.size), fallback, home: None };
+            let module = self.module(wish);
             self.attach(number, space, range, module, platform)?;
         }
         Ok(())
+    }
+
+    /// Attaches what is wished for what `event` says is allocated.
+    pub(super) fn allocated(
+        &mut self,
+        number: u32,
+        event: &Event,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        if !self.sizes.rules.has_sites() {
+            return Ok(());
+        }
+        let found = self.sizes.rules.allocated(number, event, platform.layout());
+        let Some((range, wish)) = found else { return Ok(()) };
+        let space = self.space(number, platform)?;
+        let module = self.module(wish);
+        self.attach(number, space, range, module, platform)?;
+        let mapped = Mapped { range, kind: Kind::Other, name: "" };
+        for (range, wish) in self.sizes.rules.of_kinds(&mapped, true) {
+            let module = self.module(wish);
+            self.attach(number, space, range, module, platform)?;
+        }
+        Ok(())
+    }
+
+    fn module(&self, wish: Wish) -> Module {
+        let moves = wish.wait_us.map(|time| (time as f64 * self.sizes.moves_per_us) as u64);
+        let fallback = moves.map_or(Fallback::Smaller, Fallback::Wait);
+        Module { page_size: Some(wish.size), fallback, home: None }
     }
 
     /// Attaches a module to a range of a space, which asks for pages of several sizes from here on.

@@ -40,6 +40,7 @@ use super::{
     Answer, Ask, Failure, Layout, Platform, System, Who,
     events::{Request, request},
     place::Rules,
+    sites::Names,
     stale, unfit,
 };
 use crate::{Description, description, ram::Ram};
@@ -188,6 +189,10 @@ impl System for FirstTouch {
         platform.ram().space(number)
     }
 
+    fn find_by(&mut self, names: Names) {
+        self.rules.find_by(names);
+    }
+
     fn promotes_to(&self) -> Vec<PageSize> {
         self.large.into_iter().filter(|_| self.recorded.is_none()).collect()
     }
@@ -262,6 +267,9 @@ impl System for FirstTouch {
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
         let Who { number, space } = who;
+        if self.rules.has_sites() {
+            self.rules.allocated(number, event, platform.layout());
+        }
         let Some(request) = request(event) else { return Ok(()) };
         match request {
             Request::Map { start, bytes, .. }

@@ -53,6 +53,6 @@ impl FirstTouch {
         let name = file.or(region.map(|region| region.name.as_str())).unwrap_or_default();
         let mapped = Mapped { range: VirtRange::of_page(page), kind, name };
         let unless = if everywhere { large } else { base };
-        self.rules.wish_for(page, &mapped, unless).filter(|size| *size == large)
+        self.rules.wish_for((who.number, page), &mapped, unless).filter(|size| *size == large)
     }
 }
