@@ -624,6 +624,78 @@ class ReservationCounts(Record):
     """By size, the largest first."""
 
 
+class KhugepagedCounts(Record):
+    """What `khugepaged` has done."""
+
+    passes: int
+    """Times that it ran."""
+
+    results: dict[str, int]
+    """Blocks of 2M that it looked at, by what it found, under the kernel's names."""
+
+
+class LinuxCounts(Record):
+    """Transparent huge pages."""
+
+    held_bytes: int
+    """Bytes of frames that nobody maps any more and that are not free, as the large page is not
+    split that they were part of, at the end. `bytes.anonymous` has them.
+    """
+
+    folios_split: int
+    """Such pages that were split."""
+
+    khugepaged: KhugepagedCounts
+    """The daemon that makes large pages of what is there."""
+
+
+class RunsOfLength(Record):
+    """Runs of adjacent pages in adjacent frames."""
+
+    bytes_min: int
+    """They have at least so many bytes, and less than twice as many."""
+
+    runs: int
+    """How many there are."""
+
+    bytes: int
+    """All of their bytes."""
+
+
+class EndOfProgram(Record):
+    """What memory was like at the fullest end of a program."""
+
+    access: int
+    """The access of the trace at which it ended; where the trace does not tell of ends, 0."""
+
+    anonymous: int
+    """Pages that a space has stored to and that are its own, in bytes."""
+
+    file: int
+    """Pages of files, in bytes."""
+
+    shared: int
+    """Pages of memory that spaces share, in bytes."""
+
+    tables: int
+    """Page tables, in bytes."""
+
+    free: int
+    """Nothing: bytes that are free."""
+
+    reserved: int
+    """Nothing yet: bytes that are held back in reservations, and free where memory runs out."""
+
+    swapped: int
+    """Not in memory but in swap, in bytes."""
+
+    mapped_by_size: dict[str, int]
+    """Mapped bytes by page size, a frame that several pages have counted for each."""
+
+    runs: list[RunsOfLength]
+    """Runs of adjacent pages in adjacent frames, by length."""
+
+
 class KindBytes(Record):
     """Memory by what it is used for, in bytes."""
 
@@ -734,6 +806,12 @@ class ManagerCounts(Record):
 
     reservations: ReservationCounts | None
     """Reservations, if the manager has such."""
+
+    linux: LinuxCounts | None
+    """Transparent huge pages, if the manager has such."""
+
+    end: EndOfProgram
+    """What memory was like at the fullest end of a program, or of the trace."""
 
     bytes: KindBytes
     """What memory is used for at the end."""

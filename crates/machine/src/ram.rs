@@ -267,6 +267,11 @@ impl Ram {
         self.spaces.get(&number).map(|(space, _)| *space)
     }
 
+    /// All spaces, as the HAT layer names them.
+    pub(crate) fn hat_spaces(&self) -> impl Iterator<Item = HatSpace> {
+        self.spaces.values().map(|(space, _)| *space)
+    }
+
     /// The page table with its mapping lists, and the frames.
     pub(crate) fn parts(&self) -> (&Hat, &Physical<AnyAllocator>) {
         (&self.hat, &self.frames)

@@ -89,6 +89,7 @@ impl World {
             swap_pages: 0,
             marks: Marks::default(),
             reserving: None,
+            thp: None,
         };
         let table = Mount::tree(Irix::new(BASE).expect(WRONG), SparseMemory::new(1 << 34));
         World {

@@ -153,7 +153,7 @@ fn first_touch_has_large_pages_where_they_are_wished() {
         (&["os.place=heap=64K"][..], "this machine has no pages of 64K: write one of 4K, 2M"),
         (&["os.place=stack=4K,heap=2M wait"], "line 1: the manager `first-touch` has no daemon"),
         (&["os.place=heap=2M", "os.uniform=true"], "os.uniform gives all pages one size"),
-        (&["os.place=heap=2M", "os.manager=linux"], "there is no `linux`: choose"),
+        (&["os.place=heap=2M", "os.manager=solaris"], "there is no `solaris`: choose"),
     ] {
         let error = load("opteron-2008", settings).err().unwrap_or_default();
         assert!(error.contains(expected), "{settings:?}: {error}");

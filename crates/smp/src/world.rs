@@ -66,6 +66,7 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
             swap_pages: 0,
             marks: Marks::of(pages, SIZE),
             reserving: None,
+            thp: None,
         };
         let memory = Physmem::buddy(PhysAddr::new(0), BYTES, SIZE).map_err(text)?;
         let vm = Vm::with_locks(settings, pages).map_err(text)?;

@@ -388,7 +388,7 @@ where
 
     /// Has hardware find the page that is needed at the base page. Says whether it was loaded for
     /// that.
-    fn enter(
+    pub(crate) fn enter(
         &mut self,
         at: &mut Within<'_>,
         page: u64,

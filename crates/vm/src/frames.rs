@@ -15,6 +15,7 @@ use crate::{
     anon::AnonId,
     error::Stop,
     kernel::Kernel,
+    linux::folio::{self, Fate},
     object::ObjectId,
     platform::{Platform, Step},
     settings::Resident,
@@ -108,9 +109,8 @@ where
 
     fn free(&mut self, frame: FrameId, is_listed: bool) {
         let order = self.memory.order(self.vm.base);
-        self.work.frames_given += 1 << order;
         self.platform.work(Step::Frame, 1);
-        self.lists(|lists, memory| {
+        let given = self.lists(|lists, memory| {
             if is_listed {
                 lists.policy.leave(memory.allocator_mut().1, frame);
             }
@@ -118,8 +118,18 @@ where
             if let Some(owner) = Owner::of(pfdat.identity) {
                 *kind_of(owner, pfdat.flags, &mut lists.resident) -= 1;
             }
-            memory.try_free(frame, order).expect("the frame is this page's");
+            let (first, order) = match lists.folios.unmapped(frame, order) {
+                Fate::Free => (frame, order),
+                Fate::Whole(first, order) => (first, order),
+                Fate::Held => {
+                    folio::disown(memory.pfdat_mut(frame));
+                    return 0;
+                }
+            };
+            memory.try_free(first, order).expect("the frame is this page's");
+            1 << order
         });
+        self.work.frames_given += given;
     }
 
     /// Free memory in pages. What is only reserved is free as soon as somebody wants it.

@@ -77,6 +77,7 @@ mod file;
 mod frames;
 mod kernel;
 mod large;
+mod linux;
 mod lock;
 mod map;
 mod migrate;
@@ -100,6 +101,7 @@ mod work;
 pub use crate::{
     error::Error,
     kernel::Kernel,
+    linux::{Collapsed, Khugepaged, ScanResult, Scanned, Thp},
     object::FileKey,
     physical::Physical,
     platform::{Io, Platform, Step, Store},

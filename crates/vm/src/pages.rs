@@ -5,7 +5,11 @@ use alloc::{boxed::Box, collections::BTreeMap};
 use core::ops::Range;
 use physmem::FrameId;
 
-use crate::{replacement::Replacement, settings::Resident};
+use crate::{
+    linux::{Progress, folio::Folios},
+    replacement::Replacement,
+    settings::Resident,
+};
 
 /// What is known of the pages in memory but for what their descriptors say.
 pub(crate) struct PageLists {
@@ -16,11 +20,22 @@ pub(crate) struct PageLists {
     pub(crate) idle: BTreeMap<u32, u32>,
     /// Pages of spaces that are wired.
     pub(crate) wired: u64,
+    /// Frames that were taken together, where that matters.
+    pub(crate) folios: Folios,
+    /// Where `khugepaged` is.
+    pub(crate) khugepaged: Progress,
 }
 
 impl PageLists {
     pub(crate) fn new(policy: Box<dyn Replacement>) -> PageLists {
-        PageLists { policy, resident: Resident::default(), idle: BTreeMap::new(), wired: 0 }
+        PageLists {
+            policy,
+            resident: Resident::default(),
+            idle: BTreeMap::new(),
+            wired: 0,
+            folios: Folios::default(),
+            khugepaged: Progress::default(),
+        }
     }
 
     /// The frames of the idle large page that `frame` is part of.

@@ -65,6 +65,8 @@ where
 
     /// Has up to `wanted` pages leave memory, and says how many did.
     pub(crate) fn reclaim(&mut self, wanted: u64) -> u64 {
+        let split = self.split_deferred(wanted);
+        let wanted = wanted.saturating_sub(split);
         let mut leaving: Vec<(FrameId, Option<Store>)> = Vec::new();
         let mut staying = Vec::new();
         // A frame is seen twice at most: with its bit set, and without.
@@ -99,6 +101,7 @@ where
                 // What stays of a large page goes on in smaller ones.
                 for (frame, _) in leaving[before..].iter().copied() {
                     self.not_idle(frame);
+                    self.split_folio(frame);
                     self.make_base(frame);
                 }
             }
@@ -119,7 +122,7 @@ where
                 self.end_if_unused(object);
             }
         }
-        leaving.len() as u64
+        split + leaving.len() as u64
     }
 
     /// A page that the policy lets go.

@@ -5,7 +5,7 @@ use core::{
 
 use addr::PageSize;
 
-use crate::{object::FileKey, replacement::POLICIES, reserve::Reserving};
+use crate::{linux::Thp, object::FileKey, replacement::POLICIES, reserve::Reserving};
 
 /// How memory is managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +28,8 @@ pub struct Settings<'a> {
     pub marks: Marks,
     /// How base pages get their places in the allocator's reservations; `None`: they get none.
     pub reserving: Option<Reserving>,
+    /// Large pages of anonymous memory as Linux has them, in place of [`sizing`](Settings::sizing); `None`: none.
+    pub thp: Option<Thp>,
 }
 
 /// How the uses of a page are seen.

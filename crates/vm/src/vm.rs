@@ -13,6 +13,7 @@ use physmem::{Coalesced, FrameId};
 
 use crate::{
     anon::Anons,
+    linux::Thp,
     numbered::Numbered,
     object::Objects,
     own::OwnPages,
@@ -57,6 +58,7 @@ pub struct Vm<L: Locks = Single> {
     /// The sizes that faults may load, ascending from the base page.
     pub(crate) sizes: Vec<PageSize>,
     pub(crate) reserving: Option<Reserving>,
+    pub(crate) thp: Option<Thp>,
     /// Objects that regions were given for their own pages.
     pub(crate) owns: AtomicU32,
     /// Whether both pages of a TLB's pair must have one size.
@@ -104,6 +106,7 @@ impl<L: Locks> Vm<L> {
             swap_pages,
             marks,
             reserving,
+            thp,
         } = settings;
         let ascend = sizes.is_sorted_by(|a, b| a < b);
         let Some(&base) = sizes.first().filter(|_| ascend) else {
@@ -128,6 +131,7 @@ impl<L: Locks> Vm<L> {
             sizing: sizing(),
             sizes: sizes.to_vec(),
             reserving,
+            thp,
             owns: AtomicU32::new(0),
             paired,
         })

@@ -92,6 +92,14 @@ reasons! {
     Watermark "watermark"
     /// A part of the page is wired where it is.
     Wired "wired"
+    /// Too many of its base pages are not there (khugepaged's `max_ptes_none`) ...
+    ExceedNonePte "exceed-none-pte"
+    /// ... are in swap (`max_ptes_swap`) ...
+    ExceedSwapPte "exceed-swap-pte"
+    /// ... or are shared (`max_ptes_shared`).
+    ExceedSharedPte "exceed-shared-pte"
+    /// None of its base pages was used lately.
+    LackReferencedPage "lack-referenced-page"
 }
 
 /// Pages that were loaded at faults, by what was decided about their size.

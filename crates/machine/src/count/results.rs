@@ -465,6 +465,11 @@ pub struct ManagerCounts {
     /// Reservations, if the manager has such.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<ReservationCounts>,
+    /// Transparent huge pages, if the manager has such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linux: Option<LinuxCounts>,
+    /// What memory was like at the fullest end of a program, or of the trace.
+    pub end: EndOfProgram,
     /// What memory is used for at the end.
     pub bytes: KindBytes,
     /// The same over time: where it changed, at most a few hundred samples.
@@ -584,6 +589,52 @@ pub struct MemorySample {
     /// What has become of reservations till then, if there are such.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<ReservationSample>,
+}
+
+/// What memory was like at the fullest end of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EndOfProgram {
+    /// The access of the trace at which it ended; where the trace does not tell of ends, 0.
+    pub access: u64,
+    /// What memory was used for.
+    #[serde(flatten)]
+    pub bytes: KindBytes,
+    /// Mapped bytes by page size, a frame that several pages have counted for each.
+    pub mapped_by_size: BTreeMap<String, u64>,
+    /// Runs of adjacent pages in adjacent frames, by length.
+    pub runs: Vec<RunsOfLength>,
+}
+
+/// Runs of adjacent pages in adjacent frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RunsOfLength {
+    /// They have at least so many bytes, and less than twice as many.
+    pub bytes_min: u64,
+    /// How many there are.
+    pub runs: u64,
+    /// All of their bytes.
+    pub bytes: u64,
+}
+
+/// Transparent huge pages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LinuxCounts {
+    /// Bytes of frames that nobody maps any more and that are not free, as the large page is not split
+    /// that they were part of, at the end. `bytes.anonymous` has them.
+    pub held_bytes: u64,
+    /// Such pages that were split.
+    pub folios_split: u64,
+    /// The daemon that makes large pages of what is there.
+    pub khugepaged: KhugepagedCounts,
+}
+
+/// What `khugepaged` has done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KhugepagedCounts {
+    /// Times that it ran.
+    pub passes: u64,
+    /// Blocks of 2M that it looked at, by what it found, under the kernel's names.
+    pub results: BTreeMap<String, u64>,
 }
 
 /// What has become of reservations.

@@ -24,6 +24,7 @@ mod calibrated;
 mod core;
 mod costs;
 pub(crate) mod digest;
+mod linux;
 mod nested;
 mod os;
 mod page_table;
@@ -42,6 +43,7 @@ pub use self::{
     calibrated::Calibrated,
     core::Core,
     costs::{Costs, WorkCosts},
+    linux::{Enabled, Khugepaged, Linux, OfSize, OrderEnabled},
     nested::{Nested, Shared},
     os::{
         At, Clock, Coalesced, Inject, Level, Marks, MarksOfBroken, Os, Promotion, Reservations,
@@ -52,7 +54,7 @@ pub use self::{
     tlb::{Array, Tlb, Tlbs},
     walker::{MmuCache, PageMask, Walker, WalkerKind},
 };
-use crate::os::build::reservations;
+use crate::os::build::{linux, reservations};
 
 /// A machine file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -116,7 +118,9 @@ impl Description {
         let reserved = reservations(&self.os).and_then(|asked| asked.sizes.into_iter().max());
         let host = self.nested.as_ref().map(|host| host.page_size.0);
         let reserved = reserved.map(|size| host.map_or(size.0, |host| size.0.min(host)));
-        (small, large.or(reserved.filter(|size| *size > small)))
+        let huge = linux(&self.os).map(|_| AddrPageSize::SIZE_2M);
+        let huge = huge.map(|size| host.map_or(size, |host| size.min(host)));
+        (small, large.or(reserved.or(huge).filter(|size| *size > small)))
     }
 
     /// Whether the operating system marks pages that lie in reservations.

@@ -6,7 +6,7 @@ use addr::PageSize as AddrPageSize;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    Costs, is_false,
+    Costs, Linux, is_false,
     units::{Bytes, PageSize},
 };
 
@@ -54,6 +54,9 @@ pub struct Os {
     /// Room that is kept for large pages, for a manager that has reservations; absent: of 2M.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<Reservations>,
+    /// Large pages of anonymous memory, for the manager `linux`; absent: as the kernel boots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linux: Option<Linux>,
     /// What its time is made of.
     #[serde(skip_serializing_if = "is_full")]
     pub clock: Clock,
@@ -116,6 +119,7 @@ impl Default for Os {
             coalesced: None,
             promotion: None,
             reservations: None,
+            linux: None,
             clock: Clock::Full,
             costs: None,
             inject: None,

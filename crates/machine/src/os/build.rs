@@ -18,11 +18,12 @@ type Refusal = (String, String);
 type Build = fn(&Description, &Ram) -> Result<Box<dyn System>, Refusal>;
 
 /// The managers by name.
-const MANAGERS: [(&str, Build); 5] = [
+const MANAGERS: [(&str, Build); 6] = [
     ("first-touch", FirstTouch::build),
     ("base", Base::build),
     ("irix", Base::irix),
     (RESERVING, Base::freebsd),
+    (LINUX, Base::linux),
     (recorded::NAME, Recorded::build),
 ];
 
@@ -32,6 +33,14 @@ const RESERVING: &str = "freebsd";
 /// The reservations that the manager has, if it has some.
 pub(crate) fn reservations(os: &description::Os) -> Option<description::Reservations> {
     (os.manager == RESERVING).then(|| os.reservations.clone().unwrap_or_default())
+}
+
+/// The manager with transparent huge pages.
+const LINUX: &str = "linux";
+
+/// Its knobs, if it is the manager.
+pub(crate) fn linux(os: &description::Os) -> Option<description::Linux> {
+    (os.manager == LINUX).then(|| os.linux.clone().unwrap_or_default())
 }
 
 /// Whether the frames of pages are a trace's to choose, and others are left for page tables.
@@ -73,6 +82,11 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         let what =
             format!("the manager `{name}` has no reservations: use os.manager = \"{RESERVING}\"");
         return Err(("os.reservations".to_owned(), what));
+    }
+    if os.linux.is_some() && name != LINUX {
+        let what =
+            format!("the manager `{name}` has none of these knobs: use os.manager = \"{LINUX}\"");
+        return Err(("os.linux".to_owned(), what));
     }
     let key = match () {
         () if !os.place.is_empty() => "os.place",

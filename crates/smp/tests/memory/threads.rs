@@ -254,6 +254,7 @@ where
         swap_pages: 2000,
         marks: Marks { min: 8, low: 16, high: 24 },
         reserving: None,
+        thp: None,
     };
     let memory = Physmem::buddy(PhysAddr::new(0), FRAMES * BASE.bytes(), BASE).unwrap();
     let mut shared = Shared {

@@ -77,6 +77,9 @@ where
         if !region.rights.allows(kind) {
             return Err(Error::Denied { addr, rights: region.rights });
         }
+        if let Some(thp) = &self.vm.thp {
+            return self.bring_linux(at, page, kind, thp);
+        }
         let said = Said::of(region, page);
         let ask = Ask { space: at.space, page, kind, region, sizes: &self.vm.sizes };
         let Choice { size: wanted, fallback } = self.vm.sizing.choose(&ask);
@@ -241,7 +244,7 @@ where
 
     /// Loads a block that is in memory.
     #[expect(clippy::too_many_arguments, reason = "all that the fault has found out")]
-    fn load_whole(
+    pub(crate) fn load_whole(
         &mut self,
         at: &mut Within<'_>,
         region: &Region,
@@ -270,7 +273,7 @@ where
 
     /// Takes a large frame, has every base page of the block come there, and loads it. Where memory
     /// runs out on the way, the base pages that have come stay.
-    fn fill(
+    pub(crate) fn fill(
         &mut self,
         at: &mut Within<'_>,
         region: &Region,

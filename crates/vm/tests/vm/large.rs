@@ -93,6 +93,7 @@ impl Small {
             swap_pages: 1000,
             marks: Marks::default(),
             reserving: None,
+            thp: None,
         };
         let table = Mount::tree(Irix::new(BASE).unwrap(), SparseMemory::new(1 << 34));
         Small {

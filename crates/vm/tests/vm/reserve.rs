@@ -84,6 +84,7 @@ impl Small {
             swap_pages: 1 << 14,
             marks: Marks::default(),
             reserving: Some(Reserving { eager }),
+            thp: None,
         };
         let table = Mount::tree(X86_64::<4>::new(), SparseMemory::new(1 << 34));
         Small {

@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
     Error, Fallback, FileKey, How, Kernel, Marks, Module, POLICIES, Physical, Reserving, Settings,
-    SettingsError, Source, Vm,
+    SettingsError, Source, Thp, Vm,
 };
 
 use crate::{
@@ -48,6 +48,8 @@ pub(crate) enum Large {
     Asked,
     /// Reservations that fill.
     Reserved(Reserving),
+    /// Linux decides, and its daemon.
+    Linux(Thp),
 }
 
 /// What hardware does with a page table.
@@ -70,6 +72,7 @@ pub(crate) struct World<L: Locks = Single, S = Global<dyn Mounted, Single>> {
     pub(crate) memory: Physical<Refusing<AnyAllocator>, L>,
     /// Whether pages of several sizes are asked for.
     large: bool,
+    linux: bool,
     /// Whether regions are so large that such pages fit.
     regions_wide: bool,
     pub(crate) board: Board,
@@ -111,7 +114,11 @@ where
         (frames, seed): (u64, u64),
         large: Large,
     ) -> World<L, S> {
-        let sizes = if large == Large::No { &SIZES[..1] } else { &SIZES[..] };
+        let sizes = match large {
+            Large::No => &SIZES[..1],
+            Large::Asked | Large::Reserved(_) => &SIZES[..],
+            Large::Linux(_) => &[SIZES[0], SIZES[3]],
+        };
         let memory = Physmem::new(PhysAddr::new(0), frames * BASE.bytes(), BASE, |frames| {
             Refusing::new(match large {
                 Large::Asked => {
@@ -120,7 +127,7 @@ where
                 Large::Reserved(_) => {
                     Box::new(Reservations::new(Buddy::new(frames.clone()), frames, &[4, 2]))
                 }
-                Large::No => Box::new(Buddy::new(frames)),
+                Large::No | Large::Linux(_) => Box::new(Buddy::new(frames)),
             })
         })
         .unwrap();
@@ -137,7 +144,11 @@ where
             marks,
             reserving: match large {
                 Large::Reserved(reserving) => Some(reserving),
-                Large::No | Large::Asked => None,
+                Large::No | Large::Asked | Large::Linux(_) => None,
+            },
+            thp: match large {
+                Large::Linux(thp) => Some(thp),
+                Large::No | Large::Asked | Large::Reserved(_) => None,
             },
         };
         let vm = Vm::with_locks(settings, frames).unwrap();
@@ -152,6 +163,7 @@ where
             hat,
             memory,
             large: large == Large::Asked,
+            linux: matches!(large, Large::Linux(_)),
             regions_wide: large != Large::No,
             board: Board::default(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed),
@@ -207,6 +219,9 @@ where
         };
         if self.large && self.random.random_bool(0.2) {
             return self.sizes(space);
+        }
+        if self.linux && self.random.random_bool(0.2) {
+            return self.advise(space);
         }
         match choice {
             0..640 => (0..8).for_each(|_| self.access(space)),
@@ -320,6 +335,29 @@ where
             _ => {
                 let moves = self.random.random_range(0..60);
                 self.kernel().coalesce(moves);
+            }
+        }
+    }
+
+    /// What concerns large pages as Linux has them: advice, the daemon, a collapse.
+    fn advise(&mut self, space: HatSpace) {
+        let pages = match self.random.random_bool(0.5) {
+            true => self.pages(),
+            false => FIRST..FIRST + PAGES,
+        };
+        let range = self.range(&pages);
+        match self.random.random_range(0..10) {
+            0..4 => {
+                let advised = [None, Some(SIZES[3]), Some(SIZES[3]), Some(BASE)];
+                let page_size = advised[self.random.random_range(0..advised.len())];
+                let module = Module { page_size, ..Module::default() };
+                self.kernel().attach(space, range, module).unwrap();
+            }
+            4..6 => {
+                self.kernel().collapse(space, range).unwrap();
+            }
+            _ => {
+                self.kernel().khugepaged();
             }
         }
     }

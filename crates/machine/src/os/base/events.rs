@@ -61,7 +61,10 @@ impl Base {
             }
             Request::Wish { start, bytes, large } => {
                 let Some(range) = range(start, bytes) else { return Ok(()) };
-                let module = Module { page_size: large.then_some(ADVISED), ..Module::default() };
+                // Advice against large pages is a wish of its own only where they come unasked.
+                let against = self.vm.thp().map(|_| self.vm.base());
+                let page_size = if large { Some(ADVISED) } else { against };
+                let module = Module { page_size, ..Module::default() };
                 self.attach(number, space, range, module, ask.platform)
             }
             Request::Upgrade { start, bytes } => {
@@ -84,6 +87,8 @@ impl Base {
             Request::Fork { child, shares_space } => self.fork(ask, child, shares_space),
             // The space may be used again: its page table stays.
             Request::Replace | Request::Exit => {
+                let access = ask.platform.access();
+                self.look_at_end(access, ask.platform.ram());
                 self.inherited.remove(&number);
                 self.with(ask.platform, |kernel| kernel.exec(space))
             }

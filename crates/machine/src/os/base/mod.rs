@@ -17,8 +17,10 @@
 //! An access in a trace has happened: one that no region explains gets a region, and one that its
 //! region forbids is granted.
 
+mod end;
 mod events;
 mod files;
+mod linux;
 mod prices;
 mod reservations;
 mod settings;
@@ -42,12 +44,13 @@ use super::{
 };
 use crate::{
     Description,
-    count::results::{DaemonSample, KindBytes, ManagerCounts, MemorySample},
+    count::results::{DaemonSample, EndOfProgram, KindBytes, ManagerCounts, MemorySample},
     description::MarksOfBroken,
     ram::{AnyAllocator, Ram},
     units::Bytes,
 };
 use files::Files;
+use linux::{HUGE, Waking, thp};
 use prices::{Prices, io_cycles};
 use settings::settings;
 
@@ -80,6 +83,10 @@ pub(super) struct Base {
     sizes: Sizes,
     /// What becomes of marks of pages in reservations, if there are such.
     marks: Option<MarksOfBroken>,
+    /// When `khugepaged` runs, if it does.
+    khugepaged: Option<Waking>,
+    /// The fullest end of a program.
+    end: Option<EndOfProgram>,
     samples: Vec<MemorySample>,
     /// Operations per sample, and since the last one.
     stride: u64,
@@ -98,6 +105,8 @@ enum Larger {
     Reserved,
     /// Pages that have missed often become such.
     Promoted,
+    /// Faults give them, and a daemon makes them, where knobs allow it.
+    Transparent,
 }
 
 /// Pages of several sizes.
@@ -167,6 +176,11 @@ impl Base {
         Ok(Box::new(Base::new(description, ram, Larger::Reserved)?))
     }
 
+    /// The same with transparent huge pages.
+    pub(super) fn linux(description: &Description, ram: &Ram) -> Result<Box<dyn System>, Refusal> {
+        Ok(Box::new(Base::new(description, ram, Larger::Transparent)?))
+    }
+
     fn new(description: &Description, ram: &Ram, larger: Larger) -> Result<Base, Refusal> {
         let refuse = |key: &str, what: String| Err((key.to_owned(), what));
         let base = ram.page_sizes()[0];
@@ -184,6 +198,7 @@ impl Base {
                     Larger::Wished => ", and larger ones where os.place wishes them",
                     Larger::Reserved => ", and larger ones where reservations fill",
                     Larger::Promoted => ", and larger ones where they have missed often",
+                    Larger::Transparent => ", and larger ones where os.linux allows them",
                 }
             );
             return refuse("os.page_size", what);
@@ -197,11 +212,14 @@ impl Base {
                     Larger::Wished => true,
                     Larger::Reserved => reserved.iter().any(|reserved| reserved.0 == **size),
                     Larger::Promoted => sizes::is_held(description, **size),
+                    Larger::Transparent => **size == HUGE,
                 }
         };
         let sizes: Vec<PageSize> = ram.page_sizes().iter().filter(is_held).copied().collect();
-        let settings = settings(description, ram, &sizes)?;
+        let thp = thp(description, &sizes)?;
+        let settings = Settings { thp, ..settings(description, ram, &sizes)? };
         let Settings { replacement, .. } = settings;
+        let asked = description.os.linux.clone().unwrap_or_default();
         let vm = Vm::new(settings, pages);
         let vm = vm.map_err(|error| ("os.marks".to_owned(), error.to_string()))?;
         let sizes = Sizes::new(description, &vm, &sizes, larger)?;
@@ -219,6 +237,8 @@ impl Base {
             scarce: false,
             sizes,
             marks: reservations::marks(description)?,
+            khugepaged: thp.and_then(|thp| Waking::new(&asked, &thp)),
+            end: None,
             samples: Vec::new(),
             // Pages of several sizes are counted anew for each sample.
             stride: if larger == Larger::None { 1 } else { 64 },
@@ -259,7 +279,7 @@ impl Base {
         let ram = platform.ram();
         self.breaks(ram);
         let resident = self.vm.resident();
-        let pages = resident.anon + resident.file + resident.shared;
+        let pages = resident.anon + resident.file + resident.shared + self.vm.folios().0;
         ram.note(pages << self.vm.base().shift(), self.sizes.larger == Larger::None);
         self.since += 1;
         if self.since >= self.stride {
@@ -376,7 +396,7 @@ impl Base {
         let bytes = |pages: u64| pages << self.vm.base().shift();
         let (all, used) = ram.frame_bytes();
         KindBytes {
-            anonymous: bytes(resident.anon),
+            anonymous: bytes(resident.anon) + self.held_bytes(),
             file: bytes(resident.file),
             shared: bytes(resident.shared),
             tables: ram.footprint().frame_bytes,
@@ -460,7 +480,8 @@ impl System for Base {
 
     fn deadline(&self) -> Option<u64> {
         let daemon = self.sizes.daemon.as_ref().map(|daemon| daemon.next);
-        if self.scarce { Some(0) } else { daemon }
+        let khugepaged = self.khugepaged.as_ref().map(|waking| waking.next);
+        if self.scarce { Some(0) } else { daemon.into_iter().chain(khugepaged).min() }
     }
 
     fn tick(&mut self, now: u64, platform: &mut dyn Platform) -> Result<(), Failure> {
@@ -469,6 +490,7 @@ impl System for Base {
         }
         // Where nothing can leave, it is tried again when more was taken.
         let was_scarce = std::mem::take(&mut self.scarce);
+        self.wake(now, platform)?;
         let Some(moves) = self.sizes.due(now) else { return Ok(()) };
         let before = self.vm.work();
         let made = self.with(platform, |kernel| Ok(kernel.coalesce(moves)))?;
@@ -564,6 +586,7 @@ impl System for Base {
         self.prices.forget_counts();
         self.unexplained = 0;
         self.samples.clear();
+        self.end = None;
         if let Some(daemon) = &mut self.sizes.daemon {
             daemon.passes.clear();
         }
@@ -585,6 +608,8 @@ impl System for Base {
             upgrades: self.files.sizes(&self.vm.upgrades()),
             daemon: self.daemon_counts(),
             reservations: self.reservation_counts(ram),
+            linux: self.linux_counts(),
+            end: self.fullest_end(ram),
             bytes: self.kind_bytes(ram),
             over_time: self.samples.clone(),
         })

@@ -44,7 +44,17 @@ pub(super) fn settings<'a>(
     let reserving = reservations(&description.os).map(|asked| Reserving { eager: asked.eager });
     let sizing = if sizes.len() > 1 && reserving.is_none() { "modules" } else { "base" };
     let paired = description.tlb.present().any(|(_, _, tlb)| tlb.paired);
-    Ok(Settings { sizes, sizing, paired, replacement, reference, swap_pages, marks, reserving })
+    Ok(Settings {
+        sizes,
+        sizing,
+        paired,
+        replacement,
+        reference,
+        swap_pages,
+        marks,
+        reserving,
+        thp: None,
+    })
 }
 
 /// The marks that are asked for, of memory of `size`; or why they cannot be.

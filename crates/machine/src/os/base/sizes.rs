@@ -53,7 +53,7 @@ impl Sizes {
                 .map(|size| size.0)
                 .collect();
             // A TLB of which nothing is said holds what reservations and promotions can become.
-            if held.is_empty() && matches!(larger, Larger::Reserved | Larger::Promoted) {
+            if held.is_empty() && !matches!(larger, Larger::None | Larger::Wished) {
                 continue;
             }
             if let Some(size) = sizes.iter().find(|size| level == 1 && !held.contains(size)) {
@@ -67,7 +67,8 @@ impl Sizes {
             }
         }
         let paired = description.tlb.present().find(|(_, _, tlb)| tlb.paired);
-        if let (Some((name, _, _)), Larger::Reserved, true) = (paired, larger, sizes.len() > 1) {
+        let fills = matches!(larger, Larger::Reserved | Larger::Transparent);
+        if let (Some((name, _, _)), true, true) = (paired, fills, sizes.len() > 1) {
             let what = "both pages of a pair must have one size, which a page that fills by itself \
                         cannot keep to: set it to false, or use os.manager = \"irix\"";
             return Err(refuse(&format!("tlb.{name}.paired"), what.to_owned()));
@@ -226,7 +227,7 @@ impl Base {
         module: Module,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
-        if self.sizes.larger != Larger::Wished {
+        if !matches!(self.sizes.larger, Larger::Wished | Larger::Transparent) {
             return Ok(());
         }
         self.sizes.asked.insert(number);
@@ -241,6 +242,9 @@ impl Base {
         range: VirtRange,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
+        if self.sizes.larger == Larger::Transparent {
+            return self.with(platform, |kernel| kernel.collapse(space, range).map(|_| ()));
+        }
         if self.sizes.larger != Larger::Wished {
             return Ok(());
         }

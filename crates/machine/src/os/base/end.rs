@@ -1,0 +1,89 @@
+//! What memory is like where a program ends: how large its pages are, and how long its runs of adjacent
+//! pages in adjacent frames.
+//!
+//! ```text
+//!   pages    0 1 2 3 | 8 9           a run ends where either is not the next
+//!   frames   4 5 6 7 | 8 3           4, 1, 1 base pages
+//! ```
+
+use std::collections::BTreeMap;
+
+use addr::VirtRange;
+
+use super::Base;
+use crate::{
+    count::results::{EndOfProgram, RunsOfLength},
+    ram::Ram,
+};
+
+impl Base {
+    /// Keeps what memory is like now, if more is in use than when it was looked at last.
+    pub(super) fn look_at_end(&mut self, access: u64, ram: &Ram) {
+        let now = self.end(access, ram);
+        if self.end.as_ref().is_none_or(|last| used(last) < used(&now)) {
+            self.end = Some(now);
+        }
+    }
+
+    /// The fullest of those ends, and of now.
+    pub(super) fn fullest_end(&self, ram: &Ram) -> EndOfProgram {
+        let last = self.end.as_ref();
+        match last.filter(|last| used(last) > self.used(ram)) {
+            Some(last) => last.clone(),
+            None => self.end(last.map_or(0, |last| last.access), ram),
+        }
+    }
+
+    fn used(&self, ram: &Ram) -> u64 {
+        let bytes = self.kind_bytes(ram);
+        bytes.anonymous + bytes.file + bytes.shared
+    }
+
+    fn end(&self, access: u64, ram: &Ram) -> EndOfProgram {
+        let base = self.vm.base();
+        let (hat, _) = ram.parts();
+        let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
+        // By log2 of base pages: runs, and base pages in them.
+        let mut runs: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for space in ram.hat_spaces() {
+            let mut last: Option<(u64, u64, u64)> = None;
+            let mut ends = |pages: u64| {
+                let of = runs.entry(pages.ilog2()).or_insert((0, 0));
+                *of = (of.0 + 1, of.1 + pages);
+            };
+            hat.visit(space, VirtRange::ALL, &mut |mapping| {
+                let of = mapping.translation;
+                let (size, count) = (of.page.size(), of.page.size().count_of(base));
+                *sizes.entry(size.to_string()).or_insert(0) += size.bytes();
+                let (page, frame) =
+                    (of.page.start().get() >> base.shift(), of.frame.get() >> base.shift());
+                last = match last {
+                    Some((next, to, pages)) if (next, to) == (page, frame) => {
+                        Some((page + count, frame + count, pages + count))
+                    }
+                    other => {
+                        other.into_iter().for_each(|(_, _, pages)| ends(pages));
+                        Some((page + count, frame + count, count))
+                    }
+                };
+            });
+            last.into_iter().for_each(|(_, _, pages)| ends(pages));
+        }
+        let runs = runs.into_iter().map(|(log2, (runs, pages))| RunsOfLength {
+            bytes_min: base.bytes() << log2,
+            runs,
+            bytes: pages * base.bytes(),
+        });
+        EndOfProgram {
+            access,
+            bytes: self.kind_bytes(ram),
+            mapped_by_size: sizes,
+            runs: runs.collect(),
+        }
+    }
+}
+
+/// Bytes of pages.
+fn used(end: &EndOfProgram) -> u64 {
+    end.bytes.anonymous + end.bytes.file + end.bytes.shared
+}

@@ -1,0 +1,427 @@
+//! Large pages made of base pages that are there already (`mm/khugepaged.c`).
+//!
+//! ```text
+//!   every so often: the next blocks of 2M, round and round all spaces
+//!     |   pages by what they are:   none   in swap   shared   in memory      which was used?
+//!     |                more than max_ptes_none, _swap, _shared? no large page
+//!     v
+//!   a free frame of 2M -- no --> the daemon sleeps longer
+//!     |
+//!   translations off, flush --> copied, read from swap, zeroed --> one large translation
+//! ```
+//!
+//! A page that a fork shares is copied; a page with one user is moved. Where nothing may be stored,
+//! and where a shared page is in swap, a block with shared pages is left alone, which Linux does not.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use addr::{Kind, VirtRange};
+use hat::{
+    HatSpace,
+    locking::{Locks, Mutex, Scheme, Site},
+};
+use pagetable::Mounted;
+use physmem::{Allocator, Request, State};
+
+use crate::{
+    error::{Error, Stop},
+    fault::Said,
+    frames::REFERENCED,
+    kernel::Kernel,
+    large::Presence,
+    object::Place,
+    platform::Platform,
+    region::Region,
+    settings::Reference,
+    vm::{Vm, Within},
+    work::{How, Why},
+};
+
+/// The daemon's knobs, under the kernel's names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Khugepaged {
+    /// Base pages that a pass looks at.
+    pub pages_to_scan: u64,
+    /// The most base pages of a block that are not there ...
+    pub max_ptes_none: u64,
+    /// ... that are in swap ...
+    pub max_ptes_swap: u64,
+    /// ... and that other spaces have too.
+    pub max_ptes_shared: u64,
+}
+
+impl Khugepaged {
+    /// What the kernel has where a large page is `2^order` base pages.
+    pub const fn of(order: u32) -> Khugepaged {
+        let pages = 1 << order;
+        Khugepaged {
+            pages_to_scan: 8 * pages,
+            max_ptes_none: pages - 1,
+            max_ptes_swap: pages / 8,
+            max_ptes_shared: pages / 2,
+        }
+    }
+}
+
+impl Default for Khugepaged {
+    fn default() -> Khugepaged {
+        Khugepaged::of(9)
+    }
+}
+
+macro_rules! results {
+    ($($(#[$doc:meta])* $result:ident $name:literal)*) => {
+        /// What the daemon found of a block: of the kernel's `enum scan_result` those that can be here.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum ScanResult { $($(#[$doc])* $result),* }
+
+        impl ScanResult {
+            /// All of them, in their order.
+            pub const ALL: [ScanResult; [$($name),*].len()] = [$(ScanResult::$result),*];
+
+            /// Its name in results: the kernel's.
+            pub const fn name(self) -> &'static str {
+                match self { $(ScanResult::$result => $name),* }
+            }
+        }
+    };
+}
+
+results! {
+    /// It is a large page now.
+    Succeed "succeed"
+    /// Nothing of it is there.
+    PmdNone "pmd_none"
+    /// It is a large page already.
+    PmdMapped "pmd_mapped"
+    /// Too many of its pages are not there.
+    ExceedNonePte "exceed_none_pte"
+    /// Too many are in swap.
+    ExceedSwapPte "exceed_swap_pte"
+    /// Too many are shared.
+    ExceedSharedPte "exceed_shared_pte"
+    /// A page is wired.
+    PageCount "page_count"
+    /// None was used, or too few beside those in swap.
+    LackReferencedPage "lack_referenced_page"
+    /// No frame of the size is free.
+    AllocHugePageFail "alloc_huge_page_fail"
+}
+
+impl ScanResult {
+    /// The reason that it is for the size of pages; nothing where no decision was made.
+    const fn why(self) -> Option<Why> {
+        match self {
+            ScanResult::Succeed => Some(Why::Obtained),
+            ScanResult::PmdNone | ScanResult::PmdMapped => None,
+            ScanResult::ExceedNonePte => Some(Why::ExceedNonePte),
+            ScanResult::ExceedSwapPte => Some(Why::ExceedSwapPte),
+            ScanResult::ExceedSharedPte => Some(Why::ExceedSharedPte),
+            ScanResult::PageCount => Some(Why::Wired),
+            ScanResult::LackReferencedPage => Some(Why::LackReferencedPage),
+            ScanResult::AllocHugePageFail => Some(Why::NoFrame),
+        }
+    }
+}
+
+/// Where the daemon is, and what it has done.
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// The next block: its space, and its first page.
+    next: (u32, u64),
+    scanned: Scanned,
+}
+
+/// What the daemon has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Scanned {
+    /// Times that it has run.
+    pub passes: u64,
+    /// Blocks that it has looked at, by what it found, in the order of [`ScanResult::ALL`].
+    pub results: [u64; ScanResult::ALL.len()],
+}
+
+/// What a pass came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Collapsed {
+    /// Large pages made.
+    pub made: u64,
+    /// Whether it ended because no frame was free: the next one is to come later.
+    pub starved: bool,
+}
+
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
+    /// One pass of the daemon.
+    pub fn khugepaged(&mut self) -> Collapsed {
+        self.site = Site::Page;
+        let mut done = Collapsed::default();
+        let Some(thp) = self.vm.thp else { return done };
+        let (space, page) = self.lists(|lists, _| {
+            lists.khugepaged.scanned.passes += 1;
+            lists.khugepaged.next
+        });
+        let is_there = |slot: &L::Mutex<_>| slot.with(Site::Page, |known| Option::is_some(known));
+        let all = self.vm.spaces.all().filter(|(_, slot)| is_there(slot));
+        let mut spaces: Vec<u32> = all.map(|(number, _)| number).collect();
+        // Round: from the space where it stopped to the one before it.
+        let before = spaces.partition_point(|&number| number < space);
+        spaces.rotate_left(before);
+        let mut left = thp.khugepaged.pages_to_scan;
+        for number in spaces {
+            let from = if number == space { page } else { 0 };
+            let stopped = self.within(HatSpace(number), |kernel, at| {
+                Ok(kernel.pages_move(|kernel| kernel.scan_space(at, from, &mut left, &mut done)))
+            });
+            if let Ok(Some(next)) = stopped {
+                self.lists(|lists, _| lists.khugepaged.next = (number, next));
+                return done;
+            }
+        }
+        self.lists(|lists, _| lists.khugepaged.next = (0, 0));
+        done
+    }
+
+    /// Looks at the blocks of a space from page `from` on. Gives the page to go on at where the pass
+    /// ends before the space does.
+    fn scan_space(
+        &mut self,
+        at: &mut Within<'_>,
+        from: u64,
+        left: &mut u64,
+        done: &mut Collapsed,
+    ) -> Option<u64> {
+        let thp = self.vm.thp?;
+        let (base, order) = (self.vm.base, self.vm.pmd_order());
+        let behind = |region: &&Region| region.pages.end > from;
+        let regions: Vec<Region> = at.known.regions.all().filter(behind).cloned().collect();
+        for region in regions {
+            let blocks = whole_blocks(&region.pages, order);
+            if thp.orders(&region, base) & 1 << order == 0 || blocks.is_empty() {
+                *left = left.saturating_sub(1);
+                if *left == 0 {
+                    return Some(region.pages.end);
+                }
+                continue;
+            }
+            for first in blocks.filter(|block| block << order >= from) {
+                let block = first << order..(first + 1) << order;
+                let found = self.collapse_if(at, &region, &block, Some(&thp.khugepaged));
+                let found = found.unwrap_or(ScanResult::AllocHugePageFail);
+                self.count_scan(&region, found);
+                done.made += u64::from(found == ScanResult::Succeed);
+                *left = left.saturating_sub(1 << order);
+                if found == ScanResult::AllocHugePageFail {
+                    done.starved = true;
+                    return Some(block.end);
+                }
+                if *left == 0 {
+                    return Some(block.end);
+                }
+            }
+        }
+        None
+    }
+
+    /// Has the blocks of `range` be large pages, whatever the knobs are (`MADV_COLLAPSE`). Says how
+    /// many are made.
+    pub fn collapse(&mut self, space: HatSpace, range: VirtRange) -> Result<u64, Error> {
+        self.site = Site::Call;
+        self.work.calls += 1;
+        let (asked, order) = (self.vm.pages_of(range), self.vm.pmd_order());
+        self.within(space, |kernel, at| {
+            kernel.pages_move(|kernel| {
+                let mut made = 0;
+                for first in whole_blocks(&asked, order) {
+                    let block = first << order..(first + 1) << order;
+                    let Some(region) = at.known.regions.at(block.start).cloned() else { continue };
+                    let found = kernel.collapse_if(at, &region, &block, None)?;
+                    kernel.count_scan(&region, found);
+                    made += u64::from(found == ScanResult::Succeed);
+                    if found == ScanResult::AllocHugePageFail {
+                        break;
+                    }
+                }
+                Ok(made)
+            })
+        })
+    }
+
+    fn count_scan(&mut self, region: &Region, found: ScanResult) {
+        self.lists(|lists, _| lists.khugepaged.scanned.results[found as usize] += 1);
+        if let (Some(why), Some(&size)) = (found.why(), self.vm.sizes.last()) {
+            self.count_upgrade(region.label, size, why);
+        }
+    }
+
+    /// Makes a large page of `block` if what is there allows it, within `limits`.
+    fn collapse_if(
+        &mut self,
+        at: &mut Within<'_>,
+        region: &Region,
+        block: &Range<u64>,
+        limits: Option<&Khugepaged>,
+    ) -> Result<ScanResult, Error> {
+        let found = self.scan(at, region, block, limits);
+        if found != ScanResult::Succeed {
+            return Ok(found);
+        }
+        match self.collapse_block(at, region, block) {
+            Ok(()) => {
+                self.work.upgrades += 1;
+                Ok(ScanResult::Succeed)
+            }
+            Err(Stop::Full) => Ok(ScanResult::AllocHugePageFail),
+            Err(Stop::Refused(error)) => Err(error),
+        }
+    }
+
+    /// Whether `block` may be one large page (`hpage_collapse_scan_pmd`).
+    fn scan(
+        &mut self,
+        at: &Within<'_>,
+        region: &Region,
+        block: &Range<u64>,
+        limits: Option<&Khugepaged>,
+    ) -> ScanResult {
+        let is_inside = region.pages.start <= block.start && block.end <= region.pages.end;
+        if at.known.anons.within(block.clone()).next().is_none() || !is_inside {
+            return ScanResult::PmdNone;
+        }
+        let held = self.mappings_in(at.space, block);
+        if held.first().is_some_and(|held| held.translation.page.size() > self.vm.base) {
+            return ScanResult::PmdMapped;
+        }
+        // Nodes of the table are read whole.
+        self.work.table_reads += (block.end - block.start) - held.len() as u64;
+        let mut held = held.iter().peekable();
+        let (mut none, mut swapped, mut shared, mut referenced) = (0, 0, 0, 0);
+        let over = |count: u64, limit: fn(&Khugepaged) -> u64| {
+            limits.is_some_and(|limits| count > limit(limits))
+        };
+        for page in block.clone() {
+            let addr = self.vm.addr_of(page);
+            let mapping = held.next_if(|held| held.translation.page.start() == addr);
+            let Some(anon) = at.known.anons.get(page).map(|anon| self.anon(anon)) else {
+                none += 1;
+                if over(none, |limits| limits.max_ptes_none) {
+                    return ScanResult::ExceedNonePte;
+                }
+                continue;
+            };
+            let is_shared = anon.refs > 1;
+            let may_copy = region.rights.allows(Kind::Store);
+            match anon.place {
+                Place::Swapped(_) => {
+                    swapped += 1;
+                    if is_shared {
+                        return ScanResult::ExceedSharedPte;
+                    }
+                    if over(swapped, |limits| limits.max_ptes_swap) {
+                        return ScanResult::ExceedSwapPte;
+                    }
+                }
+                Place::Resident(frame) => {
+                    shared += u64::from(is_shared);
+                    if is_shared && !may_copy || over(shared, |limits| limits.max_ptes_shared) {
+                        return ScanResult::ExceedSharedPte;
+                    }
+                    let pfdat = self.pfdat(frame);
+                    if pfdat.wired > 0 {
+                        return ScanResult::PageCount;
+                    }
+                    let is_young = mapping.is_some_and(|mapping| {
+                        self.vm.reference == Reference::ValidBit || mapping.usage.referenced
+                    });
+                    referenced += u64::from(is_young || pfdat.flags & REFERENCED != 0);
+                }
+            }
+        }
+        let enough = if swapped > 0 { (block.end - block.start) / 2 } else { 1 };
+        if limits.is_some() && referenced < enough {
+            return ScanResult::LackReferencedPage;
+        }
+        ScanResult::Succeed
+    }
+
+    /// Has all pages of `block` come into one large frame, and loads it (`collapse_huge_page`).
+    fn collapse_block(
+        &mut self,
+        at: &mut Within<'_>,
+        region: &Region,
+        block: &Range<u64>,
+    ) -> Result<(), Stop> {
+        let mut how = How::Minor;
+        let order = self.memory.order(self.vm.size_of(block));
+        if self.lacks(block) {
+            return Err(Stop::Full);
+        }
+        let request = Request { node: region.module.home, ..Request::new(order, State::Movable) };
+        let large = self.frames(|memory| memory.allocate(&request)).map_err(|_| Stop::Full)?;
+        self.work.frames_taken += 1 << order;
+        self.unload(at.space, block)?;
+        let (mut moves, mut comes) = (Vec::new(), Vec::new());
+        for (page, to) in block.clone().zip(self.frames_of(large, block)) {
+            let anon = at.known.anons.get(page).map(|anon| self.anon(anon));
+            match anon.map(|anon| (anon.place, anon.refs)) {
+                Some((Place::Resident(from), 1)) => moves.push((from, to)),
+                Some((Place::Resident(_), _)) => comes.push((page, to, Kind::Store)),
+                Some((Place::Swapped(_), _)) | None => comes.push((page, to, any_kind(region))),
+            }
+        }
+        moves.iter().for_each(|&(from, _)| self.split_folio(from));
+        self.migrate(&moves);
+        let (mut stopped, mut left) = (None, Vec::new());
+        for (page, frame, kind) in comes {
+            let mut given = Some(frame);
+            if stopped.is_none() {
+                match self.page_for(at, (page, &Said::of(region, page)), kind, &mut given, &mut how)
+                {
+                    Ok(needed) => left.extend(needed.left),
+                    Err(stop) => stopped = Some(stop),
+                }
+            }
+            if let Some(frame) = given {
+                self.free_frame(frame);
+            }
+        }
+        left.into_iter().for_each(|anon| self.leave(anon, true));
+        if let Some(stop) = stopped {
+            return Err(stop);
+        }
+        match self.presence(at.known, region, block, false) {
+            Ok(Presence::Whole(frame, writable)) => {
+                self.enter_folio(at, block);
+                self.load_large(at, region, block, frame, writable, &mut how)?;
+                Ok(())
+            }
+            Ok(Presence::Nothing) | Err(_) => {
+                unreachable!("all pages of the block have just come into its frames")
+            }
+        }
+    }
+}
+
+impl<L: Locks> Vm<L> {
+    /// What the daemon has done.
+    pub fn scanned(&self) -> Scanned {
+        self.pages.with(Site::Look, |lists| lists.khugepaged.scanned)
+    }
+}
+
+/// The numbers of the blocks of `2^order` pages that lie in `pages` as a whole.
+fn whole_blocks(pages: &Range<u64>, order: u32) -> Range<u64> {
+    pages.start.div_ceil(1 << order)..pages.end >> order
+}
+
+/// A kind of access that the region allows.
+fn any_kind(region: &Region) -> Kind {
+    Kind::ALL.into_iter().find(|&kind| region.rights.allows(kind)).unwrap_or(Kind::Load)
+}
