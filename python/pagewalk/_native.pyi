@@ -174,6 +174,9 @@ def hat_run(
     pool_bytes: int | None,
     lock_per_list: bool,
     shootdowns: str,
+    contexts: int | None,
+    context_threshold: int,
+    virtual_caches: bool,
     lock_kind: str,
     seed: int,
 ) -> str:

@@ -100,6 +100,9 @@ def hat(
     pool_bytes: int | None = None,
     lock_per_list: bool = False,
     shootdowns: str = "interrupts",
+    contexts: int | None = None,
+    context_threshold: int = 0,
+    virtual_caches: bool = False,
     lock_kind: str = "adaptive",
     seed: int = 1,
     progress: Progress | bool | None = None,
@@ -119,6 +122,11 @@ def hat(
         pool_bytes: Memory for page tables; `None`: as much as is wanted.
         lock_per_list: A lock for each list of free resources, in place of one for all.
         shootdowns: `interrupts`, `lazy` or `broadcast`.
+        contexts: Contexts of the hardware, more than there are processors; `None`: without limit.
+        context_threshold: While at most so many contexts are in use, the list in the order of
+            their use is not kept.
+        virtual_caches: Whether caches are indexed by virtual addresses: what is unmapped leaves
+            them.
         lock_kind: What a processor does that finds a lock held: `spin`, `adaptive`, `hand-over`.
         seed: Of the loads' choices.
         progress: Called with the runs done and in all; `True` shows a bar by tqdm.
@@ -147,6 +155,9 @@ def hat(
             pool_bytes=pool_bytes,
             lock_per_list=lock_per_list,
             shootdowns=shootdowns,
+            contexts=contexts,
+            context_threshold=context_threshold,
+            virtual_caches=virtual_caches,
             lock_kind=lock_kind,
             seed=seed,
         )
@@ -167,6 +178,8 @@ class HostRun(NamedTuple):
         nanoseconds: Median nanoseconds of an operation of one thread.
         control_nanoseconds: The same of the control: each thread has a HAT layer of its own.
         control_scaling: What the control does on all threads over what it does on one.
+        acquisitions: How often one thread takes locks of each class in as many operations as a
+            processor of virtual time does; it is equal to what it takes there. Empty for `single`.
         scaling: What the shared layer does on all threads over what the control does on one;
             `None` where the control reaches less than 0.85 times its threads, as this host then
             says nothing about locks.
@@ -180,6 +193,7 @@ class HostRun(NamedTuple):
     nanoseconds: float
     control_nanoseconds: float
     control_scaling: float
+    acquisitions: dict[str, int]
     scaling: float | None
 
 

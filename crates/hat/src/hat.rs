@@ -38,6 +38,11 @@ pub struct Hat<T: Mounted + ?Sized = dyn Mounted, S = Global<T, Single>> {
     /// Counts loads where tables may be stolen, to tell which space was loaded least recently.
     clock: AtomicUsize,
     is_limited: bool,
+    /// 0 where contexts are not limited; else one more than may be in use while the order of their use
+    /// is not kept. And how many are in use.
+    contexts: [AtomicUsize; 2],
+    /// Entries into spaces without that lock.
+    unlisted: AtomicUsize,
     /// A bit for each page size that was ever loaded, by its place among the sizes.
     loaded_sizes: AtomicUsize,
 }
@@ -137,6 +142,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             make,
             clock: AtomicUsize::new(0),
             is_limited,
+            contexts: Default::default(),
+            unlisted: AtomicUsize::new(0),
             loaded_sizes: AtomicUsize::new(0),
         }
     }
@@ -238,6 +245,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 });
             }
             self.finish(held, change, platform);
+            if self.has_contexts() {
+                held.contexts(|contexts| contexts.put(space.0));
+            }
             held.numbers(|numbers| {
                 let own = known.all().filter(|(_, entry)| self.is_own(*entry));
                 own.for_each(|(_, entry)| numbers.mmus.put(entry.table));
@@ -339,6 +349,34 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         let first = self.number(frame);
         let below = first..first + size.count_of(self.sizes[0]).max(1);
         above.chain(below.map(|number| (number, None)))
+    }
+
+    /// The threshold of contexts up to which the order of their use is not kept.
+    pub(crate) fn set_unlisted(&self, threshold: u32) {
+        self.contexts[0].store(threshold as usize + 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_contexts(&self) -> bool {
+        self.contexts[0].load(Ordering::Relaxed) > 0
+    }
+
+    /// So many contexts are in use.
+    pub(crate) fn note_contexts(&self, used: u32) {
+        self.contexts[1].store(used as usize, Ordering::Relaxed);
+    }
+
+    /// Whether the order is not kept now; counts that.
+    pub(crate) fn is_unlisted(&self) -> bool {
+        let [threshold, used] = &self.contexts;
+        let unlisted = used.load(Ordering::Relaxed) < threshold.load(Ordering::Relaxed);
+        if unlisted {
+            self.unlisted.fetch_add(1, Ordering::Relaxed);
+        }
+        unlisted
+    }
+
+    pub(crate) fn unlisted(&self) -> u64 {
+        self.unlisted.load(Ordering::Relaxed) as u64
     }
 
     /// When this is, on the clock of loads.

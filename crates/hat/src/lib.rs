@@ -35,6 +35,7 @@
 extern crate alloc;
 
 mod change;
+mod contexts;
 mod frame;
 mod give;
 mod hat;
@@ -51,6 +52,7 @@ mod sparse;
 mod unload;
 
 pub use crate::{
+    contexts::{ContextCounts, ContextLimit, Contexts, Entered, NoContext},
     frame::{Frame, Mapped, Nodes},
     hat::{Hat, HatSpace, LoadError, MakeTable, Tables},
     platform::{Platform, Step},

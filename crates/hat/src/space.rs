@@ -27,6 +27,8 @@ pub const MMUS_MAX: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct AddressSpace {
     pub(crate) mmus: [Option<MmuEntry>; MMUS_MAX],
+    /// The number that hardware knows the space by, where such are limited.
+    pub(crate) context: Option<u32>,
 }
 
 /// An MMU descriptor as a space's list has it.
@@ -51,7 +53,7 @@ impl MmuPlace {
 
 impl AddressSpace {
     pub(crate) const fn of(processor: MmuEntry) -> AddressSpace {
-        AddressSpace { mmus: [Some(processor), None, None, None] }
+        AddressSpace { mmus: [Some(processor), None, None, None], context: None }
     }
 
     /// That of the processors, which each space has.

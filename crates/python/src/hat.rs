@@ -1,5 +1,6 @@
 //! Memory management on many processors, in virtual time and on this host's.
 
+use hat::ContextLimit;
 use pyo3::prelude::*;
 use serde_json::json;
 use smp::{Costs, HostPlan, LockKind, Plan, Shootdowns, named};
@@ -13,7 +14,8 @@ use crate::{
 /// Runs one load on one number of processors under one scheme; the outcome as JSON.
 #[pyfunction]
 #[pyo3(signature = (
-    *, cpus, scheme, load, skeleton, table, hat_only, pool_bytes, lock_per_list, shootdowns, lock_kind, seed,
+    *, cpus, scheme, load, skeleton, table, hat_only, pool_bytes, lock_per_list, shootdowns, contexts,
+    context_threshold, virtual_caches, lock_kind, seed,
 ))]
 #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
 pub(crate) fn hat_run(
@@ -27,6 +29,9 @@ pub(crate) fn hat_run(
     pool_bytes: Option<u64>,
     lock_per_list: bool,
     shootdowns: &str,
+    contexts: Option<u32>,
+    context_threshold: u32,
+    virtual_caches: bool,
     lock_kind: &str,
     seed: u64,
 ) -> PyResult<String> {
@@ -40,6 +45,8 @@ pub(crate) fn hat_run(
         pool_bytes,
         lock_per_list,
         shootdowns: named("kind of shootdown", shootdowns, &Shootdowns::ALL).map_err(refused)?,
+        contexts: contexts.map(|contexts| ContextLimit { contexts, threshold: context_threshold }),
+        virtual_caches,
         kind: named("kind of lock", lock_kind, &LockKind::ALL).map_err(refused)?,
         costs: Costs::SPARCCENTER_2000,
         seed,

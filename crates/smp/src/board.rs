@@ -14,15 +14,15 @@ use std::{
 };
 
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr, VirtAddr};
-use hat::{HatSpace, Platform, Step};
-use pagetable::{Flush, Translation};
+use hat::{Hat, HatSpace, Platform, Step, locking::Scheme};
+use pagetable::{Flush, Mounted, Scope, Translation};
 use serde::Serialize;
 use vm::Io;
 
 use crate::{
     baton::{interrupt, pass, spend, with_me},
     costs::Costs,
-    load::Processor,
+    load::{Processor, text},
 };
 
 /// How processors are told to forget.
@@ -57,6 +57,11 @@ pub struct ShootCounts {
     pub deferred: u64,
     /// Cycles that senders have waited for answers.
     pub wait_cycles: u64,
+    /// Pages flushed from caches that are indexed by virtual addresses, on each processor that may
+    /// hold them.
+    pub cache_pages: u64,
+    /// The same for all pages of a space at once.
+    pub cache_spaces: u64,
 }
 
 /// A TLB entry, and when it was filled.
@@ -75,6 +80,8 @@ pub type Tlb = BTreeMap<(HatSpace, u64), TlbEntry>;
 #[derive(Debug)]
 pub struct Board {
     kind: Shootdowns,
+    /// Whether caches are indexed by virtual addresses.
+    virtual_caches: bool,
     state: Mutex<State>,
     clock: AtomicU64,
 }
@@ -109,7 +116,14 @@ impl Board {
             cpus: vec![Context::default(); cpus],
             counts: ShootCounts::default(),
         };
-        Board { kind, state: Mutex::new(state), clock: AtomicU64::new(1) }
+        let clock = AtomicU64::new(1);
+        Board { kind, virtual_caches: false, state: Mutex::new(state), clock }
+    }
+
+    /// The same with caches that are indexed by virtual addresses: what is unmapped leaves them (K94
+    /// section 3.2).
+    pub fn with_virtual_caches(self, virtual_caches: bool) -> Board {
+        Board { virtual_caches, ..self }
     }
 
     /// What shootdowns have come to.
@@ -153,6 +167,11 @@ impl Board {
             state.counts.deferred += 1;
         }
         state.cpus[cpu].holds.insert(space);
+    }
+
+    /// Whether a processor runs `space`.
+    pub fn runs(&self, space: HatSpace) -> bool {
+        self.lock().cpus.iter().any(|context| context.running == Some(space))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -203,16 +222,26 @@ impl Platform for Cpu<'_> {
         }
         state.counts.sent += 1;
         spend(costs.shoot);
+        let mut answer = costs.answer;
+        if self.board.virtual_caches {
+            let (pages, spaces) = cached(flushes);
+            let holders = 1 + others.len() as u64;
+            state.counts.cache_pages += pages * holders;
+            state.counts.cache_spaces += spaces * holders;
+            let flush = costs.cache_page * (pages + spaces * CACHE_PAGES);
+            spend(flush);
+            answer += flush;
+        }
         if others.is_empty() {
             return;
         }
-        let wait = costs.shoot_each * others.len() as u64 + costs.answer;
+        let wait = costs.shoot_each * others.len() as u64 + answer;
         match self.board.kind {
             Shootdowns::Interrupts | Shootdowns::Lazy => {
                 state.counts.interrupts += others.len() as u64;
                 state.counts.wait_cycles += wait;
                 drop(state);
-                interrupt(others.iter().copied(), costs.answer);
+                interrupt(others.iter().copied(), answer);
                 spend(wait);
             }
             Shootdowns::Broadcast => drop(state),
@@ -261,8 +290,15 @@ impl vm::Platform for Cpu<'_> {
 const PAGE_BITS: u32 = 12;
 
 impl Processor for Cpu<'_> {
-    fn enter(&mut self, space: HatSpace) {
-        self.board.enter(self.number, space);
+    fn enter<S: Scheme<Table = dyn Mounted>>(
+        &mut self,
+        hat: &Hat<dyn Mounted, S>,
+        space: HatSpace,
+    ) -> Result<(), String> {
+        let board = self.board;
+        // From here on nobody takes the space's context.
+        board.enter(self.number, space);
+        hat.enter(space, &|space| board.runs(space), self).map(|_| ()).map_err(text)
     }
 }
 
@@ -284,6 +320,18 @@ impl Frames for Cpu<'_> {
         assert!(state.out.remove(&frame), "{frame} is freed twice");
         state.free_frames += 1;
     }
+}
+
+/// Pages of 4 KiB that a cache of a SuperSPARC's 16 KiB has.
+const CACHE_PAGES: u64 = 4;
+
+/// Pages that leave caches, and whole spaces.
+fn cached(flushes: &[(HatSpace, Flush)]) -> (u64, u64) {
+    flushes.iter().fold((0, 0), |(pages, spaces), (_, flush)| match flush.scope() {
+        Scope::Nothing => (pages, spaces),
+        Scope::Pages { pages: more, .. } => (pages + more, spaces),
+        Scope::Space => (pages, spaces + 1),
+    })
 }
 
 /// Takes from a TLB what is named.

@@ -35,6 +35,8 @@ pub struct Costs {
     pub search: u64,
     /// A frame taken, given back, or given to a page.
     pub frame: u64,
+    /// A page of 4 KiB flushed from a cache that is indexed by virtual addresses.
+    pub cache_page: u64,
     /// A page read from a disk or written to it.
     pub disk: u64,
 }
@@ -57,6 +59,7 @@ impl Costs {
         copy: 2000,
         search: 60,
         frame: 30,
+        cache_page: 256,
         disk: 500_000,
     };
 
@@ -76,6 +79,7 @@ impl Costs {
         copy: 0,
         search: 0,
         frame: 0,
+        cache_page: 0,
         disk: 0,
     };
 

@@ -10,6 +10,7 @@
 //! another processor, so that shootdowns cost nothing here.
 
 use std::{
+    collections::BTreeMap,
     sync::Barrier,
     thread,
     time::{Duration, Instant},
@@ -17,7 +18,7 @@ use std::{
 
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
 use hat::{
-    HatSpace, Platform, Pool,
+    Hat, HatSpace, Platform, Pool,
     locking::{Global, ListLocks, Locks, Scheme, Single},
 };
 use pagetable::{Flush, Mounted};
@@ -26,6 +27,7 @@ use vm::Io;
 
 use crate::{
     costs::Costs,
+    counted::{Counted, taken},
     load::{Asked, Processor},
     native::Native,
     run::{OnScheme, tables, with_scheme},
@@ -84,6 +86,9 @@ pub struct HostOutcome {
     pub control_nanoseconds: f64,
     /// Median over the rounds of what the control does on all threads over what it does on one.
     pub control_scaling: f64,
+    /// How often one thread takes locks of each class in as many operations as a processor of virtual time
+    /// does: equal to what it takes there.
+    pub acquisitions: BTreeMap<&'static str, u64>,
     /// The same of the shared layer, over the control on one thread; `None` where the control does
     /// not scale.
     pub scaling: Option<f64>,
@@ -129,6 +134,12 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         nanoseconds: median(&mut times),
         control_nanoseconds: median(&mut controls),
         control_scaling,
+        acquisitions: with_scheme::<Counted<Native>, _>(
+            &plan.scheme,
+            Pool::unlimited(),
+            ListLocks::One,
+            Counting { plan, asked },
+        )??,
         scaling: scales.then(|| median(&mut shares)),
     })
 }
@@ -152,6 +163,7 @@ fn single(plan: &HostPlan, asked: &Asked) -> Result<HostOutcome, String> {
         nanoseconds,
         control_nanoseconds: nanoseconds,
         control_scaling: 1.0,
+        acquisitions: BTreeMap::new(),
         scaling: Some(1.0),
     })
 }
@@ -186,6 +198,29 @@ impl OnScheme for OnHost<'_> {
             let work = Other { of: &own, number, start: &start };
             with_scheme::<Native, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
         })
+    }
+}
+
+/// The operations of one thread, with its locks counted.
+struct Counting<'a> {
+    plan: &'a HostPlan,
+    asked: &'a Asked,
+}
+
+impl OnScheme for Counting<'_> {
+    type Result = Result<BTreeMap<&'static str, u64>, String>;
+
+    fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result {
+        let Counting { plan, asked } = self;
+        let tables = tables(&plan.table)?;
+        let world = World::<S, Counted<Native>>::new(scheme, tables, plan.hat_only)?;
+        let of = (0, spaces(&world, asked, 1)?[0]);
+        let mut quiet = Quiet::new(0);
+        taken();
+        let mut runner = world.processor(&mut quiet, of, (plan.seed, Costs::FREE), asked)?;
+        (0..asked.load.operations()).try_for_each(|_| runner.operation(asked.load))?;
+        drop(runner);
+        Ok(taken().into_iter().map(|(class, count)| (class.name(), count)).collect())
     }
 }
 
@@ -241,10 +276,12 @@ fn one_thread<S: Scheme<Table = dyn Mounted>, L: Locks>(
 ) -> Result<f64, String> {
     let mut quiet = Quiet::new(number);
     let of = (number as u64, spaces);
-    let mut runner = world.processor(&mut quiet, of, (plan.seed, Costs::FREE), asked);
-    let warmed = (0..BATCH).try_for_each(|_| runner.operation(asked.load));
+    let runner = world.processor(&mut quiet, of, (plan.seed, Costs::FREE), asked);
+    let warmed = runner.and_then(|mut runner| {
+        (0..BATCH).try_for_each(|_| runner.operation(asked.load)).map(|()| runner)
+    });
     start.wait();
-    warmed?;
+    let mut runner = warmed?;
     let (began, mut operations) = (Instant::now(), 0);
     while began.elapsed() < MEASURED {
         for _ in 0..BATCH {
@@ -291,7 +328,13 @@ impl vm::Platform for Quiet {
 }
 
 impl Processor for Quiet {
-    fn enter(&mut self, _: HatSpace) {}
+    fn enter<S: Scheme<Table = dyn Mounted>>(
+        &mut self,
+        _: &Hat<dyn Mounted, S>,
+        _: HatSpace,
+    ) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 impl Frames for Quiet {

@@ -71,12 +71,12 @@ where
         cpu: &'a mut P,
         (number, spaces): (u64, Spaces),
         (seed, costs, skeletons): (u64, Costs, Arc<[Skeleton]>),
-    ) -> Process<'a, S, P, L> {
-        cpu.enter(spaces.shared);
-        cpu.enter(spaces.own);
+    ) -> Result<Process<'a, S, P, L>, String> {
+        cpu.enter(hat, spaces.shared)?;
+        cpu.enter(hat, spaces.own)?;
         let kernel = Kernel::new(&above.vm, hat, &above.memory, cpu);
         let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ number << 32);
-        Process { hat, kernel, costs, number, random, spaces, skeletons, count: 0 }
+        Ok(Process { hat, kernel, costs, number, random, spaces, skeletons, count: 0 })
     }
 
     fn fork(&mut self) -> Result<(), String> {
@@ -90,13 +90,13 @@ where
         }
         let child = self.kernel.create().map_err(text)?;
         self.kernel.fork(parent, child).map_err(text)?;
-        self.kernel.platform().enter(child);
+        self.kernel.platform().enter(self.hat, child)?;
         for page in 0..STORED.min(pages) {
             self.touch(child, at(DATA, page), Kind::Store)?;
         }
         spend(self.costs.trap);
         self.kernel.exit(child).map_err(text)?;
-        self.kernel.platform().enter(parent);
+        self.kernel.platform().enter(self.hat, parent)?;
         for page in 0..STORED.min(pages) {
             self.touch(parent, at(DATA, page), Kind::Store)?;
         }
@@ -110,13 +110,13 @@ where
         if !self.count.is_multiple_of(2) {
             self.kernel.fork(parent, child).map_err(text)?;
         }
-        self.kernel.platform().enter(child);
+        self.kernel.platform().enter(self.hat, child)?;
         spend(self.costs.trap);
         self.kernel.exec(child).map_err(text)?;
         self.begin(child, pages)?;
         spend(self.costs.trap);
         self.kernel.exit(child).map_err(text)?;
-        self.kernel.platform().enter(self.spaces.own);
+        self.kernel.platform().enter(self.hat, self.spaces.own)?;
         Ok(())
     }
 
@@ -216,8 +216,8 @@ where
         let skeletons = Arc::clone(&self.skeletons);
         let next = (5 * self.number + self.count) as usize % skeletons.len().max(1);
         let skeleton = skeletons.get(next).ok_or("there is no skeleton to play")?;
-        play(&mut self.kernel, &self.costs, skeleton)?;
-        self.kernel.platform().enter(self.spaces.own);
+        play(&mut self.kernel, self.hat, &self.costs, skeleton)?;
+        self.kernel.platform().enter(self.hat, self.spaces.own)?;
         Ok(())
     }
 
@@ -257,7 +257,7 @@ where
     }
     let own = kernel.create().map_err(text)?;
     for skeleton in asked.skeletons.iter() {
-        play(kernel, &Costs::FREE, skeleton)?;
+        play(kernel, hat, &Costs::FREE, skeleton)?;
     }
     let mut parents = [own; SIZES.len()];
     let with_parents = matches!(asked.load, Load::Fork | Load::Exec);

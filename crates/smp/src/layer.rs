@@ -42,11 +42,11 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         cpu: &'a mut P,
         (number, Spaces { own, shared, .. }): (u64, Spaces),
         (seed, costs): (u64, Costs),
-    ) -> Layer<'a, S, P> {
-        cpu.enter(shared);
-        cpu.enter(own);
+    ) -> Result<Layer<'a, S, P>, String> {
+        cpu.enter(hat, shared)?;
+        cpu.enter(hat, own)?;
         let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ number << 32);
-        Layer { hat, cpu, costs, number, random, own, shared, count: 0 }
+        Ok(Layer { hat, cpu, costs, number, random, own, shared, count: 0 })
     }
 
     fn fork(&mut self) -> Result<(), String> {
@@ -58,7 +58,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
             return Ok(());
         }
         let child = self.hat.create(self.cpu).map_err(text)?;
-        self.cpu.enter(child);
+        self.cpu.enter(self.hat, child)?;
         if pages > 0 {
             self.hat.duplicate(self.own, child, range(DATA, pages), self.cpu).map_err(text)?;
         }
@@ -67,8 +67,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         }
         spend(self.costs.trap);
         self.hat.destroy(child, self.cpu);
-        self.cpu.enter(self.own);
-        Ok(())
+        self.cpu.enter(self.hat, self.own)
     }
 
     fn exec(&mut self) -> Result<(), String> {

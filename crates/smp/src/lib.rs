@@ -18,6 +18,7 @@ mod baton;
 mod board;
 mod clients;
 mod costs;
+pub mod counted;
 mod host;
 mod kenbus;
 mod kernel;
@@ -42,7 +43,7 @@ pub use crate::{
     load::Load,
     native::Native,
     ranked::Ranked,
-    run::{LockShare, Outcome, Plan, SCHEMES, TABLES, named, run},
+    run::{ContextUse, LockShare, Outcome, Plan, SCHEMES, TABLES, named, run},
     stats::{ClassCounts, Histogram, LockCounts},
     timed::Timed,
 };

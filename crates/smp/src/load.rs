@@ -21,7 +21,8 @@
 use std::sync::Arc;
 
 use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
-use hat::HatSpace;
+use hat::{Hat, HatSpace, locking::Scheme};
+use pagetable::Mounted;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -49,7 +50,7 @@ pub(crate) const STORED: u64 = 2;
 /// Pages of a heap that grows and shrinks, and of a region that is faulted in.
 pub(crate) const REGION: u64 = 64;
 /// Cycles of work between two of a transaction's records.
-pub(crate) const RECORD_BURST: u64 = 40_000;
+pub(crate) const RECORD_BURST: u64 = 27_000;
 /// Cycles that a record takes to copy.
 pub(crate) const RECORD: u64 = 400;
 /// Cycles of work between two faults of a program that computes: 20 ms at 50 MHz.
@@ -137,8 +138,12 @@ impl Asked {
 
 /// A processor as a load sees it.
 pub(crate) trait Processor: hat::Platform + vm::Platform {
-    /// It runs `space` from here on.
-    fn enter(&mut self, space: HatSpace);
+    /// It runs `space` from here on, in the context that the layer gives it.
+    fn enter<S: Scheme<Table = dyn Mounted>>(
+        &mut self,
+        hat: &Hat<dyn Mounted, S>,
+        space: HatSpace,
+    ) -> Result<(), String>;
 }
 
 /// A processor under a load.

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use addr::{Kind, Rights, VirtAddr, VirtRange};
 use hat::{
-    HatSpace,
+    Hat, HatSpace,
     locking::{Locks, Scheme},
 };
 use pagetable::Mounted;
@@ -32,6 +32,7 @@ const DEVICE: u64 = 2;
 /// Runs the first process of `skeleton`, and those that it forks, in a new space, to the end.
 pub(crate) fn play<S, P, L>(
     kernel: &mut Kernel<'_, dyn Mounted, Buddy, P, L, S>,
+    hat: &Hat<dyn Mounted, S>,
     costs: &Costs,
     skeleton: &Skeleton,
 ) -> Result<(), String>
@@ -41,12 +42,13 @@ where
     L: Locks,
 {
     let space = kernel.create().map_err(text)?;
-    let mut player = Player { kernel, costs, skeleton, stores: BTreeSet::new() };
+    let mut player = Player { kernel, hat, costs, skeleton, stores: BTreeSet::new() };
     player.process(0, space)
 }
 
 struct Player<'a, 'k, S, P, L: Locks> {
     kernel: &'a mut Kernel<'k, dyn Mounted, Buddy, P, L, S>,
+    hat: &'a Hat<dyn Mounted, S>,
     costs: &'a Costs,
     skeleton: &'a Skeleton,
     /// Pages of which it is known that hardware lets their space store there.
@@ -61,7 +63,7 @@ where
 {
     /// From the beginning of a process, in this space, to its end.
     fn process(&mut self, number: usize, mut space: HatSpace) -> Result<(), String> {
-        self.kernel.platform().enter(space);
+        self.kernel.platform().enter(self.hat, space)?;
         let process = &self.skeleton.processes[number];
         let mut is_shared = process.shares_space;
         for step in &process.steps {
@@ -72,14 +74,14 @@ where
                 }
                 Step::Fork(child) => {
                     self.fork(child as usize, space)?;
-                    self.kernel.platform().enter(space);
+                    self.kernel.platform().enter(self.hat, space)?;
                 }
                 Step::Exec if is_shared => {
                     spend(self.costs.trap);
                     let own = self.kernel.create().map_err(text)?;
                     self.kernel.exit(space).map_err(text)?;
                     (space, is_shared) = (own, false);
-                    self.kernel.platform().enter(space);
+                    self.kernel.platform().enter(self.hat, space)?;
                 }
                 Step::Exec => {
                     spend(self.costs.trap);

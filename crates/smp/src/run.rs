@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hat::{
-    Pool, Tables,
+    ContextCounts, ContextLimit, Pool, Tables,
     locking::{Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme},
 };
 use pagetable::{
@@ -54,6 +54,10 @@ pub struct Plan {
     pub lock_per_list: bool,
     /// How processors are told to forget.
     pub shootdowns: Shootdowns,
+    /// Contexts, where they are limited.
+    pub contexts: Option<ContextLimit>,
+    /// Whether caches are indexed by virtual addresses, so that what is unmapped leaves them.
+    pub virtual_caches: bool,
     /// What a processor does that finds a lock held.
     pub kind: LockKind,
     /// Prices.
@@ -89,10 +93,25 @@ pub struct Outcome {
     pub wait_cycles_per_operation: f64,
     /// Shootdowns.
     pub shootdowns: ShootCounts,
+    /// What contexts have cost, where they are limited.
+    pub contexts: Option<ContextUse>,
     /// Spaces that lost their tables to others.
     pub steals: u64,
     /// Bytes of page tables when they were most.
     pub table_bytes_peak: u64,
+}
+
+/// Entries into spaces, by what became of contexts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct ContextUse {
+    /// Into a space that had one, without a lock.
+    pub unlisted: u64,
+    /// The same with the lock of their list, which is in the order of use.
+    pub listed: u64,
+    /// Contexts given to spaces that had none.
+    pub taken: u64,
+    /// Of these, those that another space has lost.
+    pub stolen: u64,
 }
 
 /// What the locks of one class have cost.
@@ -114,6 +133,15 @@ pub fn run(plan: &Plan) -> Result<Outcome, String> {
         ));
     }
     let asked = Asked::new(&plan.load, plan.skeleton.as_deref(), plan.hat_only)?;
+    if let Some(ContextLimit { contexts, threshold }) = plan.contexts
+        && ((contexts as usize) <= plan.cpus || threshold >= contexts)
+    {
+        return Err(format!(
+            "{contexts} contexts with a threshold of {threshold}: give more contexts than the {} \
+             processors, and a threshold below them",
+            plan.cpus
+        ));
+    }
     let tables = tables(&plan.table)?;
     let pool = plan.pool_bytes.map_or_else(Pool::unlimited, Pool::of);
     let lists = if plan.lock_per_list { ListLocks::Each } else { ListLocks::One };
@@ -208,6 +236,10 @@ where
     S: Scheme<Table = dyn Mounted> + Send + Sync,
 {
     let board = Board::new(plan.cpus, plan.shootdowns, FRAMES);
+    let board = board.with_virtual_caches(plan.virtual_caches);
+    if let Some(limit) = plan.contexts {
+        world.hat().limit_contexts(limit);
+    }
     let mut first = Cpu::new(&board, 0);
     let mut prepare = || {
         let shared = world.shared(&mut first)?;
@@ -226,11 +258,11 @@ where
     let finished = baton.run(|number| {
         let of = (number as u64, spaces[number]);
         let mut cpu = Cpu::new(&board, number);
-        let mut work = world.processor(&mut cpu, of, (plan.seed, plan.costs), asked);
-        for _ in 0..operations {
-            if let Err(error) = work.operation(asked.load) {
-                panic!("{error}");
-            }
+        let work = world.processor(&mut cpu, of, (plan.seed, plan.costs), asked);
+        let done =
+            work.and_then(|mut work| (0..operations).try_for_each(|_| work.operation(asked.load)));
+        if let Err(error) = done {
+            panic!("{error}");
         }
     })?;
     world.check(&mut first)?;
@@ -245,6 +277,10 @@ where
         locks.insert(class.name(), LockShare { contended_share, counts });
     }
     let pool = world.hat().pool();
+    let contexts = plan.contexts.map(|_| {
+        let ContextCounts { unlisted, listed, taken, stolen } = world.hat().context_counts();
+        ContextUse { unlisted, listed, taken, stolen }
+    });
     Ok(Outcome {
         cpus: plan.cpus,
         scheme: plan.scheme.clone(),
@@ -258,6 +294,7 @@ where
         acquisitions_per_operation: acquisitions as f64 / operations as f64,
         wait_cycles_per_operation: waits as f64 / operations as f64,
         shootdowns: board.counts(),
+        contexts,
         steals: pool.steals,
         table_bytes_peak: pool.peak_bytes,
     })

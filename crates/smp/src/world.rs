@@ -111,14 +111,14 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
         of: (u64, Spaces),
         (seed, costs): (u64, Costs),
         asked: &Asked,
-    ) -> Box<dyn Work + 'a> {
-        match &self.above {
-            None => Box::new(Layer::new(&self.hat, cpu, of, (seed, costs))),
+    ) -> Result<Box<dyn Work + 'a>, String> {
+        Ok(match &self.above {
+            None => Box::new(Layer::new(&self.hat, cpu, of, (seed, costs))?),
             Some(above) => {
                 let with = (seed, costs, Arc::clone(&asked.skeletons));
-                Box::new(Process::new(&self.hat, above, cpu, of, with))
+                Box::new(Process::new(&self.hat, above, cpu, of, with)?)
             }
-        }
+        })
     }
 
     /// Compares what is kept in several places, while nobody is at work. An error says what differs.

@@ -1,6 +1,9 @@
 //! Virtual time against theory, and loads under every scheme.
 
-use hat::locking::{Class, Locks, Mutex, Site};
+use hat::{
+    ContextLimit,
+    locking::{Class, Locks, Mutex, Site},
+};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use smp::{
@@ -19,8 +22,23 @@ fn plan(scheme: &str, load: &str, cpus: usize) -> Plan {
         pool_bytes: None,
         lock_per_list: false,
         shootdowns: Shootdowns::Interrupts,
+        contexts: None,
+        virtual_caches: false,
         kind: LockKind::Adaptive,
         costs: Costs::SPARCCENTER_2000,
+        seed: 1,
+    }
+}
+
+fn host_plan(scheme: &str, threads: usize) -> HostPlan {
+    HostPlan {
+        threads,
+        scheme: scheme.to_owned(),
+        load: "fault".to_owned(),
+        skeleton: None,
+        table: "x86-64".to_owned(),
+        hat_only: false,
+        rounds: 1,
         seed: 1,
     }
 }
@@ -133,6 +151,61 @@ fn a_small_pool_means_steals_and_the_same_pages() {
     assert!(outcome.table_bytes_peak <= 14 * 4096);
 }
 
+/// The same code runs in virtual time and on this host: one thread takes the same locks.
+#[test]
+fn one_thread_takes_each_lock_equally_often_on_the_host() {
+    for (place, (load, _)) in short().enumerate() {
+        for hat_only in [false, true] {
+            // Every scheme with one load, and every load with one.
+            let own = [SCHEMES[place % SCHEMES.len()]];
+            let schemes = if load == "fault" { &SCHEMES[..] } else { &own[..] };
+            for scheme in schemes {
+                let model = run(&Plan { hat_only, ..plan(scheme, load, 1) }).unwrap();
+                let model = model.locks.iter();
+                let model: Vec<_> =
+                    model.map(|(class, share)| (*class, share.counts.acquisitions)).collect();
+                let host = HostPlan { hat_only, load: load.to_owned(), ..host_plan(scheme, 1) };
+                let host: Vec<_> = run_on_host(&host).unwrap().acquisitions.into_iter().collect();
+                assert_eq!(host, model, "{scheme}, {load}");
+            }
+        }
+    }
+}
+
+/// K94 section 6.2: few contexts are lost and given anew; many are never in want, so that below the
+/// threshold their list is not kept.
+#[test]
+fn contexts_are_lost_where_they_are_few_and_unlisted_where_they_are_many() {
+    for (scheme, hat_only) in [("global", false), ("monitor", true), ("embedded", false)] {
+        let with = |contexts, threshold| {
+            let contexts = Some(ContextLimit { contexts, threshold });
+            let outcome = run(&Plan { contexts, hat_only, ..plan(scheme, "fork", 3) }).unwrap();
+            outcome.contexts.unwrap()
+        };
+        let few = with(4, 0);
+        assert!(few.stolen > 0 && few.unlisted == 0, "{scheme}: {few:?}");
+        let many = with(65_536, 32_768);
+        assert_eq!((many.stolen, many.listed), (0, 0), "{scheme}: {many:?}");
+        let kept = with(65_536, 0);
+        assert_eq!((kept.listed, kept.unlisted), (many.unlisted, 0), "{scheme}: {kept:?}");
+    }
+    let contexts = Some(ContextLimit { contexts: 3, threshold: 0 });
+    let few = run(&Plan { contexts, ..plan("global", "fork", 3) }).unwrap_err();
+    assert!(few.contains("more contexts than the 3 processors"), "{few}");
+}
+
+/// K94 section 3.2: what is unmapped leaves caches that are indexed by virtual addresses.
+#[test]
+fn virtual_caches_are_flushed_and_that_is_counted() {
+    let with =
+        |virtual_caches| run(&Plan { virtual_caches, ..plan("monitor", "tpcb", 2) }).unwrap();
+    let (without, with) = (with(false), with(true));
+    assert_eq!(without.shootdowns.cache_pages, 0);
+    // Each record's window is unloaded, on both processors.
+    assert!(with.shootdowns.cache_pages >= 2 * with.operations, "{:?}", with.shootdowns);
+    assert!(with.throughput < without.throughput);
+}
+
 #[test]
 fn what_cannot_run_is_told() {
     let error = |plan: Plan| run(&plan).unwrap_err();
@@ -147,16 +220,7 @@ fn what_cannot_run_is_told() {
 #[test]
 fn the_host_runs_every_scheme_and_says_nothing_where_it_cannot() {
     for scheme in SCHEMES.into_iter().chain(["single"]) {
-        let plan = HostPlan {
-            threads: if scheme == "single" { 1 } else { 2 },
-            scheme: scheme.to_owned(),
-            load: "fault".to_owned(),
-            skeleton: None,
-            table: "x86-64".to_owned(),
-            hat_only: false,
-            rounds: 1,
-            seed: 1,
-        };
+        let plan = host_plan(scheme, if scheme == "single" { 1 } else { 2 });
         let outcome = run_on_host(&plan).unwrap();
         assert!(outcome.nanoseconds > 0.0);
         let scales = plan.threads == 1 || outcome.control_scaling >= 1.7;

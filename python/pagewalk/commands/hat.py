@@ -88,6 +88,25 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         help="a lock for each list of free resources, in place of one for all",
     )
     _add_choice(parser, "--shootdowns", SHOOTDOWNS, "how processors are told to forget")
+    parser.add_argument(
+        "--contexts",
+        type=arguments.number,
+        metavar="N",
+        help="contexts of the hardware, as 4096: the space entered least recently loses its own "
+        "where all are in use (default: without limit)",
+    )
+    parser.add_argument(
+        "--context-threshold",
+        type=arguments.number,
+        default=0,
+        metavar="N",
+        help="while at most N contexts are in use, their list is not kept in order (default: 0)",
+    )
+    parser.add_argument(
+        "--virtual-caches",
+        action="store_true",
+        help="caches are indexed by virtual addresses: what is unmapped leaves them, counted",
+    )
     _add_choice(parser, "--lock-kind", LOCK_KINDS, "what waits for a lock", "adaptive")
     parser.add_argument(
         "--seed", type=arguments.number, default=1, metavar="N", help="of the loads (default: 1)"
@@ -115,6 +134,9 @@ def run(options: argparse.Namespace) -> int:
         "pool_bytes": options.pool,
         "lock_per_list": options.lock_per_list,
         "shootdowns": options.shootdowns,
+        "contexts": options.contexts,
+        "context_threshold": options.context_threshold,
+        "virtual_caches": options.virtual_caches,
         "lock_kind": options.lock_kind,
         "seed": options.seed,
     }
@@ -140,7 +162,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-_OF_THE_MODEL = ("cpus", "pool", "lock_per_list", "shootdowns", "lock_kind", "html")
+_OF_THE_MODEL = (
+    "cpus", "pool", "lock_per_list", "shootdowns", "contexts", "context_threshold",
+    "virtual_caches", "lock_kind", "html",
+)  # fmt: skip
 _OF_THE_HOST = ("threads", "rounds")
 
 

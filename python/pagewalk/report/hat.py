@@ -33,7 +33,17 @@ def sheet(document: dict[str, Any], runs: Sequence["HatRun"]) -> Sheet:
     settings = document["settings"]
     facts = [
         (name, str(settings[name]))
-        for name in ("hat_only", "shootdowns", "lock_kind", "lock_per_list", "pool_bytes", "seed")
+        for name in (
+            "hat_only",
+            "shootdowns",
+            "contexts",
+            "context_threshold",
+            "virtual_caches",
+            "lock_kind",
+            "lock_per_list",
+            "pool_bytes",
+            "seed",
+        )
     ]
     return Sheet(
         title="Memory management on many processors",

@@ -17,6 +17,7 @@ use super::{
     array::{Array, Arrays, Shared},
 };
 use crate::{
+    contexts::Contexts,
     frame::{Frame, Nodes},
     pool::Pool,
     space::{AddressSpace, Mmu, Numbers},
@@ -40,22 +41,25 @@ pub enum ListLocks {
 }
 
 enum FreeLists<L: Locks> {
-    One(L::Mutex<(Nodes, Pool, Numbers)>),
-    Each(L::Mutex<Nodes>, L::Mutex<Pool>, L::Mutex<Numbers>),
+    One(L::Mutex<(Nodes, Pool, Numbers, Contexts)>),
+    Each(L::Mutex<Nodes>, L::Mutex<Pool>, L::Mutex<Numbers>, L::Mutex<Contexts>),
 }
 
 impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Fine<T, L, A> {
     /// A layer without spaces, whose tables take their memory from `pool`.
     pub fn new(arrays: &A, pool: Pool, lists: ListLocks) -> Fine<T, L, A> {
         let (nodes, numbers) = (Nodes::default(), Numbers::default());
+        let contexts = Contexts::default();
         let lists = match lists {
             ListLocks::One => {
-                FreeLists::One(L::Mutex::new(Class::Resource(0), (nodes, pool, numbers)))
+                let all = (nodes, pool, numbers, contexts);
+                FreeLists::One(L::Mutex::new(Class::Resource(0), all))
             }
             ListLocks::Each => FreeLists::Each(
                 L::Mutex::new(Class::Resource(1), nodes),
                 L::Mutex::new(Class::Resource(2), pool),
                 L::Mutex::new(Class::Resource(3), numbers),
+                L::Mutex::new(Class::Resource(4), contexts),
             ),
         };
         Fine {
@@ -119,22 +123,29 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Below for Locked<'_, T, L, A> 
 
     fn nodes<R>(&mut self, f: impl FnOnce(&mut Nodes) -> R) -> R {
         match &self.fine.lists {
-            FreeLists::One(all) => all.with(self.site, |(nodes, _, _)| f(nodes)),
-            FreeLists::Each(nodes, _, _) => nodes.with(self.site, f),
+            FreeLists::One(all) => all.with(self.site, |(nodes, ..)| f(nodes)),
+            FreeLists::Each(nodes, ..) => nodes.with(self.site, f),
         }
     }
 
     fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R {
         match &self.fine.lists {
-            FreeLists::One(all) => all.with(self.site, |(_, pool, _)| f(pool)),
-            FreeLists::Each(_, pool, _) => pool.with(self.site, f),
+            FreeLists::One(all) => all.with(self.site, |(_, pool, ..)| f(pool)),
+            FreeLists::Each(_, pool, ..) => pool.with(self.site, f),
         }
     }
 
     fn numbers<R>(&mut self, f: impl FnOnce(&mut Numbers) -> R) -> R {
         match &self.fine.lists {
-            FreeLists::One(all) => all.with(self.site, |(_, _, numbers)| f(numbers)),
-            FreeLists::Each(_, _, numbers) => numbers.with(self.site, f),
+            FreeLists::One(all) => all.with(self.site, |(_, _, numbers, _)| f(numbers)),
+            FreeLists::Each(_, _, numbers, _) => numbers.with(self.site, f),
+        }
+    }
+
+    fn contexts<R>(&mut self, f: impl FnOnce(&mut Contexts) -> R) -> R {
+        match &self.fine.lists {
+            FreeLists::One(all) => all.with(self.site, |(.., contexts)| f(contexts)),
+            FreeLists::Each(.., contexts) => contexts.with(self.site, f),
         }
     }
 }

@@ -13,6 +13,7 @@ use pagetable::Mounted;
 
 use super::{Below, Class, Held, Locks, Mutex, Scheme, Site, wrong_without_waiting};
 use crate::{
+    contexts::Contexts,
     frame::{Frame, Nodes},
     pool::Pool,
     space::{AddressSpace, Mmu, Numbers},
@@ -57,12 +58,14 @@ pub struct PlainBelow {
     nodes: Nodes,
     pool: Pool,
     numbers: Numbers,
+    contexts: Contexts,
 }
 
 impl<T: Mounted + ?Sized> Plain<T> {
     fn new(pool: Pool) -> Plain<T> {
         let (frames, nodes, numbers) = (Sparse::new(), Nodes::default(), Numbers::default());
-        let below = PlainBelow { frames, nodes, pool, numbers };
+        let contexts = Contexts::default();
+        let below = PlainBelow { frames, nodes, pool, numbers, contexts };
         Plain { spaces: Vec::new(), mmus: Vec::new(), below }
     }
 
@@ -125,6 +128,10 @@ impl<T: Mounted + ?Sized> Below for Plain<T> {
     fn numbers<R>(&mut self, f: impl FnOnce(&mut Numbers) -> R) -> R {
         self.below.numbers(f)
     }
+
+    fn contexts<R>(&mut self, f: impl FnOnce(&mut Contexts) -> R) -> R {
+        self.below.contexts(f)
+    }
 }
 
 impl Below for PlainBelow {
@@ -144,5 +151,9 @@ impl Below for PlainBelow {
 
     fn numbers<R>(&mut self, f: impl FnOnce(&mut Numbers) -> R) -> R {
         f(&mut self.numbers)
+    }
+
+    fn contexts<R>(&mut self, f: impl FnOnce(&mut Contexts) -> R) -> R {
+        f(&mut self.contexts)
     }
 }

@@ -2,6 +2,7 @@ use pagetable::Mounted;
 
 use super::Site;
 use crate::{
+    contexts::Contexts,
     frame::{Frame, Nodes},
     pool::Pool,
     space::{AddressSpace, Mmu, Numbers},
@@ -61,6 +62,9 @@ pub trait Below {
 
     /// Numbers of spaces and of MMU descriptors.
     fn numbers<R>(&mut self, f: impl FnOnce(&mut Numbers) -> R) -> R;
+
+    /// Contexts of spaces.
+    fn contexts<R>(&mut self, f: impl FnOnce(&mut Contexts) -> R) -> R;
 }
 
 /// Where nobody else is at work, nothing that is waited for can come.

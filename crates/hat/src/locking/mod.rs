@@ -139,7 +139,8 @@ impl Class {
             Class::Resource(0) => "hat_resource_mutex",
             Class::Resource(1) => "nodes",
             Class::Resource(2) => "tables",
-            Class::Resource(_) => "numbers",
+            Class::Resource(3) => "numbers",
+            Class::Resource(_) => "contexts",
             Class::VmFrames => "vm_frames",
             Class::VmFree(0) => "vm_swap",
             Class::VmFree(1) => "vm_anon_numbers",
@@ -172,6 +173,8 @@ pub enum Site {
     Duplicate,
     /// Tables taken from another space.
     Steal,
+    /// `enter`: a processor runs another space.
+    Enter,
     /// Whatever looks and changes nothing.
     Look,
     /// A fault.

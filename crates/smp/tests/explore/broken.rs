@@ -3,7 +3,7 @@
 use std::mem::take;
 
 use hat::{
-    AddressSpace, Frame, Mmu, Nodes, Numbers, Pool,
+    AddressSpace, Contexts, Frame, Mmu, Nodes, Numbers, Pool,
     locking::{
         Array, Arrays, Below, Class, Embedded, Fine, Held, ListLocks, Locks, Monitor, Mutex,
         Scheme, Site,
@@ -215,6 +215,10 @@ impl Below for UnreadHeld<'_> {
 
     fn numbers<R>(&mut self, f: impl FnOnce(&mut Numbers) -> R) -> R {
         self.fine.enter(self.site, |held| held.numbers(f))
+    }
+
+    fn contexts<R>(&mut self, f: impl FnOnce(&mut Contexts) -> R) -> R {
+        self.fine.enter(self.site, |held| held.contexts(f))
     }
 }
 

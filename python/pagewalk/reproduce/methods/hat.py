@@ -9,9 +9,11 @@ Parameters: `work`, `locking` and `cpus` as `pagewalk.hat` takes them, perhaps `
   `locking[0]`; a row per load, a column per number of processors;
 * `contention`: on the one number of processors, a row per class of locks: the share of acquisitions
   that found it held in per cent (`held`), acquisitions per operation (`taken`), cycles waited per
-  operation (`waited`); and rows `all SCHEME` of the last two over all classes;
+  operation (`waited`); and rows `all SCHEME`: taken are the mutexes of all classes, and waited is
+  for the HAT layer's locks;
 * `pools`: throughput of one load and scheme per row, for each of `pools` (name, scheme, bytes or 0
-  for no limit).
+  for no limit);
+* `contexts`: the same for each of `contexts` (name, contexts or 0 for no limit, threshold).
 """
 
 from typing import Any
@@ -71,12 +73,33 @@ def _contention(parameters: dict[str, Any]) -> Table:
                 counts.acquisitions / run.operations,
                 counts.wait_cycles / run.operations,
             ]
-        made = run.document
+        mutexes = [
+            counts.acquisitions
+            for name, counts in run.locks.items()
+            if name not in (_LOGICAL if run.locking == "monitor" else _SHARED)
+        ]
+        waits = [
+            counts.wait_cycles for name, counts in run.locks.items() if not name.startswith("vm_")
+        ]
         table.rows[f"all {run.locking}"] = [
             None,
-            made["acquisitions_per_operation"],
-            made["wait_cycles_per_operation"],
+            sum(mutexes) / run.operations,
+            sum(waits) / run.operations,
         ]
+    return table
+
+
+_SHARED = ("space", "vm_paging")
+"""Reader/writer locks."""
+_LOGICAL = (*_SHARED, "mmu", "page")
+"""These, and locks that are made of flags."""
+
+
+def _contexts(parameters: dict[str, Any]) -> Table:
+    table = Table([str(count) for count in parameters["cpus"]])
+    for name, contexts, threshold in parameters["contexts"]:
+        runs = _runs(parameters, contexts=contexts or None, context_threshold=threshold)
+        table.rows[name] = [run.throughput for run in runs]
     return table
 
 
@@ -93,4 +116,5 @@ _MEASURES = {
     "gain": _gain,
     "contention": _contention,
     "pools": _pools,
+    "contexts": _contexts,
 }

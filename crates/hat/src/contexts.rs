@@ -1,0 +1,224 @@
+//! Contexts: the numbers by which hardware tells the TLB entries of different spaces apart, of which
+//! there are few (K94 sections 3.2 and 6.2: 65,536 on a SuperSPARC, 4096 on others).
+//!
+//! ```text
+//!   enter(space) -- has one? --> goes on with it, and is the last that would lose it
+//!        | no
+//!        +-- a free one? ------> takes it
+//!        | no
+//!        +-- the space that was entered least recently loses its own, and all
+//!            processors forget its entries
+//! ```
+//!
+//! To keep that order each entry into a space takes a lock. As long as few contexts are in use nobody
+//! will lose one: below a threshold the order is not kept, and whoever has a context goes on without the
+//! lock (K94 section 6.2).
+
+use alloc::{collections::BTreeMap, vec::Vec};
+
+use pagetable::{Flush, Mounted};
+
+use crate::{
+    hat::{Hat, HatSpace},
+    locking::{Below, Held, Scheme, Site},
+    platform::Platform,
+};
+
+/// How many contexts there are, and from when on the order of their use is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ContextLimit {
+    /// Contexts of the hardware.
+    pub contexts: u32,
+    /// While at most so many are in use, the order is not kept.
+    pub threshold: u32,
+}
+
+/// What contexts have cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ContextCounts {
+    /// Entries into a space that has a context, without the lock.
+    pub unlisted: u64,
+    /// The same with the lock, to keep the order.
+    pub listed: u64,
+    /// Contexts given to a space that had none.
+    pub taken: u64,
+    /// Of these, those that another space has lost for it.
+    pub stolen: u64,
+}
+
+/// What a space was entered with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entered {
+    /// The number that hardware knows the space by.
+    pub context: u32,
+    /// The space that had it before, and has lost it.
+    pub lost: Option<HatSpace>,
+}
+
+/// No context can be had: all are of spaces that processors run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoContext;
+
+impl core::fmt::Display for NoContext {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("no context is free, and all are of spaces that processors run: there must be more contexts than processors")
+    }
+}
+
+impl core::error::Error for NoContext {}
+
+/// The list of contexts.
+#[derive(Debug, Default)]
+pub struct Contexts {
+    limit: Option<ContextLimit>,
+    /// By context, the space that has it and when it was entered; those that were never used are not
+    /// here.
+    owners: Vec<Option<(u32, u64)>>,
+    /// By space: two processors that enter one at once get one context.
+    of: BTreeMap<u32, u32>,
+    free: Vec<u32>,
+    /// Contexts in use, by when their space was entered.
+    order: BTreeMap<u64, u32>,
+    now: u64,
+    counts: ContextCounts,
+}
+
+impl Contexts {
+    pub(crate) fn limit(&mut self, limit: ContextLimit) {
+        self.limit = Some(limit);
+    }
+
+    fn used(&self) -> u32 {
+        self.order.len() as u32
+    }
+
+    /// The context of `space` is the last to be lost, if it still has it.
+    fn renew(&mut self, space: u32, context: u32) -> bool {
+        self.now += 1;
+        let now = self.now;
+        let Some(Some((owner, since))) = self.owners.get_mut(context as usize) else {
+            return false;
+        };
+        if *owner != space {
+            return false;
+        }
+        self.order.remove(since);
+        *since = now;
+        self.order.insert(now, context);
+        true
+    }
+
+    /// A context for `space`, and who has lost it.
+    fn take(&mut self, space: u32, runs: &dyn Fn(HatSpace) -> bool) -> Option<(u32, Option<u32>)> {
+        let limit = self.limit?;
+        if let Some(&context) = self.of.get(&space) {
+            self.renew(space, context);
+            return Some((context, None));
+        }
+        let next = self.owners.len() as u32;
+        let (context, lost) = if let Some(context) = self.free.pop() {
+            (context, None)
+        } else if next < limit.contexts {
+            self.owners.push(None);
+            (next, None)
+        } else {
+            let can = |context: &u32| {
+                let owner = self.owners[*context as usize];
+                owner.is_some_and(|(owner, _)| !runs(HatSpace(owner)))
+            };
+            let context = self.order.values().copied().find(can)?;
+            let (owner, since) = self.owners[context as usize].take()?;
+            self.order.remove(&since);
+            self.of.remove(&owner);
+            self.counts.stolen += 1;
+            (context, Some(owner))
+        };
+        self.counts.taken += 1;
+        self.now += 1;
+        self.owners[context as usize] = Some((space, self.now));
+        self.of.insert(space, context);
+        self.order.insert(self.now, context);
+        Some((context, lost))
+    }
+
+    /// The space is gone.
+    pub(crate) fn put(&mut self, space: u32) {
+        let Some(context) = self.of.remove(&space) else { return };
+        if let Some((_, since)) = self.owners[context as usize].take() {
+            self.order.remove(&since);
+        }
+        self.free.push(context);
+    }
+
+    pub(crate) const fn counts(&self) -> ContextCounts {
+        self.counts
+    }
+}
+
+impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
+    /// Spaces have contexts from here on, so many; before the first is entered.
+    pub fn limit_contexts(&self, limit: ContextLimit) {
+        self.scheme.enter(Site::Create, |held| held.contexts(|contexts| contexts.limit(limit)));
+        self.set_unlisted(limit.threshold);
+    }
+
+    /// A processor runs `space` from here on: its context, which another space may have lost for it.
+    /// `runs` says which spaces processors run, among them this one already: these keep theirs.
+    ///
+    /// `None` where contexts are not limited, or there is no such space.
+    pub fn enter(
+        &self,
+        space: HatSpace,
+        runs: &dyn Fn(HatSpace) -> bool,
+        platform: &mut impl Platform,
+    ) -> Result<Option<Entered>, NoContext> {
+        if !self.has_contexts() {
+            return Ok(None);
+        }
+        self.scheme.enter(Site::Enter, |held| {
+            let Some(known) = held.space(space.0, |known, _| known) else { return Ok(None) };
+            if let Some(context) = known.context {
+                if self.is_unlisted() {
+                    return Ok(Some(Entered { context, lost: None }));
+                }
+                let renewed = held.contexts(|contexts| {
+                    let renewed = contexts.renew(space.0, context);
+                    contexts.counts.listed += u64::from(renewed);
+                    renewed
+                });
+                if renewed {
+                    return Ok(Some(Entered { context, lost: None }));
+                }
+            }
+            let taken = held.contexts(|contexts| {
+                let taken = contexts.limit.map(|_| contexts.take(space.0, runs));
+                (taken, contexts.used())
+            });
+            let (Some(taken), used) = taken else { return Ok(None) };
+            let (context, lost) = taken.ok_or(NoContext)?;
+            self.note_contexts(used);
+            if let Some(loser) = lost {
+                let inner = held.space_mut(loser, |known| {
+                    let known = known.as_mut()?;
+                    known.context = None;
+                    known.processor().map(|entry| entry.inner)
+                });
+                if let Some(inner) = inner {
+                    platform.shoot(&[(HatSpace(loser), Flush::whole(inner, false))]);
+                }
+            }
+            held.space_mut(space.0, |known| {
+                if let Some(known) = known {
+                    known.context = Some(context);
+                }
+            });
+            Ok(Some(Entered { context, lost: lost.map(HatSpace) }))
+        })
+    }
+
+    /// What contexts have cost.
+    pub fn context_counts(&self) -> ContextCounts {
+        let listed = self.scheme.enter(Site::Look, |held| held.contexts(|list| list.counts()));
+        ContextCounts { unlisted: self.unlisted(), ..listed }
+    }
+}
