@@ -27,7 +27,11 @@ SOURCES = [
     ROOT / "crates/trace/src/mix/mod.rs",
 ]
 TOP = "Results"
-OTHERS = {"Stat": "pagewalk stat --json", "Advised": "pagewalk advise --json"}
+OTHERS = {
+    "Stat": "pagewalk stat --json",
+    "Advised": "pagewalk advise --json",
+    "Managed": "pagewalk managers --json",
+}
 """Documents of other commands, and what writes them."""
 NAMED = ("TlbCounts", "CacheCounts")
 """Structures that lists hold by name."""
@@ -116,6 +120,92 @@ pub struct StatEvent {
     /// Its share of all cycles: its least beside the most of the others, to its most beside their
     /// least.
     pub share: Option<Range<f64>>,
+}
+
+/// Programs under every memory manager.
+pub struct Managed {
+    /// Version of this structure.
+    pub schema: u32,
+    /// Version of Pagewalk.
+    pub pagewalk: String,
+    /// The machine.
+    pub machine: String,
+    /// What it is.
+    pub title: String,
+    /// What was changed in it.
+    pub settings: Vec<String>,
+    /// Shares of memory that are free and wired before the runs; `None`: all is free.
+    pub aged: Option<Vec<f64>>,
+    /// How much memory was asked for; `None`: the machine's own.
+    pub memory: Option<String>,
+    /// The managers.
+    pub kinds: Vec<ManagerKind>,
+    /// A table for each trace.
+    pub traces: Vec<ManagedTrace>,
+    /// What must be known of the tables.
+    pub notes: Vec<String>,
+}
+
+/// A memory manager.
+pub struct ManagerKind {
+    /// Its name in tables.
+    pub name: String,
+    /// What it does.
+    pub what: String,
+    /// The settings that choose it.
+    pub settings: Vec<String>,
+    /// The keys of a machine file that it has.
+    pub keys: Vec<String>,
+}
+
+/// A trace under every memory manager.
+pub struct ManagedTrace {
+    /// The trace.
+    pub trace: TraceSummary,
+    /// What was changed in the machine, memory too.
+    pub settings: Vec<String>,
+    /// Most memory in use at once with base pages and the machine's own memory.
+    pub base_peak_bytes: u64,
+    /// The managers that ran it.
+    pub rows: Vec<ManagedRow>,
+    /// The others, and why.
+    pub refused: BTreeMap<String, String>,
+}
+
+/// A trace under one memory manager.
+pub struct ManagedRow {
+    /// Its name.
+    pub manager: String,
+    /// The settings that choose it.
+    pub settings: Vec<String>,
+    /// Mapped bytes by page size, at the fullest end of a program.
+    pub mapped_by_size: BTreeMap<String, u64>,
+    /// The share of them in pages larger than 4K.
+    pub large_share: f64,
+    /// Pages loaded at faults, by the reason for their size.
+    pub why: BTreeMap<String, u64>,
+    /// Memory in pages at that end.
+    pub memory_bytes: u64,
+    /// The same less that of base pages; `None` if these did not run.
+    pub bloat_bytes: Option<i64>,
+    /// What was in swap at that end.
+    pub swapped_bytes: u64,
+    /// Misses of every TLB in the whole run.
+    pub tlb_misses: u64,
+    /// References of their walks.
+    pub references: u64,
+    /// Cycles of translation; `None` if the machine's file has no latencies.
+    pub translation_cycles: Option<Range<f64>>,
+    /// Cycles of the kernel's work; `None` if it has no prices.
+    pub kernel_cycles: Option<u64>,
+    /// Cycles of waiting for disks.
+    pub io_cycles: u64,
+    /// Faults.
+    pub faults: u64,
+    /// The kernel's work by kind.
+    pub work: BTreeMap<String, u64>,
+    /// Runs of adjacent pages in adjacent frames, at that end.
+    pub runs: Vec<RunsOfLength>,
 }
 
 /// Which page sizes a program should have: `pagewalk advise` runs each that it names.

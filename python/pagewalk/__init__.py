@@ -26,6 +26,7 @@ from pagewalk.sweep import sweep
 if TYPE_CHECKING:
     from pagewalk.events import stat
     from pagewalk.machine import Builtin, Machine, machines
+    from pagewalk.memory_managers import managers
     from pagewalk.page_sizes import advise
     from pagewalk.page_table import PageTable, Work
     from pagewalk.progress import Progress
@@ -48,6 +49,7 @@ _MODULES = {
     "PageTable": "page_table",
     "advise": "page_sizes",
     "machines": "machine",
+    "managers": "memory_managers",
     "record": "recording",
     "stat": "events",
 }
@@ -75,6 +77,7 @@ __all__ = [
     "hat_on_host",
     "include",
     "machines",
+    "managers",
     "marker",
     "page_size",
     "record",

@@ -37,6 +37,7 @@ COMMANDS = {
     "sweep": "sweep",
     "origins": "origins",
     "advise": "advise",
+    "managers": "managers",
     "diff": "diff",
     "curve": "curve",
     "info": "info",

@@ -1518,3 +1518,124 @@ class Advised(Record):
 
     notes: list[str]
     """What must be known of the lines that are given to write."""
+
+
+class ManagerKind(Record):
+    """A memory manager."""
+
+    name: str
+    """Its name in tables."""
+
+    what: str
+    """What it does."""
+
+    settings: list[str]
+    """The settings that choose it."""
+
+    keys: list[str]
+    """The keys of a machine file that it has."""
+
+
+class ManagedRow(Record):
+    """A trace under one memory manager."""
+
+    manager: str
+    """Its name."""
+
+    settings: list[str]
+    """The settings that choose it."""
+
+    mapped_by_size: dict[str, int]
+    """Mapped bytes by page size, at the fullest end of a program."""
+
+    large_share: float
+    """The share of them in pages larger than 4K."""
+
+    why: dict[str, int]
+    """Pages loaded at faults, by the reason for their size."""
+
+    memory_bytes: int
+    """Memory in pages at that end."""
+
+    bloat_bytes: int | None
+    """The same less that of base pages; `None` if these did not run."""
+
+    swapped_bytes: int
+    """What was in swap at that end."""
+
+    tlb_misses: int
+    """Misses of every TLB in the whole run."""
+
+    references: int
+    """References of their walks."""
+
+    translation_cycles: Range[float] | None
+    """Cycles of translation; `None` if the machine's file has no latencies."""
+
+    kernel_cycles: int | None
+    """Cycles of the kernel's work; `None` if it has no prices."""
+
+    io_cycles: int
+    """Cycles of waiting for disks."""
+
+    faults: int
+    """Faults."""
+
+    work: dict[str, int]
+    """The kernel's work by kind."""
+
+    runs: list[RunsOfLength]
+    """Runs of adjacent pages in adjacent frames, at that end."""
+
+
+class ManagedTrace(Record):
+    """A trace under every memory manager."""
+
+    trace: TraceSummary
+    """The trace."""
+
+    settings: list[str]
+    """What was changed in the machine, memory too."""
+
+    base_peak_bytes: int
+    """Most memory in use at once with base pages and the machine's own memory."""
+
+    rows: list[ManagedRow]
+    """The managers that ran it."""
+
+    refused: dict[str, str]
+    """The others, and why."""
+
+
+class Managed(Record):
+    """Programs under every memory manager."""
+
+    schema: int
+    """Version of this structure."""
+
+    pagewalk: str
+    """Version of Pagewalk."""
+
+    machine: str
+    """The machine."""
+
+    title: str
+    """What it is."""
+
+    settings: list[str]
+    """What was changed in it."""
+
+    aged: list[float] | None
+    """Shares of memory that are free and wired before the runs; `None`: all is free."""
+
+    memory: str | None
+    """How much memory was asked for; `None`: the machine's own."""
+
+    kinds: list[ManagerKind]
+    """The managers."""
+
+    traces: list[ManagedTrace]
+    """A table for each trace."""
+
+    notes: list[str]
+    """What must be known of the tables."""

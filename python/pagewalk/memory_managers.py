@@ -1,0 +1,282 @@
+"""`managers`: what page sizes a program gets under each memory manager, why not, and at what price.
+
+```
+ base, with the machine's memory --> most memory that it uses
+        |  --memory 80%: of that
+ every manager --> one pass over the trace, same memory --> a row each, or why it cannot run
+```
+
+A row is what memory was like at the fullest end of a program (`manager.end` of the results), and
+what the whole run cost.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pagewalk import _native, text
+from pagewalk.document import Managed
+from pagewalk.machine import DEFAULT, Machine
+from pagewalk.machine import aged as aged_setting
+from pagewalk.progress import Progress, bar
+
+if TYPE_CHECKING:
+    from pagewalk.trace import Trace
+
+STEP = 2 << 20
+"""Memory is a multiple of this, a page of 2M."""
+NOTES = (
+    "Sizes, reasons, memory and runs are those of the fullest end of a program; misses, references "
+    "and times are of the whole run.",
+    "Bloat is memory in pages beyond what base has there.",
+    "khugepaged sleeps 10 s between passes, which is longer than most traces: where it is in the "
+    "name of a row it sleeps 10 ms.",
+    "All rows have the system's clock of instructions, so that daemons run at the same accesses.",
+)
+
+
+class Kind(NamedTuple):
+    """A manager as it runs in the table."""
+
+    name: str
+    what: str
+    settings: tuple[str, ...]
+    keys: tuple[str, ...]
+
+
+_MARKS = ("os.replacement", "os.marks", "swap.size")
+_LINUX = tuple(
+    f"os.linux.{key}"
+    for key in (
+        "enabled",
+        "hugepages-16kB.enabled",
+        "hugepages-2048kB.enabled",
+        "khugepaged.pages_to_scan",
+        "khugepaged.scan_sleep_millisecs",
+        "khugepaged.alloc_sleep_millisecs",
+        "khugepaged.max_ptes_none",
+        "khugepaged.max_ptes_swap",
+        "khugepaged.max_ptes_shared",
+        "cycles_per_ms",
+    )
+)
+KINDS = (
+    Kind("base", "base pages alone", ("os.manager=base",), _MARKS),
+    Kind(
+        "irix, data=2M",
+        "sizes that are wished for: 2M for all that is written to",
+        ("os.manager=irix", "os.place=data=2M"),
+        ("os.place", "os.coalesced", "os.moves_per_us", *_MARKS),
+    ),
+    Kind(
+        "freebsd",
+        "reservations that become large pages as they fill",
+        ("os.manager=freebsd",),
+        ("os.reservations.sizes", "os.reservations.eager", "os.reservations.marks", *_MARKS),
+    ),
+    Kind(
+        "linux, 64K",
+        "blocks of 64K at faults, no page of 2M",
+        (
+            "os.manager=linux",
+            "os.linux.enabled=never",
+            "os.linux.hugepages-64kB.enabled=always",
+        ),
+        (*_LINUX, *_MARKS),
+    ),
+    Kind(
+        "linux, madvise",
+        "2M at faults where the program asks for it",
+        ("os.manager=linux", "os.linux.enabled=madvise"),
+        (*_LINUX, *_MARKS),
+    ),
+    Kind(
+        "linux, always",
+        "2M at faults wherever it fits",
+        ("os.manager=linux",),
+        (*_LINUX, *_MARKS),
+    ),
+    Kind(
+        "linux, khugepaged",
+        "the same, and khugepaged every 10 ms",
+        ("os.manager=linux", "os.linux.khugepaged.scan_sleep_millisecs=10"),
+        (*_LINUX, *_MARKS),
+    ),
+)
+
+
+def managers(
+    *traces: "Trace | str | os.PathLike[str]",
+    machine: str | os.PathLike[str] = DEFAULT,
+    set: Mapping[str, object] | Sequence[str] = (),  # noqa: A002
+    aged: tuple[float, float] | None = None,
+    memory: str | None = None,
+    progress: "Progress | bool | None" = None,
+) -> Managed:
+    """Runs each of `traces` under every memory manager, on the same machine and memory.
+
+    Args:
+        *traces: Traces, or what `Trace` takes; not standard input, as each is read twice.
+        machine: As for `Machine`.
+        set: What to change in it, as for `Machine`; not `os.manager`.
+        aged: Begin with memory that was used for long: shares of it that are free and wired.
+        memory: How much there is: a size as `64M`, or a share as `80%` of the most that `base` uses
+            with the machine's own memory. Of aged memory, so much is free.
+        progress: Called with accesses done and in all of each pass; `True` shows a bar.
+
+    Raises:
+        Error: There is no such trace or machine, or a setting is wrong for every manager.
+        WorkError: A trace is damaged, or `base` cannot run it.
+    """
+    from pagewalk.trace import Trace
+
+    settings = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
+    if any(setting.partition("=")[0].strip() == "os.manager" for setting in settings):
+        raise _native.Error("os.manager is what is compared: leave it out")
+    asked = _Asked(os.fspath(machine), settings, aged, memory, _share(memory))
+    opened = [trace if isinstance(trace, Trace) else Trace(trace) for trace in traces]
+    tables = []
+    for trace in opened:
+        if trace.is_stdin:
+            raise _native.Error("standard input is read once: `pagewalk import` it first")
+        with bar(progress, f"managers of {trace.name}") as told:
+            tables.append(_table(trace, asked, told))
+    described = Machine(machine, [*settings, *KINDS[0].settings])
+    return Managed(
+        {
+            "schema": 1,
+            "pagewalk": _native.version(),
+            "machine": described.name,
+            "title": described.description["title"],
+            "settings": settings,
+            "aged": list(aged) if aged else None,
+            "memory": memory,
+            "kinds": kinds(),
+            "traces": tables,
+            "notes": list(NOTES),
+        }
+    )
+
+
+def kinds() -> list[dict[str, Any]]:
+    """All managers of the table, with what they are and the keys that they have."""
+    return [
+        {
+            "name": kind.name,
+            "what": kind.what,
+            "settings": list(kind.settings),
+            "keys": list(kind.keys),
+        }
+        for kind in KINDS
+    ]
+
+
+def _share(memory: str | None) -> float | None:
+    """The share that is asked for; `None`: a size, or nothing."""
+    if memory is None or not memory.endswith("%"):
+        return None
+    try:
+        share = float(memory[:-1]) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share < float("inf"):
+        raise _native.Error(f"memory is `{memory}`: write a size as 64M, or a share as 80%")
+    return share
+
+
+class _Asked(NamedTuple):
+    """What is the same for all managers."""
+
+    machine: str
+    settings: list[str]
+    aged: tuple[float, float] | None
+    memory: str | None
+    share: float | None
+
+    def shared(self, peak: int) -> list[str]:
+        """The settings of all machines, where base pages use `peak` bytes at most."""
+        found = list(self.settings)
+        if self.share is not None:
+            free = self.aged[0] if self.aged else 1.0
+            if free <= 0:
+                raise _native.Error("aged memory of which nothing is free has room for no program")
+            found.append(f"memory.size={_up(self.share * peak / free)}")
+            if not any(setting.startswith("swap") for setting in self.settings):
+                found.append(f"swap.size={_up(2 * peak)}")
+        elif self.memory is not None:
+            found.append(f"memory.size={self.memory}")
+        if self.aged:
+            found.append(aged_setting(*self.aged))
+        return found
+
+
+def _up(size: float) -> str:
+    return f"{-(-int(size) // STEP) * STEP >> 10}K"
+
+
+def _table(trace: "Trace", asked: _Asked, progress: Progress | None) -> dict[str, Any]:
+    alone = Machine(asked.machine, [*asked.settings, *KINDS[0].settings])
+    base = alone.run(trace, progress=progress).data
+    peak = base["memory"]["frames_peak_bytes"]
+    shared = asked.shared(peak)
+    made, refused = [], {}
+    for kind in KINDS:
+        try:
+            made.append((kind, _native.Machine(asked.machine, [*shared, *kind.settings])))
+        except _native.Error as error:
+            refused[kind.name] = " ".join(str(error).split())
+    if not made:
+        raise _native.Error(next(iter(refused.values())))
+    machines = [machine for _, machine in made]
+    outcomes, _ = _native.sweep_trace(machines, trace.source, trace.reading, 0, progress)
+    ran = []
+    for (kind, _), (counted, failed) in zip(made, outcomes, strict=True):
+        if counted is None:
+            refused[kind.name] = " ".join(str(failed).split())
+        else:
+            ran.append((kind, json.loads(counted)))
+    if not ran:
+        raise _native.WorkError(next(iter(refused.values())))
+    rows = [_row(kind, results) for kind, results in ran]
+    if rows[0]["manager"] == KINDS[0].name:
+        for row in rows:
+            row["bloat_bytes"] = row["memory_bytes"] - rows[0]["memory_bytes"]
+    return {
+        "trace": base["trace"],
+        "settings": shared,
+        "base_peak_bytes": peak,
+        "rows": rows,
+        "refused": refused,
+    }
+
+
+def _row(kind: Kind, results: Mapping[str, Any]) -> dict[str, Any]:
+    manager, time = results["manager"], results["time"]
+    end = manager["end"]
+    why: dict[str, int] = {}
+    for region in manager["page_sizes"]:
+        for reason, pages in region["pages"].items():
+            why[reason] = why.get(reason, 0) + pages
+    kernel = time and time.get("kernel")
+    sizes = end["mapped_by_size"]
+    mapped = sum(sizes.values())
+    base = min(sizes, key=text.bytes_of, default=None)
+    return {
+        "manager": kind.name,
+        "settings": list(kind.settings),
+        "mapped_by_size": sizes,
+        "large_share": 1 - sizes[base] / mapped if base == "4K" and mapped else float(mapped > 0),
+        "why": why,
+        "memory_bytes": end["anonymous"] + end["file"] + end["shared"],
+        "bloat_bytes": None,
+        "swapped_bytes": end["swapped"],
+        "tlb_misses": results["walks"]["walks"],
+        "references": results["walks"]["references"],
+        "translation_cycles": time and time["translation_cycles"],
+        "kernel_cycles": kernel and kernel["cycles"],
+        "io_cycles": manager["io_cycles"],
+        "faults": sum(manager["faults"].values()),
+        "work": manager["work"],
+        "runs": end["runs"],
+    }

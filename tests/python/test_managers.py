@@ -1,0 +1,99 @@
+"""`managers`: every memory manager on the same trace and memory, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pagewalk import Error, managers
+from pagewalk.cli import main
+from pagewalk.document import Managed
+from pagewalk.memory_managers import KINDS
+from pagewalk.report import managed
+
+SPEC = "generate:uniform,accesses=20k,size=16M"
+
+
+@pytest.fixture(scope="module")
+def found() -> Managed:
+    return managers(SPEC, memory="150%", aged=(0.6, 0.1))
+
+
+def test_every_manager_runs_or_says_why_not(found: Managed) -> None:
+    (table,) = found.traces
+    ran = [row.manager for row in table.rows]
+    assert sorted([*ran, *table.refused]) == sorted(kind.name for kind in KINDS)
+    assert ran[0] == "base" and {"freebsd", "linux, always", "linux, madvise"} < set(ran)
+    # The TLBs of the default machine do not list the sizes that irix would map.
+    assert all("tlb." in why and "page_sizes" in why for why in table.refused.values())
+
+
+def test_rows_agree_with_each_other(found: Managed) -> None:
+    (table,) = found.traces
+    rows = {row.manager: row.data for row in table.rows}
+    for row in rows.values():
+        mapped = sum(row["mapped_by_size"].values())
+        assert sum(run["bytes"] for run in row["runs"]) == mapped
+        assert 0 <= row["large_share"] <= 1 and row["references"] >= row["tlb_misses"] > 0
+        assert row["memory_bytes"] >= mapped
+    always, freebsd, base = (rows[name] for name in ("linux, always", "freebsd", "base"))
+    assert always["bloat_bytes"] >= freebsd["bloat_bytes"] >= base["bloat_bytes"] == 0
+    assert base["large_share"] == 0 and base["why"].keys() == {"policy-asks-base"}
+    assert rows["linux, madvise"]["large_share"] == 0
+
+
+def test_memory_is_a_share_of_what_base_uses_or_a_size() -> None:
+    (plenty,) = managers(SPEC).traces
+    (scarce,) = managers(SPEC, memory="60%").traces
+    (sized,) = managers(SPEC, memory="64M").traces
+    assert plenty.base_peak_bytes == scarce.base_peak_bytes
+    assert "memory.size=64M" in sized.settings and not plenty.settings
+    by_name = {row.manager: row for row in plenty.rows}
+    assert by_name["linux, always"].large_share > 0.9
+    assert by_name["linux, always"].tlb_misses < by_name["base"].tlb_misses
+    assert all(row.swapped_bytes == 0 for row in plenty.rows)
+    assert all(row.swapped_bytes > 0 for row in scarce.rows)
+
+
+def test_text_and_page_have_all_rows(found: Managed) -> None:
+    text, html = managed.summary(found.data), managed.render(found.data)
+    for kind in KINDS:
+        assert kind.name in text and kind.name in html
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["managers"]) == 0
+    listed = capsys.readouterr().out
+    assert "os.linux.khugepaged.max_ptes_none" in " ".join(listed.split())
+    assert main(["managers", "--json", "-"]) == 0
+    kinds = json.loads(capsys.readouterr().out)["kinds"]
+    assert [kind["name"] for kind in kinds] == [kind.name for kind in KINDS]
+    page, document = tmp_path / "managers.html", tmp_path / "managers.json"
+    given = ["--html", str(page), "--json", str(document), "--aged", "0.5,0.1", "--memory", "120%"]
+    assert main(["managers", SPEC, "-q", *given]) == 0
+    rows = json.loads(document.read_text())["traces"][0]["rows"]
+    assert len(rows) >= 6 and "linux, always" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"set": {"os.manager": "base"}}, "os.manager is what is compared: leave it out"),
+        ({"memory": "much%"}, "memory is `much%`: write a size as 64M, or a share as 80%"),
+        ({"memory": "80%", "aged": (0.0, 0.1)}, "nothing is free has room for no program"),
+        ({"memory": "0"}, "memory.size"),
+    ],
+)
+def test_what_is_wrong_is_said(given: dict[str, object], expected: str) -> None:
+    with pytest.raises(Error) as told:
+        managers(SPEC, **given)  # type: ignore[arg-type]
+    assert expected in str(told.value)
+
+
+def test_standard_input_and_a_page_of_no_trace_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["managers", "--html", "x.html"]) != 0
+    assert "--html is for runs: give a trace" in capsys.readouterr().err
+    with pytest.raises(Error, match="standard input is read once"):
+        managers("-")
