@@ -339,3 +339,26 @@ fn a_shootdown_reaches_those_who_may_hold_the_page() {
     assert_eq!((results.shootdowns.made, results.shootdowns.asked), (1, 0));
     assert_eq!(results.processors[1].shootdowns.entries, 6);
 }
+
+/// Two processes that take turns: without tags every turn begins with empty TLBs, with tags only the first
+/// of each does.
+#[test]
+fn what_a_switch_costs_two_processes_that_take_turns() {
+    let (turns, jumps, reads) = (100, 30, 40);
+    let accesses = turns * (1 + jumps + reads);
+    let spec = |bits| {
+        format!("generate:pingpong,itlb={jumps},dtlb={reads},accesses={accesses},bits={bits}")
+    };
+    let count = |machine: &Machine, bits| {
+        let results = run_trace(machine, &spec(bits)).unwrap();
+        let misses = |name| results.tlbs.iter().find(|tlb| tlb.name == name).unwrap().total.misses;
+        (misses("l1i"), misses("l1d"))
+    };
+    let pentium = machine("pentium4", &[]);
+    // The call's page is one more.
+    assert_eq!(count(&pentium, 32), (turns * (jumps + 1), turns * reads));
+    let tagged = machine("epyc-9005", &["core.asid_bits=4"]);
+    assert_eq!(count(&tagged, 47), (2 * (jumps + 1), 2 * reads));
+    let untagged = machine("epyc-9005", &["core.asid_bits=0"]);
+    assert_eq!(count(&untagged, 47), (turns * (jumps + 1), turns * reads));
+}

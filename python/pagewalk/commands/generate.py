@@ -37,6 +37,14 @@ PATTERNS: dict[str, tuple[str, list[Option]]] = {
             ("fill", "SHARE", "share of the hash table's buckets that are taken (default: 0.5)"),
         ],
     ),
+    "pingpong": (
+        "two processes that take turns, Uhlig and others 2002, section 4.1",
+        [
+            ("code", "N", "instructions without effect in a turn (default: 0)"),
+            ("itlb", "N", "jumps in a turn, each to a page of its own (default: 0)"),
+            ("dtlb", "N", "reads in a turn, each of a page of its own (default: 0)"),
+        ],
+    ),
 }
 
 COMMON: list[Option] = [

@@ -8,7 +8,7 @@
 
 use super::permutation::Permutation;
 use super::{Fill, Metas, Region};
-use crate::Meta;
+use crate::Batch;
 
 pub(super) struct Chase {
     pub(super) region: Region,
@@ -20,7 +20,8 @@ pub(super) struct Chase {
 }
 
 impl Fill for Chase {
-    fn fill(&mut self, count: usize, addr: &mut Vec<u64>, meta: &mut Vec<Meta>) {
+    fn fill(&mut self, count: usize, batch: &mut Batch) {
+        let Batch { addr, meta, .. } = batch;
         for _ in 0..count {
             addr.push(self.region.start + self.order.apply(self.position) * self.node_bytes);
             self.position += 1;

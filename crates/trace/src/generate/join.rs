@@ -18,7 +18,7 @@
 //! that is half full. What it exceeds 1 by, above a fill of 0.796, is dropped.
 
 use super::{ACCESS_BYTES, Chance, Fill, Metas, Region, Rng, Xoshiro256PlusPlus, below};
-use crate::Meta;
+use crate::Batch;
 
 pub(super) struct Join {
     pub(super) table_a: Region,
@@ -55,7 +55,8 @@ impl Join {
 }
 
 impl Fill for Join {
-    fn fill(&mut self, count: usize, addr: &mut Vec<u64>, meta: &mut Vec<Meta>) {
+    fn fill(&mut self, count: usize, batch: &mut Batch) {
+        let Batch { addr, meta, .. } = batch;
         debug_assert!(self.entry_bytes >= ACCESS_BYTES);
         for _ in 0..count {
             let (at, store, next) = match self.step {

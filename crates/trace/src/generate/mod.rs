@@ -3,7 +3,7 @@
 //! ```text
 //!   "join,table=16G,accesses=50M,seed=1" --> Parameters --> Generator: Source
 //!                                                              |
-//!                               uniform | zipf | strided | chase | join
+//!                               uniform | zipf | strided | chase | join | pingpong
 //! ```
 //!
 //! The same parameters give the same trace everywhere. Each generator says which regions it
@@ -13,6 +13,7 @@
 mod chase;
 mod join;
 mod permutation;
+mod pingpong;
 mod spec;
 mod strided;
 mod uniform;
@@ -71,8 +72,13 @@ pub struct Generator {
 
 /// Makes accesses of one pattern.
 trait Fill {
-    /// Appends the next `count` addresses and what is done there.
-    fn fill(&mut self, count: usize, addr: &mut Vec<u64>, meta: &mut Vec<Meta>);
+    /// Appends the next `count` addresses and what is done there, and events among them.
+    fn fill(&mut self, count: usize, batch: &mut Batch);
+
+    /// Whether some of them are fetches.
+    fn fetches(&self) -> bool {
+        false
+    }
 }
 
 /// A part of the address space that a pattern uses.
@@ -81,6 +87,16 @@ struct Region {
     name: &'static str,
     start: u64,
     bytes: u64,
+    /// As [`Event::Mapping`] has them.
+    rights: u8,
+}
+
+impl Region {
+    fn event(&self) -> Event {
+        let origin = Origin::Other(self.name.to_owned());
+        let Region { start, bytes, rights, .. } = *self;
+        Event::Mapping { start, bytes, rights, origin, offset: None, file: None }
+    }
 }
 
 /// Places regions of these names and sizes one after the other.
@@ -89,7 +105,7 @@ fn place<const N: usize>(
     wanted: [(&'static str, u64); N],
 ) -> Result<[Region; N], Error> {
     let mut next = room.start;
-    let mut regions = wanted.map(|(name, bytes)| Region { name, start: 0, bytes });
+    let mut regions = wanted.map(|(name, bytes)| Region { name, start: 0, bytes, rights: 3 });
     for region in &mut regions {
         region.start = next;
         next = next
@@ -163,7 +179,7 @@ impl Parameters {
             producer: concat!("pagewalk generate ", env!("CARGO_PKG_VERSION")).to_owned(),
             command: vec![format!("generate:{spec}")],
             arch: Arch::Unknown,
-            fetches: false,
+            fetches: fill.fetches(),
             filter: Filter::None,
             page_bytes: 4096,
             notes: vec!["synthetic: no program made these accesses".to_owned()],
@@ -184,20 +200,13 @@ impl Source for Generator {
         batch.clear();
         batch.first = self.given;
         if !std::mem::replace(&mut self.begun, true) {
-            for region in &self.regions {
-                let origin = Origin::Other(region.name.to_owned());
-                let (start, bytes) = (region.start, region.bytes);
-                batch.push_event(
-                    0,
-                    Event::Mapping { start, bytes, rights: 3, origin, offset: None, file: None },
-                );
-            }
+            self.regions.iter().for_each(|region| batch.push_event(0, region.event()));
         }
         let count = BATCH_ACCESSES.min(self.accesses - self.given);
         if count == 0 {
             return Ok(false);
         }
-        self.fill.fill(count as usize, &mut batch.addr, &mut batch.meta);
+        self.fill.fill(count as usize, batch);
         batch.segments.push(Segment { start: 0, thread: 0 });
         self.given += count;
         Ok(true)

@@ -6,13 +6,17 @@ use rand_distr::Zipf;
 use super::chase::Chase;
 use super::join::{Join, Step, collision_probability};
 use super::permutation::Permutation;
+use super::pingpong::{JUMP_BYTES, Pingpong, READ_BYTES};
 use super::strided::Strided;
 use super::uniform::Uniform;
 use super::zipf::{ITEM_BYTES, Zipfian};
 use super::{ACCESS_BYTES, Chance, Fill, Metas, Region, Room, place, random};
 use crate::{Error, Meta};
 
-/// What a generator makes. All accesses are of 8 bytes.
+/// The most of each that a turn of a process has.
+const TURN_MAX: u64 = 1 << 20;
+
+/// What a generator makes. Unless it says otherwise, all accesses are of 8 bytes.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Pattern {
     /// `uniform`: any word of a region.
@@ -56,6 +60,16 @@ pub enum Pattern {
         /// `fill`: share of the hash table's buckets that are taken, 0.01 to 0.99. 0.5.
         fill: f64,
     },
+    /// `pingpong`: two processes that take turns, Uhlig and others 2002, §4.1. Fetches are of 64 bytes
+    /// at most, and reads of 4.
+    Pingpong {
+        /// `code`: instructions without effect in a turn, of a byte each. 0.
+        nops: u64,
+        /// `itlb`: jumps in a turn, each to a page of its own. 0.
+        jumps: u64,
+        /// `dtlb`: reads in a turn, each of a page of its own. 0.
+        reads: u64,
+    },
 }
 
 /// A generator's parameters, as written in `join,table=16G,accesses=50M,seed=1`: the pattern's
@@ -78,7 +92,7 @@ pub struct Parameters {
 
 impl Pattern {
     /// The names of all patterns.
-    pub const NAMES: [&str; 5] = ["uniform", "zipf", "strided", "chase", "join"];
+    pub const NAMES: [&str; 6] = ["uniform", "zipf", "strided", "chase", "join", "pingpong"];
 
     /// The pattern called `name` with its usual parameters.
     fn named(name: &str) -> Option<Pattern> {
@@ -90,6 +104,7 @@ impl Pattern {
             "strided" => Pattern::Strided { size_bytes, stride_bytes: 64, stores },
             "chase" => Pattern::Chase { size_bytes, node_bytes: 64 },
             "join" => Pattern::Join { table_bytes: size_bytes, entry_bytes: 16, fill: 0.5 },
+            "pingpong" => Pattern::Pingpong { nops: 0, jumps: 0, reads: 0 },
             _ => return None,
         })
     }
@@ -102,6 +117,7 @@ impl Pattern {
             Pattern::Strided { .. } => "strided",
             Pattern::Chase { .. } => "chase",
             Pattern::Join { .. } => "join",
+            Pattern::Pingpong { .. } => "pingpong",
         }
     }
 
@@ -129,6 +145,11 @@ impl Pattern {
                 ("table", Bytes(table_bytes)),
                 ("entry", Bytes(entry_bytes)),
                 ("fill", Number(fill, 0.01, 0.99)),
+            ],
+            Pattern::Pingpong { nops, jumps, reads } => vec![
+                ("code", Field::Count(nops, 0, TURN_MAX)),
+                ("itlb", Field::Count(jumps, 0, TURN_MAX)),
+                ("dtlb", Field::Count(reads, 0, TURN_MAX)),
             ],
         }
     }
@@ -216,6 +237,22 @@ impl Pattern {
                     step,
                 };
                 Ok((regions.to_vec(), Box::new(fill)))
+            }
+            Pattern::Pingpong { nops, jumps, reads } => {
+                // A turn touches the first byte of the call's line at least.
+                let wanted = [
+                    ("call and nops", (nops + 128).next_multiple_of(4096)),
+                    ("jumps", (jumps * JUMP_BYTES + 64).next_multiple_of(4096)),
+                    ("reads", (reads * READ_BYTES + 64).next_multiple_of(4096)),
+                ];
+                let mut regions = place(room, wanted)?;
+                for code in &mut regions[..2] {
+                    code.rights = 5;
+                }
+                let listed = regions.to_vec();
+                let (step, space, both) = (0, 0, false);
+                let fill = Pingpong { regions, nops, jumps, reads, step, space, both };
+                Ok((listed, Box::new(fill)))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The same distance from each access to the next, around the region again and again.
 
 use super::{Chance, Fill, Metas, Region, Rng, Xoshiro256PlusPlus};
-use crate::Meta;
+use crate::Batch;
 
 pub(super) struct Strided {
     pub(super) region: Region,
@@ -14,7 +14,8 @@ pub(super) struct Strided {
 }
 
 impl Fill for Strided {
-    fn fill(&mut self, count: usize, addr: &mut Vec<u64>, meta: &mut Vec<Meta>) {
+    fn fill(&mut self, count: usize, batch: &mut Batch) {
+        let Batch { addr, meta, .. } = batch;
         for _ in 0..count {
             addr.push(self.region.start + self.offset);
             meta.push(self.metas.of(self.stores.falls(self.random.next_u64())));

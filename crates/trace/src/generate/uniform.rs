@@ -1,7 +1,7 @@
 //! Every 8-byte word of a region is as likely as any other, each time.
 
 use super::{ACCESS_BYTES, Chance, Fill, Metas, Region, Rng, Xoshiro256PlusPlus, below};
-use crate::Meta;
+use crate::Batch;
 
 pub(super) struct Uniform {
     pub(super) region: Region,
@@ -11,7 +11,8 @@ pub(super) struct Uniform {
 }
 
 impl Fill for Uniform {
-    fn fill(&mut self, count: usize, addr: &mut Vec<u64>, meta: &mut Vec<Meta>) {
+    fn fill(&mut self, count: usize, batch: &mut Batch) {
+        let Batch { addr, meta, .. } = batch;
         let words = self.region.bytes / ACCESS_BYTES;
         let bits = (0..count).map(|_| self.random.next_u64());
         for bits in bits {

@@ -6,7 +6,7 @@ use rand_distr::{Distribution, Zipf};
 
 use super::permutation::Permutation;
 use super::{Chance, Fill, Metas, Region, Rng, Xoshiro256PlusPlus};
-use crate::Meta;
+use crate::Batch;
 
 /// Bytes of an item: a cache line.
 pub(super) const ITEM_BYTES: u64 = 64;
@@ -21,7 +21,8 @@ pub(super) struct Zipfian {
 }
 
 impl Fill for Zipfian {
-    fn fill(&mut self, count: usize, addr: &mut Vec<u64>, meta: &mut Vec<Meta>) {
+    fn fill(&mut self, count: usize, batch: &mut Batch) {
+        let Batch { addr, meta, .. } = batch;
         for _ in 0..count {
             let rank = self.ranks.sample(&mut self.random) as u64;
             let item = self.order.apply(rank.clamp(1, self.order.len()) - 1);
