@@ -89,7 +89,9 @@ def finding(document: Mapping[str, Any]) -> list[str]:
         return ["No access ran."]
     if not missed:
         return ["Every access found its translation in a TLB."]
-    parts = [f"One access in {text.count(round(accesses(document) / missed))} misses every TLB"]
+    one_in = round(accesses(document) / missed)
+    often = f"One access in {text.count(one_in)}" if one_in > 1 else "Nearly every access"
+    parts = [f"{often} misses every TLB"]
     if document["walks"]["references"]:
         parts.append(f"a walk makes {per_walk(document).text} references")
     busiest = max(document["regions"], key=lambda region: region["misses"], default=None)
