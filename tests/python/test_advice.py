@@ -85,7 +85,7 @@ def test_a_run_begins_with_the_finding_and_fits(capsys: pytest.CaptureFixture[st
     assert main(["run", spec, "-m", "epyc-9005", "-m", "r4700"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    first = next(at for at, line in enumerate(lines) if line.startswith("One access in"))
+    first = next(at for at, line in enumerate(lines) if line.startswith("Nearly every access"))
     table = next(at for at, line in enumerate(lines) if line.startswith("TLBs"))
     advised = next(at for at, line in enumerate(lines) if line.startswith("Use "))
     assert first < advised < table + 2

@@ -2,7 +2,7 @@
 
 Parameters: `machine`, `set` (changes for every run), `programs` (a name for each), `accesses`,
 `warmup`, `sizes` (columns: entries) and `policies`. A row is a program, under several policies one
-for each of both.
+for each of both. The placement is the seed of random replacement too.
 
 The numbers of a run, which the method `walks` has columns of too:
 
@@ -33,6 +33,7 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
             *parameters.get("set", []),
             f"spec_tlb.entries={size}",
             f"spec_tlb.replacement={policy}",
+            f"spec_tlb.seed={lab.placement or 1}",
         ]
         for policy, size in points
     ]
