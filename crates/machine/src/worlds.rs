@@ -89,6 +89,8 @@ impl World {
             swap_pages: 0,
             marks: Marks::default(),
             reserving: None,
+            nodes: 1,
+            colors: 1,
             thp: None,
         };
         let table = Mount::tree(Irix::new(BASE).expect(WRONG), SparseMemory::new(1 << 34));

@@ -17,9 +17,23 @@ pub struct Request {
     /// The cache colour that the first of them should have. It is a wish: frames of another
     /// colour are given rather than none.
     pub color: Option<Color>,
+    /// What gives way where the wished node has no frame of that colour.
+    pub rather: Rather,
     /// Which page of which object it is for, where it may get its place in a reservation: one
     /// base frame.
     pub place: Option<Place>,
+}
+
+/// What matters most of frames that have a wished colour and a wished node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Rather {
+    /// The node: a frame of another colour there, before one of another node.
+    #[default]
+    Near,
+    /// The colour: a frame of it from another node, before one of another colour.
+    Colored,
+    /// The colour, and nothing else will do.
+    ColoredOnly,
 }
 
 /// A NUMA node that frames should come from.
@@ -34,7 +48,12 @@ pub struct Home {
 impl Request {
     /// A request for `2^order` frames from anywhere.
     pub const fn new(order: u32, state: State) -> Request {
-        Request { order, state, node: None, color: None, place: None }
+        Request { order, state, node: None, color: None, rather: Rather::Near, place: None }
+    }
+
+    /// Whether frames of another colour will do.
+    pub(crate) fn takes_any_color(&self) -> bool {
+        self.color.is_none() || self.rather != Rather::ColoredOnly
     }
 }
 

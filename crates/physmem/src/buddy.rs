@@ -76,7 +76,8 @@ impl Allocator for Buddy {
             color => {
                 let mut orders = request.order..=MAX_ORDER;
                 let find = |order| Some((self.lists.choose(table, order, color)?, order));
-                orders.find_map(find).or_else(|| self.smallest(request.order))?
+                let any = || self.smallest(request.order).filter(|_| request.takes_any_color());
+                orders.find_map(find).or_else(any)?
             }
         };
         self.lists.remove(table, block, from);

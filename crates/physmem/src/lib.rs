@@ -41,7 +41,7 @@ mod table;
 pub use addr::{Frames, OutOfFrames};
 
 pub use ager::{AGED_OBJECT, Aged, Aging, TooMuch, age};
-pub use allocator::{Allocator, Home, Request};
+pub use allocator::{Allocator, Home, Rather, Request};
 pub use apart::Apart;
 pub use buddy::Buddy;
 pub use coalesced::{Coalesced, Level, Scanned};

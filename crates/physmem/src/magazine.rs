@@ -59,7 +59,7 @@ impl<A: Allocator> Magazine<A> {
     }
 
     fn is_for_any(&self, table: &FrameTable, request: &Request) -> bool {
-        let Request { order, state: _, node, color, place } = *request;
+        let Request { order, state: _, node, color, rather: _, place } = *request;
         let Some(last) = self.rounds[..self.count].last() else { return false };
         order == 0
             && color.is_none()

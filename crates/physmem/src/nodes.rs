@@ -2,7 +2,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use crate::{
-    allocator::{Allocator, Request},
+    allocator::{Allocator, Rather, Request},
     frame::FrameId,
     table::FrameTable,
 };
@@ -14,16 +14,34 @@ use crate::{
 /// ```
 ///
 /// A request is served by its home node. Where that has nothing and the request allows it, the
-/// frames are borrowed from the next node, and from the one after that (G98 section 6.5: IRIX
-/// borrows a large page from an adjacent node unless locality matters more).
+/// frames are borrowed from the nearest node, and from the one after that (G98 section 6.5: IRIX
+/// borrows a large page from an adjacent node unless locality matters more). A request with a
+/// colour says whether it would rather go without the colour or without the node ([`Rather`]).
 pub struct Nodes<A> {
     parts: Vec<(Range<u32>, A)>,
+    /// For each node, all nodes in the order in which they are asked.
+    nearest: Vec<Vec<usize>>,
 }
 
 impl<A: Allocator> Nodes<A> {
-    /// Nodes by number, with the frames that each has.
-    pub const fn new(parts: Vec<(Range<u32>, A)>) -> Nodes<A> {
-        Nodes { parts }
+    /// Nodes by number, with the frames that each has. Each is nearest to the next in number.
+    pub fn new(parts: Vec<(Range<u32>, A)>) -> Nodes<A> {
+        Nodes::with_distances(parts, |_, _| 0)
+    }
+
+    /// The same, with the distance from one node to another; of equal ones the next in number is
+    /// asked first.
+    pub fn with_distances(
+        parts: Vec<(Range<u32>, A)>,
+        distance: impl Fn(usize, usize) -> u32,
+    ) -> Nodes<A> {
+        let count = parts.len();
+        let nearest = |home: usize| {
+            let mut nodes: Vec<usize> = (0..count).map(|step| (home + step) % count).collect();
+            nodes[1..].sort_by_key(|&node| distance(home, node));
+            nodes
+        };
+        Nodes { nearest: (0..count).map(nearest).collect(), parts }
     }
 
     /// The allocator of a node.
@@ -31,7 +49,12 @@ impl<A: Allocator> Nodes<A> {
         self.parts.get_mut(node as usize).map(|(_, allocator)| allocator)
     }
 
-    fn part_of(&mut self, frame: FrameId) -> Option<&mut A> {
+    fn part_of(&self, frame: FrameId) -> Option<&A> {
+        let part = self.parts.iter().find(|(frames, _)| frames.contains(&frame.0));
+        part.map(|(_, allocator)| allocator)
+    }
+
+    fn part_of_mut(&mut self, frame: FrameId) -> Option<&mut A> {
         let part = self.parts.iter_mut().find(|(frames, _)| frames.contains(&frame.0));
         part.map(|(_, allocator)| allocator)
     }
@@ -39,29 +62,55 @@ impl<A: Allocator> Nodes<A> {
 
 impl<A: Allocator> Allocator for Nodes<A> {
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
-        let count = self.parts.len();
+        let Nodes { parts, nearest } = self;
         let home = request.node.map_or(0, |home| home.node as usize);
-        let tried = if request.node.is_some_and(|home| home.strict) { 1 } else { count };
-        let mut nodes = (0..tried).map(|step| (home + step) % count.max(1));
-        nodes.find_map(|node| self.parts.get_mut(node)?.1.allocate(table, request))
+        let nodes = nearest.get(home.checked_rem(parts.len())?)?;
+        let is_strict = request.node.is_some_and(|home| home.strict);
+        let nodes = if is_strict { &nodes[..1] } else { nodes };
+        let mut of = |request: &Request| {
+            // Which node it is has been decided.
+            let request = &Request { node: None, ..*request };
+            nodes.iter().find_map(|&node| parts[node].1.allocate(table, request))
+        };
+        let colored = Request { rather: Rather::ColoredOnly, ..*request };
+        match (request.color, request.rather) {
+            (Some(_), Rather::Colored) => of(&colored).or_else(|| of(request)),
+            (Some(_), Rather::Near | Rather::ColoredOnly) | (None, _) => of(request),
+        }
     }
 
     fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {
-        if let Some(part) = self.part_of(first) {
+        if let Some(part) = self.part_of_mut(first) {
             part.free(table, first, order);
         }
     }
 
     fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
-        self.part_of(first).is_some_and(|part| part.take(table, first, order))
+        self.part_of_mut(first).is_some_and(|part| part.take(table, first, order))
     }
 
     fn free_blocks(&self, order: u32) -> u64 {
         self.parts.iter().map(|(_, part)| part.free_blocks(order)).sum()
     }
 
+    fn wanted(&self, order: u32) -> u64 {
+        self.parts.iter().map(|(_, part)| part.wanted(order)).fold(0, u64::saturating_add)
+    }
+
+    fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
+        self.part_of(first).map_or(enough, |part| part.frames_in_use(first, order, enough))
+    }
+
+    fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        self.part_of_mut(first).is_some_and(|part| part.join(table, first, order))
+    }
+
+    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
+        self.part_of(first).is_some_and(|part| part.has_block(table, first, order))
+    }
+
     fn migratable_changed(&mut self, frame: FrameId, change: i64) {
-        if let Some(part) = self.part_of(frame) {
+        if let Some(part) = self.part_of_mut(frame) {
             part.migratable_changed(frame, change);
         }
     }

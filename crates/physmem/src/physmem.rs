@@ -97,23 +97,35 @@ impl<A: Allocator> Physmem<A> {
         bytes: u64,
         base: PageSize,
         nodes: u8,
-        mut allocator: impl FnMut(Range<u32>) -> A,
+        allocator: impl FnMut(Range<u32>) -> A,
     ) -> Result<Physmem<Nodes<A>>, GeometryError> {
+        Physmem::on_nodes(start, bytes, base, nodes, |ranges| {
+            Nodes::new(ranges.iter().cloned().zip(ranges.iter().cloned().map(allocator)).collect())
+        })
+    }
+
+    /// The same under one allocator for all nodes, which `allocator` makes from the numbers of the
+    /// frames of each.
+    pub fn on_nodes(
+        start: PhysAddr,
+        bytes: u64,
+        base: PageSize,
+        nodes: u8,
+        allocator: impl FnOnce(&[Range<u32>]) -> A,
+    ) -> Result<Physmem<A>, GeometryError> {
         let frames = numbers(start, bytes, base)?;
-        let (count, each) =
-            (u32::from(nodes.max(1)), frames.len() as u32 / u32::from(nodes.max(1)));
+        let count = u32::from(nodes.max(1));
+        let each = (frames.end - frames.start) / count;
         let range = |node: u32| {
             let first = frames.start + node * each;
             first..if node + 1 == count { frames.end } else { first + each }
         };
-        let parts: Vec<_> = (0..count).map(|node| (range(node), allocator(range(node)))).collect();
-        let ends: Vec<u32> = parts.iter().map(|(range, _)| range.end).collect();
-        let mut table = FrameTable::new(base, frames.clone());
+        let ranges: Vec<Range<u32>> = (0..count).map(range).collect();
+        let ends: Vec<u32> = ranges.iter().map(|range| range.end).collect();
+        let mut table = FrameTable::new(base, frames);
         table.set_nodes(&ends);
-        let mut physmem = Physmem { table, allocator: Nodes::new(parts) };
-        for node in 0..count {
-            physmem.cover(range(node));
-        }
+        let mut physmem = Physmem { table, allocator: allocator(&ranges) };
+        ranges.into_iter().for_each(|range| physmem.cover(range));
         Ok(physmem)
     }
 

@@ -190,7 +190,8 @@ impl Allocator for SizeLists {
                 chunks.choose(table, request.state.is_migratable(), orders.clone(), color)
             }
         };
-        let (block, from) = find(request.color).or_else(|| find(None))?;
+        let any = || if request.takes_any_color() { find(None) } else { None };
+        let (block, from) = find(request.color).or_else(any)?;
         self.lists.remove(table, block, from);
         let first = part(block, from, request);
         self.enter_rest(table, (block, from), first, request.order);

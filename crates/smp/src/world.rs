@@ -66,6 +66,8 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
             swap_pages: 0,
             marks: Marks::of(pages, SIZE),
             reserving: None,
+            nodes: 1,
+            colors: 1,
             thp: None,
         };
         let memory = Physmem::buddy(PhysAddr::new(0), BYTES, SIZE).map_err(text)?;

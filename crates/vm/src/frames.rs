@@ -9,7 +9,7 @@
 use addr::PageSize;
 use hat::locking::{Locks, Scheme};
 use pagetable::Mounted;
-use physmem::{Allocator, FrameId, Identity, Pfdat, Physmem, State};
+use physmem::{Allocator, FrameId, Identity, Pfdat, Physmem};
 
 use crate::{
     anon::AnonId,
@@ -73,7 +73,7 @@ where
     pub(crate) fn take_frame(&mut self, place: Option<physmem::Place>) -> Result<FrameId, Stop> {
         let (min, base) = (self.vm.marks.min(), self.vm.base);
         let order = self.memory.order(base);
-        let request = physmem::Request { place, ..physmem::Request::new(order, State::Movable) };
+        let request = physmem::Request { place, ..self.wanted.request(order) };
         let frame = self.frames(|memory| {
             let is_enough = free_pages(memory, base) > min;
             if is_enough { memory.allocate(&request).ok() } else { None }

@@ -9,6 +9,7 @@ use physmem::{Allocator, FrameId, Physmem};
 use crate::{
     anon::{Anon, AnonId},
     error::Error,
+    nodes::Wanted,
     pages::PageLists,
     physical::Physical,
     platform::{Below, Platform},
@@ -41,6 +42,9 @@ where
     pub(crate) decided: Option<(Decision, u64)>,
     /// What hardware allowed at the page of the last fault before that was answered.
     pub(crate) before: Option<Rights>,
+    /// Its NUMA node, and what is wanted of frames that are taken.
+    pub(crate) node: u8,
+    pub(crate) wanted: Wanted,
 }
 
 impl<T: Mounted + ?Sized, A: Send, P, L: Locks, S> Drop for Kernel<'_, T, A, P, L, S> {
@@ -59,7 +63,8 @@ impl<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> Kernel<'a, T, A, P, L, S>
     ) -> Self {
         let (work, faults) = (Work::default(), [0; How::ALL.len()]);
         let site = Site::Look;
-        Kernel { vm, hat, memory, platform, site, work, faults, decided: None, before: None }
+        let (decided, before, node, wanted) = (None, None, 0, Wanted::ANY);
+        Kernel { vm, hat, memory, platform, site, work, faults, decided, before, node, wanted }
     }
 
     /// The processor's own.

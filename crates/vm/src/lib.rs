@@ -81,6 +81,7 @@ mod linux;
 mod lock;
 mod map;
 mod migrate;
+mod nodes;
 mod numbered;
 mod object;
 mod own;
@@ -105,7 +106,7 @@ pub use crate::{
     object::FileKey,
     physical::Physical,
     platform::{Io, Platform, Step, Store},
-    policy::{Ask, Choice, FAULT_POLICIES, Fallback, FaultPolicy, Module},
+    policy::{Ask, Choice, FAULT_POLICIES, Fallback, FaultPolicy, Module, Placement},
     region::{Backing, Region},
     replacement::{POLICIES, Replacement},
     reserve::Reserving,

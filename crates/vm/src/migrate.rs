@@ -21,7 +21,7 @@ use hat::{
     locking::{Locks, Mutex, Scheme, Site},
 };
 use pagetable::{Mapping, Mounted, Translation};
-use physmem::{AGED_OBJECT, Allocator, Coalesced, FrameId, Level, Request, State};
+use physmem::{AGED_OBJECT, Allocator, Coalesced, FrameId, Home, Level, Request, State};
 
 use crate::{frames::Owner, kernel::Kernel, object::Place, platform::Platform, vm::Vm};
 
@@ -147,7 +147,9 @@ where
         free.retain(|&frame| self.frames(|memory| memory.take(frame, step, State::InTransit)));
         let mut targets = Vec::new();
         while targets.len() < busy.len() {
-            let request = Request::new(step, State::Movable);
+            // On the chunk's own node, if that has room.
+            let node = Some(Home { node: self.pfdat(first).node(), strict: false });
+            let request = Request { node, ..Request::new(step, State::Movable) };
             match self.frames(|memory| memory.allocate(&request)) {
                 Ok(frame) => targets.push(frame),
                 Err(_) => break,
@@ -173,7 +175,7 @@ where
 
     /// Whether a frame's page can move: it is some page's of this manager, or a movable one of an aged
     /// memory, and nothing holds it.
-    fn may_move(&self, frame: FrameId) -> bool {
+    pub(crate) fn may_move(&self, frame: FrameId) -> bool {
         let pfdat = self.pfdat(frame);
         let is_known = Owner::of(pfdat.identity).is_some() || pfdat.identity.object == AGED_OBJECT;
         pfdat.is_migratable() && is_known

@@ -16,7 +16,6 @@ use alloc::boxed::Box;
 
 use addr::{Kind, PageSize};
 use hat::HatSpace;
-use physmem::Home;
 
 use crate::region::Region;
 
@@ -28,9 +27,27 @@ pub struct Module {
     pub page_size: Option<PageSize>,
     /// What to do where no page of that size is free.
     pub fallback: Fallback,
-    /// The node that frames should come from. A strict one makes locality more important than the
-    /// size: other nodes' large pages are not borrowed.
-    pub home: Option<Home>,
+    /// The node that frames should come from.
+    pub placement: Placement,
+    /// Whether locality matters more than the size: other nodes' large pages are not borrowed.
+    pub stays: bool,
+    /// Whether the cache colour of a base page matters more than its node.
+    pub color_first: bool,
+    /// How many more references than its own node's another node may make to a page before that
+    /// migrates there; absent: any number. The host counts them, as hardware does.
+    pub migrate_after: Option<u32>,
+}
+
+/// The NUMA node that frames should come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Placement {
+    /// That of the processor which touches the page first.
+    #[default]
+    Local,
+    /// This one.
+    Node(u8),
+    /// Each block of the wished size from the next.
+    InTurn,
 }
 
 /// What a process does where no page of the wished size is free.

@@ -28,6 +28,11 @@ pub struct Settings<'a> {
     pub marks: Marks,
     /// How base pages get their places in the allocator's reservations; `None`: they get none.
     pub reserving: Option<Reserving>,
+    /// NUMA nodes that memory has; 1 for memory that is one.
+    pub nodes: u8,
+    /// Cache colours that base pages have, by their place in the address space; 1 where none is asked
+    /// for.
+    pub colors: u32,
     /// Large pages of anonymous memory as Linux has them, in place of [`sizing`](Settings::sizing); `None`: none.
     pub thp: Option<Thp>,
 }

@@ -58,6 +58,9 @@ pub struct Vm<L: Locks = Single> {
     /// The sizes that faults may load, ascending from the base page.
     pub(crate) sizes: Vec<PageSize>,
     pub(crate) reserving: Option<Reserving>,
+    /// NUMA nodes, and cache colours of base pages.
+    pub(crate) nodes: u8,
+    pub(crate) colors: u32,
     pub(crate) thp: Option<Thp>,
     /// Objects that regions were given for their own pages.
     pub(crate) owns: AtomicU32,
@@ -106,6 +109,8 @@ impl<L: Locks> Vm<L> {
             swap_pages,
             marks,
             reserving,
+            nodes,
+            colors,
             thp,
         } = settings;
         let ascend = sizes.is_sorted_by(|a, b| a < b);
@@ -131,6 +136,8 @@ impl<L: Locks> Vm<L> {
             sizing: sizing(),
             sizes: sizes.to_vec(),
             reserving,
+            nodes,
+            colors,
             thp,
             owns: AtomicU32::new(0),
             paired,
@@ -202,7 +209,11 @@ impl<L: Locks> Vm<L> {
         self.look_at(space, rights)?
     }
 
-    fn look_at<R>(&self, space: HatSpace, f: impl FnOnce(&AddressSpace) -> R) -> Option<R> {
+    pub(crate) fn look_at<R>(
+        &self,
+        space: HatSpace,
+        f: impl FnOnce(&AddressSpace) -> R,
+    ) -> Option<R> {
         self.spaces.made(space.0)?.with(Site::Look, |known| known.as_ref().map(f))
     }
 

@@ -13,7 +13,7 @@ use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
 use model::{Rule, check};
 use physmem::{
     Aging, Allocator, Apart, Buddy, Color, FrameId, FreeError, GeometryError, Home, Magazine,
-    Physmem, Refusing, Request, Scattered, SizeLists, State, age,
+    Nodes, Physmem, Rather, Refusing, Request, Scattered, SizeLists, State, age,
 };
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -255,6 +255,71 @@ fn a_home_node_is_preferred_and_a_strict_one_is_all_there_is() {
     assert_eq!([ask(1, true), ask(1, true), ask(1, true)], [Some(1), Some(1), None]);
     assert_eq!([ask(1, false), ask(1, false)], [Some(2), Some(2)], "the next node lends");
     assert_eq!([ask(2, false), ask(2, true)], [Some(0), None]);
+}
+
+#[test]
+fn the_nearest_node_lends_first() {
+    let far = |from: usize, to: usize| [[10, 30, 20], [30, 10, 20], [20, 20, 10]][from][to];
+    let all = |ranges: &[std::ops::Range<u32>]| {
+        let parts = ranges.iter().map(|range| (range.clone(), Buddy::new(range.clone())));
+        Nodes::with_distances(parts.collect(), far)
+    };
+    for (home, order) in [(0, [0, 2, 1]), (1, [1, 2, 0]), (2, [2, 0, 1])] {
+        let mut memory = Physmem::on_nodes(PhysAddr::new(0), 3 * K4.bytes(), K4, 3, all).unwrap();
+        let node = Some(Home { node: home, strict: false });
+        let request = Request { node, ..Request::new(0, State::Movable) };
+        let mut ask = || memory.allocate(&request).map(|frame| memory.table().get(frame).node());
+        assert_eq!([ask(), ask(), ask()], order.map(Ok), "from {home}");
+    }
+}
+
+/// Two nodes of four frames, of which node 0 has lost that of the wished colour.
+#[test]
+fn a_colour_or_a_node_gives_way() {
+    for (rather, expected) in [
+        (Rather::Near, Some((0, false))),
+        (Rather::Colored, Some((1, true))),
+        (Rather::ColoredOnly, Some((1, true))),
+    ] {
+        let mut memory =
+            Physmem::with_nodes(PhysAddr::new(0), 8 * K4.bytes(), K4, 2, Buddy::new).unwrap();
+        assert!(memory.take(FrameId(1), 0, State::Kernel));
+        let request = Request {
+            node: Some(Home { node: 0, strict: false }),
+            color: Some(Color { value: 1, of: 4 }),
+            rather,
+            ..Request::new(0, State::Movable)
+        };
+        let got = memory.allocate(&request).ok();
+        let got = got.map(|frame| (memory.table().get(frame).node(), frame.0 % 4 == 1));
+        assert_eq!(got, expected, "{rather:?}");
+        // Node 1 has no frame of it either by now.
+        assert!(rather == Rather::Near || !memory.take(FrameId(5), 0, State::Kernel));
+        let again = memory.allocate(&request).ok().map(|frame| memory.table().get(frame).node());
+        assert_eq!(again, (rather != Rather::ColoredOnly).then_some(0), "{rather:?}");
+    }
+}
+
+#[test]
+fn a_daemon_finds_chunks_of_every_node() {
+    let sizes = [K4, irix_sizes()[1]];
+    let lists = |frames| SizeLists::new(frames, K4, &sizes).unwrap();
+    let mut memory = Physmem::with_nodes(PhysAddr::new(0), 16 * K4.bytes(), K4, 2, lists).unwrap();
+    for node in [0, 1] {
+        let (allocator, _) = memory.allocator_mut();
+        assert!(allocator.node_mut(node).unwrap().set_high_watermark(2, 1));
+    }
+    let frames: Vec<FrameId> =
+        (0..16).map(|_| memory.allocate(&Request::new(0, State::Movable)).unwrap()).collect();
+    assert_eq!(memory.allocator().wanted(2), 2);
+    for frame in frames.iter().filter(|frame| (8..11).contains(&frame.0)) {
+        memory.try_free(*frame, 0).unwrap();
+    }
+    assert_eq!(memory.allocator().frames_in_use(FrameId(8), 2, 4), 1);
+    assert_eq!(memory.allocator().frames_in_use(FrameId(0), 2, 4), 4);
+    memory.try_free(FrameId(11), 0).unwrap();
+    assert!(memory.allocator().has_block(memory.table(), FrameId(8), 2));
+    assert_eq!((memory.allocator().wanted(2), memory.allocator().free_blocks(2)), (1, 1));
 }
 
 #[test]

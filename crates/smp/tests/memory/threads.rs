@@ -254,6 +254,8 @@ where
         swap_pages: 2000,
         marks: Marks { min: 8, low: 16, high: 24 },
         reserving: None,
+        nodes: 1,
+        colors: 1,
         thp: None,
     };
     let memory = Physmem::buddy(PhysAddr::new(0), FRAMES * BASE.bytes(), BASE).unwrap();

@@ -37,6 +37,8 @@ fn round(pages: u64) -> [f64; 3] {
         swap_pages: 0,
         marks: Marks::of(MEMORY >> BASE.shift(), BASE),
         reserving: None,
+        nodes: 1,
+        colors: 1,
         thp: None,
     };
     let memory = Physmem::buddy(PhysAddr::new(0), MEMORY, BASE).expect("whole frames");

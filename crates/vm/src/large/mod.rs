@@ -34,7 +34,7 @@ use hat::{
     locking::{Locks, Scheme},
 };
 use pagetable::{Mapping, Mounted, Translation};
-use physmem::{Allocator, FrameId, Request, State};
+use physmem::{Allocator, FrameId};
 
 use crate::{
     error::{Error, Stop},
@@ -77,6 +77,7 @@ where
         if !region.rights.allows(kind) {
             return Err(Error::Denied { addr, rights: region.rights });
         }
+        self.want_for(region, page);
         if let Some(thp) = &self.vm.thp {
             return self.bring_linux(at, page, kind, thp);
         }
@@ -173,11 +174,7 @@ where
         if self.mappings_in(space, pages).iter().any(other) {
             return Err(Why::OtherSizePresent);
         }
-        let smaller = |mapping: &Mapping| mapping.translation.page.size() < size;
-        if self.vm.paired && self.mappings_in(space, &self.vm.pair_of(pages)).iter().any(smaller) {
-            return Err(Why::PairRule);
-        }
-        Ok(())
+        if self.has_smaller_pair(space, pages) { Err(Why::PairRule) } else { Ok(()) }
     }
 
     /// What memory has of a block that lies in `region`.
@@ -285,11 +282,9 @@ where
         if self.free_pages() < count + self.vm.marks.min() {
             return Err(Stop::Full);
         }
-        let size = self.vm.size_of(pages);
-        let order = self.memory.order(size);
-        let request = Request { node: region.module.home, ..Request::new(order, State::Movable) };
+        let request = self.large_request(region, pages);
         let large = self.frames(|memory| memory.allocate(&request)).map_err(|_| Stop::Full)?;
-        self.work.frames_taken += 1 << order;
+        self.work.frames_taken += 1 << request.order;
         self.fill_into(at, region, pages, large, kind, how)
     }
 

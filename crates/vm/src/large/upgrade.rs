@@ -17,8 +17,8 @@ use hat::{
     HatSpace,
     locking::{Locks, Scheme, Site},
 };
-use pagetable::Mounted;
-use physmem::{Allocator, FrameId, Request, State};
+use pagetable::{Mapping, Mounted};
+use physmem::{Allocator, FrameId};
 
 use super::{Presence, outside};
 use crate::{
@@ -142,13 +142,10 @@ where
             }
         }
         if let [(region, block)] = &ready[..]
-            && self.vm.paired
+            && self.has_smaller_pair(space, block)
         {
-            let other = self.mappings_in(space, &self.vm.pair_of(block));
-            if other.iter().any(|mapping| mapping.translation.page.size() < to) {
-                self.count_upgrade(region.label, to, Why::PairRule);
-                return Ok(0);
-            }
+            self.count_upgrade(region.label, to, Why::PairRule);
+            return Ok(0);
         }
         let mut done = 0;
         // Neither may be in the other's way while it changes.
@@ -157,16 +154,25 @@ where
         }
         for (region, block) in &ready {
             match self.upgrade_block(at, region, block) {
-                Ok(()) => {
+                Ok(Ok(())) => {
                     done += 1;
                     self.work.upgrades += 1;
                     self.count_upgrade(region.label, to, Why::Obtained);
                 }
+                Ok(Err(why)) => self.count_upgrade(region.label, to, why),
                 Err(Stop::Full) => self.count_upgrade(region.label, to, Why::NoFrame),
                 Err(Stop::Refused(error)) => return Err(error),
             }
         }
         Ok(done)
+    }
+
+    /// Whether the other page of the pair is loaded at a smaller size, where pages come in pairs.
+    /// Migration can make it so: its page may have been mapped there too.
+    pub(crate) fn has_smaller_pair(&mut self, space: HatSpace, block: &Range<u64>) -> bool {
+        let size = self.vm.size_of(block);
+        let smaller = |mapping: &Mapping| mapping.translation.page.size() < size;
+        self.vm.paired && self.mappings_in(space, &self.vm.pair_of(block)).iter().any(smaller)
     }
 
     /// Counts a large page that was asked for by what became of it.
@@ -220,21 +226,20 @@ where
         at: &mut Within<'_>,
         region: &Region,
         block: &Range<u64>,
-    ) -> Result<(), Stop> {
+    ) -> Result<Result<(), Why>, Stop> {
         let mut how = How::Minor;
         // Frames that are right stay.
         if let Ok(Presence::Whole(frame, writable)) = self.presence(at.known, region, block, false)
         {
             self.load_large(at, region, block, frame, writable, &mut how)?;
-            return Ok(());
+            return Ok(Ok(()));
         }
-        let order = self.memory.order(self.vm.size_of(block));
         if self.free_pages() < block.end - block.start + self.vm.marks.min() {
             return Err(Stop::Full);
         }
-        let request = Request { node: region.module.home, ..Request::new(order, State::Movable) };
+        let request = self.large_request(region, block);
         let large = self.frames(|memory| memory.allocate(&request)).map_err(|_| Stop::Full)?;
-        self.work.frames_taken += 1 << order;
+        self.work.frames_taken += 1 << request.order;
         let resident = self.resident(at.known, region, block);
         let (mut moves, mut holes) = (Vec::new(), Vec::new());
         for ((page, from), to) in block.clone().zip(resident).zip(self.frames_of(large, block)) {
@@ -265,10 +270,13 @@ where
             return Err(stop);
         }
         self.unload(at.space, block)?;
+        if self.has_smaller_pair(at.space, block) {
+            return Ok(Err(Why::PairRule));
+        }
         match self.presence(at.known, region, block, false) {
             Ok(Presence::Whole(frame, writable)) => {
                 self.load_large(at, region, block, frame, writable, &mut how)?;
-                Ok(())
+                Ok(Ok(()))
             }
             Ok(Presence::Nothing) | Err(_) => {
                 unreachable!("all pages of the block have just come into its frames")

@@ -22,7 +22,7 @@ use hat::{
     locking::{Locks, Mutex, Scheme, Site},
 };
 use pagetable::Mounted;
-use physmem::{Allocator, Request, State};
+use physmem::Allocator;
 
 use crate::{
     error::{Error, Stop},
@@ -359,13 +359,12 @@ where
         block: &Range<u64>,
     ) -> Result<(), Stop> {
         let mut how = How::Minor;
-        let order = self.memory.order(self.vm.size_of(block));
         if self.lacks(block) {
             return Err(Stop::Full);
         }
-        let request = Request { node: region.module.home, ..Request::new(order, State::Movable) };
+        let request = self.large_request(region, block);
         let large = self.frames(|memory| memory.allocate(&request)).map_err(|_| Stop::Full)?;
-        self.work.frames_taken += 1 << order;
+        self.work.frames_taken += 1 << request.order;
         self.unload(at.space, block)?;
         let (mut moves, mut comes) = (Vec::new(), Vec::new());
         for (page, to) in block.clone().zip(self.frames_of(large, block)) {

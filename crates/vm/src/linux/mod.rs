@@ -26,7 +26,7 @@ use core::ops::Range;
 use addr::{Kind, PageSize};
 use hat::locking::{Locks, Scheme};
 use pagetable::Mounted;
-use physmem::{Allocator, Request, State};
+use physmem::Allocator;
 
 pub(crate) use khugepaged::Progress;
 pub use khugepaged::{Collapsed, Khugepaged, ScanResult, Scanned};
@@ -216,7 +216,7 @@ where
         }
         let step = self.memory.order(self.vm.base);
         let order = (pages.end - pages.start).ilog2() + step;
-        let request = Request { node: region.module.home, ..Request::new(order, State::Movable) };
+        let request = self.large_request(region, pages);
         let Ok(large) = self.frames(|memory| memory.allocate(&request)) else {
             return Ok(Err(Why::NoFrame));
         };

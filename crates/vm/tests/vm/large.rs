@@ -4,13 +4,16 @@
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::{Irix, Mount, Mounted, SparseMemory};
-use physmem::{Coalesced, FrameId, Physmem, Request, SizeLists, State};
-use vm::{Decision, FileKey, Kernel, Marks, Module, POLICIES, Physical, Settings, Source, Vm, Why};
+use physmem::{Coalesced, FrameId, Request, State};
+use vm::{
+    Decision, FileKey, Kernel, Marks, Module, POLICIES, Physical, Placement, Settings, Source, Vm,
+    Why,
+};
 
 use crate::{
     board::{Board, original},
     tables::{TABLES, Table},
-    world::{AnyAllocator, BASE, Large, SIZES, World},
+    world::{AnyAllocator, BASE, Large, SIZES, World, memory},
 };
 
 const RW: Rights = Rights::from_bits(3);
@@ -51,6 +54,21 @@ fn streams_with_pages_of_every_size() {
 }
 
 #[test]
+fn streams_over_three_nodes() {
+    let mut work = [0; 2];
+    for seed in 0..4 {
+        for frames in [256, 1 << 12] {
+            println!("seed {seed}, {frames} frames");
+            let mut world = World::with(irix(), "clock", frames, seed, Large::OnNodes);
+            world.run(250);
+            work[0] += world.moved;
+            work[1] += world.vm.work().migrations;
+        }
+    }
+    assert!(work[0] > 50 && work[1] > work[0], "pages moved to nodes, and migrations: {work:?}");
+}
+
+#[test]
 fn every_allocation_fails_once() {
     let run = |number: u64| {
         let mut world = World::with(irix(), "clock", 200, 9, Large::Asked);
@@ -67,7 +85,8 @@ fn every_allocation_fails_once() {
 fn a_million_operations() {
     for seed in 0..100 {
         println!("seed {seed}");
-        World::with(irix(), "clock", 400, seed, Large::Asked).run(10_000);
+        let large = if seed % 4 == 3 { Large::OnNodes } else { Large::Asked };
+        World::with(irix(), "clock", 400, seed, large).run(10_000);
     }
 }
 
@@ -81,9 +100,16 @@ struct Small {
 
 impl Small {
     fn new(pages: u64, sizing: &'static str) -> Small {
-        let memory = Physmem::new(PhysAddr::new(0), pages * BASE.bytes(), BASE, |frames| {
-            Box::new(SizeLists::new(frames, BASE, &SIZES).unwrap()) as AnyAllocator
-        });
+        Small::with(pages, sizing, (1, 1))
+    }
+
+    /// The same on `nodes` nodes, with eight cache colours.
+    fn on_nodes(pages: u64, nodes: u8) -> Small {
+        Small::with(pages, "modules", (nodes, 8))
+    }
+
+    fn with(pages: u64, sizing: &'static str, (nodes, colors): (u8, u32)) -> Small {
+        let memory = memory(pages, nodes, &SIZES);
         let settings = Settings {
             sizes: &SIZES,
             sizing,
@@ -93,13 +119,15 @@ impl Small {
             swap_pages: 1000,
             marks: Marks::default(),
             reserving: None,
+            nodes,
+            colors,
             thp: None,
         };
         let table = Mount::tree(Irix::new(BASE).unwrap(), SparseMemory::new(1 << 34));
         Small {
             vm: Vm::new(settings, pages).unwrap(),
             hat: Hat::new(Box::new(table)),
-            memory: Physical::new(memory.unwrap()),
+            memory: Physical::new(memory),
             board: Board::default(),
         }
     }
@@ -381,6 +409,105 @@ fn text_in_the_page_cache_is_upgraded() {
         assert_eq!(small.board.contents[&frame], original(key, page));
     }
     assert_eq!(small.vm.resident().file, 32, "it is in memory once");
+}
+
+/// A page moves to another node with the size that it has, and where another space has it too, that
+/// has base pages of it.
+#[test]
+fn a_page_moves_to_the_node_that_refers_to_it() {
+    let mut small = Small::on_nodes(1 << 12, 2);
+    let [one, two] = [0; 2].map(|_| small.kernel().create().unwrap());
+    let key = FileKey { device: 1, inode: 3 };
+    let file = Source::File { key, first: 0, shared: true };
+    let all = range(0x10_0000, 0x1_0000);
+    for space in [one, two] {
+        small.kernel().map(space, all, RW, file, 0).unwrap();
+        let module = Module { page_size: Some(K64), ..Module::default() };
+        small.kernel().attach(space, all, module).unwrap();
+        small.touch(space, 0x10_3000);
+    }
+    let node = |small: &mut Small, space| {
+        let frame = small.frame(space, 0x10_3000);
+        let table = small.memory.get_mut().table();
+        table.get(table.frame_at(frame).unwrap()).node()
+    };
+    assert_eq!(node(&mut small, one), 0, "the first toucher's");
+    let at = VirtAddr::new(0x10_3000);
+    assert_eq!(small.kernel().move_to_node(one, at, 1), Ok(Ok(16)));
+    small.kernel().check().unwrap();
+    assert_eq!((node(&mut small, one), node(&mut small, two)), (1, 1));
+    assert_eq!(small.pages(one), [(0x10_0000, K64)]);
+    assert_eq!(small.pages(two).len(), 16);
+    let frame = small.frame(one, 0x10_3000);
+    assert_eq!(small.board.contents[&frame], original(key, 3), "contents go with it");
+    assert_eq!(small.kernel().move_to_node(one, at, 1), Ok(Ok(0)), "it is there already");
+    small.kernel().lock(two, range(0x10_5000, 0x1000)).unwrap();
+    assert_eq!(small.kernel().move_to_node(one, at, 0), Ok(Err(Why::Wired)));
+}
+
+/// Where its home has no large page, a region that may borrow has one from the next node; one that
+/// stays has smaller pages at home; and a base page is borrowed rather than none.
+#[test]
+fn large_pages_are_borrowed_or_not() {
+    for (stays, placement, expected) in [
+        (false, Placement::Local, (K64, 0)),
+        (true, Placement::Local, (BASE, 1)),
+        (true, Placement::Node(0), (K64, 0)),
+        (true, Placement::InTurn, (K64, 0)),
+    ] {
+        let mut small = Small::on_nodes(1 << 10, 2);
+        let space = small.kernel().create().unwrap();
+        // The tables come first; then node 1 has every second frame alone.
+        small.kernel().map(space, range(0x20_0000, 0x1000), RW, Source::Anonymous, 0).unwrap();
+        small.touch(space, 0x20_0000);
+        for frame in (512..1024).step_by(2) {
+            small.memory.get_mut().take(FrameId(frame), 0, State::Kernel);
+        }
+        let all = range(0x12_0000, 0x1_0000);
+        small.kernel().map(space, all, RW, Source::Anonymous, 0).unwrap();
+        let module = Module { page_size: Some(K64), placement, stays, ..Module::default() };
+        small.kernel().attach(space, all, module).unwrap();
+        let kernel = small.kernel().on_node(1);
+        { kernel }.fault(space, VirtAddr::new(0x12_0000), Kind::Store).unwrap();
+        let table = small.memory.get_mut().table();
+        let frame = small.hat.query(space, all.start()).unwrap().translation.frame;
+        let node = table.get(table.frame_at(frame).unwrap()).node();
+        assert_eq!((small.pages(space)[0].1, node), expected, "{stays}, {placement:?}");
+    }
+}
+
+/// Pages of the same colour share their sets of a cache; a page's colour is that of its address.
+#[test]
+fn base_pages_have_the_colour_of_their_address() {
+    let mut small = Small::on_nodes(1 << 10, 2);
+    let space = small.kernel().create().unwrap();
+    small.kernel().map(space, range(0x10_0000, 0x20_0000), RW, Source::Anonymous, 0).unwrap();
+    for page in (0..0x100).map(|page| page * 37 % 0x100) {
+        let addr = 0x10_0000 + page * 0x1000;
+        small.touch(space, addr);
+        assert_eq!((small.frame(space, addr).get() >> 12) % 8, page % 8);
+    }
+}
+
+/// A page of a file is mapped by both halves of a pair. Where it moves into a large page of the one, the
+/// other gets smaller: both would break the rule.
+#[test]
+fn an_upgrade_that_makes_the_other_of_its_pair_smaller_is_none() {
+    let mut small = Small::new(1 << 10, "modules");
+    let space = small.kernel().create().unwrap();
+    let key = FileKey { device: 1, inode: 2 };
+    let [even, odd] = [0x10_0000, 0x10_4000].map(|start| range(start, 0x4000));
+    for (range, first) in [(even, 1), (odd, 4)] {
+        let file = Source::File { key, first, shared: true };
+        small.kernel().map(space, range, RW, file, 0).unwrap();
+    }
+    small.kernel().upgrade(space, odd, K16).unwrap();
+    assert_eq!(small.pages(space), [(0x10_4000, K16)]);
+    assert_eq!(small.kernel().upgrade(space, even, K16), Ok(0));
+    small.kernel().check().unwrap();
+    let pages: Vec<_> = (4..8).map(|page| (0x10_0000 + page * 0x1000, BASE)).collect();
+    assert_eq!(small.pages(space), pages);
+    assert!(small.vm.upgrades().keys().any(|decision| decision.why == Why::PairRule));
 }
 
 /// Without modules the kernel does the same work, step for step, whatever sizes there could be.

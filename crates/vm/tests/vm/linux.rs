@@ -117,6 +117,8 @@ impl Small {
             swap_pages: 1 << 14,
             marks: Marks::default(),
             reserving: None,
+            nodes: 1,
+            colors: 1,
             thp: Some(thp),
         };
         let table = Mount::tree(SparcReference::<true>::new(), SparseMemory::new(1 << 34));

@@ -84,6 +84,8 @@ impl Small {
             swap_pages: 1 << 14,
             marks: Marks::default(),
             reserving: Some(Reserving { eager }),
+            nodes: 1,
+            colors: 1,
             thp: None,
         };
         let table = Mount::tree(X86_64::<4>::new(), SparseMemory::new(1 << 34));

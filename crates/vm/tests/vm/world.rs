@@ -1,6 +1,7 @@
 //! One stream of events for the memory manager and for its model.
 
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
+use core::ops::Range;
 
 use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{
@@ -8,12 +9,12 @@ use hat::{
     locking::{Global, Locks, Scheme, Single},
 };
 use pagetable::{Mounted, Translation};
-use physmem::{Allocator, Buddy, Coalesced, Physmem, Refusing, Reservations, SizeLists};
+use physmem::{Allocator, Buddy, Coalesced, Nodes, Physmem, Refusing, Reservations, SizeLists};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
-    Error, Fallback, FileKey, How, Kernel, Marks, Module, POLICIES, Physical, Reserving, Settings,
-    SettingsError, Source, Thp, Vm,
+    Error, Fallback, FileKey, How, Kernel, Marks, Module, POLICIES, Physical, Placement, Reserving,
+    Settings, SettingsError, Source, Thp, Vm,
 };
 
 use crate::{
@@ -46,10 +47,32 @@ pub(crate) enum Large {
     No,
     /// Modules ask for them.
     Asked,
+    /// The same over three NUMA nodes, between which pages move, with four cache colours.
+    OnNodes,
     /// Reservations that fill.
     Reserved(Reserving),
     /// Linux decides, and its daemon.
     Linux(Thp),
+}
+
+/// NUMA nodes, where there are several.
+const NODES: u8 = 3;
+
+/// Lists by size over each of these ranges of frames.
+fn lists(ranges: &[Range<u32>], sizes: &[PageSize]) -> AnyAllocator {
+    let lists = |range: &Range<u32>| SizeLists::new(range.clone(), BASE, sizes).unwrap();
+    match ranges {
+        [one] => Box::new(lists(one)),
+        _ => {
+            Box::new(Nodes::new(ranges.iter().map(|range| (range.clone(), lists(range))).collect()))
+        }
+    }
+}
+
+/// Memory of `pages` base pages on `nodes` nodes, under lists by size.
+pub(crate) fn memory(pages: u64, nodes: u8, sizes: &[PageSize]) -> Physmem<AnyAllocator> {
+    let all = |ranges: &[Range<u32>]| lists(ranges, sizes);
+    Physmem::on_nodes(PhysAddr::new(0), pages * BASE.bytes(), BASE, nodes, all).unwrap()
 }
 
 /// What hardware does with a page table.
@@ -72,6 +95,9 @@ pub(crate) struct World<L: Locks = Single, S = Global<dyn Mounted, Single>> {
     pub(crate) memory: Physical<Refusing<AnyAllocator>, L>,
     /// Whether pages of several sizes are asked for.
     large: bool,
+    nodes: u8,
+    /// Base pages that have moved to another node.
+    pub(crate) moved: u64,
     linux: bool,
     /// Whether regions are so large that such pages fit.
     regions_wide: bool,
@@ -116,43 +142,47 @@ where
     ) -> World<L, S> {
         let sizes = match large {
             Large::No => &SIZES[..1],
-            Large::Asked | Large::Reserved(_) => &SIZES[..],
+            Large::Asked | Large::OnNodes | Large::Reserved(_) => &SIZES[..],
             Large::Linux(_) => &[SIZES[0], SIZES[3]],
         };
-        let memory = Physmem::new(PhysAddr::new(0), frames * BASE.bytes(), BASE, |frames| {
-            Refusing::new(match large {
-                Large::Asked => {
-                    Box::new(SizeLists::new(frames, BASE, sizes).unwrap()) as AnyAllocator
-                }
-                Large::Reserved(_) => {
-                    Box::new(Reservations::new(Buddy::new(frames.clone()), frames, &[4, 2]))
-                }
-                Large::No | Large::Linux(_) => Box::new(Buddy::new(frames)),
+        let nodes = if large == Large::OnNodes { NODES } else { 1 };
+        let memory =
+            Physmem::on_nodes(PhysAddr::new(0), frames * BASE.bytes(), BASE, nodes, |ranges| {
+                let frames = ranges[0].clone();
+                Refusing::new(match large {
+                    Large::Asked | Large::OnNodes => lists(ranges, sizes),
+                    Large::Reserved(_) => {
+                        Box::new(Reservations::new(Buddy::new(frames.clone()), frames, &[4, 2]))
+                    }
+                    Large::No | Large::Linux(_) => Box::new(Buddy::new(frames)),
+                })
             })
-        })
-        .unwrap();
+            .unwrap();
+        let asked = matches!(large, Large::Asked | Large::OnNodes);
         let hat = Hat::with(scheme, Tables::One((table.make)()));
         let mut memory = Physical::with_locks(memory);
         let marks = Marks { min: 4, low: 8, high: 12 };
         let settings = Settings {
             sizes,
-            sizing: if large == Large::Asked { "modules" } else { "base" },
-            paired: large == Large::Asked,
+            sizing: if asked { "modules" } else { "base" },
+            paired: asked,
             replacement,
             reference: table.reference,
             swap_pages: 4000,
             marks,
             reserving: match large {
                 Large::Reserved(reserving) => Some(reserving),
-                Large::No | Large::Asked | Large::Linux(_) => None,
+                Large::No | Large::Asked | Large::OnNodes | Large::Linux(_) => None,
             },
             thp: match large {
                 Large::Linux(thp) => Some(thp),
-                Large::No | Large::Asked | Large::Reserved(_) => None,
+                Large::No | Large::Asked | Large::OnNodes | Large::Reserved(_) => None,
             },
+            nodes,
+            colors: if nodes > 1 { 4 } else { 1 },
         };
         let vm = Vm::with_locks(settings, frames).unwrap();
-        if large == Large::Asked {
+        if asked {
             let thresholds = [(2, 1), (4, 6), (6, 30)];
             let all = memory.get_mut().table().frames();
             vm.set_daemon(Coalesced::new(all, &thresholds, 2));
@@ -162,7 +192,9 @@ where
             vm,
             hat,
             memory,
-            large: large == Large::Asked,
+            large: asked,
+            nodes,
+            moved: 0,
             linux: matches!(large, Large::Linux(_)),
             regions_wide: large != Large::No,
             board: Board::default(),
@@ -179,7 +211,9 @@ where
         &mut self,
     ) -> Kernel<'_, dyn Mounted, Refusing<AnyAllocator>, Board, L, S> {
         let World { vm, hat, memory, board, .. } = self;
-        Kernel::new(vm, hat, memory, board)
+        // A processor of another node at a time.
+        let node = (self.stamp % u64::from(self.nodes)) as u8;
+        Kernel::new(vm, hat, memory, board).on_node(node)
     }
 
     /// Runs events, then ends all spaces and drops the page cache: every frame is free again.
@@ -326,8 +360,18 @@ where
             0..6 => {
                 let moves = self.random.random_range(0..40);
                 let fallback = if moves > 20 { Fallback::Wait(moves) } else { Fallback::Smaller };
-                let module = Module { page_size: Some(size), fallback, home: None };
+                let mut module = Module { page_size: Some(size), fallback, ..Module::default() };
+                if self.nodes > 1 {
+                    let node = self.random.random_range(0..self.nodes);
+                    let placements = [Placement::Local, Placement::Node(node), Placement::InTurn];
+                    module.placement = placements[self.random.random_range(0..3)];
+                    module.stays = self.random.random_bool(0.5);
+                    module.color_first = self.random.random_bool(0.5);
+                }
                 self.kernel().attach(space, range, module).unwrap();
+            }
+            6..8 if self.nodes > 1 && self.random.random_bool(0.8) => {
+                (0..12).for_each(|_| self.to_node(space));
             }
             6..8 => {
                 self.kernel().upgrade(space, range, size).unwrap();
@@ -337,6 +381,25 @@ where
                 self.kernel().coalesce(moves);
             }
         }
+    }
+
+    /// The page at some address moves to some node.
+    fn to_node(&mut self, space: HatSpace) {
+        let page = FIRST + self.random.random_range(0..PAGES);
+        let node = self.random.random_range(0..self.nodes);
+        let addr = VirtAddr::new(page << BASE.shift());
+        let before = self.hat.query(space, addr).map(|held| held.translation.page);
+        let Ok(moved) = self.kernel().move_to_node(space, addr, node).unwrap() else { return };
+        self.moved += moved;
+        let Some(held) = self.hat.query(space, addr).map(|held| held.translation) else {
+            // Nothing was there; or it found no room in a table.
+            assert!(before.is_none() || self.memory.get_mut().allocator().has_refused());
+            return;
+        };
+        let table = self.memory.get_mut().table();
+        let frame = table.frame_at(held.apply(addr)).unwrap();
+        assert_eq!(table.get(frame).node(), node);
+        assert!(before.is_some_and(|before| before.size() >= held.page.size()));
     }
 
     /// What concerns large pages as Linux has them: advice, the daemon, a collapse.

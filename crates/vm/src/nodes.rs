@@ -1,0 +1,189 @@
+//! Where frames come from: NUMA nodes and cache colours, and pages that move to the node which refers
+//! to them (G98 section 6.5).
+//!
+//! ```text
+//!   fault by a processor of node 1          module of the region: local      --> node 1
+//!                                                                 node 2     --> node 2
+//!                                                                 in turn    --> block number mod nodes
+//!   nothing free there?   borrow: of the nearest node     stay: a smaller page at home
+//!   no frame of the page's colour there?  near: another colour     colored: another node
+//!
+//!   many references from node 3  --> the page migrates there, with the size that it has
+//! ```
+//!
+//! A base page is always borrowed rather than none. Colours are of base pages: a larger one has all of them.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use addr::VirtAddr;
+use hat::{
+    HatSpace,
+    locking::{Locks, Scheme, Site},
+};
+use pagetable::Mounted;
+use physmem::{Allocator, Color, FrameId, Home, Rather, Request, State};
+
+use crate::{
+    error::{Error, Stop},
+    kernel::Kernel,
+    large::Presence,
+    platform::Platform,
+    policy::{Module, Placement},
+    region::Region,
+    vm::{Vm, Within},
+    work::{How, Why},
+};
+
+/// What is wanted of the frames of base pages that an operation takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    home: Option<Home>,
+    color: Option<Color>,
+    rather: Rather,
+}
+
+impl Wanted {
+    /// Of a kernel that has not been told of a page yet.
+    pub(crate) const ANY: Wanted = Wanted { home: None, color: None, rather: Rather::Near };
+
+    /// A request for a base page of `2^order` frames.
+    pub(crate) fn request(self, order: u32) -> Request {
+        let Wanted { home: node, color, rather } = self;
+        Request { node, color, rather, ..Request::new(order, State::Movable) }
+    }
+}
+
+impl<L: Locks> Vm<L> {
+    /// What is wished for an address, if a region has it.
+    pub fn module(&self, space: HatSpace, addr: VirtAddr) -> Option<Module> {
+        let page = self.page_of(addr);
+        self.look_at(space, |known| Some(known.regions.at(page)?.module))?
+    }
+
+    /// The node that the frames of `pages` should come from, asked for by a processor of `node`.
+    fn home(&self, node: u8, module: &Module, pages: &Range<u64>) -> Option<Home> {
+        let nodes = self.nodes;
+        if nodes <= 1 {
+            return None;
+        }
+        let node = match module.placement {
+            Placement::Local => node,
+            Placement::Node(node) => node % nodes,
+            Placement::InTurn => {
+                let block = module.page_size.map_or(1, |size| size.count_of(self.base).max(1));
+                (pages.start / block % u64::from(nodes)) as u8
+            }
+        };
+        Some(Home { node, strict: module.stays && pages.end - pages.start > 1 })
+    }
+}
+
+impl<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> Kernel<'a, T, A, P, L, S> {
+    /// The same processor, which belongs to `node`.
+    pub fn on_node(mut self, node: u8) -> Self {
+        self.node = node;
+        if self.vm.nodes > 1 {
+            self.wanted.home = Some(Home { node, strict: false });
+        }
+        self
+    }
+}
+
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
+    /// Frames that are taken from here on are for `page` of `region`.
+    #[inline]
+    pub(crate) fn want_for(&mut self, region: &Region, page: u64) {
+        let (nodes, colors) = (self.vm.nodes, self.vm.colors);
+        if nodes > 1 || colors > 1 {
+            let Module { color_first, .. } = region.module;
+            self.wanted = Wanted {
+                home: self.vm.home(self.node, &region.module, &(page..page + 1)),
+                color: (colors > 1)
+                    .then(|| Color { value: (page % u64::from(colors)) as u32, of: colors }),
+                rather: if color_first { Rather::Colored } else { Rather::Near },
+            };
+        }
+    }
+
+    /// A request for the frames of a large page of `region`.
+    pub(crate) fn large_request(&self, region: &Region, pages: &Range<u64>) -> Request {
+        let order = (pages.end - pages.start).ilog2() + self.memory.order(self.vm.base);
+        let node = self.vm.home(self.node, &region.module, pages);
+        Request { node, ..Request::new(order, State::Movable) }
+    }
+
+    /// Has the page at `addr` be on `node`, with the size that it has. Gives how many base pages have
+    /// moved: none where it is there already, or nothing is loaded; or why it stays where it is.
+    pub fn move_to_node(
+        &mut self,
+        space: HatSpace,
+        addr: VirtAddr,
+        node: u8,
+    ) -> Result<Result<u64, Why>, Error> {
+        self.site = Site::Page;
+        self.within(space, |kernel, at| {
+            kernel.pages_move(|kernel| kernel.move_page(at, addr, node))
+        })
+    }
+
+    fn move_page(
+        &mut self,
+        at: &mut Within<'_>,
+        addr: VirtAddr,
+        node: u8,
+    ) -> Result<Result<u64, Why>, Error> {
+        let Some(held) = self.hat.query(at.space, addr).map(|held| held.translation) else {
+            return Ok(Ok(0));
+        };
+        let (size, base) = (held.page.size(), self.vm.base);
+        let first = self.memory.frame_at(held.frame);
+        let start = self.vm.page_of(held.page.start());
+        let pages = start..start + size.count_of(base);
+        let Some(region) = at.known.regions.at(start).cloned() else { return Ok(Ok(0)) };
+        if self.pfdat(first).node() == node {
+            return Ok(Ok(0));
+        }
+        let from: Vec<FrameId> = self.frames_of(first, &pages).collect();
+        if !from.iter().all(|frame| self.may_move(*frame)) {
+            return Ok(Err(Why::Wired));
+        }
+        let count = from.len() as u64;
+        if self.free_pages() < count + self.vm.marks.min() {
+            return Ok(Err(Why::NoFrame));
+        }
+        let home = Some(Home { node, strict: true });
+        let order = self.memory.order(size);
+        let request = Request { node: home, ..Request::new(order, State::Movable) };
+        let Ok(to) = self.frames(|memory| memory.allocate(&request)) else {
+            return Ok(Err(Why::NoFrame));
+        };
+        self.work.frames_taken += 1 << order;
+        if size > base {
+            // Else it would get smaller first, as one of which a part moves.
+            self.unload(at.space, &pages)?;
+        }
+        let moves: Vec<_> = from.into_iter().zip(self.frames_of(to, &pages)).collect();
+        self.migrate(&moves);
+        if size > base
+            && !self.has_smaller_pair(at.space, &pages)
+            && let Ok(Presence::Whole(frame, writable)) =
+                self.presence(at.known, &region, &pages, false)
+        {
+            let mut how = How::Minor;
+            match self.load_large(at, &region, &pages, frame, writable, &mut how) {
+                // Without room in a table it comes back by a minor fault.
+                Ok(_) | Err(Stop::Full) => {}
+                Err(Stop::Refused(error)) => return Err(error),
+            }
+        }
+        Ok(Ok(count))
+    }
+}
