@@ -22,6 +22,7 @@ def summary(data: dict[str, Any], order: Order = BY_MISSES) -> str:
     parts.append(_regions(data, order))
     if data.get("processors"):
         parts.append(_processors(data))
+    parts.append(_nodes(data))
     if data["walks"]["references"]:
         parts.append(_walks(data))
     if data.get("mmu_cache"):
@@ -244,6 +245,18 @@ def _processors(data: dict[str, Any]) -> str:
         "shootdowns made", "shootdowns received", "entries flushed",
     )  # fmt: skip
     return f"{text.table(head, rows)}\n{text.paragraph(values.shootdowns(data), '  ')}"
+
+
+def _nodes(data: dict[str, Any]) -> str:
+    table = tables.nodes(data)
+    if table is None:
+        return ""
+    cells = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows]
+    head = (
+        "Nodes", "processors", "distances", "memory", "in use", "misses", "local",
+        "local accesses", "local walk references",
+    )  # fmt: skip
+    return f"{text.table(head, cells)}\n{text.paragraph(table.caption, '  ', '  ')}"
 
 
 def _walks(data: dict[str, Any]) -> str:

@@ -91,7 +91,7 @@ impl Machine {
         ram.first_space().map_err(refused)?;
         let (tree, host_tree) = (ram.tree_shape(), ram.host().and_then(|host| host.tree_shape()));
         let sizes = ram.page_sizes().to_vec();
-        walker::Walker::new(&description, &sizes, tree.clone(), host_tree.clone())
+        walker::Walker::new(&description, 0, &sizes, tree.clone(), host_tree.clone())
             .map_err(refused)?;
         let (name, settings) = (name.to_owned(), settings.to_vec());
         let names = None;

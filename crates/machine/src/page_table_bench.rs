@@ -98,7 +98,7 @@ impl PageTableBench {
             (table::new(description, memory).map_err(text)?, None)
         };
         let base = page_size.min(PageSize::SIZE_4K);
-        let frames = ram::frames(&description.memory, base, None, &[], false)?;
+        let frames = ram::frames(&description.memory, base, &|_| None, &[], false, None)?;
         let handler = Handler::new(description);
         Ok(PageTableBench { hat, frames, meter, handler, page_size, spaces: Vec::new() })
     }

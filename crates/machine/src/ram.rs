@@ -9,7 +9,7 @@
 //!                           Host: a Ram and a System of its own
 //! ```
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::Range};
 
 use addr::{Frames, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace, LoadError, locking::Site};
@@ -18,14 +18,14 @@ use pagetable::{
     Usage,
 };
 use physmem::{
-    Allocator, Apart, Buddy, Physmem, Refusing, ReservationCounts, Reservations, Reserver,
+    Allocator, Apart, Buddy, Nodes, Physmem, Refusing, ReservationCounts, Reservations, Reserver,
     Scattered, SizeLists, State,
 };
 use vm::Physical;
 
 use crate::{
     Description, description,
-    hardware::behind::Way,
+    hardware::{behind::Way, nodes::Topology},
     os::{
         build::{keeps_tables_apart, reservations},
         host::{Host, splinter},
@@ -77,36 +77,53 @@ impl From<LoadError> for Failure {
 pub(crate) fn frames(
     memory: &description::Memory,
     base: PageSize,
-    lists: Option<SizeLists>,
+    lists: Lists<'_>,
     reserved: &[u32],
     apart: bool,
+    topology: Option<&Topology>,
 ) -> Result<FrameStore, String> {
-    let ram = Physmem::new(PhysAddr::new(0), memory.size.0, base, |frames| {
-        if apart {
-            return Refusing::new(Box::new(Apart::new(frames)) as Box<dyn Allocator + Send>);
-        }
-        let allocator: Box<dyn Allocator + Send> = match lists {
+    let one = |frames: Range<u32>| -> Box<dyn Allocator + Send> {
+        let allocator: Box<dyn Allocator + Send> = match lists(frames.clone()) {
             Some(lists) => Box::new(lists),
-            None => Box::new(Buddy::new(frames.clone())),
+            None => Box::new(Buddy::new(frames)),
         };
-        let allocator: Box<dyn Allocator + Send> = match memory.placement {
+        match memory.placement {
             Some(seed) => Box::new(Scattered::new(allocator, seed)),
             None => allocator,
+        }
+    };
+    let nodes = topology.map_or(1, |topology| topology.count() as u8);
+    let ram = Physmem::on_nodes(PhysAddr::new(0), memory.size.0, base, nodes, |ranges| {
+        let all = ranges.iter().fold(0..0, |all, range| all.start..all.end.max(range.end));
+        if apart {
+            return Refusing::new(Box::new(Apart::new(all)) as Box<dyn Allocator + Send>);
+        }
+        let allocator = match topology {
+            None => one(all.clone()),
+            Some(topology) => {
+                let parts = ranges.iter().map(|range| (range.clone(), one(range.clone())));
+                let distance = |from: usize, to: usize| topology.from(from)[to];
+                Box::new(Nodes::with_distances(parts.collect(), distance))
+            }
         };
         Refusing::new(match reserved {
             [] => allocator,
-            _ => Box::new(Reservations::new(allocator, frames, reserved)),
+            _ => Box::new(Reservations::new(allocator, all, reserved)),
         })
     });
     ram.map_err(|error| error.to_string())
 }
 
-/// The empty lists by size that `description` asks for, or that its manager has where it asks for no
-/// allocator.
+/// Makes the lists by size over a range of frames, if there are to be some.
+type Lists<'a> = &'a dyn Fn(Range<u32>) -> Option<SizeLists>;
+
+/// The empty lists by size over some of the frames, or all, that `description` asks for, or that its
+/// manager has where it asks for no allocator.
 fn size_lists(
     description: &Description,
     base: PageSize,
     sizes: &[PageSize],
+    frames: Option<Range<u32>>,
 ) -> Result<Option<SizeLists>, (String, String)> {
     let memory = &description.memory;
     let allocator = memory.allocator.as_deref().unwrap_or(match description.os.manager.as_str() {
@@ -132,12 +149,15 @@ fn size_lists(
     let mut listed: Vec<PageSize> = sizes.iter().copied().filter(|size| *size < largest).collect();
     // Of that size always: a node of a page table can be larger than any page.
     listed.push(largest);
-    let mut lists = SizeLists::new(0..count, base, &listed).map_err(|wrong| error(&wrong))?;
+    // Each node makes its part of the large pages that are wanted.
+    let nodes = description.memory.numa.as_ref().map_or(1, |numa| u64::from(numa.nodes.max(1)));
+    let frames = frames.unwrap_or(0..count);
+    let mut lists = SizeLists::new(frames, base, &listed).map_err(|wrong| error(&wrong))?;
     if memory.ordered {
         lists = lists.ordered();
     }
     for (size, bytes) in description.os.coalesced.iter().flat_map(|daemon| &daemon.watermarks) {
-        let pages = bytes.0 / size.0.bytes();
+        let pages = (bytes.0 / size.0.bytes()).div_ceil(nodes);
         let order = size.0.shift().saturating_sub(base.shift());
         let is_listed = size.0 > base && sizes.contains(&size.0);
         if !is_listed || !lists.set_high_watermark(order, pages) {
@@ -216,9 +236,14 @@ impl Ram {
         let hat = table::new(description, SparseMemory::new(description.memory.size.0))?;
         let base = description.os.frame();
         let apart = keeps_tables_apart(&description.os);
-        let lists = size_lists(description, base, hat.page_sizes())?;
+        // What is wrong with them is the same for each range.
+        size_lists(description, base, hat.page_sizes(), None)?;
+        let lists =
+            |frames| size_lists(description, base, hat.page_sizes(), Some(frames)).ok().flatten();
         let reserved = reserved(description, base)?;
-        let frames = frames(&description.memory, base, lists, &reserved, apart);
+        let topology = Topology::of(description)?;
+        let memory = &description.memory;
+        let frames = frames(memory, base, &lists, &reserved, apart, topology.as_ref());
         let mut frames = frames.map_err(|error| ("memory.size".to_owned(), error))?;
         let aged_frames = match &description.memory.aged {
             Some(aged) if description.page_table.is_some() => {
@@ -311,6 +336,19 @@ impl Ram {
     /// How many address spaces there are.
     pub(crate) fn spaces(&self) -> usize {
         self.spaces.len()
+    }
+
+    /// A processor of `node` runs from here on.
+    pub(crate) fn runs_on(&mut self, node: usize) {
+        self.frames.get_mut().allocator_mut().0.on_node(node as u8);
+    }
+
+    /// Bytes of `node` that are in use or held back, of those that it has.
+    pub(crate) fn used_on(&self, node: u8, bytes: u64) -> Option<u64> {
+        self.look(|frames| {
+            let free = frames.allocator().free_on(node)?;
+            Some(bytes - free * frames.base().bytes())
+        })
     }
 
     /// Has the `number`th allocation of a frame from here on fail, for a page or for a table.

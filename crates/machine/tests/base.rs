@@ -310,6 +310,7 @@ fn work_is_priced() {
         "memory.size=2400K",
         "swap.size=16M",
         "swap.io_cycles=1000",
+        "swap.page_cycles=10",
         "os.costs.work.source=here",
     ];
     let settings: Vec<&str> = own.into_iter().chain(given.iter().map(String::as_str)).collect();
@@ -324,8 +325,11 @@ fn work_is_priced() {
     }
     assert!(manager.work["descriptors"] > 0 && manager.work["frames_given"] > 0);
     assert_eq!(kernel.by_work.values().sum::<u64>(), kernel.cycles);
-    let transfers = manager.work["reads"] + manager.work["writes"];
-    assert_eq!((kernel.io_cycles, manager.io_cycles), (transfers * 1000, transfers * 1000));
+    let (transfers, requests) =
+        (manager.work["reads"] + manager.work["writes"], manager.io_requests);
+    assert!(0 < requests && requests < transfers, "{requests} requests of {transfers} pages");
+    let io_cycles = requests * 1000 + transfers * 10;
+    assert_eq!((kernel.io_cycles, manager.io_cycles), (io_cycles, io_cycles));
     assert!(kernel.share.lo > 0.5 && kernel.share.hi <= 1.0, "{:?}", kernel.share);
     // Without prices of the work, each fault has one.
     let keys = ["shootdown_send", "shootdown_receive", "flush_page", "flush_space", "walk"];

@@ -145,6 +145,24 @@ fn the_end_of_a_program_is_kept() {
     assert!(end.runs[0].bytes_min == 4096 && end.runs[0].bytes > 3 * MIB, "{:?}", end.runs);
 }
 
+/// What madvise can give, rules can: 2M where knobs leave it to advice, and 4K where they would not.
+#[test]
+fn rules_are_advice() {
+    let mut rows = vec![mapping(HEAP, 8 * MIB)];
+    rows.extend(stores(HEAP, 8 * MIB, 4096));
+    let large = |settings: &[&str]| {
+        let pages = run(settings, &rows).memory.pages_by_size;
+        pages.get("2M").copied().unwrap_or(0)
+    };
+    let advised = "os.linux.enabled=madvise";
+    assert_eq!(large(&[advised]), 0);
+    assert_eq!(large(&[advised, "os.place=heap=2M"]), 4);
+    let half = format!("range {HEAP:#x}..{:#x}", HEAP + 4 * MIB);
+    assert_eq!(large(&[advised, &format!("os.place={half}=2M")]), 2);
+    assert_eq!(large(&[&format!("os.place={half}=4K")]), 2);
+    assert_eq!(large(&["os.linux.enabled=never", "os.place=heap=2M"]), 0);
+}
+
 #[test]
 fn what_the_kernel_would_refuse_is_refused() {
     for (settings, expected) in [
@@ -165,7 +183,8 @@ fn what_the_kernel_would_refuse_is_refused() {
             &["os.manager=base", "os.linux.enabled=never"],
             "the manager `base` has none of these knobs: use os.manager = \"linux\"",
         ),
-        (&["os.place=heap=2M"], "the manager `linux` takes no wishes for page sizes"),
+        (&["os.place=heap=64K"], "line 1: this machine has no pages of 64K: write one of 4K, 2M"),
+        (&["os.place=heap=2M wait"], "line 1: no fault waits for a large page"),
         (&["os.page_size=2M"], "has base pages of 4K, and larger ones where os.linux allows them"),
         (&["page_table.format=x86-32"], "base pages of 4K and large ones of 2M"),
     ] {

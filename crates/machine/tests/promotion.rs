@@ -168,13 +168,19 @@ fn every_manager_promotes_what_misses_often() {
         ("origin-2000", "base"),
         ("epyc-9005", "first-touch"),
         ("epyc-9005", "base"),
+        ("epyc-9005", "linux"),
         ("opteron-2008", "freebsd"),
         ("opteron-2008", "first-touch"),
         ("opteron-2008", "base"),
     ] {
         let manager = format!("os.manager={manager}");
-        let without = run(machine, &[&manager], &rows);
-        let with = run(machine, &[&manager, cheap], &rows);
+        let mut settings = vec![manager.as_str()];
+        if manager.ends_with("linux") {
+            settings.push("os.linux={enabled=\"never\"}");
+        }
+        let without = run(machine, &settings, &rows);
+        settings.push(cheap);
+        let with = run(machine, &settings, &rows);
         assert!(without.promotion.is_none());
         assert!(promoted(&with) > 0, "{machine} {manager}: {:?}", with.promotion);
         assert!(with.walks.walks < without.walks.walks, "{machine} {manager}");

@@ -105,6 +105,14 @@ pub trait Allocator {
         false
     }
 
+    /// Hears that requests without a node are of a processor of `node` from here on.
+    fn on_node(&mut self, _node: u8) {}
+
+    /// Frames of a node that are free, if it keeps nodes apart.
+    fn free_on(&self, _node: u8) -> Option<u64> {
+        None
+    }
+
     /// Hears that so many frames more or fewer can be moved among those in use at `frame`.
     fn migratable_changed(&mut self, _frame: FrameId, _change: i64) {}
 
@@ -154,6 +162,14 @@ impl<A: Allocator + ?Sized> Allocator for alloc::boxed::Box<A> {
 
     fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
         (**self).has_block(table, first, order)
+    }
+
+    fn on_node(&mut self, node: u8) {
+        (**self).on_node(node);
+    }
+
+    fn free_on(&self, node: u8) -> Option<u64> {
+        (**self).free_on(node)
     }
 
     fn migratable_changed(&mut self, frame: FrameId, change: i64) {

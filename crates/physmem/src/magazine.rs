@@ -131,6 +131,14 @@ impl<A: Allocator> Allocator for Magazine<A> {
         (order == 0 && self.within(first, 0) > 0) || self.inner.has_block(table, first, order)
     }
 
+    fn on_node(&mut self, node: u8) {
+        self.inner.on_node(node);
+    }
+
+    fn free_on(&self, node: u8) -> Option<u64> {
+        self.inner.free_on(node)
+    }
+
     fn migratable_changed(&mut self, frame: FrameId, change: i64) {
         self.inner.migratable_changed(frame, change);
     }

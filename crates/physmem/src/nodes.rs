@@ -21,6 +21,8 @@ pub struct Nodes<A> {
     parts: Vec<(Range<u32>, A)>,
     /// For each node, all nodes in the order in which they are asked.
     nearest: Vec<Vec<usize>>,
+    /// The node of requests that name none.
+    home: usize,
 }
 
 impl<A: Allocator> Nodes<A> {
@@ -41,7 +43,7 @@ impl<A: Allocator> Nodes<A> {
             nodes[1..].sort_by_key(|&node| distance(home, node));
             nodes
         };
-        Nodes { nearest: (0..count).map(nearest).collect(), parts }
+        Nodes { nearest: (0..count).map(nearest).collect(), parts, home: 0 }
     }
 
     /// The allocator of a node.
@@ -62,8 +64,8 @@ impl<A: Allocator> Nodes<A> {
 
 impl<A: Allocator> Allocator for Nodes<A> {
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
-        let Nodes { parts, nearest } = self;
-        let home = request.node.map_or(0, |home| home.node as usize);
+        let Nodes { parts, nearest, home } = self;
+        let home = request.node.map_or(*home, |home| home.node as usize);
         let nodes = nearest.get(home.checked_rem(parts.len())?)?;
         let is_strict = request.node.is_some_and(|home| home.strict);
         let nodes = if is_strict { &nodes[..1] } else { nodes };
@@ -91,6 +93,15 @@ impl<A: Allocator> Allocator for Nodes<A> {
 
     fn free_blocks(&self, order: u32) -> u64 {
         self.parts.iter().map(|(_, part)| part.free_blocks(order)).sum()
+    }
+
+    fn on_node(&mut self, node: u8) {
+        self.home = node.into();
+    }
+
+    fn free_on(&self, node: u8) -> Option<u64> {
+        let (_, part) = self.parts.get(usize::from(node))?;
+        Some((0..u32::BITS).map(|order| part.free_blocks(order) << order).sum())
     }
 
     fn wanted(&self, order: u32) -> u64 {

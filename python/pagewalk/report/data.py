@@ -72,6 +72,7 @@ def run(document: dict[str, Any], index: int = 0, order: Order = BY_MISSES) -> R
         faults=tables.faults(document),
         work=tables.work(document),
         processors=tables.processors(document) if document.get("processors") else None,
+        nodes=tables.nodes(document),
         mmu_cache=tables.mmu_cache(document) if document.get("mmu_cache") else None,
         spec_tlb=tables.spec_tlb(document) if document.get("spec_tlb") else None,
         nested=tables.nested(document) if document.get("nested") else None,

@@ -101,6 +101,8 @@ class Run:
     work: Table | None
     processors: Table | None
     """None where there is one processor."""
+    nodes: Table | None
+    """None where memory is one node."""
     mmu_cache: Table | None
     spec_tlb: Table | None
     """None where nothing predicts where walks end."""

@@ -70,6 +70,38 @@ def processors(document: Mapping[str, Any]) -> Table:
     return Table(values.shootdowns(document), head, rows, [False] + [True] * 9)
 
 
+def nodes(document: Mapping[str, Any]) -> Table | None:
+    """A row per node of memory: what it holds, and where its processors' references went."""
+    found = document.get("numa")
+    if not found:
+        return None
+    rows: list[list[Cell]] = []
+    for home, node in enumerate(found["nodes"]):
+        used = node["used_bytes"]
+
+        def own(key: str, node: Mapping[str, Any] = node, home: int = home) -> Cell:
+            return values.share(node[key][home], sum(node[key]))
+
+        rows.append(
+            [
+                f"node {home}",
+                listed(node["processors"]),
+                listed(node["distances"]),
+                Value(text.size(node["total_bytes"]), node["total_bytes"]),
+                "unknown" if used is None else Value(text.size(used), used),
+                Value(text.count(sum(node["misses"])), sum(node["misses"])),
+                own("misses"),
+                own("accesses"),
+                own("walk_references"),
+            ]
+        )
+    head = [
+        "Node", "Processors", "Distances", "Memory", "In use", "Misses", "Of these local",
+        "Accesses to local memory", "Walk references to local memory",
+    ]  # fmt: skip
+    return Table(values.nodes(document), head, rows, [False] * 3 + [True] * 6)
+
+
 def mmu_cache(document: Mapping[str, Any]) -> Table:
     """A row per level: the entries that walks needed, and the MMU cache's hits."""
     cache, walks = document["mmu_cache"], document["walks"]["walks"]

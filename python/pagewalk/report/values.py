@@ -226,6 +226,38 @@ def broken(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{text.count(n)} {BROKEN[why]}" for why, n in counts.items() if n) or "none"
 
 
+def nodes(document: Mapping[str, Any]) -> str:
+    """What was local and remote, and which pages moved; nothing where memory is one node."""
+    found = document.get("numa")
+    if found is None:
+        return ""
+    misses = found["local_misses"] + found["remote_misses"]
+    remote = sum(
+        count
+        for home, node in enumerate(found["nodes"])
+        for place, count in enumerate(node["accesses"])
+        if place != home
+    )
+    accesses = sum(sum(node["accesses"]) for node in found["nodes"])
+    line = (
+        f"{share(found['remote_misses'], misses).text} of the misses were of another node's pages"
+    )
+    if accesses:
+        line += (
+            f", and {share(remote, accesses).text} of the accesses that memory served went to "
+            "another node"
+        )
+    moved = found["migration"]
+    if moved:
+        kept = ", ".join(f"{text.count(n)} {why}" for why, n in moved["refused"].items())
+        line += (
+            f". {text.plural(moved['pages'], 'page')} moved to another node, after "
+            f"{text.plural(moved['references'], 'reference')} counted in "
+            f"{text.count(moved['counting_cycles'])} cycles"
+        ) + (f"; due and not moved: {kept}" if kept else "")
+    return f"{line}."
+
+
 def promoted(document: Mapping[str, Any]) -> str:
     """What on-line promotion charged and made, as a sentence; nothing where there is none."""
     found = document.get("promotion")

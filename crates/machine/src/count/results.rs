@@ -59,6 +59,9 @@ pub struct Results {
     /// On-line promotion, if misses are counted for it (`os.promotion`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promotion: Option<PromotionCounts>,
+    /// Nodes of memory, if it has several (`[memory.numa]`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa: Option<NumaCounts>,
     /// Settings that changed while it ran (`[[os.at]]`), in their order; one whose time did not come
     /// is not there.
     pub changed_settings: Vec<ChangedSetting>,
@@ -447,7 +450,9 @@ pub struct ManagerCounts {
     pub unexplained: u64,
     /// The kernel's work by kind.
     pub work: BTreeMap<String, u64>,
-    /// Cycles that pages took from and to disks, one after the other.
+    /// Requests to disks: pages that are side by side in memory and on the disk are one.
+    pub io_requests: u64,
+    /// Cycles that requests took from and to disks, one after the other.
     pub io_cycles: u64,
     /// Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without them.
     pub cycles: BTreeMap<String, u64>,
@@ -705,6 +710,53 @@ pub struct PromotionsOfSize {
     pub promoted: u64,
     /// How often none could be; `manager.upgrades` has the reasons, where the manager tells them.
     pub refused: u64,
+}
+
+/// Nodes of memory: who referred to which, and pages that moved.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NumaCounts {
+    /// The nodes by number.
+    pub nodes: Vec<NodeCounts>,
+    /// Misses of every level whose page was on the node of the processor ...
+    pub local_misses: u64,
+    /// ... or on another.
+    pub remote_misses: u64,
+    /// Pages that moved to the node that referred to them; none if no reference was counted for that.
+    pub migration: Option<MigrationCounts>,
+}
+
+/// What one node of memory has, and what its processors did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NodeCounts {
+    /// Its processors by number.
+    pub processors: Vec<u32>,
+    /// How far each node is from it, in tenths of the latency of its own memory.
+    pub distances: Vec<u32>,
+    /// All of its frames, in bytes.
+    pub total_bytes: u64,
+    /// Frames in use or held back at the end, in bytes; `None` where frames are a trace's choice.
+    pub used_bytes: Option<u64>,
+    /// Misses of every level of its processors, by the node of the page.
+    pub misses: Vec<u64>,
+    /// Accesses of the program on its processors that memory served, by node.
+    pub accesses: Vec<u64>,
+    /// References of their walks that memory served, likewise.
+    pub walk_references: Vec<u64>,
+}
+
+/// Pages that moved to the node that referred to them most.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MigrationCounts {
+    /// References that were counted: misses of every level of pages that may move.
+    pub references: u64,
+    /// Cycles that counting them took. They are part of the kernel's time.
+    pub counting_cycles: u64,
+    /// Pages that moved, of any size ...
+    pub pages: u64,
+    /// ... and the base pages in them.
+    pub base_pages: u64,
+    /// Pages that were due and stayed, by reason.
+    pub refused: BTreeMap<String, u64>,
 }
 
 /// Shootdowns: changes of a page table after which hardware had to forget translations.

@@ -96,6 +96,11 @@ fn kernel(description: &Description, run: &Run) -> Option<(BTreeMap<String, u64>
         by_work.insert("counting".to_owned(), counting);
         by_work.insert("promotions".to_owned(), moving);
     }
+    if let Some(nodes) = run.nodes.as_ref().filter(|nodes| nodes.migration().is_some()) {
+        let (counting, moving) = nodes.cycles();
+        by_work.insert("counting remote references".to_owned(), counting);
+        by_work.insert("moving pages to nodes".to_owned(), moving);
+    }
     let switches = sum(|counts| counts.switches) * u64::from(costs.switch_cycles);
     by_work.insert("switches".to_owned(), switches);
     let shootdowns =
@@ -136,7 +141,9 @@ fn stall_cycles(description: &Description, walkers: &Walkers) -> f64 {
         let served = walkers.each().flat_map(|walker| {
             walker.program_served[kind as usize].iter().zip(&walker.port.latencies.served_cycles)
         });
-        served.map(|(count, cycles)| count * cycles.saturating_sub(hit_cycles)).sum::<u64>()
+        let all = served.map(|(count, cycles)| count * cycles.saturating_sub(hit_cycles));
+        let nodes = walkers.each().filter_map(|walker| walker.port.nodes.as_ref());
+        all.sum::<u64>() + nodes.map(|nodes| nodes.cycles_beyond(kind as usize)).sum::<u64>()
     };
     Kind::ALL.into_iter().map(of_kind).sum::<u64>() as f64
 }

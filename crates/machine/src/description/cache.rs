@@ -4,7 +4,7 @@ use addr::Kind;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    is_false, lru,
+    Numa, is_false, lru,
     units::{Bytes, Ways},
 };
 
@@ -86,6 +86,9 @@ pub struct Memory {
     /// What a long time of use has left in it before the run begins; absent: nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aged: Option<Aged>,
+    /// Nodes of memory with processors; absent: it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa: Option<Numa>,
     /// Where the numbers come from.
     pub source: String,
 }
@@ -112,6 +115,7 @@ impl Default for Memory {
             allocator: None,
             ordered: false,
             aged: None,
+            numa: None,
             source: String::new(),
         }
     }

@@ -11,6 +11,7 @@
 //! [nested]      a virtual machine: the host's page table, nested TLB, MMU cache
 //! [cache.NAME]  l1i, l1d, l2, l3: size, ways, line, latency
 //! [memory]      size and latency of what lies behind the caches
+//! [memory.numa] nodes of memory, and how far they are from each other
 //! [os]          the page sizes it maps
 //! [os.costs]    cycles of what the kernel does
 //! [[os.at]]     settings that change while the machine runs
@@ -26,6 +27,7 @@ mod costs;
 pub(crate) mod digest;
 mod linux;
 mod nested;
+mod numa;
 mod os;
 mod page_table;
 pub(crate) mod settings;
@@ -45,6 +47,7 @@ pub use self::{
     costs::{Costs, WorkCosts},
     linux::{Enabled, Khugepaged, Linux, OfSize, OrderEnabled},
     nested::{Nested, Shared},
+    numa::{NodeFallback, Numa, NumaPolicy, Placement, Rather},
     os::{
         At, Clock, Coalesced, Inject, Level, Marks, MarksOfBroken, Os, Promotion, Reservations,
         Swap,

@@ -6,7 +6,7 @@ use addr::PageSize as AddrPageSize;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    Costs, Linux, is_false,
+    Costs, Linux, NumaPolicy, is_false,
     units::{Bytes, PageSize},
 };
 
@@ -57,6 +57,12 @@ pub struct Os {
     /// Large pages of anonymous memory, for the manager `linux`; absent: as the kernel boots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<Linux>,
+    /// From which node of memory frames come; absent: from that of the processor that touches them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa: Option<NumaPolicy>,
+    /// Cache colours of base pages: one has a frame of the colour of its address, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub colors: Option<u32>,
     /// What its time is made of.
     #[serde(skip_serializing_if = "is_full")]
     pub clock: Clock,
@@ -120,6 +126,8 @@ impl Default for Os {
             promotion: None,
             reservations: None,
             linux: None,
+            numa: None,
+            colors: None,
             clock: Clock::Full,
             costs: None,
             inject: None,
@@ -256,10 +264,13 @@ pub struct Swap {
     /// How much there is room for; absent: none, so that pages without a file stay in memory.
     #[serde(default = "no_bytes", skip_serializing_if = "is_nothing")]
     pub size: Bytes,
-    /// Cycles that a page takes from or to it; files lie on the same disk. 0: waiting for disks is
-    /// not modelled.
+    /// Cycles that a request to it takes, of a page or of several side by side; files lie on the same
+    /// disk. 0: waiting for disks is not modelled.
     #[serde(default)]
     pub io_cycles: u32,
+    /// Cycles that each page of a request takes beyond that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub page_cycles: u32,
     /// Where the numbers come from.
     #[serde(default)]
     pub source: String,
@@ -267,6 +278,10 @@ pub struct Swap {
 
 fn no_bytes() -> Bytes {
     Bytes(0)
+}
+
+fn is_zero(cycles: &u32) -> bool {
+    *cycles == 0
 }
 
 fn is_nothing(bytes: &Bytes) -> bool {

@@ -3,6 +3,7 @@
 pub(crate) mod behind;
 pub(crate) mod contexts;
 pub(crate) mod in_turn;
+pub(crate) mod nodes;
 pub(crate) mod processor;
 pub(crate) mod tlbs;
 pub(crate) mod walker;

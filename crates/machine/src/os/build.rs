@@ -9,7 +9,11 @@ use super::{
         recorded::{self, Recorded},
     },
 };
-use crate::{Description, description, ram::Ram, run::promotion::Promotion};
+use crate::{
+    Description, description,
+    ram::Ram,
+    run::{nodes::Nodes, promotion::Promotion},
+};
 
 /// A key of the machine file, and what is wrong with it.
 type Refusal = (String, String);
@@ -57,6 +61,7 @@ pub(crate) fn system(
     let system = manager(description, ram)?;
     let changes = at::changes(description, system.as_ref(), ram)?;
     Promotion::of(description, system.as_ref())?;
+    Nodes::of(description, system.as_ref())?;
     Ok((system, changes))
 }
 
@@ -94,7 +99,7 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         () => return Ok(()),
     };
     let hears = match key {
-        "os.place" => &["irix", "first-touch"][..],
+        "os.place" => &["irix", "first-touch", LINUX][..],
         _ => &["irix"],
     };
     if hears.contains(&name) {

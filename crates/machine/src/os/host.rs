@@ -197,6 +197,10 @@ struct Below<'a> {
 }
 
 impl Platform for Below<'_> {
+    fn processor(&self) -> usize {
+        0
+    }
+
     fn ram(&mut self) -> &mut Ram {
         self.ram
     }

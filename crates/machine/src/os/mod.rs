@@ -134,6 +134,28 @@ pub(crate) trait System: Send {
         Ok(0)
     }
 
+    /// Whether it has pages move between nodes of memory.
+    fn moves_to_nodes(&self) -> bool {
+        false
+    }
+
+    /// After how many references more than its own node's the page at `addr` moves to another node, if
+    /// it does.
+    fn migrates_after(&self, _who: Who, _addr: VirtAddr, _ram: &Ram) -> Option<u32> {
+        None
+    }
+
+    /// Has the page at `addr` move to `node`; gives how many base pages have moved, or why none.
+    fn move_to_node(
+        &mut self,
+        _who: Who,
+        _addr: VirtAddr,
+        _node: u8,
+        _platform: &mut dyn Platform,
+    ) -> Result<Result<u64, &'static str>, Failure> {
+        Ok(Ok(0))
+    }
+
     /// Whether the space that the trace calls `number` asks for pages of several sizes.
     fn has_many_sizes(&self, _number: u32) -> bool {
         false
@@ -170,6 +192,9 @@ pub(crate) trait Platform {
 
     /// The access of the trace at which this is, from 0.
     fn access(&self) -> u64;
+
+    /// The processor that runs.
+    fn processor(&self) -> usize;
 }
 
 /// What a system's work takes, in cycles of the processor that runs.

@@ -21,7 +21,10 @@ use super::{
     events::Gone,
     sites::{Names, Sites},
 };
-use crate::count::results::FrameName;
+use crate::{
+    count::results::FrameName,
+    description::{NodeFallback, Placement, Rather},
+};
 
 /// All rules.
 #[derive(Clone, Debug, Default)]
@@ -47,6 +50,32 @@ pub(crate) struct Wish {
     pub(crate) size: PageSize,
     /// How long a fault waits for a page of that size, in microseconds; none: not at all.
     pub(crate) wait_us: Option<u64>,
+    /// From which node of memory frames come, and what gives way; none: as the machine file says.
+    pub(crate) placement: Option<Placement>,
+    pub(crate) fallback: Option<NodeFallback>,
+    pub(crate) rather: Option<Rather>,
+    /// After how many references a page moves to another node, if ever.
+    pub(crate) migrate_after: Option<Option<u32>>,
+}
+
+impl Wish {
+    /// Pages of `size`, and nothing said of waiting or of nodes.
+    pub(crate) const fn of(size: PageSize) -> Wish {
+        Wish {
+            size,
+            wait_us: None,
+            placement: None,
+            fallback: None,
+            rather: None,
+            migrate_after: None,
+        }
+    }
+
+    /// Whether it says something of nodes.
+    fn has_nodes(&self) -> bool {
+        let Wish { size: _, wait_us: _, placement, fallback, rather, migrate_after } = self;
+        placement.is_some() || fallback.is_some() || rather.is_some() || migrate_after.is_some()
+    }
 }
 
 /// What a rule is for, the most general first.
@@ -217,6 +246,22 @@ impl Rules {
         waiting.map(|rule| rule.line).min()
     }
 
+    /// The first rule that says something of nodes, and the highest node that one names.
+    pub(crate) fn nodes(&self) -> (Option<usize>, Option<(usize, u8)>) {
+        let with_nodes = self.rules.iter().filter(|rule| rule.wish.has_nodes());
+        let named = self.rules.iter().filter_map(|rule| match rule.wish.placement {
+            Some(Placement::Node(node)) => Some((rule.line, node)),
+            Some(Placement::Local | Placement::InTurn) | None => None,
+        });
+        (with_nodes.map(|rule| rule.line).min(), named.max_by_key(|(_, node)| *node))
+    }
+
+    /// The first rule that has pages move between nodes.
+    pub(crate) fn migrates(&self) -> Option<usize> {
+        let moving = self.rules.iter().filter(|rule| rule.wish.migrate_after.flatten().is_some());
+        moving.map(|rule| rule.line).min()
+    }
+
     /// The first rule that nothing was mapped for.
     pub(crate) fn unused(&self) -> Option<String> {
         let unused =
@@ -293,11 +338,11 @@ impl fmt::Display for Thing {
 }
 
 fn parse(text: &str, sizes: &[PageSize], line: usize) -> Result<Rule, String> {
-    let Some((what, wish)) = text.rsplit_once('=') else {
+    let Some((what, wished)) = text.rsplit_once('=') else {
         return Err(format!("`{text}` is no rule: write it as in `data=64K`"));
     };
     let what = thing(what.trim())?;
-    let mut words = wish.split_whitespace();
+    let mut words = wished.split_whitespace();
     let size = words.next().unwrap_or_default();
     let size: PageSize = size.parse().map_err(|error| format!("{error}"))?;
     if !sizes.contains(&size) {
@@ -307,19 +352,84 @@ fn parse(text: &str, sizes: &[PageSize], line: usize) -> Result<Rule, String> {
             known.join(", ")
         ));
     }
-    let wait_us = match (words.next(), words.next(), words.next()) {
-        (None | Some("fallback"), None, None) => None,
-        // As `dplace` waits: a second for each fault.
-        (Some("wait"), None, None) => Some(1_000_000),
-        (Some("wait"), Some(time), None) => Some(microseconds(time)?),
-        _ => {
-            return Err(format!(
-                "after the size comes `fallback`, `wait` or `wait 100ms`: `{text}`"
-            ));
-        }
-    };
-    Ok(Rule { line, what, wish: Wish { size, wait_us }, was_used: false })
+    let wish = wish(size, &words.collect::<Vec<_>>(), text)?;
+    Ok(Rule { line, what, wish, was_used: false })
 }
+
+/// What follows the size in the rule `text`.
+fn wish(size: PageSize, words: &[&str], text: &str) -> Result<Wish, String> {
+    let mut wish = Wish::of(size);
+    let (mut words, mut waits) = (words, None);
+    let twice = |is: bool, word: &str| match is {
+        true => Err(format!("`{word}` says again, or otherwise, what was said before: `{text}`")),
+        false => Ok(()),
+    };
+    while let [word, rest @ ..] = words {
+        let is_time = |next: &&&str| next.starts_with(|first: char| first.is_ascii_digit());
+        let next = rest.first().filter(is_time);
+        let mut taken = 1;
+        match *word {
+            "fallback" | "wait" => {
+                twice(waits.is_some(), word)?;
+                waits = Some(());
+                wish.wait_us = match (*word, next) {
+                    ("fallback", _) => None,
+                    // As `dplace` waits: a second for each fault.
+                    (_, None) => Some(1_000_000),
+                    (_, Some(time)) => {
+                        taken = 2;
+                        Some(microseconds(time)?)
+                    }
+                };
+            }
+            "local" | "in-turn" | "node" => {
+                twice(wish.placement.is_some(), word)?;
+                let place = match (*word, next) {
+                    ("node", Some(node)) => {
+                        taken = 2;
+                        format!("node {node}")
+                    }
+                    _ => (*word).to_owned(),
+                };
+                wish.placement = Some(place.parse()?);
+            }
+            "borrow" | "stay" => {
+                twice(wish.fallback.is_some(), word)?;
+                let stays = *word == "stay";
+                wish.fallback = Some(if stays { NodeFallback::Stay } else { NodeFallback::Borrow });
+            }
+            "near" | "colored" => {
+                twice(wish.rather.is_some(), word)?;
+                wish.rather = Some(if *word == "near" { Rather::Near } else { Rather::Colored });
+            }
+            "migrate" => {
+                twice(wish.migrate_after.is_some(), word)?;
+                taken = 2;
+                wish.migrate_after = Some(match rest.first().copied() {
+                    Some("never") => None,
+                    Some(count) => match count.parse() {
+                        Ok(count @ 1..) => Some(count),
+                        _ => return Err(format!("`migrate {count}` is none: {MIGRATE}")),
+                    },
+                    None => return Err(format!("`migrate` needs a number: {MIGRATE}")),
+                });
+            }
+            _ => {
+                return Err(format!(
+                    "after the size comes `fallback`, `wait` or `wait 100ms`, and on nodes of memory \
+                     `local`, `in-turn` or `node 1`, `borrow` or `stay`, `near` or `colored`, \
+                     `migrate 64`: `{text}`"
+                ));
+            }
+        }
+        words = &words[taken..];
+    }
+    Ok(wish)
+}
+
+/// How migration is written.
+const MIGRATE: &str = "write after how many references a page moves, as in `migrate 64`, or \
+                       `migrate never`";
 
 fn thing(text: &str) -> Result<Thing, String> {
     let split = text.split_once(|at: char| at.is_whitespace() || at == '=');
@@ -432,11 +542,21 @@ mod tests {
             ("heap", "line 1: `heap` is no rule"),
             ("heap=4K soon", "line 1: after the size comes"),
             ("heap=4K wait 5", "`5` is no time"),
+            ("heap=4K node", "`node` is no placement"),
+            ("heap=4K node 1 local", "`local` says again, or otherwise"),
+            ("heap=4K stay borrow", "`borrow` says again, or otherwise"),
+            ("heap=4K wait fallback", "`fallback` says again, or otherwise"),
+            ("heap=4K migrate", "`migrate` needs a number: write after how many references"),
+            ("heap=4K migrate 0", "`migrate 0` is none"),
         ] {
             let error = Rules::parse(text, &sizes()).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
+        let text = "heap=4K in-turn stay\ndata=4K wait 1ms colored migrate 64, text=4K node 3";
+        let rules = Rules::parse(text, &sizes()).unwrap();
+        assert_eq!((rules.nodes(), rules.migrates()), ((Some(1), Some((2, 3))), Some(2)));
         let rules = Rules::parse("heap=4K\nregion x=4K", &sizes()).unwrap();
+        assert_eq!((rules.nodes(), rules.migrates()), ((None, None), None));
         assert_eq!(rules.unused().unwrap(), "line 1: nothing was mapped that is heap");
     }
 }

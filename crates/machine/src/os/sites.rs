@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn blocks_are_cut_and_found_byte_by_byte() {
-        let wish = |shift| Wish { size: addr::PageSize::from_shift(shift).unwrap(), wait_us: None };
+        let wish = |shift| Wish::of(addr::PageSize::from_shift(shift).unwrap());
         let range = |start, bytes| VirtRange::new(VirtAddr::new(start), bytes).unwrap();
         for seed in 1..=40u64 {
             let mut random = seed;

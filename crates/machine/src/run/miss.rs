@@ -87,6 +87,9 @@ impl Run {
         census.misses += 1;
         census.cold_misses += u64::from(cold);
         census.pages += u64::from(cold || populated);
+        if self.nodes.is_some() {
+            self.refer(place, translation, behind)?;
+        }
         Ok((translation.apply(addr), translation.page.size()))
     }
 

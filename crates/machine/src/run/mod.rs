@@ -22,6 +22,7 @@ mod access;
 mod clock;
 mod linear;
 mod miss;
+pub(crate) mod nodes;
 pub(crate) mod promotion;
 mod shootdown;
 mod turn;
@@ -50,6 +51,7 @@ use crate::{
 };
 
 use clock::Prices;
+use nodes::Nodes;
 use promotion::Promotion;
 use watch::Watch;
 
@@ -125,6 +127,8 @@ pub(crate) struct Run {
     pub(crate) system: Box<dyn System>,
     /// What misses are charged to, where pages are promoted for them.
     pub(crate) promotion: Option<Promotion>,
+    /// What is referred to by node, if memory has nodes.
+    pub(crate) nodes: Option<Nodes>,
     watch: Watch,
     pub(crate) census: Census,
     pub(crate) history: History,
@@ -209,6 +213,8 @@ impl Run {
         }
         let promotion =
             Promotion::of(description, system.as_ref()).map_err(|wrong| built(machine, wrong))?;
+        let nodes =
+            Nodes::of(description, system.as_ref()).map_err(|wrong| built(machine, wrong))?;
         let space = ram.first_space().map_err(|wrong| built(machine, wrong))?;
         let mut layout = Layout::default();
         layout.enter(0);
@@ -263,6 +269,7 @@ impl Run {
             layout,
             system,
             promotion,
+            nodes,
             watch: Watch { until_forgotten, check, lie: None },
         })
     }
@@ -370,6 +377,9 @@ impl Run {
         self.system.forget_counts(&mut self.ram);
         if let Some(promotion) = &mut self.promotion {
             promotion.forget_counts();
+        }
+        if let Some(nodes) = &mut self.nodes {
+            nodes.forget_counts();
         }
         self.crossing_lookups = [0; Kind::COUNT];
         (self.first_touches, self.returns, self.protection_faults) = (0, 0, 0);

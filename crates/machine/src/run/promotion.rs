@@ -80,8 +80,8 @@ impl Promotion {
         if all.is_empty() {
             let what = format!(
                 "the manager `{}` has no larger pages that this machine's TLBs hold: use os.manager = \
-                 \"irix\", \"base\", \"freebsd\" or \"first-touch\", with page_sizes of the TLBs that \
-                 list them",
+                 \"irix\", \"base\", \"linux\", \"freebsd\" or \"first-touch\", with page_sizes of the \
+                 TLBs that list them",
                 os.manager
             );
             return refuse("", what);
@@ -184,15 +184,26 @@ impl Promotion {
 }
 
 impl Run {
-    /// Forgets the charges of what `event` takes away.
+    /// Forgets what was counted of what `event` takes away.
     pub(super) fn forget_charges(&mut self, event: &Event) {
-        let Run { promotion: Some(promotion), layout, who, .. } = self else { return };
+        let Run { promotion, nodes, layout, who, .. } = self;
+        if promotion.is_none() && nodes.is_none() {
+            return;
+        }
         let regions = layout.regions(who.number);
         let before = regions.and_then(|regions| regions.program_break());
-        match Gone::by(event, before) {
-            Some(Gone::Bytes(start, bytes)) => promotion.forget(who.number, (start, bytes)),
-            Some(Gone::All) => promotion.forget_space(who.number),
-            None => {}
+        let Some(gone) = Gone::by(event, before) else { return };
+        if let Some(promotion) = promotion {
+            match gone {
+                Gone::Bytes(start, bytes) => promotion.forget(who.number, (start, bytes)),
+                Gone::All => promotion.forget_space(who.number),
+            }
+        }
+        if let Some(nodes) = nodes {
+            match gone {
+                Gone::Bytes(start, bytes) => nodes.forget(who.number, (start, bytes)),
+                Gone::All => nodes.forget_space(who.number),
+            }
         }
     }
 

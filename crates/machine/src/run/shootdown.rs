@@ -68,6 +68,10 @@ impl<B: Behind> Platform for Hosted<'_, B> {
     fn access(&self) -> u64 {
         self.access
     }
+
+    fn processor(&self) -> usize {
+        self.processors.on()
+    }
 }
 
 impl<B: Behind> Hosted<'_, B> {
@@ -154,7 +158,11 @@ impl Run {
         behind: &mut impl Behind,
         ask: impl FnOnce(&mut dyn System, &mut dyn Platform) -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let Run { system, ram, layout, processors, contexts, prices, census, watch, .. } = self;
+        let Run { system, ram, layout, processors, contexts, prices, census, watch, nodes, .. } =
+            self;
+        if let Some(nodes) = nodes {
+            ram.runs_on(nodes.topology.of_processor(processors.on()));
+        }
         let costs = prices.costs();
         let mut platform =
             Hosted { ram, layout, processors, contexts, costs, census, behind, watch, access };

@@ -21,6 +21,10 @@ struct Held<'a> {
 }
 
 impl Platform for Held<'_> {
+    fn processor(&self) -> usize {
+        0
+    }
+
     fn ram(&mut self) -> &mut Ram {
         self.ram
     }

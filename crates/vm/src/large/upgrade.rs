@@ -129,7 +129,8 @@ where
                 continue;
             }
             let held = self.mappings_in(space, block);
-            if held.len() == 1 && held[0].translation.page.size() == to {
+            // One that is larger still stays what it is.
+            if held.len() == 1 && held[0].translation.page.size() >= to {
                 continue;
             }
             let may = match self.may_upgrade(at.known, &region, block) {

@@ -15,11 +15,11 @@
 mod spec_tlb;
 
 use addr::Kind;
-use mmu::Requester;
+use mmu::{Requester, Served};
 
 use crate::{
     Error, Results,
-    count::results::{HitsAndMisses, MissOrigins, ProcessorCounts, TlbCounts, Walks},
+    count::results::{HitsAndMisses, MissOrigins, NodeCounts, ProcessorCounts, TlbCounts, Walks},
     hardware::walker::Walkers,
     run::Run,
 };
@@ -51,6 +51,8 @@ struct TlbWitness {
 
 struct CacheWitness {
     program_served: u64,
+    /// Of these, by memory.
+    memory_served: u64,
     /// `None` if the walker has no cache.
     walker_requests: Option<u64>,
     /// Lines that references touched beyond one each.
@@ -85,6 +87,11 @@ impl CacheWitness {
         let counts = walkers.each().filter_map(|walker| walker.port.caches.as_ref()?.counts(place));
         Some(CacheWitness {
             program_served: walkers.each().flat_map(|walker| walker.program_served).flatten().sum(),
+            memory_served: walkers
+                .each()
+                .flat_map(|walker| walker.program_served)
+                .map(|served| served[Served::Memory as usize])
+                .sum(),
             walker_requests: counts
                 .map(|counts| counts.walker.reads + counts.walker.writes)
                 .reduce(|one, other| one + other),
@@ -181,6 +188,23 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
         if let Some(requests) = caches.walker_requests {
             let lines = references + caches.further_lines;
             check.equal("lines of references = requests of the walker", lines, requests);
+        }
+    }
+    if let Some(numa) = &results.numa {
+        let sum = |of: fn(&NodeCounts) -> &Vec<u64>| numa.nodes.iter().flat_map(of).sum::<u64>();
+        check.equal("misses by node = walks", sum(|node| &node.misses), results.walks.walks);
+        let memory = results.walks.by_level.iter().filter_map(|level| level.served.get("memory"));
+        check.equal(
+            "walk references by node = those that memory served",
+            sum(|node| &node.walk_references),
+            memory.sum(),
+        );
+        if let Some(caches) = &witness.caches {
+            check.equal(
+                "accesses by node = those that memory served",
+                sum(|node| &node.accesses),
+                caches.memory_served,
+            );
         }
     }
     if witness.on_touch {

@@ -1,5 +1,6 @@
 //! From what a run counted to its [`Results`].
 
+mod nodes;
 mod processors;
 mod spec_tlb;
 
@@ -92,6 +93,7 @@ pub(crate) fn summarize(
         },
         manager: run.system.counts(&run.ram),
         promotion: run.promotion.as_ref().map(Promotion::counts),
+        numa: nodes::numa(description, run, walkers),
         changed_settings: run.changed.clone(),
         processors: if processors.len() > 1 { processors } else { Vec::new() },
         memory: memory(&run.ram),

@@ -13,7 +13,10 @@ use super::{
 use crate::{
     Description,
     description::{self, Shared},
-    hardware::tlbs::{geometry_key, tlb_params},
+    hardware::{
+        nodes::References,
+        tlbs::{geometry_key, tlb_params},
+    },
     table::{Format, Walked},
     units::{Bytes, Ways},
 };
@@ -25,6 +28,7 @@ impl Walker {
     /// Builds what `description` says; an error comes with the key that is wrong.
     pub(crate) fn new(
         description: &Description,
+        processor: usize,
         sizes: &[PageSize],
         tree: Option<TreeShape>,
         host_tree: Option<TreeShape>,
@@ -68,6 +72,7 @@ impl Walker {
             port: Port {
                 caches,
                 latencies: latencies(description),
+                nodes: References::of(description, processor)?,
                 line_shift: entrance.map_or(0, |entrance| entrance.line_shift),
                 further_lines: 0,
                 repeats: [0; 2],

@@ -37,7 +37,10 @@ use pagetable::{Node, Reference};
 
 use crate::{
     description::Shared,
-    hardware::behind::{Forget, Refill, Walk, Way},
+    hardware::{
+        behind::{Forget, Refill, Walk, Way},
+        nodes::{References, WALKS},
+    },
 };
 use speculation::{Made, SpecCensus};
 use virtual_machine::page_node;
@@ -107,6 +110,8 @@ pub(crate) struct Walker {
 pub(crate) struct Port {
     pub(crate) caches: Option<Hierarchy>,
     pub(crate) latencies: Latencies,
+    /// References to memory by node, if it has nodes.
+    pub(crate) nodes: Option<References>,
     /// log2 of the bytes of a line of the cache where they come in, and how many lines they
     /// touched beyond one each.
     line_shift: u32,
@@ -151,6 +156,9 @@ impl Walker {
         if let Some(caches) = &mut self.port.caches {
             let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
             self.program_served[kind as usize][served as usize] += 1;
+            if let (Served::Memory, Some(nodes)) = (served, &mut self.port.nodes) {
+                nodes.refer(phys, kind as usize, 1);
+            }
         }
     }
 
@@ -159,6 +167,9 @@ impl Walker {
         if let Some(caches) = &mut self.port.caches {
             let served = caches.access(phys, bytes, kind == Kind::Store, Requester::Program(kind));
             self.program_served[kind as usize][served as usize] += 1;
+            if let (Served::Memory, Some(nodes)) = (served, &mut self.port.nodes) {
+                nodes.refer(phys, kind as usize, 1);
+            }
             self.speculators.iter_mut().for_each(|one| one.accessed(kind, served));
         }
     }
@@ -297,6 +308,9 @@ impl Walker {
         if let Some(caches) = &mut self.port.caches {
             caches.forget_counts();
         }
+        if let Some(nodes) = &mut self.port.nodes {
+            nodes.forget_counts();
+        }
     }
 
     /// Makes the references of `way` from the `skipped`th on, but for those that the MMU cache
@@ -392,7 +406,10 @@ impl Port {
             None => self.changes(reference),
         };
         dimension.count(reference.level, served);
-        let cycles = self.latencies.reference_cycles[served as usize];
+        let mut cycles = self.latencies.reference_cycles[served as usize];
+        if let (Served::Memory, Some(nodes)) = (served, &mut self.nodes) {
+            cycles += nodes.refer(addr, WALKS, dimension.times);
+        }
         self.under_way.references += 1;
         self.under_way.cycles += cycles;
         if let Some(made) = &mut self.made {

@@ -33,14 +33,15 @@ impl Walkers {
         tree: Option<TreeShape>,
         host_tree: Option<TreeShape>,
     ) -> Result<Walkers, Refusal> {
-        let walker = || Walker::new(description, sizes, tree.clone(), host_tree.clone());
+        let walker =
+            |processor| Walker::new(description, processor, sizes, tree.clone(), host_tree.clone());
         let mut others = Vec::new();
-        for _ in 1..description.core.count {
-            let mut other = walker()?;
+        for processor in 1..description.core.count as usize {
+            let mut other = walker(processor)?;
             other.port.caches.iter_mut().for_each(|caches| *caches.l3() = None);
             others.push(other);
         }
-        Ok(InTurn::new(walker()?, others.into_iter()))
+        Ok(InTurn::new(walker(0)?, others.into_iter()))
     }
 
     /// Tells the caches of all accesses that changed nothing there, before somebody asks for counts.

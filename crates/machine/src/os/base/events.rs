@@ -64,7 +64,7 @@ impl Base {
                 // Advice against large pages is a wish of its own only where they come unasked.
                 let against = self.vm.thp().map(|_| self.vm.base());
                 let page_size = if large { Some(ADVISED) } else { against };
-                let module = Module { page_size, ..Module::default() };
+                let module = Module { page_size, ..self.module };
                 self.attach(number, space, range, module, ask.platform)
             }
             Request::Upgrade { start, bytes } => {

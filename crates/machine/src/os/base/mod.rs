@@ -21,6 +21,7 @@ mod end;
 mod events;
 mod files;
 mod linux;
+mod nodes;
 mod prices;
 mod reservations;
 mod settings;
@@ -28,12 +29,12 @@ mod sizes;
 
 use std::collections::{BTreeSet, VecDeque};
 
-use addr::{Kind, PageSize, PhysAddr, Rights, VirtRange};
+use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::HatSpace;
 use pagetable::{Fault, Flush, Mounted, Space};
 use physmem::Allocator;
 use trace::{Event, Process};
-use vm::{Error, How, Io, Kernel, Settings, Source, Vm};
+use vm::{Error, How, Io, Kernel, Module, Settings, Source, Store, Vm};
 
 use super::{
     Answer, Ask, Failure, Platform, Setting, Spent, System, Who,
@@ -46,12 +47,13 @@ use crate::{
     Description,
     count::results::{DaemonSample, EndOfProgram, KindBytes, ManagerCounts, MemorySample},
     description::MarksOfBroken,
+    hardware::nodes::Topology,
     ram::{AnyAllocator, Ram},
     units::Bytes,
 };
 use files::Files;
 use linux::{HUGE, Waking, thp};
-use prices::{Prices, io_cycles};
+use prices::Prices;
 use settings::settings;
 
 /// What an access that nothing explains is told apart by in a trace that tells no mappings.
@@ -65,6 +67,9 @@ type Refusal = (String, String);
 /// The system.
 pub(super) struct Base {
     vm: Vm,
+    /// Nodes of memory, and what is wished of them where no rule says it.
+    topology: Option<Topology>,
+    module: Module,
     replacement: &'static str,
     swap: Bytes,
     prices: Prices,
@@ -138,6 +143,10 @@ struct Daemon {
 #[derive(Default)]
 struct Board {
     forget: Vec<Flush>,
+    /// Bytes of a page, the page that was on its way last, and how many requests there were.
+    page_bytes: u64,
+    last: Option<Io>,
+    requests: u64,
 }
 
 impl vm::Platform for Board {
@@ -148,7 +157,23 @@ impl vm::Platform for Board {
     // Memory has no contents but page tables, and time is worked out of the counts.
     fn zero(&mut self, _: PhysAddr, _: u64) {}
     fn copy(&mut self, _: PhysAddr, _: PhysAddr, _: u64) {}
-    fn transfer(&mut self, _: Io) {}
+
+    /// Pages side by side in memory and on the disk are one request (G98 section 6.1).
+    fn transfer(&mut self, io: Io) {
+        let follows = |last: Io| {
+            let on_disk = match (last.store, io.store) {
+                (Store::File(file, page), Store::File(other, next)) => {
+                    file == other && next == page + 1
+                }
+                (Store::Swap(slot), Store::Swap(next)) => next.0 == slot.0 + 1,
+                (Store::File(..), Store::Swap(_)) | (Store::Swap(_), Store::File(..)) => false,
+            };
+            let in_memory = io.frame.get() == last.frame.get() + self.page_bytes;
+            last.write == io.write && on_disk && in_memory
+        };
+        self.requests += u64::from(!self.last.is_some_and(follows));
+        self.last = Some(io);
+    }
 }
 
 type Below<'a> = Kernel<'a, dyn Mounted, AnyAllocator, Board>;
@@ -223,8 +248,11 @@ impl Base {
         let vm = Vm::new(settings, pages);
         let vm = vm.map_err(|error| ("os.marks".to_owned(), error.to_string()))?;
         let sizes = Sizes::new(description, &vm, &sizes, larger)?;
+        let topology = Topology::of(description)?;
         Ok(Base {
             vm,
+            module: nodes::module(&nodes::policy(description)),
+            topology,
             swap: description.swap.as_ref().map_or(Bytes(0), |swap| swap.size),
             replacement,
             prices: Prices::new(description),
@@ -262,13 +290,15 @@ impl Base {
         platform: &mut dyn Platform,
         work: impl FnOnce(&mut Below<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut board = Board::default();
+        let mut board = Board { page_bytes: self.vm.base().bytes(), ..Board::default() };
+        let node = self.topology.as_ref().map_or(0, |all| all.of_processor(platform.processor()));
         let (hat, memory) = platform.ram().parts();
-        let mut kernel = Kernel::new(&self.vm, hat, memory, &mut board);
+        let mut kernel = Kernel::new(&self.vm, hat, memory, &mut board).on_node(node as u8);
         let done = work(&mut kernel);
         self.scarce = kernel.wants_memory();
         // What it has counted is the manager's now.
         drop(kernel);
+        self.prices.requests += board.requests;
         if !board.forget.is_empty() {
             board.forget.into_iter().for_each(|flush| platform.shoot(flush));
         }
@@ -539,7 +569,7 @@ impl System for Base {
                 kernel.set_swap(to.swap_pages)
             }
             Setting::SwapIo => {
-                self.prices.io = io_cycles(description);
+                self.prices.set_io(description);
                 Ok(())
             }
         };
@@ -563,11 +593,40 @@ impl System for Base {
         platform: &mut dyn Platform,
     ) -> Result<u64, Failure> {
         let space = self.space(who.number, platform)?;
-        let made = self.with(platform, |kernel| kernel.promote_range(space, range, to))?;
+        let collapses = self.sizes.larger == Larger::Transparent;
+        let made = self.with(platform, |kernel| match collapses {
+            true => kernel.collapse(space, range),
+            false => kernel.promote_range(space, range, to),
+        })?;
         if made > 0 {
             self.sizes.asked.insert(who.number);
         }
         Ok(made)
+    }
+
+    fn moves_to_nodes(&self) -> bool {
+        match self.sizes.larger {
+            Larger::None | Larger::Wished | Larger::Promoted => true,
+            // Frames there are parts of reservations or folios, which do not move.
+            Larger::Reserved | Larger::Transparent => false,
+        }
+    }
+
+    fn migrates_after(&self, who: Who, addr: VirtAddr, ram: &Ram) -> Option<u32> {
+        let space = ram.hat_space(who.number)?;
+        self.vm.module(space, addr)?.migrate_after
+    }
+
+    fn move_to_node(
+        &mut self,
+        who: Who,
+        addr: VirtAddr,
+        node: u8,
+        platform: &mut dyn Platform,
+    ) -> Result<Result<u64, &'static str>, Failure> {
+        let space = self.space(who.number, platform)?;
+        let moved = self.with(platform, |kernel| kernel.move_to_node(space, addr, node))?;
+        Ok(moved.map_err(|why| why.name()))
     }
 
     fn has_many_sizes(&self, number: u32) -> bool {
@@ -602,6 +661,7 @@ impl System for Base {
             unexplained: self.unexplained,
             work: work.each().map(|(name, count)| (name.to_owned(), count)).collect(),
             cycles: self.prices.by_kind(&work),
+            io_requests: self.prices.requests,
             io_cycles: self.prices.io_cycles,
             page_sizes: self.files.reasons(&decisions),
             sizes: self.files.sizes(&decisions),

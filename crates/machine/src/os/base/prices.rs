@@ -13,10 +13,13 @@ use crate::{Description, description::WorkCosts, os::Spent};
 /// Prices, and what has been charged.
 pub(super) struct Prices {
     pub(super) costs: Option<WorkCosts>,
-    /// Cycles of a page from or to a disk, from here on.
-    pub(super) io: u64,
+    /// Cycles of a request to a disk, and of each page of it, from here on.
+    io: (u64, u64),
+    /// Requests so far: pages side by side are one.
+    pub(super) requests: u64,
     /// What is charged already.
     charged: Work,
+    charged_requests: u64,
     /// Cycles of waiting for disks, so far.
     pub(super) io_cycles: u64,
 }
@@ -27,6 +30,8 @@ impl Prices {
             costs: description.os.costs.as_ref().and_then(|costs| costs.work.clone()),
             io: io_cycles(description),
             charged: Work::default(),
+            requests: 0,
+            charged_requests: 0,
             io_cycles: 0,
         }
     }
@@ -34,7 +39,10 @@ impl Prices {
     /// What has been done since it was asked last, with `work` in all.
     pub(super) fn spent(&mut self, work: &Work) -> Spent {
         let transfers = |work: &Work| work.reads + work.writes;
-        let io_cycles = (transfers(work) - transfers(&self.charged)) * self.io;
+        let (request, page) = self.io;
+        let io_cycles = (self.requests - self.charged_requests) * request
+            + (transfers(work) - transfers(&self.charged)) * page;
+        self.charged_requests = self.requests;
         self.io_cycles += io_cycles;
         let Some(costs) = &self.costs else {
             // Nothing but transfers has a price.
@@ -56,11 +64,17 @@ impl Prices {
     /// Counts begin anew.
     pub(super) fn forget_counts(&mut self) {
         self.charged = Work::default();
-        self.io_cycles = 0;
+        (self.io_cycles, self.requests, self.charged_requests) = (0, 0, 0);
+    }
+
+    /// Disks are as `description` says from here on.
+    pub(super) fn set_io(&mut self, description: &Description) {
+        self.io = io_cycles(description);
     }
 }
 
-/// What a page from or to a disk takes.
-pub(super) fn io_cycles(description: &Description) -> u64 {
-    description.swap.as_ref().map_or(0, |swap| swap.io_cycles.into())
+/// What a request to a disk takes, and each page of it.
+fn io_cycles(description: &Description) -> (u64, u64) {
+    let swap = description.swap.as_ref();
+    swap.map_or((0, 0), |swap| (swap.io_cycles.into(), swap.page_cycles.into()))
 }

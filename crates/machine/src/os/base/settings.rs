@@ -53,8 +53,18 @@ pub(super) fn settings<'a>(
         swap_pages,
         marks,
         reserving,
+        nodes: description.memory.numa.as_ref().map_or(1, |numa| numa.nodes),
+        colors: colors(description)?,
         thp: None,
     })
+}
+
+/// Cache colours of base pages.
+fn colors(description: &Description) -> Result<u32, Refusal> {
+    match description.os.colors {
+        Some(0) => Err(("os.colors".to_owned(), "write 1 or more, or leave it out".to_owned())),
+        colors => Ok(colors.unwrap_or(1)),
+    }
 }
 
 /// The marks that are asked for, of memory of `size`; or why they cannot be.

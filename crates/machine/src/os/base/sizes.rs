@@ -6,7 +6,7 @@ use physmem::{Coalesced, Level};
 use trace::Event;
 use vm::{Fallback, Module, Vm};
 
-use super::{Base, Daemon, Larger, Refusal, Sizes};
+use super::{Base, Daemon, Larger, Refusal, Sizes, nodes};
 use crate::{
     Description,
     count::results::{DaemonCounts, DaemonSample, LevelPasses},
@@ -33,6 +33,32 @@ pub(super) fn is_held(description: &Description, size: PageSize) -> bool {
     })
 }
 
+/// What of rules the machine or its manager cannot do.
+fn check_rules(rules: &Rules, description: &Description, larger: Larger) -> Result<(), String> {
+    if let (Some(line), Larger::Transparent) = (rules.waits(), larger) {
+        return Err(format!(
+            "line {line}: no fault waits for a large page under the manager `linux`: leave out `wait`"
+        ));
+    }
+    let nodes = description.memory.numa.as_ref().map_or(1, |numa| numa.nodes);
+    let (first, named) = rules.nodes();
+    if let (Some(line), 1) = (first, nodes) {
+        return Err(format!(
+            "line {line}: memory is one node: write [memory.numa] with nodes = 2 or more, or leave out \
+             what is said of nodes"
+        ));
+    }
+    if let Some((line, node)) = named.filter(|(_, node)| *node >= nodes) {
+        return Err(format!("line {line}: there is no node {node}: the last one is {}", nodes - 1));
+    }
+    if let (Some(line), Larger::Transparent) = (rules.migrates(), larger) {
+        return Err(format!(
+            "line {line}: pages of the manager `linux` stay on their nodes: leave out `migrate`"
+        ));
+    }
+    Ok(())
+}
+
 impl Sizes {
     /// What `description` asks for, with larger pages from where `larger` says.
     pub(super) fn new(
@@ -44,6 +70,7 @@ impl Sizes {
         let os = &description.os;
         let refuse = |key: &str, what: String| (key.to_owned(), what);
         let rules = Rules::parse(&os.place, sizes).map_err(|what| refuse("os.place", what))?;
+        check_rules(&rules, description, larger).map_err(|what| refuse("os.place", what))?;
         for (name, level, tlb) in description.tlb.present().filter(|_| sizes.len() > 1) {
             let held: Vec<PageSize> = tlb
                 .arrays()
@@ -182,6 +209,10 @@ impl Base {
         mapped: &Mapped<'_>,
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
+        if self.module != Module::default() {
+            let module = self.module;
+            self.with(platform, |kernel| kernel.attach(space, mapped.range, module))?;
+        }
         for (range, wish) in self.sizes.rules.wishes(mapped) {
             let module = self.module(wish);
             self.attach(number, space, range, module, platform)?;
@@ -215,7 +246,8 @@ impl Base {
     fn module(&self, wish: Wish) -> Module {
         let moves = wish.wait_us.map(|time| (time as f64 * self.sizes.moves_per_us) as u64);
         let fallback = moves.map_or(Fallback::Smaller, Fallback::Wait);
-        Module { page_size: Some(wish.size), fallback, home: None }
+        let module = Module { page_size: Some(wish.size), fallback, ..self.module };
+        nodes::wished(module, &wish)
     }
 
     /// Attaches a module to a range of a space, which asks for pages of several sizes from here on.
