@@ -50,6 +50,34 @@ fn accesses(rows: &[Row], mut by: impl FnMut(u32) -> bool) -> u64 {
     count
 }
 
+/// A process each on a processor of its own: none of them sees the other's space, whether the trace tells of
+/// the process before it goes on, as importers do, or not.
+#[test]
+fn a_processor_enters_only_the_spaces_of_its_threads() {
+    for told in [true, false] {
+        let mut rows = Vec::new();
+        for turn in 0..8 {
+            let number = turn % 2;
+            rows.push(Row::Thread(number));
+            if told {
+                rows.push(Row::Event(Event::Process { number }));
+            }
+            rows.push(Row::Event(Event::Run { cpu: None, space: number }));
+            let start = 0x5000_0000;
+            rows.push(Row::Access(Kind::Store, start, 8));
+            rows.push(Row::Event(Event::Munmap { addr: start, bytes: 4096, result: 0 }));
+        }
+        let results = run("epyc-9005", &["core.count=2"], &rows);
+        for one in &results.processors {
+            assert_eq!(
+                (one.switches, one.shootdowns.asked, one.shootdowns.made),
+                (0, 0, 4),
+                "{told}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_thread_has_one_processor() {
     let rows = threads(7);

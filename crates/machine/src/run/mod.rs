@@ -339,7 +339,10 @@ impl Run {
         if let Event::Run { cpu, space } = *event {
             return self.goes_on(cpu, *thread, space, access, behind);
         }
-        self.thread_runs(*thread, behind);
+        // Who goes on is told by this event; where and in which space, by the one after it.
+        if !matches!(event, Event::Process { .. }) {
+            self.thread_runs(*thread, behind);
+        }
         if let Event::Gap { accesses, instructions } = *event {
             self.gap_accesses += accesses;
             // A gap without accesses has instructions of the run that no row counts. Those of a gap with
