@@ -1,134 +1,43 @@
-"""A second model of TLBs, rights, page sizes and shootdowns, written from the handbook alone.
+"""A second model of TLBs, rights, page sizes, spaces and shootdowns, from the handbook alone.
 
-TLBs are lists searched in order and the page table is a dictionary, so that it is slow and
-plainly right. It makes its own traces too: legal accesses and memory calls of one process.
+TLBs are lists searched in order and page tables are dictionaries, so that it is slow and plainly
+right. `second_program` makes the programs that run on it.
 """
 
-import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-import drmemtrace
+from second_program import (
+    BASE,
+    EXECUTE,
+    FETCH,
+    LARGE,
+    MMAP,
+    MPROTECT,
+    MREMAP,
+    MUNMAP,
+    NEEDS,
+    READ,
+    STORE,
+    WRITE,
+    Access,
+    Call,
+    Step,
+)
 
-BASE, LARGE = 4096, 2 << 20
-READ, WRITE, EXECUTE = 1, 2, 4
 
-MMAP, MPROTECT, MUNMAP, MADVISE = 9, 10, 11, 28
-PRIVATE_ANONYMOUS_FIXED = 0x32
-DONTNEED = 4
+class Tag(NamedTuple):
+    """What a lookup compares: of a paired TLB, the number of the pair."""
 
-
-class Access(NamedTuple):
-    thread: int
-    store: bool
-    addr: int
+    asid: int
     size: int
-
-
-class Call(NamedTuple):
-    """What a thread asks for: the rights are those of `MMAP` and `MPROTECT`."""
-
-    thread: int
     number: int
-    start: int
-    length: int
-    rights: int = 0
-
-
-Step = Access | Call
-
-
-class Program:
-    """Random threads over a few mappings: what they do, in the order in which they do it."""
-
-    def __init__(self, seed: int, threads: int, turns: int) -> None:
-        self.chance = random.Random(seed)
-        self.steps: list[Step] = []
-        self.rights: dict[int, int] = {}
-        self.maps: list[tuple[int, int]] = []
-        start = 0x7000_0000_0000
-        for _ in range(5):
-            pages = self.chance.choice([3, 8, 40, 512, 1024, 1536])
-            aligned = -(start // BASE) % 512
-            start += BASE * (self.chance.randrange(600) if self.chance.random() < 0.6 else aligned)
-            self.maps.append((start // BASE, pages))
-            self.call(0, MMAP, start // BASE, pages, READ | WRITE)
-            start += pages * BASE
-        for turn in range(turns):
-            thread = turn if turn < threads else self.chance.randrange(threads)
-            for _ in range(self.chance.randrange(1, 4)):
-                if turn >= threads and self.chance.random() < 0.35:
-                    self.change(thread)
-                self.burst(thread)
-
-    def call(self, thread: int, number: int, first: int, pages: int, rights: int = 0) -> None:
-        self.steps.append(Call(thread, number, first * BASE, pages * BASE, rights))
-        for page in range(first, first + pages):
-            if number == MUNMAP:
-                self.rights.pop(page, None)
-            elif number != MADVISE:
-                self.rights[page] = rights
-
-    def change(self, thread: int) -> None:
-        first, pages = self.chance.choice(self.maps)
-        offset = self.chance.randrange(pages)
-        first, pages = first + offset, pages - offset
-        pages = min(pages, self.chance.choice([1, 1, 2, 5, 16, 512, 700]))
-        whole = all(page in self.rights for page in range(first, first + pages))
-        what = self.chance.choices([MPROTECT, MUNMAP, MADVISE, MMAP], [60, 15, 15, 10])[0]
-        rights = READ | WRITE
-        if what == MPROTECT:
-            rights = self.chance.choice([READ, rights, rights, rights | EXECUTE, 0])
-        if whole or what in (MUNMAP, MMAP):
-            self.call(thread, what, first, pages, rights)
-
-    def burst(self, thread: int) -> None:
-        first, pages = self.chance.choice(self.maps)
-        near = self.chance.randrange(pages)
-        for _ in range(self.chance.randrange(1, 60)):
-            far = self.chance.random() >= 0.8
-            offset = self.chance.randrange(pages) if far else near + self.chance.randrange(12)
-            page = first + offset % pages
-            rights = self.rights.get(page, 0)
-            if not rights:
-                continue
-            store = bool(rights & WRITE) and self.chance.random() < 0.3
-            inside = self.chance.randrange(BASE)
-            if inside > BASE - 8 and not self.rights.get(page + 1, 0) & (WRITE if store else READ):
-                inside = BASE - 8
-            self.steps.append(Access(thread, store, page * BASE + inside, 8))
-
-    def write(self, folder: Path) -> None:
-        """A trace of DynamoRIO with a file for each thread."""
-        files: dict[int, bytearray] = {}
-        stamp, last = 1000, -1
-        for step in self.steps:
-            file = files.setdefault(step.thread, bytearray(drmemtrace.start(step.thread, 1)))
-            if step.thread != last:
-                stamp, last = stamp + 1, step.thread
-                file += drmemtrace.time(stamp)
-            if isinstance(step, Access):
-                access = drmemtrace.store if step.store else drmemtrace.load
-                file += drmemtrace.instruction(0x40_0000) + access(step.addr, step.size)
-                continue
-            start, length, rights = step.start, step.length, step.rights
-            given, result = [start, length], 0
-            if step.number == MMAP:
-                given += [rights, PRIVATE_ANONYMOUS_FIXED, (1 << 64) - 1, 0]
-                result = start
-            elif step.number != MUNMAP:
-                given.append(DONTNEED if step.number == MADVISE else rights)
-            file += drmemtrace.call(step.number, given, result)
-        for thread, file in files.items():
-            end = drmemtrace.time(stamp + 1) + drmemtrace.end(thread)
-            (folder / f"thread{thread}.trace").write_bytes(file + end)
 
 
 class Entry(NamedTuple):
-    size: int
-    number: int
-    rights: int
+    tag: Tag
+    #: The rights of its page, or of both pages of its pair; `None` where one has no frame.
+    rights: tuple[int | None, ...]
 
 
 class Array(NamedTuple):
@@ -137,38 +46,50 @@ class Array(NamedTuple):
     sets: list[list[Entry]]
 
 
+Arrays = Sequence[tuple[tuple[int, ...], int, int]]
+
+
 class Tlb:
     """Arrays of sets, each a list whose last entry was used last."""
 
-    def __init__(self, arrays: Sequence[tuple[tuple[int, ...], int, int]]) -> None:
+    def __init__(self, arrays: Arrays, pages: int = 1) -> None:
         self.arrays = [
             Array(sizes, ways, [[] for _ in range(entries // ways)])
             for sizes, entries, ways in arrays
         ]
-        self.hits, self.misses = [0, 0], [0, 0]
-        self.denied = self.evictions = self.flushed = 0
+        #: How many adjacent pages an entry maps.
+        self.pages = pages
+        self.hits, self.misses = [0, 0, 0], [0, 0, 0]
+        self.denied = self.invalid = self.evictions = self.flushed = 0
 
-    def lookup(self, addr: int, store: bool) -> tuple[Entry | None, bool]:
-        """The entry that serves, and whether one forbids it, which goes."""
+    def lookup(self, asid: int, addr: int, kind: int) -> tuple[Entry | None, bool]:
+        """The entry that serves, and whether one forbids it: what is at the address goes then."""
         for size in (BASE, LARGE):
+            number, half = divmod(addr // size, self.pages)
             for array in (array for array in self.arrays if size in array.sizes):
-                ways = array.sets[addr // size % len(array.sets)]
-                for entry in (way for way in ways if way[:2] == (size, addr // size)):
-                    ways.remove(entry)
-                    if entry.rights & (WRITE if store else READ):
+                ways = array.sets[number % len(array.sets)]
+                for entry in (way for way in ways if way.tag == (asid, size, number)):
+                    rights = entry.rights[half]
+                    if rights is None:
+                        self.misses[kind] += 1
+                        self.invalid += 1
+                        return None, False
+                    if rights & NEEDS[kind]:
+                        ways.remove(entry)
                         ways.append(entry)
-                        self.hits[store] += 1
+                        self.hits[kind] += 1
                         return entry, False
-                    self.misses[store] += 1
+                    self.misses[kind] += 1
                     self.denied += 1
+                    self.drop(asid, addr, addr + 1)
                     return None, True
-        self.misses[store] += 1
+        self.misses[kind] += 1
         return None, False
 
     def fill(self, new: Entry) -> None:
-        array = next(array for array in self.arrays if new.size in array.sizes)
-        ways = array.sets[new.number % len(array.sets)]
-        same = [entry for entry in ways if entry[:2] == new[:2]]
+        array = next(array for array in self.arrays if new.tag.size in array.sizes)
+        ways = array.sets[new.tag.number % len(array.sets)]
+        same = [entry for entry in ways if entry.tag == new.tag]
         if same:
             ways.remove(same[0])
         elif len(ways) == array.ways:
@@ -176,19 +97,102 @@ class Tlb:
             self.evictions += 1
         ways.append(new)
 
-    def flush(self, start: int, end: int) -> int:
-        gone = 0
-        for ways in (ways for array in self.arrays for ways in array.sets):
-            kept = [e for e in ways if e.size * (e.number + 1) <= start or e.size * e.number >= end]
-            gone += len(ways) - len(kept)
-            ways[:] = kept
+    def flush(self, asid: int, start: int, end: int) -> int:
+        """Drops what `asid` has of these addresses, and counts it."""
+        gone = self.drop(asid, start, end)
         self.flushed += gone
         return gone
+
+    def drop(self, asid: int, start: int, end: int) -> int:
+
+        def stays(entry: Entry) -> bool:
+            of, size, number = entry.tag
+            size *= self.pages
+            return of != asid or size * (number + 1) <= start or size * number >= end
+
+        gone = 0
+        for ways in (ways for array in self.arrays for ways in array.sets):
+            kept = [entry for entry in ways if stays(entry)]
+            gone += len(ways) - len(kept)
+            ways[:] = kept
+        return gone
+
+
+class Contexts:
+    """Which tag each space has: `owners` by tag, on each processor or on all of them."""
+
+    def __init__(self, policy: str, bits: int, processors: int) -> None:
+        self.policy, self.tags = policy, 1 << bits if bits else 0
+        self.shared = policy in ("lru", "generation")
+        sets = 1 if self.shared else processors
+        self.owners: list[dict[int, int]] = [{} for _ in range(sets)]
+        #: By tag: when it was entered last.
+        self.last: list[dict[int, int]] = [{} for _ in range(sets)]
+        self.given = [0] * sets
+        self.running: list[int | None] = [None] * processors
+        #: Processors that have run a space since it has its tag.
+        self.held: dict[tuple[int, int], set[int]] = {}
+        self.now = 0
+
+    def of(self, processor: int, space: int) -> int | None:
+        """The tag under which a processor may have something of a space."""
+        if not self.tags:
+            return 0 if self.running[processor] == space else None
+        at = 0 if self.shared else processor
+        for tag, owner in self.owners[at].items():
+            if owner == space and processor in self.held[at, tag]:
+                return tag
+        return None
+
+    def enter(self, processor: int, space: int) -> tuple[int, list[tuple[int, int | None]]]:
+        """The tag, and what is flushed first: processors, and a tag or everything."""
+        everyone = range(len(self.running))
+        self.running[processor] = space
+        if not self.tags:
+            return 0, [(processor, None)]
+        at = 0 if self.shared else processor
+        owners, last = self.owners[at], self.last[at]
+        self.now += 1
+        for tag, owner in owners.items():
+            if owner == space:
+                last[tag] = self.now
+                self.held[at, tag].add(processor)
+                return tag, []
+        kept = {of for other, of in enumerate(self.running) if self.shared and other != processor}
+        flushed: list[tuple[int, int | None]] = []
+        if self.policy == "modulo":
+            tag = space % self.tags
+        elif self.policy == "generation":
+            free = [tag for tag in range(self.given[at], self.tags) if tag not in owners]
+            if not free:
+                for old in [old for old, owner in owners.items() if owner not in kept]:
+                    del owners[old]
+                flushed = [(other, None) for other in everyone]
+                free = [tag for tag in range(self.tags) if tag not in owners]
+            tag = free[0]
+            self.given[at] = tag + 1
+        else:
+            takes = [
+                tag for tag in range(self.tags) if tag not in owners or owners[tag] not in kept
+            ]
+            tag = min(takes, key=lambda tag: last[tag] if tag in owners else -1)
+        if tag in owners:
+            flushed = [(other, tag) for other in sorted(self.held[at, tag])]
+        owners[tag], last[tag] = space, self.now
+        self.held[at, tag] = {processor}
+        return tag, flushed
 
 
 class Page:
     def __init__(self, rights: int, dirty: bool = False) -> None:
         self.rights, self.dirty = rights, dirty
+
+
+class Space:
+    def __init__(self) -> None:
+        self.table: dict[tuple[int, int], Page] = {}
+        # By base page: which call mapped it, and the rights that it has since.
+        self.mapped: dict[int, tuple[int, int]] = {}
 
 
 class Costs(NamedTuple):
@@ -198,62 +202,145 @@ class Costs(NamedTuple):
     space: int
 
 
-class Machine:
-    """Processors with two levels of TLBs for data, and a system that maps pages at first touch."""
+class Layout(NamedTuple):
+    """What differs between the machines."""
 
-    first = (((BASE,), 8, 4), ((LARGE,), 2, 2))
-    second = (((BASE, LARGE), 32, 4),)
+    processors: int = 1
+    large: bool = False
+    #: Software refills one level of paired entries; else hardware walks for two levels.
+    paired: bool = False
+    fetches: bool = False
+    asid_bits: int = 12
+    contexts: str = "modulo"
+
+
+class Machine:
+    """Processors with TLBs, and a system that maps pages at first touch."""
+
     costs = Costs(send=500, receive=1000, page=200, space=6600)
 
-    def __init__(self, processors: int, large: bool) -> None:
-        self.large = large
-        self.tlbs = [(Tlb(self.first), Tlb(self.second)) for _ in range(processors)]
-        self.ran: set[int] = set()
-        self.shootdowns = [dict.fromkeys(SHOOTDOWNS, 0) for _ in range(processors)]
-        self.table: dict[tuple[int, int], Page] = {}
-        # By base page: which call mapped it, and the rights that it has since.
-        self.mapped: dict[int, tuple[int, int]] = {}
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        processors = range(layout.processors)
+        self.tlbs = [self.build() for _ in processors]
+        self.contexts = Contexts(layout.contexts, layout.asid_bits, layout.processors)
+        self.shootdowns = [dict.fromkeys(SHOOTDOWNS, 0) for _ in processors]
+        self.spaces: dict[int, Space] = {}
+        self.tags = [0] * layout.processors
+        self.here = 0
+        self.contexts.enter(0, 0)
         self.walks = self.touches = self.faults = self.assists = self.crossings = 0
+        self.switches = 0
+
+    def build(self) -> dict[str, Tlb]:
+        if self.layout.paired:
+            return {"l1": Tlb([((BASE, LARGE), 8, 8)], pages=2)}
+        tlbs = {
+            "l1d": Tlb([((BASE,), 8, 4), ((LARGE,), 2, 2)]),
+            "l2": Tlb([((BASE, LARGE), 32, 4)]),
+        }
+        if self.layout.fetches:
+            tlbs["l1i"] = Tlb([((BASE, LARGE), 6, 3)])
+        return tlbs
+
+    def path(self, kind: int) -> list[Tlb]:
+        """The TLBs that an access looks up, nearest first."""
+        tlbs = self.tlbs[self.here]
+        if self.layout.paired:
+            return [tlbs["l1"]]
+        return [tlbs["l1i" if kind == FETCH else "l1d"], tlbs["l2"]]
 
     def run(self, steps: list[Step]) -> None:
         for number, step in enumerate(steps):
-            self.here = step.thread % len(self.tlbs)
-            self.ran.add(self.here)
+            if isinstance(step, Access) and step.kind == FETCH and not self.layout.fetches:
+                continue
+            self.enter(step.thread % self.layout.processors, step.space)
             if isinstance(step, Access):
                 self.access(step)
             else:
                 self.change(step, number)
 
+    def enter(self, processor: int, space: int) -> None:
+        self.here = processor
+        self.space = self.spaces.setdefault(space, Space())
+        self.number = space
+        if self.contexts.running[processor] == space:
+            return
+        self.switches += 1
+        tag, flushed = self.contexts.enter(processor, space)
+        for other, stale in flushed:
+            for tlb in self.tlbs[other].values():
+                tags = range(max(self.contexts.tags, 1)) if stale is None else [stale]
+                for one in tags:
+                    tlb.flush(one, 0, 1 << 64)
+        self.tags[processor] = tag
+
     def change(self, call: Call, number: int) -> None:
+        if call.number == MREMAP:
+            self.remap(call, number)
+            return
         start, end = call.start, call.start + call.length
         self.split(start)
         self.split(end)
-        inside = [key for key in self.table if start <= key[0] * key[1] < end]
+        inside = self.inside(start, end)
         if call.number == MPROTECT:
             new = call.rights and call.rights | READ
-            changed = [key for key in inside if self.table[key].rights & ~new]
+            changed = [key for key in inside if self.space.table[key].rights & ~new]
             for key in inside:
-                self.table[key].rights = new
+                self.space.table[key].rights = new
         else:
             changed = inside
             for key in inside:
-                del self.table[key]
+                del self.space.table[key]
         self.shoot(changed)
+        mapped = self.space.mapped
         for page in range(start // BASE, end // BASE):
             if call.number == MUNMAP:
-                self.mapped.pop(page, None)
+                mapped.pop(page, None)
             elif call.number == MMAP:
-                self.mapped[page] = (number, call.rights)
+                mapped[page] = (number, call.rights)
             elif call.number == MPROTECT:
-                self.mapped[page] = (self.mapped[page][0], call.rights)
+                mapped[page] = (mapped[page][0], call.rights)
+
+    def remap(self, call: Call, number: int) -> None:
+        """Pages move with their rights and dirty bits; what has no room in the new length goes."""
+        mapped, (start, length) = self.space.mapped, (call.start, call.length)
+        unmap = Call(call.space, call.thread, MUNMAP, 0, 0)
+        kept = min(length, call.new_length)
+        if kept < length:
+            self.change(unmap._replace(start=start + kept, length=length - kept), number)
+        of, rights = mapped[start // BASE]
+        if call.to == start:
+            for page in range((start + length) // BASE, (start + call.new_length) // BASE):
+                mapped[page] = (of, rights)
+            return
+        self.change(unmap._replace(start=call.to, length=call.new_length), number)
+        self.split(start)
+        self.split(start + kept)
+        distance = call.to - start
+        moved = self.inside(start, start + kept)
+        for key in moved:
+            old = self.space.table.pop(key)
+            size = key[0] if distance % key[0] == 0 else BASE
+            first = (key[0] * key[1] + distance) // size
+            for part in range(first, first + key[0] // size):
+                self.space.table[size, part] = Page(old.rights, old.dirty)
+        self.shoot(moved)
+        for page in range(start // BASE, (start + kept) // BASE):
+            mapped.pop(page)
+        for page in range(call.to // BASE, (call.to + call.new_length) // BASE):
+            mapped[page] = (of, rights)
+
+    def inside(self, start: int, end: int) -> list[tuple[int, int]]:
+        return [key for key in self.space.table if start <= key[0] * key[1] < end]
 
     def split(self, addr: int) -> None:
         """A large page that a change covers in part is made small first."""
         key = self.find(addr)
         if key and key[0] == LARGE and addr % LARGE:
-            page = self.table.pop(key)
+            page = self.space.table.pop(key)
             for small in range(key[1] * 512, key[1] * 512 + 512):
-                self.table[BASE, small] = Page(page.rights, page.dirty)
+                self.space.table[BASE, small] = Page(page.rights, page.dirty)
             self.shoot([key])
 
     def shoot(self, keys: list[tuple[int, int]]) -> None:
@@ -262,13 +349,17 @@ class Machine:
         start = min(size * number for size, number in keys)
         end = max(size * (number + 1) for size, number in keys)
         flush = min(len(keys) * self.costs.page, self.costs.space)
-        for number in self.ran:
+        asked = 0
+        for number, tlbs in enumerate(self.tlbs):
+            tag = self.contexts.of(number, self.number)
+            if tag is None:
+                continue
             counts = self.shootdowns[number]
-            counts["entries"] += sum(tlb.flush(start, end) for tlb in self.tlbs[number])
+            counts["entries"] += sum(tlb.flush(tag, start, end) for tlb in tlbs.values())
             if number != self.here:
+                asked += 1
                 counts["received"] += 1
                 counts["receiver_cycles"] += self.costs.receive + flush
-        asked = len(self.ran) - 1
         counts = self.shootdowns[self.here]
         counts["made"] += 1
         counts["asked"] += asked
@@ -277,74 +368,75 @@ class Machine:
 
     def find(self, addr: int) -> tuple[int, int] | None:
         keys = ((size, addr // size) for size in (BASE, LARGE))
-        return next((key for key in keys if key in self.table), None)
+        return next((key for key in keys if key in self.space.table), None)
 
     def access(self, access: Access) -> None:
         addr, last = access.addr, access.addr + access.size - 1
         while True:
-            size = self.translate(addr, access.store)
+            size = self.translate(addr, access.kind)
             addr = (addr // size + 1) * size
             if addr > last:
                 return
             self.crossings += 1
 
-    def translate(self, addr: int, store: bool) -> int:
+    def translate(self, addr: int, kind: int) -> int:
         """The size of the page."""
-        first, second = self.tlbs[self.here]
-        entry, denied = first.lookup(addr, store)
-        if entry:
-            return entry.size
-        entry, denied_too = second.lookup(addr, store)
-        if entry:
-            first.fill(entry)
-            return entry.size
+        asid, path, denied = self.tags[self.here], self.path(kind), False
+        for level, tlb in enumerate(path):
+            entry, forbids = tlb.lookup(asid, addr, kind)
+            denied |= forbids
+            if entry:
+                for nearer in path[:level]:
+                    nearer.fill(entry)
+                return entry.tag.size
         self.walks += 1
-        needed = WRITE if store else READ
+        store, needed, table = kind == STORE, NEEDS[kind], self.space.table
         key = self.find(addr)
         if key is None:
             key = self.choose(addr)
-            _, rights = self.mapped.get(addr // BASE, (0, READ | WRITE | EXECUTE))
-            self.table[key] = Page(rights | needed | READ)
+            _, rights = self.space.mapped.get(addr // BASE, (0, READ | WRITE | EXECUTE))
+            rights |= needed
+            table[key] = Page(rights and rights | READ)
             self.touches += 1
-        page = self.table[key]
+        page = table[key]
         if not page.rights & needed:
-            page.rights |= needed
+            page.rights |= needed | READ
             self.faults += 1
         if store and not page.dirty:
             page.dirty = True
-            self.assists += denied or denied_too
-        rights = page.rights if page.dirty else page.rights & ~WRITE
-        second.fill(Entry(*key, rights))
-        first.fill(Entry(*key, rights))
+            self.assists += denied or self.layout.paired
+        for tlb in reversed(path):
+            number = key[1] // tlb.pages
+            pages = (table.get((key[0], number * tlb.pages + half)) for half in range(tlb.pages))
+            tlb.fill(Entry(Tag(asid, key[0], number), tuple(map(self.seen, pages))))
         return key[0]
+
+    def seen(self, page: Page | None) -> int | None:
+        """What hardware is told: a clean page may not be stored to."""
+        if page is None:
+            return None
+        return page.rights if page.dirty else page.rights & ~WRITE
 
     def choose(self, addr: int) -> tuple[int, int]:
         """A large page if all of it is one mapping with equal rights, and no small page there."""
-        block = range(addr // LARGE * 512, addr // LARGE * 512 + 512)
-        one = len({self.mapped.get(page) for page in block}) == 1 and block[0] in self.mapped
-        if self.large and one and not any((BASE, page) in self.table for page in block):
+        block, mapped = range(addr // LARGE * 512, addr // LARGE * 512 + 512), self.space.mapped
+        one = len({mapped.get(page) for page in block}) == 1 and block[0] in mapped
+        small = any((BASE, page) in self.space.table for page in block)
+        if self.layout.large and one and not small:
             return LARGE, addr // LARGE
         return BASE, addr // BASE
 
 
 SHOOTDOWNS = ("made", "asked", "received", "entries", "sender_cycles", "receiver_cycles")
 
-MACHINE = """
-title = "the second model's machine"
-source = "none"
-[core]
-count = {processors}
-asid_bits = 12
-fetches = false
-cycles_per_instruction = 1.0
-source = "none"
+HARDWARE = """
 [tlb.l1d]
 array = [
-    {{ page_sizes = ["4K"], entries = 8, ways = 4, replacement = "lru" }},
-    {{ page_sizes = ["2M"], entries = 2, ways = "full", replacement = "lru" }},
+    { page_sizes = ["4K"], entries = 8, ways = 4, replacement = "lru" },
+    { page_sizes = ["2M"], entries = 2, ways = "full", replacement = "lru" },
 ]
 source = "none"
-[tlb.l2d]
+[tlb.l2]
 entries = 32
 ways = 4
 page_sizes = ["4K", "2M"]
@@ -356,9 +448,48 @@ format = "x86-64"
 source = "none"
 [walker]
 kind = "hardware"
+"""
+
+INSTRUCTIONS = """
+[tlb.l1i]
+entries = 6
+ways = 3
+page_sizes = ["4K", "2M"]
+replacement = "lru"
+source = "none"
+"""
+
+SOFTWARE = """
+[tlb.l1]
+entries = 8
+ways = "full"
+paired = true
+page_sizes = ["4K", "2M"]
+replacement = "lru"
+source = "none"
+[page_table]
+format = "{format}"
+source = "none"
+[walker]
+kind = "software"
+refill_cycles = 8
+"""
+
+MACHINE = """
+title = "the second model's machine"
+source = "none"
+[core]
+count = {processors}
+asid_bits = {asid_bits}
+contexts = "{contexts}"
+fetches = {fetches}
+cycles_per_instruction = 1.0
+source = "none"
+{translation}
 enters = "l1d"
 tracks_dirty = true
 source = "none"
+{instructions}
 [cache.l1d]
 size = "4K"
 line = "64B"
@@ -383,3 +514,17 @@ fault_cycles = 1000
 switch_cycles = 2000
 source = "none"
 """
+
+
+def machine_file(layout: Layout, software_format: str) -> str:
+    """The machine as a file; where software refills, with this format of page table."""
+    software = SOFTWARE.format(format=software_format)
+    return MACHINE.format(
+        processors=layout.processors,
+        asid_bits=layout.asid_bits,
+        contexts=layout.contexts,
+        fetches=str(layout.fetches).lower(),
+        page_size="2M" if layout.large else "4K",
+        translation=software if layout.paired else HARDWARE,
+        instructions=INSTRUCTIONS if layout.fetches and not layout.paired else "",
+    )
