@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use addr::{PageSize, PhysAddr, Rights, VirtRange};
+use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Error, Mounted, Resized, Usage};
 
 use crate::{
@@ -86,6 +86,19 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             }
             self.finish(held, change, platform);
             usage
+        })
+    }
+
+    /// The page at `addr` has these usage bits: those that it had where it was before it moved.
+    pub fn set_usage(&self, space: HatSpace, addr: VirtAddr, usage: Usage) -> Result<(), Error> {
+        self.scheme.enter(Site::Usage, |held| {
+            held.space(space.0, |known, held| {
+                let Some(entry) = known.and_then(|known| known.processor()) else { return Ok(()) };
+                held.mmu(entry.table, |mmu, _| match &mut mmu.table {
+                    Some(table) => table.set_usage(entry.inner, addr, usage),
+                    None => Ok(()),
+                })
+            })
         })
     }
 

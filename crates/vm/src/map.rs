@@ -11,20 +11,22 @@
 use alloc::{collections::BTreeMap, vec::Vec};
 use core::ops::Range;
 
-use addr::{Rights, VirtAddr, VirtRange};
+use addr::{PageSize, Rights, VirtAddr, VirtRange};
 use hat::{
     HatSpace,
     locking::{Locks, Mutex, Scheme, Site},
 };
-use pagetable::{Mounted, Translation};
-use physmem::Allocator;
+use pagetable::{Mapping, Mounted, Translation, Usage};
+use physmem::{Allocator, FrameId};
 
 use crate::{
     error::Error,
     fault::without_write,
+    frames::REFERENCED,
     kernel::Kernel,
     object::{ObjectId, Place},
     own::OwnPages,
+    physical::Physical,
     platform::{Platform, Step},
     policy::Module,
     region::{Backing, Region},
@@ -112,13 +114,11 @@ where
             kernel.cut_large(at, &pages)?;
             at.known.regions.change(pages.clone(), |region| region.rights = rights);
             let Some(range) = kernel.loaded_range(space, &pages) else { return Ok(()) };
+            if rights == Rights::NONE {
+                return kernel.unload_used(space, range);
+            }
             let (hat, mut below) = kernel.hat();
-            let done = if rights == Rights::NONE {
-                hat.unload(space, range, &mut |_| (), &mut below)
-            } else {
-                hat.protect(space, range, without_write(rights), &mut below)
-            };
-            done.map_err(Error::Table)
+            hat.protect(space, range, without_write(rights), &mut below).map_err(Error::Table)
         })
     }
 
@@ -291,8 +291,16 @@ where
     /// nothing, so that only what is there is asked for.
     pub(crate) fn unload(&mut self, space: HatSpace, pages: &Range<u64>) -> Result<(), Error> {
         let Some(range) = self.loaded_range(space, pages) else { return Ok(()) };
+        self.unload_used(space, range)
+    }
+
+    /// Hardware forgets what is loaded. What was used through it stays so: others may have the page,
+    /// or a file's cache.
+    fn unload_used(&mut self, space: HatSpace, range: VirtRange) -> Result<(), Error> {
+        let (memory, site, base) = (self.memory, self.site, self.vm.base);
+        let each = &mut |mapping: Mapping| note_used(memory, site, base, &mapping);
         let (hat, mut below) = self.hat();
-        hat.unload(space, range, &mut |_| (), &mut below).map_err(Error::Table)
+        hat.unload(space, range, each, &mut below).map_err(Error::Table)
     }
 
     /// From the first page that is loaded of `pages` to the last.
@@ -316,10 +324,10 @@ where
     /// Regions, own pages and translations of `pages` go to where nothing is, from page `first` on.
     fn move_to(&mut self, at: &mut Within<'_>, pages: Range<u64>, first: u64) -> Result<(), Error> {
         self.cut_large(at, &pages)?;
-        let (space, mut loaded) = (at.space, Vec::<Translation>::new());
+        let (space, mut loaded) = (at.space, Vec::<Mapping>::new());
         if let Some(range) = self.loaded_range(space, &pages) {
             let (hat, mut below) = self.hat();
-            let each = &mut |mapping: pagetable::Mapping| loaded.push(mapping.translation);
+            let each = &mut |mapping| loaded.push(mapping);
             hat.unload(space, range, each, &mut below).map_err(Error::Table)?;
         }
         let distance = first.wrapping_sub(pages.start);
@@ -338,16 +346,20 @@ where
             .wired
             .extend(wired.into_iter().map(|(page, frame)| (page.wrapping_add(distance), frame)));
         let (base, has_large) = (self.vm.base, known.has_large);
-        for translation in loaded {
+        let (memory, site) = (self.memory, self.site);
+        for mapping in loaded {
+            let Mapping { translation, usage } = mapping;
             let page = translation.page.number().wrapping_add(distance);
             let page = self.vm.addr_of(page).page(base);
             let (hat, mut below) = self.hat();
             // One that does not get loaded comes back by a minor fault: so does a large page, which
             // may not be aligned there, and what would stand beside one in a TLB's entry.
-            if has_large {
-                continue;
+            let there = Translation { page, ..translation };
+            if has_large || hat.load(space, there, 1, &mut below).is_err() {
+                note_used(memory, site, base, &mapping);
+            } else if usage != Usage::default() {
+                hat.set_usage(space, page.start(), usage).map_err(Error::Table)?;
             }
-            let _ = hat.load(space, Translation { page, ..translation }, 1, &mut below);
         }
         Ok(())
     }
@@ -375,6 +387,25 @@ where
         }
         self.hat.granted(asked | Rights::READ | Rights::USER)
     }
+}
+
+/// A page that hardware does not have any more was used, if it was: so its frames say.
+fn note_used<A: Allocator + Send, L: Locks>(
+    memory: &Physical<A, L>,
+    site: Site,
+    base: PageSize,
+    mapping: &Mapping,
+) {
+    if !mapping.usage.referenced {
+        return;
+    }
+    let Translation { page, frame, .. } = mapping.translation;
+    let first = memory.frame_at(frame).0;
+    let frames = first..first + (1 << memory.order(page.size()));
+    let frames = frames.step_by(1 << memory.order(base));
+    memory.with(site, |memory| {
+        frames.for_each(|frame| memory.pfdat_mut(FrameId(frame)).flags |= REFERENCED);
+    });
 }
 
 /// Takes the entries in `range` out.

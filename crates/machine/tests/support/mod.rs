@@ -5,7 +5,7 @@
 
 use addr::Kind;
 use machine::{Machine, Results, RunOptions};
-use trace::{Arch, Batch, Error, Event, Filter, Header, Meta, Source};
+use trace::{Arch, Batch, Error, Event, Filter, Header, Meta, Process, Source};
 
 /// Settings of every page-table format that a manager with base pages can have.
 pub(crate) const TABLES: [&[&str]; 13] = [
@@ -45,6 +45,7 @@ pub(crate) struct Rows {
     position: u64,
     /// The physical address of a row, by its number and address, where rows have one.
     physical: Option<fn(u64, u64) -> u64>,
+    processes: Vec<Process>,
 }
 
 impl Rows {
@@ -58,7 +59,16 @@ impl Rows {
             page_bytes: 4096,
             notes: Vec::new(),
         };
-        Rows { header, rows, thread: 0, next: 0, batch_rows: 97, position: 0, physical: None }
+        Rows {
+            header,
+            rows,
+            thread: 0,
+            next: 0,
+            batch_rows: 97,
+            position: 0,
+            physical: None,
+            processes: Vec::new(),
+        }
     }
 }
 
@@ -67,11 +77,20 @@ impl Rows {
     pub(crate) fn physical(rows: Vec<Row>, physical: fn(u64, u64) -> u64) -> Rows {
         Rows { physical: Some(physical), ..Rows::new(rows) }
     }
+
+    /// Rows of these processes.
+    pub(crate) fn of(self, processes: Vec<Process>) -> Rows {
+        Rows { processes, ..self }
+    }
 }
 
 impl Source for Rows {
     fn header(&self) -> &Header {
         &self.header
+    }
+
+    fn processes(&self) -> &[Process] {
+        &self.processes
     }
 
     fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
