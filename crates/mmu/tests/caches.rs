@@ -40,6 +40,7 @@ fn random_params(rng: &mut Rng) -> HierarchyParams {
 
 #[test]
 fn caches_do_what_lists_searched_in_order_do() {
+    let mut in_all = 0;
     for seed in 0..SEEDS {
         let mut rng = Rng(seed);
         let params = random_params(&mut rng);
@@ -47,6 +48,9 @@ fn caches_do_what_lists_searched_in_order_do() {
             (Hierarchy::new(&params).unwrap(), ModelHierarchy::new(&params));
         let span = rng.pick(&[1 << 9, 1 << 12, 1 << 15]);
         let base = rng.pick(&[0, 1 << 40, u64::MAX - (1 << 16)]);
+        // Those that change nothing are only counted, in bulk, as sweeps do; in every second case.
+        let in_bulk = seed % 2 == 0;
+        let (mut repeats, mut walks) = ([0; Kind::COUNT], [0; 2]);
         for step in 0..STEPS {
             let addr = base + rng.below(span);
             let bytes = rng.pick(&[1, 2, 4, 8, 8, 8, 16, 32, 64, 100, 300]);
@@ -60,10 +64,29 @@ fn caches_do_what_lists_searched_in_order_do() {
                 Requester::Walker => rng.chance(20),
                 Requester::Program(kind) => kind == Kind::Store,
             };
-            let served = caches.access(PhysAddr::new(addr), bytes, write, who);
+            let phys = PhysAddr::new(addr);
             let expected = model.access(addr, bytes, write, who);
+            let repeated = match who {
+                Requester::Program(kind) if in_bulk && caches.is_repeat(phys, bytes, kind) => {
+                    repeats[kind as usize] += 1;
+                    Some(caches.entrance(who).place)
+                }
+                Requester::Walker if in_bulk => {
+                    let place = caches.is_repeated_walk(phys, bytes, write);
+                    walks[usize::from(write)] += u64::from(place.is_some());
+                    place
+                }
+                Requester::Program(_) | Requester::Walker => None,
+            };
+            let served = repeated.unwrap_or_else(|| caches.access(phys, bytes, write, who));
             assert_eq!(served, expected, "seed {seed}, step {step}, {params:?}");
         }
+        for (kind, hits) in Kind::ALL.into_iter().zip(repeats) {
+            let place = caches.repeated(kind, hits);
+            assert_eq!(place, caches.entrance(Requester::Program(kind)).place);
+        }
+        caches.repeated_walks(walks[0], walks[1]);
+        in_all += repeats.iter().chain(&walks).sum::<u64>();
         for place in Served::ALL {
             assert_eq!(caches.counts(place), model.counts(place), "seed {seed}, {params:?}");
             for addr in (base..base + span).step_by(16) {
@@ -72,6 +95,7 @@ fn caches_do_what_lists_searched_in_order_do() {
             }
         }
     }
+    assert!(in_all > SEEDS, "{in_all} accesses changed nothing");
 }
 
 #[test]
