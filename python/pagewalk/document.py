@@ -146,6 +146,28 @@ class Switches(Record):
     """Waits that ended because nobody could run any more: for what is not in the recording."""
 
 
+class BlockCounts(Record):
+    """Entries for several adjacent pages of the smallest size."""
+
+    kind: str
+    """What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced` or `whole`."""
+
+    pages: int
+    """Pages of a block."""
+
+    fills: int
+    """Entries that were filled in."""
+
+    pages_filled: int
+    """Pages that these translated when they were filled in.
+
+    Per fill this is what an entry covers.
+    """
+
+    tag_hits: int
+    """Misses that found an entry of the block which did not translate the page."""
+
+
 class HitsAndMisses(Record):
     """Lookups and what became of them."""
 
@@ -216,6 +238,9 @@ class TlbCounts(Record):
 
     table_hits: int
     """Lookups of the walker for the page table itself that hit, apart from all others."""
+
+    blocks: BlockCounts | None
+    """Its entries of blocks of pages, if it has such."""
 
     by_kind: ByKind[HitsAndMisses]
     """The same by kind."""
@@ -413,8 +438,100 @@ class SpecTlbCounts(Record):
     overlapped_cycles: int | None
     """Cycles of these references; `None` if the machine leaves a latency out."""
 
+    devices: int
+    """Predictions that named a place which a device had (`os.devices`)."""
+
+    devices_reached: int
+    """Of these, how many were followed: none where requests say that they are guesses
+    (`spec_tlb.tagged`).
+    """
+
     outcomes: list[SpecOutcome]
     """Walks by what became of the prediction."""
+
+
+class RangeTlbCounts(Record):
+    """What a range TLB is and counted.
+
+    It is asked for each miss of the last level, and its hits are no walks.
+    """
+
+    entries: int
+    """Ranges that it holds."""
+
+    replacement: str
+    """Replacement policy."""
+
+    lookups: int
+    """Lookups."""
+
+    hits: int
+    """Lookups that found a range which allows the access; not first stores to clean pages."""
+
+    misses: int
+    """Lookups that did not. Each is a walk."""
+
+    fills: int
+    """Ranges put in."""
+
+    evictions: int
+    """Ranges that made room for others."""
+
+    flushed: int
+    """Ranges that the operating system flushed."""
+
+    ranges: int
+    """Ranges in the operating system's table at the end: adjacent pages in adjacent frames with
+    equal rights.
+    """
+
+    range_bytes: int
+    """Their bytes."""
+
+
+class ReservationsOfSize(Record):
+    """Reservations of one size."""
+
+    size: str
+    """Their size."""
+
+    made: int
+    """How many were made."""
+
+    filled: int
+    """How often one became full."""
+
+    emptied: int
+    """How many were given back whole, since their last page was freed."""
+
+    broken: dict[str, int]
+    """How many were broken, by reason: `frame`, a base frame was wanted; `block`, several in a row;
+    `wanted`, just these.
+    """
+
+    broken_bytes: int
+    """Bytes that this made free."""
+
+    placed: int
+    """Base pages that were placed in one."""
+
+    unplaced: dict[str, int]
+    """Base pages that were not, by reason: `start`, `end`, it would begin before its object or
+    reach beyond its end; `neighbor`, another page or reservation of the object is there;
+    `taken`, its own frame is; `no-block`, there was no free block of the size.
+    """
+
+
+class ReservationCounts(Record):
+    """What has become of reservations."""
+
+    sizes: list[ReservationsOfSize]
+    """By size, the largest first."""
+
+    marks_cleared: int
+    """Marked frames whose marks were cleared when their reservation was broken
+    (`os.reservations.marks`).
+    """
 
 
 class NestedCounts(Record):
@@ -445,6 +562,26 @@ class NestedCounts(Record):
     One that is shared with the guest has the guest's shape here again, and its searches are counted
     there.
     """
+
+    spec_tlb: SpecTlbCounts | None
+    """What predicts where walks of the host end, if there is such.
+
+    Predictions are per walk of the host.
+    """
+
+    critical_references: int | None
+    """References of walks in both dimensions that are waited for, as no right prediction of guest
+    or host overlaps them; `None` where nothing predicts.
+    """
+
+    reservations: ReservationCounts | None
+    """Room that the host keeps for large pages, if it does."""
+
+    reserved_bytes: int
+    """Bytes that are reserved and not in use."""
+
+    former_bytes: int
+    """Bytes that guests of before still have (`nested.former`)."""
 
     first_touches: int
     """Pages of the host that were first needed."""
@@ -584,44 +721,26 @@ class DaemonCounts(Record):
     """The same over time, at most a few hundred samples."""
 
 
-class ReservationsOfSize(Record):
-    """Reservations of one size."""
+class DeviceCounts(Record):
+    """Frames that devices had (`os.devices`)."""
 
-    size: str
-    """Their size."""
+    pages: int
+    """How many they have at the end."""
 
-    made: int
-    """How many were made."""
+    lent: int
+    """How many they were lent."""
 
-    filled: int
-    """How often one became full."""
+    returned: int
+    """How many came back."""
 
-    emptied: int
-    """How many were given back whole, since their last page was freed."""
+    refused: int
+    """How often no frame was free, or no block of 2M where they have blocks of their own."""
 
-    broken: dict[str, int]
-    """How many were broken, by reason: `frame`, a base frame was wanted; `block`, several in a row;
-    `wanted`, just these.
-    """
+    blocks: int
+    """Blocks of 2M that are theirs alone."""
 
-    broken_bytes: int
-    """Bytes that this made free."""
-
-    placed: int
-    """Base pages that were placed in one."""
-
-    unplaced: dict[str, int]
-    """Base pages that were not, by reason: `start`, `end`, it would begin before its object or
-    reach beyond its end; `neighbor`, another page or reservation of the object is there;
-    `taken`, its own frame is; `no-block`, there was no free block of the size.
-    """
-
-
-class ReservationCounts(Record):
-    """What has become of reservations."""
-
-    sizes: list[ReservationsOfSize]
-    """By size, the largest first."""
+    marks_cleared: int
+    """Marked frames beside those that they were lent, whose marks were cleared for that."""
 
 
 class KhugepagedCounts(Record):
@@ -807,6 +926,9 @@ class ManagerCounts(Record):
     reservations: ReservationCounts | None
     """Reservations, if the manager has such."""
 
+    devices: DeviceCounts | None
+    """Frames of devices, if they get some."""
+
     linux: LinuxCounts | None
     """Transparent huge pages, if the manager has such."""
 
@@ -921,6 +1043,9 @@ class ProcessorCounts(Record):
     spec_tlb: SpecTlbCounts | None
     """Its SpecTLB."""
 
+    range_tlb: RangeTlbCounts | None
+    """Its range TLB."""
+
     caches: Named[CacheCounts]
     """Its data caches; not `l3`, which all share."""
 
@@ -947,6 +1072,9 @@ class MemoryCounts(Record):
 
     aged_bytes: int
     """Frames that were in use before the run began, in bytes."""
+
+    device_bytes: int
+    """Frames that devices have, in bytes; where they have blocks of their own, all of those."""
 
     table_bytes: int
     """Frames that hold page tables, in bytes."""
@@ -1299,6 +1427,9 @@ class Document(Record):
 
     spec_tlb: SpecTlbCounts | None
     """What predicts where walks end, if something does."""
+
+    range_tlb: RangeTlbCounts | None
+    """What translates ranges of any length, if something does."""
 
     nested: NestedCounts | None
     """The host's dimension of the walks, in a virtual machine."""

@@ -19,6 +19,7 @@ def summary(data: dict[str, Any], order: Order = BY_MISSES) -> str:
     """The results of one run: what ran, the finding, then what it rests on."""
     accesses = sum(data["accesses"].values())
     parts = [_heading(data, accesses), finding(data), _switches(data), _tlbs(data, accesses)]
+    parts.append("\n".join(text.paragraph(line) for line in tables.several_pages(data)))
     parts.append(_regions(data, order))
     if data.get("processors"):
         parts.append(_processors(data))
@@ -30,7 +31,8 @@ def summary(data: dict[str, Any], order: Order = BY_MISSES) -> str:
     if data.get("spec_tlb"):
         parts.append(_spec_tlb(data))
     if data.get("nested"):
-        parts.append(_nested(data["nested"], data["walks"]["walks"]))
+        predictions = tables.host_predictions(data)
+        parts.append(_nested(data["nested"], data["walks"]["walks"], predictions))
     if data.get("manager"):
         parts.append(_manager(data["manager"], data["time"]))
         parts.append(_wished(data))
@@ -303,7 +305,7 @@ def _spec_tlb(data: dict[str, Any]) -> str:
     return text.paragraph(f"SpecTLB: {table.caption}") + "\n" + text.table(table.head, rows)
 
 
-def _nested(host: dict[str, Any], guest_walks: int) -> str:
+def _nested(host: dict[str, Any], guest_walks: int, predictions: list[str]) -> str:
     walked = f"{text.plural(host['walks'], 'walk')} with"
     lines = [
         text.paragraph(
@@ -327,6 +329,7 @@ def _nested(host: dict[str, Any], guest_walks: int) -> str:
         )
     if host["mmu_cache"]:
         lines.append(_mmu_cache("MMU cache of the host", host["mmu_cache"], host["walks"]))
+    lines += [text.paragraph(line, "  ") for line in predictions]
     return "\n".join(lines)
 
 
@@ -353,6 +356,22 @@ def _reservations(manager: dict[str, Any], work: dict[str, int]) -> list[str]:
     return lines
 
 
+def _devices(manager: dict[str, Any]) -> list[str]:
+    devices = manager.get("devices")
+    if not devices:
+        return []
+    cleared = (manager.get("reservations") or {}).get("marks_cleared", 0) + devices["marks_cleared"]
+    line = (
+        f"devices: {text.plural(devices['lent'], 'frame')} lent, {text.count(devices['returned'])} "
+        f"given back, {text.count(devices['refused'])} refused"
+    )
+    blocks = (
+        f", {text.plural(devices['blocks'], 'block')} of their own" if devices["blocks"] else ""
+    )
+    marks = f"; {text.plural(cleared, 'mark')} cleared" if cleared else ""
+    return [text.paragraph(line + blocks + marks, "  ")]
+
+
 def _manager(manager: dict[str, Any], time: dict[str, Any] | None) -> str:
     answered = {how: n for how, n in manager["faults"].items() if n}
     faults = ", ".join(f"{text.count(n)} {how}" for how, n in answered.items())
@@ -374,6 +393,7 @@ def _manager(manager: dict[str, Any], time: dict[str, Any] | None) -> str:
             f"written, {text.count(work['zeroed'])} frames zeroed and "
             f"{text.count(work['copied'])} copied",
             *_reservations(manager, work),
+            *_devices(manager),
             *cost,
         ]
     )

@@ -3,7 +3,7 @@
 import pytest
 
 import pagewalk
-from pagewalk import summary
+from pagewalk import summary, text
 from pagewalk.report import data, page
 from pagewalk.sweep import sweep
 
@@ -53,3 +53,36 @@ def test_a_sweep_of_sizes_has_a_row_each() -> None:
     table = sweep(SPEC, "freebsd-2009", vary={"spec_tlb.entries": [8, 16, 24, 32]})
     right = [row["spec_tlb.right"] for row in table.to_pylist()]
     assert len(right) == 4 and right[0] < right[-1]
+
+
+def test_devices_are_told_of() -> None:
+    settings = {
+        "memory.size": "36M",
+        "swap.size": "64M",
+        "spec_tlb.fill": "marks",
+        "os.reservations": '{marks="clear-devices"}',
+        "os.devices": "{pages=64,faults=4}",
+    }
+    trace = "generate:strided,accesses=40k,size=40M,stride=8K"
+    document = pagewalk.Machine("freebsd-2009", set=settings).run(trace).data
+    devices = document["manager"]["devices"]
+    assert devices["lent"] == devices["returned"] + devices["pages"] > 64
+    told = " ".join(summary.summary(document).split())
+    assert f"devices: {text.count(devices['lent'])} frames lent" in told
+    assert "cleared" in told
+
+
+def test_a_host_that_keeps_room_is_told_of() -> None:
+    settings = {
+        "memory.size": "1G",
+        "nested.reservations": '{sizes=["1G"]}',
+        "nested.spec_tlb": '{page_size="1G",entries=4}',
+    }
+    trace = "generate:uniform,accesses=10k,size=16M"
+    document = pagewalk.Machine("opteron-2008", set=settings).run(trace).data
+    nested = document["nested"]
+    assert nested["spec_tlb"]["right"] == nested["walks"] - 1
+    told = " ".join(summary.summary(document).split())
+    assert "reservations of 1G: 1 made" in told and "of the host's walks" in told
+    assert "references per walk of" in told and "are waited for" in told
+    assert "are waited for" in page.render(data.report([document]))

@@ -57,7 +57,7 @@ pub struct Machine {
     /// What its page table looks like, if walks descend from a root.
     tree: Option<pagetable::TreeShape>,
     /// The same of the host's, in a virtual machine.
-    host_tree: Option<pagetable::TreeShape>,
+    host_table: Option<os::host::HostTable>,
     settings: Vec<String>,
     added: Vec<String>,
     digest: String,
@@ -89,13 +89,13 @@ impl Machine {
         let mut ram = ram::Ram::new(&description).map_err(refused)?;
         os::build::system(&description, &ram).map_err(refused)?;
         ram.first_space().map_err(refused)?;
-        let (tree, host_tree) = (ram.tree_shape(), ram.host().and_then(|host| host.tree_shape()));
+        let (tree, host_table) = (ram.tree_shape(), ram.host().map(os::host::Host::table));
         let sizes = ram.page_sizes().to_vec();
-        walker::Walker::new(&description, 0, &sizes, tree.clone(), host_tree.clone())
+        walker::Walker::new(&description, 0, &sizes, tree.clone(), host_table.clone())
             .map_err(refused)?;
         let (name, settings) = (name.to_owned(), settings.to_vec());
         let names = None;
-        Ok(Machine { name, description, sizes, tree, host_tree, settings, added, digest, names })
+        Ok(Machine { name, description, sizes, tree, host_table, settings, added, digest, names })
     }
 
     /// The same, whose runs find names of places in programs by `names`.
@@ -143,8 +143,8 @@ impl Machine {
 
     /// Its processors' walkers, with their caches, before any access.
     pub(crate) fn walkers(&self) -> Result<walker::Walkers, Error> {
-        let (tree, host_tree) = (self.tree.clone(), self.host_tree.clone());
-        walker::Walkers::build(&self.description, &self.sizes, tree, host_tree)
+        let (tree, host_table) = (self.tree.clone(), self.host_table.clone());
+        walker::Walkers::build(&self.description, &self.sizes, tree, host_table)
             .map_err(|wrong| run::built(self, wrong))
     }
 

@@ -29,8 +29,10 @@ use crate::{
     os::{
         build::{keeps_tables_apart, reservations},
         host::{Host, splinter},
+        room::{self, Guest},
     },
     table::{self, Format, Walked},
+    units,
 };
 
 /// An allocator that is chosen when a machine is built, and where an allocation can be made to
@@ -168,15 +170,20 @@ fn size_lists(
     Ok(Some(lists))
 }
 
-/// log2 of the frames of each size of reservations that `description` asks for.
-fn reserved(description: &Description, base: PageSize) -> Result<Vec<u32>, (String, String)> {
-    let Some(reservations) = reservations(&description.os) else { return Ok(Vec::new()) };
-    let refuse = |what: String| Err(("os.reservations.sizes".to_owned(), what));
-    if reservations.sizes.is_empty() {
-        return refuse("write at least one size, or leave os.reservations out".to_owned());
+/// log2 of the frames of each of the `sizes` of reservations, which are those of the table `key`.
+fn reserved(
+    description: &Description,
+    base: PageSize,
+    key: &str,
+    sizes: Option<Vec<units::PageSize>>,
+) -> Result<Vec<u32>, (String, String)> {
+    let Some(sizes) = sizes else { return Ok(Vec::new()) };
+    let refuse = |what: String| Err((format!("{key}.sizes"), what));
+    if sizes.is_empty() {
+        return refuse(format!("write at least one size, or leave {key} out"));
     }
     let mut orders = Vec::new();
-    for size in reservations.sizes.iter().map(|size| size.0) {
+    for size in sizes.into_iter().map(|size| size.0) {
         if size <= base {
             return refuse(format!(
                 "a reservation of {size} has no room for pages: they are of {base} already"
@@ -184,14 +191,17 @@ fn reserved(description: &Description, base: PageSize) -> Result<Vec<u32>, (Stri
         }
         if size.bytes() > description.memory.size.0 {
             return refuse(format!(
-                "a reservation of {size} is larger than memory.size: choose a smaller one, or \
-                 more memory"
+                "a reservation of {size} is larger than {}: choose a smaller one, or more memory",
+                if key == HOST { "nested.memory" } else { "memory.size" }
             ));
         }
         orders.push(size.shift() - base.shift());
     }
     Ok(orders)
 }
+
+/// The table of a host's reservations.
+const HOST: &str = "nested.reservations";
 
 /// Where mapped pages are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -225,6 +235,12 @@ pub(crate) struct Ram {
     pages: Counted,
     /// Frames that were in use before the run.
     aged_bytes: u64,
+    /// In a host that keeps room for large pages, whose memory this is for.
+    guest: Option<Guest>,
+    /// Frames that are none, as a device is at their addresses.
+    absent_bytes: u64,
+    /// Frames that devices have.
+    device_frames: u64,
     /// Frames behind pages, where several pages can have one: as the system says.
     held_bytes: Option<u64>,
     peak_bytes: u64,
@@ -233,6 +249,35 @@ pub(crate) struct Ram {
 impl Ram {
     /// Empty memory; an error comes with the key that is wrong.
     pub(crate) fn new(description: &Description) -> Result<Ram, (String, String)> {
+        let sizes = reservations(&description.os).map(|asked| asked.sizes);
+        Ram::with(description, "os.reservations", sizes)
+    }
+
+    /// The memory of the host `nested`, whose table and operating system are those of `description`, and
+    /// whose guest has `guest_bytes`.
+    pub(crate) fn of_host(
+        description: &Description,
+        nested: &description::Nested,
+        guest_bytes: u64,
+    ) -> Result<Ram, (String, String)> {
+        let asked = nested.reservations.clone().map(|asked| asked.sizes);
+        let keeps_room = asked.is_some();
+        let mut ram = Ram::with(description, HOST, asked)?;
+        let base = description.os.frame();
+        if let Some(former) = &nested.former {
+            let left = room::have_had(ram.frames.get_mut(), former);
+            let left = left.map_err(|what| ("nested.former".to_owned(), what))?;
+            ram.aged_bytes += left * base.bytes();
+        }
+        ram.guest = keeps_room.then(|| Guest::new(guest_bytes, base));
+        Ok(ram)
+    }
+
+    fn with(
+        description: &Description,
+        key: &str,
+        sizes: Option<Vec<units::PageSize>>,
+    ) -> Result<Ram, (String, String)> {
         let hat = table::new(description, SparseMemory::new(description.memory.size.0))?;
         let base = description.os.frame();
         let apart = keeps_tables_apart(&description.os);
@@ -240,11 +285,14 @@ impl Ram {
         size_lists(description, base, hat.page_sizes(), None)?;
         let lists =
             |frames| size_lists(description, base, hat.page_sizes(), Some(frames)).ok().flatten();
-        let reserved = reserved(description, base)?;
+        let reserved = reserved(description, base, key, sizes)?;
         let topology = Topology::of(description)?;
         let memory = &description.memory;
         let frames = frames(memory, base, &lists, &reserved, apart, topology.as_ref());
         let mut frames = frames.map_err(|error| ("memory.size".to_owned(), error))?;
+        let holes = description.nested.as_ref().map_or(&[][..], |nested| nested.holes.as_slice());
+        let absent = room::leave_out(&mut frames, holes)
+            .map_err(|what| ("nested.holes".to_owned(), what))?;
         let aged_frames = match &description.memory.aged {
             Some(aged) if description.page_table.is_some() => {
                 age(&mut frames, aged).map_err(|error| ("memory.aged".to_owned(), error))?
@@ -256,8 +304,11 @@ impl Ram {
             None => 0,
         };
         Ok(Ram {
+            guest: None,
+            absent_bytes: absent * base.bytes(),
             hat,
             aged_bytes: aged_frames * base.bytes(),
+            device_frames: 0,
             frames: Physical::new(frames),
             has_frames: description.page_table.is_some(),
             is_linear: description.page_table.as_ref().is_some_and(is_linear),
@@ -470,9 +521,17 @@ impl Ram {
         if !self.has_frames {
             return Ok(PhysAddr::new(page.start().get()));
         }
-        let frame = self.frames.get_mut().allocate_page(page.size(), State::Movable);
+        let frames = self.frames.get_mut();
+        let frame = match &mut self.guest {
+            Some(guest) => {
+                guest.place(page.number(), frames).map(|frame| frames.table().address(frame))
+            }
+            None => {
+                frames.allocate_page(page.size(), State::Movable).map_err(|_| Failure::OutOfFrames)
+            }
+        };
         self.hold(i64::from(frame.is_ok()) * page.size().bytes() as i64);
-        frame.map_err(|_| Failure::OutOfFrames)
+        frame
     }
 
     /// Takes exactly this frame for a page, if it is free.
@@ -564,6 +623,16 @@ impl Ram {
         self.aged_bytes
     }
 
+    /// So many frames are devices'.
+    pub(crate) fn set_device_frames(&mut self, frames: u64) {
+        self.device_frames = frames;
+    }
+
+    /// Bytes of frames that devices have.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        self.device_frames * self.look(|frames| frames.base().bytes())
+    }
+
     /// Bytes of frames behind pages.
     pub(crate) fn mapped_bytes(&self) -> u64 {
         let of_pages = || self.mapped.iter().map(|(size, pages)| size.bytes() * pages).sum();
@@ -589,7 +658,7 @@ impl Ram {
 
     /// Bytes of all frames, and of frames in use.
     pub(crate) fn frame_bytes(&self) -> (u64, u64) {
-        let bytes = || self.look(|frames| frames.bytes());
+        let bytes = || self.look(|frames| frames.bytes()) - self.absent_bytes;
         if self.has_frames { (bytes(), self.used_bytes()) } else { (0, 0) }
     }
 
@@ -604,7 +673,7 @@ impl Ram {
 
     /// Bytes of frames that are neither free nor only reserved.
     fn used_bytes(&self) -> u64 {
-        self.look(|frames| frames.used_bytes() - frames.reserved_bytes())
+        self.look(|frames| frames.used_bytes() - frames.reserved_bytes()) - self.absent_bytes
     }
 
     /// Bytes that are reserved and not in use.

@@ -26,6 +26,13 @@ pub enum GeometryError {
     NoPageSizes,
     /// A page size that two arrays, or one array twice, would hold.
     PageSizeTwice(PageSize),
+    /// Entries that map pairs and blocks at once.
+    PairsAndBlocks,
+    /// Blocks of a number of pages that an entry cannot tell apart.
+    BlockPages {
+        /// How many were asked for.
+        pages: u32,
+    },
     /// A line that is no power of two or has fewer than 4 bytes.
     Line {
         /// Bytes of the line.
@@ -71,6 +78,14 @@ impl fmt::Display for GeometryError {
             GeometryError::PageSizeTwice(size) => {
                 write!(f, "pages of {size} would be held in two places: name each size once")
             }
+            GeometryError::PairsAndBlocks => {
+                f.write_str("an entry maps a pair or a block: leave one of the two out")
+            }
+            GeometryError::BlockPages { pages } => write!(
+                f,
+                "a block of {pages} pages: write a power of two from 2 to {}",
+                crate::BlockParams::PAGES_MAX
+            ),
             GeometryError::Line { bytes } => {
                 write!(f, "a line of {bytes} bytes: write a power of two from 4")
             }

@@ -15,6 +15,7 @@
 mod cache;
 mod geometry;
 mod hints;
+mod range_tlb;
 mod replacement;
 mod set_array;
 mod spec_tlb;
@@ -28,6 +29,7 @@ pub use cache::{
     Served,
 };
 pub use geometry::GeometryError;
+pub use range_tlb::{RangeEntry, RangeTlb, RangeTlbCounts, RangeTlbParams};
 pub use replacement::{
     AnyReplacement, Fifo, FixedInsertion, FromTable, GreedyDual, GreedyDual2d, Learns, Lfu, Lru,
     Nru, ParsePolicyError, Policy, Random, Replacement, Srrip, TreePlru, ViLru, ViLru2d,
@@ -36,8 +38,8 @@ pub use set_array::SetArray;
 pub use spec_tlb::{SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};
 pub use stack_distance::StackDistance;
 pub use tlb::{
-    ArrayParams, EACH, Evicted, Found, Hit, Miss, NOTHING, SpanTlb, SpanTlbs, TIME, Tlb, TlbCounts,
-    TlbEntry, TlbParams,
+    ArrayParams, BlockKind, BlockParams, EACH, Evicted, Found, Hit, Miss, NOTHING, SpanTlb,
+    SpanTlbs, TIME, Tlb, TlbCounts, TlbEntry, TlbParams,
 };
 pub use walk_cache::{
     AnyWalkCache, ArrayBits, Design, Held, ParseDesignError, Sptc, Stc, Tpc, Uptc, Utc, WalkArray,

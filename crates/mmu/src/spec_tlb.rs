@@ -145,14 +145,18 @@ impl SpecTlb {
         &self.params
     }
 
+    /// The place that it would name for `va`, without counting or touching anything.
+    pub fn predicts(&self, va: VirtAddr, asid: Asid) -> Option<PhysAddr> {
+        let held = self.slots[self.slot_of(va, asid)?]?;
+        Some(PhysAddr::new(held.frame.get() + self.offset(va)))
+    }
+
     /// Hears of a walk of `va` and where it has ended, if it has found a page. Says what it would have
     /// said before.
     pub fn walked(&mut self, va: VirtAddr, asid: Asid, found: Option<Spot>) -> Speculation {
         let number = va.get() >> self.params.page_size.shift();
         let set = self.sets.set_of(number);
-        let slot = self.sets.find(set, number, |slot| {
-            self.slots[slot].is_some_and(|held| (held.number, held.asid) == (number, asid))
-        });
+        let slot = self.slot_of(va, asid);
         let said = match slot.and_then(|slot| Some((slot, self.slots[slot]?))) {
             None => Speculation::None,
             Some((slot, held)) => {
@@ -192,6 +196,13 @@ impl SpecTlb {
                 self.remove(slot);
             }
         }
+    }
+
+    fn slot_of(&self, va: VirtAddr, asid: Asid) -> Option<usize> {
+        let number = va.get() >> self.params.page_size.shift();
+        self.sets.find(self.sets.set_of(number), number, |slot| {
+            self.slots[slot].is_some_and(|held| (held.number, held.asid) == (number, asid))
+        })
     }
 
     /// Whether a page looks as if it lay in a reservation. It would not come from one if it were as

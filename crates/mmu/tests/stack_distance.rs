@@ -65,5 +65,5 @@ fn lru_tlb(entries: u32) -> Tlb {
         replacement: Policy::Lru,
         seed: 1,
     };
-    Tlb::new(&TlbParams { arrays: vec![array], paired: false }).unwrap()
+    Tlb::new(&TlbParams { arrays: vec![array], paired: false, blocks: None }).unwrap()
 }

@@ -35,7 +35,7 @@ fn random_params(rng: &mut Rng) -> TlbParams {
         let replacement = arrays[0].replacement;
         arrays.iter_mut().for_each(|array| array.replacement = replacement);
     }
-    TlbParams { arrays, paired: rng.chance(30) }
+    TlbParams { arrays, paired: rng.chance(30), blocks: None }
 }
 
 /// An address in one of a few pages of every size, some of them far apart.
@@ -251,7 +251,8 @@ fn hits_handed_out_are_all_hits() {
             replacement: policy,
             seed: 1,
         };
-        let mut tlb = Tlb::new(&TlbParams { arrays: vec![array], paired: true }).unwrap();
+        let mut tlb =
+            Tlb::new(&TlbParams { arrays: vec![array], paired: true, blocks: None }).unwrap();
         let mut sum = [0u64; 3];
         let (mut lookups, mut misses) = ([0u64; 3], [0u64; 3]);
         let mut add = |gone: Evicted| {
@@ -322,7 +323,7 @@ fn a_tlb_that_cannot_be_is_refused_with_a_reason() {
             "4294967295 entries are more than can be simulated: give it at most 16777216",
         ),
     ] {
-        let error = Tlb::new(&TlbParams { arrays, paired: false }).unwrap_err();
+        let error = Tlb::new(&TlbParams { arrays, paired: false, blocks: None }).unwrap_err();
         assert_eq!(error.to_string(), reason);
     }
 }

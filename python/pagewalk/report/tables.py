@@ -38,7 +38,8 @@ def tlbs(document: Mapping[str, Any]) -> Table:
         "Misses per 1000 accesses", "First touches", "Evictions",
     ]  # fmt: skip
     numeric = [False, True, True, False, True, True, True, True, True, True]
-    return Table("Lookups and misses of each TLB", head, rows, numeric)
+    caption = "; ".join(["Lookups and misses of each TLB", *several_pages(document)])
+    return Table(caption, head, rows, numeric)
 
 
 def processors(document: Mapping[str, Any]) -> Table:
@@ -155,6 +156,12 @@ def spec_tlb(document: Mapping[str, Any]) -> Table:
         f"{values.share(spec['right'], walks).text} of the walks rightly predicted, "
         f"{values.share(wrong, spec['attempts']).text} of the predictions wrong"
     )
+    if spec["devices"]:
+        reached = text.count(spec["devices_reached"])
+        caption += (
+            f"; {text.plural(spec['devices'], 'prediction')} named a page that a device had, and "
+            f"{reached} reached it"
+        )
     head = [
         "Prediction", "Walks", "Of all walks", "References", "Served by caches",
         "Page-table entries", "Loads walked for", "Stores",
@@ -183,8 +190,50 @@ def nested(document: Mapping[str, Any]) -> Table:
         parts.append(f"{missed} of the lookups miss the nested TLB")
     if host["splintered"]:
         parts.append(f"{text.count(host['splintered'])} refills with a part of the guest's page")
+    parts += host_predictions(document)
     head = ["Host's references", "All", *(f"Served by {place}" for place in places)]
     return Table("; ".join(parts), head, rows, [False] + [True] * (1 + len(places)))
+
+
+def host_predictions(document: Mapping[str, Any]) -> list[str]:
+    """What a host's reservations and SpecTLB did, and what walks of both dimensions waited for."""
+    host, walks = document["nested"], document["walks"]
+    parts = [
+        f"reservations of {of['size']}: {text.count(of['made'])} made, {text.count(of['filled'])} "
+        f"filled, {text.count(sum(of['broken'].values()))} broken"
+        for of in (host.get("reservations") or {"sizes": []})["sizes"]
+    ]
+    if spec := host.get("spec_tlb"):
+        right = values.share(spec["right"], host["walks"]).text
+        parts.append(
+            f"a SpecTLB of {text.plural(spec['entries'], 'page')} of {spec['page_size']} predicted "
+            f"{right} of the host's walks"
+        )
+    if (critical := host.get("critical_references")) is not None:
+        parts.append(
+            f"{values.ratio(critical, walks['walks']).text} references per walk of "
+            f"{values.ratio(walks['references'], walks['walks']).text} are waited for"
+        )
+    return parts
+
+
+def several_pages(document: Mapping[str, Any]) -> list[str]:
+    """What entries for more than one page cover, in words: of each TLB's blocks, and of ranges."""
+    lines = [
+        f"tlb.{tlb['name']}: {of['kind']} entries of up to {of['pages']} pages, filled in with "
+        f"{values.ratio(of['pages_filled'], of['fills']).text} pages on average; "
+        f"{text.count(of['tag_hits'])} misses had an entry of the block without the page"
+        for tlb in document["tlbs"]
+        if (of := tlb.get("blocks"))
+    ]
+    if of := document.get("range_tlb"):
+        lines.append(
+            f"Range TLB: {text.plural(of['entries'], 'range')}, {of['replacement']}; "
+            f"{text.count(of['hits'])} of {text.plural(of['lookups'], 'lookup')} hit, "
+            f"{values.share(of['hits'], of['lookups']).text}; the table has "
+            f"{text.plural(of['ranges'], 'range')} of {text.size(of['range_bytes'])} in all"
+        )
+    return lines
 
 
 def caches(document: Mapping[str, Any]) -> Table:

@@ -47,6 +47,9 @@ pub struct Results {
     /// What predicts where walks end, if something does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_tlb: Option<SpecTlbCounts>,
+    /// What translates ranges of any length, if something does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range_tlb: Option<RangeTlbCounts>,
     /// The host's dimension of the walks, in a virtual machine.
     pub nested: Option<NestedCounts>,
     /// The data caches, nearest first.
@@ -216,10 +219,28 @@ pub struct TlbCounts {
     pub flushed: u64,
     /// Lookups of the walker for the page table itself that hit, apart from all others.
     pub table_hits: u64,
+    /// Its entries of blocks of pages, if it has such.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<BlockCounts>,
     /// The same by kind.
     pub by_kind: ByKind<HitsAndMisses>,
     /// Hits by the size of the translation found, misses by that of the one then filled in.
     pub by_page_size: BTreeMap<String, SizeCounts>,
+}
+
+/// Entries for several adjacent pages of the smallest size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BlockCounts {
+    /// What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced` or `whole`.
+    pub kind: String,
+    /// Pages of a block.
+    pub pages: u64,
+    /// Entries that were filled in.
+    pub fills: u64,
+    /// Pages that these translated when they were filled in. Per fill this is what an entry covers.
+    pub pages_filled: u64,
+    /// Misses that found an entry of the block which did not translate the page.
+    pub tag_hits: u64,
 }
 
 /// Hits and misses of one page size.
@@ -347,6 +368,11 @@ pub struct SpecTlbCounts {
     pub overlapped: BTreeMap<String, u64>,
     /// Cycles of these references; `None` if the machine leaves a latency out.
     pub overlapped_cycles: Option<u64>,
+    /// Predictions that named a place which a device had (`os.devices`).
+    pub devices: u64,
+    /// Of these, how many were followed: none where requests say that they are guesses
+    /// (`spec_tlb.tagged`).
+    pub devices_reached: u64,
     /// Walks by what became of the prediction.
     pub outcomes: Vec<SpecOutcome>,
 }
@@ -367,6 +393,31 @@ pub struct SpecOutcome {
     pub accesses: ByKind<BTreeMap<String, u64>>,
 }
 
+/// What a range TLB is and counted. It is asked for each miss of the last level, and its hits are no walks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RangeTlbCounts {
+    /// Ranges that it holds.
+    pub entries: u64,
+    /// Replacement policy.
+    pub replacement: String,
+    /// Lookups.
+    pub lookups: u64,
+    /// Lookups that found a range which allows the access; not first stores to clean pages.
+    pub hits: u64,
+    /// Lookups that did not. Each is a walk.
+    pub misses: u64,
+    /// Ranges put in.
+    pub fills: u64,
+    /// Ranges that made room for others.
+    pub evictions: u64,
+    /// Ranges that the operating system flushed.
+    pub flushed: u64,
+    /// Ranges in the operating system's table at the end: adjacent pages in adjacent frames with equal rights.
+    pub ranges: u64,
+    /// Their bytes.
+    pub range_bytes: u64,
+}
+
 /// The host of a virtual machine. References of [`Walks`] by level are the guest's; those of the
 /// host are here, and in the sums there.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -384,6 +435,20 @@ pub struct NestedCounts {
     /// The MMU cache of the host's walks, if there is one. One that is shared with the guest has the
     /// guest's shape here again, and its searches are counted there.
     pub mmu_cache: Option<MmuCacheCounts>,
+    /// What predicts where walks of the host end, if there is such. Predictions are per walk of the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spec_tlb: Option<SpecTlbCounts>,
+    /// References of walks in both dimensions that are waited for, as no right prediction of guest or host
+    /// overlaps them; `None` where nothing predicts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub critical_references: Option<u64>,
+    /// Room that the host keeps for large pages, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<ReservationCounts>,
+    /// Bytes that are reserved and not in use.
+    pub reserved_bytes: u64,
+    /// Bytes that guests of before still have (`nested.former`).
+    pub former_bytes: u64,
     /// Pages of the host that were first needed.
     pub first_touches: u64,
     /// Walks whose page is larger than the host's, so that the TLB was given a part of it.
@@ -470,6 +535,9 @@ pub struct ManagerCounts {
     /// Reservations, if the manager has such.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<ReservationCounts>,
+    /// Frames of devices, if they get some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<DeviceCounts>,
     /// Transparent huge pages, if the manager has such.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<LinuxCounts>,
@@ -647,6 +715,26 @@ pub struct KhugepagedCounts {
 pub struct ReservationCounts {
     /// By size, the largest first.
     pub sizes: Vec<ReservationsOfSize>,
+    /// Marked frames whose marks were cleared when their reservation was broken
+    /// (`os.reservations.marks`).
+    pub marks_cleared: u64,
+}
+
+/// Frames that devices had (`os.devices`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DeviceCounts {
+    /// How many they have at the end.
+    pub pages: u64,
+    /// How many they were lent.
+    pub lent: u64,
+    /// How many came back.
+    pub returned: u64,
+    /// How often no frame was free, or no block of 2M where they have blocks of their own.
+    pub refused: u64,
+    /// Blocks of 2M that are theirs alone.
+    pub blocks: u64,
+    /// Marked frames beside those that they were lent, whose marks were cleared for that.
+    pub marks_cleared: u64,
 }
 
 /// Reservations of one size.
@@ -798,6 +886,9 @@ pub struct ProcessorCounts {
     /// Its SpecTLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_tlb: Option<SpecTlbCounts>,
+    /// Its range TLB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range_tlb: Option<RangeTlbCounts>,
     /// Its data caches; not `l3`, which all share.
     pub caches: Vec<CacheCounts>,
     /// The shootdowns that it made, those that it was asked for, and the entries of its TLBs that
@@ -818,6 +909,8 @@ pub struct MemoryCounts {
     pub mapped_bytes: u64,
     /// Frames that were in use before the run began, in bytes.
     pub aged_bytes: u64,
+    /// Frames that devices have, in bytes; where they have blocks of their own, all of those.
+    pub device_bytes: u64,
     /// Frames that hold page tables, in bytes.
     pub table_bytes: u64,
     /// Of these, bytes of nodes, buckets and arrays in use.

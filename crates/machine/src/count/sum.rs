@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use crate::count::results::{
-    ByKind, CacheCounts, CacheTraffic, HitsAndMisses, LevelCounts, MmuCacheCounts, MmuCacheLevel,
-    ShootdownCounts, SizeCounts, SpecOutcome, SpecTlbCounts, TlbCounts, Walks,
+    BlockCounts, ByKind, CacheCounts, CacheTraffic, HitsAndMisses, LevelCounts, MmuCacheCounts,
+    MmuCacheLevel, RangeTlbCounts, ShootdownCounts, SizeCounts, SpecOutcome, SpecTlbCounts,
+    TlbCounts, Walks,
 };
 
 /// Counts that can be added up.
@@ -89,6 +90,14 @@ impl<T: Sum> Sum for ByKind<T> {
     }
 }
 
+impl Sum for BlockCounts {
+    fn add(&mut self, other: &BlockCounts) {
+        self.fills += other.fills;
+        self.pages_filled += other.pages_filled;
+        self.tag_hits += other.tag_hits;
+    }
+}
+
 impl Sum for TlbCounts {
     fn add(&mut self, other: &TlbCounts) {
         self.total.add(&other.total);
@@ -98,6 +107,7 @@ impl Sum for TlbCounts {
         self.evictions += other.evictions;
         self.flushed += other.flushed;
         self.table_hits += other.table_hits;
+        self.blocks.add(&other.blocks);
         self.by_kind.add(&other.by_kind);
         self.by_page_size.add(&other.by_page_size);
     }
@@ -165,8 +175,22 @@ impl Sum for SpecTlbCounts {
         self.none_faulted += other.none_faulted;
         self.overlapped.add(&other.overlapped);
         self.overlapped_cycles.add(&other.overlapped_cycles);
+        self.devices += other.devices;
+        self.devices_reached += other.devices_reached;
         // Each processor has all of them, in one order.
         self.outcomes.iter_mut().zip(&other.outcomes).for_each(|(sum, one)| sum.add(one));
+    }
+}
+
+impl Sum for RangeTlbCounts {
+    /// The table is one for all processors.
+    fn add(&mut self, other: &RangeTlbCounts) {
+        self.lookups += other.lookups;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.fills += other.fills;
+        self.evictions += other.evictions;
+        self.flushed += other.flushed;
     }
 }
 

@@ -8,6 +8,7 @@
 //! [walker]      who refills a TLB, and the cache at which its references enter
 //! [mmu_cache]   what the walker remembers of earlier walks
 //! [spec_tlb]    what predicts where base pages lie in reservations
+//! [range_tlb]   what translates ranges of any length
 //! [nested]      a virtual machine: the host's page table, nested TLB, MMU cache
 //! [cache.NAME]  l1i, l1d, l2, l3: size, ways, line, latency
 //! [memory]      size and latency of what lies behind the caches
@@ -30,6 +31,7 @@ mod nested;
 mod numa;
 mod os;
 mod page_table;
+mod range_tlb;
 pub(crate) mod settings;
 mod spec_tlb;
 mod suggest;
@@ -46,15 +48,16 @@ pub use self::{
     core::Core,
     costs::{Costs, WorkCosts},
     linux::{Enabled, Khugepaged, Linux, OfSize, OrderEnabled},
-    nested::{Nested, Shared},
+    nested::{Former, Hole, Nested, NestedReservations, Shared},
     numa::{NodeFallback, Numa, NumaPolicy, Placement, Rather},
     os::{
-        At, Clock, Coalesced, Inject, Level, Marks, MarksOfBroken, Os, Promotion, Reservations,
-        Swap,
+        At, Clock, Coalesced, Devices, Inject, Level, Marks, MarksOfBroken, Os, Promotion,
+        Reservations, Swap,
     },
     page_table::PageTable,
+    range_tlb::RangeTlb,
     spec_tlb::SpecTlb,
-    tlb::{Array, Tlb, Tlbs},
+    tlb::{Array, Blocks, Tlb, Tlbs},
     walker::{MmuCache, PageMask, Walker, WalkerKind},
 };
 use crate::os::build::{linux, reservations};
@@ -84,6 +87,9 @@ pub struct Description {
     /// What predicts where base pages lie; absent: nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_tlb: Option<SpecTlb>,
+    /// What translates ranges of any length; absent: nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range_tlb: Option<RangeTlb>,
     /// The host, if all this runs in a virtual machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nested: Option<Nested>,

@@ -54,6 +54,9 @@ pub struct Os {
     /// Room that is kept for large pages, for a manager that has reservations; absent: of 2M.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reservations: Option<Reservations>,
+    /// Frames that the kernel lends to devices, for a manager that has a page cache; absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Devices>,
     /// Large pages of anonymous memory, for the manager `linux`; absent: as the kernel boots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<Linux>,
@@ -125,6 +128,7 @@ impl Default for Os {
             coalesced: None,
             promotion: None,
             reservations: None,
+            devices: None,
             linux: None,
             numa: None,
             colors: None,
@@ -227,6 +231,23 @@ pub struct Reservations {
     pub source: String,
 }
 
+/// Frames that devices read and write, as those of a network's packets (B10 section 6.2.3).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Devices {
+    /// How many they have at most. Then the one that they have had for longest goes back for each
+    /// that they get.
+    pub pages: u32,
+    /// Page faults from one that they get to the next.
+    pub faults: u32,
+    /// Whether they come out of blocks of 2M that nothing else is in (B10 section 6.2.3).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub apart: bool,
+    /// Where the numbers come from.
+    #[serde(default)]
+    pub source: String,
+}
+
 /// What becomes of the marks of pages whose reservation is broken (B10 section 6.5.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -235,6 +256,9 @@ pub enum MarksOfBroken {
     Keep,
     /// All are cleared.
     Clear,
+    /// They stay until a device gets a frame in the same block: then those of all pages in the block
+    /// are cleared.
+    ClearDevices,
 }
 
 impl Default for Reservations {

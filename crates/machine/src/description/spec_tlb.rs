@@ -28,6 +28,9 @@ pub struct SpecTlb {
     /// Whether it stays as it is where a processor goes on in another space.
     #[serde(skip_serializing_if = "is_false")]
     pub keeps_on_switch: bool,
+    /// Whether its requests to memory say that they are guesses, so that none reaches a device.
+    #[serde(skip_serializing_if = "is_false")]
+    pub tagged: bool,
     /// Start of the random sequence, for the policies that use one.
     pub seed: u64,
     /// Where the numbers come from.
@@ -44,6 +47,7 @@ impl Default for SpecTlb {
             fill: "heuristic".to_owned(),
             keeps_absent: false,
             keeps_on_switch: false,
+            tagged: false,
             seed: one(),
             source: String::new(),
         }

@@ -87,6 +87,9 @@ pub struct Tlb {
     /// Whether an entry maps two adjacent pages under one tag.
     #[serde(default)]
     pub paired: bool,
+    /// Whether an entry can map several pages of the smallest size, and how; absent: one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<Blocks>,
     /// Cycles that each lookup here adds to an access, whether it hits or misses.
     #[serde(default)]
     pub latency_cycles: u32,
@@ -111,6 +114,23 @@ impl Tlb {
             None => self.array.clone(),
         }
     }
+}
+
+/// Entries for several adjacent pages, aligned as a block, under one tag.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Blocks {
+    /// What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced` or `whole`.
+    pub kind: String,
+    /// Pages of a block.
+    pub pages: u32,
+    /// Whether the other pages of a sub-block come in with the one that missed.
+    #[serde(default = "yes")]
+    pub prefetch: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// One array of a TLB.

@@ -11,7 +11,7 @@ pub struct Bytes(pub u64);
 const UNITS: [(char, u32); 5] = [('B', 0), ('K', 10), ('M', 20), ('G', 30), ('T', 40)];
 
 impl Bytes {
-    fn parse(text: &str) -> Option<Bytes> {
+    pub(super) fn parse(text: &str) -> Option<Bytes> {
         let unit = text.chars().last()?;
         let (_, shift) = UNITS.iter().find(|(letter, _)| *letter == unit)?;
         let number: u64 = text[..text.len() - 1].parse().ok()?;

@@ -52,6 +52,8 @@ pub(crate) struct HostWalk {
     pub(crate) references: u16,
     /// Whether the reference before had the same address, so that its place is known.
     pub(crate) known: bool,
+    /// Whether the host's page has its place in a reservation of the largest size.
+    pub(crate) reserved: bool,
     /// Where the host's tables moved right before this walk, since its page was then mapped.
     pub(crate) moved: Option<VirtRange>,
 }
@@ -126,6 +128,10 @@ pub(crate) trait Behind {
     /// The last walk has faulted; `there` is the page that forbids the access, if there is one. Where
     /// something speculates.
     fn faulted(&mut self, there: Option<Spot>);
+
+    /// A device has the frame from here on, or `lent` is false, has it no more; where something
+    /// speculates.
+    fn device(&mut self, frame: PhysAddr, lent: bool);
 
     /// The processor that runs goes on in another space.
     fn switched(&mut self);

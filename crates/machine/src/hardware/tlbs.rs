@@ -1,10 +1,16 @@
 //! The hardware that translates: the TLBs of a machine, built from the description.
 
 use addr::{Asid, Kind, PageSize, VirtAddr};
-use mmu::{ArrayParams, Evicted, GeometryError, Hit, Miss, NOTHING, Policy, Tlb, TlbParams};
+use mmu::{
+    ArrayParams, BlockKind, BlockParams, Evicted, GeometryError, Hit, Miss, NOTHING, Policy, Tlb,
+    TlbParams,
+};
 use pagetable::{Flush, Scope};
 
-use super::contexts::{BITS_MAX, Contexts, PROCESSORS_MAX};
+use super::{
+    contexts::{BITS_MAX, Contexts, PROCESSORS_MAX},
+    range_unit::RangeUnit,
+};
 use crate::{
     Description,
     count::census::{Census, TlbCensus},
@@ -60,6 +66,8 @@ pub(crate) struct TlbUnits {
     pub(crate) first: [usize; Kind::COUNT],
     /// The same for the second level.
     pub(crate) second: [usize; Kind::COUNT],
+    /// What is asked together with the second level.
+    pub(crate) ranges: Option<RangeUnit>,
 }
 
 impl TlbUnits {
@@ -150,7 +158,7 @@ impl TlbUnits {
                 }
             }
         }
-        Ok(TlbUnits { units, first, second })
+        Ok(TlbUnits { units, first, second, ranges: RangeUnit::of(description)? })
     }
 
     /// What the policies of the first-level TLBs learn of hits, at most.
@@ -159,24 +167,38 @@ impl TlbUnits {
         first_level.map(|unit| unit.tlb.learns()).max().unwrap_or(NOTHING)
     }
 
+    /// The pages of the largest block of which some of them has entries, or 0.
+    pub(crate) fn block_pages(&self) -> usize {
+        let pages = self.units.iter().filter_map(|unit| unit.tlb.blocks());
+        pages.map(|blocks| blocks.pages as usize).max().unwrap_or(0)
+    }
+
     /// Forgets what `flush` names, and gives how many entries that were. The hits of what goes are
     /// added to `census`, here and below.
     pub(crate) fn flush(&mut self, flush: &Flush, asid: Asid, census: &mut Census) -> u64 {
-        self.flush_each(census, |tlb, mut gone| match flush.scope() {
+        let of_ranges = |ranges: &mut RangeUnit| match flush.scope() {
             Scope::Nothing => 0,
-            Scope::Pages { range, .. } => tlb.flush_range(range, asid, &mut gone),
-            Scope::Space => tlb.flush_asid(asid, &mut gone),
-        })
+            Scope::Pages { range, .. } => ranges.tlb.flush_range(range, asid),
+            Scope::Space => ranges.tlb.flush_asid(asid),
+        };
+        self.ranges.as_mut().map_or(0, of_ranges)
+            + self.flush_each(census, |tlb, mut gone| match flush.scope() {
+                Scope::Nothing => 0,
+                Scope::Pages { range, .. } => tlb.flush_range(range, asid, &mut gone),
+                Scope::Space => tlb.flush_asid(asid, &mut gone),
+            })
     }
 
     /// Forgets all that is not global, as a switch without ASIDs does.
     pub(crate) fn flush_non_global(&mut self, census: &mut Census) -> u64 {
-        self.flush_each(census, |tlb, mut gone| tlb.flush_non_global(&mut gone))
+        self.ranges.as_mut().map_or(0, |ranges| ranges.tlb.flush_all())
+            + self.flush_each(census, |tlb, mut gone| tlb.flush_non_global(&mut gone))
     }
 
     /// Forgets all of one ASID, before another space gets it.
     pub(crate) fn flush_asid(&mut self, asid: Asid, census: &mut Census) -> u64 {
-        self.flush_each(census, |tlb, mut gone| tlb.flush_asid(asid, &mut gone))
+        self.ranges.as_mut().map_or(0, |ranges| ranges.tlb.flush_asid(asid))
+            + self.flush_each(census, |tlb, mut gone| tlb.flush_asid(asid, &mut gone))
     }
 
     /// Flushes each TLB by `flush`, and gives how many entries went.
@@ -201,6 +223,9 @@ impl TlbUnits {
         for unit in &mut self.units {
             unit.tlb.forget_counts();
             unit.counts = TlbCensus::default();
+        }
+        if let Some(ranges) = &mut self.ranges {
+            ranges.forget_counts();
         }
     }
 }
@@ -264,12 +289,32 @@ pub(crate) fn tlb_params(
         Ok(ArrayParams { page_sizes, entries: array.entries, ways, replacement, seed: tlb.seed })
     };
     let arrays = arrays.iter().map(params).collect::<Result<_, _>>()?;
-    Ok(TlbParams { arrays, paired: tlb.paired })
+    let blocks = tlb.blocks.as_ref().map(|blocks| block_params(name, blocks)).transpose()?;
+    Ok(TlbParams { arrays, paired: tlb.paired, blocks })
+}
+
+fn block_params(name: &str, blocks: &description::Blocks) -> Result<BlockParams, (String, String)> {
+    let refuse = |key: &str, what: String| Err((format!("tlb.{name}.blocks.{key}"), what));
+    let Some(kind) = BlockKind::ALL.into_iter().find(|kind| kind.name() == blocks.kind) else {
+        let known = BlockKind::ALL.map(BlockKind::name).join(", ");
+        return refuse("kind", format!("there is no `{}`: choose one of {known}", blocks.kind));
+    };
+    let one_by_one = matches!(kind, BlockKind::CompleteSubblock | BlockKind::PartialSubblock);
+    if !blocks.prefetch && !one_by_one {
+        let what = format!(
+            "an entry of kind {} is made of pages that come in together: leave this out",
+            kind.name()
+        );
+        return refuse("prefetch", what);
+    }
+    Ok(BlockParams { pages: blocks.pages, kind, prefetch: blocks.prefetch })
 }
 
 /// The key that a geometry error is about.
 pub(crate) fn geometry_key(name: &str, tlb: &description::Tlb, error: &GeometryError) -> String {
     let key = match error {
+        GeometryError::BlockPages { .. } => "blocks.pages",
+        GeometryError::PairsAndBlocks => "blocks",
         _ if tlb.entries.is_none() => "array",
         GeometryError::Ways { .. } if tlb.ways != Ways::Full => "ways",
         GeometryError::NoPageSizes | GeometryError::PageSizeTwice(_) => "page_sizes",

@@ -93,6 +93,13 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
             format!("the manager `{name}` has none of these knobs: use os.manager = \"{LINUX}\"");
         return Err(("os.linux".to_owned(), what));
     }
+    if os.devices.is_some() && matches!(name, "first-touch" | recorded::NAME) {
+        let what = format!(
+            "the manager `{name}` lends no frames to devices: use os.manager = \"base\", \"freebsd\" \
+             or another with a page cache"
+        );
+        return Err(("os.devices".to_owned(), what));
+    }
     let key = match () {
         () if !os.place.is_empty() => "os.place",
         () if os.coalesced.is_some() => "os.coalesced",

@@ -33,6 +33,7 @@ pub(crate) struct Host {
     who: Who,
     root: Node,
     page_size: PageSize,
+    keeps_room: bool,
     first_touches: u64,
     /// The walks for the way of the last guest walk, and their references.
     walks: Vec<HostWalk>,
@@ -61,8 +62,11 @@ impl Host {
             uniform: true,
             ..description::Os::default()
         };
-        let mut ram = Ram::new(&below).map_err(|(wrong, what)| match wrong.as_str() {
+        check(description, nested)?;
+        let ram = Ram::of_host(&below, nested, description.memory.size.0);
+        let mut ram = ram.map_err(|(wrong, what)| match wrong.as_str() {
             "memory.size" => (key("memory"), what),
+            wrong if wrong.starts_with("nested.") => (wrong.to_owned(), what),
             wrong => (key(wrong.trim_start_matches("page_table.")), what),
         })?;
         let system = FirstTouch::new(&below.os, ram.page_sizes())
@@ -76,6 +80,7 @@ impl Host {
             who: Who { number: 0, space },
             root,
             page_size,
+            keeps_room: nested.reservations.is_some(),
             first_touches: 0,
             walks: Vec::new(),
             references: Vec::new(),
@@ -87,9 +92,23 @@ impl Host {
         self.page_size
     }
 
-    /// What its page table looks like, if walks descend from a root.
-    pub(crate) fn tree_shape(&self) -> Option<TreeShape> {
-        self.ram.tree_shape()
+    /// What its page table looks like.
+    pub(crate) fn table(&self) -> HostTable {
+        HostTable { tree: self.ram.tree_shape(), sizes: self.ram.page_sizes().to_vec() }
+    }
+
+    /// What has become of its reservations, by size, the largest first, and bytes that are reserved and not
+    /// in use; `None` if it keeps no room.
+    pub(crate) fn reservations(
+        &self,
+    ) -> Option<(Vec<(PageSize, physmem::ReservationCounts)>, u64)> {
+        let counts = self.ram.reservations();
+        (!counts.is_empty()).then(|| (counts, self.ram.reserved_bytes()))
+    }
+
+    /// Bytes of guests that came before.
+    pub(crate) fn former_bytes(&self) -> u64 {
+        self.ram.aged_bytes()
     }
 
     /// Frames for backing and for tables, in bytes.
@@ -162,7 +181,8 @@ impl Host {
             nested_misses: 0,
         };
         let references = (self.references.len() - before) as u16;
-        self.walks.push(HostWalk { walk, page, references, known: false, moved });
+        let reserved = self.keeps_room && self.ram.is_reserved(page.apply(va));
+        self.walks.push(HostWalk { walk, page, references, known: false, moved, reserved });
         Ok(page)
     }
 
@@ -186,6 +206,41 @@ impl Host {
         self.first_touches += u64::from(answer == Answer::FirstTouch);
         Ok(moved)
     }
+}
+
+/// What a host's page table looks like.
+#[derive(Clone, Debug)]
+pub(crate) struct HostTable {
+    /// If walks descend from a root.
+    pub(crate) tree: Option<TreeShape>,
+    /// The page sizes that it can hold, ascending.
+    pub(crate) sizes: Vec<PageSize>,
+}
+
+/// That holes and room for large pages go with the host's pages.
+fn check(description: &Description, nested: &description::Nested) -> Result<(), (String, String)> {
+    let size = nested.page_size.0;
+    let fine = size == PageSize::SIZE_4K;
+    if nested.reservations.is_some() && !fine {
+        let what = format!(
+            "room for large pages fills with pages of 4K, and the host has pages of {size}: write \
+             nested.page_size=4K, or leave nested.reservations out"
+        );
+        return Err(("nested.reservations".to_owned(), what));
+    }
+    let end = description.memory.size.0;
+    let cut = nested.holes.iter().find(|hole| {
+        let cuts = |at: u64| at < end && at % size.bytes() != 0;
+        cuts(hole.first) || cuts(hole.end)
+    });
+    if let Some(hole) = cut.filter(|_| !fine) {
+        let what = format!(
+            "the hole {hole} is part of a page of {size} of the host, which can then not map the rest \
+             of it either: write nested.page_size=4K, or leave the hole out"
+        );
+        return Err(("nested.holes".to_owned(), what));
+    }
+    Ok(())
 }
 
 /// What the host's system works on. It takes no page back, so that all there is to forget is where

@@ -25,6 +25,8 @@ mod first_touch;
 pub(crate) mod host;
 pub(crate) mod labels;
 pub(crate) mod place;
+pub(crate) mod ranges;
+pub(crate) mod room;
 pub(crate) mod sites;
 
 use addr::{Kind, PageSize, PhysAddr, VirtAddr, VirtRange};
@@ -189,6 +191,9 @@ pub(crate) trait Platform {
     /// Has every processor forget what `flush` names in its space; its tables' frames are free
     /// then. Frames of pages that went are the system's to free, after this.
     fn shoot(&mut self, flush: Flush);
+
+    /// A device has the frame from here on, or `lent` is false, has it no more.
+    fn device(&mut self, _frame: PhysAddr, _lent: bool) {}
 
     /// The access of the trace at which this is, from 0.
     fn access(&self) -> u64;

@@ -84,7 +84,7 @@ impl Run {
     /// for a page of `region`.
     fn table_frame(&mut self, entry: VirtAddr, region: u32) -> Option<PhysAddr> {
         let kind = Kind::Load;
-        let Processor { hardware: TlbUnits { units, first, second }, asid, .. } =
+        let Processor { hardware: TlbUnits { units, first, second, .. }, asid, .. } =
             &mut self.processors.here;
         let [first, second] = [first, second].map(|of| of[kind as usize]);
         let counts = self.census.region(region);
@@ -97,7 +97,7 @@ impl Run {
         }
         counts.table_cycles += units[second].latency_cycles;
         let hit = units[second].lookup_table(entry, *asid)?;
-        let pair = Pair { entry: hit.entry(entry, *asid), other: None };
+        let pair = Pair { entry: hit.entry(entry, *asid), other: None, has_block: false };
         self.fill(first, kind, &pair, TABLES);
         Some(hit.frame())
     }
@@ -116,7 +116,7 @@ impl Run {
         let Translation { page, frame, rights, global } = LinearArray.translation_of(addr, table);
         let other = other.map(|node| (node.table, rights));
         let entry = TlbEntry::single(page, frame, self.processors.here.asid, global, rights);
-        let refill = Pair { entry, other };
+        let refill = Pair { entry, other, has_block: false };
         let TlbUnits { first, second, .. } = &self.processors.here.hardware;
         for unit in [*second, *first].map(|of| of[Kind::Load as usize]) {
             if unit != NONE {

@@ -1,7 +1,7 @@
 //! The rare case: a lookup that the first level did not answer, down to the fault.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use mmu::{Evicted, Miss, Spot, TlbEntry};
+use mmu::{BlockParams, Evicted, Miss, RangeEntry, Spot, TlbEntry};
 use pagetable::{Fault, Leads, Reference, Translation, Usage};
 
 use super::{Run, access::Place};
@@ -48,6 +48,11 @@ impl Run {
             }
             if let Ok(hit) = found {
                 let entry = hit.entry(addr, self.processors.here.asid);
+                if self.block_pages > 0 {
+                    let Run { processors, block_pages, around, .. } = self;
+                    let Processor { hardware, asid, .. } = &processors.here;
+                    hardware.units[second].tlb.block_around(addr, *asid, *block_pages, around);
+                }
                 self.unit(place.unit).counts.missed(kind, hit.size, false);
                 let pair = self.pair(entry);
                 self.fill(place.unit, kind, &pair, hit.label);
@@ -56,6 +61,11 @@ impl Run {
             }
         }
 
+        if self.processors.here.hardware.ranges.is_some()
+            && let Some(found) = self.in_range(place, second)
+        {
+            return Ok(found);
+        }
         if self.promotion.is_some() {
             self.charge(place, behind)?;
         }
@@ -65,10 +75,16 @@ impl Run {
             self.fault(place, Fault::NotMapped { level: 1 }, behind)?;
         }
         let (translation, cold) = self.walk(place, why, region, behind)?;
+        if self.range_table.is_some() {
+            self.note_range(translation);
+        }
         let label = self.label(translation, region);
         let Translation { page, frame, rights, global } = self.without_dirt(translation, place);
         let asid = self.processors.here.asid;
         let pair = self.pair(TlbEntry::single(page, frame, asid, global, rights));
+        if self.block_pages > 0 {
+            self.look_around(&pair.entry);
+        }
         if second != NONE {
             self.unit(second).counts.missed(kind, page.size(), cold);
             self.fill(second, kind, &pair, label);
@@ -91,6 +107,47 @@ impl Run {
             self.refer(place, translation, behind)?;
         }
         Ok((translation.apply(addr), translation.page.size()))
+    }
+
+    /// A miss of the second level that the range TLB answers: the first level is filled with the one page. The
+    /// first store to a page walks, to set its dirty bit.
+    #[cold]
+    fn in_range(&mut self, place: Place<'_>, second: usize) -> Option<(PhysAddr, PageSize)> {
+        let Place { addr, kind, access, .. } = place;
+        let is_clean = self.tracks_dirty && self.is_clean(addr);
+        let Processor { hardware, asid, .. } = &mut self.processors.here;
+        let (asid, ranges) = (*asid, hardware.ranges.as_mut()?);
+        let found = ranges.lookup(addr, asid, kind, || !is_clean || kind != Kind::Store)?;
+        let page = addr.page(self.granules.0);
+        let rights = if is_clean { read_only(found.rights) } else { found.rights };
+        let entry = TlbEntry::single(page, found.apply(page.start()), asid, false, rights);
+        if second != NONE {
+            self.unit(second).counts.missed(kind, page.size(), false);
+        }
+        self.unit(place.unit).counts.missed(kind, page.size(), false);
+        let region = self.layout.label_of(self.who.number, addr);
+        let translation =
+            Translation { page, frame: entry.frames[0]?, rights: found.rights, global: false };
+        let label = self.label(translation, region);
+        self.fill(place.unit, kind, &Pair { entry, other: None, has_block: false }, label);
+        self.history.l1_miss(access - self.left_out);
+        Some((found.apply(addr), page.size()))
+    }
+
+    /// Tells the range table of the page that a walk has found, and the range TLB of the range that it is in.
+    #[cold]
+    fn note_range(&mut self, page: Translation) {
+        let Run { range_table: Some(table), processors, who, granules, .. } = self else { return };
+        table.note(who.number, page);
+        let Processor { hardware, asid, .. } = &mut processors.here;
+        let around = table.around(who.number, page.page.start());
+        let (Some(ranges), Some((range, first, rights))) = (&mut hardware.ranges, around) else {
+            return;
+        };
+        let pages = (range.last().get() - range.start().get()) / granules.0.bytes() + 1;
+        if ranges.takes(pages) {
+            ranges.tlb.fill(RangeEntry { range, first, asid: *asid, rights });
+        }
     }
 
     /// Counts why a TLB had no hit. An entry that does not allow the access goes.
@@ -287,7 +344,12 @@ impl Run {
 
     /// The label of the entry for a page: its region, or [`SHARED`].
     fn label(&self, translation: Translation, region: u32) -> u32 {
-        let page = VirtRange::of_page(translation.page);
+        let mut page = VirtRange::of_page(translation.page);
+        if self.block_pages > 0 {
+            let bytes = self.block_pages as u64 * translation.page.size().bytes();
+            let first = VirtAddr::new(translation.page.start().get() & !(bytes - 1));
+            page = VirtRange::new(first, bytes).unwrap_or(page);
+        }
         if self.layout.is_single(self.who.number, page) { region } else { SHARED }
     }
 
@@ -296,7 +358,33 @@ impl Run {
     #[inline]
     fn pair(&self, entry: TlbEntry) -> Pair {
         let other = if self.has_pairs { self.neighbour(&entry) } else { None };
-        Pair { entry, other }
+        Pair { entry, other, has_block: self.block_pages > 0 }
+    }
+
+    /// What a refill that reads the entries of a whole block knows of its pages: those that hardware could
+    /// hold, whose accessed bits are set where hardware sets them.
+    #[cold]
+    fn look_around(&mut self, entry: &TlbEntry) {
+        let mut around = std::mem::take(&mut self.around);
+        let size = entry.page.size();
+        let first = entry.page.start().get() & !(self.block_pages as u64 * size.bytes() - 1);
+        around.clear();
+        around.extend((0..self.block_pages as u64).map(|at| {
+            let va = VirtAddr::new(first + at * size.bytes());
+            if va == entry.page.start() {
+                return entry.frames[0].map(|frame| (frame, entry.rights[0]));
+            }
+            let known = self.ram.mapping(self.who.space, va)?;
+            if self.marks && !known.usage.referenced {
+                return None;
+            }
+            let page = self.ram.query(self.who.space, va)?;
+            let is_clean = self.tracks_dirty && self.is_clean(va);
+            let rights = if is_clean { read_only(page.rights) } else { page.rights };
+            (page.page.size() == size && page.global == entry.global)
+                .then_some((page.frame, rights))
+        }));
+        self.around = around;
     }
 
     /// Frame and rights of the other page of the pair, if it is mapped.
@@ -311,8 +399,20 @@ impl Run {
     }
 
     pub(super) fn fill(&mut self, unit: usize, kind: Kind, pair: &Pair, label: u32) {
-        let Run { processors, census, .. } = self;
+        let Run { processors, census, around, .. } = self;
         let unit = &mut processors.here.hardware.units[unit];
+        if pair.has_block
+            && let Some(blocks) = unit.tlb.blocks()
+        {
+            return fill_block(
+                unit,
+                census,
+                kind,
+                &pair.entry,
+                part(around, blocks, &pair.entry),
+                label,
+            );
+        }
         if unit.params.paired {
             return fill_pair(unit, census, kind, pair, label);
         }
@@ -346,10 +446,41 @@ fn fill_pair(unit: &mut Unit, census: &mut Census, kind: Kind, pair: &Pair, labe
     });
 }
 
+/// Of what is known `around` an entry's page, what lies in its block of the size of `blocks`.
+fn part<'a>(
+    around: &'a [Option<(PhysAddr, Rights)>],
+    blocks: BlockParams,
+    entry: &TlbEntry,
+) -> &'a [Option<(PhysAddr, Rights)>] {
+    let pages = blocks.pages as usize;
+    let at = entry.page.number() as usize & (around.len().max(1) - 1);
+    around.get(at / pages * pages..(at / pages + 1) * pages).unwrap_or(&[])
+}
+
+/// Fills a TLB that has entries of blocks.
+#[inline(never)]
+fn fill_block(
+    unit: &mut Unit,
+    census: &mut Census,
+    kind: Kind,
+    entry: &TlbEntry,
+    pages: &[Option<(PhysAddr, Rights)>],
+    label: u32,
+) {
+    let Unit { level, tlb, counts, .. } = unit;
+    let is_first = *level == 1;
+    let before = tlb.counts_of_evictions();
+    let gone = &mut |evicted: Evicted| census.collect(counts, is_first, &evicted);
+    tlb.fill_block(entry.page, (entry.asid, entry.global), pages, label, kind, gone);
+    counts.evictions += tlb.counts_of_evictions() - before;
+}
+
 /// A translation, with frame and rights of the other page of its pair if that is there.
 pub(super) struct Pair {
     pub(super) entry: TlbEntry,
     pub(super) other: Option<(PhysAddr, Rights)>,
+    /// Whether the run knows what lies around it, for TLBs with entries of blocks.
+    pub(super) has_block: bool,
 }
 
 impl Pair {

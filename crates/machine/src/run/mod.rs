@@ -30,7 +30,7 @@ mod watch;
 
 use std::{collections::VecDeque, ops::Range};
 
-use addr::{Kind, PageSize};
+use addr::{Kind, PageSize, PhysAddr, Rights};
 use pagetable::Reference;
 use trace::{Batch, Event, Placed, Source};
 
@@ -46,7 +46,7 @@ use crate::{
     hardware::{
         behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor, tlbs::NONE,
     },
-    os::{Layout, System, Who, at::Change, build},
+    os::{Layout, System, Who, at::Change, build, ranges::RangeTable},
     ram::Ram,
 };
 
@@ -189,6 +189,12 @@ pub(crate) struct Run {
     streak: Option<u32>,
     /// Whether some TLB holds two pages under one tag.
     has_pairs: bool,
+    /// The pages of the largest block of which some TLB has entries, or 0, and what is known of the pages
+    /// of the last one that was refilled.
+    block_pages: usize,
+    around: Vec<Option<(PhysAddr, Rights)>>,
+    /// Which pages make ranges, where something translates such.
+    pub(crate) range_table: Option<RangeTable>,
     references: Vec<Reference>,
 }
 
@@ -263,6 +269,9 @@ impl Run {
             large_first: [false; 4],
             streak: None,
             has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),
+            block_pages: first.hardware.block_pages(),
+            around: Vec::new(),
+            range_table: description.range_tlb.as_ref().map(|_| RangeTable::default()),
             references: Vec::with_capacity(64),
             processors: InTurn::new(first, others.into_iter()),
             ram,

@@ -12,7 +12,7 @@
 //! Asked are the processors on which the space has a context: it runs there, or it ran there and
 //! nothing has taken its context since.
 
-use addr::VirtRange;
+use addr::{PhysAddr, VirtRange};
 use pagetable::{Flush, Scope};
 
 use super::{Run, watch::Watch};
@@ -26,7 +26,7 @@ use crate::{
         in_turn::InTurn,
         processor::Processor,
     },
-    os::{Failure, Layout, Platform, Spent, System},
+    os::{Failure, Layout, Platform, Spent, System, ranges::RangeTable},
     ram::Ram,
 };
 
@@ -40,6 +40,7 @@ struct Hosted<'a, B> {
     census: &'a mut Census,
     behind: &'a mut B,
     watch: &'a mut Watch,
+    range_table: &'a mut Option<RangeTable>,
     access: u64,
 }
 
@@ -55,6 +56,13 @@ impl<B: Behind> Platform for Hosted<'_, B> {
     fn shoot(&mut self, flush: Flush) {
         let asks = flush.scope() != Scope::Nothing || flush.tables().is_some();
         if let Some(space) = self.ram.number_of(flush.space()).filter(|_| asks) {
+            if let Some(table) = self.range_table {
+                match flush.scope() {
+                    Scope::Nothing => {}
+                    Scope::Pages { range, .. } => table.forget(space, range),
+                    Scope::Space => table.forget_space(space),
+                }
+            }
             if !self.watch.is_forgotten() {
                 self.shoot_down(&flush, space);
             }
@@ -63,6 +71,12 @@ impl<B: Behind> Platform for Hosted<'_, B> {
             }
         }
         self.ram.done(flush);
+    }
+
+    fn device(&mut self, frame: PhysAddr, lent: bool) {
+        if self.behind.speculates() {
+            self.behind.device(frame, lent);
+        }
     }
 
     fn access(&self) -> u64 {
@@ -158,14 +172,24 @@ impl Run {
         behind: &mut impl Behind,
         ask: impl FnOnce(&mut dyn System, &mut dyn Platform) -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let Run { system, ram, layout, processors, contexts, prices, census, watch, nodes, .. } =
-            self;
+        let Run { system, ram, layout, processors, contexts, prices, census, nodes, .. } = self;
+        let (watch, range_table) = (&mut self.watch, &mut self.range_table);
         if let Some(nodes) = nodes {
             ram.runs_on(nodes.topology.of_processor(processors.on()));
         }
         let costs = prices.costs();
-        let mut platform =
-            Hosted { ram, layout, processors, contexts, costs, census, behind, watch, access };
+        let mut platform = Hosted {
+            ram,
+            layout,
+            processors,
+            contexts,
+            costs,
+            census,
+            behind,
+            watch,
+            range_table,
+            access,
+        };
         let done = ask(system.as_mut(), &mut platform);
         let Spent { work_cycles, io_cycles } = system.spent();
         let counts = &mut processors.here.counts;

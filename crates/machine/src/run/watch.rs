@@ -11,7 +11,8 @@
 //! An entry with fewer rights than the page table gives is no lie: the access that it denies walks.
 
 use addr::Asid;
-use pagetable::Flush;
+use mmu::RangeEntry;
+use pagetable::{Flush, Scope};
 
 use crate::{count::census::TABLES, hardware::tlbs::TlbUnits, ram::Ram};
 
@@ -63,6 +64,21 @@ fn stale(
     asid: Asid,
 ) -> Option<String> {
     let named = flush.scope();
+    let is_named = |entry: &&RangeEntry| match named {
+        Scope::Nothing => false,
+        Scope::Pages { range, .. } => {
+            entry.range.start() <= range.last() && range.start() <= entry.range.last()
+        }
+        Scope::Space => true,
+    };
+    let ranges = hardware.ranges.iter().flat_map(|unit| unit.tlb.entries());
+    if let Some(held) = ranges.filter(|entry| entry.asid == asid).find(is_named) {
+        return Some(format!(
+            "the range TLB of processor {processor} still translates {} to {} after a shootdown",
+            held.range.start(),
+            held.first
+        ));
+    }
     hardware.units.iter().find_map(|unit| {
         let is_own = |asid_of, global| global || asid_of == asid;
         let entries = unit

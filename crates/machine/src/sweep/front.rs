@@ -18,11 +18,12 @@ use crate::{
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
 /// between two designs, known here or not, gives them fronts of their own.
-const BEHIND: [&[&str]; 15] = [
+const BEHIND: [&[&str]; 16] = [
     &["mmu_cache"],
     &["spec_tlb"],
     &["walker", "lowest_only"],
     &["nested", "mmu_cache"],
+    &["nested", "spec_tlb"],
     &["nested", "tlb"],
     &["nested", "shared"],
     &["cache"],
@@ -95,11 +96,11 @@ impl Front {
 
     /// Adds a design: to one that is there, if only its SpecTLB is another.
     fn add(&mut self, index: usize, walkers: Walkers, machines: &[Machine]) {
-        let speculates = walkers.speculates();
+        let speculates = !walkers.here.speculators.is_empty();
         let own = without_spec_tlb(machines[index].description());
         let alike = self.designs.iter_mut().find(|behind| {
             speculates
-                && behind.walkers.speculates()
+                && !behind.walkers.here.speculators.is_empty()
                 && without_spec_tlb(machines[behind.indices[0]].description()) == own
         });
         match alike {

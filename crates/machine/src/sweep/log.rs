@@ -25,6 +25,7 @@ enum Message {
     Found,
     Faulted,
     Switched,
+    Device { frame: PhysAddr, lent: bool },
     Refilled(Refill),
     On(u8),
     Forget,
@@ -88,6 +89,7 @@ impl Log {
                     faults.next().into_iter().for_each(|there| behind.faulted(*there));
                 }
                 Message::Switched => behind.switched(),
+                Message::Device { frame, lent } => behind.device(frame, lent),
                 Message::Walk { references: own, host: walked, host_references: below } => {
                     let Some(walk) = walks.next() else { continue };
                     let way = Way {
@@ -181,6 +183,10 @@ impl Behind for Log {
     fn faulted(&mut self, there: Option<Spot>) {
         self.messages.push(Message::Faulted);
         self.faults.push(there);
+    }
+
+    fn device(&mut self, frame: PhysAddr, lent: bool) {
+        self.messages.push(Message::Device { frame, lent });
     }
 
     fn switched(&mut self) {

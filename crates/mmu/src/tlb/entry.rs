@@ -112,7 +112,8 @@ const GLOBAL: u8 = 1 << 7;
 /// A place for an entry: all that a hit needs in one line of the host's cache.
 ///
 /// It matches an address if `address & mask == base`. The mask covers one page, or both pages
-/// of a pair that has two frames. No address matches an empty slot.
+/// of a pair that has two frames. No address matches an empty slot. The mask of a block covers all of
+/// it; then the second frame is a bit for each of its pages, set where the entry translates it.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Slot {
@@ -165,6 +166,74 @@ impl Slot {
         slot
     }
 
+    /// A block of so many `pages` around a page, with the frame of its first one and a bit for each that it
+    /// translates.
+    pub(super) fn block(
+        (page, pages): (Page, u64),
+        (first, bits): (PhysAddr, u64),
+        (asid, global): (Asid, bool),
+        rights: Rights,
+        label: u32,
+    ) -> Slot {
+        let size = page.size();
+        let mask = !(pages * size.bytes() - 1);
+        Slot {
+            base: page.start().get() & mask,
+            mask,
+            frames: [first.get(), bits],
+            hits: [0; Kind::COUNT],
+            label,
+            asid,
+            size,
+            flags: rights.bits() & (RIGHTS | USER) | if global { GLOBAL } else { 0 },
+        }
+    }
+
+    /// The same slot in a TLB of blocks, where each entry has bits for its pages.
+    pub(super) fn of_one_page(mut self) -> Slot {
+        self.frames[1] = 1;
+        self
+    }
+
+    /// In a TLB of blocks: the pages of the block that it translates.
+    #[inline]
+    pub(super) fn bits(&self) -> u64 {
+        self.frames[1]
+    }
+
+    /// In a TLB of blocks: the number in its block of the page at `addr`, which the block covers.
+    #[inline]
+    pub(super) fn index(&self, addr: VirtAddr) -> usize {
+        ((addr.get() & !self.mask) >> self.size.shift()) as usize
+    }
+
+    /// In a TLB of blocks: whether it translates `addr`, which the block covers.
+    #[inline]
+    pub(super) fn has(&self, addr: VirtAddr) -> bool {
+        self.frames[1] >> self.index(addr) & 1 == 1
+    }
+
+    /// Whether the frame of its first page would be this one.
+    pub(super) fn is_block_at(&self, first: PhysAddr) -> bool {
+        self.frames[0] == first.get()
+    }
+
+    /// Whether these are the rights of its only page or of all pages of its block.
+    pub(super) fn has_rights(&self, rights: Rights) -> bool {
+        self.flags & (RIGHTS | USER) == rights.bits() & (RIGHTS | USER)
+    }
+
+    /// In a TLB of blocks: whether a page that it translates has a byte in `range`.
+    pub(super) fn translates_some_of(&self, range: VirtRange) -> bool {
+        let last = self.base + !self.mask;
+        if self.base > range.last().get() || range.start().get() > last {
+            return false;
+        }
+        let from = self.index(VirtAddr::new(range.start().get().max(self.base)));
+        let to = self.index(VirtAddr::new(range.last().get().min(last)));
+        (from..=to).any(|at| self.frames[1] >> at & 1 == 1)
+    }
+
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.mask == 0
@@ -207,7 +276,7 @@ impl Slot {
             let half = (addr.get() >> self.size.shift()) as usize & 1;
             self.frames[half] | addr.offset_in(self.size)
         } else {
-            self.frames[0] | addr.get() & !self.mask
+            self.frames[0].wrapping_add(addr.get() & !self.mask)
         };
         PhysAddr::new(phys)
     }
@@ -239,6 +308,12 @@ impl Slot {
     pub(super) fn page(&self, paired: bool) -> Page {
         let even = if paired { self.base & !self.size.bytes() } else { self.base };
         VirtAddr::new(even).page(self.size)
+    }
+
+    /// The bytes that the tag covers.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        (!self.mask).wrapping_add(1)
     }
 
     pub(super) fn entry(&self, paired: bool) -> TlbEntry {

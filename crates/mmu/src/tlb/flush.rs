@@ -22,9 +22,9 @@ impl Tlb {
             let number = self.number(va, size);
             let Some(array) = self.array_of[size.shift() as usize] else { continue };
             let set = self.arrays[array as usize].sets.set_of(number);
-            while let Some(slot) =
-                self.find_tagged(array as usize, set, size, number, |slot| slot.serves(asid))
-            {
+            while let Some(slot) = self.find_tagged(array as usize, set, size, number, |slot| {
+                slot.serves(asid) && (self.blocks.is_none() || slot.has(va))
+            }) {
                 self.flush_slot(slot, evicted);
                 flushed += 1;
             }
@@ -43,8 +43,12 @@ impl Tlb {
         if pages.clone().nth(FLUSH_PAGES_MAX).is_none() {
             return pages.map(|page| self.flush_page(page.start(), asid, evicted)).sum();
         }
-        let paired = self.paired;
-        self.flush_where(|slot| slot.serves(asid) && slot.touches(range, paired), evicted)
+        let (paired, has_bits) = (self.paired, self.blocks.is_some());
+        let is_in = |slot: &Slot| match has_bits {
+            true => slot.translates_some_of(range),
+            false => slot.touches(range, paired),
+        };
+        self.flush_where(|slot| slot.serves(asid) && is_in(slot), evicted)
     }
 
     /// Forgets every entry of `asid` that is not global. Gives their number.

@@ -20,6 +20,8 @@
 //! Hits are counted in the shortcut or the slot that served them and handed out when the entry
 //! goes: what an access costs does not depend on how finely hits are told apart later.
 
+mod block;
+mod contents;
 mod entry;
 mod flush;
 mod params;
@@ -29,13 +31,15 @@ mod span;
 
 use core::cell::RefCell;
 
-use addr::{Asid, Kind, Page, PageSize, VirtAddr};
+use addr::{Asid, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr};
 
+pub use block::{BlockKind, BlockParams};
 pub use entry::{Evicted, Hit, Miss, TlbEntry};
 pub use params::{ArrayParams, TlbParams};
 pub use span::{EACH, Found, NOTHING, SpanTlb, SpanTlbs, TIME};
 
 use crate::{GeometryError, SetArray};
+use block::Blocks;
 use entry::{Slot, add};
 use policy::TlbPolicy;
 use shortcuts::{Shortcuts, Target, Use};
@@ -54,6 +58,12 @@ pub struct TlbCounts {
     pub denied: u64,
     /// Misses that found a pair without the page's frame.
     pub invalid: u64,
+    /// Misses that found an entry of the block which does not translate the page.
+    pub tag_hits: u64,
+    /// Entries of blocks put in.
+    pub block_fills: u64,
+    /// Pages of these, those that were there already among them.
+    pub block_pages: u64,
     /// Entries put in.
     pub fills: u64,
     /// Entries that made room for another page's.
@@ -77,6 +87,11 @@ pub struct Tlb {
     /// Whether the shortcuts know of later hits than the policy.
     ahead: Ahead,
     paired: bool,
+    /// How many more bits of an address an entry's tag leaves out than its page does: for pages of the
+    /// smallest size, and for others.
+    tag_shifts: (u32, u32),
+    /// Entries for several pages of the smallest size, if there are such.
+    blocks: Option<Blocks>,
     /// Whether the entry that went last had been hit, so that a new one is worth a shortcut at
     /// once.
     was_used: bool,
@@ -153,6 +168,11 @@ impl Tlb {
             policy: RefCell::new(policy),
             ahead: Ahead::No,
             paired: params.paired,
+            tag_shifts: match params.blocks {
+                Some(blocks) => (blocks.shift(), 0),
+                None => (params.paired.into(), params.paired.into()),
+            },
+            blocks: params.blocks.map(|blocks| Blocks::new(blocks, first)),
             was_used: true,
             misses: [0; Kind::COUNT],
             absent: None,
@@ -183,8 +203,10 @@ impl Tlb {
         }
         self.forget_shortcuts();
         self.shortcuts = Shortcuts::new(small, large, self.slots.len());
-        for slot in self.slots.iter().filter(|slot| !slot.is_empty()) {
-            self.shortcuts.crowd(slot.page(self.paired), true);
+        for slot in 0..self.slots.len() {
+            if !self.slots[slot].is_empty() {
+                self.crowd(slot, true);
+            }
         }
     }
 
@@ -200,7 +222,26 @@ impl Tlb {
         } else {
             self.search_and_count(va, asid, kind)?
         };
-        Ok(self.slots[slot].hit(va, self.paired))
+        Ok(self.hit_at(slot, va))
+    }
+
+    /// What the entry in `slot` says of `va`, which it translates.
+    #[inline(always)]
+    fn hit_at(&self, slot: usize, va: VirtAddr) -> Hit {
+        let hit = self.slots[slot].hit(va, self.paired);
+        if self.blocks.is_none() { hit } else { self.own_hit(slot, va, hit) }
+    }
+
+    /// The same, with the frame and the rights of the page if it has its own.
+    fn own_hit(&self, slot: usize, va: VirtAddr, hit: Hit) -> Hit {
+        let entry = &self.slots[slot];
+        let blocks = self.blocks.as_ref().filter(|_| hit.size == self.smallest);
+        match blocks.and_then(|blocks| blocks.own(slot, entry.index(va))) {
+            Some((frame, rights)) => {
+                Hit { phys: PhysAddr::new(frame.get() + va.offset_in(hit.size)), rights, ..hit }
+            }
+            None => hit,
+        }
     }
 
     /// Makes `entry` part of the TLB, with `label` on it, and hands out what had to go: the
@@ -219,74 +260,50 @@ impl Tlb {
         if entry.frames[0].is_none() && (!self.paired || entry.frames[1].is_none()) {
             return false;
         }
+        if let (Some(blocks), true) = (self.blocks(), size == self.smallest) {
+            let mut pages = [None; BlockParams::PAGES_MAX as usize];
+            let index = entry.page.number() & u64::from(blocks.pages - 1);
+            pages[index as usize] = entry.frames[0].map(|frame| (frame, entry.rights[0]));
+            let (pages, whose) = (&pages[..blocks.pages as usize], (entry.asid, entry.global));
+            return self.fill_block(entry.page, whose, pages, label, kind, evicted);
+        }
         let array = array as usize;
         let number = self.number(entry.page.start(), size);
         let set = self.arrays[array].sets.set_of(number);
         let slot = self.make_room(entry, array, set, number, evicted);
         self.absent = None;
-        self.slots[slot] = Slot::new(entry, label, self.paired);
-        let Array { sets, first } = &mut self.arrays[array];
-        sets.occupy(set, slot - *first, number);
-        self.policy.get_mut().inserted(slot);
-        self.note_live(entry.page);
-        self.retired.fills += 1;
-        if !self.shortcuts.are_kept() {
-            return true;
-        }
-        if self.live_sizes >> size.shift() > 1 {
-            self.distrust_shortcuts(entry.page);
-        }
-        let serves = self.slots[slot].serves(self.space);
-        let has_granule = self.shortcuts.are_for(entry.page);
-        let allows = entry.rights[0].allows(kind);
-        if self.was_used && serves && allows && has_granule && !self.paired {
-            self.link(entry.page.start(), kind, slot);
-        }
+        let new = Slot::new(entry, label, self.paired);
+        self.slots[slot] = if self.blocks.is_some() { new.of_one_page() } else { new };
+        self.filled(slot, (entry.page, entry.rights[0]), (array, set, number), kind);
         true
     }
 
-    /// Hands out the hits of the entries that have some, and keeps the entries: at the end of a
-    /// run, or before labels change their meaning.
-    pub fn drain(&mut self, evicted: &mut impl FnMut(Evicted)) {
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            if slot.is_empty() {
-                continue;
-            }
-            slot.add_hits(self.shortcuts.take(index).hits);
-            if slot.hits.iter().any(|&hits| hits != 0) {
-                retire(&mut self.retired, slot, self.paired, evicted);
-            }
+    /// An entry has come into `slot`, for an access of `kind` to a page with these rights.
+    #[inline(always)]
+    fn filled(
+        &mut self,
+        slot: usize,
+        (page, rights): (Page, Rights),
+        (array, set, number): (usize, usize, u64),
+        kind: Kind,
+    ) {
+        let Array { sets, first } = &mut self.arrays[array];
+        sets.occupy(set, slot - *first, number);
+        self.policy.get_mut().inserted(slot);
+        self.note_live(slot);
+        self.retired.fills += 1;
+        if !self.shortcuts.are_kept() {
+            return;
         }
-    }
-
-    /// What translates `va` in `asid`, and its label, without counting or touching anything.
-    pub fn peek(&self, va: VirtAddr, asid: Asid) -> Option<(TlbEntry, u32)> {
-        let slot = &self.slots[self.search(va, asid)?];
-        Some((slot.entry(self.paired), slot.label()))
-    }
-
-    /// All entries with their labels, in the order of the slots.
-    pub fn entries(&self) -> impl Iterator<Item = (TlbEntry, u32)> {
-        self.slots
-            .iter()
-            .filter(|slot| !slot.is_empty())
-            .map(|slot| (slot.entry(self.paired), slot.label()))
-    }
-
-    /// What has been counted so far.
-    pub fn counts(&self) -> TlbCounts {
-        let mut counts = TlbCounts { misses: self.misses, ..self.retired };
-        for hits in self.slots.iter().map(|slot| slot.hits).chain([self.shortcuts.hits()]) {
-            add(&mut counts.hits, hits);
+        if self.live_sizes >> page.size().shift() > 1 {
+            self.distrust_shortcuts(page);
         }
-        counts
-    }
-
-    /// Begins to count anew; the entries stay.
-    pub fn forget_counts(&mut self) {
-        self.drain(&mut |_| {});
-        self.misses = [0; Kind::COUNT];
-        self.retired = TlbCounts::default();
+        let serves = self.slots[slot].serves(self.space);
+        let has_granule = self.shortcuts.are_for(page);
+        let allows = rights.allows(kind);
+        if self.was_used && serves && allows && has_granule && !self.paired {
+            self.link(page.start(), kind, slot);
+        }
     }
 
     /// The number by which the page of `size` at `va` selects its set.
@@ -297,7 +314,8 @@ impl Tlb {
 
     #[inline]
     fn number_shift(&self, size: PageSize) -> u32 {
-        size.shift() + u32::from(self.paired)
+        let (smallest, others) = self.tag_shifts;
+        size.shift() + if size == self.smallest { smallest } else { others }
     }
 
     /// What `lookup` does where no shortcut leads to a hit. Gives the slot of a hit.
@@ -309,7 +327,7 @@ impl Tlb {
         }
         let found = self.search(va, asid);
         let slot = match found {
-            Some(slot) if self.slots[slot].rights(va, self.paired).allows(kind) => slot,
+            Some(slot) if self.rights_at(slot, va).allows(kind) => slot,
             other => {
                 self.misses[kind as usize] += 1;
                 return Err(self.count_miss(va, asid, other.is_some()));
@@ -319,6 +337,15 @@ impl Tlb {
         self.policy.get_mut().touched(slot);
         self.link(va, kind, slot);
         Ok(slot)
+    }
+
+    /// What the entry in `slot` allows at `va`, which it translates.
+    #[inline]
+    fn rights_at(&self, slot: usize, va: VirtAddr) -> Rights {
+        match self.blocks {
+            None => self.slots[slot].rights(va, self.paired),
+            Some(_) => self.hit_at(slot, va).rights,
+        }
     }
 
     /// Why it is a miss, where there is an entry or not.
@@ -331,6 +358,9 @@ impl Tlb {
             self.retired.invalid += 1;
             Miss::Invalid
         } else {
+            if self.blocks.is_some() && self.has_tag(va, asid) {
+                self.retired.tag_hits += 1;
+            }
             self.absent = Some((va, asid));
             Miss::Absent
         }
@@ -359,10 +389,16 @@ impl Tlb {
             shifts &= shifts - 1;
             let array = self.array_of[shift as usize % 64]?;
             let Array { sets, first } = &self.arrays[array as usize];
-            let number = va.get() >> (shift + u32::from(self.paired));
+            let (smallest, others) = self.tag_shifts;
+            let more = if shift == self.smallest.shift() { smallest } else { others };
+            let number = va.get() >> (shift + more);
+            let has_bits = self.blocks.is_some();
             let found = sets.find(sets.set_of(number), number, |slot| {
                 let slot = &self.slots[first + slot];
-                slot.covers(va) && slot.size().shift() == shift && slot.serves(asid)
+                slot.covers(va)
+                    && slot.size().shift() == shift
+                    && slot.serves(asid)
+                    && (!has_bits || slot.has(va))
             });
             if let Some(slot) = found {
                 return Some(first + slot);
@@ -404,6 +440,11 @@ impl Tlb {
         {
             return slot;
         }
+        self.free_slot(array, set, evicted)
+    }
+
+    /// An empty slot of a set, or that of an entry that makes room.
+    fn free_slot(&mut self, array: usize, set: usize, evicted: &mut impl FnMut(Evicted)) -> usize {
         let Array { sets, first } = &self.arrays[array];
         if let Some(slot) = sets.empty_slot(set) {
             return first + slot;
@@ -472,7 +513,7 @@ impl Tlb {
     fn distrust_shortcuts(&mut self, page: Page) {
         let Tlb { shortcuts, slots, policy, .. } = self;
         let mut note = |forgotten| note(slots, policy, forgotten);
-        if self.paired || shortcuts.forget_page(page, &mut note) {
+        if self.paired || self.blocks.is_some() || shortcuts.forget_page(page, &mut note) {
             self.forget_shortcuts();
         }
     }
@@ -488,8 +529,11 @@ impl Tlb {
         // Otherwise some of it may be in a smaller page.
         let smaller_sizes = self.live_sizes & ((1 << small.shift()) - 1);
         if smaller_sizes == 0 {
-            let phys = entry.phys(va, self.paired).get();
-            let to_phys = phys.wrapping_sub(va.get());
+            let phys = match self.blocks {
+                None => entry.phys(va, self.paired),
+                Some(_) => self.hit_at(slot, va).phys,
+            };
+            let to_phys = phys.get().wrapping_sub(va.get());
             let target = Target { slot, label: entry.label(), to_phys };
             if let Some(displaced) = self.shortcuts.link(va, kind, entry.size(), target) {
                 note(&mut self.slots, &mut self.policy, displaced);
@@ -523,7 +567,7 @@ impl Tlb {
     fn retire(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
         let size = self.slots[slot].size();
         if self.shortcuts.are_kept() {
-            self.shortcuts.crowd(self.slots[slot].page(self.paired), false);
+            self.crowd(slot, false);
             let forgotten = self.shortcuts.forget(slot);
             self.slots[slot].add_hits(forgotten.hits);
         }
@@ -536,9 +580,16 @@ impl Tlb {
         }
     }
 
-    fn note_live(&mut self, page: Page) {
-        let size = page.size();
-        self.shortcuts.crowd(page, true);
+    /// Notes that the entry in `slot` is there now, or `false`, that it goes.
+    #[inline]
+    fn crowd(&mut self, slot: usize, is_there: bool) {
+        let slot = &self.slots[slot];
+        self.shortcuts.crowd(slot.page(self.paired), slot.bytes(), is_there);
+    }
+
+    fn note_live(&mut self, slot: usize) {
+        let size = self.slots[slot].size();
+        self.crowd(slot, true);
         self.live[size.shift() as usize] += 1;
         self.live_sizes |= 1 << size.shift();
     }

@@ -1,5 +1,6 @@
 use addr::PageSize;
 
+use super::BlockParams;
 use crate::{GeometryError, Policy, SetArray};
 
 /// The shape of a TLB.
@@ -9,6 +10,8 @@ pub struct TlbParams {
     pub arrays: Vec<ArrayParams>,
     /// Whether an entry maps two adjacent pages of one size under one tag.
     pub paired: bool,
+    /// Whether an entry can map several pages of the smallest size, and how.
+    pub blocks: Option<BlockParams>,
 }
 
 /// The shape of one array of a TLB.
@@ -38,6 +41,16 @@ impl TlbParams {
     pub(super) fn check(&self) -> Result<Vec<SetArray>, GeometryError> {
         if self.arrays.is_empty() {
             return Err(GeometryError::NoArrays);
+        }
+        if let Some(blocks) = self.blocks {
+            if self.paired {
+                return Err(GeometryError::PairsAndBlocks);
+            }
+            if !blocks.pages.is_power_of_two()
+                || !(2..=BlockParams::PAGES_MAX).contains(&blocks.pages)
+            {
+                return Err(GeometryError::BlockPages { pages: blocks.pages });
+            }
         }
         let mut seen = 0u64;
         let mut entries = 0;

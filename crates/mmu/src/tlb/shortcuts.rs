@@ -256,14 +256,18 @@ impl Shortcuts {
         displaced
     }
 
-    /// Notes that there is an entry for `page` now, or `false`, that it has gone.
+    /// Notes that there is an entry for `page` now, and perhaps others in the same `bytes`, or `false`, that
+    /// it has gone.
     #[inline]
-    pub(super) fn crowd(&mut self, page: Page, is_there: bool) {
+    pub(super) fn crowd(&mut self, page: Page, bytes: u64, is_there: bool) {
         if let Some(large) = self.large
             && page.size() < large
         {
-            let count = &mut self.crowded[index(page.start(), !large.mask())];
-            *count = if is_there { *count + 1 } else { *count - 1 };
+            for at in 0..(bytes >> large.shift()).max(1) {
+                let va = page.start().wrapping_add(at << large.shift());
+                let count = &mut self.crowded[index(va, !large.mask())];
+                *count = if is_there { *count + 1 } else { *count - 1 };
+            }
         }
     }
 

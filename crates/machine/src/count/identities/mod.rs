@@ -19,7 +19,9 @@ use mmu::{Requester, Served};
 
 use crate::{
     Error, Results,
-    count::results::{HitsAndMisses, MissOrigins, NodeCounts, ProcessorCounts, TlbCounts, Walks},
+    count::results::{
+        HitsAndMisses, MissOrigins, NodeCounts, ProcessorCounts, RangeTlbCounts, TlbCounts, Walks,
+    },
     hardware::walker::Walkers,
     run::Run,
 };
@@ -101,7 +103,7 @@ impl CacheWitness {
 }
 
 fn add(sum: &mut mmu::TlbCounts, one: mmu::TlbCounts) {
-    let mmu::TlbCounts { hits, misses, denied, invalid, fills, evictions, flushed } = one;
+    let mmu::TlbCounts { hits, misses, denied, invalid, fills, evictions, flushed, .. } = one;
     for kind in 0..Kind::COUNT {
         sum.hits[kind] += hits[kind];
         sum.misses[kind] += misses[kind];
@@ -172,9 +174,10 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
             );
         }
     }
-    check.levels("", &results.tlbs, &results.walks);
+    check.levels("", &results.tlbs, results.range_tlb.as_ref(), &results.walks);
     for one in &results.processors {
-        check.levels(&format!("processor {}: ", one.number), &one.tlbs, &one.walks);
+        let whose = format!("processor {}: ", one.number);
+        check.levels(&whose, &one.tlbs, one.range_tlb.as_ref(), &one.walks);
     }
     let references = results.walks.by_level.iter().map(|level| level.references).sum::<u64>()
         + results.nested.as_ref().map_or(0, |host| host.references);
@@ -279,6 +282,9 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
             time.translation_cycles.hi,
         );
     }
+    if let Some(nested) = &results.nested {
+        check.nested_spec_tlb(nested, results);
+    }
     if let Some((host, tlb)) = results.nested.as_ref().and_then(|host| Some((host, host.tlb?))) {
         check.equal("misses of the nested TLB = walks of the host", tlb.misses, host.walks);
     }
@@ -294,9 +300,9 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
         memory.frames_total_bytes - memory.frames_used_bytes,
     );
     check.equal(
-        "frames in use = frames mapped + frames of tables + frames of before",
+        "frames in use = frames mapped + of tables + of before + of devices",
         memory.frames_used_bytes,
-        memory.mapped_bytes + memory.table_bytes + memory.aged_bytes,
+        memory.mapped_bytes + memory.table_bytes + memory.aged_bytes + memory.device_bytes,
     );
     let first_level_misses = first_level.clone().map(|tlb| tlb.total.misses).sum();
     check.equal(
@@ -342,8 +348,20 @@ impl Checker {
         }
     }
 
+    fn at_most(&mut self, what: &str, part: u64, whole: u64) {
+        if part > whole {
+            self.0.push(format!("{what}: {part} of {whole}"));
+        }
+    }
+
     /// What misses one level is looked up in the next, and what misses the last is walked for.
-    fn levels(&mut self, whose: &str, tlbs: &[TlbCounts], walks: &Walks) {
+    fn levels(
+        &mut self,
+        whose: &str,
+        tlbs: &[TlbCounts],
+        ranges: Option<&RangeTlbCounts>,
+        walks: &Walks,
+    ) {
         let mut last_level_misses = 0;
         for kind in Kind::ALL {
             let of_level = |level: u8| {
@@ -361,6 +379,11 @@ impl Checker {
                 }
                 None => first.misses,
             };
+        }
+        if let Some(ranges) = ranges {
+            let what = format!("{whose}misses of the last level = lookups of the range TLB");
+            self.equal(&what, last_level_misses, ranges.lookups);
+            last_level_misses = ranges.misses;
         }
         let what = format!("{whose}misses of the last level = walks");
         self.equal(&what, last_level_misses, walks.walks);

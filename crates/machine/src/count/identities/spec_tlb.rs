@@ -5,14 +5,29 @@ use std::collections::BTreeMap;
 use super::{Checker, Witness};
 use crate::{
     Results,
-    count::results::{ByKind, SpecOutcome, SpecTlbCounts},
+    count::results::{ByKind, NestedCounts, SpecOutcome, SpecTlbCounts},
 };
 
 impl Checker {
+    /// The same of the host's, and what is waited for is part of what is read.
+    pub(super) fn nested_spec_tlb(&mut self, nested: &NestedCounts, results: &Results) {
+        if let Some(critical) = nested.critical_references {
+            let all = results.walks.references;
+            self.at_most("references of walks that are waited for", critical, all);
+        }
+        let Some(spec) = &nested.spec_tlb else { return };
+        let found = spec.right + spec.none + spec.wrong["broken"] + spec.wrong["chance"];
+        self.equal("predictions and none = walks of the host", found, nested.walks);
+        let references = spec.outcomes.iter().flat_map(|outcome| outcome.references.values());
+        self.equal("host's references by prediction", references.sum(), nested.references);
+    }
+
     /// Each walk was asked for once, and what it read was overlapped or not.
     pub(super) fn spec_tlb(&mut self, spec: &SpecTlbCounts, results: &Results, witness: &Witness) {
         let found = spec.right + spec.none + spec.wrong["broken"] + spec.wrong["chance"];
         self.equal("predictions and none = walks", found, results.walks.walks);
+        let wrong: u64 = spec.wrong.values().sum();
+        self.at_most("predictions of places that devices have", spec.devices, wrong);
         if witness.on_touch {
             let faults = results.faults;
             let faults = faults.first_touch + faults.returned + faults.protection;

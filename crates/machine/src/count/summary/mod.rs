@@ -8,14 +8,16 @@ use std::collections::BTreeMap;
 
 use addr::{Kind, PageSize};
 use mmu::{Requests, Served, WalkArray};
+use physmem::{Broken, Unplaced};
 use trace::{Filter, Process, Source, adjoin, joined_bytes, name_in_space};
 
 use crate::{
     Description, Machine, Results,
     count::results::{
-        ByKind, CacheCounts, CacheTraffic, Faults, HeaderSummary, HitsAndMisses, LevelCounts,
-        MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts, MmuCacheLevel, NestedCounts,
-        RegionCounts, SCHEMA, TlbCounts, TraceSummary, Walks,
+        BlockCounts, ByKind, CacheCounts, CacheTraffic, Faults, HeaderSummary, HitsAndMisses,
+        LevelCounts, MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts, MmuCacheLevel,
+        NestedCounts, RegionCounts, ReservationCounts, ReservationsOfSize, SCHEMA, TlbCounts,
+        TraceSummary, Walks,
     },
     count::{origins, sum::Sum, time},
     description,
@@ -83,6 +85,7 @@ pub(crate) fn summarize(
         walks: Sum::of(processors.iter().map(|one| one.walks.clone())).unwrap_or_default(),
         mmu_cache: Sum::of(processors.iter().map(|one| one.mmu_cache.clone())).flatten(),
         spec_tlb: Sum::of(processors.iter().map(|one| one.spec_tlb.clone())).flatten(),
+        range_tlb: Sum::of(processors.iter().map(|one| one.range_tlb.clone())).flatten(),
         nested: nested(description, &run.ram, walkers),
         caches: caches(description, walkers),
         shootdowns: Sum::of(processors.iter().map(|one| one.shootdowns)).unwrap_or_default(),
@@ -135,6 +138,16 @@ fn tlbs(hardware: &TlbUnits) -> Vec<TlbCounts> {
             evictions: counts.evictions,
             flushed: counts.flushed,
             table_hits: counts.table_hits,
+            blocks: unit.tlb.blocks().map(|blocks| {
+                let counts = unit.tlb.counts();
+                BlockCounts {
+                    kind: blocks.kind.name().to_owned(),
+                    pages: blocks.pages.into(),
+                    fills: counts.block_fills,
+                    pages_filled: counts.block_pages,
+                    tag_hits: counts.tag_hits,
+                }
+            }),
             by_kind: by_kind.into(),
             by_page_size: counts.by_page_size(),
         }
@@ -225,6 +238,8 @@ fn nested(description: &Description, ram: &Ram, walkers: &Walkers) -> Option<Nes
     let mmu_cache_of = if is_own { &described.mmu_cache } else { &description.mmu_cache };
     let mmu_caches = sides().map(|side| mmu_cache(mmu_cache_of.as_ref(), &side.dimension));
     let (used_bytes, table_bytes) = host.used_bytes();
+    let reservations = host.reservations();
+    let reserved_bytes = reservations.as_ref().map_or(0, |(_, bytes)| *bytes);
     Some(NestedCounts {
         page_size: host.page_size().to_string(),
         walks: sides().map(|side| side.walks).sum(),
@@ -232,11 +247,50 @@ fn nested(description: &Description, ram: &Ram, walkers: &Walkers) -> Option<Nes
         by_level,
         tlb: Sum::of(tlb).flatten(),
         mmu_cache: Sum::of(mmu_caches).flatten(),
+        spec_tlb: Sum::of(walkers.each().map(spec_tlb::of_host)).flatten(),
+        critical_references: walkers.here.speculates().then(|| critical(walkers)),
+        reservations: reservations.map(|(counts, _)| by_size(&counts, PageSize::SIZE_4K)),
+        reserved_bytes,
+        former_bytes: host.former_bytes(),
         first_touches: host.first_touches(),
         splintered: ram.splintered(),
         used_bytes,
         table_bytes,
     })
+}
+
+/// References that no right prediction overlaps.
+fn critical(walkers: &Walkers) -> u64 {
+    let of = |walker: &Walker| match walker.speculators.first() {
+        Some(speculator) => speculator.counts.critical,
+        None => walker.host.as_ref().map_or(0, |side| side.critical),
+    };
+    walkers.each().map(of).sum()
+}
+
+/// What has become of reservations, by size, of frames of `base`.
+pub(crate) fn by_size(
+    counts: &[(PageSize, physmem::ReservationCounts)],
+    base: PageSize,
+) -> ReservationCounts {
+    let named = |rows: &[(&str, u64)]| {
+        rows.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    };
+    let of = |(size, counts): &(PageSize, physmem::ReservationCounts)| {
+        let broken = Broken::ALL.map(|why| (why.name(), counts.broken[why as usize]));
+        let unplaced = Unplaced::ALL.map(|why| (why.name(), counts.unplaced[why as usize]));
+        ReservationsOfSize {
+            size: size.to_string(),
+            made: counts.made,
+            filled: counts.filled,
+            emptied: counts.emptied,
+            broken: named(&broken),
+            broken_bytes: counts.broken_frames * base.bytes(),
+            placed: counts.placed,
+            unplaced: named(&unplaced),
+        }
+    };
+    ReservationCounts { sizes: counts.iter().map(of).collect(), marks_cleared: 0 }
 }
 
 /// All data caches, those of the same name together.
@@ -282,6 +336,7 @@ fn memory(ram: &Ram) -> MemoryCounts {
         frames_peak_bytes: ram.peak_bytes(),
         mapped_bytes: ram.mapped_bytes(),
         aged_bytes: ram.aged_bytes(),
+        device_bytes: ram.device_bytes(),
         table_bytes: tables.frame_bytes,
         table_used_bytes: tables.table_bytes,
         pages_by_size: ram
@@ -398,7 +453,7 @@ fn not_modelled(
         } else if walker.dimension.params.is_none() && walker.handler.is_none() {
             say("MMU caches: every walk starts at the root of the page table");
         }
-        if !walker.speculators.is_empty() {
+        if walker.speculates() {
             say(
                 "what a wrong prediction costs, and how far a reorder buffer lets a right one help",
             );
@@ -409,7 +464,15 @@ fn not_modelled(
                 say("MMU caches of the host: its walks start at the root of its page table");
             }
             say("exits to the hypervisor: a page of the host is there when it is first needed");
-            say("one MMU cache for both dimensions: guest and host have their own");
+            if host.shared.is_none() {
+                say("one MMU cache for both dimensions: guest and host have their own");
+            }
+            if !description.nested.as_ref().is_none_or(|nested| nested.holes.is_empty()) {
+                say("accesses of the guest to its devices (nested.holes)");
+            }
+        }
+        if description.range_tlb.is_some() {
+            say("reads of the range table, which go on beside the walk");
         }
         if !description.walker.tracks_dirty {
             say(match walker.handler {

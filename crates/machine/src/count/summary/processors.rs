@@ -31,6 +31,9 @@ pub(super) fn each(
             walks: walks(counts, walker),
             mmu_cache: mmu_cache(description.mmu_cache.as_ref(), &walker.dimension),
             spec_tlb: spec_tlb(walker),
+            range_tlb: hardware.ranges.as_ref().map(|ranges| {
+                ranges.counts(run.range_table.as_ref().map_or((0, 0), |table| table.size()))
+            }),
             caches,
             shootdowns: shootdowns(description, processor),
         }

@@ -6,12 +6,22 @@ use mmu::{Served, Speculation};
 
 use crate::{
     count::results::{ByKind, SpecOutcome, SpecTlbCounts},
-    hardware::walker::{Said, Walker},
+    hardware::walker::{Said, Speculator, Walker},
 };
 
 /// That of `walker`, if it has one.
 pub(super) fn spec_tlb(walker: &Walker) -> Option<SpecTlbCounts> {
-    let speculator = walker.speculators.first()?;
+    Some(counts(walker.speculators.first()?, walker.port.latencies.known))
+}
+
+/// That of the host of `walker`, if it has one.
+pub(super) fn of_host(walker: &Walker) -> Option<SpecTlbCounts> {
+    let speculator = walker.host.as_ref()?.speculator.as_ref()?;
+    Some(counts(speculator, walker.port.latencies.known))
+}
+
+/// What it has said; `timed` if all latencies are known.
+fn counts(speculator: &Speculator, timed: bool) -> SpecTlbCounts {
     let (params, counts) = (speculator.tlb.params(), &speculator.counts);
     let found = |said: Speculation| &counts.found[said as usize];
     let faulted = |said: Speculation| &counts.faulted[said as usize];
@@ -29,7 +39,7 @@ pub(super) fn spec_tlb(walker: &Walker) -> Option<SpecTlbCounts> {
     let (none, none_faulted) = (found(Speculation::None), faulted(Speculation::None));
     let all =
         [("right", right), ("none", none), ("none-faulted", none_faulted), ("denied", denied)];
-    Some(SpecTlbCounts {
+    SpecTlbCounts {
         entries: params.entries.into(),
         ways: params.ways.into(),
         replacement: params.replacement.to_string(),
@@ -44,9 +54,11 @@ pub(super) fn spec_tlb(walker: &Walker) -> Option<SpecTlbCounts> {
         none: none.walks,
         none_faulted: none_faulted.walks,
         overlapped: places(&right.references),
-        overlapped_cycles: walker.port.latencies.known.then_some(right.cycles),
+        overlapped_cycles: timed.then_some(right.cycles),
+        devices: counts.devices,
+        devices_reached: if speculator.tagged { 0 } else { counts.devices },
         outcomes: all.iter().chain(&wrong).map(|(name, said)| outcome(name, said)).collect(),
-    })
+    }
 }
 
 fn outcome(name: &str, said: &Said) -> SpecOutcome {

@@ -8,7 +8,8 @@ use mmu::{
 use pagetable::TreeShape;
 
 use super::{
-    Dimension, Handler, HostSide, Latencies, Port, RegionWalks, Speculator, WalkCensus, Walker,
+    DeviceFrames, Dimension, Handler, HostSide, Latencies, Port, RegionWalks, Speculator,
+    WalkCensus, Walker,
 };
 use crate::{
     Description,
@@ -17,6 +18,7 @@ use crate::{
         nodes::References,
         tlbs::{geometry_key, tlb_params},
     },
+    os::host::HostTable,
     table::{Format, Walked},
     units::{Bytes, Ways},
 };
@@ -31,10 +33,14 @@ impl Walker {
         processor: usize,
         sizes: &[PageSize],
         tree: Option<TreeShape>,
-        host_tree: Option<TreeShape>,
+        host_table: Option<HostTable>,
     ) -> Result<Walker, Refusal> {
         let nested = description.nested.as_ref();
         let shared = nested.map_or(Shared::None, |nested| nested.shared);
+        let (host_tree, host_sizes) = match host_table {
+            Some(table) => (table.tree, table.sizes),
+            None => (None, Vec::new()),
+        };
         let mut host = None;
         let mut tree = tree;
         if let Some(nested) = nested {
@@ -42,7 +48,7 @@ impl Walker {
                 check_shared(description, nested, host_tree.as_ref())?;
                 tree = tree.zip(host_tree.clone()).map(|(guest, host)| of_both(guest, host));
             }
-            host = Some(host_side(nested, host_tree)?);
+            host = Some(host_side(nested, host_tree, &host_sizes)?);
         }
         let cached = description.mmu_cache.as_ref().is_some_and(|cache| cache.design != "none");
         let is_hardware = description.walker.kind == description::WalkerKind::Hardware;
@@ -80,6 +86,7 @@ impl Walker {
                 made: None,
             },
             speculators: Speculator::of(description, sizes)?.into_iter().collect(),
+            devices: DeviceFrames::new(description.os.frame()),
             walked: (VirtAddr::new(0), Asid(0)),
             lowest_only,
             handler: Handler::new(description),
@@ -90,7 +97,11 @@ impl Walker {
     }
 }
 
-fn host_side(nested: &description::Nested, tree: Option<TreeShape>) -> Result<HostSide, Refusal> {
+fn host_side(
+    nested: &description::Nested,
+    tree: Option<TreeShape>,
+    table_sizes: &[PageSize],
+) -> Result<HostSide, Refusal> {
     let sizes = vec![nested.page_size.0];
     let (key, page_table) = ("nested.mmu_cache", nested.page_table());
     Ok(HostSide {
@@ -108,6 +119,8 @@ fn host_side(nested: &description::Nested, tree: Option<TreeShape>) -> Result<Ho
         lookup_cycles: nested.tlb.as_ref().map_or(0, |tlb| tlb.latency_cycles.into()),
         dimension: dimension(key, nested.mmu_cache.as_ref(), Some(&page_table), tree, false)?,
         shared: nested.shared,
+        speculator: Speculator::of_host(nested, table_sizes)?,
+        critical: 0,
         walks: 0,
     })
 }

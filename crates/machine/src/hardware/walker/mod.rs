@@ -42,7 +42,7 @@ use crate::{
         nodes::{References, WALKS},
     },
 };
-use speculation::{Made, SpecCensus};
+use speculation::{DeviceFrames, Made, SpecCensus};
 use virtual_machine::page_node;
 
 /// Cycles by what serves a reference.
@@ -93,6 +93,8 @@ pub(crate) struct Walker {
     pub(crate) handler: Option<Handler>,
     /// What predicts where walks end: of a sweep's designs that are alike otherwise, that of each.
     pub(crate) speculators: Vec<Speculator>,
+    /// Frames that devices have, of which nothing is to be read on a guess.
+    devices: DeviceFrames,
     /// Whose walk was the last.
     walked: (VirtAddr, Asid),
     /// Whether walks read the last of their entries alone.
@@ -184,6 +186,11 @@ impl Walker {
         self.speculate(there, true);
     }
 
+    /// A device has the frame from here on, or has it no more.
+    pub(crate) fn device(&mut self, frame: PhysAddr, lent: bool) {
+        self.devices.lend(frame, lent);
+    }
+
     /// The processor goes on in another space.
     pub(crate) fn switched(&mut self) {
         self.speculators.iter_mut().for_each(Speculator::switched);
@@ -193,12 +200,23 @@ impl Walker {
     fn speculate(&mut self, there: Option<Spot>, faulted: bool) {
         let Some(made) = self.port.made.take() else { return };
         let (va, asid) = self.walked;
-        self.speculators.iter_mut().for_each(|one| one.walked(va, asid, there, faulted, &made));
+        let devices = Some(&self.devices);
+        let walked = |one: &mut Speculator| one.walked(va, asid, there, faulted, &made, devices);
+        self.speculators.iter_mut().for_each(walked);
+        if let Some(host) = self.host.as_mut().filter(|_| self.speculators.is_empty()) {
+            host.critical += made.critical();
+        }
+    }
+
+    /// Whether something predicts where walks end, in either dimension.
+    pub(crate) fn speculates(&self) -> bool {
+        let host = self.host.as_ref();
+        !self.speculators.is_empty() || host.is_some_and(|host| host.speculator.is_some())
     }
 
     /// A walk begins.
     fn begin(&mut self, walk: &Walk) {
-        if !self.speculators.is_empty() {
+        if self.speculates() {
             self.walked = (walk.va, walk.asid);
             self.port.made = Some(Made::default());
         }

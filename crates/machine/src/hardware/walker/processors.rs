@@ -20,6 +20,7 @@ use crate::{
         behind::{Behind, Forget, Refill, Walk, Way},
         in_turn::InTurn,
     },
+    os::host::HostTable,
 };
 
 /// A walker for each processor.
@@ -31,10 +32,10 @@ impl Walkers {
         description: &Description,
         sizes: &[PageSize],
         tree: Option<TreeShape>,
-        host_tree: Option<TreeShape>,
+        host: Option<HostTable>,
     ) -> Result<Walkers, Refusal> {
         let walker =
-            |processor| Walker::new(description, processor, sizes, tree.clone(), host_tree.clone());
+            |processor| Walker::new(description, processor, sizes, tree.clone(), host.clone());
         let mut others = Vec::new();
         for processor in 1..description.core.count as usize {
             let mut other = walker(processor)?;
@@ -82,7 +83,7 @@ impl Behind for Walkers {
     }
 
     fn speculates(&self) -> bool {
-        !self.here.speculators.is_empty()
+        self.here.speculates()
     }
 
     fn on(&mut self, processor: usize) {
@@ -118,6 +119,10 @@ impl Behind for Walkers {
 
     fn faulted(&mut self, there: Option<Spot>) {
         self.here.faulted(there);
+    }
+
+    fn device(&mut self, frame: PhysAddr, lent: bool) {
+        self.for_each(|walker| walker.device(frame, lent));
     }
 
     fn switched(&mut self) {

@@ -13,8 +13,10 @@
 //! A prediction changes nothing: the walk is made in any case, and makes the same references. So
 //! one walker can have many SpecTLBs beside it, and a sweep needs only one for all their sizes.
 
-use addr::{Asid, Kind, VirtAddr};
+use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr};
 use mmu::{Served, SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};
+
+use rustc_hash::FxHashSet;
 
 use super::build::Refusal;
 use crate::{Description, description};
@@ -26,6 +28,21 @@ pub(super) struct Made {
     /// What served the last entry that it read.
     pub(super) pte: Option<Served>,
     pub(super) cycles: u64,
+    /// Of the references, those of walks of the host whose end was rightly predicted.
+    pub(super) spared: u64,
+}
+
+impl Made {
+    /// What was read after `before`.
+    pub(super) fn since(&self, before: &Made) -> Made {
+        let served = std::array::from_fn(|place| self.served[place] - before.served[place]);
+        Made { served, cycles: self.cycles - before.cycles, ..*self }
+    }
+
+    /// References that are waited for, if the end of the whole walk is not predicted.
+    pub(super) fn critical(&self) -> u64 {
+        self.served.iter().sum::<u64>() - self.spared
+    }
 }
 
 /// Walks of which a SpecTLB has said the same.
@@ -54,11 +71,42 @@ impl Said {
     }
 }
 
+/// The frames that devices have.
+#[derive(Clone, Debug)]
+pub(super) struct DeviceFrames {
+    size: PageSize,
+    frames: FxHashSet<PhysAddr>,
+}
+
+impl DeviceFrames {
+    /// None, of frames of `size`.
+    pub(super) fn new(size: PageSize) -> DeviceFrames {
+        DeviceFrames { size, frames: FxHashSet::default() }
+    }
+
+    pub(super) fn lend(&mut self, frame: PhysAddr, lent: bool) {
+        if lent {
+            self.frames.insert(frame);
+        } else {
+            self.frames.remove(&frame);
+        }
+    }
+
+    /// Whether a device has the frame at `place`.
+    fn have(&self, place: PhysAddr) -> bool {
+        self.frames.contains(&place.align_down(self.size))
+    }
+}
+
 /// Counts by what was said: of walks that found their page, and of those that faulted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SpecCensus {
     pub(crate) found: [Said; Speculation::ALL.len()],
     pub(crate) faulted: [Said; Speculation::ALL.len()],
+    /// Predictions that named a place which a device had.
+    pub(crate) devices: u64,
+    /// References that are waited for, as no right prediction overlaps them.
+    pub(crate) critical: u64,
 }
 
 /// A SpecTLB with its counts.
@@ -66,6 +114,8 @@ pub(crate) struct SpecCensus {
 pub(crate) struct Speculator {
     pub(crate) tlb: SpecTlb,
     keeps_on_switch: bool,
+    /// Whether its requests say that they are guesses, so that none reaches a device.
+    pub(crate) tagged: bool,
     last: Speculation,
     pub(crate) counts: SpecCensus,
 }
@@ -74,7 +124,7 @@ impl Speculator {
     /// The one that `description` has, if any; an error comes with the key that is wrong.
     pub(super) fn of(
         description: &Description,
-        sizes: &[addr::PageSize],
+        sizes: &[PageSize],
     ) -> Result<Option<Speculator>, Refusal> {
         let Some(described) = &description.spec_tlb else { return Ok(None) };
         let own = |(key, what): (&str, String)| (format!("spec_tlb.{key}"), what);
@@ -88,14 +138,41 @@ impl Speculator {
                         [spec_tlb] out, or give the machine a page_table";
             return Err(("spec_tlb".to_owned(), what.to_owned()));
         }
-        let params = params(description, described, sizes).map_err(own)?;
+        let params = params(described, sizes, description.marks_reservations()).map_err(own)?;
         let tlb = SpecTlb::new(params).map_err(|error| own(("entries", error.to_string())))?;
-        Ok(Some(Speculator {
+        Ok(Some(Speculator::new(tlb, described)))
+    }
+
+    /// That of the host `nested`, whose page table holds pages of `sizes`.
+    pub(super) fn of_host(
+        nested: &description::Nested,
+        sizes: &[PageSize],
+    ) -> Result<Option<Speculator>, Refusal> {
+        let Some(described) = &nested.spec_tlb else { return Ok(None) };
+        let own = |(key, what): (&str, String)| (format!("nested.spec_tlb.{key}"), what);
+        let set = [
+            ("keeps_absent", described.keeps_absent),
+            ("keeps_on_switch", described.keeps_on_switch),
+            ("tagged", described.tagged),
+        ];
+        if let Some((key, _)) = set.into_iter().find(|(_, is_set)| *is_set) {
+            let what = "the host's walks find all that is asked for, in one space, and its devices are \
+                        none of ours: leave this out";
+            return Err(own((key, what.to_owned())));
+        }
+        let params = params(described, sizes, false).map_err(own)?;
+        let tlb = SpecTlb::new(params).map_err(|error| own(("entries", error.to_string())))?;
+        Ok(Some(Speculator::new(tlb, described)))
+    }
+
+    fn new(tlb: SpecTlb, described: &description::SpecTlb) -> Speculator {
+        Speculator {
             tlb,
             keeps_on_switch: described.keeps_on_switch,
+            tagged: described.tagged,
             last: Speculation::None,
             counts: SpecCensus::default(),
-        }))
+        }
     }
 
     /// Hears of a walk, which has found the page that is `there` or has faulted; where one is there
@@ -107,8 +184,15 @@ impl Speculator {
         there: Option<Spot>,
         faulted: bool,
         made: &Made,
+        devices: Option<&DeviceFrames>,
     ) {
+        if let Some(devices) = devices.filter(|devices| !devices.frames.is_empty()) {
+            let place = self.tlb.predicts(va, asid);
+            self.counts.devices += u64::from(place.is_some_and(|place| devices.have(place)));
+        }
         self.last = self.tlb.walked(va, asid, there);
+        let is_overlapped = self.is_right() && !faulted;
+        self.counts.critical += if is_overlapped { 0 } else { made.critical() };
         let counts = if faulted { &mut self.counts.faulted } else { &mut self.counts.found };
         let said = &mut counts[self.last as usize];
         said.walks += 1;
@@ -119,6 +203,11 @@ impl Speculator {
         if let Some(place) = made.pte {
             said.ptes[place as usize] += 1;
         }
+    }
+
+    /// Whether what was said of the last walk was right.
+    pub(super) fn is_right(&self) -> bool {
+        self.last == Speculation::Right
     }
 
     /// The access of the last walk was served.
@@ -134,10 +223,11 @@ impl Speculator {
     }
 }
 
+/// Its parameters beside a page table with pages of `sizes`, in which pages are marked or not.
 fn params(
-    description: &Description,
     described: &description::SpecTlb,
-    sizes: &[addr::PageSize],
+    sizes: &[PageSize],
+    has_marks: bool,
 ) -> Result<SpecTlbParams, (&'static str, String)> {
     let page_size = described.page_size.0;
     let larger: Vec<String> = sizes.iter().skip(1).map(ToString::to_string).collect();
@@ -157,7 +247,7 @@ fn params(
         let known = SpecFill::ALL.map(SpecFill::name).join(", ");
         return Err(("fill", format!("there is no `{}`: choose one of {known}", described.fill)));
     };
-    if fill == SpecFill::Marks && !description.marks_reservations() {
+    if fill == SpecFill::Marks && !has_marks {
         let what = "the operating system sets no marks: use os.manager = \"freebsd\" with \
                     os.reservations.marks, or fill = \"heuristic\"";
         return Err(("fill", what.to_owned()));

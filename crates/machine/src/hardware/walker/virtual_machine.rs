@@ -15,10 +15,10 @@
 //! when a page is mapped.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, Rights};
-use mmu::{Tlb, TlbEntry};
+use mmu::{Spot, Tlb, TlbEntry};
 use pagetable::{Node, Reference};
 
-use super::{Dimension, Port};
+use super::{Dimension, Port, SpecCensus, Speculator};
 use crate::{
     description::Shared,
     hardware::behind::{Forget, HostWalk},
@@ -31,6 +31,11 @@ pub(crate) struct HostSide {
     pub(crate) dimension: Dimension,
     /// What of the guest's MMU cache is its own too.
     pub(crate) shared: Shared,
+    /// What predicts where these walks end.
+    pub(crate) speculator: Option<Speculator>,
+    /// References of walks in both dimensions that no right prediction overlaps, where the guest has
+    /// nothing that predicts.
+    pub(crate) critical: u64,
     /// Walks of the host's table.
     pub(crate) walks: u64,
 }
@@ -65,7 +70,10 @@ impl HostSide {
 
     /// Begins to count anew.
     pub(super) fn forget_counts(&mut self) {
-        self.walks = 0;
+        (self.walks, self.critical) = (0, 0);
+        if let Some(speculator) = &mut self.speculator {
+            speculator.counts = SpecCensus::default();
+        }
         self.dimension.forget_counts();
         if let Some(tlb) = &mut self.tlb {
             tlb.forget_counts();
@@ -100,6 +108,7 @@ impl HostSide {
             return;
         }
         self.walks += 1;
+        let before = port.made.unwrap_or_default();
         for reference in &references[skipped.unwrap_or(0)..] {
             let needed = self.dimension.needs(&host.walk, reference);
             debug_assert!(needed.is_ok(), "what moves in the host is forgotten: {needed:?}");
@@ -108,6 +117,19 @@ impl HostSide {
             }
         }
         self.dimension.finish(&host.walk);
+        if let (Some(speculator), Some(made)) = (&mut self.speculator, &mut port.made) {
+            let spot = Spot {
+                phys: host.page.apply(host.walk.va),
+                size: host.page.page.size(),
+                reserved: host.reserved,
+                marked: false,
+            };
+            let own = made.since(&before);
+            speculator.walked(host.walk.va, Asid(0), Some(spot), false, &own, None);
+            if speculator.is_right() {
+                made.spared += own.served.iter().sum::<u64>();
+            }
+        }
         if self.holds_pages() {
             self.dimension.page(&host.walk, page_node(host.page.frame, host.page.page.size()));
         }

@@ -17,6 +17,7 @@
 //! An access in a trace has happened: one that no region explains gets a region, and one that its
 //! region forbids is granted.
 
+mod devices;
 mod end;
 mod events;
 mod files;
@@ -51,6 +52,7 @@ use crate::{
     ram::{AnyAllocator, Ram},
     units::Bytes,
 };
+use devices::Devices;
 use files::Files;
 use linux::{HUGE, Waking, thp};
 use prices::Prices;
@@ -88,6 +90,10 @@ pub(super) struct Base {
     sizes: Sizes,
     /// What becomes of marks of pages in reservations, if there are such.
     marks: Option<MarksOfBroken>,
+    /// Frames whose marks were cleared when their reservation was broken.
+    marks_cleared: u64,
+    /// Frames that devices have, if they get some.
+    devices: Option<Devices>,
     /// When `khugepaged` runs, if it does.
     khugepaged: Option<Waking>,
     /// The fullest end of a program.
@@ -265,6 +271,8 @@ impl Base {
             scarce: false,
             sizes,
             marks: reservations::marks(description)?,
+            marks_cleared: 0,
+            devices: Devices::new(description)?,
             khugepaged: thp.and_then(|thp| Waking::new(&asked, &thp)),
             end: None,
             samples: Vec::new(),
@@ -487,6 +495,7 @@ impl System for Base {
             return Err(stale(addr, fault));
         }
         self.mark(inner, addr, platform.ram())?;
+        self.serve_devices(platform);
         Ok(match how {
             _ if known.is_some() => Answer::Granted,
             How::Minor | How::Write | How::Swap => Answer::Returned,
@@ -643,7 +652,10 @@ impl System for Base {
             reserver.forget_counts();
         }
         self.prices.forget_counts();
-        self.unexplained = 0;
+        if let Some(devices) = &mut self.devices {
+            devices.forget_counts();
+        }
+        (self.unexplained, self.marks_cleared) = (0, 0);
         self.samples.clear();
         self.end = None;
         if let Some(daemon) = &mut self.sizes.daemon {
@@ -668,6 +680,7 @@ impl System for Base {
             upgrades: self.files.sizes(&self.vm.upgrades()),
             daemon: self.daemon_counts(),
             reservations: self.reservation_counts(ram),
+            devices: self.devices.as_ref().map(Devices::counts),
             linux: self.linux_counts(),
             end: self.fullest_end(ram),
             bytes: self.kind_bytes(ram),

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 
 use addr::{PhysAddr, VirtAddr};
-use hat::HatSpace;
+use hat::{Hat, HatSpace};
 use pagetable::{Flush, Space, Usage};
-use physmem::{Allocator, Broken, Unplaced};
+use physmem::{Allocator, Broken, FrameId};
 
 use super::{Base, Larger, Refusal};
 use crate::{
     Description,
-    count::results::{ReservationCounts, ReservationSample, ReservationsOfSize},
+    count::{
+        results::{ReservationCounts, ReservationSample},
+        summary::by_size,
+    },
     description::MarksOfBroken,
     os::build::reservations,
     ram::{Failure, FrameStore, Ram},
@@ -45,14 +48,10 @@ impl Base {
         let Some(reserver) = memory.allocator_mut().0.reserver_mut() else { return };
         let broken = reserver.take_broken();
         match marks {
-            None | Some(MarksOfBroken::Keep) => {}
+            None | Some(MarksOfBroken::Keep | MarksOfBroken::ClearDevices) => {}
             Some(MarksOfBroken::Clear) => {
-                let base = self.vm.base();
                 for (first, order) in broken {
-                    let start = memory.table().address(first).get();
-                    for frame in (0..1 << order).map(|at| start + at * base.bytes()) {
-                        hat.usage(PhysAddr::new(frame), base, MARK, &mut Quiet(memory));
-                    }
+                    self.marks_cleared += clear_marks(hat, memory, first, order);
                 }
             }
         }
@@ -97,30 +96,20 @@ impl Base {
 
     /// The same in the end, by size.
     pub(super) fn reservation_counts(&self, ram: &Ram) -> Option<ReservationCounts> {
-        let frame = ram.page_sizes()[0].bytes();
         let counts = ram.reservations();
-        let sizes: Vec<ReservationsOfSize> = counts
-            .iter()
-            .map(|(size, counts)| {
-                let broken = Broken::ALL.map(|why| (why.name(), counts.broken[why as usize]));
-                let unplaced = Unplaced::ALL.map(|why| (why.name(), counts.unplaced[why as usize]));
-                let named = |rows: &[(&str, u64)]| {
-                    rows.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
-                };
-                ReservationsOfSize {
-                    size: size.to_string(),
-                    made: counts.made,
-                    filled: counts.filled,
-                    emptied: counts.emptied,
-                    broken: named(&broken),
-                    broken_bytes: counts.broken_frames * frame,
-                    placed: counts.placed,
-                    unplaced: named(&unplaced),
-                }
-            })
-            .collect();
-        (!sizes.is_empty()).then_some(ReservationCounts { sizes })
+        let by_size = by_size(&counts, ram.page_sizes()[0]);
+        let marks_cleared = self.marks_cleared;
+        (!counts.is_empty()).then_some(ReservationCounts { marks_cleared, ..by_size })
     }
+}
+
+/// Clears the marks of all pages in the `2^order` frames from `first`, in every space that maps them, by the
+/// frames' lists of mappings; gives how many frames had marked pages.
+pub(super) fn clear_marks(hat: &Hat, memory: &mut FrameStore, first: FrameId, order: u32) -> u64 {
+    let (start, base) = (memory.table().address(first).get(), memory.base());
+    let frames = (0..1u64 << order).map(|at| PhysAddr::new(start + at * base.bytes()));
+    let marked = frames.filter(|frame| hat.usage(*frame, base, MARK, &mut Quiet(memory)).marked);
+    marked.count() as u64
 }
 
 /// For changes that no hardware for translations need hear of.

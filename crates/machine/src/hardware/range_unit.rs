@@ -1,0 +1,88 @@
+//! The range TLB of a processor, and what it has counted.
+
+use addr::{Asid, Kind, VirtAddr};
+use mmu::{Policy, RangeEntry, RangeTlb, RangeTlbParams};
+
+use crate::{Description, count::results::RangeTlbCounts, description::WalkerKind};
+
+/// A range TLB with its counts.
+pub(crate) struct RangeUnit {
+    pub(crate) tlb: RangeTlb,
+    pages_min: u64,
+    lookups: u64,
+    hits: u64,
+}
+
+impl RangeUnit {
+    /// The one that `description` has, if any; an error comes with the key that is wrong.
+    pub(crate) fn of(description: &Description) -> Result<Option<RangeUnit>, (String, String)> {
+        let Some(described) = &description.range_tlb else { return Ok(None) };
+        let refuse = |key: &str, what: String| Err((format!("range_tlb{key}"), what));
+        if description.page_table.is_none() || description.walker.kind == WalkerKind::Software {
+            let what = "ranges are read from a table by hardware that walks: give the machine a \
+                        page_table and walker.kind=hardware, or leave [range_tlb] out";
+            return refuse("", what.to_owned());
+        }
+        if description.page_table.as_ref().is_some_and(|table| table.format == "linear") {
+            let what = "a linear page table is found through the TLB, which ranges are not part of: \
+                        choose another page_table.format, or leave [range_tlb] out";
+            return refuse("", what.to_owned());
+        }
+        if description.nested.is_some() {
+            let what = "ranges of a virtual machine would be those of two tables, which is not \
+                        modelled: leave [range_tlb] or [nested] out";
+            return refuse("", what.to_owned());
+        }
+        let replacement: Policy = match described.replacement.parse() {
+            Ok(policy) => policy,
+            Err(error) => return refuse(".replacement", format!("{error}")),
+        };
+        let params =
+            RangeTlbParams { entries: described.entries, replacement, seed: described.seed };
+        let tlb = RangeTlb::new(params);
+        let tlb = tlb.map_err(|error| ("range_tlb.entries".to_owned(), error.to_string()))?;
+        let pages_min = described.pages_min.into();
+        Ok(Some(RangeUnit { tlb, pages_min, lookups: 0, hits: 0 }))
+    }
+
+    /// Looks `va` up; `serves` says whether what is found may serve the access.
+    pub(crate) fn lookup(
+        &mut self,
+        va: VirtAddr,
+        asid: Asid,
+        kind: Kind,
+        serves: impl FnOnce() -> bool,
+    ) -> Option<RangeEntry> {
+        self.lookups += 1;
+        let found = self.tlb.lookup(va, asid, kind).ok().filter(|_| serves())?;
+        self.hits += 1;
+        Some(found)
+    }
+
+    /// Whether a range of so many pages gets an entry.
+    pub(crate) fn takes(&self, pages: u64) -> bool {
+        pages >= self.pages_min
+    }
+
+    pub(crate) fn forget_counts(&mut self) {
+        (self.lookups, self.hits) = (0, 0);
+        self.tlb.forget_counts();
+    }
+
+    /// What it has counted, beside a range table with so many ranges and bytes.
+    pub(crate) fn counts(&self, (ranges, range_bytes): (u64, u64)) -> RangeTlbCounts {
+        let (params, counts) = (self.tlb.params(), self.tlb.counts());
+        RangeTlbCounts {
+            entries: params.entries.into(),
+            replacement: params.replacement.to_string(),
+            lookups: self.lookups,
+            hits: self.hits,
+            misses: self.lookups - self.hits,
+            fills: counts.fills,
+            evictions: counts.evictions,
+            flushed: counts.flushed,
+            ranges,
+            range_bytes,
+        }
+    }
+}

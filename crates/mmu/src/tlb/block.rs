@@ -1,0 +1,238 @@
+//! Entries for several adjacent pages of one size, aligned as a block, under one tag.
+//!
+//! ```text
+//!   block of 4 pages     | 0 | 1 | 2 | 3 |
+//!   their frames           a   b   c   -          tag: block     data
+//!
+//!   complete-subblock                              | tag | a  b  c  - |   a frame and rights each
+//!   partial-subblock     lie as in a block?        | tag | frame | 1110 | of the block
+//!   coalesced            b = a + 1, c = b + 1?     | tag | frame | 1110 | of page 0
+//!   whole                all four, and aligned?    | tag | frame |        else 4 entries
+//! ```
+//!
+//! Sub-block TLBs are those of Talluri and Hill (1994). *Coalesced* is CoLT's set-associative TLB (Pham and
+//! others 2012): a run of pages in adjacent frames, wherever they lie. *Whole* is what AMD's processors
+//! since Zen do with four pages of 4K in an aligned 16K.
+//!
+//! Which of a block's pages come in with the one that missed is decided here, from what the page table
+//! says of all of them. Pages in one entry have equal rights, but for those of a complete sub-block.
+//! The set is chosen by the block's number, so that all pages of a block meet in one set. Pages larger
+//! than the TLB's smallest have entries of their own, as elsewhere.
+
+use addr::{Asid, Kind, Page, PhysAddr, Rights, VirtAddr};
+
+use super::{Evicted, Tlb, TlbEntry, entry::Slot};
+
+/// Which blocks a TLB has entries for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockParams {
+    /// Pages of the TLB's smallest size in a block: a power of two.
+    pub pages: u32,
+    /// What an entry of a block can hold.
+    pub kind: BlockKind,
+    /// Whether the other pages come in with the one that missed. Without, a sub-block's page comes in when
+    /// it misses itself.
+    pub prefetch: bool,
+}
+
+/// What an entry of a block can hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BlockKind {
+    /// A frame and rights for each page.
+    CompleteSubblock,
+    /// One frame for all pages, which lie in an aligned block of frames as they do in theirs.
+    PartialSubblock,
+    /// One frame for a run of pages in adjacent frames.
+    Coalesced,
+    /// One frame for all pages, which are all there and lie in an aligned block of frames.
+    Whole,
+}
+
+impl BlockKind {
+    /// Each of them.
+    pub const ALL: [BlockKind; 4] = [
+        BlockKind::CompleteSubblock,
+        BlockKind::PartialSubblock,
+        BlockKind::Coalesced,
+        BlockKind::Whole,
+    ];
+
+    /// The name as machine files write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BlockKind::CompleteSubblock => "complete-subblock",
+            BlockKind::PartialSubblock => "partial-subblock",
+            BlockKind::Coalesced => "coalesced",
+            BlockKind::Whole => "whole",
+        }
+    }
+}
+
+impl BlockParams {
+    /// The most pages that a block can have.
+    pub const PAGES_MAX: u32 = 64;
+
+    /// log2 of the pages.
+    pub(super) const fn shift(self) -> u32 {
+        self.pages.trailing_zeros()
+    }
+}
+
+/// Blocks in a TLB.
+#[derive(Clone, Debug)]
+pub(super) struct Blocks {
+    pub(super) params: BlockParams,
+    /// Of complete sub-blocks, by slot and page: frame and rights.
+    own: Box<[(PhysAddr, Rights)]>,
+}
+
+impl Blocks {
+    pub(super) fn new(params: BlockParams, slots: usize) -> Blocks {
+        let pages = match params.kind {
+            BlockKind::CompleteSubblock => slots * params.pages as usize,
+            BlockKind::PartialSubblock | BlockKind::Coalesced | BlockKind::Whole => 0,
+        };
+        Blocks { params, own: vec![(PhysAddr::new(0), Rights::NONE); pages].into_boxed_slice() }
+    }
+
+    /// Frame and rights of the page with the number `index` of the block in `slot`, where each has its own.
+    #[inline]
+    pub(super) fn own(&self, slot: usize, index: usize) -> Option<(PhysAddr, Rights)> {
+        self.own.get(slot * self.params.pages as usize + index).copied()
+    }
+
+    fn set_own(&mut self, slot: usize, index: usize, page: (PhysAddr, Rights)) {
+        self.own[slot * self.params.pages as usize + index] = page;
+    }
+
+    /// Which pages of a block come in, as bits, with the one with the number `index`, of which something
+    /// must be known. `bytes` are a page's.
+    fn taken(&self, pages: &[Option<(PhysAddr, Rights)>], index: usize, bytes: u64) -> u64 {
+        let all = |is_in: &dyn Fn(usize) -> bool| {
+            (0..pages.len()).filter(|&at| is_in(at)).fold(0, |bits, at| bits | 1u64 << at)
+        };
+        let Some((frame, rights)) = pages[index].filter(|_| self.params.prefetch) else {
+            return 1 << index;
+        };
+        let first = frame.get().wrapping_sub(index as u64 * bytes);
+        let follows = |at: usize| {
+            let place = PhysAddr::new(first.wrapping_add(at as u64 * bytes));
+            pages[at] == Some((place, rights))
+        };
+        let is_aligned = first & (pages.len() as u64 * bytes - 1) == 0;
+        match self.params.kind {
+            BlockKind::CompleteSubblock => all(&|at| pages[at].is_some()),
+            BlockKind::PartialSubblock if is_aligned => all(&follows),
+            BlockKind::Whole if is_aligned && (0..pages.len()).all(follows) => all(&follows),
+            BlockKind::PartialSubblock | BlockKind::Whole => 1 << index,
+            BlockKind::Coalesced => {
+                let before = (0..index).rev().take_while(|&at| follows(at)).count();
+                let after = (index + 1..pages.len()).take_while(|&at| follows(at)).count();
+                all(&|at| (index - before..=index + after).contains(&at))
+            }
+        }
+    }
+}
+
+impl Tlb {
+    /// What it has entries of blocks for, if it has such.
+    pub fn blocks(&self) -> Option<BlockParams> {
+        self.blocks.as_ref().map(|blocks| blocks.params)
+    }
+
+    /// As [`Tlb::fill`], where the page table says `pages` of the block around `page`: a frame and rights,
+    /// or that nothing is there. What is known of `page` itself must be among them.
+    pub fn fill_block(
+        &mut self,
+        page: Page,
+        (asid, global): (Asid, bool),
+        pages: &[Option<(PhysAddr, Rights)>],
+        label: u32,
+        kind: Kind,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> bool {
+        let size = page.size();
+        let Some(array) = self.array_of[size.shift() as usize] else { return false };
+        let index = (page.number() & (pages.len() as u64 - 1)) as usize;
+        let (Some(blocks), Some((frame, rights))) = (&self.blocks, pages[index]) else {
+            return false;
+        };
+        if size != self.smallest || pages.len() != blocks.params.pages as usize {
+            let entry = TlbEntry::single(page, frame, asid, global, rights);
+            return self.fill(&entry, label, kind, evicted);
+        }
+        let complete = blocks.params.kind == BlockKind::CompleteSubblock;
+        let mut bits = blocks.taken(pages, index, size.bytes());
+        let first = PhysAddr::new(frame.get().wrapping_sub(index as u64 * size.bytes()));
+        let number = self.number(page.start(), size);
+        let array = array as usize;
+        let set = self.arrays[array].sets.set_of(number);
+        // Which entries of the block become one with the new one.
+        let kind_of_block = blocks.params.kind;
+        let joins = |slot: &Slot| {
+            slot.asid() == asid
+                && slot.is_global() == global
+                && match kind_of_block {
+                    BlockKind::CompleteSubblock => true,
+                    BlockKind::PartialSubblock => {
+                        slot.is_block_at(first) && slot.has_rights(rights)
+                    }
+                    BlockKind::Coalesced | BlockKind::Whole => false,
+                }
+        };
+        let mut kept = [None; BlockParams::PAGES_MAX as usize];
+        let mut slot = None;
+        while let Some(other) = self.find_tagged(array, set, size, number, |slot| {
+            (global || slot.serves(asid)) && (joins(slot) || slot.bits() & bits != 0)
+        }) {
+            let gone = &self.slots[other];
+            if joins(gone) {
+                let more = gone.bits() & !bits;
+                for at in (0..pages.len()).filter(|at| more >> at & 1 == 1) {
+                    kept[at] = self.blocks.as_ref().and_then(|blocks| blocks.own(other, at));
+                }
+                bits |= more;
+            }
+            self.remove(other, evicted);
+            slot = slot.or(Some(other));
+        }
+        let slot = slot.unwrap_or_else(|| self.free_slot(array, set, evicted));
+        self.absent = None;
+        let whose = (asid, global);
+        self.slots[slot] =
+            Slot::block((page, pages.len() as u64), (first, bits), whose, rights, label);
+        if let Some(blocks) = self.blocks.as_mut().filter(|_| complete) {
+            for (at, own) in pages.iter().enumerate() {
+                if let Some(own) = kept[at].or(*own) {
+                    blocks.set_own(slot, at, own);
+                }
+            }
+        }
+        self.retired.block_fills += 1;
+        self.retired.block_pages += u64::from(bits.count_ones());
+        self.filled(slot, (page, rights), (array, set, number), kind);
+        true
+    }
+
+    /// What an entry that covers `va` says of the pages in the aligned group of `pages` around it.
+    pub fn block_around(
+        &self,
+        va: VirtAddr,
+        asid: Asid,
+        pages: usize,
+        into: &mut Vec<Option<(PhysAddr, Rights)>>,
+    ) {
+        into.clear();
+        let Some(slot) = self.search(va, asid) else { return };
+        let size = self.slots[slot].size();
+        let first = va.get() & !(pages as u64 * size.bytes() - 1);
+        into.extend((0..pages as u64).map(|at| {
+            let page = VirtAddr::new(first + at * size.bytes());
+            let there = self.slots[slot].covers(page) && self.slots[slot].has(page);
+            there.then(|| {
+                let hit = self.hit_at(slot, page);
+                (hit.phys, hit.rights)
+            })
+        }));
+    }
+}
