@@ -11,7 +11,10 @@ The numbers of a run, which the method `walks` has columns of too:
 * `spec_mistaken`: wrong ones per prediction;
 * `spec_dram`: references to memory per walk that were overlapped; `spec_dram_share`: the share of
   all references to memory;
-* `spec_cached`: the share of the accesses that missed which a cache served.
+* `spec_cached`: the share of the accesses that missed which a cache served;
+* `spec_devices`: predictions in 1000 walks that reached a page which a device had;
+* `nested_right`: of the host's walks, the share that its SpecTLB predicted rightly;
+* `critical`: references per walk that no right prediction of guest or host overlaps.
 """
 
 from collections.abc import Callable
@@ -82,6 +85,10 @@ def _cached(run: Results) -> float | None:
     return _per(everything - sum(places.get("memory", 0) for places in served), everything)
 
 
+def _nested_right(run: Results) -> float | None:
+    return _per(run["nested"]["spec_tlb"]["right"], run["nested"]["walks"])
+
+
 NUMBERS: dict[str, Callable[[Results], float | None]] = {
     "spec_attempts": lambda run: _per(_attempts(run), _walks(run)),
     "spec_right": lambda run: _per(run["spec_tlb"]["right"], _walks(run)),
@@ -90,4 +97,7 @@ NUMBERS: dict[str, Callable[[Results], float | None]] = {
     "spec_dram": lambda run: _per(_dram(run), _walks(run)),
     "spec_dram_share": _dram_share,
     "spec_cached": _cached,
+    "spec_devices": lambda run: _per(1000 * run["spec_tlb"]["devices_reached"], _walks(run)),
+    "nested_right": _nested_right,
+    "critical": lambda run: _per(run["nested"]["critical_references"], _walks(run)),
 }

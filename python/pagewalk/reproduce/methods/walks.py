@@ -12,6 +12,8 @@ rows it averages; after the first of them come the least and the most of its row
 * `references`: of a walk for a page that had been touched before;
 * `walk_dram`: of these, what memory served; `walk_l2`: what a cache did;
 * `references_1000`: references of all walks, in 1000 accesses of the program;
+* `misses_1000`: walks in 1000 accesses of the program;
+* `all_references`: of a walk, in both dimensions of a virtual machine, whatever page it is for;
 * `upper`: references above the lowest level, which an MMU cache is there to save;
 * `spared`: what such a cache served of the three entries above the lowest level;
 * `beyond`: the share of walks for pages touched before that took more references than the least:
@@ -85,6 +87,11 @@ def _references_1000(run: Results) -> float | None:
     return 1000 * run["walks"]["references"] / accesses if accesses else None
 
 
+def _misses_1000(run: Results) -> float | None:
+    accesses = _accesses(run)
+    return 1000 * run["walks"]["walks"] / accesses if accesses else None
+
+
 def _l2(run: Results) -> float | None:
     references, dram = _references(run), NUMBERS["walk_dram"](run)
     return None if references is None or dram is None else references - dram
@@ -138,6 +145,8 @@ NUMBERS: dict[str, Callable[[Results], float | None]] = {
     "lookups": _lookups,
     "references": _references,
     "references_1000": _references_1000,
+    "misses_1000": _misses_1000,
+    "all_references": _a_miss(lambda run: int(run["walks"]["references"])),
     "walk_dram": _a_miss(lambda run: served(run, "memory")),
     "walk_l2": _l2,
     "upper": _a_miss(upper),
