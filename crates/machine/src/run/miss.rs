@@ -137,8 +137,24 @@ impl Run {
     /// Tells the range table of the page that a walk has found, and the range TLB of the range that it is in.
     #[cold]
     fn note_range(&mut self, page: Translation) {
-        let Run { range_table: Some(table), processors, who, granules, .. } = self else { return };
+        let Run { range_table: Some(table), processors, who, granules, ram, .. } = self else {
+            return;
+        };
         table.note(who.number, page);
+        // What is mapped on both sides and was never walked for is part of the range too.
+        while let Some((range, first, rights)) = table.around(who.number, page.page.start()) {
+            let beyond = [
+                range.start().get().checked_sub(1).map(|at| (at, first.get().wrapping_sub(1))),
+                range.last().get().checked_add(1).map(|at| (at, first.get() + range.bytes())),
+            ];
+            let next = beyond.into_iter().flatten().find_map(|(at, place)| {
+                let found = ram.query(who.space, VirtAddr::new(at))?;
+                let phys = found.apply(VirtAddr::new(at)).get();
+                (phys == place && found.rights == rights).then_some(found)
+            });
+            let Some(next) = next else { break };
+            table.note(who.number, next);
+        }
         let Processor { hardware, asid, .. } = &mut processors.here;
         let around = table.around(who.number, page.page.start());
         let (Some(ranges), Some((range, first, rights))) = (&mut hardware.ranges, around) else {
@@ -401,17 +417,9 @@ impl Run {
     pub(super) fn fill(&mut self, unit: usize, kind: Kind, pair: &Pair, label: u32) {
         let Run { processors, census, around, .. } = self;
         let unit = &mut processors.here.hardware.units[unit];
-        if pair.has_block
-            && let Some(blocks) = unit.tlb.blocks()
-        {
-            return fill_block(
-                unit,
-                census,
-                kind,
-                &pair.entry,
-                part(around, blocks, &pair.entry),
-                label,
-            );
+        if let Some(blocks) = unit.tlb.blocks() {
+            let known = if pair.has_block { part(around, blocks, &pair.entry) } else { &[] };
+            return fill_block(unit, census, kind, &pair.entry, known, label);
         }
         if unit.params.paired {
             return fill_pair(unit, census, kind, pair, label);
@@ -457,7 +465,7 @@ fn part<'a>(
     around.get(at / pages * pages..(at / pages + 1) * pages).unwrap_or(&[])
 }
 
-/// Fills a TLB that has entries of blocks.
+/// Fills a TLB that has entries of blocks, with the page alone if nothing is known of others.
 #[inline(never)]
 fn fill_block(
     unit: &mut Unit,
@@ -471,7 +479,11 @@ fn fill_block(
     let is_first = *level == 1;
     let before = tlb.counts_of_evictions();
     let gone = &mut |evicted: Evicted| census.collect(counts, is_first, &evicted);
-    tlb.fill_block(entry.page, (entry.asid, entry.global), pages, label, kind, gone);
+    if pages.is_empty() {
+        tlb.fill(entry, label, kind, gone);
+    } else {
+        tlb.fill_block(entry.page, (entry.asid, entry.global), pages, label, kind, gone);
+    }
     counts.evictions += tlb.counts_of_evictions() - before;
 }
 

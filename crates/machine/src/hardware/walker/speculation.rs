@@ -36,7 +36,8 @@ impl Made {
     /// What was read after `before`.
     pub(super) fn since(&self, before: &Made) -> Made {
         let served = std::array::from_fn(|place| self.served[place] - before.served[place]);
-        Made { served, cycles: self.cycles - before.cycles, ..*self }
+        let (cycles, spared) = (self.cycles - before.cycles, self.spared - before.spared);
+        Made { served, cycles, spared, ..*self }
     }
 
     /// References that are waited for, if the end of the whole walk is not predicted.
