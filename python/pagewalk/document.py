@@ -905,8 +905,11 @@ class ManagerCounts(Record):
     work: dict[str, int]
     """The kernel's work by kind."""
 
+    io_requests: int
+    """Requests to disks: pages that are side by side in memory and on the disk are one."""
+
     io_cycles: int
-    """Cycles that pages took from and to disks, one after the other."""
+    """Cycles that requests took from and to disks, one after the other."""
 
     cycles: dict[str, int]
     """Cycles of the work by kind, at the prices of `[os.costs.work]`; empty without them."""
@@ -972,6 +975,68 @@ class PromotionCounts(Record):
 
     sizes: list[PromotionsOfSize]
     """By size, the smallest first."""
+
+
+class NodeCounts(Record):
+    """What one node of memory has, and what its processors did."""
+
+    processors: list[int]
+    """Its processors by number."""
+
+    distances: list[int]
+    """How far each node is from it, in tenths of the latency of its own memory."""
+
+    total_bytes: int
+    """All of its frames, in bytes."""
+
+    used_bytes: int | None
+    """Frames in use or held back at the end, in bytes; `None` where frames are a trace's choice."""
+
+    misses: list[int]
+    """Misses of every level of its processors, by the node of the page."""
+
+    accesses: list[int]
+    """Accesses of the program on its processors that memory served, by node."""
+
+    walk_references: list[int]
+    """References of their walks that memory served, likewise."""
+
+
+class MigrationCounts(Record):
+    """Pages that moved to the node that referred to them most."""
+
+    references: int
+    """References that were counted: misses of every level of pages that may move."""
+
+    counting_cycles: int
+    """Cycles that counting them took. They are part of the kernel's time."""
+
+    pages: int
+    """Pages that moved, of any size ..."""
+
+    base_pages: int
+    """... and the base pages in them."""
+
+    refused: dict[str, int]
+    """Pages that were due and stayed, by reason."""
+
+
+class NumaCounts(Record):
+    """Nodes of memory: who referred to which, and pages that moved."""
+
+    nodes: list[NodeCounts]
+    """The nodes by number."""
+
+    local_misses: int
+    """Misses of every level whose page was on the node of the processor ..."""
+
+    remote_misses: int
+    """... or on another."""
+
+    migration: MigrationCounts | None
+    """Pages that moved to the node that referred to them; none if no reference was counted for
+    that.
+    """
 
 
 class ChangedSetting(Record):
@@ -1445,6 +1510,9 @@ class Document(Record):
 
     promotion: PromotionCounts | None
     """On-line promotion, if misses are counted for it (`os.promotion`)."""
+
+    numa: NumaCounts | None
+    """Nodes of memory, if it has several (`[memory.numa]`)."""
 
     changed_settings: list[ChangedSetting]
     """Settings that changed while it ran (`[[os.at]]`), in their order; one whose time did not come

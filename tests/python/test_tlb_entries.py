@@ -4,7 +4,7 @@ import pagewalk
 from pagewalk import summary
 from pagewalk.report import data, page
 
-TRACE = "generate:strided,accesses=60k,size=16M,stride=512"
+TRACE = "generate:strided,accesses=60k,size=16M,stride=512B"
 
 
 def test_blocks_are_told_of() -> None:
@@ -18,7 +18,7 @@ def test_blocks_are_told_of() -> None:
 
 
 def test_hits_of_ranges_are_no_misses() -> None:
-    trace = "generate:uniform,accesses=60k,size=16M"
+    trace = "generate:strided,accesses=20k,size=32M,stride=4K"
     settings = {"os.manager": "base", "range_tlb": "{}"}
     document = pagewalk.Machine("opteron-2008", set=settings).run(trace).data
     ranges = document["range_tlb"]

@@ -10,8 +10,7 @@
 //!   a shootdown cuts out the pages that it names
 //! ```
 //!
-//! It has the pages that walks have found, which are all that a program has touched: what was mapped and
-//! never touched is not in it.
+//! It has the pages that walks have found, and what the page table has beside them.
 
 use std::collections::BTreeMap;
 
