@@ -458,9 +458,11 @@ UNITS = {
     "share": "share misses_share memory_added_max",
     "instructions": "instructions quantum_instructions handler_instructions",
     "accesses": "page_crossings from",
-    "pages": "pages pages_by_size moved placed unplaced first_touch first_touches returned why",
+    "pages": "pages base_pages pages_by_size moved placed unplaced first_touch first_touches"
+    " returned why",
     "references": "references cold_references walk_references references_per_walk served",
-    "lookups": "lookups hits misses cold_misses l1_misses denied invalid table_hits nested_misses",
+    "lookups": "lookups hits misses local_misses remote_misses cold_misses l1_misses denied"
+    " invalid table_hits nested_misses",
     "walks": "walks cold splintered none",
     "entries": "entries flushed evictions",
     "ways": "ways",
@@ -468,7 +470,8 @@ UNITS = {
     "blocks": "free_by_size",
     "threads": "threads",
     "processors": "cpus",
-    "number": "schema number pid parent access thread line site instruction level"
+    "tenths": "distances",
+    "number": "processors schema number pid parent access thread line site instruction level"
     " exit_status recorded_status owners",
 }
 """Units of fields whose last word is none."""
