@@ -6,9 +6,10 @@ pages), `backgrounds` (rows: a name for each, its program or generator, and its 
 (columns: how many of them run beside it), and `turns` (how many the foreground's run is divided
 into).
 
-Numbers say by how much the foreground's performance is higher with large pages than with base pages
-beside the same others, in per cent. Its time is the program's when it runs alone, and the
-translation of its region beside the others.
+Numbers say by how much the foreground's performance is higher with large pages beside the others than
+with base pages alone, in per cent; in rows `NAME, beside the same`, than with base pages beside the
+same others. Its time is the program's when it runs alone, and the translation of its region beside
+the others.
 """
 
 from typing import Any
@@ -27,11 +28,13 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     [alone] = lab.runs(own, machine, [parameters.get("set", [])])
     cycles = alone["time"]["program_cycles"]
     program = (cycles["lo"] + cycles["hi"]) / 2
+    base = program + _translation(alone["regions"], parameters["start"])
     quantum = max(1000, alone["instructions"] // parameters["turns"])
     table = Table([str(count) for count in parameters["threads"]])
     for row, (background, rule) in parameters["backgrounds"].items():
         behind = lab.trace(background, accesses)
         cells: list[float | None] = []
+        same: list[float | None] = []
         for count in parameters["threads"]:
             others = f",[{behind.source}]*{count}" if count else ""
             mixed = Trace(f"mix:order=turns,quantum={quantum},[{own.source}]{others}")
@@ -43,8 +46,10 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
                 with ProgressLine(f"{parameters['foreground']} beside {count} of {row}") as shown:
                     run = device.run(mixed, progress=shown)
                 times.append(program + _translation(run.data["regions"], parameters["start"]))
-            cells.append(100 * (times[0] / times[1] - 1))
+            cells.append(100 * (base / times[1] - 1))
+            same.append(100 * (times[0] / times[1] - 1))
         table.rows[row] = cells
+        table.rows[f"{row}, beside the same"] = same
     return table
 
 
