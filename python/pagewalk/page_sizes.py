@@ -60,7 +60,7 @@ def advise(
     Args:
         trace: A trace, or what `Trace` takes; not standard input, as it is read several times.
         machine: As for `Machine`; its manager gives pages of the sizes that are wished: `irix`, as
-            `origin-2000`'s, or `first-touch`, as that of most, which gives 2M.
+            `origin-2000`'s, or `first-touch`, as that of most, or `linux`, which give 2M.
         set: What to change in it, as for `Machine`; not `os.place`.
         memory_added_max: Most memory that may be added, as a share of what base pages take.
         progress: Called with accesses done and in all of each group of runs; `True` shows a bar.
@@ -99,10 +99,14 @@ def _sizes(machine: Machine) -> list[str]:
     described = machine.description
     manager = described.get("os", {})
     name = manager.get("manager", FIRST_TOUCH)
-    if name not in (FIRST_TOUCH, "irix"):
+    if name not in (FIRST_TOUCH, "irix", "linux"):
         raise _native.Error(
             f"{machine.name} takes no wishes for page sizes: take a machine whose os.manager is "
-            "irix or first-touch, as -m origin-2000 or -m epyc-9005"
+            "irix, first-touch or linux, as -m origin-2000 or -m epyc-9005"
+        )
+    if name == "linux" and manager.get("linux", {}).get("enabled", "always") != "madvise":
+        raise _native.Error(
+            "large pages come by advice alone where os.linux.enabled is madvise: set that"
         )
     if manager.get("place"):
         raise _native.Error("os.place is what is looked for: leave it and --place out")
@@ -118,7 +122,7 @@ def _sizes(machine: Machine) -> list[str]:
     arrays = [array for tlb in tlbs for array in (tlb, *tlb.get("array", []))]
     found = {text.bytes_of(size): size for one in arrays for size in one.get("page_sizes", [])}
     sizes = [found[size] for size in sorted(found) if size > base]
-    if name == FIRST_TOUCH:
+    if name != "irix":
         # A TLB of which nothing is said holds it too.
         sizes = [MADVISED] if MADVISED in sizes or not found else []
     if not sizes:

@@ -88,7 +88,7 @@ where
                         lists.policy.leave(memory.allocator_mut().1, part);
                     });
                 }
-                match self.place_for(part) {
+                match self.place_for(part, whole.len() > 1) {
                     Some(place) => leaving.push((part, place)),
                     None => staying.push(part),
                 }
@@ -163,8 +163,8 @@ where
     }
 
     /// Where a page must be written before its frame is free, if anywhere; `None` if there is no
-    /// room for it.
-    fn place_for(&mut self, frame: FrameId) -> Option<Option<Store>> {
+    /// room for it. `in_row`: it leaves with its neighbours.
+    fn place_for(&mut self, frame: FrameId, in_row: bool) -> Option<Option<Store>> {
         let pfdat = self.pfdat(frame);
         let file = match Owner::of(pfdat.identity)? {
             Owner::Anon(_) => None,
@@ -175,7 +175,7 @@ where
         };
         match file {
             Some(store) => Some((pfdat.flags & DIRTY != 0).then_some(store)),
-            None => Some(Some(Store::Swap(self.vm.swap.with(self.site, |swap| swap.take())?))),
+            None => Some(Some(Store::Swap(self.vm.swap.with(self.site, |swap| swap.take(in_row))?))),
         }
     }
 

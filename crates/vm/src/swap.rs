@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slot(pub u32);
 
-/// All places, free and in use. The one that was freed last is used next.
+/// All places, free and in use. The one that was freed last is used next; but pages that leave side by
+/// side get places side by side, as long as there are some that were never used.
 #[derive(Debug)]
 pub(crate) struct Swap {
     slots: u32,
@@ -21,12 +22,14 @@ impl Swap {
         Swap { slots, fresh: 0, freed: Vec::new() }
     }
 
-    /// A place, if there is one.
-    pub(crate) fn take(&mut self) -> Option<Slot> {
+    /// A place, if there is one; `in_row`: behind the one that was taken last, if that can be.
+    pub(crate) fn take(&mut self, in_row: bool) -> Option<Slot> {
         if self.room() == 0 {
             return None;
         }
-        Some(self.freed.pop().unwrap_or_else(|| {
+        let is_fresh = in_row && self.fresh < self.slots;
+        let freed = if is_fresh { None } else { self.freed.pop() };
+        Some(freed.unwrap_or_else(|| {
             self.fresh += 1;
             Slot(self.fresh - 1)
         }))

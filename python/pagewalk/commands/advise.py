@@ -34,7 +34,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         required=True,
         metavar="NAME|FILE",
         help="a machine that gives the page sizes that are wished: origin-2000 with those of IRIX "
-        "(os.manager = irix), or epyc-9005 with the 2M of madvise (first-touch)",
+        "(os.manager = irix), or epyc-9005 with the 2M of madvise (first-touch, linux)",
     )
     arguments.add_settings(parser, "the machine")
     parser.add_argument(

@@ -63,7 +63,7 @@ def add_machine(parser: argparse.ArgumentParser, what: str) -> None:
         "--place",
         metavar="FILE|RULES",
         help="page sizes that are wished for parts of the program, as in data=64K,stack=16K, or a "
-        "file of such rules; for os.manager=irix and first-touch",
+        "file of such rules; for os.manager=irix, first-touch and linux",
     )
 
 
