@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 from pagewalk import _native
 from pagewalk.commands.parser import Parser, UsageError, leaves
@@ -85,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if sys.stdout is None:
         sys.stdout = _Closed()
+    options = argparse.Namespace()
     try:
         # What follows `--` is another program's command line and none of ours.
         own, program = _split(arguments)
@@ -104,12 +106,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except _native.WorkError as error:
-        return _complain(str(error), 1)
+        return _complain(_of_place_file(str(error), options), 1)
     except UsageError as error:
         options.parser.print_usage()
         return _complain(str(error), 2)
     except _native.Error as error:
-        return _complain(str(error), 2)
+        return _complain(_of_place_file(str(error), options), 2)
     except MemoryError:
         return _complain("out of memory", 1)
     except OSError as error:
@@ -123,6 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{' '.join(str(error).split())} (PAGEWALK_TRACEBACK=1 shows where; please report it)",
             1,
         )
+
+
+def _of_place_file(complaint: str, options: argparse.Namespace) -> str:
+    """Has a complaint about a rule name the file that the rule is in, if it is in one."""
+    place = vars(options).get("place")
+    if not place or not Path(place).is_file():
+        return complaint
+    return re.sub(r"^(--set os\.place=.*?: )?os\.place: (?=line \d)", f"{place}: ", complaint)
 
 
 class _Closed(io.TextIOBase):

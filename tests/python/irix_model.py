@@ -2,7 +2,8 @@
 
 Pages are a dictionary from their size and number; every rule is applied by looking at all base
 pages that it is about. Memory is enough for everything. It makes its own traces: legal accesses
-and memory calls of one process.
+and memory calls of one process; none takes all rights away, as a page without rights is loaded or
+is not, as one likes.
 """
 
 import random
@@ -60,7 +61,7 @@ class Program:
         pages = range(self.begin + first, self.begin + first + count)
         what = READ | WRITE
         if number == MPROTECT:
-            what = chance.choice([READ, READ | WRITE, READ | WRITE, 0])
+            what = chance.choice([READ, READ | WRITE, READ | WRITE])
         elif number == MADVISE:
             what = chance.choice([HUGEPAGE, HUGEPAGE, NOHUGEPAGE, COLLAPSE, COLLAPSE, DONTNEED])
         if number in (MPROTECT, MADVISE) and not all(page in self.rights for page in pages):
@@ -99,10 +100,13 @@ class Program:
 
 
 class Attributes(NamedTuple):
-    """What must be equal all over a large page."""
+    """What must be equal all over a large page; a policy module is an attribute of its range.
 
-    mapping: int
+    All is memory without a file, so that it makes no difference which call has mapped it.
+    """
+
     rights: int
+    wish: int = BASE
 
 
 class Irix:
@@ -111,21 +115,20 @@ class Irix:
     def __init__(self, places: list[tuple[int, int, int]]) -> None:
         self.places = places
         self.mapped: dict[int, Attributes] = {}
-        self.wishes: dict[int, int] = {}
         # By first base page: how many base pages.
         self.loaded: dict[int, int] = {}
         self.decided: dict[tuple[str, str, str], int] = {}
         self.upgraded: dict[str, int] = {}
 
     def run(self, steps: list[Step]) -> None:
-        for number, step in enumerate(steps):
+        for step in steps:
             if step.number is None:
                 self.touch(CODE // BASE)
                 self.touch(step.start // BASE)
             else:
-                self.call(step, number)
+                self.call(step)
 
-    def call(self, step: Step, number: int) -> None:
+    def call(self, step: Step) -> None:
         first, count = step.start // BASE, step.length // BASE
         pages = range(first, first + count)
         if step.number in (MMAP, MUNMAP) or (step.number, step.what) == (MADVISE, DONTNEED):
@@ -139,15 +142,14 @@ class Irix:
         elif step.number in (MMAP, MUNMAP):
             for page in pages:
                 self.mapped.pop(page, None)
-                self.wishes.pop(page, None)
                 if step.number == MMAP:
-                    self.mapped[page] = Attributes(number, step.what)
-                    for start, end, size in self.places:
-                        if start <= page * BASE < end:
-                            self.wishes[page] = size
+                    wishes = [s for start, end, s in self.places if start <= page * BASE < end]
+                    self.mapped[page] = Attributes(step.what, *wishes)
         elif step.what in (HUGEPAGE, NOHUGEPAGE):
+            self.cut(pages)
+            wish = ADVISED if step.what == HUGEPAGE else BASE
             for page in pages:
-                self.wishes[page] = ADVISED if step.what == HUGEPAGE else BASE
+                self.mapped[page] = self.mapped[page]._replace(wish=wish)
         elif step.what == COLLAPSE:
             self.upgrade(pages)
 
@@ -176,7 +178,7 @@ class Irix:
     def touch(self, page: int) -> None:
         if self.page_at(page) is not None:
             return
-        wish = self.wishes.get(page, BASE)
+        wish = self.mapped[page].wish if page in self.mapped else BASE
         why = None
         for size in reversed([size for size in SIZES if BASE < size <= wish]):
             block = around(page, size)
@@ -187,9 +189,11 @@ class Irix:
                 return
             why = why or reason
         self.load(range(page, page + 1))
-        self.decide(wish, BASE, why or "policy-asks-base")
+        self.decide(wish, BASE, why or "")
 
     def decide(self, wish: int, got: int, why: str) -> None:
+        if wish == BASE:
+            return
         key = NAMES[wish], NAMES[got], why
         self.decided[key] = self.decided.get(key, 0) + 1
 
@@ -250,7 +254,7 @@ class Irix:
                 held = self.page_at(block[0])
                 if held is not None and len(held) >= count:
                     continue
-                if self.are_equal(block) and self.mapped[block[0]].rights:
+                if self.are_equal(block):
                     ready.append(block)
             if len(ready) == 1 and any(len(h) < count for h in self.pages_in(other(ready[0]))):
                 continue

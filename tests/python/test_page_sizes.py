@@ -174,6 +174,31 @@ def test_on_x86_the_2m_of_madvise_are_advised(three: Path, tmp_path: Path) -> No
     assert run["time"]["translation_cycles"] == best["translation_cycles"]
 
 
+def test_on_linux_the_2m_of_madvise_are_advised(three: Path) -> None:
+    changes = {"os.manager": "linux", "os.linux.enabled": "madvise"}
+    found = advise(three, "epyc-9005", set=changes).regions
+    sizes = {region.name.split()[0]: region.size for region in found}
+    assert sizes["make_table"] == "2M" and sizes["make_sparse"] is None
+
+
+def test_nodes_are_in_results_text_and_report() -> None:
+    numa = {"memory.numa": "{nodes=2}", "os.numa": "{migrate_after=4}"}
+    spec = "mix:cpus=2,generate:uniform,accesses=20k,size=2M,generate:strided,accesses=20k,size=2M"
+    results = Machine("origin-200qc", numa).run(spec)
+    found = results.data["numa"]
+    assert found["local_misses"] == results.data["walks"]["walks"] and not found["remote_misses"]
+    assert results.numa is not None and results.numa.nodes[1].processors == [1]
+    placed = {**numa, "os.place": "region uniform=64K node 1"}
+    moved = Machine("origin-200qc", placed).run(spec).data
+    assert moved["numa"]["migration"]["pages"] > 0
+    shown = " ".join(summary.summary(moved).split())
+    assert (
+        "of the misses were of another node's pages" in shown and "moved to another node" in shown
+    )
+    assert "Nodes of memory" in page.render(data.report([moved]))
+    assert "numa" not in Machine("origin-200qc").run("generate:uniform,accesses=9").data
+
+
 @pytest.mark.parametrize(("machine", "size"), [("origin-2000", "1M"), ("epyc-9005", "2M")])
 def test_a_rule_may_name_the_line_that_allocates(three: Path, machine: str, size: str) -> None:
     def large(place: str) -> tuple[int, int]:
@@ -210,7 +235,8 @@ def test_on_line_promotion_is_in_results_text_and_report() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-m", "freebsd-2009"], "take a machine whose os.manager is irix or first-touch"),
+        (["-m", "freebsd-2009"], "take a machine whose os.manager is irix, first-touch or"),
+        (["-m", "epyc-9005", "--set", "os.manager=linux"], "where os.linux.enabled is madvise"),
         (["-m", "epyc-9005", "--set", "os.page_size=2M"], "has pages of 2M everywhere already"),
         (["-m", "r4700"], "hold pages of one size: nothing to advise"),
         (["-m", "origin-2000", "--set", "os.place=data=64K"], "os.place is what is looked for"),
@@ -224,6 +250,26 @@ def test_what_cannot_be_advised_is_refused(
 ) -> None:
     assert main(["advise", SPEC, *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ("heap = 64K\nstack = 64K sideways\n", ": line 2: after the size comes `fallback`"),
+        ("heap = 2M\n", ": line 1: this machine has no pages of 2M: write one of 16K, 64K"),
+        ("data=64K\nrange 0..9=64K, range 5..7=1M\n", ": line 2: `range 5..7=1M` overlaps with"),
+        ("region nowhere = 64K\n", ": line 1: nothing was mapped that is the region nowhere: see"),
+        ("mmap = 64K node 1\n", ": line 1: memory is one node: write [memory.numa]"),
+    ],
+)
+def test_a_wrong_place_file_is_named_with_its_line(
+    rules: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wrong.place"
+    file.write_text(rules)
+    assert main(["run", SPEC, "-q", "-m", "origin-2000", "--place", str(file)]) in (1, 2)
+    complaint = " ".join(capsys.readouterr().err.split())
+    assert f"error: {file}{words}" in complaint
 
 
 def test_a_share_below_nothing_is_refused() -> None:

@@ -175,7 +175,9 @@ where
         };
         match file {
             Some(store) => Some((pfdat.flags & DIRTY != 0).then_some(store)),
-            None => Some(Some(Store::Swap(self.vm.swap.with(self.site, |swap| swap.take(in_row))?))),
+            None => {
+                Some(Some(Store::Swap(self.vm.swap.with(self.site, |swap| swap.take(in_row))?)))
+            }
         }
     }
 

@@ -84,6 +84,11 @@ where
         let said = Said::of(region, page);
         let ask = Ask { space: at.space, page, kind, region, sizes: &self.vm.sizes };
         let Choice { size: wanted, fallback } = self.vm.sizing.choose(&ask);
+        if at.known.has_large
+            && let Some(how) = self.stays_large(at, page, kind, wanted)?
+        {
+            return Ok(how);
+        }
         let mut first = None;
         let mut below = Some(wanted).filter(|wanted| *wanted > base);
         while let Some(size) = below {
@@ -112,6 +117,34 @@ where
             self.pages_stay(|kernel| kernel.promote(at, page, kind))?;
         }
         Ok(how)
+    }
+
+    /// A page that is larger than what is wished now stays so, where nothing but a right is missing.
+    fn stays_large(
+        &mut self,
+        at: &mut Within<'_>,
+        page: u64,
+        kind: Kind,
+        wanted: PageSize,
+    ) -> Result<Option<How>, Error> {
+        let addr = self.vm.addr_of(page);
+        let held = self.hat.query(at.space, addr).map(|held| held.translation.page.size());
+        let (Some(size), Some(region)) = (held, at.known.regions.at(page)) else { return Ok(None) };
+        let (region, pages) = (region.clone(), self.vm.block(page, size));
+        let is_inside = region.pages.start <= pages.start && pages.end <= region.pages.end;
+        if size <= wanted || size == self.vm.base || !is_inside {
+            return Ok(None);
+        }
+        self.pages_stay(|kernel| {
+            let presence = kernel.presence(at.known, &region, &pages, kind == Kind::Store);
+            let Ok(Presence::Whole(frame, writable)) = presence else { return Ok(None) };
+            let mut how = How::Minor;
+            match kernel.load_whole(at, &region, &pages, frame, writable, kind, &mut how) {
+                Ok(_) => Ok(Some(how)),
+                Err(Stop::Full) => Ok(None),
+                Err(Stop::Refused(error)) => Err(error),
+            }
+        })
     }
 
     /// Loads a page of `size`, or says why that cannot be. `wanted` is the size that was wished, and why

@@ -5,7 +5,7 @@ use hat::HatSpace;
 use trace::Event;
 use vm::{Module, Source};
 
-use super::{Base, Board, sizes::ADVISED};
+use super::{Base, Board};
 use crate::os::{
     Failure, Platform,
     events::{Backing, Request, request},
@@ -63,7 +63,7 @@ impl Base {
                 let Some(range) = range(start, bytes) else { return Ok(()) };
                 // Advice against large pages is a wish of its own only where they come unasked.
                 let against = self.vm.thp().map(|_| self.vm.base());
-                let page_size = if large { Some(ADVISED) } else { against };
+                let page_size = if large { Some(self.advised()) } else { against };
                 let module = Module { page_size, ..self.module };
                 self.attach(number, space, range, module, ask.platform)
             }

@@ -21,7 +21,7 @@ use crate::{
 const SAMPLES_MAX: usize = 256;
 /// The size that `MADV_HUGEPAGE` asks for: Linux's on x86-64. The next smaller one that the machine
 /// has is wished.
-pub(super) const ADVISED: PageSize = description::Os::ADVISED;
+const ADVISED: PageSize = description::Os::ADVISED;
 
 /// Whether all TLBs of the first level hold pages of `size`.
 pub(super) fn is_held(description: &Description, size: PageSize) -> bool {
@@ -246,7 +246,10 @@ impl Base {
     fn module(&self, wish: Wish) -> Module {
         let moves = wish.wait_us.map(|time| (time as f64 * self.sizes.moves_per_us) as u64);
         let fallback = moves.map_or(Fallback::Smaller, Fallback::Wait);
-        let module = Module { page_size: Some(wish.size), fallback, ..self.module };
+        // Where large pages come unasked, to ask for base pages is to be against them.
+        let asks = wish.size > self.vm.base() || self.vm.thp().is_some();
+        let page_size = Some(wish.size).filter(|_| asks);
+        let module = Module { page_size, fallback, ..self.module };
         nodes::wished(module, &wish)
     }
 
@@ -266,6 +269,13 @@ impl Base {
         self.with(platform, |kernel| kernel.attach(space, range, module))
     }
 
+    /// The size that advice asks for: the largest up to Linux's.
+    pub(super) fn advised(&self) -> PageSize {
+        let sizes = self.sizes.promotes_to.iter().rev();
+        let size = sizes.copied().find(|size| *size <= ADVISED);
+        size.unwrap_or(self.vm.base())
+    }
+
     /// Has the pages of a range be as large as advice can ask for.
     pub(super) fn upgrade(
         &mut self,
@@ -281,8 +291,7 @@ impl Base {
             return Ok(());
         }
         self.sizes.asked.insert(number);
-        let sizes = platform.ram().page_sizes().iter().copied();
-        let size = sizes.filter(|size| *size <= ADVISED).max().unwrap_or(self.vm.base());
+        let size = self.advised();
         self.with(platform, |kernel| kernel.upgrade(space, range, size).map(|_| ()))
     }
 
