@@ -183,12 +183,15 @@ def test_on_linux_the_2m_of_madvise_are_advised(three: Path) -> None:
 
 def test_nodes_are_in_results_text_and_report() -> None:
     numa = {"memory.numa": "{nodes=2}", "os.numa": "{migrate_after=4}"}
-    spec = "mix:cpus=2,generate:uniform,accesses=20k,size=2M,generate:strided,accesses=20k,size=2M"
+    uniform, strided = (
+        f"[generate:{name},accesses=40k,size=8M]" for name in ("uniform", "strided")
+    )
+    spec = f"mix:cpus=2,{uniform},{strided}"
     results = Machine("origin-200qc", numa).run(spec)
     found = results.data["numa"]
     assert found["local_misses"] == results.data["walks"]["walks"] and not found["remote_misses"]
     assert results.numa is not None and results.numa.nodes[1].processors == [1]
-    placed = {**numa, "os.place": "region uniform=64K node 1"}
+    placed = {**numa, "os.place": "region uniform=16K node 1"}
     moved = Machine("origin-200qc", placed).run(spec).data
     assert moved["numa"]["migration"]["pages"] > 0
     shown = " ".join(summary.summary(moved).split())
