@@ -54,6 +54,11 @@ def trace_header(trace: str, reading: Reading) -> tuple[str, int | None, str | N
 
 def trace_batches(trace: str, reading: Reading) -> Batches: ...
 def trace_info(trace: str, reading: Reading, progress: Progress | None) -> str: ...
+def trace_switches(
+    trace: str, reading: Reading, slots: int, everyone: int, progress: Progress | None
+) -> str:
+    """Who is switched to after whom, and groups; as JSON. Releases the GIL."""
+
 def trace_curves(
     trace: str,
     reading: Reading,

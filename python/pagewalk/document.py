@@ -249,6 +249,117 @@ class TlbCounts(Record):
     """Hits by the size of the translation found, misses by that of the one then filled in."""
 
 
+class SpaceSwitches(Record):
+    """Changes of the space that runs, on all processors. What each ran first is none."""
+
+    switches: int
+    """Switches."""
+
+    root_loads: int
+    """Loads of the base register, of CR3."""
+
+    emptying: int
+    """Switches after which TLBs held nothing of before but global entries, or nothing of a context
+    that was taken over.
+    """
+
+    segment_loads: int
+    """Loads of the segment registers."""
+
+    cycles: int | None
+    """Cycles of all that, where the machine has prices."""
+
+
+class SwitchCycles(Record):
+    """Cycles of a switch."""
+
+    mean: float
+    """Of all of them."""
+
+    worst: int
+    """Of the dearest."""
+
+
+class SmallSpaceCounts(Record):
+    """Small address spaces: what was done for them (U02 sections 2.2 and 5)."""
+
+    slots: int
+    """Slots."""
+
+    slot_bytes: int
+    """Bytes of each."""
+
+    spaces: int
+    """Spaces that ran."""
+
+    small: int
+    """Those that had a slot at some time."""
+
+    switches: int
+    """Switches."""
+
+    root_loads: int
+    """Loads of the base register: at switches, and for spaces that became large."""
+
+    segment_loads: int
+    """Switches that loaded segment registers."""
+
+    copies: int
+    """Entries of roots that were copied, at a fault each."""
+
+    promoted: int
+    """Spaces that reached beyond their slot and became large."""
+
+    revoked: int
+    """Slots that were taken from a space for another."""
+
+    no_slot: int
+    """Switches to spaces that would be small and got no slot."""
+
+    roots_purged: int
+    """Roots that were looked through for copies."""
+
+    entries_purged: int
+    """Copies that were emptied."""
+
+    versions_compared: int
+    """Slots whose version was compared when a root was loaded."""
+
+    switch_cycles: SwitchCycles | None
+    """Cycles of a switch with all that it had to do first, where the machine has prices."""
+
+
+class TraceCacheCounts(Record):
+    """What the trace cache is and did."""
+
+    uops: int
+    """Micro-ops that it has room for."""
+
+    ways: int
+    """Ways."""
+
+    fetches: int
+    """Fetches; those that went on to a TLB are `accesses.fetch`."""
+
+    delivered: int
+    """Those that it delivered whole, so that neither TLB nor caches were asked."""
+
+    lines_delivered: int
+    """Lines that were there."""
+
+    lines_built: int
+    """Lines that were built."""
+
+    emptied: int
+    """How often it was emptied."""
+
+    lines_emptied: int
+    """Lines that went with that."""
+
+    build_cycles: int
+    """Cycles of building lines, beyond what fetching their bytes takes."""
+
+
 class LevelCounts(Record):
     """The walk references to one level of the page table."""
 
@@ -1483,6 +1594,15 @@ class Document(Record):
 
     tlbs: Named[TlbCounts]
     """The TLBs, first level first."""
+
+    space_switches: SpaceSwitches
+    """Changes of the space that runs, and what they did to hardware."""
+
+    small_spaces: SmallSpaceCounts | None
+    """Small address spaces, if there are some (`os.small`)."""
+
+    trace_cache: TraceCacheCounts | None
+    """The trace cache, if there is one."""
 
     walks: Walks
     """The walks."""

@@ -206,7 +206,9 @@ class Machine:
     ) -> "tuple[Results, int, list[str]]":
         from pagewalk.results import Results
 
-        results, status, notes = self._native.run_live(recording.native(), warmup, check, progress)
+        native = recording.native()
+        with recording.surroundings():
+            results, status, notes = self._native.run_live(native, warmup, check, progress)
         return Results(_named(results, recording.name)), status, notes
 
 

@@ -3,11 +3,12 @@
 import json
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-from pagewalk import _native
+from pagewalk import _native, confined
 from pagewalk.output import refuse_existing, write_text
 from pagewalk.progress import Progress, bar
 from pagewalk.trace import Trace
@@ -74,6 +75,9 @@ class Recording:
         arguments: Whether to record the arguments of programs.
         allocations: Whether a library that is loaded into each program marks what it allocates, and
             where: misses are told apart by allocation site then.
+        small: Bytes of addresses that the program and what it starts have, as in a small space: a
+            program of 32 bits.
+        sysroot: The folder in which programs and their libraries are.
         callbacks: Whether the recorder keeps to QEMU's plugin interface where it could do
             without: the same trace, more slowly.
     """
@@ -98,6 +102,8 @@ class Recording:
     arguments: bool = True
     allocations: bool = False
     callbacks: bool = False
+    small: int | None = None
+    sysroot: str | os.PathLike[str] | None = None
 
     @property
     def name(self) -> str:
@@ -108,10 +114,14 @@ class Recording:
         """The same for the native half.
 
         Raises:
-            Error: There is no such filter.
+            Error: There is no such filter, or the program cannot be confined.
         """
+        command = list(self.command)
+        confined.check(self.small, self._sysroot)
+        if self.small is not None or self.sysroot is not None:
+            command[0] = confined.found(command[0], self.small, self._sysroot)
         return _native.Recording(
-            list(self.command),
+            command,
             plugins=sorted(PLUGINS.glob("pagewalk-recorder-*.so")),
             skip=self.skip,
             max_accesses=self.max_accesses,
@@ -133,6 +143,14 @@ class Recording:
             instructions=self.instructions,
             one_cpu=self.one_cpu,
         )
+
+    @property
+    def _sysroot(self) -> Path | None:
+        return None if self.sysroot is None else Path(self.sysroot)
+
+    def surroundings(self) -> AbstractContextManager[None]:
+        """What the program is started in."""
+        return confined.surroundings(self.small, self._sysroot)
 
     @property
     def part(self) -> str | None:
@@ -210,6 +228,8 @@ class Recording:
     def _record(
         self, output: str | os.PathLike[str], force: bool, progress: Progress | None
     ) -> dict[str, Any]:
-        outcome = _native.record(self.native(), os.fspath(output), force, progress)
+        native = self.native()
+        with self.surroundings():
+            outcome = _native.record(native, os.fspath(output), force, progress)
         result: dict[str, Any] = json.loads(outcome)
         return result

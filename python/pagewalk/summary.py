@@ -5,6 +5,7 @@ from typing import Any
 
 from pagewalk import text
 from pagewalk.report import figures, tables, values
+from pagewalk.report.model import Table
 from pagewalk.report.order import BY_MISSES, Order
 
 REGIONS_SHOWN = 12
@@ -30,6 +31,8 @@ def summary(data: dict[str, Any], order: Order = BY_MISSES) -> str:
         parts.append(_mmu_cache("MMU cache", data["mmu_cache"], data["walks"]["walks"]))
     if data.get("spec_tlb"):
         parts.append(_spec_tlb(data))
+    if (found := tables.spaces(data)) is not None:
+        parts.append(_spaces(found))
     if data.get("nested"):
         predictions = tables.host_predictions(data)
         parts.append(_nested(data["nested"], data["walks"]["walks"], predictions))
@@ -62,7 +65,7 @@ def side_by_side(documents: Sequence[dict[str, Any]]) -> str:
         return ""
     table = tables.comparison(documents)
     rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows]
-    head = ["Side by side", *(text.shorten(name, 14) for name in table.head[1:])]
+    head = ["Side by side", *(text.shorten(name, 24) for name in table.head[1:])]
     return text.table(head, rows)
 
 
@@ -303,6 +306,11 @@ def _spec_tlb(data: dict[str, Any]) -> str:
     table = tables.spec_tlb(data)
     rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in table.rows]
     return text.paragraph(f"SpecTLB: {table.caption}") + "\n" + text.table(table.head, rows)
+
+
+def _spaces(found: Table) -> str:
+    rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in found.rows]
+    return text.table(found.head, rows) + "\n" + text.paragraph(found.caption, "  ")
 
 
 def _nested(host: dict[str, Any], guest_walks: int, predictions: list[str]) -> str:

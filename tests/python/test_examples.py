@@ -41,7 +41,9 @@ NOT_RUN = {
     " --set os.populated=true --vary mmu_cache.design=uptc,sptc,utc,stc,tpc"
     " --vary mmu_cache.entries=1..60 -o join.parquet --html join.html",
 }
-OUTPUTS = re.compile(r" (?:-o|--output|--html|--json|--flame|--svg|--png|--pdf|>) *([\w.]+)")
+OUTPUTS = re.compile(
+    r" (?:-o|--output|--html|--json|--graph|--flame|--svg|--png|--pdf|>) *([\w.]+)"
+)
 PLACEHOLDER = re.compile(r"=[A-Z]+$")
 SETTING = re.compile(r"--set[ \n]+([a-z_0-9.]+=[\w.-]+)")
 

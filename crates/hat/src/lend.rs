@@ -141,6 +141,30 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
+    /// Empties the copies of `space`'s entries, wherever they are: what they lead to is about to go, as
+    /// who edits the table without this layer knows.
+    pub fn recall(&self, space: HatSpace) {
+        self.empty_of(space, |_| true);
+    }
+
+    /// Empties those of entries that are pages, whose bits come back: for the same.
+    pub fn settle(&self, space: HatSpace) {
+        self.empty_of(space, |copy| copy.is_page);
+    }
+
+    fn empty_of(&self, space: HatSpace, goes: impl Fn(&Copied) -> bool) {
+        if self.is_each() {
+            return;
+        }
+        self.scheme.enter(Site::Unload, |held| {
+            held.mmu(0, |mmu, _| {
+                if !mmu.loans.is_empty() {
+                    mmu.empty(|lender, copy| lender == space.0 && goes(copy));
+                }
+            });
+        });
+    }
+
     /// Empties the copies that lead to tables which `flushes` say are gone, before processors forget
     /// them and the tables are free.
     pub(crate) fn take_back_stale(&self, held: &mut S::Held<'_>, flushes: &[(HatSpace, Flush)]) {

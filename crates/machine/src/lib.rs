@@ -45,7 +45,7 @@ use description::{
     builtin, digest,
     settings::{self, Applied},
 };
-use hardware::{tlbs, walker};
+use hardware::{processor::Processor, walker};
 
 /// A machine that can run traces: a description that has been read and checked.
 #[derive(Clone, Debug)]
@@ -85,7 +85,8 @@ impl Machine {
         // What cannot be built is refused here, not when a trace is waiting.
         let refused =
             |(key, what): (String, String)| settings::locate(text, origin, settings, &key, &what);
-        tlbs::TlbUnits::new(&description).map_err(refused)?;
+        Processor::new(&description).map_err(refused)?;
+        run::small::Small::of(&description).map_err(refused)?;
         let mut ram = ram::Ram::new(&description).map_err(refused)?;
         os::build::system(&description, &ram).map_err(refused)?;
         ram.first_space().map_err(refused)?;

@@ -244,6 +244,8 @@ pub(crate) struct Ram {
     /// Frames behind pages, where several pages can have one: as the system says.
     held_bytes: Option<u64>,
     peak_bytes: u64,
+    /// Whether entries of roots are copied into other roots.
+    lends: bool,
 }
 
 impl Ram {
@@ -319,6 +321,7 @@ impl Ram {
             pages: Counted::Here,
             held_bytes: apart.then_some(0),
             peak_bytes: 0,
+            lends: description.os.small.is_some(),
         })
     }
 
@@ -329,6 +332,30 @@ impl Ram {
         }
         let created = self.hat.create(&mut Creating(self.frames.get_mut()))?;
         self.call(number, created)
+    }
+
+    /// A space that the trace does not know, for its root alone.
+    pub(crate) fn fresh(&mut self) -> Result<(HatSpace, Space), Failure> {
+        let made = self.hat.create(&mut Creating(self.frames.get_mut()))?;
+        let space = self.hat.space(made).ok_or(LoadError::NoSpace(made))?;
+        Ok((made, space))
+    }
+
+    /// Before `flush`: copies of root entries that lead to tables which are gone are emptied.
+    pub(crate) fn recall(&self, flush: &Flush) {
+        if flush.tables().is_some() {
+            let hat = self.spaces.values().find(|(_, known)| *known == flush.space());
+            hat.iter().for_each(|(hat, _)| self.hat.recall(*hat));
+        }
+    }
+
+    /// Before a page of `space` is looked at or changed: what walks have set in copies of entries that
+    /// are pages comes back.
+    fn settle(&self, space: Space) {
+        if self.lends {
+            let hat = self.spaces.values().find(|(_, known)| *known == space);
+            hat.iter().for_each(|(hat, _)| self.hat.settle(*hat));
+        }
     }
 
     /// The trace calls a space `number` that the system has made.
@@ -571,6 +598,7 @@ impl Ram {
         range: VirtRange,
         each: &mut dyn FnMut(Mapping),
     ) -> Result<Flush, Failure> {
+        self.settle(space);
         let mapped = &mut self.mapped;
         let flush = self.hat.table_mut().unmap(space, range, &mut |mapping| {
             *mapped.entry(mapping.translation.page.size()).or_insert(0) -= 1;
@@ -586,6 +614,7 @@ impl Ram {
         range: VirtRange,
         rights: Rights,
     ) -> Result<Flush, Failure> {
+        self.settle(space);
         Ok(self.hat.table_mut().protect(space, range, rights, &mut |_| {})?)
     }
 
@@ -596,6 +625,7 @@ impl Ram {
         page: Page,
         to: PageSize,
     ) -> Result<Flush, Failure> {
+        self.settle(space);
         let range = VirtRange::of_page(page);
         let resized = self.hat.table_mut().resize(space, range, to, self.frames.get_mut())?;
         *self.mapped.entry(page.size()).or_insert(0) -= 1;

@@ -1,6 +1,7 @@
 //! The hardware between a program's addresses and memory: TLBs, MMU caches, data caches.
 //!
 //! ```text
+//!   TraceCache                              decoded instructions, before the TLB of fetches
 //!   SetArray ----+---> Tlb                  sets, ways, which slot may hold a key
 //!   Replacement -+---> Cache ---> Hierarchy
 //!                 \--> MMU caches           behind WalkCache, asked by the walker
@@ -21,6 +22,7 @@ mod set_array;
 mod spec_tlb;
 mod stack_distance;
 mod tlb;
+mod trace_cache;
 mod walk_cache;
 mod walk_family;
 
@@ -41,6 +43,7 @@ pub use tlb::{
     ArrayParams, BlockKind, BlockParams, EACH, Evicted, Found, Hit, Miss, NOTHING, SpanTlb,
     SpanTlbs, TIME, Tlb, TlbCounts, TlbEntry, TlbParams,
 };
+pub use trace_cache::{TraceCache, TraceCacheCounts, TraceCacheParams};
 pub use walk_cache::{
     AnyWalkCache, ArrayBits, Design, Held, ParseDesignError, Sptc, Stc, Tpc, Uptc, Utc, WalkArray,
     WalkCache, WalkCacheParams,

@@ -22,6 +22,7 @@ mod page_table;
 mod progress;
 mod stored;
 mod sweeps;
+mod switches;
 mod worlds;
 
 use pyo3::prelude::*;
@@ -51,6 +52,8 @@ mod _native {
     use crate::stored::{export_trace, store, trace_header, trace_info};
     #[pymodule_export]
     use crate::sweeps::sweep_trace;
+    #[pymodule_export]
+    use crate::switches::trace_switches;
     #[pymodule_export]
     use crate::worlds::world;
 

@@ -18,6 +18,10 @@ pub enum Origin {
     Other(String),
 }
 
+/// The space in which the kernel's own accesses are: its addresses are the same whoever runs, and going
+/// there is no switch.
+pub const KERNEL: u32 = u32::MAX;
+
 /// Linux: a child that shares its parent's address space.
 pub const CLONE_VM: u64 = 0x100;
 
@@ -132,7 +136,8 @@ pub enum Event {
     /// From here on, until the next one, the accesses are of address space `space`, and made on
     /// processor `cpu` if that is given: a schedule says so. Without one each thread has a
     /// processor that the machine chooses. Before the first `Run` the space is 0. Older traces
-    /// call it `switch` and give the space alone.
+    /// call it `switch` and give the space alone. [`KERNEL`] is no space of a program: what follows is
+    /// the kernel's, in whichever space it was called.
     #[serde(alias = "switch")]
     Run {
         #[serde(default, skip_serializing_if = "Option::is_none")]

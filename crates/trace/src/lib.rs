@@ -47,7 +47,7 @@ pub use batcher::Batcher;
 pub use call::{Buffer, Call, Descriptor, FileId, FileKind};
 pub use copy::copy;
 pub use data_only::DataOnly;
-pub use event::{CLONE_VM, Event, Origin};
+pub use event::{CLONE_VM, Event, KERNEL, Origin};
 pub use family::Family;
 pub use import::open;
 pub use info::{ByKind, Distinct, Info, Missing, RegionInfo, SiteCall, info};

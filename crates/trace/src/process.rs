@@ -2,7 +2,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Arch, Error};
+use crate::{Arch, Error, KERNEL};
 
 /// Processes that a message names.
 const NAMED_MAX: usize = 8;
@@ -77,6 +77,7 @@ impl Program {
 /// the process of that number, as in `heap of ls (1)`, or by the space where none is known.
 pub fn name_in_space(name: &str, space: u32, processes: &[Process]) -> String {
     match processes.iter().find(|process| process.number == space) {
+        _ if space == KERNEL => format!("{name} of the kernel"),
         Some(process) => format!("{name} of {} ({space})", process.name()),
         None => format!("{name} in space {space}"),
     }

@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use addr::Kind;
 use common::Rows;
-use trace::{Batch, Event, Origin, generate};
+use trace::{Batch, Event, KERNEL, Origin, generate};
 
 /// All of the trace that `spec` describes.
 fn all(spec: &str) -> Rows {
@@ -48,7 +50,7 @@ fn the_same_parameters_make_the_same_trace() {
         let parsed: generate::Parameters = spec.parse().unwrap();
         let again: generate::Parameters = parsed.to_string().parse().unwrap();
         assert_eq!(parsed, again);
-        if !["strided", "pingpong"].contains(&name) {
+        if !["strided", "pingpong", "syscall", "packet"].contains(&name) {
             assert_ne!(first.rows, all(&format!("{name},accesses=70k,seed=6")).rows, "{name}");
         }
     }
@@ -299,4 +301,71 @@ fn ping_and_pong_take_turns() {
     assert_eq!(mapped.iter().map(|(at, ..)| *at).collect::<Vec<_>>(), [0, 0, 0, 8, 8, 8]);
     assert_eq!(mapped.iter().map(|one| one.2).collect::<Vec<_>>(), [5, 5, 3, 5, 5, 3]);
     assert_eq!(mapped[2].1, addrs[6]);
+}
+
+/// Whoever runs by a script has mapped what it accesses, with the rights for it, and comes back to where
+/// it began.
+#[test]
+fn scripts_access_what_is_mapped() {
+    let scripts = [
+        "pingpong,code=1000,itlb=20,dtlb=30",
+        "pingpong,code=100,itlb=2,dtlb=3,idle=1,ipc=266",
+        "pingpong,code=100,itlb=2,dtlb=3,linux=1",
+        "pingpong,itlb=2,dtlb=3,linux=2,ipc=100",
+        "syscall",
+        "syscall,linux=1,copied=4K",
+        "syscall,copied=64K,code=200,data=200,work=60k",
+        "packet",
+        "packet,driver=200,bottom=200,stack=200,ring=200,each=1000",
+    ];
+    for script in scripts {
+        for bits in [32, 47] {
+            let rows = all(&format!("{script},bits={bits},accesses=30k"));
+            let mut mapped: BTreeMap<u32, Vec<(u64, u64, u8)>> = BTreeMap::new();
+            let (mut space, mut events) = (0, rows.events.iter().peekable());
+            for (row, (_, addr, meta, _)) in rows.rows.iter().enumerate() {
+                while let Some((_, _, event)) = events.next_if(|event| event.0 as usize <= row) {
+                    match event {
+                        Event::Run { space: next, .. } => space = *next,
+                        Event::Mapping { start, bytes, rights, .. } => {
+                            let known = mapped.entry(space).or_default();
+                            let apart = |(other, length, _): &(u64, u64, u8)| {
+                                start + bytes <= *other || other + length <= *start
+                            };
+                            assert!(known.iter().all(apart), "{script}: {start:#x} twice");
+                            known.push((*start, *bytes, *rights));
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+                let right = match meta.kind() {
+                    Kind::Load => 1,
+                    Kind::Store => 2,
+                    Kind::Fetch => 4,
+                };
+                let end = addr + u64::from(meta.size());
+                let holds = |(start, bytes, rights): &(u64, u64, u8)| {
+                    start <= addr && end <= start + bytes && rights & right != 0
+                };
+                assert!(
+                    mapped.get(&space).is_some_and(|known| known.iter().any(holds)),
+                    "{script}, {bits} bits: space {space} has no {addr:#x} for a {}",
+                    meta.kind().name()
+                );
+                assert!(bits == 47 || *addr < 1 << 32);
+            }
+        }
+    }
+    // A message is there and back: the kernel between, and as many instructions as are given.
+    let rows = all("pingpong,idle=1,ipc=266,bits=32,accesses=1000");
+    let runs: Vec<u32> = rows
+        .events
+        .iter()
+        .filter_map(|(_, _, event)| match event {
+            Event::Run { space, .. } => Some(*space),
+            _ => None,
+        })
+        .take(4)
+        .collect();
+    assert_eq!(runs, [KERNEL, 1, KERNEL, 0]);
 }

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pagewalk import text
 from pagewalk.commands.parser import UsageError
-from pagewalk.machine import DEFAULT, aged
+from pagewalk.machine import DEFAULT, Machine, aged
 from pagewalk.origins import KEYS
 from pagewalk.output import refuse_existing, write_text
 from pagewalk.progress import ProgressLine
@@ -56,7 +57,8 @@ def add_machine(parser: argparse.ArgumentParser, what: str) -> None:
         "--machine",
         action="append",
         metavar="NAME|FILE",
-        help=f"a built-in machine or a TOML file; again for a comparison (default: {DEFAULT})",
+        help="a built-in machine or a TOML file, with ,KEY=VALUE behind it to change it alone; "
+        f"again for a comparison (default: {DEFAULT})",
     )
     add_settings(parser, what)
     parser.add_argument(
@@ -107,6 +109,14 @@ def settings(options: argparse.Namespace) -> list[str]:
     if vars(options).get("place") is not None:
         given.append(f"os.place={place_rules(options.place)}")
     return given
+
+
+def machine(name: str, options: argparse.Namespace) -> Machine:
+    """The machine that `name` means: NAME, or NAME,KEY=VALUE,... with settings of its own."""
+    if "=" not in name or Path(name).exists():
+        return Machine(name, settings(options))
+    name, *own = name.split(",")
+    return Machine(name, [*settings(options), *own])
 
 
 def place_rules(place: str) -> str:
@@ -329,6 +339,20 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
         "misses are then told apart by allocation site",
     )
     group.add_argument(
+        "--small",
+        nargs="?",
+        type=_bytes,
+        const=256 << 20,
+        metavar="BYTES",
+        help="let the program, of 32 bits, and what it starts have so many bytes of addresses, as "
+        "in a small space (256M if left out)",
+    )
+    group.add_argument(
+        "--sysroot",
+        metavar="DIR",
+        help="the folder in which programs and their libraries are, as unpacked from packages",
+    )
+    group.add_argument(
         "--one-cpu",
         action="store_true",
         help="let the program and what it starts run on one processor of this machine",
@@ -437,6 +461,8 @@ def recording(options: argparse.Namespace, command: Sequence[str]) -> "Recording
         to_marker=options.to_marker,
         instructions=options.instructions,
         one_cpu=options.one_cpu,
+        small=options.small,
+        sysroot=options.sysroot,
     )
 
 
@@ -444,7 +470,9 @@ def no_recording(options: argparse.Namespace) -> None:
     """Raises `UsageError` if an option of `add_recording` is given where nothing is recorded."""
     given = vars(options)
     flags = ("no_follow", "allocations", "callbacks", "end_with_window", "one_cpu")
-    texts = ("from_symbol", "to_symbol", "from_marker", "to_marker", "instructions")
+    texts = (
+        "from_symbol", "to_symbol", "from_marker", "to_marker", "instructions", "small", "sysroot",
+    )  # fmt: skip
     found = [name for name in flags if given[name]]
     found += [name for name in texts if given[name] is not None]
     if options.user_filter != "none":
@@ -452,6 +480,14 @@ def no_recording(options: argparse.Namespace) -> None:
     if found:
         flag = found[0].replace("_", "-")
         raise UsageError(f"--{flag} is for a live program; a trace has --skip and --max-accesses")
+
+
+def _bytes(text_: str) -> int:
+    """Bytes with a unit, for argparse."""
+    try:
+        return text.bytes_of(text_)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text_}: write bytes with a unit, as in 256M") from error
 
 
 def _column(text: str) -> tuple[str, str]:

@@ -43,6 +43,33 @@ PATTERNS: dict[str, tuple[str, list[Option]]] = {
             ("code", "N", "instructions without effect in a turn (default: 0)"),
             ("itlb", "N", "jumps in a turn, each to a page of its own (default: 0)"),
             ("dtlb", "N", "reads in a turn, each of a page of its own (default: 0)"),
+            ("idle", "N", "1 if the second process does nothing but reply (default: 0)"),
+            ("ipc", "N", "instructions of a message through a microkernel; 0: none (default: 0)"),
+            ("linux", "N", "messages go by pipes: 1 of a kernel, 2 at user level (default: 0)"),
+        ],
+    ),
+    "syscall": (
+        "a program that calls Linux, Uhlig and others 2002, section 4.2",
+        [
+            ("linux", "N", "1 in the kernel, 2 at user level (default: 2)"),
+            ("trap", "N", "cycles of entering and leaving the kernel (default: 1200)"),
+            ("work", "N", "instructions of the call itself (default: 300)"),
+            ("code", "N", "pages of Linux's code that it touches (default: 3)"),
+            ("data", "N", "pages of Linux's data that it touches (default: 4)"),
+            ("copied", "BYTES", "bytes copied for the program (default: 0B)"),
+            ("ipc", "N", "instructions of a message through a microkernel (default: 266)"),
+        ],
+    ),
+    "packet": (
+        "packets through a driver and a protocol stack, Uhlig and others 2002, section 4.10",
+        [
+            ("driver", "N", "pages of code, and of data, of the driver (default: 10)"),
+            ("bottom", "N", "the same of its bottom half (default: 6)"),
+            ("stack", "N", "the same of the protocol stack (default: 18)"),
+            ("ring", "N", "pages of a packet's buffers (default: 5)"),
+            ("each", "N", "instructions on a page of code (default: 64)"),
+            ("device", "N", "cycles of waiting for the device (default: 26000)"),
+            ("ipc", "N", "instructions of a message through a microkernel (default: 266)"),
         ],
     ),
 }

@@ -19,6 +19,7 @@ examples:
   pagewalk run gzip.pwt                                  on {DEFAULT}, a summary as text
   pagewalk run gzip.pwt --machine opteron-2008 --set tlb.l2d.entries=1024 --json gzip.json
   pagewalk run gzip.pwt --machine opteron-2008 --machine {DEFAULT} --html both.html
+  pagewalk run gzip.pwt --machine epyc-9005 --machine epyc-9005,tlb.l2d.entries=4096
   pagewalk run --machine tlb-only -- gzip -9 -k big.tar  simulates while it runs, stores nothing
   pagewalk run gzip.pwt --sort size --top 5              the five largest regions
   pagewalk run generate:join,table=16G,accesses=1M       makes the trace as it goes
@@ -69,7 +70,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs, and gives the summary, the JSON and the report that were asked for."""
     names = options.machine or [DEFAULT]
-    machines = [Machine(name, arguments.settings(options)) for name in names]
+    machines = [arguments.machine(name, options) for name in names]
     arguments.check_documents(options)
     arguments.check_origins(options)
     arguments.note(options, [line for machine in machines for line in machine.notes])

@@ -75,6 +75,7 @@ def run(document: dict[str, Any], index: int = 0, order: Order = BY_MISSES) -> R
         nodes=tables.nodes(document),
         mmu_cache=tables.mmu_cache(document) if document.get("mmu_cache") else None,
         spec_tlb=tables.spec_tlb(document) if document.get("spec_tlb") else None,
+        spaces=tables.spaces(document),
         nested=tables.nested(document) if document.get("nested") else None,
         caches=tables.caches(document) if document["caches"] else None,
         regions=regions[0],

@@ -106,6 +106,8 @@ class Run:
     mmu_cache: Table | None
     spec_tlb: Table | None
     """None where nothing predicts where walks end."""
+    spaces: Table | None
+    """What going from one space to another did; none where there was one."""
     nested: Table | None
     caches: Table | None
     regions: Table

@@ -169,6 +169,45 @@ def spec_tlb(document: Mapping[str, Any]) -> Table:
     return Table(caption, head, rows, [False] + [True] * 7)
 
 
+def spaces(document: Mapping[str, Any]) -> Table | None:
+    """A row per thing that going from one space to another did; none where there was one space."""
+    switches, small = document.get("space_switches"), document.get("small_spaces")
+    trace_cache = document.get("trace_cache")
+    # Documents of earlier versions do not tell.
+    if not switches or not switches["switches"]:
+        return None
+    rows: list[list[Cell]] = []
+
+    def row(label: str, pointer: str) -> None:
+        rows.append([label, values.count(document, pointer)])
+
+    row("Switches", "/space_switches/switches")
+    row("Loads of the base register", "/space_switches/root_loads")
+    row("Switches that emptied TLBs", "/space_switches/emptying")
+    if switches["cycles"] is not None:
+        row("Cycles of all switches", "/space_switches/cycles")
+    caption = "Each space has all addresses for itself"
+    if small:
+        row("Loads of segment registers", "/small_spaces/segment_loads")
+        row("Entries of roots copied", "/small_spaces/copies")
+        row("Spaces that became large", "/small_spaces/promoted")
+        row("Slots taken for another", "/small_spaces/revoked")
+        row("Switches to spaces without a slot", "/small_spaces/no_slot")
+        row("Roots looked through", "/small_spaces/roots_purged")
+        row("Copies emptied", "/small_spaces/entries_purged")
+        if small["switch_cycles"]:
+            row("Cycles of the dearest switch", "/small_spaces/switch_cycles/worst")
+        caption = (
+            f"{text.count(small['slots'])} slots of {text.size(small['slot_bytes'])}; "
+            f"{small['small']} of {text.plural(small['spaces'], 'space')} had one"
+        )
+    if trace_cache:
+        row("Fetches that the trace cache delivered", "/trace_cache/delivered")
+        row("Lines of the trace cache built", "/trace_cache/lines_built")
+        row("Lines that went when it was emptied", "/trace_cache/lines_emptied")
+    return Table(caption, ["Address spaces", "Count"], rows, [False, True])
+
+
 def _hits(served: Mapping[str, int]) -> Value:
     """Which share caches served."""
     everything = sum(served.values())
@@ -545,10 +584,44 @@ def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
         row("Time in translation, at most", time("/time/share/hi", text.percent)),
         row("Page tables", lambda document: values.size(document, "/memory/table_bytes")),
     ]
-    names = [document["machine"]["name"] for document in documents]
+    if all(document.get("space_switches") for document in documents) and any(
+        document["space_switches"]["switches"] for document in documents
+    ):
+        rows += [
+            row("Switches of space", lambda doc: values.count(doc, "/space_switches/switches")),
+            row(
+                "Base registers loaded", lambda doc: values.count(doc, "/space_switches/root_loads")
+            ),
+            row(
+                "Switches that emptied TLBs",
+                lambda doc: values.count(doc, "/space_switches/emptying"),
+            ),
+        ]
+    if any(document.get("small_spaces") for document in documents):
+        rows.append(row("Spaces in slots", lambda doc: _of(doc, "small_spaces", "small")))
+    if any(document.get("trace_cache") for document in documents):
+        rows.append(
+            row("Trace cache lines built", lambda doc: _of(doc, "trace_cache", "lines_built"))
+        )
+    names = [_told_apart(document, documents) for document in documents]
     return Table(
         "Each measure is of the whole run", ["Measure", *names], rows, [False] + [True] * len(names)
     )
+
+
+def _told_apart(document: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) -> str:
+    """The machine's name, with the settings that others of the name do not have."""
+    machine = document["machine"]
+    alike = [other["machine"] for other in documents if other["machine"]["name"] == machine["name"]]
+    own = [
+        one for one in machine["settings"] if not all(one in other["settings"] for other in alike)
+    ]
+    return ", ".join([machine["name"], *own]) if len(alike) > 1 else str(machine["name"])
+
+
+def _of(document: Mapping[str, Any], part: str, key: str) -> Cell:
+    """The count `key` of a part that not every run has."""
+    return values.count(document, f"/{part}/{key}") if document.get(part) else "none"
 
 
 def listed(value: Any) -> str:

@@ -29,6 +29,7 @@ use crate::{
     count::{
         census::RegionCensus,
         results::{KernelTime, Range, Time},
+        summary,
     },
     hardware::{
         processor::ProcessorCounts,
@@ -45,7 +46,9 @@ pub(crate) fn of(description: &Description, run: &Run, walkers: &Walkers) -> Opt
     if !walker.port.latencies.known || description.page_table.is_none() {
         return None;
     }
-    let issue = run.instructions() as f64 * cycles_per_instruction;
+    // Code that has to be decoded anew comes that much later, whatever runs meanwhile.
+    let issue = run.instructions() as f64 * cycles_per_instruction
+        + summary::spaces::build_cycles(description, run) as f64;
     let program = program(description, issue, stall_cycles(description, walkers));
     // Hardware may walk while the program goes on; a handler runs in the program's place.
     let walk_cycles = walkers.each().map(|walker| walker.walks.cycles).sum();
@@ -101,8 +104,11 @@ fn kernel(description: &Description, run: &Run) -> Option<(BTreeMap<String, u64>
         by_work.insert("counting remote references".to_owned(), counting);
         by_work.insert("moving pages to nodes".to_owned(), moving);
     }
-    let switches = sum(|counts| counts.switches) * u64::from(costs.switch_cycles);
-    by_work.insert("switches".to_owned(), switches);
+    by_work.insert("switches".to_owned(), sum(|counts| counts.switch_cycles));
+    if run.small.is_some() {
+        let copies = sum(|counts| counts.copies) * u64::from(costs.copy_cycles);
+        by_work.insert("copies".to_owned(), copies);
+    }
     let shootdowns =
         sum(|counts| counts.shootdowns.sender_cycles + counts.shootdowns.receiver_cycles);
     by_work.insert("shootdowns".to_owned(), shootdowns);

@@ -4,6 +4,7 @@ use std::num::NonZero;
 
 use serde::{Deserialize, Serialize};
 
+use super::is_true;
 use crate::hardware::contexts::ContextPolicy;
 
 /// The processor core, as far as translation sees it.
@@ -18,6 +19,9 @@ pub struct Core {
     pub fetches: bool,
     /// Bits of an address-space identifier in the TLB; 0: a switch flushes what is not global.
     pub asid_bits: u8,
+    /// Whether entries for pages of the kernel stay where a switch flushes.
+    #[serde(skip_serializing_if = "is_true")]
+    pub global_pages: bool,
     /// How the operating system hands them out.
     #[serde(skip_serializing_if = "is_modulo")]
     pub contexts: ContextPolicy,
@@ -38,6 +42,7 @@ impl Default for Core {
             count: 1,
             fetches: true,
             asid_bits: 0,
+            global_pages: true,
             contexts: ContextPolicy::default(),
             cycles_per_instruction: None,
             misses_in_flight: None,

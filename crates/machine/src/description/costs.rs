@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use vm::Work;
 
+use super::is_zero;
+
 /// Cycles of what the operating system does. All of them are known, or none.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -21,6 +23,18 @@ pub struct Costs {
     pub fault_cycles: u32,
     /// ... and going over to another address space.
     pub switch_cycles: u32,
+    /// With small spaces: loading segment registers ...
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub segment_cycles: u32,
+    /// ... copying an entry of a root at a fault, into the kernel and back ...
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub copy_cycles: u32,
+    /// ... reading a line of a root that is looked through for copies ...
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub root_line_cycles: u32,
+    /// ... and comparing or emptying an entry there.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub root_entry_cycles: u32,
     /// Cycles of each kind of work, for managers that count their work; absent: `fault_cycles` stands
     /// for all that is done at a fault.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -4,6 +4,7 @@
 //! ```text
 //! [core]        what runs: processors, which accesses count, cycles an instruction takes
 //! [tlb.NAME]    l1 | l1i l1d l1s, then l2 | l2i l2d: arrays, ways, policies
+//! [trace_cache] decoded instructions, which come before the TLB of fetches
 //! [page_table]  the format and its levels; absent: translation costs nothing, TLBs only
 //! [walker]      who refills a TLB, and the cache at which its references enter
 //! [mmu_cache]   what the walker remembers of earlier walks
@@ -14,6 +15,7 @@
 //! [memory]      size and latency of what lies behind the caches
 //! [memory.numa] nodes of memory, and how far they are from each other
 //! [os]          the page sizes it maps
+//! [os.small]    small address spaces, side by side in one
 //! [os.costs]    cycles of what the kernel does
 //! [[os.at]]     settings that change while the machine runs
 //! [swap]        where pages go that memory has no room for
@@ -33,9 +35,11 @@ mod os;
 mod page_table;
 mod range_tlb;
 pub(crate) mod settings;
+mod small;
 mod spec_tlb;
 mod suggest;
 mod tlb;
+mod trace_cache;
 pub mod units;
 mod walker;
 
@@ -56,8 +60,10 @@ pub use self::{
     },
     page_table::PageTable,
     range_tlb::RangeTlb,
+    small::{Revoke, Schedule, Small},
     spec_tlb::SpecTlb,
     tlb::{Array, Blocks, Tlb, Tlbs},
+    trace_cache::TraceCache,
     walker::{MmuCache, PageMask, Walker, WalkerKind},
 };
 use crate::os::build::{linux, reservations};
@@ -75,6 +81,9 @@ pub struct Description {
     pub core: Core,
     /// The TLBs by name.
     pub tlb: Tlbs,
+    /// Decoded instructions; absent: every fetch goes to a TLB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_cache: Option<TraceCache>,
     /// The page table; absent on a machine of TLBs alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_table: Option<PageTable>,
@@ -139,6 +148,14 @@ impl Description {
 }
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
+fn is_zero(value: &u32) -> bool {
+    *value == 0
 }
 
 fn lru() -> String {

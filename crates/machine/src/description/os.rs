@@ -6,7 +6,7 @@ use addr::PageSize as AddrPageSize;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    Costs, Linux, NumaPolicy, is_false,
+    Costs, Linux, NumaPolicy, Small, is_false,
     units::{Bytes, PageSize},
 };
 
@@ -66,6 +66,9 @@ pub struct Os {
     /// Cache colours of base pages: one has a frame of the colour of its address, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub colors: Option<u32>,
+    /// Spaces that lie side by side in one; absent: each has all addresses for itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub small: Option<Small>,
     /// What its time is made of.
     #[serde(skip_serializing_if = "is_full")]
     pub clock: Clock,
@@ -132,6 +135,7 @@ impl Default for Os {
             linux: None,
             numa: None,
             colors: None,
+            small: None,
             clock: Clock::Full,
             costs: None,
             inject: None,

@@ -65,6 +65,8 @@ pub(crate) struct Refill {
     pub(crate) region: u32,
     /// Whether a page was touched for the first time.
     pub(crate) cold: bool,
+    /// Whether it was no fetch that missed.
+    pub(crate) data: bool,
     /// Whether it began as an exception which is no refill: the TLB had an entry, for the invalid
     /// half of a pair or one that forbids the access, and a handler in software was trapped to.
     pub(crate) instead: bool,
@@ -81,6 +83,7 @@ impl Refill {
             | (self.instead as u32) << 1
             | (self.dirtied as u32) << 2
             | (self.sized as u32) << 3
+            | (self.data as u32) << 4
     }
 }
 

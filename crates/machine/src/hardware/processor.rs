@@ -1,6 +1,7 @@
 //! A processor: its TLBs, the context of the space that runs on it, and what it has counted.
 
 use addr::{Asid, Kind};
+use mmu::{TraceCache, TraceCacheParams};
 
 use super::tlbs::TlbUnits;
 use crate::{Description, count::census::Census};
@@ -8,6 +9,8 @@ use crate::{Description, count::census::Census};
 /// One processor of a machine.
 pub(crate) struct Processor {
     pub(crate) hardware: TlbUnits,
+    /// What fetches are asked of first, if it has one.
+    pub(crate) trace_cache: Option<TraceCache>,
     /// The context of the space that runs, as a register holds it.
     pub(crate) asid: Asid,
     pub(crate) counts: ProcessorCounts,
@@ -31,6 +34,14 @@ pub(crate) struct ProcessorCounts {
     pub(crate) io_cycles: u64,
     /// Changes of the space that runs.
     pub(crate) switches: u64,
+    /// Loads of the base register, switches that had the TLBs flushed, and with small spaces loads of
+    /// segments and entries copied.
+    pub(crate) root_loads: u64,
+    pub(crate) emptying_switches: u64,
+    pub(crate) segment_loads: u64,
+    pub(crate) copies: u64,
+    /// Cycles of all that.
+    pub(crate) switch_cycles: u64,
     pub(crate) shootdowns: Shootdowns,
 }
 
@@ -54,6 +65,7 @@ impl Processor {
     pub(crate) fn new(description: &Description) -> Result<Processor, (String, String)> {
         Ok(Processor {
             hardware: TlbUnits::new(description)?,
+            trace_cache: trace_cache(description)?,
             asid: Asid(0),
             counts: ProcessorCounts::default(),
             cycles_before: 0,
@@ -63,6 +75,27 @@ impl Processor {
     /// Begins to count anew; the entries stay.
     pub(crate) fn forget_counts(&mut self, census: &mut Census) {
         self.hardware.forget_counts(census);
+        self.trace_cache.iter_mut().for_each(TraceCache::forget_counts);
         self.counts = ProcessorCounts::default();
     }
+}
+
+/// The trace cache that `description` has; an error comes with the key that is wrong.
+fn trace_cache(description: &Description) -> Result<Option<TraceCache>, (String, String)> {
+    let Some(described) = &description.trace_cache else { return Ok(None) };
+    let params = TraceCacheParams {
+        uops: described.uops,
+        line_uops: described.line_uops,
+        ways: described.ways,
+    };
+    let key = |key: &str| format!("trace_cache.{key}");
+    if !(0.1..=16.0).contains(&described.uops_per_instruction) {
+        let what = "an instruction is 0.1 to 16 micro-ops".to_owned();
+        return Err((key("uops_per_instruction"), what));
+    }
+    if !description.core.fetches {
+        let what = "core.fetches = false leaves fetches out, and a trace cache is for nothing else";
+        return Err(("trace_cache".to_owned(), what.to_owned()));
+    }
+    TraceCache::new(params).map(Some).map_err(|error| (key("ways"), error.to_string()))
 }

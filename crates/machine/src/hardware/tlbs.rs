@@ -1,6 +1,6 @@
 //! The hardware that translates: the TLBs of a machine, built from the description.
 
-use addr::{Asid, Kind, PageSize, VirtAddr};
+use addr::{Asid, Kind, PageSize, VirtAddr, VirtRange};
 use mmu::{
     ArrayParams, BlockKind, BlockParams, Evicted, GeometryError, Hit, Miss, NOTHING, Policy, Tlb,
     TlbParams,
@@ -199,6 +199,11 @@ impl TlbUnits {
     pub(crate) fn flush_asid(&mut self, asid: Asid, census: &mut Census) -> u64 {
         self.ranges.as_mut().map_or(0, |ranges| ranges.tlb.flush_asid(asid))
             + self.flush_each(census, |tlb, mut gone| tlb.flush_asid(asid, &mut gone))
+    }
+
+    /// Forgets what translates addresses of `range`, where there are no ASIDs.
+    pub(crate) fn flush_range(&mut self, range: VirtRange, census: &mut Census) -> u64 {
+        self.flush_each(census, |tlb, mut gone| tlb.flush_range(range, Asid(0), &mut gone))
     }
 
     /// Flushes each TLB by `flush`, and gives how many entries went.

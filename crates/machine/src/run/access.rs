@@ -36,16 +36,37 @@ pub(super) struct Place<'a> {
 impl Run {
     /// Runs accesses: hits by themselves, everything else one by one; if `to_miss`, up to the first
     /// that is no hit; and up to one after which the operating system wants to be woken. Gives the
-    /// index of the one that follows.
+    /// index of the one that follows, and how many fetches the trace cache has delivered.
     pub(super) fn accesses<const CHECK: bool, const CACHES: bool>(
         &mut self,
         batch: &Batch,
         span: Range<usize>,
         to_miss: bool,
         behind: &mut impl Behind,
+    ) -> Result<(usize, u64), Error> {
+        if self.view.base != 0 || self.processors.here.trace_cache.is_some() {
+            return self.prepared::<CHECK, CACHES>(batch, span, to_miss, behind);
+        }
+        let rows = (&batch.addr[span.clone()], &batch.meta[span.clone()]);
+        let (from, place) = (span.start, |row| span.start + row);
+        let ran = self.looked_up::<CHECK, CACHES>(batch, rows, from, place, to_miss, behind)?;
+        Ok((span.start + ran, 0))
+    }
+
+    /// Looks up rows whose addresses are those of the TLBs: some or all of a batch's from the one at `from`
+    /// on; `place` gives the index there of each. Gives how many ran.
+    pub(super) fn looked_up<const CHECK: bool, const CACHES: bool>(
+        &mut self,
+        batch: &Batch,
+        (addrs, metas): (&[u64], &[Meta]),
+        from: usize,
+        place: impl Fn(usize) -> usize,
+        to_miss: bool,
+        behind: &mut impl Behind,
     ) -> Result<usize, Error> {
-        let (addrs, metas) = (&batch.addr[span.clone()], &batch.meta[span.clone()]);
         let mut next = 0;
+        // Accesses of the trace among them that are not.
+        let mut skipped = 0;
         while next < addrs.len() {
             if !CHECK && self.streak.is_none_or(|hits| hits as usize >= SPAN_MIN) {
                 let (addrs, metas) = (&addrs[next..], &metas[next..]);
@@ -63,15 +84,19 @@ impl Run {
                 self.streak = (ran < SPAN_MIN).then_some(0);
             }
             if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
-                let access = self.position + (span.start + next) as u64;
-                self.access::<CHECK, CACHES>(batch, VirtAddr::new(addr), meta, access, behind)?;
+                let row = place(next);
+                let access = self.position + row as u64;
+                self.left_out += (row - from - next - skipped) as u64;
+                skipped = row - from - next;
+                let addr = VirtAddr::new(addr.wrapping_sub(self.view.base));
+                self.access::<CHECK, CACHES>(batch, addr, meta, access, behind)?;
                 next += 1;
                 if to_miss || self.has_new_deadline {
                     break;
                 }
             }
         }
-        Ok(span.start + next)
+        Ok(next)
     }
 
     /// Runs accesses as long as each is found at once and lies in one page, and says how many
@@ -105,6 +130,7 @@ impl Run {
                     far[kind & 3] += 1;
                 }
                 if label == SHARED {
+                    let addr = VirtAddr::new(addr.get().wrapping_sub(self.view.base));
                     shared_hit(&mut self.layout, &mut self.census, self.who, addr, meta.kind());
                 }
                 if CACHES {
@@ -171,7 +197,8 @@ impl Run {
         behind: &mut impl Behind,
     ) -> Result<(PhysAddr, PageSize), Error> {
         let Processor { hardware, asid, .. } = &mut self.processors.here;
-        let found = hardware.units[place.unit].tlb.lookup(place.addr, *asid, place.kind);
+        let linear = place.addr.wrapping_add(self.view.base);
+        let found = hardware.units[place.unit].tlb.lookup(linear, *asid, place.kind);
         match found {
             Ok(hit) => {
                 self.streak = self.streak.map(|hits| hits + 1);

@@ -80,7 +80,7 @@ impl Prices {
         let kernel = self.costs.as_ref().map_or(0, |costs| {
             walks * u64::from(costs.walk_cycles)
                 + counts.work_cycles
-                + counts.switches * u64::from(costs.switch_cycles)
+                + counts.switch_cycles
                 + counts.shootdowns.sender_cycles
                 + counts.shootdowns.receiver_cycles
         });
@@ -211,12 +211,14 @@ impl Run {
         behind: &mut impl Behind,
     ) -> Result<usize, Error> {
         let from = span.start;
-        let end = if behind.has_caches() {
+        let (end, delivered) = if behind.has_caches() {
             self.accesses::<CHECK, true>(batch, span, to_miss, behind)?
         } else {
             self.accesses::<CHECK, false>(batch, span, to_miss, behind)?
         };
         self.count(batch, from..end);
+        // What the trace cache has delivered went to no TLB.
+        self.processors.here.counts.accesses[Kind::Fetch as usize] -= delivered;
         Ok(end)
     }
 }

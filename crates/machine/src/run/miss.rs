@@ -38,8 +38,9 @@ impl Run {
 
         let second = self.processors.here.hardware.second[kind as usize];
         if second != NONE {
+            let linear = addr.wrapping_add(self.view.base);
             let Processor { hardware, asid, .. } = &mut self.processors.here;
-            let found = hardware.units[second].tlb.lookup(addr, *asid, kind);
+            let found = hardware.units[second].tlb.lookup(linear, *asid, kind);
             if let Err(said) = found
                 && said != Miss::Absent
             {
@@ -47,11 +48,11 @@ impl Run {
                 why = said;
             }
             if let Ok(hit) = found {
-                let entry = hit.entry(addr, self.processors.here.asid);
+                let entry = hit.entry(linear, self.processors.here.asid);
                 if self.block_pages > 0 {
                     let Run { processors, block_pages, around, .. } = self;
                     let Processor { hardware, asid, .. } = &processors.here;
-                    hardware.units[second].tlb.block_around(addr, *asid, *block_pages, around);
+                    hardware.units[second].tlb.block_around(linear, *asid, *block_pages, around);
                 }
                 self.unit(place.unit).counts.missed(kind, hit.size, false);
                 let pair = self.pair(entry);
@@ -81,6 +82,7 @@ impl Run {
         let label = self.label(translation, region);
         let Translation { page, frame, rights, global } = self.without_dirt(translation, place);
         let asid = self.processors.here.asid;
+        let global = global || self.view.is_global;
         let pair = self.pair(TlbEntry::single(page, frame, asid, global, rights));
         if self.block_pages > 0 {
             self.look_around(&pair.entry);
@@ -106,7 +108,8 @@ impl Run {
         if self.nodes.is_some() {
             self.refer(place, translation, behind)?;
         }
-        Ok((translation.apply(addr), translation.page.size()))
+        let linear = addr.wrapping_add(self.view.base);
+        Ok((translation.apply(linear), translation.page.size()))
     }
 
     /// A miss of the second level that the range TLB answers: the first level is filled with the one page. The
@@ -169,6 +172,7 @@ impl Run {
     /// Counts why a TLB had no hit. An entry that does not allow the access goes.
     #[cold]
     fn no_hit(&mut self, unit: usize, addr: VirtAddr, why: Miss) {
+        let addr = addr.wrapping_add(self.view.base);
         let Processor { hardware, asid, .. } = &mut self.processors.here;
         let Unit { level, tlb, counts, .. } = &mut hardware.units[unit];
         match why {
@@ -245,6 +249,8 @@ impl Run {
         let translation = loop {
             match self.walk_once(place, behind)? {
                 Ok(translation) => break translation,
+                // The root that is loaded lacked the entry, not the space.
+                Err(_) if self.view.base != 0 && self.copies(place, behind) => {}
                 Err(fault) => {
                     if behind.speculates() {
                         let there = self.ram.query(self.who.space, addr);
@@ -261,7 +267,8 @@ impl Run {
             self.missed = true;
             behind.found(self.spot(addr, translation));
         }
-        behind.refilled(Refill { region, cold, instead, dirtied: self.dirtied, sized });
+        let data = kind != Kind::Fetch;
+        behind.refilled(Refill { region, cold, data, instead, dirtied: self.dirtied, sized });
         Ok((translation, cold))
     }
 
@@ -325,7 +332,12 @@ impl Run {
         let mut references = std::mem::take(&mut self.references);
         references.clear();
         let failed = |run: &Run, failure| run.failed(failure, access);
-        let found = self.ram.walk(self.who.space, addr, kind, &mut references);
+        // Hardware knows no other addresses than those behind the segments, and no other root.
+        let (linear, root) = (addr.wrapping_add(self.view.base), self.view.root);
+        let found = self.ram.walk(root, linear, kind, &mut references);
+        if self.check && self.view.base != 0 {
+            self.is_own(place, found)?;
+        }
         self.trap_if_clean(place, found.is_ok(), &mut references)?;
         let mut placed = found;
         if self.ram.host().is_some() {
@@ -334,9 +346,9 @@ impl Run {
                 .place(addr, kind, &references, found)
                 .map_err(|failure| failed(self, failure))?;
         }
-        let (asid, root) = (self.processors.here.asid, self.ram.root(self.who.space));
+        let (asid, root) = (self.processors.here.asid, self.ram.root(root));
         let size = placed.map_or(PageSize::SIZE_4K, |page| page.page.size());
-        let walk = Walk { va: addr, asid, root, found: found.is_ok(), size, nested_misses: 0 };
+        let walk = Walk { va: linear, asid, root, found: found.is_ok(), size, nested_misses: 0 };
         if let Err(stale) = behind.walk(&walk, self.ram.way(&references)) {
             if self.check {
                 return Err(Error::Check(format!(
@@ -346,7 +358,7 @@ impl Run {
                 )));
             }
             references.clear();
-            let found = self.ram.walk_from(stale, addr, kind, &mut references);
+            let found = self.ram.walk_from(stale, linear, kind, &mut references);
             placed = self
                 .ram
                 .place(addr, kind, &references, found)
@@ -360,10 +372,12 @@ impl Run {
 
     /// The label of the entry for a page: its region, or [`SHARED`].
     fn label(&self, translation: Translation, region: u32) -> u32 {
-        let mut page = VirtRange::of_page(translation.page);
+        // A slot is larger than any page, so both addresses of it are aligned alike.
+        let start = translation.page.start().wrapping_add(self.view.base.wrapping_neg());
+        let mut page = VirtRange::of_page(start.page(translation.page.size()));
         if self.block_pages > 0 {
             let bytes = self.block_pages as u64 * translation.page.size().bytes();
-            let first = VirtAddr::new(translation.page.start().get() & !(bytes - 1));
+            let first = VirtAddr::new(start.get() & !(bytes - 1));
             page = VirtRange::new(first, bytes).unwrap_or(page);
         }
         if self.layout.is_single(self.who.number, page) { region } else { SHARED }

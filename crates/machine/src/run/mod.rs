@@ -24,7 +24,9 @@ mod linear;
 mod miss;
 pub(crate) mod nodes;
 pub(crate) mod promotion;
+mod rows;
 mod shootdown;
+pub(crate) mod small;
 mod turn;
 mod watch;
 
@@ -32,7 +34,7 @@ use std::{collections::VecDeque, ops::Range};
 
 use addr::{Kind, PageSize, PhysAddr, Rights};
 use pagetable::Reference;
-use trace::{Batch, Event, Placed, Source};
+use trace::{Batch, Event, Placed, Process, Source};
 
 use crate::{
     Error, Machine, Results,
@@ -53,6 +55,8 @@ use crate::{
 use clock::Prices;
 use nodes::Nodes;
 use promotion::Promotion;
+use rows::Rows;
+use small::{Small, View};
 use watch::Watch;
 
 /// How to run.
@@ -85,7 +89,7 @@ pub(crate) fn run(
     }
     let mut run = Run::new(machine, options.check, machine.description().os.clock)?;
     run.origins = Some(Origins::new(source.header()));
-    run.system.begin(source.processes());
+    run.begin(source.processes())?;
     let mut walkers = machine.walkers()?;
     let mut batch = Batch::default();
     loop {
@@ -103,9 +107,7 @@ pub(crate) fn run(
             return Err(Error::Interrupted);
         }
     }
-    if let Some(wrong) = run.system.unmet() {
-        return Err(Error::Place(wrong));
-    }
+    run.unmet()?;
     run.drain();
     walkers.settle();
     let results = summary::summarize(machine, source, &mut run, &walkers);
@@ -129,6 +131,8 @@ pub(crate) struct Run {
     pub(crate) promotion: Option<Promotion>,
     /// What is referred to by node, if memory has nodes.
     pub(crate) nodes: Option<Nodes>,
+    /// Small address spaces, if there are some.
+    pub(crate) small: Option<Small>,
     watch: Watch,
     pub(crate) census: Census,
     pub(crate) history: History,
@@ -142,6 +146,9 @@ pub(crate) struct Run {
     pub(crate) saw_events: bool,
     pub(crate) saw_physical: bool,
     pub(crate) saw_calls: bool,
+    pub(crate) saw_kernel: bool,
+    /// Fetches of the trace, whoever delivers them.
+    pub(crate) fetches: u64,
     /// Whether translations are compared with the page table.
     pub(crate) check: bool,
     /// Accesses of the trace so far, those that the machine leaves out among them.
@@ -170,6 +177,12 @@ pub(crate) struct Run {
     contexts: Contexts,
     /// The space that runs, as a register of the processor holds it.
     who: Who,
+    /// Where its addresses are for the TLBs.
+    view: View,
+    /// Rows as the TLBs are to see them, where that is not as the trace has them.
+    rows: Rows,
+    /// Whether the kernel's are global.
+    has_global_pages: bool,
     /// Whether the trace says where accesses are made.
     is_scheduled: bool,
     prices: Prices,
@@ -221,6 +234,7 @@ impl Run {
             Promotion::of(description, system.as_ref()).map_err(|wrong| built(machine, wrong))?;
         let nodes =
             Nodes::of(description, system.as_ref()).map_err(|wrong| built(machine, wrong))?;
+        let small = Small::of(description).map_err(|wrong| built(machine, wrong))?;
         let space = ram.first_space().map_err(|wrong| built(machine, wrong))?;
         let mut layout = Layout::default();
         layout.enter(0);
@@ -243,6 +257,8 @@ impl Run {
             saw_events: false,
             saw_physical: false,
             saw_calls: false,
+            saw_kernel: false,
+            fetches: 0,
             check,
             position: 0,
             left_out: 0,
@@ -258,6 +274,9 @@ impl Run {
             populated: description.os.populated,
             contexts,
             who: Who { number: 0, space },
+            view: View::flat(space),
+            rows: Rows::new(description),
+            has_global_pages: description.core.global_pages,
             is_scheduled: false,
             prices: Prices::new(description, clock),
             changes: changes.into(),
@@ -279,8 +298,24 @@ impl Run {
             system,
             promotion,
             nodes,
+            small,
             watch: Watch { until_forgotten, check, lie: None },
         })
+    }
+
+    /// A trace with these processes is about to run.
+    pub(crate) fn begin(&mut self, processes: &[Process]) -> Result<(), Error> {
+        self.system.begin(processes);
+        match &mut self.small {
+            Some(small) => small.begin(processes, &mut self.ram),
+            None => Ok(()),
+        }
+    }
+
+    /// At the end of a trace: what was wished and never came.
+    pub(crate) fn unmet(&self) -> Result<(), Error> {
+        let wrong = self.system.unmet().or_else(|| self.small.as_ref()?.unmet());
+        wrong.map_or(Ok(()), |wrong| Err(Error::Place(wrong)))
     }
 
     /// Runs the accesses and events of one batch in their order.
@@ -335,6 +370,7 @@ impl Run {
             }
         }
         counts.instructions += instructions;
+        self.fetches += fetches;
     }
 
     #[cold]
@@ -393,13 +429,16 @@ impl Run {
         if let Some(nodes) = &mut self.nodes {
             nodes.forget_counts();
         }
+        if let Some(small) = &mut self.small {
+            small.forget_counts();
+        }
         self.crossing_lookups = [0; Kind::COUNT];
         (self.first_touches, self.returns, self.protection_faults) = (0, 0, 0);
         self.history = History::new(access - self.left_out);
         if let Some(origins) = &mut self.origins {
             origins.forget_counts();
         }
-        self.page_crossings = 0;
+        (self.page_crossings, self.fetches) = (0, 0);
         behind.forget_counts();
     }
 

@@ -12,10 +12,15 @@
 //! Asked are the processors on which the space has a context: it runs there, or it ran there and
 //! nothing has taken its context since.
 
-use addr::{PhysAddr, VirtRange};
+use addr::{Asid, PhysAddr, VirtRange};
 use pagetable::{Flush, Scope};
+use trace::KERNEL;
 
-use super::{Run, watch::Watch};
+use super::{
+    Run,
+    small::{Small, moved},
+    watch::Watch,
+};
 use crate::{
     Error,
     count::census::Census,
@@ -39,6 +44,7 @@ struct Hosted<'a, B> {
     costs: Option<&'a Costs>,
     census: &'a mut Census,
     behind: &'a mut B,
+    small: Option<&'a Small>,
     watch: &'a mut Watch,
     range_table: &'a mut Option<RangeTable>,
     access: u64,
@@ -55,6 +61,7 @@ impl<B: Behind> Platform for Hosted<'_, B> {
 
     fn shoot(&mut self, flush: Flush) {
         let asks = flush.scope() != Scope::Nothing || flush.tables().is_some();
+        self.ram.recall(&flush);
         if let Some(space) = self.ram.number_of(flush.space()).filter(|_| asks) {
             if let Some(table) = self.range_table {
                 match flush.scope() {
@@ -66,7 +73,8 @@ impl<B: Behind> Platform for Hosted<'_, B> {
             if !self.watch.is_forgotten() {
                 self.shoot_down(&flush, space);
             }
-            if self.watch.check {
+            // Small spaces lie where others have pages too: each hit is compared, and that is all.
+            if self.watch.check && self.small.is_none() {
                 self.look(&flush, space);
             }
         }
@@ -129,7 +137,14 @@ impl<B: Behind> Hosted<'_, B> {
     /// Flushes on one processor, and gives how many entries of its TLBs went; `None` if it can
     /// hold nothing of `space`.
     fn flush_on(&mut self, number: usize, flush: &Flush, space: u32) -> Option<u64> {
-        let asid = self.contexts.of(number, space)?;
+        if let Some(small) = self.small {
+            return self.flush_small(number, flush, space, small);
+        }
+        let asid = match space {
+            // The kernel's pages are those of whoever runs.
+            KERNEL => self.processors.of(number).asid,
+            _ => self.contexts.of(number, space)?,
+        };
         let hardware = &mut self.processors.of(number).hardware;
         let mut entries = hardware.flush(flush, asid, self.census);
         let pages = match flush.scope() {
@@ -151,6 +166,32 @@ impl<B: Behind> Hosted<'_, B> {
             self.behind.forget(number, forget);
         }
         Some(entries)
+    }
+
+    /// The same where spaces lie in slots: wherever there can be entries of `space`.
+    fn flush_small(
+        &mut self,
+        number: usize,
+        flush: &Flush,
+        space: u32,
+        small: &Small,
+    ) -> Option<u64> {
+        let hat = self.ram.hat_space(space)?;
+        let bases = match space {
+            KERNEL => [Some(0), None],
+            _ => small.bases(number, hat),
+        };
+        let mut entries = None;
+        for base in bases.into_iter().flatten() {
+            let sum = entries.get_or_insert(0);
+            let Some(range) = moved(flush, base, small.slot_bytes()) else { continue };
+            *sum += self.processors.of(number).hardware.flush_range(range, self.census);
+            self.behind.forget(number, Forget::Pages(range, Asid(0)));
+            if flush.tables().is_some() {
+                self.behind.forget(number, Forget::Space(Asid(0)));
+            }
+        }
+        entries
     }
 
     /// Looks at what each of those processors still holds.
@@ -177,6 +218,7 @@ impl Run {
         if let Some(nodes) = nodes {
             ram.runs_on(nodes.topology.of_processor(processors.on()));
         }
+        let small = self.small.as_ref();
         let costs = prices.costs();
         let mut platform = Hosted {
             ram,
@@ -186,6 +228,7 @@ impl Run {
             costs,
             census,
             behind,
+            small,
             watch,
             range_table,
             access,

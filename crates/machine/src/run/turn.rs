@@ -10,9 +10,9 @@
 
 use std::ops::Range;
 
-use trace::{Batch, Segment};
+use trace::{Batch, KERNEL, Segment};
 
-use super::Run;
+use super::{Run, small::View};
 use crate::{
     Error,
     hardware::{
@@ -30,6 +30,10 @@ impl Run {
         span: Range<usize>,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
+        if !span.is_empty() && self.has_not_begun(self.processors.on()) {
+            // A trace begins in space 0, without an event that says so.
+            self.turn_to(self.processors.on(), self.who.number, behind);
+        }
         if self.processors.count() == 1 || self.is_scheduled {
             return self.span::<CHECK>(batch, span, behind);
         }
@@ -88,18 +92,37 @@ impl Run {
             self.processors.turn_to(processor, |_, _| ());
             behind.on(processor);
         }
-        if self.contexts.running(processor) != Some(space) {
+        // The kernel runs in the space that has called it.
+        let is_other = self.contexts.running(processor) != Some(space);
+        if space != KERNEL && (is_other || self.has_not_begun(processor)) {
             self.enter(processor, space, behind);
         }
+        self.view = if space == KERNEL {
+            self.saw_kernel = true;
+            View { is_global: self.has_global_pages, ..View::flat(self.who.space) }
+        } else {
+            self.view_of(processor)
+        };
     }
 
     #[cold]
     fn enter(&mut self, processor: usize, space: u32, behind: &mut impl Behind) {
-        let counts = &mut self.processors.here.counts;
-        counts.switches += u64::from(self.contexts.running(processor).is_some());
+        let is_first = self.contexts.running(processor).is_none() || self.has_not_begun(processor);
         let (asid, stale) = self.contexts.enter(processor, space);
         behind.switched();
         self.processors.here.asid = asid;
+        let counts = &mut self.processors.here.counts;
+        counts.switches += u64::from(!is_first);
+        if self.small.is_some() {
+            self.enter_small(processor, space, is_first, behind);
+            return;
+        }
+        if !is_first {
+            let costs = self.prices.costs();
+            counts.root_loads += 1;
+            counts.emptying_switches += u64::from(stale != Stale::Nothing);
+            counts.switch_cycles += costs.map_or(0, |costs| u64::from(costs.switch_cycles));
+        }
         let (held_by, forget) = match stale {
             Stale::Nothing => return,
             Stale::Context { asid, held_by } => (held_by, Forget::Space(asid)),
@@ -107,7 +130,11 @@ impl Run {
             Stale::Everywhere => (u64::MAX, Forget::All),
         };
         for number in (0..self.processors.count()).filter(|number| held_by >> number & 1 == 1) {
-            let hardware = &mut self.processors.of(number).hardware;
+            let processor = self.processors.of(number);
+            if let Some(cache) = &mut processor.trace_cache {
+                cache.clear();
+            }
+            let hardware = &mut processor.hardware;
             match forget {
                 Forget::Space(asid) => hardware.flush_asid(asid, &mut self.census),
                 Forget::All | Forget::Range(..) | Forget::Pages(..) => {

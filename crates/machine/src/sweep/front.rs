@@ -18,7 +18,7 @@ use crate::{
 
 /// What a description says of what lies behind the TLBs, by its keys. Whatever else differs
 /// between two designs, known here or not, gives them fronts of their own.
-const BEHIND: [&[&str]; 16] = [
+const BEHIND: [&[&str]; 17] = [
     &["mmu_cache"],
     &["spec_tlb"],
     &["walker", "lowest_only"],
@@ -29,6 +29,7 @@ const BEHIND: [&[&str]; 16] = [
     &["cache"],
     &["walker", "enters"],
     &["walker", "refill_cycles"],
+    &["walker", "data_refill_cycles"],
     &["walker", "nested_cycles"],
     &["walker", "exception_cycles"],
     &["walker", "source"],
@@ -117,7 +118,8 @@ impl Front {
 
     /// `source` is about to run.
     pub(super) fn begin(&mut self, source: &dyn Source) {
-        self.run.system.begin(source.processes());
+        let begun = self.run.begin(source.processes());
+        self.failure = begun.err().map(|error| error.to_string());
     }
 
     fn new(machine: &Machine, clock: Clock) -> Result<Front, Error> {

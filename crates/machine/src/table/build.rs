@@ -1,6 +1,6 @@
 //! From the names and numbers of a machine file to a table.
 
-use addr::{Memory, PageSize};
+use addr::{Memory, PageSize, VirtRange};
 use hat::Hat;
 use pagetable::{
     CacheShape, Cached, Geometry, Hashed, HashedShape, Mount, Mounted, PageTable, Radix,
@@ -11,6 +11,7 @@ use super::{flat::Flat, formats::Format};
 use crate::{
     Description,
     description::{self, WalkerKind},
+    run::small,
     units::Bytes,
 };
 
@@ -34,7 +35,9 @@ pub(crate) fn new(description: &Description, memory: impl Memory + Send + 'stati
     let marks = description.walker.kind == WalkerKind::Hardware;
     let memory_bytes = description.memory.size.0;
     let base = description.os.base();
-    (format.build)(Build { table, memory, memory_bytes, base, marks })
+    // A table that has none for it is refused where the small spaces are.
+    let area = small::layout(description).ok().flatten().map(|layout| layout.area());
+    (format.build)(Build { table, memory, memory_bytes, base, marks, area })
 }
 
 /// That the format has the keys that are given.
@@ -76,6 +79,8 @@ pub(super) struct Build<'a, M> {
     pub(super) base: PageSize,
     /// Whether walks set usage bits.
     pub(super) marks: bool,
+    /// Where spaces see tables of small ones.
+    pub(super) area: Option<VirtRange>,
 }
 
 impl<M: Memory + Send + 'static> Build<'_, M> {
@@ -115,10 +120,14 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     }
 
     pub(super) fn x86_32<const PAE: bool>(self) -> Mounting {
-        if self.marks {
-            self.radix(X86_32::<PAE, true>::new())
-        } else {
-            self.radix(X86_32::<PAE, false>::new())
+        let wrong = |error: pagetable::Error| ("os.small.area".to_owned(), error.to_string());
+        match (self.area, self.marks) {
+            (None, true) => self.radix(X86_32::<PAE, true>::new()),
+            (None, false) => self.radix(X86_32::<PAE, false>::new()),
+            (Some(area), true) => self.radix(X86_32::<PAE, true>::with_area(area).map_err(wrong)?),
+            (Some(area), false) => {
+                self.radix(X86_32::<PAE, false>::with_area(area).map_err(wrong)?)
+            }
         }
     }
 

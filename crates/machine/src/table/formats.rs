@@ -74,7 +74,8 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "x86-32",
             keys: &["software_tlb", "remembers_leaf"],
             walked: Walked::Physically,
-            context_bits: 0,
+            // No processor has any in this mode: they answer what would be if one had.
+            context_bits: PCID_BITS,
             has_marks: true,
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| build.x86_32::<false>(),
@@ -83,7 +84,7 @@ impl<M: Memory + Send + 'static> Format<M> {
             name: "x86-pae",
             keys: &["software_tlb", "remembers_leaf"],
             walked: Walked::Physically,
-            context_bits: 0,
+            context_bits: PCID_BITS,
             has_marks: true,
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| build.x86_32::<true>(),

@@ -3,7 +3,7 @@
 //! ```text
 //!   "join,table=16G,accesses=50M,seed=1" --> Parameters --> Generator: Source
 //!                                                              |
-//!                               uniform | zipf | strided | chase | join | pingpong
+//!             uniform | zipf | strided | chase | join | pingpong | syscall | packet
 //! ```
 //!
 //! The same parameters give the same trace everywhere. Each generator says which regions it
@@ -13,7 +13,7 @@
 mod chase;
 mod join;
 mod permutation;
-mod pingpong;
+mod script;
 mod spec;
 mod strided;
 mod uniform;
@@ -44,6 +44,13 @@ impl Room {
     const WIDE: Room = Room { bits: 47, start: 0x1000_0000_0000, apart: 1 << 30 };
     /// The addresses of programs of 32 bits.
     const NARROW: Room = Room { bits: 32, start: 1 << 28, apart: 1 << 24 };
+    /// Those where programs of 32 bits are linked at, and that a slot of 256 MiB has (U02 §3.1).
+    const LINKED: Room = Room { bits: 32, start: 1 << 27, apart: 1 << 22 };
+
+    /// The same for programs whose processes take turns.
+    fn of_programs(self) -> Room {
+        if self.bits == Room::LINKED.bits { Room::LINKED } else { self }
+    }
 
     /// That of addresses of `bits` bits, if there is one.
     fn of(bits: u32) -> Option<Room> {

@@ -6,7 +6,7 @@ use rand_distr::Zipf;
 use super::chase::Chase;
 use super::join::{Join, Step, collision_probability};
 use super::permutation::Permutation;
-use super::pingpong::{JUMP_BYTES, Pingpong, READ_BYTES};
+use super::script::{self, JUMP_BYTES, Linux, Packet, READ_BYTES, Sends};
 use super::strided::Strided;
 use super::uniform::Uniform;
 use super::zipf::{ITEM_BYTES, Zipfian};
@@ -15,6 +15,15 @@ use crate::{Error, Meta};
 
 /// The most of each that a turn of a process has.
 const TURN_MAX: u64 = 1 << 20;
+
+/// The most cycles of a part of a turn, pages that it touches, and bytes that a call copies.
+const CYCLES_MAX: u64 = 60_000;
+const PAGES_MAX: u64 = 200;
+const COPIED_MAX: u64 = 64 << 10;
+
+/// A call of Linux as [`Pattern::Syscall`] has it by default.
+const CALL: Linux =
+    Linux { is_server: true, trap: 1200, work: 300, code: 3, data: 4, copied: 0, ipc: 266 };
 
 /// What a generator makes. Unless it says otherwise, all accesses are of 8 bytes.
 #[derive(Clone, PartialEq, Debug)]
@@ -69,6 +78,50 @@ pub enum Pattern {
         jumps: u64,
         /// `dtlb`: reads in a turn, each of a page of its own. 0.
         reads: u64,
+        /// `idle`: 1 if the second process does nothing but reply, as in U02. 0.
+        idle: u64,
+        /// `ipc`: instructions of a message's way through a microkernel, of which one in three is of the
+        /// path and the rest is entering and leaving; 0: nothing is between the processes. U02 has 100
+        /// cycles and 166 (section 3.2). 0.
+        ipc: u64,
+        /// `linux`: messages are calls that write to and read from pipes, 1 of a Linux in the kernel, 2 of
+        /// one at user level behind the microkernel; each is as [`Pattern::Syscall`]'s. 0.
+        linux: u64,
+    },
+    /// `syscall`: a program that calls Linux, in the kernel or at user level (U02 sections 3.2 and 4.2).
+    Syscall {
+        /// `linux`: 1 in the kernel, 2 at user level behind a microkernel. 2.
+        linux: u64,
+        /// `trap`: cycles of entering and leaving the kernel by an interrupt, an assumption. 1200.
+        trap: u64,
+        /// `work`: instructions of the call itself, an assumption. 300.
+        work: u64,
+        /// `code`: pages of Linux's code that it touches, an assumption. 3.
+        code: u64,
+        /// `data`: pages of Linux's data, an assumption. 4.
+        data: u64,
+        /// `copied`: bytes that it copies for the program. 0.
+        copied_bytes: u64,
+        /// `ipc`: as of `pingpong`, if Linux is at user level. 266.
+        ipc: u64,
+    },
+    /// `packet`: a packet through the driver and the protocol stack of a system of several servers, SawMill
+    /// (U02 section 4.10). The paper has the sums of the footprints alone.
+    Packet {
+        /// `driver`: pages of code, and as many of data, of the driver, each time it runs. 10.
+        driver: u64,
+        /// `bottom`: the same of its bottom half. 6.
+        bottom: u64,
+        /// `stack`: the same of the protocol stack. 18.
+        stack: u64,
+        /// `ring`: pages of buffers, other ones for each of 64 packets. 5.
+        ring: u64,
+        /// `each`: instructions on a page of code, an assumption. 64.
+        each: u64,
+        /// `device`: cycles of waiting for the device. 26000.
+        device: u64,
+        /// `ipc`: as of `pingpong`. 266.
+        ipc: u64,
     },
 }
 
@@ -92,7 +145,8 @@ pub struct Parameters {
 
 impl Pattern {
     /// The names of all patterns.
-    pub const NAMES: [&str; 6] = ["uniform", "zipf", "strided", "chase", "join", "pingpong"];
+    pub const NAMES: [&str; 8] =
+        ["uniform", "zipf", "strided", "chase", "join", "pingpong", "syscall", "packet"];
 
     /// The pattern called `name` with its usual parameters.
     fn named(name: &str) -> Option<Pattern> {
@@ -104,7 +158,27 @@ impl Pattern {
             "strided" => Pattern::Strided { size_bytes, stride_bytes: 64, stores },
             "chase" => Pattern::Chase { size_bytes, node_bytes: 64 },
             "join" => Pattern::Join { table_bytes: size_bytes, entry_bytes: 16, fill: 0.5 },
-            "pingpong" => Pattern::Pingpong { nops: 0, jumps: 0, reads: 0 },
+            "pingpong" => {
+                Pattern::Pingpong { nops: 0, jumps: 0, reads: 0, idle: 0, ipc: 0, linux: 0 }
+            }
+            "syscall" => Pattern::Syscall {
+                linux: 2,
+                trap: CALL.trap,
+                work: CALL.work,
+                code: CALL.code,
+                data: CALL.data,
+                copied_bytes: CALL.copied,
+                ipc: CALL.ipc,
+            },
+            "packet" => Pattern::Packet {
+                driver: 10,
+                bottom: 6,
+                stack: 18,
+                ring: 5,
+                each: 64,
+                device: 26_000,
+                ipc: CALL.ipc,
+            },
             _ => return None,
         })
     }
@@ -118,6 +192,8 @@ impl Pattern {
             Pattern::Chase { .. } => "chase",
             Pattern::Join { .. } => "join",
             Pattern::Pingpong { .. } => "pingpong",
+            Pattern::Syscall { .. } => "syscall",
+            Pattern::Packet { .. } => "packet",
         }
     }
 
@@ -146,10 +222,31 @@ impl Pattern {
                 ("entry", Bytes(entry_bytes)),
                 ("fill", Number(fill, 0.01, 0.99)),
             ],
-            Pattern::Pingpong { nops, jumps, reads } => vec![
+            Pattern::Pingpong { nops, jumps, reads, idle, ipc, linux } => vec![
                 ("code", Field::Count(nops, 0, TURN_MAX)),
                 ("itlb", Field::Count(jumps, 0, TURN_MAX)),
                 ("dtlb", Field::Count(reads, 0, TURN_MAX)),
+                ("idle", Field::Count(idle, 0, 1)),
+                ("ipc", Field::Count(ipc, 0, CYCLES_MAX)),
+                ("linux", Field::Count(linux, 0, 2)),
+            ],
+            Pattern::Syscall { linux, trap, work, code, data, copied_bytes, ipc } => vec![
+                ("linux", Field::Count(linux, 1, 2)),
+                ("trap", Field::Count(trap, 0, CYCLES_MAX)),
+                ("work", Field::Count(work, 1, CYCLES_MAX)),
+                ("code", Field::Count(code, 1, PAGES_MAX)),
+                ("data", Field::Count(data, 0, PAGES_MAX)),
+                ("copied", Field::Bytes(copied_bytes)),
+                ("ipc", Field::Count(ipc, 1, CYCLES_MAX)),
+            ],
+            Pattern::Packet { driver, bottom, stack, ring, each, device, ipc } => vec![
+                ("driver", Field::Count(driver, 1, PAGES_MAX)),
+                ("bottom", Field::Count(bottom, 0, PAGES_MAX)),
+                ("stack", Field::Count(stack, 0, PAGES_MAX)),
+                ("ring", Field::Count(ring, 0, PAGES_MAX)),
+                ("each", Field::Count(each, 1, 1000)),
+                ("device", Field::Count(device, 0, 10_000_000)),
+                ("ipc", Field::Count(ipc, 1, CYCLES_MAX)),
             ],
         }
     }
@@ -238,21 +335,54 @@ impl Pattern {
                 };
                 Ok((regions.to_vec(), Box::new(fill)))
             }
-            Pattern::Pingpong { nops, jumps, reads } => {
+            Pattern::Pingpong { nops, jumps, reads, idle, ipc, linux } => {
                 // A turn touches the first byte of the call's line at least.
                 let wanted = [
                     ("call and nops", (nops + 128).next_multiple_of(4096)),
                     ("jumps", (jumps * JUMP_BYTES + 64).next_multiple_of(4096)),
                     ("reads", (reads * READ_BYTES + 64).next_multiple_of(4096)),
                 ];
+                let room = room.of_programs();
                 let mut regions = place(room, wanted)?;
                 for code in &mut regions[..2] {
                     code.rights = 5;
                 }
-                let listed = regions.to_vec();
-                let (step, space, both) = (0, 0, false);
-                let fill = Pingpong { regions, nops, jumps, reads, step, space, both };
-                Ok((listed, Box::new(fill)))
+                let sends = match (linux, ipc) {
+                    (0, 0) => Sends::Nobody,
+                    (0, ipc) => Sends::Microkernel(ipc),
+                    (linux, ipc) => {
+                        let ipc = if ipc == 0 { CALL.ipc } else { ipc };
+                        Sends::Pipes(Linux { is_server: linux == 2, ipc, ..CALL })
+                    }
+                };
+                let place = script::Place::new(room.bits, room.start);
+                let working_set = (nops, jumps, reads);
+                let fill = script::pingpong(&regions, working_set, idle == 1, sends, place);
+                Ok((regions.to_vec(), Box::new(fill)))
+            }
+            Pattern::Syscall { linux, trap, work, code, data, copied_bytes, ipc } => {
+                if copied_bytes > COPIED_MAX || copied_bytes % 64 != 0 {
+                    return Err(refuse(format!(
+                        "copied={copied_bytes}: lines of 64 bytes can be, up to {COPIED_MAX}"
+                    )));
+                }
+                let room = room.of_programs();
+                let [mut own] = place(room, [("call", 4096)])?;
+                own.rights = 5;
+                let (is_server, copied) = (linux == 2, copied_bytes);
+                let linux = Linux { is_server, trap, work, code, data, copied, ipc };
+                let place = script::Place::new(room.bits, room.start);
+                let fill = script::calls(&own, linux, place);
+                Ok((vec![own], Box::new(fill)))
+            }
+            Pattern::Packet { driver, bottom, stack, ring, each, device, ipc } => {
+                let room = room.of_programs();
+                let [mut own] = place(room, [("between packets", 4096)])?;
+                own.rights = 5;
+                let packet = Packet { driver, bottom, stack, ring, each, device, ipc };
+                let place = script::Place::new(room.bits, room.start);
+                let fill = script::packets(&own, packet, place);
+                Ok((vec![own], Box::new(fill)))
             }
         }
     }

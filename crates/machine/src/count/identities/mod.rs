@@ -35,6 +35,9 @@ pub(crate) struct Witness {
     on_touch: bool,
     /// Cycles of the kernel's work and of waiting for disks, as the processors counted them.
     kernel_cycles: u64,
+    /// Entries of roots that were copied, and fetches of the trace.
+    copies: u64,
+    fetches: u64,
     /// With data caches: the program's accesses that they served, and what the first cache on the
     /// walker's way was asked by it.
     caches: Option<CacheWitness>,
@@ -77,8 +80,10 @@ impl Witness {
         let (crossing_lookups, on_touch) = (run.crossing_lookups, !run.populated);
         let counts = run.processors.each().map(|processor| &processor.counts);
         let kernel_cycles = counts.map(|counts| counts.work_cycles + counts.io_cycles).sum();
+        let copies = run.processors.each().map(|processor| processor.counts.copies).sum();
+        let fetches = run.fetches;
         let caches = CacheWitness::of(walkers);
-        Witness { tlbs, crossing_lookups, on_touch, kernel_cycles, caches }
+        Witness { tlbs, crossing_lookups, on_touch, kernel_cycles, copies, fetches, caches }
     }
 }
 
@@ -275,6 +280,20 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
         regions.map(|region| region.walk_references).sum(),
         results.walks.references,
     );
+    if let Some(small) = &results.small_spaces {
+        let spaces = results.space_switches;
+        check.equal("switches of small and large spaces", small.switches, spaces.switches);
+        check.equal("roots loaded", small.root_loads, spaces.root_loads);
+        check.equal("segments loaded", small.segment_loads, spaces.segment_loads);
+        check.equal("entries copied", small.copies, witness.copies);
+    }
+    if let Some(cache) = &results.trace_cache {
+        check.equal(
+            "fetches that a trace cache delivered + those that went to a TLB = all",
+            cache.delivered + results.accesses.fetch,
+            witness.fetches,
+        );
+    }
     if let Some(time) = &results.time {
         check.equal(
             "cycles of lookups and walks by region",

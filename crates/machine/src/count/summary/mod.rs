@@ -2,6 +2,7 @@
 
 mod nodes;
 mod processors;
+pub(crate) mod spaces;
 mod spec_tlb;
 
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ use crate::{
     },
     os::build::keeps_tables_apart,
     ram::Ram,
-    run::{Run, promotion::Promotion},
+    run::{Run, promotion::Promotion, small::Small},
 };
 
 /// The results of a run that has come to its end.
@@ -82,6 +83,9 @@ pub(crate) fn summarize(
         switches: source.switches(),
         page_crossings: run.page_crossings,
         tlbs: processors::together(processors.iter().map(|one| &one.tlbs)),
+        space_switches: spaces::switches(description, run),
+        small_spaces: run.small.as_ref().map(Small::counts),
+        trace_cache: spaces::trace_cache(description, run),
         walks: Sum::of(processors.iter().map(|one| one.walks.clone())).unwrap_or_default(),
         mmu_cache: Sum::of(processors.iter().map(|one| one.mmu_cache.clone())).flatten(),
         spec_tlb: Sum::of(processors.iter().map(|one| one.spec_tlb.clone())).flatten(),
@@ -550,6 +554,15 @@ fn not_modelled(
     }
     if several && description.os.costs.is_none() {
         say("what shootdowns cost: the machine file has no [os.costs]");
+    }
+    if description.os.small.is_some() {
+        say(
+            "what the kernel keeps of small spaces beyond their roots, and calls that name memory of \
+             another space",
+        );
+    }
+    if run.saw_kernel {
+        say("a kernel that was recorded: its path is a model with stated pages and lines");
     }
     if header.filter == Filter::Page16 {
         say("accesses that the page16 filter dropped: lookups are those that it kept");

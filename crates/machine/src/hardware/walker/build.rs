@@ -294,6 +294,9 @@ pub(crate) fn latencies(description: &Description) -> Latencies {
     let mut latencies = Latencies {
         known: true,
         refill_cycles: u64::from(description.walker.refill_cycles),
+        data_refill_cycles: u64::from(
+            description.walker.data_refill_cycles.unwrap_or(description.walker.refill_cycles),
+        ),
         exception_cycles: exception_cycles(&description.walker),
         ..Latencies::default()
     };

@@ -52,6 +52,8 @@ pub(crate) struct Latencies {
     pub(crate) known: bool,
     pub(crate) served_cycles: [u64; Served::COUNT],
     pub(crate) refill_cycles: u64,
+    /// The same of a miss that was no fetch's.
+    pub(crate) data_refill_cycles: u64,
     /// Cycles of an exception that is no refill.
     pub(crate) exception_cycles: u64,
     /// Cycles of a walk's reference by what serves it: of one by software only what it takes
@@ -276,14 +278,18 @@ impl Walker {
 
     /// The TLB is refilled: the walks since the last refill were for this one.
     pub(crate) fn refilled(&mut self, refill: Refill) {
-        let Refill { region, cold, instead, dirtied, sized } = refill;
+        let Refill { region, cold, data, instead, dirtied, sized } = refill;
         if let Some(handler) = &self.handler {
             self.execute(handler.always(sized));
         }
         self.dimension.repeats = false;
         let mut made = std::mem::take(&mut self.port.under_way);
         let latencies = &self.port.latencies;
-        made.cycles += if instead { latencies.exception_cycles } else { latencies.refill_cycles };
+        made.cycles += match (instead, data) {
+            (true, _) => latencies.exception_cycles,
+            (false, true) => latencies.data_refill_cycles,
+            (false, false) => latencies.refill_cycles,
+        };
         made.cycles += if dirtied && !instead { latencies.exception_cycles } else { 0 };
         made.cycles += self.dimension.take_search_cycles();
         if let Some(host) = &mut self.host {

@@ -114,8 +114,14 @@ fn a_walk_in_two_dimensions_does_what_lists_do() {
                 nested_misses: 0,
             };
             walker.walk(&walk, way).unwrap();
-            let refill =
-                Refill { region: 0, cold: false, instead: false, dirtied: false, sized: false };
+            let refill = Refill {
+                region: 0,
+                cold: false,
+                data: true,
+                instead: false,
+                dirtied: false,
+                sized: false,
+            };
             walker.refilled(refill);
             let made = (walker.walks.references, walker.host.as_ref().unwrap().walks);
             assert_eq!(made, (expected as u64, host_walks), "seed {seed}: {settings:?}");
@@ -263,8 +269,14 @@ fn a_shared_cache_does_in_two_dimensions_what_one_list_does() {
                 nested_misses: 0,
             };
             walker.walk(&walk, way).unwrap();
-            let refill =
-                Refill { region: 0, cold: false, instead: false, dirtied: false, sized: false };
+            let refill = Refill {
+                region: 0,
+                cold: false,
+                data: true,
+                instead: false,
+                dirtied: false,
+                sized: false,
+            };
             walker.refilled(refill);
             let made = (walker.walks.references, walker.host.as_ref().unwrap().walks);
             assert_eq!(made, (expected, host_walks), "seed {seed}, step {step}: {settings:?}");

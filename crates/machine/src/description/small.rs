@@ -1,0 +1,72 @@
+//! Small address spaces, side by side in one.
+
+use serde::{Deserialize, Serialize};
+
+use super::units::Bytes;
+
+/// Which spaces share one, and what becomes of that when slots are few (U02).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Small {
+    /// Bytes of all slots together. They end where the kernel's addresses begin, at 3.5G.
+    pub area: Bytes,
+    /// Bytes of a slot, and so of all that a small space can have.
+    pub slot: Bytes,
+    /// What becomes of copied entries when a slot is given to another: `purge`, `versioned`, `groups`.
+    pub revoke: Revoke,
+    /// Who gives up a slot: `first-come` (nobody), `lru` or `frequent`.
+    pub schedule: Schedule,
+    /// The programs that are to be small, by name or by the number of their space; none: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<String>,
+    /// With `groups`, who talks to whom: the members of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Vec<String>>,
+    /// With `groups`, who talks to all, and so is in each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub everywhere: Vec<String>,
+    /// Where the numbers come from.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub source: String,
+}
+
+/// What becomes of the entries that were copied for whoever loses a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Revoke {
+    /// Every root is looked through at once.
+    #[default]
+    Purge,
+    /// Each root is, when it is loaded next.
+    Versioned,
+    /// Slots belong to groups, which have a root each.
+    Groups,
+}
+
+/// Who gives up a slot for another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// Nobody.
+    FirstCome,
+    /// Whoever ran longest ago.
+    #[default]
+    Lru,
+    /// Whoever is switched to least often, for who is twice as often.
+    Frequent,
+}
+
+impl Default for Small {
+    fn default() -> Small {
+        Small {
+            area: Bytes(2 << 30),
+            slot: Bytes(256 << 20),
+            revoke: Revoke::default(),
+            schedule: Schedule::default(),
+            members: Vec::new(),
+            groups: Vec::new(),
+            everywhere: Vec::new(),
+            source: String::new(),
+        }
+    }
+}

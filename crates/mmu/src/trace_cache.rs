@@ -1,0 +1,179 @@
+//! A trace cache: decoded instructions by the addresses that the program has for them (U02 section 2.1).
+//!
+//! ```text
+//!   fetch --> trace cache -- all lines there --> micro-ops: neither TLB nor caches are asked
+//!                | some are not
+//!                v
+//!             TLB --> second-level cache --> decode: the lines are built
+//! ```
+//!
+//! It is tagged with virtual addresses, so whoever changes what they mean empties it. A line holds
+//! some micro-ops of one straight piece of code; which pieces follow each other in a line, as real ones
+//! have them across branches, is not modelled.
+
+use addr::{Asid, VirtAddr};
+
+use crate::GeometryError;
+
+/// What a trace cache is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TraceCacheParams {
+    /// Micro-ops that it has room for.
+    pub uops: u32,
+    /// Micro-ops of a line.
+    pub line_uops: u32,
+    /// Lines of a set.
+    pub ways: u32,
+}
+
+/// What it did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TraceCacheCounts {
+    /// Fetches.
+    pub fetches: u64,
+    /// Those whose lines were all there.
+    pub served: u64,
+    /// Lines that were there.
+    pub lines_delivered: u64,
+    /// Lines that were built.
+    pub lines_built: u64,
+    /// How often it was emptied.
+    pub emptied: u64,
+    /// Lines that went with that.
+    pub lines_emptied: u64,
+}
+
+/// The trace cache of a processor.
+#[derive(Clone, Debug)]
+pub struct TraceCache {
+    params: TraceCacheParams,
+    sets: u64,
+    /// By set, the line used last first: address and context of what it begins with.
+    lines: Vec<Option<(u64, Asid)>>,
+    counts: TraceCacheCounts,
+}
+
+impl TraceCache {
+    /// An empty one.
+    pub fn new(params: TraceCacheParams) -> Result<TraceCache, GeometryError> {
+        let TraceCacheParams { uops, line_uops, ways } = params;
+        let lines = uops.checked_div(line_uops).unwrap_or(0);
+        if lines == 0 {
+            return Err(GeometryError::Empty);
+        }
+        if ways == 0 || !lines.is_multiple_of(ways) {
+            return Err(GeometryError::Ways { entries: lines.into(), ways });
+        }
+        let sets = u64::from(lines / ways);
+        let lines = vec![None; lines as usize];
+        Ok(TraceCache { params, sets, lines, counts: TraceCacheCounts::default() })
+    }
+
+    /// What it is.
+    pub fn params(&self) -> TraceCacheParams {
+        self.params
+    }
+
+    /// What it did.
+    pub fn counts(&self) -> TraceCacheCounts {
+        self.counts
+    }
+
+    /// Begins to count anew; the lines stay.
+    pub fn forget_counts(&mut self) {
+        self.counts = TraceCacheCounts::default();
+    }
+
+    /// Fetches `bytes` of code at `addr`, which are so many micro-ops. Whether all of it was there;
+    /// it is now.
+    pub fn fetch(&mut self, addr: VirtAddr, bytes: u32, uops: u32, asid: Asid) -> bool {
+        let lines = u64::from(uops.div_ceil(self.params.line_uops).max(1));
+        let mut built = 0;
+        for line in 0..lines {
+            let start = addr.get().wrapping_add(u64::from(bytes) * line / lines);
+            built += u64::from(!self.touch(start, asid));
+        }
+        self.counts.fetches += 1;
+        self.counts.served += u64::from(built == 0);
+        self.counts.lines_delivered += lines - built;
+        self.counts.lines_built += built;
+        built == 0
+    }
+
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.counts.emptied += 1;
+        self.counts.lines_emptied += self.lines.iter().flatten().count() as u64;
+        self.lines.fill(None);
+    }
+
+    /// Moves the line that begins at `start` to the front of its set; whether it was there.
+    fn touch(&mut self, start: u64, asid: Asid) -> bool {
+        // Code is aligned to lines of 64 bytes as often as not: which of them it is spreads it.
+        let set = (start >> 2 ^ start >> 6) % self.sets;
+        let ways = self.params.ways as usize;
+        let lines = &mut self.lines[set as usize * ways..][..ways];
+        let wanted = Some((start, asid));
+        let found = lines.iter().position(|line| *line == wanted);
+        lines[..=found.unwrap_or(ways - 1)].rotate_right(1);
+        lines[0] = wanted;
+        found.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    const SMALL: TraceCacheParams = TraceCacheParams { uops: 96, line_uops: 6, ways: 4 };
+
+    /// Random fetches against lists of the lines of each set, the newest first.
+    #[test]
+    fn lines_go_when_their_set_is_full() {
+        let mut cache = TraceCache::new(SMALL).unwrap();
+        let mut sets = vec![VecDeque::new(); 4];
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let (mut built, mut served) = (0, 0);
+        for step in 0..20_000_u64 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let addr = (state >> 8) % 160;
+            let (bytes, uops, asid) =
+                ((state >> 20) % 40, (state >> 30) as u32 % 15, step / 5000 % 2);
+            if state % 997 == 0 {
+                cache.clear();
+                sets.iter_mut().for_each(VecDeque::clear);
+            }
+            let lines = u64::from(uops.div_ceil(6).max(1));
+            let before = built;
+            for line in 0..lines {
+                let start = (addr + bytes * line / lines, asid);
+                let set = &mut sets[((start.0 / 4 ^ start.0 / 64) % 4) as usize];
+                match set.iter().position(|held| *held == start) {
+                    Some(at) => drop(set.remove(at)),
+                    None => built += 1,
+                }
+                set.push_front(start);
+                set.truncate(4);
+            }
+            let all = cache.fetch(VirtAddr::new(addr), bytes as u32, uops, Asid(asid as u16));
+            assert_eq!(all, built == before, "step {step}");
+            served += u64::from(all);
+        }
+        let counts = cache.counts();
+        assert_eq!((counts.lines_built, counts.served, counts.fetches), (built, served, 20_000));
+        assert!(counts.emptied > 5 && served > 1000, "{counts:?}");
+    }
+
+    #[test]
+    fn a_shape_that_cannot_be_is_refused() {
+        let wrong = |uops, line_uops, ways| {
+            TraceCache::new(TraceCacheParams { uops, line_uops, ways }).unwrap_err().to_string()
+        };
+        assert!(!wrong(96, 0, 4).is_empty() && !wrong(96, 6, 0).is_empty());
+        assert!(!wrong(96, 6, 5).is_empty());
+    }
+}

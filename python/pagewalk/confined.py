@@ -1,0 +1,98 @@
+"""Programs of 32 bits in few addresses, as small spaces take them (U02 section 3.3).
+
+```
+ 0            program, heap          128M ...        libraries, mmap        stack   SMALL
+ |------------|----------------------|---------------|----------------------|-------|
+```
+
+`qemu-i386` reserves that many addresses for the program and refuses it more. It puts the stack
+right below the end and libraries below the stack. Programs and their libraries may lie in a folder
+of their own, as `dpkg-deb -x` unpacks them.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pagewalk._native import Error
+
+LEAST, MOST = 64 << 20, 2 << 30
+"""Bytes of addresses: what a program with its libraries needs, and what a slot has at most."""
+_HEAD = 20
+_X86 = b"\x03\x00"
+_PLACES = ("usr/local/bin", "usr/bin", "bin", "usr/sbin", "sbin", "usr/games")
+
+
+def check(small: int | None, sysroot: Path | None) -> None:
+    """Refuses what cannot be.
+
+    Raises:
+        Error: The bytes do not fit a slot, or there is no such folder.
+    """
+    if small is not None and (not LEAST <= small <= MOST or small & (small - 1)):
+        raise Error(
+            f"--small: a slot of {small} bytes is none: write a power of two from 64M to 2G"
+        )
+    if sysroot is not None and not sysroot.is_dir():
+        raise Error(f"--sysroot {sysroot}: there is no such folder")
+
+
+def found(command: str, small: int | None, sysroot: Path | None) -> str:
+    """The program that `command` means, inside the folder if there is one.
+
+    Raises:
+        Error: It is not there, or it is no program that can be confined.
+    """
+    path = command
+    if sysroot is not None and "/" not in command:
+        inside = shutil.which(command, path=_path(sysroot))
+        if inside is None:
+            raise Error(
+                f"{command}: there is no such program in {sysroot}: unpack its package there"
+            )
+        path = inside
+    elif "/" not in command:
+        path = shutil.which(command) or command
+    if small is not None and (why := _unfit(Path(path))):
+        raise Error(
+            f"--small: {path} is {why}, and only programs of 32 bits, for i386, can be confined: "
+            "unpack 32-bit packages into a folder and name it with --sysroot"
+        )
+    return path
+
+
+def _unfit(path: Path) -> str:
+    """Why the program cannot be confined; empty if it can, or is not there."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return ""
+    if head[:4] != b"\x7fELF":
+        return ""
+    if head[4] == 2:
+        return "a program of 64 bits"
+    return "" if head[18:20] == _X86 else "for another processor"
+
+
+def _path(sysroot: Path) -> str:
+    return os.pathsep.join(str(sysroot.absolute() / place) for place in _PLACES)
+
+
+@contextmanager
+def surroundings(small: int | None, sysroot: Path | None) -> Iterator[None]:
+    """QEMUs that are started meanwhile confine programs, and look for libraries in the folder."""
+    kept = dict(os.environ)
+    try:
+        if small is not None:
+            os.environ["QEMU_RESERVED_VA"] = hex(small)
+        if sysroot is not None:
+            os.environ["QEMU_LD_PREFIX"] = str(sysroot.absolute())
+            path = kept.get("PATH", "/usr/bin:/bin")
+            os.environ["PATH"] = f"{_path(sysroot)}{os.pathsep}{path}"
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(kept)

@@ -1,0 +1,59 @@
+"""What a round of processes that take turns costs, in large and in small spaces (U02 section 4).
+
+Parameters: `machine`, `set` (changes for every run), `trace` (a generator's, without its length),
+`vary` (columns: for a parameter of the generator its values; or by name what is put behind the
+trace), `runs` (rows of each: `set`, what it changes in the machine, `trace`, what it adds to the
+generator's parameters, and `turns`, changes of who runs in a round, the kernel's among them),
+`accesses` and `warmup`.
+
+Rows, for each of `runs`: `cycles` of a round, with every miss of the data caches and of the TLBs
+paid for in full; `itlb`, `dtlb`, misses in it; `lines`, lines of the trace cache that it builds.
+For each but the first of `runs` `saved`: the share of the first's cycles that it does not take.
+"""
+
+from typing import Any
+
+from pagewalk.reproduce.lab import Lab, Results
+from pagewalk.reproduce.table import Table
+
+
+def measure(parameters: dict[str, Any], lab: Lab) -> Table:
+    """Each of `runs` at each column."""
+    columns = [
+        (f"{key} {value}", f",{key}={value}") if isinstance(values, list) else (key, f",{values}")
+        for key, values in parameters["vary"].items()
+        for value in (values if isinstance(values, list) else [values])
+    ]
+    table = Table([name for name, _ in columns])
+    first = ""
+    for name, run in parameters["runs"].items():
+        first = first or name
+        for _, behind in columns:
+            spec = f"{parameters['trace']}{behind}{run.get('trace', '')}"
+            trace = lab.trace(spec, parameters["accesses"])
+            changes = [*parameters.get("set", []), *run.get("set", [])]
+            warmed = lab.warmed(trace, parameters["warmup"])
+            result = lab.runs(warmed, parameters["machine"], [changes])[0]
+            counted = 1 - parameters["warmup"] / parameters["accesses"]
+            rounds = trace.info()["events"]["run"] * counted / run["turns"]
+            for row, number in _numbers(result).items():
+                table.rows.setdefault(f"{name} {row}", []).append(number / rounds)
+    rest = [name for name in parameters["runs"] if name != first]
+    for name in rest:
+        pairs = zip(table.rows[f"{name} cycles"], table.rows[f"{first} cycles"], strict=True)
+        table.rows[f"{name} saved"] = [
+            1 - own / whole if own is not None and whole else None for own, whole in pairs
+        ]
+    return table
+
+
+def _numbers(run: Results) -> dict[str, float]:
+    time, cache = run["time"], run["trace_cache"]
+    misses = {tlb["name"]: tlb["misses"] for tlb in run["tlbs"]}
+    cycles = time["program_cycles"]["hi"] + time["translation_cycles"]["hi"]
+    return {
+        "cycles": float(cycles + time["kernel"]["cycles"]),
+        "itlb": float(misses["l1i"]),
+        "dtlb": float(misses["l1d"]),
+        "lines": float(cache["lines_built"]),
+    }

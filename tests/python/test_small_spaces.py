@@ -1,0 +1,115 @@
+"""Small spaces: numbers in results, programs that are confined, who talks to whom."""
+
+import json
+import xml.dom.minidom
+from pathlib import Path
+from subprocess import run
+
+import pytest
+
+from pagewalk import Machine, Trace, record, switches
+from pagewalk._native import Error
+from pagewalk.cli import main
+from pagewalk.recording import Recording
+
+PINGPONG = "generate:pingpong,itlb=8,dtlb=8,ipc=266,idle=1,bits=32,accesses=60k"
+SMALL = "pentium4,os.small.slot=256M"
+
+
+def cycles(document: dict) -> int:
+    time = document["time"]
+    translation = time["translation_cycles"]["hi"] + time["kernel"]["cycles"]
+    return int(time["program_cycles"]["hi"] + translation)
+
+
+def test_large_and_small_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, document = tmp_path / "both.html", tmp_path / "both.json"
+    both = ["-m", "pentium4", "-m", SMALL]
+    assert main(["run", PINGPONG, *both, "--html", str(page), "--json", str(document)]) == 0
+    said = capsys.readouterr().out
+    assert "ll.slot=256M" in said.splitlines()[0]
+    assert "8 slots of 256 MiB; 2 of 2 spaces had one" in said
+    large, small = json.loads(document.read_text())
+    assert large["space_switches"]["root_loads"] > 0
+    assert small["space_switches"]["root_loads"] == 0
+    assert small["small_spaces"]["copies"] == 6
+    assert large["trace_cache"]["emptied"] == large["space_switches"]["switches"]
+    assert cycles(large) > 1.5 * cycles(small)
+    assert "Address spaces" in page.read_text()
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A 32-bit program that writes so many pages of a block that it has asked for."""
+    folder = tmp_path_factory.mktemp("small")
+    source = folder / "touch.c"
+    source.write_text(
+        "#include <stdlib.h>\n"
+        "int main(int n, char **words) {\n"
+        "    long pages = atol(words[1]), bytes = pages * 4096;\n"
+        "    volatile char *block = malloc(bytes);\n"
+        "    if (!block) return 3;\n"
+        "    for (long at = 0; at < bytes; at += 4096) block[at] = 1;\n"
+        "    return 0;\n"
+        "}\n"
+    )
+    (folder / "bin").mkdir()
+    compiled = folder / "bin" / "touch-pages"
+    run(["i686-linux-gnu-gcc", "-O1", "-static", "-o", compiled, source], check=True)
+    return compiled
+
+
+def test_a_confined_program_runs_small(program: Path, tmp_path: Path) -> None:
+    trace = record(
+        ["touch-pages", "200"], tmp_path / "t.pwt", small=256 << 20, sysroot=program.parents[1]
+    )
+    machine = Machine("pentium4", ["os.small.slot=256M", 'os.small.members=["touch-pages"]'])
+    results = machine.run(trace, check=True)
+    spaces = results.data["small_spaces"]
+    assert (spaces["small"], spaces["promoted"]) == (1, 0)
+    assert spaces["copies"] >= 3  # Its code and data, its stack, the block.
+    # In a slot that is smaller than what it has reserved it becomes large.
+    few = Machine("pentium4", ["os.small.slot=256M"])
+    wide = record([str(program), "200"], tmp_path / "w.pwt", small=512 << 20)
+    outgrown = few.run(wide, check=True).data
+    assert outgrown["small_spaces"]["promoted"] == 1
+    assert outgrown["faults"]["first_touch"] == few_faults(wide)
+
+
+def few_faults(trace: Trace) -> int:
+    """First touches in a space that is large from the beginning."""
+    return int(Machine("pentium4").run(trace).data["faults"]["first_touch"])
+
+
+def test_the_guest_has_no_more_addresses(program: Path, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="status 3"):
+        record([str(program), "60000"], tmp_path / "t.pwt", small=256 << 20)
+
+
+def test_what_cannot_be_confined_is_refused(program: Path, tmp_path: Path) -> None:
+    def refused(*command: str, small: int | None = 256 << 20, sysroot: Path | None = None) -> str:
+        with pytest.raises(Error) as error:
+            Recording(list(command), small=small, sysroot=sysroot).native()
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    assert "64 bits" in refused("/bin/ls")
+    assert "power of two" in refused(str(program), small=3 << 20)
+    assert "no such program" in refused("ls", sysroot=program.parents[1])
+    assert "no such folder" in refused("ls", sysroot=tmp_path / "none")
+
+
+def test_who_is_switched_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = switches.switches(Trace("generate:pingpong,linux=2,bits=32,accesses=50k"))
+    counts = {(one, other): count for one, other, count in found["pairs"]}
+    # Two calls a turn, by the server: eight switches a round, of which none is from 0 to 1.
+    assert set(counts) == {(0, 2), (2, 0), (1, 2), (2, 1)}
+    assert found["switches"] == sum(counts.values())
+    assert max(counts.values()) - min(counts.values()) <= 2
+    drawn = tmp_path / "graph.svg"
+    assert main(["info", PINGPONG, "--switches", "--graph", str(drawn)]) == 0
+    said = capsys.readouterr().out
+    assert "Switches from" in said and 'os.small.groups=[["0", "1"]]' in said
+    paths = xml.dom.minidom.parse(str(drawn)).getElementsByTagName("path")
+    assert len(paths) == 1 + 2  # The arrow's tip, and one each way.
+    assert main(["info", PINGPONG, "--graph", str(drawn)]) == 2
