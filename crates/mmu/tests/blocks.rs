@@ -178,7 +178,9 @@ impl Model {
             let joined = joins(&gone, (asid, global), size, kind)
                 && (kind == BlockKind::CompleteSubblock || aligned(&gone.pages) == aligned(&pages));
             if joined {
-                gone.pages.iter().for_each(|(at, known)| drop(pages.entry(*at).or_insert(*known)));
+                for (at, known) in &gone.pages {
+                    pages.entry(*at).or_insert(*known);
+                }
             }
             evicted.push(gone.gone(whole));
             way = way.or(Some(other));
