@@ -230,7 +230,7 @@ fn check(description: &Description, nested: &description::Nested) -> Result<(), 
     }
     let end = description.memory.size.0;
     let cut = nested.holes.iter().find(|hole| {
-        let cuts = |at: u64| at < end && at % size.bytes() != 0;
+        let cuts = |at: u64| at < end && !at.is_multiple_of(size.bytes());
         cuts(hole.first) || cuts(hole.end)
     });
     if let Some(hole) = cut.filter(|_| !fine) {

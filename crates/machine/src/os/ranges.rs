@@ -67,7 +67,7 @@ impl RangeTable {
     /// The pages of `range` are no more what they were.
     pub(crate) fn forget(&mut self, space: u32, range: VirtRange) {
         if let Some(ranges) = self.spaces.get_mut(&space) {
-            let end = range.last().get().checked_add(1).unwrap_or(u64::MAX);
+            let end = range.last().get().saturating_add(1);
             cut(ranges, range.start().get(), end);
         }
     }

@@ -61,7 +61,7 @@ pub(crate) fn leave_out(memory: &mut FrameStore, holes: &[Hole]) -> Result<u64, 
     let mut absent = 0;
     let (base, end) = (memory.base().bytes(), memory.bytes());
     for hole in holes {
-        if hole.first % base != 0 || hole.end % base != 0 {
+        if !hole.first.is_multiple_of(base) || !hole.end.is_multiple_of(base) {
             return Err(format!(
                 "the hole {hole} does not begin and end with a page of {base} bytes"
             ));
@@ -85,7 +85,7 @@ pub(crate) fn have_had(memory: &mut FrameStore, former: &Former) -> Result<u64, 
         return Err(format!("of {guests} guests, {left} cannot be left"));
     }
     let granule = granule.0;
-    if granule < memory.base() || each.0 == 0 || each.0 % granule.bytes() != 0 {
+    if granule < memory.base() || each.0 == 0 || !each.0.is_multiple_of(granule.bytes()) {
         return Err(format!(
             "a guest's memory of {each} is no whole number of blocks of {granule}"
         ));
