@@ -29,7 +29,7 @@ NOT_MODELLED = (
     "data caches: the line of a lock costs a transfer from another processor, other lines nothing",
     "other locks of a kernel than those of its memory management",
     "the scheduler: each processor has one process",
-    "cycles are assumptions (crates/smp/src/costs.rs): orders and ratios can be claimed, times not",
+    "cycles are counted instructions and assumptions (crates/smp/src/costs.rs): orders and ratios can be claimed, times not",
 )
 
 
@@ -68,7 +68,8 @@ class HatRun(NamedTuple):
         throughput: Operations per million cycles.
         locks: By class: `hat` of the scheme `global`; `space`, `mmu`, `page` and
             `hat_resource_mutex` of the others; `mmu_mutex` and `page_mutex` of `monitor`, which
-            guard flags, where `mmu` and `page` are the logical locks made of them; and `vm_...` of
+            guard flags, where `mmu` and `page` are the logical locks made of them; `table` of
+            `covering`, for tables below the root; and `vm_...` of
             the memory manager: `vm_space`, `vm_paging`, `vm_files`, `vm_object`, `vm_anon`,
             `vm_pages`, `vm_frames` and its free lists.
         steals: How often a space lost its page tables to another.
@@ -113,9 +114,9 @@ def hat(
 
     Args:
         cpus: Numbers of processors.
-        locking: Schemes of locks: `global`, `monitor`, `hashed`, `embedded`.
-        work: Loads: `fork`, `exec`, `fault`, `brk`, `tpcb`, `spec`, `mt-low`, `mt-high`; or the
-            file of a skeleton (`pagewalk.skeleton`).
+        locking: Schemes of locks: `global`, `monitor`, `hashed`, `embedded`, `covering`.
+        work: Loads: `fork`, `exec`, `fault`, `brk`, `tpcb`, `dma`, `spec`, `mt-low`, `mt-high`,
+            `kenbus`; or the file of a skeleton (`pagewalk.skeleton`).
         tables: Page tables: `x86-64`, `sparc-reference`, `guarded`, `x86-64-shared`,
             `hashed-shared`.
         hat_only: Whether the loads drive the HAT layer alone, without the memory manager above it.
@@ -183,6 +184,8 @@ class HostRun(NamedTuple):
         scaling: What the shared layer does on all threads over what the control does on one;
             `None` where the control reaches less than 0.85 times its threads, as this host then
             says nothing about locks.
+        predicted: What virtual time says of that, from counted instructions; `None` for loads that
+            do other work between their operations.
     """
 
     threads: int
@@ -195,6 +198,7 @@ class HostRun(NamedTuple):
     control_scaling: float
     acquisitions: dict[str, int]
     scaling: float | None
+    predicted: float | None
 
 
 def hat_on_host(

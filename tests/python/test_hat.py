@@ -31,6 +31,7 @@ def test_text_and_page(pagewalk, tmp_path: Path) -> None:
     assert "fault, x86-64: operations per million cycles" in done.stdout
     assert "monitor: page_mutex" in done.stdout
     assert "What the locks cost" in page.read_text()
+    assert "Waits and holds in cycles" in page.read_text()
 
 
 @pytest.mark.parametrize("hat_only", [False, True])
@@ -58,6 +59,11 @@ def test_more_processors_wait_more_for_one_lock() -> None:
         ({"tables": ["none"]}, "`none` names no page table: choose of x86-64"),
         ({"shootdowns": "none"}, "`none` names no kind of shootdown"),
         ({"lock_kind": "none"}, "`none` names no kind of lock"),
+        ({"locking": ["covering"], "tables": ["hashed-shared"]}, "locks subtrees, and `hashed"),
+        (
+            {"locking": ["covering"], "tables": ["guarded"]},
+            "locks subtrees, and `guarded` has none",
+        ),
         ({"pool_bytes": 4096}, "a pool of 4096 bytes is too small for 2 spaces"),
     ],
 )
@@ -72,6 +78,23 @@ def test_every_measure_has_the_cells_that_claims_name(folder: Path) -> None:
     table = method.measure({**experiment.parameters, **experiment.smoke}, None)
     names = {row for claim in experiment.claims for row, _ in claim.cells()}
     assert names <= set(table.rows), names - set(table.rows)
+
+
+def test_locks_of_subtrees_let_threads_of_a_space_scale() -> None:
+    def throughput(scheme: str, cpus: int) -> float:
+        asked = {"work": ["mt-low"], "hat_only": True, "shootdowns": "broadcast"}
+        return hat(locking=[scheme], cpus=[cpus], **asked)[0].throughput
+
+    assert throughput("covering", 8) > 2 * throughput("embedded", 8)
+
+
+def test_a_device_sees_what_the_processors_see() -> None:
+    alone, device = (
+        hat(work=[work], cpus=[2], locking=["embedded"])[0] for work in ("tpcb", "dma")
+    )
+    more = device.locks["mmu"].acquisitions - alone.locks["mmu"].acquisitions
+    # Each page is loaded in the I/O MMU too, and each unloading asks both.
+    assert more == 2 * device.operations
 
 
 def test_the_layer_alone_is_said_to_be_alone(pagewalk) -> None:

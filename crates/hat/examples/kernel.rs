@@ -38,7 +38,7 @@ impl<F: Frames> Platform for Cpus<F> {
 }
 
 /// A space with one page of 2 MiB, of which the second half is given back.
-pub fn half_a_page<M: Memory + Send, F: Frames>(
+pub fn half_a_page<M: Memory + Send + Sync, F: Frames>(
     memory: M,
     cpus: &mut Cpus<F>,
     frame: PhysAddr,

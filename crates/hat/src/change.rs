@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Error, Mounted, Resized, Usage};
+use pagetable::{Error, Intent, Mounted, Resized, SubtreeEdit, Usage};
 
 use crate::{
     hat::{Change, Hat, HatSpace, LoadError, mapped},
@@ -22,16 +22,17 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         platform: &mut impl Platform,
     ) -> Result<(), Error> {
         self.scheme.enter(Site::Protect, |held| {
+            platform.work(Step::Operation, 1);
             held.space(space.0, |known, held| {
                 let mut change = Change::default();
                 let mut result = Ok(());
                 for (_, entry) in known.iter().flat_map(|known| known.all()) {
-                    result = result.and(held.mmu(entry.table, |mmu, _| {
-                        mmu.settle(space);
-                        let Some(table) = &mut mmu.table else { return Ok(()) };
+                    let (of, edit) = ((space, entry), SubtreeEdit::Protect(rights));
+                    result = result.and(self.part(held, of, range, Intent::Change, |part, _| {
+                        part.settle(space);
                         let mut pages = 0;
                         let each = &mut |_| pages += 1;
-                        let flush = table.protect(entry.inner, range, rights, each)?;
+                        let flush = part.edit(entry.inner, range, edit, each)?;
                         change.flush(space, flush);
                         platform.work(Step::TableWrite, pages);
                         Ok(())
@@ -53,18 +54,20 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         platform: &mut impl Platform,
     ) -> Usage {
         self.scheme.enter(Site::Usage, |held| {
+            platform.work(Step::Operation, 1);
             let mut usage = Usage::default();
             let mut change = Change::default();
-            for found in self.mapped_at(held, &[(frame, size)], &mut |_| ()) {
+            for found in self.mapped_at(held, &[(frame, size)]) {
                 let space = HatSpace(found.space);
                 held.space(found.space, |known, held| {
                     let entry = known.and_then(|known| known.at(found.mmu));
                     let Some(entry) = entry else { return };
-                    held.mmu(entry.table, |mmu, _| {
-                        mmu.settle(space);
-                        let Some(table) = &mut mmu.table else { return };
+                    let range = VirtRange::of_page(found.page);
+                    self.part(held, (space, entry), range, Intent::Change, |part, _| {
+                        part.settle(space);
                         platform.work(Step::TableRead, 1);
-                        let there = table.query(entry.inner, found.page.start());
+                        let addr = found.page.start();
+                        let there = part.table().and_then(|table| table.query(entry.inner, addr));
                         let Some(mapping) = there else { return };
                         usage.referenced |= mapping.usage.referenced;
                         usage.dirty |= mapping.usage.dirty;
@@ -75,7 +78,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         if set {
                             platform.work(Step::TableWrite, 1);
                             let range = VirtRange::of_page(mapping.translation.page);
-                            let cleared = table.clear_usage(entry.inner, range, clear, &mut |_| ());
+                            let edit = SubtreeEdit::ClearUsage(clear);
+                            let cleared = part.edit(entry.inner, range, edit, &mut |_| ());
                             // A whole page that is mapped has bits.
                             if let Ok(flush) = cleared {
                                 change.flush(space, flush);
@@ -118,6 +122,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) -> Result<(), LoadError> {
         self.note_size(to);
         self.scheme.enter(Site::Resize, |held| {
+            platform.work(Step::Operation, 1);
             held.space(space.0, |known, held| {
                 let entry = known.and_then(|known| known.processor());
                 let entry = entry.ok_or(LoadError::NoSpace(space))?;
@@ -136,15 +141,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         change.removed(space, 0, mapping);
                     }
                     // Entered although the frame may be being unloaded: who unloads it looks again.
-                    let mut chain = below.nodes(|nodes| nodes.take(after.len() as u64));
-                    for mapping in &after {
-                        let page = mapped(space, 0, mapping.translation.page);
-                        below.frame(self.number(mapping.translation.frame), |frame| {
-                            platform.work(Step::Mapping, 1);
-                            frame.insert(page, &mut chain);
-                            Some(())
-                        });
-                    }
+                    let number = |place: usize| self.number(after[place].translation.frame);
+                    below.frames(after.len(), number, |place, frame| {
+                        platform.work(Step::Mapping, 1);
+                        frame.insert(mapped(space, 0, after[place].translation.page));
+                        true
+                    });
                     platform.work(Step::TableWrite, before.len() as u64 + after.len() as u64);
                     Ok(lost.is_empty())
                 });

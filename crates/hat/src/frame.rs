@@ -23,7 +23,8 @@
 //! ```
 //!
 //! The first node lies in the descriptor itself: most frames are mapped once, and then a fault makes
-//! no node and looks at one line of the processor's cache. Further nodes are made one by one.
+//! no node and looks at one line of the processor's cache. Further nodes are made one by one, of the
+//! kernel's heap: no list of free nodes has a lock of its own here.
 
 use alloc::boxed::Box;
 
@@ -58,32 +59,6 @@ pub struct Frame {
     unloading: u32,
 }
 
-/// Counts the nodes of all lists.
-#[derive(Default)]
-pub struct Nodes {
-    out: u64,
-}
-
-/// How many nodes are on their way between two lists.
-#[derive(Default)]
-pub(crate) struct Chain(u64);
-
-impl Nodes {
-    /// How many are in lists of frames.
-    pub(crate) const fn out(&self) -> u64 {
-        self.out
-    }
-
-    pub(crate) const fn take(&mut self, count: u64) -> Chain {
-        self.out += count;
-        Chain(count)
-    }
-
-    pub(crate) fn put(&mut self, chain: Chain) {
-        self.out -= chain.0;
-    }
-}
-
 impl Frame {
     /// Whether loads have to wait.
     pub(crate) const fn is_unloading(&self) -> bool {
@@ -98,25 +73,27 @@ impl Frame {
         self.unloading -= 1;
     }
 
-    /// Enters a page in a node of `chain`, which has one.
-    pub(crate) fn insert(&mut self, mapped: Mapped, chain: &mut Chain) {
-        chain.0 -= 1;
+    /// Enters a page.
+    pub(crate) fn insert(&mut self, mapped: Mapped) {
         let others = core::mem::replace(&mut self.first, Node::of(mapped, 0));
         if others.is_page() {
             self.first.next = Some(Box::new(others));
         }
     }
 
+    /// Enters a page that is a copy of `other`, if that is in the list; says whether it is.
+    pub(crate) fn insert_beside(&mut self, other: Mapped, mapped: Mapped) -> bool {
+        let is_there = self.pages().any(|of| of == other);
+        if is_there {
+            self.insert(mapped);
+        }
+        is_there
+    }
+
     /// Enters a page that was mapped from `parent`, if that is in the list. With `adopts`, all that
     /// was mapped from `parent` counts as mapped from the new page. Says whether the parent is there;
     /// one below which a tree would be deeper than 255 counts as gone.
-    pub(crate) fn insert_below(
-        &mut self,
-        parent: Mapped,
-        mapped: Mapped,
-        adopts: bool,
-        chain: &mut Chain,
-    ) -> bool {
+    pub(crate) fn insert_below(&mut self, parent: Mapped, mapped: Mapped, adopts: bool) -> bool {
         let mut node = &mut self.first;
         while node.mapped() != Some(parent) {
             node = match &mut node.next {
@@ -141,10 +118,27 @@ impl Frame {
                 next = below.next.as_mut();
             }
         }
-        chain.0 -= 1;
         let behind = node.next.take();
         node.next = Some(Box::new(Node { next: behind, ..Node::of(mapped, depth) }));
         true
+    }
+
+    /// Whether `child` was mapped from `parent`, and not from one in between.
+    pub(crate) fn is_child(&self, parent: Mapped, child: Mapped) -> bool {
+        let mut depth = None;
+        let mut next = self.head();
+        while let Some(node) = next {
+            match depth {
+                None if node.mapped() == Some(parent) => depth = Some(node.depth),
+                Some(depth) if node.depth <= depth => return false,
+                Some(depth) if node.depth == depth + 1 && node.mapped() == Some(child) => {
+                    return true;
+                }
+                _ => {}
+            }
+            next = node.next.as_deref();
+        }
+        false
     }
 
     /// The pages that were mapped from `parent`, by it or by those that it was mapped to.
@@ -162,13 +156,11 @@ impl Frame {
         })
     }
 
-    /// Strikes a page out; its node is in `chain` then. Pages that were mapped from it count as mapped
-    /// from what it was mapped from.
-    pub(crate) fn remove(&mut self, mapped: Mapped, chain: &mut Chain) {
+    /// Strikes a page out. Pages that were mapped from it count as mapped from what it was mapped from.
+    pub(crate) fn remove(&mut self, mapped: Mapped) {
         if self.first.mapped() == Some(mapped) {
             let Node { depth, next, .. } = core::mem::take(&mut self.first);
             self.first = next.map_or_else(Node::default, |next| *next);
-            chain.0 += 1;
             rise(Some(&mut self.first), depth);
             return;
         }
@@ -182,7 +174,6 @@ impl Frame {
         let Some(node) = before.next.take() else { return };
         let Node { depth, next, .. } = *node;
         before.next = next;
-        chain.0 += 1;
         rise(before.next.as_deref_mut(), depth);
     }
 

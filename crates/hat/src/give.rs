@@ -4,29 +4,31 @@
 //! ```text
 //!   map      pager --> client --> server      each may hand on what it has, with no more rights
 //!   grant    the page leaves the giver, and is the taker's in its place
+//!   restrict what was handed on loses rights, and gets them back by a map of the same page
 //!   revoke   what was handed on goes, however far; the giver's own page too, if it says so
 //! ```
 
 use alloc::vec::Vec;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Mapping, Mounted, Translation};
+use pagetable::{Intent, Mapping, Mounted, SubtreeEdit, Translation};
 
 use crate::{
     frame::Mapped,
     hat::{Change, Hat, HatSpace, LoadError, mapped},
-    load::{Behalf, Wanted},
-    locking::{Below, Scheme, Site},
-    platform::Platform,
-    space::MmuPlace,
+    load::{Passed, Passing, hull},
+    locking::{Below, Held, Scheme, Site},
+    platform::{Platform, Step},
+    space::MmuEntry,
+    unload::maps,
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// Maps the pages that `from` has in `range` to `to` as well, from `at` on, with those of `rights`
     /// that `from` has.
     ///
-    /// Pages that are gone when their turn comes are left out. Where it ends early, `to` has the
-    /// pages before.
+    /// Pages that are gone when their turn comes are left out, and those that `to` has from there already
+    /// get the rights that they lack. Where it ends early, `to` has the pages before.
     pub fn map_from(
         &self,
         from: HatSpace,
@@ -36,7 +38,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         rights: Rights,
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
-        self.hand_on(from, range, to, at, rights, Behalf::Of, platform)
+        self.hand_on(from, range, to, at, rights, Passing::Map, platform)
     }
 
     /// The same, and `from` has the pages no more: `to` is in its place, also where they were mapped
@@ -49,7 +51,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         at: VirtAddr,
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
-        self.hand_on(from, range, to, at, Rights::ALL, Behalf::InPlaceOf, platform)?;
+        self.hand_on(from, range, to, at, Rights::ALL, Passing::Grant, platform)?;
         let unloaded = self.unload(from, range, &mut |_| (), platform);
         unloaded.map_err(LoadError::Table)
     }
@@ -67,12 +69,13 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
         self.scheme.enter(Site::UnloadFrames, |held| {
+            platform.work(Step::Operation, 1);
             let own = self.pages_in(held, space, range)?;
             let frames: Vec<(PhysAddr, PageSize)> =
                 own.iter().map(|page| (page.frame, page.page.size())).collect();
             let mut last = None;
             loop {
-                let found = self.below(held, space, &own);
+                let found = self.below(held, space, &own, platform);
                 if found.is_empty() {
                     break;
                 }
@@ -81,9 +84,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     self.wait_below(held, space, &own);
                 }
                 let mut change = Change::default();
-                for &page in &found {
-                    self.clear(held, page, &frames, &mut change, each, platform);
-                }
+                self.clear(held, &found, &frames, &mut change, each, platform);
                 self.finish(held, change, platform);
                 last = Some(found);
             }
@@ -96,6 +97,71 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         })
     }
 
+    /// Takes all but `rights` from what was mapped from the pages that `space` has in `range`, and from the
+    /// pages themselves `with_own`: L4's unmap of a flexpage that leaves it readable.
+    ///
+    /// When this returns, no processor uses more than `rights`.
+    pub fn restrict(
+        &self,
+        space: HatSpace,
+        range: VirtRange,
+        rights: Rights,
+        with_own: bool,
+        platform: &mut impl Platform,
+    ) -> Result<(), LoadError> {
+        self.scheme.enter(Site::Protect, |held| {
+            platform.work(Step::Operation, 1);
+            let own = self.pages_in(held, space, range)?;
+            let frames: Vec<(PhysAddr, PageSize)> =
+                own.iter().map(|page| (page.frame, page.page.size())).collect();
+            let mut found = self.below(held, space, &own, platform);
+            if with_own {
+                found.extend(own.iter().map(|page| mapped(space, 0, page.page)));
+            }
+            let mut change = Change::default();
+            for pages in found.chunk_by(|one, next| (one.space, one.mmu) == (next.space, next.mmu))
+            {
+                self.restrict_in(held, pages, (&frames, rights), &mut change, platform)?;
+            }
+            self.finish(held, change, platform);
+            Ok(())
+        })
+    }
+
+    /// The same for pages of one MMU.
+    fn restrict_in(
+        &self,
+        held: &mut S::Held<'_>,
+        pages: &[Mapped],
+        (frames, rights): (&[(PhysAddr, PageSize)], Rights),
+        change: &mut Change,
+        platform: &mut impl Platform,
+    ) -> Result<(), LoadError> {
+        let space = HatSpace(pages[0].space);
+        held.space(space.0, |known, held| {
+            let Some(entry) = known.and_then(|known| known.at(pages[0].mmu)) else { return Ok(()) };
+            let range = hull(pages.iter().map(|page| page.page));
+            self.part(held, (space, entry), range, Intent::Change, |part, _| {
+                part.settle(space);
+                for page in pages {
+                    let Some(table) = part.table() else { return Ok(()) };
+                    let there = table.query(entry.inner, page.page.start());
+                    let there = there.filter(|mapping| {
+                        mapping.translation.page == page.page && maps(mapping, frames)
+                    });
+                    let Some(mapping) = there else { continue };
+                    let has = mapping.translation.rights;
+                    let edit = SubtreeEdit::Protect(Rights::from_bits(has.bits() & rights.bits()));
+                    let range = VirtRange::of_page(page.page);
+                    let flush = part.edit(entry.inner, range, edit, &mut |_| ());
+                    change.flush(space, flush.map_err(LoadError::Table)?);
+                    platform.work(Step::TableWrite, 1);
+                }
+                Ok(())
+            })
+        })
+    }
+
     #[expect(clippy::too_many_arguments, reason = "all that a page is handed on with")]
     fn hand_on(
         &self,
@@ -104,18 +170,15 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         to: HatSpace,
         at: VirtAddr,
         rights: Rights,
-        behalf: fn(Mapped) -> Behalf,
+        passing: Passing,
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
         self.scheme.enter(Site::Load, |held| {
-            for given in self.pages_in(held, from, range)? {
-                let first = moved(given, range, at, rights);
-                let behalf = behalf(mapped(from, 0, given.page));
-                let place = MmuPlace::PROCESSOR;
-                let wanted = Wanted { behalf, space: to, place, first, count: 1 };
-                self.load_for(held, wanted, platform)?;
-            }
-            Ok(())
+            platform.work(Step::Operation, 1);
+            let given = self.pages_in(held, from, range)?;
+            let pages: Vec<_> =
+                given.iter().map(|page| (page.page, moved(*page, range, at, rights))).collect();
+            self.load_passed(held, Passed { from, to, passing, pages: &pages }, platform)
         })
     }
 
@@ -127,21 +190,33 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) -> Result<Vec<Translation>, LoadError> {
         let mut pages = Vec::new();
         let each = &mut |mapping: Mapping| pages.push(mapping.translation);
-        self.at_processor(held, space, |table, entry| table.visit(entry.inner, range, each))
-            .ok_or(LoadError::NoSpace(space))?;
+        let visit = |table: &T, entry: MmuEntry| table.visit(entry.inner, range, each);
+        self.at_processor(held, space, range, visit).ok_or(LoadError::NoSpace(space))?;
         Ok(pages)
     }
 
     /// What was mapped from these pages of `space`, those that it was mapped to last first.
-    fn below(&self, held: &mut S::Held<'_>, space: HatSpace, own: &[Translation]) -> Vec<Mapped> {
+    fn below(
+        &self,
+        held: &mut S::Held<'_>,
+        space: HatSpace,
+        own: &[Translation],
+        platform: &mut impl Platform,
+    ) -> Vec<Mapped> {
         let mut found = Vec::new();
-        for page in own {
-            let parent = mapped(space, 0, page.page);
-            held.frame(self.number(page.frame), |frame| {
-                found.extend(frame.below(parent));
-                Some(())
-            });
-        }
+        held.frames(
+            own.len(),
+            |place| self.number(own[place].frame),
+            |place, frame| {
+                let before = found.len();
+                platform.touch(self.number(own[place].frame), false);
+                found.extend(frame.below(mapped(space, 0, own[place].page)));
+                platform.work(Step::Mapping, 1 + (found.len() - before) as u64);
+                true
+            },
+        );
+        // Those of one MMU side by side, so that its descriptor is taken once.
+        found.sort_by_key(|page: &Mapped| (page.space, page.mmu));
         found.reverse();
         found
     }

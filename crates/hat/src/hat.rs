@@ -10,7 +10,7 @@ use addr::{Page, PageSize, PhysAddr, Rights, VirtRange};
 use pagetable::{Error, Flush, Mapping, Mounted};
 
 use crate::{
-    frame::{Chain, Mapped},
+    frame::Mapped,
     locking::{Below, Global, Held, Locks, Mutex, Scheme, Single, Site},
     platform::{Platform, Step},
     pool::{Pool, PoolFrames},
@@ -162,6 +162,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// A new, empty space.
     pub fn create(&self, platform: &mut impl Platform) -> Result<HatSpace, LoadError> {
         self.scheme.enter(Site::Create, |held| {
+            platform.work(Step::Operation, 1);
             let space = held.numbers(|numbers| numbers.spaces.take());
             let made = loop {
                 match self.processor_mmu(held, platform) {
@@ -223,6 +224,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// Ends a space and all its mappings; the mapped frames stay their owner's.
     pub fn destroy(&self, space: HatSpace, platform: &mut impl Platform) {
         self.scheme.enter(Site::Destroy, |held| {
+            platform.work(Step::Operation, 1);
             // From here on nobody finds the space, and nobody is at work in it.
             let Some(known) = held.space_mut(space.0, Option::take) else { return };
             let mut change = Change::default();
@@ -303,17 +305,13 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             platform.work(Step::Shootdown, 1);
             platform.shoot(&flushes);
         }
-        if !removed.is_empty() {
-            let mut chain = Chain::default();
-            for (frame, mapped) in removed {
-                held.frame(self.number(frame), |frame| {
-                    platform.work(Step::Mapping, 1);
-                    frame.remove(mapped, &mut chain);
-                    Some(())
-                });
-            }
-            held.nodes(|nodes| nodes.put(chain));
-        }
+        let number = |place: usize| self.number(removed[place].0);
+        held.frames(removed.len(), number, |place, frame| {
+            platform.work(Step::Mapping, 1);
+            platform.touch(number(place), true);
+            frame.remove(removed[place].1);
+            true
+        });
         for (_, flush) in flushes {
             flush.done(&mut PoolFrames { below: held, platform: platform.frames() });
         }
@@ -377,6 +375,11 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
 
     pub(crate) fn unlisted(&self) -> u64 {
         self.unlisted.load(Ordering::Relaxed) as u64
+    }
+
+    /// Whether tables may have to be stolen.
+    pub(crate) const fn is_limited(&self) -> bool {
+        self.is_limited
     }
 
     /// When this is, on the clock of loads.

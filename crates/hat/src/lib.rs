@@ -44,6 +44,7 @@ mod load;
 pub mod locking;
 mod look;
 mod mmus;
+mod part;
 mod platform;
 mod pool;
 pub mod small;
@@ -53,7 +54,7 @@ mod unload;
 
 pub use crate::{
     contexts::{ContextCounts, ContextLimit, Contexts, Entered, NoContext},
-    frame::{Frame, Mapped, Nodes},
+    frame::{Frame, Mapped},
     hat::{Hat, HatSpace, LoadError, MakeTable, Tables},
     platform::{Platform, Step},
     pool::{Pool, PoolCounts},

@@ -1,18 +1,18 @@
 //! Translations come: loaded at faults, copied at a fork, and taken from another space where no
 //! memory is left for tables.
 
-use alloc::vec::Vec;
+use alloc::{vec, vec::Vec};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-use addr::{PhysAddr, Rights, VirtRange};
-use pagetable::{Error, Mounted, Translation, Unfit};
+use addr::{Page, PhysAddr, Rights, VirtRange};
+use pagetable::{Error, Intent, Mapping, Mounted, SubtreeEdit, Translation, Unfit};
 
 use crate::{
-    frame::Mapped,
     hat::{Change, Hat, HatSpace, LoadError, mapped},
-    locking::{Below, Held, Scheme, Site},
+    locking::{Below, Held, Part, Scheme, Site},
     platform::{Platform, Step},
     pool::PoolFrames,
-    space::MmuPlace,
+    space::{Mmu, MmuPlace},
     sparse::ELEMENTS_MAX,
 };
 
@@ -26,27 +26,42 @@ enum Stop {
     Refused(LoadError),
 }
 
-/// On whose behalf pages are loaded.
+/// Pages to load for the owner of their frames, and where.
 #[derive(Clone, Copy)]
-pub(crate) enum Behalf {
-    /// The owner of the frames.
-    Owner,
-    /// A copy of this page, as long as it maps the frame.
-    CopyOf(Mapped),
-    /// The space that has this page, and maps it to another.
-    Of(Mapped),
-    /// The space that has this page, and is about to lose it to another.
-    InPlaceOf(Mapped),
+struct Wanted {
+    space: HatSpace,
+    place: MmuPlace,
+    first: Translation,
+    count: u64,
 }
 
-/// Pages to load, and where.
-#[derive(Clone, Copy)]
-pub(crate) struct Wanted {
-    pub(crate) behalf: Behalf,
-    pub(crate) space: HatSpace,
-    pub(crate) place: MmuPlace,
-    pub(crate) first: Translation,
-    pub(crate) count: u64,
+/// How a page comes from one space to another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passing {
+    /// The taker has a copy, beside the giver's page.
+    Copy,
+    /// The giver maps it to the taker.
+    Map,
+    /// The giver is about to lose it to the taker.
+    Grant,
+}
+
+/// What a taker has of a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Has {
+    Nothing,
+    /// A node, and soon a page.
+    Node,
+    /// The page, from the same giver: it gets more rights, if any.
+    Already,
+}
+
+/// Pages of one space for another: the giver's page, and what the taker gets.
+pub(crate) struct Passed<'a> {
+    pub(crate) from: HatSpace,
+    pub(crate) to: HatSpace,
+    pub(crate) passing: Passing,
+    pub(crate) pages: &'a [(Page, Translation)],
 }
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
@@ -78,31 +93,25 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             return Err(LoadError::Table(Error::Unfit(Unfit::Physical(first.frame))));
         }
         self.note_size(first.page.size());
-        let wanted = Wanted { behalf: Behalf::Owner, space, place, first, count };
-        self.scheme.enter(Site::Load, |held| self.load_for(held, wanted, platform))
-    }
-
-    pub(crate) fn load_for(
-        &self,
-        held: &mut S::Held<'_>,
-        wanted: Wanted,
-        platform: &mut impl Platform,
-    ) -> Result<(), LoadError> {
-        let mut steals = 0;
-        loop {
-            match self.try_load(held, wanted, platform) {
-                Ok(()) => return Ok(()),
-                Err(Stop::Unloading(frame)) => {
-                    held.frame(frame, |frame| (!frame.is_unloading()).then_some(()));
+        let wanted = Wanted { space, place, first, count };
+        self.scheme.enter(Site::Load, |held| {
+            platform.work(Step::Operation, 1);
+            let mut steals = 0;
+            loop {
+                match self.try_load(held, wanted, platform) {
+                    Ok(()) => return Ok(()),
+                    Err(Stop::Unloading(frame)) => {
+                        held.frame(frame, |frame| (!frame.is_unloading()).then_some(()));
+                    }
+                    Err(Stop::Refused(LoadError::NoTableMemory))
+                        if steals < STEALS_MAX && self.steal(held, space.0, platform) =>
+                    {
+                        steals += 1;
+                    }
+                    Err(Stop::Refused(error)) => return Err(error),
                 }
-                Err(Stop::Refused(LoadError::NoTableMemory))
-                    if steals < STEALS_MAX && self.steal(held, wanted.space.0, platform) =>
-                {
-                    steals += 1;
-                }
-                Err(Stop::Refused(error)) => return Err(error),
             }
-        }
+        })
     }
 
     fn try_load(
@@ -111,94 +120,180 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         wanted: Wanted,
         platform: &mut impl Platform,
     ) -> Result<(), Stop> {
-        let Wanted { behalf, space, place, first, count } = wanted;
+        let Wanted { space, place, first, count } = wanted;
         held.space(space.0, |known, held| {
             let no_space = Stop::Refused(LoadError::NoSpace(space));
             let Some(entry) = known.and_then(|known| known.at(place.0)) else {
                 return Err(no_space);
             };
-            if entry.limit.is_some_and(|limit| !limit.contains(first.page.start())) {
+            let bytes = first.page.size().bytes();
+            let whole = VirtRange::new(first.page.start(), bytes.saturating_mul(count));
+            let range = whole.unwrap_or(VirtRange::ALL);
+            if entry.limit.is_some_and(|limit| !limit.covers(range)) {
                 let unfit = Unfit::Virtual(first.page.start());
                 return Err(Stop::Refused(LoadError::Table(Error::Unfit(unfit))));
             }
-            let bytes = first.page.size().bytes();
-            let page = |number: u64| {
-                let page = first.page.start().wrapping_add(number * bytes).page(first.page.size());
-                let frame = PhysAddr::new(first.frame.get() + number * bytes);
-                (self.number(frame), mapped(space, place.0, page))
+            let number =
+                |place: usize| self.number(PhysAddr::new(first.frame.get() + place as u64 * bytes));
+            let page = |number: usize| {
+                let start = first.page.start().wrapping_add(number as u64 * bytes);
+                mapped(space, place.0, start.page(first.page.size()))
             };
-            let mut chain = held.nodes(|nodes| nodes.take(count));
-            let flush = held.mmu(entry.table, |mmu, below| {
-                let Some(table) = &mut mmu.table else { return Err(no_space) };
-                let mut entered = 0;
-                let mut result = Ok(());
-                while entered < count && result.is_ok() {
-                    let (number, mapped) = page(entered);
-                    result = below.frame(number, |frame| {
-                        platform.work(Step::Mapping, 1);
-                        // What the page is a copy of has gone: there is nothing to copy.
-                        let gone = Some(Err(Stop::Refused(LoadError::NoTableMemory)));
-                        match behalf {
-                            Behalf::Owner if frame.is_unloading() => {
-                                return Some(Err(Stop::Unloading(number)));
-                            }
-                            Behalf::CopyOf(_) | Behalf::Of(_) | Behalf::InPlaceOf(_)
-                                if frame.is_unloading() =>
-                            {
-                                return gone;
-                            }
-                            Behalf::CopyOf(page) if frame.pages().all(|of| of != page) => {
-                                return gone;
-                            }
-                            Behalf::Of(parent) | Behalf::InPlaceOf(parent) => {
-                                let adopts = matches!(behalf, Behalf::InPlaceOf(_));
-                                if !frame.insert_below(parent, mapped, adopts, &mut chain) {
-                                    return gone;
-                                }
-                            }
-                            Behalf::Owner | Behalf::CopyOf(_) => frame.insert(mapped, &mut chain),
-                        }
-                        Some(Ok(()))
-                    });
-                    entered += u64::from(result.is_ok());
+            let size = first.page.size();
+            let intent = Intent::Add { size, global: first.global };
+            let flush = self.part(held, (space, entry), range, intent, |part, below| {
+                if part.table().is_none() {
+                    return Err(no_space);
                 }
+                let (mut entered, mut result) = (0, Ok(()));
+                below.frames(count as usize, number, |place, frame| {
+                    platform.work(Step::Mapping, 1);
+                    platform.touch(number(place), true);
+                    if frame.is_unloading() {
+                        result = Err(Stop::Unloading(number(place)));
+                        return false;
+                    }
+                    frame.insert(page(place));
+                    entered += 1;
+                    true
+                });
                 let result = result.and_then(|()| {
                     let frames = &mut PoolFrames { below, platform: platform.frames() };
-                    let flush = table.map(entry.inner, first, count, frames);
+                    let flush = part.map(entry.inner, first, count, frames);
                     flush.map_err(|error| Stop::Refused(error.into()))
                 });
                 match &result {
                     Ok(_) => {
                         platform.work(Step::TableWrite, count);
-                        if let Some(now) = self.tick() {
-                            mmu.loaded.insert(space.0, now);
-                        }
+                        self.note_loaded(part, space);
                     }
-                    Err(_) => {
-                        for (number, mapped) in (0..entered).map(page) {
-                            below.frame(number, |frame| {
-                                frame.remove(mapped, &mut chain);
-                                Some(())
-                            });
-                        }
-                    }
+                    Err(_) => below.frames(entered, number, |place, frame| {
+                        frame.remove(page(place));
+                        true
+                    }),
                 }
                 result
-            });
-            match flush {
-                // As at nearly every load.
-                Ok(flush) if flush.is_empty() => Ok(()),
-                Ok(flush) => {
-                    let mut change = Change::default();
-                    change.flush(space, flush);
-                    self.finish(held, change, platform);
-                    Ok(())
-                }
-                Err(stop) => {
-                    held.nodes(|nodes| nodes.put(chain));
-                    Err(stop)
-                }
+            })?;
+            // As at nearly every load.
+            if !flush.is_empty() {
+                let mut change = Change::default();
+                change.flush(space, flush);
+                self.finish(held, change, platform);
             }
+            Ok(())
+        })
+    }
+
+    fn note_loaded(&self, part: &mut Part<'_, Mmu<T>>, space: HatSpace) {
+        if let Some(now) = self.tick() {
+            part.note_loaded(space, now);
+        }
+    }
+
+    /// Loads the pages of `passed`. Those that the giver has no more, or that are being unloaded, are left
+    /// out; where it ends early, the taker has some of those before.
+    pub(crate) fn load_passed(
+        &self,
+        held: &mut S::Held<'_>,
+        passed: Passed<'_>,
+        platform: &mut impl Platform,
+    ) -> Result<(), LoadError> {
+        let mut passed = passed;
+        let mut steals = 0;
+        loop {
+            let (done, result) = self.try_pass(held, &passed, platform);
+            passed.pages = &passed.pages[done..];
+            match result {
+                Err(LoadError::NoTableMemory)
+                    if steals < STEALS_MAX && self.steal(held, passed.to.0, platform) =>
+                {
+                    steals += 1;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// The descriptors of the taker are taken once for all pages. Says how many are done.
+    fn try_pass(
+        &self,
+        held: &mut S::Held<'_>,
+        passed: &Passed<'_>,
+        platform: &mut impl Platform,
+    ) -> (usize, Result<(), LoadError>) {
+        let &Passed { from, to, passing, pages } = passed;
+        if pages.is_empty() {
+            return (0, Ok(()));
+        }
+        held.space(to.0, |known, held| {
+            let no_space = LoadError::NoSpace(to);
+            let entry = known.and_then(|known| known.processor());
+            let Some(entry) = entry else { return (0, Err(no_space)) };
+            let number = |place: usize| self.number(pages[place].1.frame);
+            let page = |place: usize| mapped(to, 0, pages[place].1.page);
+            let mut change = Change::default();
+            let range = hull(pages.iter().map(|(_, page)| page.page));
+            let global = pages.iter().any(|(_, page)| page.global);
+            let intent = Intent::Add { size: pages[0].1.page.size(), global };
+            let done = self.part(held, (to, entry), range, intent, |part, below| {
+                if part.table().is_none() {
+                    return (0, Err(no_space));
+                }
+                let mut has = vec![Has::Nothing; pages.len()];
+                below.frames(pages.len(), number, |place, frame| {
+                    platform.work(Step::Mapping, 1);
+                    platform.touch(number(place), true);
+                    let giver = mapped(from, 0, pages[place].0);
+                    let is_new = match passing {
+                        _ if frame.is_unloading() => false,
+                        Passing::Copy => frame.insert_beside(giver, page(place)),
+                        Passing::Map if frame.is_child(giver, page(place)) => {
+                            has[place] = Has::Already;
+                            return true;
+                        }
+                        Passing::Map => frame.insert_below(giver, page(place), false),
+                        Passing::Grant => frame.insert_below(giver, page(place), true),
+                    };
+                    if is_new {
+                        has[place] = Has::Node;
+                    }
+                    true
+                });
+                let (mut done, mut result) = (pages.len(), Ok(()));
+                for place in (0..pages.len()).filter(|place| has[*place] != Has::Nothing) {
+                    let wanted = pages[place].1;
+                    let entered = if has[place] == Has::Node {
+                        let frames = &mut PoolFrames { below, platform: platform.frames() };
+                        part.map(entry.inner, wanted, 1, frames)
+                    } else {
+                        part.widen(entry.inner, wanted)
+                    };
+                    match entered {
+                        Ok(flush) => change.flush(to, flush),
+                        Err(error) => {
+                            (done, result) = (place, Err(LoadError::from(error)));
+                            break;
+                        }
+                    }
+                    platform.work(Step::TableWrite, 1);
+                }
+                if done > 0 {
+                    self.note_loaded(part, to);
+                }
+                let undone: Vec<usize> =
+                    (done..pages.len()).filter(|place| has[*place] == Has::Node).collect();
+                below.frames(
+                    undone.len(),
+                    |at| number(undone[at]),
+                    |at, frame| {
+                        frame.remove(page(undone[at]));
+                        true
+                    },
+                );
+                (done, result)
+            });
+            self.finish(held, change, platform);
+            done
         })
     }
 
@@ -214,15 +309,15 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
         self.scheme.enter(Site::Duplicate, |held| {
-            for translation in self.write_protected(held, from, range, platform)? {
+            platform.work(Step::Operation, 1);
+            let shared = self.write_protected(held, from, range, platform)?;
+            let copy = |translation: &Translation| {
                 let rights = without_write(translation.rights);
-                let copy = Translation { rights, ..translation };
-                let behalf = Behalf::CopyOf(mapped(from, 0, translation.page));
-                let place = MmuPlace::PROCESSOR;
-                let wanted = Wanted { behalf, space: to, place, first: copy, count: 1 };
-                self.load_for(held, wanted, platform)?;
-            }
-            Ok(())
+                (translation.page, Translation { rights, ..*translation })
+            };
+            let pages: Vec<_> = shared.iter().map(copy).collect();
+            let passed = Passed { from, to, passing: Passing::Copy, pages: &pages };
+            self.load_passed(held, passed, platform)
         })
     }
 
@@ -238,17 +333,18 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             let entry = known.and_then(|known| known.processor());
             let entry = entry.ok_or(LoadError::NoSpace(space))?;
             let mut change = Change::default();
-            let shared = held.mmu(entry.table, |mmu, _| {
-                mmu.settle(space);
-                let table = mmu.table.as_mut().ok_or(LoadError::NoSpace(space))?;
+            let shared = self.part(held, (space, entry), range, Intent::Change, |part, _| {
+                part.settle(space);
                 let mut shared = Vec::new();
-                table.visit(entry.inner, range, &mut |mapping| shared.push(mapping.translation));
+                let each = &mut |mapping: Mapping| shared.push(mapping.translation);
+                part.table().ok_or(LoadError::NoSpace(space))?.visit(entry.inner, range, each);
                 platform.work(Step::TableRead, shared.len() as u64);
                 for translation in &shared {
                     let rights = without_write(translation.rights);
                     if rights != translation.rights {
                         let range = VirtRange::of_page(translation.page);
-                        let flush = table.protect(entry.inner, range, rights, &mut |_| ());
+                        let edit = SubtreeEdit::Protect(rights);
+                        let flush = part.edit(entry.inner, range, edit, &mut |_| ());
                         change.flush(space, flush.map_err(LoadError::Table)?);
                         platform.work(Step::TableWrite, 1);
                     }
@@ -272,7 +368,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         let end = held.numbers(|numbers| numbers.mmus.end());
         for mmu in (0..end).filter(|_| self.tick().is_some()) {
             held.mmu(mmu, |mmu, _| {
-                loaded.extend(mmu.loaded.iter().map(|(&space, &when)| (when, space)));
+                let when = |when: &AtomicUsize| when.load(Ordering::Relaxed);
+                loaded.extend(mmu.loaded.iter().map(|(&space, at)| (when(at), space)));
             });
         }
         loaded.sort_unstable();
@@ -288,6 +385,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         }
         stolen
     }
+}
+
+/// The range from the first of these pages to the last.
+pub(crate) fn hull(pages: impl Iterator<Item = Page>) -> VirtRange {
+    let ranges = pages.map(VirtRange::of_page);
+    ranges.reduce(|hull, page| hull.hull(page)).unwrap_or(VirtRange::ALL)
 }
 
 fn without_write(rights: Rights) -> Rights {

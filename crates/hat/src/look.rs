@@ -1,7 +1,7 @@
 //! What the layer has: for the memory manager, and for checks.
 
 use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
-use pagetable::{Mapping, Mounted, Space};
+use pagetable::{Intent, Mapping, Mounted, Space};
 
 use crate::{
     hat::{Hat, HatSpace},
@@ -21,20 +21,27 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// The page that holds `addr`, without touching its bits.
     pub fn query(&self, space: HatSpace, addr: VirtAddr) -> Option<Mapping> {
         self.scheme.enter(Site::Look, |held| {
-            self.at_processor(held, space, |table, entry| table.query(entry.inner, addr))?
+            let range = VirtRange::of_page(addr.page(self.sizes[0]));
+            let query = |table: &T, entry: MmuEntry| table.query(entry.inner, addr);
+            self.at_processor(held, space, range, query)?
         })
     }
 
     /// Gives `each` every page that lies in `range`, whole or in part, by ascending address.
     pub fn visit(&self, space: HatSpace, range: VirtRange, each: &mut dyn FnMut(Mapping)) {
         self.scheme.enter(Site::Look, |held| {
-            self.at_processor(held, space, |table, entry| table.visit(entry.inner, range, each))
+            let visit = |table: &T, entry: MmuEntry| table.visit(entry.inner, range, each);
+            self.at_processor(held, space, range, visit)
         });
     }
 
-    /// Mappings of all frames in all spaces.
+    /// Mappings of all frames in all spaces, counted while nobody else is at work.
     pub fn mappings(&self) -> u64 {
-        self.scheme.enter(Site::Look, |held| held.nodes(|nodes| nodes.out()))
+        self.scheme.enter(Site::Look, |held| {
+            let mut mappings = 0;
+            held.each_frame(&mut |_, frame| mappings += frame.pages().count() as u64);
+            mappings
+        })
     }
 
     /// What the pool of table memory has done.
@@ -50,7 +57,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         each: &mut dyn FnMut(HatSpace, Mapping),
     ) {
         self.scheme.enter(Site::Look, |held| {
-            for found in self.mapped_at(held, &[(frame, size)], &mut |_| ()) {
+            for found in self.mapped_at(held, &[(frame, size)]) {
                 let mapping = held.space(found.space, |known, held| {
                     let entry = known?.at(found.mmu)?;
                     held.mmu(entry.table, |mmu, _| {
@@ -79,14 +86,14 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     }
                 });
             }
-            if pages != held.nodes(|nodes| nodes.out()) {
-                return Err("there are not as many mapping nodes as mapped pages");
-            }
             let (mut nodes, mut unloading) = (alloc::vec::Vec::new(), false);
             held.each_frame(&mut |number, frame| {
                 nodes.extend(frame.pages().map(|page| (number, page)));
                 unloading |= frame.is_unloading();
             });
+            if pages != nodes.len() as u64 {
+                return Err("there are not as many mapping nodes as mapped pages");
+            }
             if unloading {
                 return Err("a frame is still being unloaded");
             }
@@ -110,11 +117,13 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         &self,
         held: &mut S::Held<'_>,
         space: HatSpace,
+        range: VirtRange,
         f: impl FnOnce(&T, MmuEntry) -> R,
     ) -> Option<R> {
         held.space(space.0, |known, held| {
             let entry = known?.processor()?;
-            held.mmu(entry.table, |mmu, _| Some(f(mmu.table.as_ref()?, entry)))
+            let of = (space, entry);
+            self.part(held, of, range, Intent::Change, |part, _| Some(f(part.table()?, entry)))
         })
     }
 }

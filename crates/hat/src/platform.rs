@@ -20,11 +20,17 @@ pub trait Platform {
 
     /// Hears of work that was done, to count and price it. A kernel does it for nothing.
     fn work(&mut self, _step: Step, _count: u64) {}
+
+    /// Hears that the list of the base frame of this number is looked at, or changed: where memory is
+    /// counted, it lies somewhere.
+    fn touch(&mut self, _frame: u64, _is_changed: bool) {}
 }
 
 /// Work of this layer, in units that a price can be put on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
+    /// An operation that changes translations: its way to the descriptors and back, whatever its pages.
+    Operation,
     /// A page of a page table entered, changed or removed.
     TableWrite,
     /// A page of a page table looked at.

@@ -15,6 +15,8 @@ use alloc::{
     collections::{BTreeMap, BTreeSet},
 };
 
+use core::sync::atomic::AtomicUsize;
+
 use addr::VirtRange;
 use pagetable::{Mounted, Space};
 
@@ -77,7 +79,7 @@ impl AddressSpace {
 pub struct Mmu<T: ?Sized> {
     pub(crate) table: Option<Box<T>>,
     /// By space; kept where tables may be stolen.
-    pub(crate) loaded: BTreeMap<u32, usize>,
+    pub(crate) loaded: BTreeMap<u32, AtomicUsize>,
     /// Copies of its spaces' root entries in one another.
     pub(crate) loans: Loans,
 }

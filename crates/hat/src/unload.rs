@@ -3,11 +3,12 @@
 use alloc::vec::Vec;
 
 use addr::{PageSize, PhysAddr, VirtRange};
-use pagetable::{Error, Mapping, Mounted};
+use pagetable::{Error, Intent, Mapping, Mounted, SubtreeEdit};
 
 use crate::{
     frame::Mapped,
     hat::{Change, Hat, HatSpace},
+    load::hull,
     locking::{Below, Held, Scheme, Site},
     platform::{Platform, Step},
 };
@@ -25,6 +26,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         platform: &mut impl Platform,
     ) -> Result<(), Error> {
         self.scheme.enter(Site::Unload, |held| {
+            platform.work(Step::Operation, 1);
             let each = &mut |mapping: &Mapping, _: &mut _| each(*mapping);
             self.unload_range(held, space, range, each, platform).map(|_| ())
         })
@@ -42,15 +44,16 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         held.space(space.0, |known, held| {
             let (mut change, mut pages) = (Change::default(), 0);
             for (place, entry) in known.iter().flat_map(|known| known.all()) {
-                let unmapped = held.mmu(entry.table, |mmu, _| {
-                    mmu.settle(space);
-                    let Some(table) = &mut mmu.table else { return Ok(()) };
+                let of = (space, entry);
+                let unmapped = self.part(held, of, range, Intent::Remove, |part, _| {
+                    part.settle(space);
                     let before = pages;
-                    let flush = table.unmap(entry.inner, range, &mut |mapping| {
-                        change.removed(space, place, &mapping);
-                        pages += 1;
-                        each(&mapping, platform);
-                    })?;
+                    let flush =
+                        part.edit(entry.inner, range, SubtreeEdit::Unmap, &mut |mapping| {
+                            change.removed(space, place, &mapping);
+                            pages += 1;
+                            each(&mapping, platform);
+                        })?;
                     change.flush(space, flush);
                     platform.work(Step::TableWrite, pages - before);
                     Ok(())
@@ -77,113 +80,138 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         platform: &mut impl Platform,
     ) {
         self.scheme.enter(Site::UnloadFrames, |held| {
-            let mut found = self.mapped_at(held, frames, &mut |frame| frame.begin_unloading());
+            platform.work(Step::Operation, 1);
+            let mut marked: Vec<List> = Vec::new();
+            let mut found = Vec::new();
+            loop {
+                // A page size that is loaded for the first time meanwhile has lists of its own.
+                let lists = self.lists(frames);
+                let more: Vec<List> =
+                    lists.into_iter().filter(|list| !marked.contains(list)).collect();
+                if more.is_empty() {
+                    break;
+                }
+                found.extend(self.mapped_in(held, &more, &mut |frame| frame.begin_unloading()));
+                marked.extend(more);
+            }
+            found.sort_unstable();
+            found.dedup();
             while !found.is_empty() {
                 let mut change = Change::default();
-                for &page in &found {
-                    self.clear(held, page, frames, &mut change, each, platform);
-                }
+                self.clear(held, &found, frames, &mut change, each, platform);
                 let has_removed = change.has_removed();
                 self.finish(held, change, platform);
-                let left = self.mapped_at(held, frames, &mut |_| ());
+                let left = self.mapped_in(held, &marked, &mut |_| ());
                 if !has_removed && left == found {
-                    self.wait_for_change(held, frames, &found);
+                    self.wait_for_change(held, &marked, &found);
                 }
                 found = left;
             }
-            self.mapped_at(held, frames, &mut |frame| frame.end_unloading());
+            self.mapped_in(held, &marked, &mut |frame| frame.end_unloading());
         });
     }
 
-    /// Takes a page out of its page table, if it maps one of the frames there.
+    /// Takes pages out of their page tables, if they map one of the frames there. The descriptors of an MMU
+    /// are taken once for those that stand one after the other.
     pub(crate) fn clear(
         &self,
         held: &mut S::Held<'_>,
-        page: Mapped,
+        pages: &[Mapped],
         frames: &[(PhysAddr, PageSize)],
         change: &mut Change,
         each: &mut dyn FnMut(HatSpace, Mapping),
         platform: &mut impl Platform,
     ) {
-        let space = HatSpace(page.space);
-        held.space(page.space, |known, held| {
-            let entry = known.and_then(|known| known.at(page.mmu));
-            let Some(entry) = entry else { return };
-            held.mmu(entry.table, |mmu, _| {
-                mmu.settle(space);
-                let Some(table) = &mut mmu.table else { return };
-                let there = table.query(entry.inner, page.page.start());
-                let is_same = there.is_some_and(|mapping| {
-                    mapping.translation.page == page.page && maps(&mapping, frames)
+        for pages in pages.chunk_by(|one, next| (one.space, one.mmu) == (next.space, next.mmu)) {
+            let Mapped { space, mmu: place, .. } = pages[0];
+            held.space(space, |known, held| {
+                let space = HatSpace(space);
+                let entry = known.and_then(|known| known.at(place));
+                let Some(entry) = entry else { return };
+                let range = hull(pages.iter().map(|page| page.page));
+                self.part(held, (space, entry), range, Intent::Remove, |part, _| {
+                    part.settle(space);
+                    for page in pages {
+                        let Some(table) = part.table() else { return };
+                        let there = table.query(entry.inner, page.page.start());
+                        let is_same = there.is_some_and(|mapping| {
+                            mapping.translation.page == page.page && maps(&mapping, frames)
+                        });
+                        if !is_same {
+                            continue;
+                        }
+                        let range = VirtRange::of_page(page.page);
+                        let unmap = SubtreeEdit::Unmap;
+                        let flush = part.edit(entry.inner, range, unmap, &mut |mapping| {
+                            change.removed(space, place, &mapping);
+                            each(space, mapping);
+                        });
+                        // A whole page that is mapped can be unmapped.
+                        if let Ok(flush) = flush {
+                            change.flush(space, flush);
+                        }
+                        platform.work(Step::TableWrite, 1);
+                    }
                 });
-                if !is_same {
-                    return;
-                }
-                let range = VirtRange::of_page(page.page);
-                let flush = table.unmap(entry.inner, range, &mut |mapping| {
-                    change.removed(space, page.mmu, &mapping);
-                    each(space, mapping);
-                });
-                // A whole page that is mapped can be unmapped.
-                if let Ok(flush) = flush {
-                    change.flush(space, flush);
-                }
-                platform.work(Step::TableWrite, 1);
             });
-        });
+        }
     }
 
     /// Others are unloading the pages `known` of these frames: sleeps until one of them is struck
     /// out, or another is entered.
-    fn wait_for_change(
-        &self,
-        held: &mut S::Held<'_>,
-        frames: &[(PhysAddr, PageSize)],
-        known: &[Mapped],
-    ) {
-        for &(frame, size) in frames {
-            for (number, of) in self.lists_of(frame, size) {
-                let counted = |mapped: &Mapped| of.is_none_or(|of| mapped.page.size() == of);
-                let here = held
-                    .frame(number, |frame| Some(frame.pages().filter(counted).collect::<Vec<_>>()));
-                if here.is_empty() {
-                    continue;
-                }
-                if here.iter().any(|page| known.binary_search(page).is_err()) {
-                    return;
-                }
-                held.frame(number, |frame| {
-                    let now = frame.pages().filter(counted);
-                    (!now.eq(here.iter().copied())).then_some(())
-                });
+    fn wait_for_change(&self, held: &mut S::Held<'_>, lists: &[List], known: &[Mapped]) {
+        for list in lists {
+            let counted = |mapped: &Mapped| list.counts(mapped.page.size());
+            let here = held.frame(list.number, |frame| {
+                Some(frame.pages().filter(counted).collect::<Vec<_>>())
+            });
+            if here.is_empty() {
+                continue;
+            }
+            if here.iter().any(|page| known.binary_search(page).is_err()) {
                 return;
             }
+            held.frame(list.number, |frame| {
+                let now = frame.pages().filter(counted);
+                (!now.eq(here.iter().copied())).then_some(())
+            });
+            return;
         }
     }
 
-    /// The pages that map these frames, in order, each once. `touch` gets each descriptor that was
-    /// looked at, once for each time.
+    /// The lists that have pages which map these frames.
+    fn lists(&self, frames: &[(PhysAddr, PageSize)]) -> Vec<List> {
+        let of = |&(frame, size): &(PhysAddr, PageSize)| {
+            let lists = self.lists_of(frame, size);
+            lists.map(move |(number, of)| List { number, of, size })
+        };
+        frames.iter().flat_map(of).collect()
+    }
+
+    /// The pages that map these frames, in order, each once.
     pub(crate) fn mapped_at(
         &self,
         held: &mut S::Held<'_>,
         frames: &[(PhysAddr, PageSize)],
+    ) -> Vec<Mapped> {
+        self.mapped_in(held, &self.lists(frames), &mut |_| ())
+    }
+
+    /// The pages of these lists, in order, each once. `touch` gets each descriptor that was looked at,
+    /// once for each time.
+    fn mapped_in(
+        &self,
+        held: &mut S::Held<'_>,
+        lists: &[List],
         touch: &mut dyn FnMut(&mut crate::frame::Frame),
     ) -> Vec<Mapped> {
         let mut found = Vec::new();
-        for &(frame, size) in frames {
-            for (number, of) in self.lists_of(frame, size) {
-                held.frame(number, |frame| {
-                    touch(frame);
-                    // A page that is larger than the frames asked for is found in its own list.
-                    let counted = |mapped: &Mapped| match of {
-                        Some(of) => mapped.page.size() == of,
-                        None => mapped.page.size() <= size,
-                    };
-                    found.extend(frame.pages().filter(counted));
-                    Some(())
-                });
-            }
-        }
+        let number = |place: usize| lists[place].number;
+        held.frames(lists.len(), number, |place, frame| {
+            touch(frame);
+            found.extend(frame.pages().filter(|page| lists[place].counts(page.page.size())));
+            true
+        });
         // A large page is found once for each of its frames that was asked for.
         found.sort_unstable();
         found.dedup();
@@ -191,8 +219,27 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 }
 
+/// The list of a base frame, and which of its pages count for frames of `size`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct List {
+    number: u64,
+    /// Pages of this size alone, which is larger than the frames.
+    of: Option<PageSize>,
+    size: PageSize,
+}
+
+impl List {
+    /// A page that is larger than the frames asked for is found in its own list.
+    fn counts(&self, page: PageSize) -> bool {
+        match self.of {
+            Some(of) => page == of,
+            None => page <= self.size,
+        }
+    }
+}
+
 /// Whether a page maps a part of these frames.
-fn maps(mapping: &Mapping, frames: &[(PhysAddr, PageSize)]) -> bool {
+pub(crate) fn maps(mapping: &Mapping, frames: &[(PhysAddr, PageSize)]) -> bool {
     let start = mapping.translation.frame.get();
     let last = start + mapping.translation.page.size().mask();
     frames.iter().any(|(frame, size)| start <= frame.get() + size.mask() && frame.get() <= last)

@@ -19,14 +19,17 @@ use alloc::vec::Vec;
 use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
 
 use crate::{
-    Error, Fault, Flush, Footprint, Frames, Lent, Loan, Mapping, Memory, Node, PageTable,
-    Reference, Resized, Space, Translation, Tree, TreeShape, Unfit, Usage, resize::resize,
+    Error, Fault, Flush, Footprint, Frames, Intent, Lent, Loan, Mapping, Memory, Node, PageTable,
+    Reference, Resized, Space, SubtreeEdit, SubtreeTable, Subtrees, Translation, Tree, TreeShape,
+    Unfit, Usage,
+    resize::resize,
+    subtree::{SubtreeCalls, missing},
 };
 
 /// A page table with all of its spaces, in the memory that it lies in.
 ///
 /// Object-safe. Each operation is that of [`PageTable`] or [`Tree`] with the same name.
-pub trait Mounted: Send {
+pub trait Mounted: Send + Sync {
     /// The page sizes that it can hold, ascending; the first is the base page.
     fn page_sizes(&self) -> &[PageSize];
 
@@ -128,6 +131,12 @@ pub trait Mounted: Send {
         None
     }
 
+    /// The same table for operations on disjoint subtrees at once, if it has subtrees and its memory can
+    /// be shared.
+    fn subtrees(&self) -> Option<&dyn Subtrees> {
+        None
+    }
+
     /// See [`PageTable::footprint`].
     fn footprint(&self) -> Footprint;
 
@@ -156,23 +165,37 @@ pub struct Mount<T, M> {
     table: T,
     memory: M,
     tree: Option<TreeCalls<T, M>>,
+    subtrees: Option<SubtreeCalls<T, M>>,
 }
 
 impl<T: PageTable, M: Memory> Mount<T, M> {
     /// `table`, which has no spaces yet, in `memory`; its walks start at the root.
     pub const fn new(table: T, memory: M) -> Mount<T, M> {
-        Mount { table, memory, tree: None }
+        Mount { table, memory, tree: None, subtrees: None }
     }
 }
 
 impl<T: Tree, M: Memory> Mount<T, M> {
     /// `table`, which has no spaces yet, in `memory`; its walks can start below the root.
     pub const fn tree(table: T, memory: M) -> Mount<T, M> {
-        Mount { table, memory, tree: Some(TreeCalls::NEW) }
+        Mount { table, memory, tree: Some(TreeCalls::NEW), subtrees: None }
     }
 }
 
-impl<T: PageTable + Send, M: Memory + Send> Mounted for Mount<T, M> {
+impl<T: Tree + SubtreeTable, M: Memory> Mount<T, M>
+where
+    for<'a> &'a M: Memory,
+{
+    /// `table`, which has no spaces yet, in a `memory` that several processors share: its subtrees can
+    /// be changed at once ([`Mounted::subtrees`]). The table must keep nothing between two operations
+    /// ([`Radix::forgetful`](crate::Radix::forgetful)), else each needs the whole space.
+    pub const fn shared(table: T, memory: M) -> Mount<T, M> {
+        let (tree, subtrees) = (Some(TreeCalls::NEW), Some(SubtreeCalls::NEW));
+        Mount { table, memory, tree, subtrees }
+    }
+}
+
+impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M> {
     fn page_sizes(&self) -> &[PageSize] {
         self.table.page_sizes()
     }
@@ -268,6 +291,10 @@ impl<T: PageTable + Send, M: Memory + Send> Mounted for Mount<T, M> {
         self.table.restamp(space, range, to, &mut self.memory)
     }
 
+    fn subtrees(&self) -> Option<&dyn Subtrees> {
+        self.subtrees.as_ref().map(|_| self as &dyn Subtrees)
+    }
+
     fn footprint(&self) -> Footprint {
         self.table.footprint()
     }
@@ -325,4 +352,45 @@ impl<T: Tree, M: Memory> TreeCalls<T, M> {
 /// The node that stands for all of a table that is no tree.
 const fn whole(space: Space) -> Node {
     Node { table: space.root(), level: 1, shift: 64, rights: Rights::ALL }
+}
+
+impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Subtrees for Mount<T, M> {
+    fn levels(&self) -> u8 {
+        self.subtrees.as_ref().map_or(1, |calls| (calls.levels)(&self.table))
+    }
+
+    fn entry_shift(&self, level: u8) -> u32 {
+        self.subtrees.as_ref().map_or(0, |calls| (calls.entry_shift)(&self.table, level))
+    }
+
+    fn index(&self, level: u8, addr: VirtAddr) -> u64 {
+        self.subtrees.as_ref().map_or(0, |calls| (calls.index)(&self.table, level, addr))
+    }
+
+    fn covering(&self, space: Space, range: VirtRange, intent: Intent) -> u8 {
+        let calls = self.subtrees.as_ref();
+        calls.map_or(1, |calls| (calls.covering)(&self.table, &self.memory, (space, range), intent))
+    }
+
+    fn map_below(
+        &self,
+        level: u8,
+        space: Space,
+        pages: (Translation, u64),
+        frames: &mut dyn Frames,
+    ) -> Result<Flush, Error> {
+        let Some(calls) = &self.subtrees else { return missing(space) };
+        (calls.map)((&self.table, &self.memory), level, space, pages, frames)
+    }
+
+    fn edit_below(
+        &self,
+        level: u8,
+        of: (Space, VirtRange),
+        edit: SubtreeEdit,
+        each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        let Some(calls) = &self.subtrees else { return missing(of.0) };
+        (calls.edit)((&self.table, &self.memory), level, of, edit, each)
+    }
 }

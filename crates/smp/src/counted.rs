@@ -33,6 +33,15 @@ impl<L: Locks> Locks for Counted<L> {
         L::acquired(of, site, was_busy);
     }
 
+    fn acquired_too(of: Class, site: Site) {
+        count(of);
+        L::acquired_too(of, site);
+    }
+
+    fn flags(count: usize) {
+        L::flags(count);
+    }
+
     fn released(of: Class) {
         L::released(of);
     }

@@ -26,11 +26,12 @@ use serde::Serialize;
 use vm::Io;
 
 use crate::{
-    costs::Costs,
+    board::Shootdowns,
+    costs::{Costs, LockKind},
     counted::{Counted, taken},
-    load::{Asked, Processor},
+    load::{Asked, Load, Processor},
     native::Native,
-    run::{OnScheme, tables, with_scheme},
+    run::{OnScheme, Plan, run, tables, with_scheme},
     world::{Spaces, World},
 };
 
@@ -92,6 +93,9 @@ pub struct HostOutcome {
     /// The same of the shared layer, over the control on one thread; `None` where the control does
     /// not scale.
     pub scaling: Option<f64>,
+    /// What virtual time says of that: the same threads on [`Costs::HOST`], over one. `None` for loads
+    /// that do other work between their operations, which threads of the host leave out.
+    pub predicted: Option<f64>,
 }
 
 /// Runs `plan`. An error says what of it cannot be.
@@ -100,7 +104,7 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         return Err(format!("{} threads: choose 1 to {THREADS_MAX}", plan.threads));
     }
     let asked = &Asked::new(&plan.load, plan.skeleton.as_deref(), plan.hat_only)?;
-    tables(&plan.table)?;
+    tables(&plan.table, &plan.scheme)?;
     if plan.scheme == "single" {
         if plan.threads > 1 {
             return Err("`single` has no locks: give it one thread".to_owned());
@@ -141,6 +145,7 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
             Counting { plan, asked },
         )??,
         scaling: scales.then(|| median(&mut shares)),
+        predicted: predicted(plan, asked.load)?,
     })
 }
 
@@ -149,7 +154,8 @@ fn single(plan: &HostPlan, asked: &Asked) -> Result<HostOutcome, String> {
     let mut times = Vec::new();
     for _ in 0..plan.rounds.max(1) {
         let scheme = Global::<_, Single>::new(Pool::unlimited());
-        let world = World::<_, Single>::new(scheme, tables(&plan.table)?, plan.hat_only)?;
+        let world =
+            World::<_, Single>::new(scheme, tables(&plan.table, &plan.scheme)?, plan.hat_only)?;
         let spaces = spaces(&world, asked, 1)?;
         times.push(one_thread(plan, asked, &world, 0, &Barrier::new(1), spaces[0])?);
     }
@@ -165,7 +171,35 @@ fn single(plan: &HostPlan, asked: &Asked) -> Result<HostOutcome, String> {
         control_scaling: 1.0,
         acquisitions: BTreeMap::new(),
         scaling: Some(1.0),
+        predicted: Some(1.0),
     })
+}
+
+/// What the threads of `plan` do in virtual time over what one does.
+fn predicted(plan: &HostPlan, load: Load) -> Result<Option<f64>, String> {
+    if matches!(load, Load::Tpcb | Load::Dma | Load::Spec | Load::Kenbus | Load::Skeleton) {
+        return Ok(None);
+    }
+    let throughput = |cpus| {
+        let plan = Plan {
+            cpus,
+            scheme: plan.scheme.clone(),
+            load: plan.load.clone(),
+            skeleton: None,
+            table: plan.table.clone(),
+            hat_only: plan.hat_only,
+            pool_bytes: None,
+            lock_per_list: false,
+            shootdowns: Shootdowns::Broadcast,
+            contexts: None,
+            virtual_caches: false,
+            kind: LockKind::Adaptive,
+            costs: Costs::HOST,
+            seed: plan.seed,
+        };
+        run(&plan).map(|outcome| outcome.throughput)
+    };
+    Ok(Some(throughput(plan.threads)? / throughput(1)?))
 }
 
 /// Threads on so many layers of one scheme: on one, or each on its own.
@@ -182,7 +216,8 @@ impl OnScheme for OnHost<'_> {
     fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Result<f64, String> {
         let OnHost { plan, asked, layers, threads } = self;
         let start = Barrier::new(threads);
-        let first = World::<S, Native>::new(scheme, tables(&plan.table)?, plan.hat_only)?;
+        let first =
+            World::<S, Native>::new(scheme, tables(&plan.table, &plan.scheme)?, plan.hat_only)?;
         if layers == 1 {
             let all = spaces(&first, asked, threads)?;
             return mean(threads, |number| {
@@ -212,7 +247,7 @@ impl OnScheme for Counting<'_> {
 
     fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result {
         let Counting { plan, asked } = self;
-        let tables = tables(&plan.table)?;
+        let tables = tables(&plan.table, &plan.scheme)?;
         let world = World::<S, Counted<Native>>::new(scheme, tables, plan.hat_only)?;
         let of = (0, spaces(&world, asked, 1)?[0]);
         let mut quiet = Quiet::new(0);
@@ -220,7 +255,11 @@ impl OnScheme for Counting<'_> {
         let mut runner = world.processor(&mut quiet, of, (plan.seed, Costs::FREE), asked)?;
         (0..asked.load.operations()).try_for_each(|_| runner.operation(asked.load))?;
         drop(runner);
-        Ok(taken().into_iter().map(|(class, count)| (class.name(), count)).collect())
+        let mut by_name = BTreeMap::new();
+        for (class, count) in taken() {
+            *by_name.entry(class.name()).or_insert(0) += count;
+        }
+        Ok(by_name)
     }
 }
 
@@ -236,7 +275,8 @@ impl OnScheme for Other<'_> {
 
     fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Result<f64, String> {
         let OnHost { plan, asked, .. } = *self.of;
-        let world = World::<S, Native>::new(scheme, tables(&plan.table)?, plan.hat_only)?;
+        let world =
+            World::<S, Native>::new(scheme, tables(&plan.table, &plan.scheme)?, plan.hat_only)?;
         let spaces = spaces(&world, asked, 1)?;
         one_thread(plan, asked, &world, self.number, self.start, spaces[0])
     }
@@ -261,7 +301,7 @@ fn spaces<S: Scheme<Table = dyn Mounted>, L: Locks>(
     threads: usize,
 ) -> Result<Vec<Spaces>, String> {
     let mut quiet = Quiet::new(THREADS_MAX);
-    let shared = world.shared(&mut quiet)?;
+    let shared = world.shared(asked, &mut quiet)?;
     (0..threads).map(|_| world.spaces(asked, shared, &mut quiet)).collect()
 }
 
@@ -305,7 +345,7 @@ struct Quiet {
 
 impl Quiet {
     fn new(number: usize) -> Quiet {
-        Quiet { next: (number as u64 + 1) << 36, free: Vec::new() }
+        Quiet { next: (number as u64 + 1) << 33, free: Vec::new() }
     }
 }
 

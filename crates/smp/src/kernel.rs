@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use addr::{Kind, Rights, VirtAddr};
-use hat::{Hat, HatSpace, locking::Locks, locking::Scheme};
+use hat::{Hat, HatSpace, LoadError, locking::Locks, locking::Scheme};
 use pagetable::{Mounted, Translation};
 use physmem::Buddy;
 use rand::{RngExt, SeedableRng};
@@ -23,11 +23,11 @@ use crate::{
     costs::Costs,
     load::{
         Asked, CACHE_PAGES, DATA, Load, Processor, RECORD, RECORD_BURST, REGION, SIZE, SIZES,
-        SPEC_BURST, STORED, TEXT_PAGES, WINDOWS, Work, burst, range, text,
+        SPEC_BURST, STORED, TELL, TEXT_PAGES, WINDOWS, Work, burst, range, text,
     },
     replay::play,
     skeleton::Skeleton,
-    world::{Above, Spaces},
+    world::{Above, Shared, Spaces},
 };
 
 /// The file that processes read, and map to be faulted in.
@@ -175,13 +175,22 @@ where
         burst(&mut self.random, RECORD_BURST);
         spend(self.costs.trap);
         let window = VirtAddr::new(at(WINDOWS, self.number)).page(SIZE);
-        let (hat, shared) = (self.hat, self.spaces.shared);
+        let (hat, Spaces { shared, device, .. }) = (self.hat, self.spaces);
         let offset = self.random.random_range(0..CACHE_PAGES) << SIZE.shift();
         let mut done = Ok(());
         let each = &mut |cpu: &mut P, frame, _| {
             let first = Translation { page: window, frame, rights: RW, global: false };
-            done = hat.load(shared, first, 1, cpu).map_err(text);
-            spend(RECORD);
+            let load = |cpu: &mut P| -> Result<(), LoadError> {
+                hat.load(shared, first, 1, cpu)?;
+                let Some(device) = device else {
+                    spend(RECORD);
+                    return Ok(());
+                };
+                hat.load_in(shared, device, first, 1, cpu)?;
+                spend(TELL);
+                Ok(())
+            };
+            done = load(cpu).map_err(text);
             if done.is_ok() {
                 let range = addr::VirtRange::of_page(window);
                 done = hat.unload(shared, range, &mut |_| (), cpu).map_err(text);
@@ -242,7 +251,7 @@ pub(crate) fn spaces<S, P, L>(
     hat: &Hat<dyn Mounted, S>,
     above: &Above<L>,
     cpu: &mut P,
-    shared: HatSpace,
+    (shared, device): Shared,
     asked: &Asked,
 ) -> Result<Spaces, String>
 where
@@ -270,7 +279,7 @@ where
             kernel.fault(*parent, addr, Kind::Store).map_err(text)?;
         }
     }
-    Ok(Spaces { own, shared, parents })
+    Ok(Spaces { own, shared, device, parents })
 }
 
 impl<S, P, L> Work for Process<'_, S, P, L>
@@ -286,7 +295,7 @@ where
             Load::Exec => self.exec(),
             Load::Fault => self.fault(),
             Load::Brk => self.brk(),
-            Load::Tpcb => self.record(),
+            Load::Tpcb | Load::Dma => self.record(),
             Load::Spec => {
                 burst(&mut self.random, SPEC_BURST);
                 self.minor(number % REGION)

@@ -1,7 +1,7 @@
 //! Loads on the HAT layer alone: what the memory manager would ask of it, without its locks.
 
 use addr::{PhysAddr, Rights, VirtAddr};
-use hat::{Hat, HatSpace, LoadError, locking::Scheme};
+use hat::{Hat, HatSpace, LoadError, MmuPlace, locking::Scheme};
 use pagetable::{Mounted, Translation};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -11,7 +11,7 @@ use crate::{
     costs::Costs,
     load::{
         CACHE_PAGES, DATA, Load, Processor, RECORD, RECORD_BURST, SIZE, SIZES, SPEC_BURST, STORED,
-        TEXT_PAGES, WINDOWS, Work, burst, frame, range, text,
+        TELL, TEXT_PAGES, WINDOWS, Work, burst, frame, range, text,
     },
     world::Spaces,
 };
@@ -32,6 +32,8 @@ pub(crate) struct Layer<'a, S, P> {
     own: HatSpace,
     /// The kernel, or the space of all threads.
     shared: HatSpace,
+    /// The kernel's I/O MMU.
+    device: Option<MmuPlace>,
     count: u64,
 }
 
@@ -40,13 +42,13 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
     pub(crate) fn new(
         hat: &'a Hat<dyn Mounted, S>,
         cpu: &'a mut P,
-        (number, Spaces { own, shared, .. }): (u64, Spaces),
+        (number, Spaces { own, shared, device, .. }): (u64, Spaces),
         (seed, costs): (u64, Costs),
     ) -> Result<Layer<'a, S, P>, String> {
         cpu.enter(hat, shared)?;
         cpu.enter(hat, own)?;
         let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ number << 32);
-        Ok(Layer { hat, cpu, costs, number, random, own, shared, count: 0 })
+        Ok(Layer { hat, cpu, costs, number, random, own, shared, device, count: 0 })
     }
 
     fn fork(&mut self) -> Result<(), String> {
@@ -109,7 +111,14 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         let cached = frame(CACHE, self.random.random_range(0..CACHE_PAGES));
         let rights = Rights::READ | Rights::WRITE;
         self.load(self.shared, window, cached, 1, rights)?;
-        spend(RECORD);
+        if let Some(device) = self.device {
+            let page = VirtAddr::new(window).page(SIZE);
+            let first = Translation { page, frame: cached, rights, global: false };
+            self.hat.load_in(self.shared, device, first, 1, self.cpu).map_err(text)?;
+            spend(TELL);
+        } else {
+            spend(RECORD);
+        }
         self.unload(self.shared, window, 1)?;
         if self.count.is_multiple_of(4) {
             self.minor(self.own, self.count % 64)?;
@@ -191,7 +200,7 @@ impl<S: Scheme<Table = dyn Mounted>, P: Processor> Work for Layer<'_, S, P> {
             Load::Exec => self.exec(),
             Load::Fault => self.fault(),
             Load::Brk => self.brk(),
-            Load::Tpcb => self.record(),
+            Load::Tpcb | Load::Dma => self.record(),
             Load::Spec => {
                 burst(&mut self.random, SPEC_BURST);
                 self.minor(self.own, 0)

@@ -24,6 +24,7 @@ mod kenbus;
 mod kernel;
 mod layer;
 mod load;
+mod memory;
 mod native;
 mod ranked;
 mod replay;
@@ -41,6 +42,7 @@ pub use crate::{
     host::{HostOutcome, HostPlan, run_on_host},
     kenbus::KENBUS,
     load::Load,
+    memory::SharedMemory,
     native::Native,
     ranked::Ranked,
     run::{ContextUse, LockShare, Outcome, Plan, SCHEMES, TABLES, named, run},

@@ -8,6 +8,8 @@
 //!   brk     the heap grows by a page, which is touched; at 64 it is given back
 //!   tpcb    a burst of work, then a record of a file in memory, which is read through a window of the
 //!           kernel (loaded, copied from, unloaded in all processors); now and then a minor fault
+//!   dma     the same burst, then a device has a page of a file: it is loaded for the processors and in the
+//!           kernel's I/O MMU, of another format and for the kernel's windows alone, and unloaded from both
 //!   spec    bursts of work, with a fault every 20 ms
 //!   kenbus  18 commands of a shell script and a compile, as skeletons of recordings
 //!   mt-*    threads of one space map, touch and unmap: each its own part (`low`), or all one part
@@ -50,9 +52,11 @@ pub(crate) const STORED: u64 = 2;
 /// Pages of a heap that grows and shrinks, and of a region that is faulted in.
 pub(crate) const REGION: u64 = 64;
 /// Cycles of work between two of a transaction's records.
-pub(crate) const RECORD_BURST: u64 = 27_000;
+pub(crate) const RECORD_BURST: u64 = 130_000;
 /// Cycles that a record takes to copy.
 pub(crate) const RECORD: u64 = 400;
+/// Cycles until a device has been told of a record.
+pub(crate) const TELL: u64 = 100;
 /// Cycles of work between two faults of a program that computes: 20 ms at 50 MHz.
 pub(crate) const SPEC_BURST: u64 = 1_000_000;
 
@@ -70,6 +74,8 @@ pub enum Load {
     /// See the module.
     Tpcb,
     /// See the module.
+    Dma,
+    /// See the module.
     Spec,
     /// Threads of one space, each in its own part.
     MtLow,
@@ -83,12 +89,13 @@ pub enum Load {
 
 impl Load {
     /// All, with their names.
-    pub const ALL: [(&str, Load); 9] = [
+    pub const ALL: [(&str, Load); 10] = [
         ("fork", Load::Fork),
         ("exec", Load::Exec),
         ("fault", Load::Fault),
         ("brk", Load::Brk),
         ("tpcb", Load::Tpcb),
+        ("dma", Load::Dma),
         ("spec", Load::Spec),
         ("mt-low", Load::MtLow),
         ("mt-high", Load::MtHigh),
@@ -100,7 +107,7 @@ impl Load {
         match self {
             Load::Fork | Load::Exec => 12,
             Load::Fault | Load::Brk | Load::MtLow | Load::MtHigh => 192,
-            Load::Tpcb => 192,
+            Load::Tpcb | Load::Dma => 192,
             Load::Spec => 24,
             Load::Kenbus => KENBUS.len() as u64,
             Load::Skeleton => 4,

@@ -27,6 +27,19 @@ impl<L: Locks> Locks for Ranked<L> {
         L::acquired(of, site, was_busy);
     }
 
+    /// It was free: nobody waits with another in hand.
+    fn acquired_too(of: Class, site: Site) {
+        HELD.with_borrow_mut(|held| {
+            assert!(held.contains(&of), "{site:?} takes {of:?} beside {held:?}");
+            held.push(of);
+        });
+        L::acquired_too(of, site);
+    }
+
+    fn flags(count: usize) {
+        L::flags(count);
+    }
+
     fn released(of: Class) {
         L::released(of);
         pop(of);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hat::{
     ContextCounts, ContextLimit, Pool, Tables,
-    locking::{Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme},
+    locking::{Covering, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme},
 };
 use pagetable::{
     Guarded, Hashed as HashedTable, HashedShape, Mount, Mounted, SparcReference, SparseMemory,
@@ -14,11 +14,11 @@ use serde::Serialize;
 
 use crate::{
     Baton, Board, CPUS_MAX, ClassCounts, Costs, Cpu, LockKind, ShootCounts, Shootdowns, Timed,
-    load::Asked, world::World,
+    load::Asked, memory::SharedMemory, world::World,
 };
 
-/// Names of the schemes, by K94's section.
-pub const SCHEMES: [&str; 4] = ["global", "monitor", "hashed", "embedded"];
+/// Names of the schemes: those of K94's sections 4.4 and 6.2, and one whose locks are of subtrees.
+pub const SCHEMES: [&str; 5] = ["global", "monitor", "hashed", "embedded", "covering"];
 
 /// Names of the page tables: one for each space, or one for all.
 pub const TABLES: [&str; 5] =
@@ -32,6 +32,9 @@ const FRAMES: u64 = 1 << 20;
 
 /// Physical memory that entries can name.
 const MEMORY: u64 = 1 << 44;
+
+/// The same where processors share it: where frames for tables lie.
+const SHARED_MEMORY: u64 = 1 << 40;
 
 /// What runs.
 #[derive(Clone, Debug)]
@@ -142,7 +145,7 @@ pub fn run(plan: &Plan) -> Result<Outcome, String> {
             plan.cpus
         ));
     }
-    let tables = tables(&plan.table)?;
+    let tables = tables(&plan.table, &plan.scheme)?;
     let pool = plan.pool_bytes.map_or_else(Pool::unlimited, Pool::of);
     let lists = if plan.lock_per_list { ListLocks::Each } else { ListLocks::One };
     with_scheme::<Timed, _>(&plan.scheme, pool, lists, InVirtualTime { plan, asked, tables })?
@@ -169,12 +172,14 @@ where
     Fine<dyn Mounted, L, Monitor>: Send + Sync,
     Fine<dyn Mounted, L, Hashed>: Send + Sync,
     Fine<dyn Mounted, L, Embedded>: Send + Sync,
+    Fine<dyn Mounted, L, Covering>: Send + Sync,
 {
     match name {
         "global" => Ok(f.on(Global::<_, L>::new(pool))),
         "monitor" => Ok(f.on(Fine::<_, L, _>::new(&Monitor, pool, lists))),
         "hashed" => Ok(f.on(Fine::<_, L, _>::new(&Hashed { mutexes: MUTEXES }, pool, lists))),
         "embedded" => Ok(f.on(Fine::<_, L, _>::new(&Embedded, pool, lists))),
+        "covering" => Ok(f.on(Fine::<_, L, _>::new(&Covering, pool, lists))),
         other => {
             Err(format!("`{other}` names no scheme of locks: choose of {}", SCHEMES.join(", ")))
         }
@@ -205,7 +210,11 @@ pub fn named<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> Result<T, St
     })
 }
 
-pub(crate) fn tables(name: &str) -> Result<Tables<dyn Mounted>, String> {
+/// The tables `name`, for the scheme `scheme`.
+pub(crate) fn tables(name: &str, scheme: &str) -> Result<Tables<dyn Mounted>, String> {
+    if scheme == "covering" {
+        return tables_with_subtrees(name);
+    }
     let x86_64 = || -> Box<dyn Mounted> {
         Box::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY)))
     };
@@ -225,10 +234,38 @@ pub(crate) fn tables(name: &str) -> Result<Tables<dyn Mounted>, String> {
             let table = HashedTable::new(shape).map_err(|error| error.to_string())?;
             Tables::One(Box::new(Mount::new(table, SparseMemory::new(MEMORY))))
         }
-        other => {
-            return Err(format!("`{other}` names no page table: choose of {}", TABLES.join(", ")));
-        }
+        other => return Err(no_table(other)),
     })
+}
+
+/// The same in a memory that processors share, where the format has subtrees.
+fn tables_with_subtrees(name: &str) -> Result<Tables<dyn Mounted>, String> {
+    let memory = SharedMemory::new(SHARED_MEMORY);
+    let x86_64 = move || -> Box<dyn Mounted> {
+        Box::new(Mount::shared(X86_64::<4>::new().forgetful(), memory.clone()))
+    };
+    Ok(match name {
+        "x86-64" => Tables::Each(Box::new(x86_64)),
+        "x86-64-shared" => Tables::One(x86_64()),
+        "sparc-reference" => {
+            let memory = SharedMemory::new(SHARED_MEMORY);
+            Tables::Each(Box::new(move || {
+                let table = SparcReference::<true>::new().forgetful();
+                Box::new(Mount::shared(table, memory.clone()))
+            }))
+        }
+        "guarded" | "hashed-shared" => {
+            return Err(format!(
+                "`covering` locks subtrees, and `{name}` has none whose entries stay where they \
+                 are: choose x86-64, x86-64-shared or sparc-reference"
+            ));
+        }
+        other => return Err(no_table(other)),
+    })
+}
+
+fn no_table(name: &str) -> String {
+    format!("`{name}` names no page table: choose of {}", TABLES.join(", "))
 }
 
 fn drive<S>(plan: &Plan, asked: &Asked, world: &World<S, Timed>) -> Result<Outcome, String>
@@ -242,7 +279,7 @@ where
     }
     let mut first = Cpu::new(&board, 0);
     let mut prepare = || {
-        let shared = world.shared(&mut first)?;
+        let shared = world.shared(asked, &mut first)?;
         let own = (0..plan.cpus).map(|_| world.spaces(asked, shared, &mut first));
         own.collect::<Result<Vec<_>, _>>()
     };
@@ -268,14 +305,18 @@ where
     world.check(&mut first)?;
     let cycles = finished.clocks.iter().copied().max().unwrap_or(0);
     let operations = operations * plan.cpus as u64;
-    let mut locks = BTreeMap::new();
+    let mut by_name: BTreeMap<&'static str, ClassCounts> = BTreeMap::new();
     let (mut acquisitions, mut waits) = (0, 0);
     for (class, counts) in finished.locks {
         acquisitions += counts.acquisitions;
         waits += counts.waits.cycles;
-        let contended_share = counts.contended as f64 / counts.acquisitions.max(1) as f64;
-        locks.insert(class.name(), LockShare { contended_share, counts });
+        *by_name.entry(class.name()).or_default() += &counts;
     }
+    let share = |(name, counts): (_, ClassCounts)| {
+        let contended_share = counts.contended as f64 / counts.acquisitions.max(1) as f64;
+        (name, LockShare { contended_share, counts })
+    };
+    let locks = by_name.into_iter().map(share).collect();
     let pool = world.hat().pool();
     let contexts = plan.contexts.map(|_| {
         let ContextCounts { unlisted, listed, taken, stolen } = world.hat().context_counts();

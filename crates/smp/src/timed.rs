@@ -37,6 +37,17 @@ impl Locks for Timed {
         begin_hold(of);
     }
 
+    fn acquired_too(of: Class, _: Site) {
+        count(of, |counts| counts.acquisitions += 1);
+        begin_hold(of);
+    }
+
+    /// Those of the first are in the price of the mutex.
+    fn flags(count: usize) {
+        let price = with_me(|me| me.baton.costs.lock).unwrap_or(0);
+        spend(price * count.saturating_sub(1) as u64);
+    }
+
     fn released(of: Class) {
         end_hold(of);
     }

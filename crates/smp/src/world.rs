@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use addr::PhysAddr;
+use addr::{PhysAddr, VirtAddr, VirtRange};
 use hat::{
-    Hat, HatSpace, Tables,
+    Hat, HatSpace, MmuPlace, Tables,
     locking::{Locks, Scheme},
 };
-use pagetable::Mounted;
+use pagetable::{Hashed, HashedShape, Mount, Mounted, SparseMemory};
 use physmem::{Buddy, Physmem};
 use vm::{Kernel, Marks, POLICIES, Physical, Reference, Settings, Vm};
 
@@ -16,11 +16,20 @@ use crate::{
     costs::Costs,
     kernel::{self, Process},
     layer::Layer,
-    load::{Asked, Processor, SIZE, SIZES, Work, text},
+    load::{Asked, Load, Processor, SIZE, SIZES, WINDOWS, Work, text},
 };
 
 /// Memory: no load fills it, as K94's did not.
 const BYTES: u64 = 2 << 30;
+
+/// Where the kernel's windows lie.
+const WINDOWS_BYTES: u64 = 64 << 20;
+
+/// Physical memory that an I/O MMU's entries name.
+const DEVICE_MEMORY: u64 = 1 << 40;
+
+/// The space that all processors have, and its I/O MMU.
+pub(crate) type Shared = (HatSpace, Option<MmuPlace>);
 
 /// The HAT layer and what is above it.
 pub(crate) struct World<S, L: Locks> {
@@ -41,6 +50,8 @@ pub(crate) struct Spaces {
     pub(crate) own: HatSpace,
     /// The kernel, or the space of all threads.
     pub(crate) shared: HatSpace,
+    /// The kernel's I/O MMU, where the load has one.
+    pub(crate) device: Option<MmuPlace>,
     /// Processes that fork, by their size.
     pub(crate) parents: [HatSpace; SIZES.len()],
 }
@@ -80,29 +91,37 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
         &self.hat
     }
 
-    /// The space that all processors have.
-    pub(crate) fn shared(&self, cpu: &mut impl Processor) -> Result<HatSpace, String> {
-        match &self.above {
+    /// The space that all processors have, and its I/O MMU if the load has one.
+    pub(crate) fn shared(&self, asked: &Asked, cpu: &mut impl Processor) -> Result<Shared, String> {
+        let space = match &self.above {
             None => self.hat.create(cpu).map_err(text),
             Some(Above { vm, memory }) => {
                 Kernel::new(vm, &self.hat, memory, cpu).create().map_err(text)
             }
+        }?;
+        if asked.load != Load::Dma {
+            return Ok((space, None));
         }
+        let windows = VirtRange::new(VirtAddr::new(WINDOWS), WINDOWS_BYTES).map_err(text)?;
+        let table = Hashed::new(HashedShape { shared: true, ..HashedShape::H8K }).map_err(text)?;
+        let table = Box::new(Mount::new(table, SparseMemory::new(DEVICE_MEMORY)));
+        let device = self.hat.attach(space, table, Some(windows), cpu).map_err(text)?;
+        Ok((space, device))
     }
 
     /// The spaces of one of them, for a load.
     pub(crate) fn spaces(
         &self,
         asked: &Asked,
-        shared: HatSpace,
+        (shared, device): Shared,
         cpu: &mut impl Processor,
     ) -> Result<Spaces, String> {
         match &self.above {
             None => {
                 let own = self.hat.create(cpu).map_err(text)?;
-                Ok(Spaces { own, shared, parents: [own; SIZES.len()] })
+                Ok(Spaces { own, shared, device, parents: [own; SIZES.len()] })
             }
-            Some(above) => kernel::spaces(&self.hat, above, cpu, shared, asked),
+            Some(above) => kernel::spaces(&self.hat, above, cpu, (shared, device), asked),
         }
     }
 

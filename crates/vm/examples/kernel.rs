@@ -50,7 +50,7 @@ impl Platform for Board {
 }
 
 /// All that this kernel knows of memory.
-pub struct Everything<M: Memory + Send> {
+pub struct Everything<M: Memory + Send + Sync> {
     /// What should be where.
     pub vm: Vm,
     /// What hardware has of it.
@@ -61,7 +61,7 @@ pub struct Everything<M: Memory + Send> {
     pub board: Board,
 }
 
-impl<M: Memory + Send> Everything<M> {
+impl<M: Memory + Send + Sync> Everything<M> {
     fn kernel(&mut self) -> Kernel<'_, Mount<X86_64<4>, M>, Buddy, Board> {
         let Everything { vm, hat, memory, board } = self;
         Kernel::new(vm, hat, memory, board)

@@ -82,6 +82,7 @@ impl<A: Allocator + Send, P: Platform, L: Locks> hat::Platform for Below<'_, A, 
 
     fn work(&mut self, step: hat::Step, count: u64) {
         let counter = match step {
+            hat::Step::Operation => return self.platform.work(Step::Hat(step), count),
             hat::Step::TableWrite => &mut self.work.table_writes,
             hat::Step::TableRead => &mut self.work.table_reads,
             hat::Step::Mapping => &mut self.work.mappings,

@@ -49,7 +49,7 @@ def sheet(document: dict[str, Any], runs: Sequence["HatRun"]) -> Sheet:
         title="Memory management on many processors",
         subtitle="Operations per million cycles of virtual time",
         figures=[_throughput(group) for group in _groups(runs)],
-        table=None,
+        table=_histograms(runs),
         facts=facts,
         notes=[f"Not modelled: {line}" for line in document["not_modelled"]],
         version=document["pagewalk"],
@@ -83,6 +83,7 @@ def host_summary(runs: Sequence["HostRun"]) -> str:
         "control",
         "control scales",
         "scales",
+        "predicted",
     ]
     rows = [
         [
@@ -92,6 +93,7 @@ def host_summary(runs: Sequence["HostRun"]) -> str:
             f"{run.control_nanoseconds:.0f}",
             f"{run.control_scaling:.2f}",
             "none" if run.scaling is None else f"{run.scaling:.2f}",
+            "" if run.predicted is None else f"{run.predicted:.2f}",
         ]
         for run in runs
     ]
@@ -153,6 +155,35 @@ def _table(runs: Sequence["HatRun"]) -> Table:
             ]
         )
     return Table("What the locks cost", head, rows, [False, *[True] * 4, False, True])
+
+
+def _histograms(runs: Sequence["HatRun"]) -> Table:
+    """How long each class of locks was waited for and held, where a run has most processors."""
+    head = [
+        "Load, locks", "Processors", "Waits", "half within", "99 % within", "Longest",
+        "Holds", "half within", "99 % within", "Longest",
+    ]  # fmt: skip
+    rows: list[list[Cell]] = []
+    for group in _groups(runs):
+        most = max(run.cpus for run in group)
+        for run in (run for run in group if run.cpus == most):
+            for name, counts in run.document["locks"].items():
+                cells: list[Cell] = [f"{run.work}, {run.locking}: {name}", Value(str(most), most)]
+                for of in (counts["waits"], counts["holds"]):
+                    cells.append(Value(text.count(of["count"]), of["count"]))
+                    cells.extend(_within(of["buckets"], share) for share in (0.5, 0.99, 1.0))
+                rows.append(cells)
+    return Table("Waits and holds in cycles", head, rows, [False, *[True] * 9])
+
+
+def _within(buckets: Sequence[int], share: float) -> Value:
+    """The power of two that so large a share lies below; buckets end at powers of two."""
+    wanted, seen = share * sum(buckets), 0
+    for number, count in enumerate(buckets):
+        seen += count
+        if count and seen >= wanted:
+            return Value(text.count(1 << number), 1 << number)
+    return Value("", 0)
 
 
 def _number(value: float) -> Value:

@@ -16,9 +16,14 @@ pub struct Embedded;
 
 impl<L: Locks> Arrays<L> for Embedded {
     type Of<D: Default + Send> = EmbeddedArray<D, L>;
+    type Mmus<D: Default + Send> = EmbeddedArray<D, L>;
 
     fn array<D: Default + Send>(&self, of: Class, _: Class) -> EmbeddedArray<D, L> {
         EmbeddedArray { of, all: Shared::new(), waits: many(WAITS, || L::Wait::new(of)) }
+    }
+
+    fn mmus<D: Default + Send>(&self) -> EmbeddedArray<D, L> {
+        Arrays::<L>::array(self, Class::Mmu, Class::MmuFlags)
     }
 }
 

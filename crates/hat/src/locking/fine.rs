@@ -14,11 +14,11 @@ use pagetable::Mounted;
 
 use super::{
     Below, Class, Held, Locks, Mutex, Rw, Scheme, Site,
-    array::{Array, Arrays, Shared},
+    array::{Array, Arrays, Part, Place, Shared},
 };
 use crate::{
     contexts::Contexts,
-    frame::{Frame, Nodes},
+    frame::Frame,
     pool::Pool,
     space::{AddressSpace, Mmu, Numbers},
 };
@@ -26,7 +26,7 @@ use crate::{
 /// A lock for each descriptor, made by `A` of locks of `L`.
 pub struct Fine<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> {
     spaces: Shared<L::Rw<Option<AddressSpace>>, L>,
-    mmus: A::Of<Mmu<T>>,
+    mmus: A::Mmus<Mmu<T>>,
     frames: A::Of<Frame>,
     lists: FreeLists<L>,
 }
@@ -41,30 +41,27 @@ pub enum ListLocks {
 }
 
 enum FreeLists<L: Locks> {
-    One(L::Mutex<(Nodes, Pool, Numbers, Contexts)>),
-    Each(L::Mutex<Nodes>, L::Mutex<Pool>, L::Mutex<Numbers>, L::Mutex<Contexts>),
+    One(L::Mutex<(Pool, Numbers, Contexts)>),
+    Each(L::Mutex<Pool>, L::Mutex<Numbers>, L::Mutex<Contexts>),
 }
 
 impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Fine<T, L, A> {
     /// A layer without spaces, whose tables take their memory from `pool`.
     pub fn new(arrays: &A, pool: Pool, lists: ListLocks) -> Fine<T, L, A> {
-        let (nodes, numbers) = (Nodes::default(), Numbers::default());
-        let contexts = Contexts::default();
+        let (numbers, contexts) = (Numbers::default(), Contexts::default());
         let lists = match lists {
             ListLocks::One => {
-                let all = (nodes, pool, numbers, contexts);
-                FreeLists::One(L::Mutex::new(Class::Resource(0), all))
+                FreeLists::One(L::Mutex::new(Class::Resource(0), (pool, numbers, contexts)))
             }
             ListLocks::Each => FreeLists::Each(
-                L::Mutex::new(Class::Resource(1), nodes),
-                L::Mutex::new(Class::Resource(2), pool),
-                L::Mutex::new(Class::Resource(3), numbers),
-                L::Mutex::new(Class::Resource(4), contexts),
+                L::Mutex::new(Class::Resource(1), pool),
+                L::Mutex::new(Class::Resource(2), numbers),
+                L::Mutex::new(Class::Resource(3), contexts),
             ),
         };
         Fine {
             spaces: Shared::new(),
-            mmus: arrays.array(Class::Mmu, Class::MmuFlags),
+            mmus: arrays.mmus(),
             frames: arrays.array(Class::Frame, Class::FrameFlags),
             lists,
         }
@@ -111,6 +108,17 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Held for Locked<'_, T, L, A> {
         self.fine.mmus.until(self.site, mmu.into(), |mmu| f.take().map(|f| f(mmu, self)))
     }
 
+    fn part<R>(
+        &mut self,
+        mmu: u32,
+        lowest: impl Fn(&Mmu<T>) -> Option<Place>,
+        covering: impl Fn(&Mmu<T>) -> u8,
+        f: impl FnOnce(Part<'_, Mmu<T>>, &mut Self) -> R,
+    ) -> R {
+        let fine = self.fine;
+        fine.mmus.part(self.site, mmu.into(), lowest, covering, |part| f(part, self))
+    }
+
     fn each_frame(&mut self, f: &mut dyn FnMut(u64, &Frame)) {
         self.fine.frames.each(f);
     }
@@ -121,24 +129,26 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Below for Locked<'_, T, L, A> 
         self.fine.frames.until(self.site, frame, f)
     }
 
-    fn nodes<R>(&mut self, f: impl FnOnce(&mut Nodes) -> R) -> R {
-        match &self.fine.lists {
-            FreeLists::One(all) => all.with(self.site, |(nodes, ..)| f(nodes)),
-            FreeLists::Each(nodes, ..) => nodes.with(self.site, f),
-        }
+    fn frames(
+        &mut self,
+        count: usize,
+        number: impl Fn(usize) -> u64,
+        f: impl FnMut(usize, &mut Frame) -> bool,
+    ) {
+        self.fine.frames.several(self.site, count, number, f);
     }
 
     fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R {
         match &self.fine.lists {
-            FreeLists::One(all) => all.with(self.site, |(_, pool, ..)| f(pool)),
-            FreeLists::Each(_, pool, ..) => pool.with(self.site, f),
+            FreeLists::One(all) => all.with(self.site, |(pool, ..)| f(pool)),
+            FreeLists::Each(pool, ..) => pool.with(self.site, f),
         }
     }
 
     fn numbers<R>(&mut self, f: impl FnOnce(&mut Numbers) -> R) -> R {
         match &self.fine.lists {
-            FreeLists::One(all) => all.with(self.site, |(_, _, numbers, _)| f(numbers)),
-            FreeLists::Each(_, _, numbers, _) => numbers.with(self.site, f),
+            FreeLists::One(all) => all.with(self.site, |(_, numbers, _)| f(numbers)),
+            FreeLists::Each(_, numbers, _) => numbers.with(self.site, f),
         }
     }
 

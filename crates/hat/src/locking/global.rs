@@ -14,7 +14,7 @@ use pagetable::Mounted;
 use super::{Below, Class, Held, Locks, Mutex, Scheme, Site, wrong_without_waiting};
 use crate::{
     contexts::Contexts,
-    frame::{Frame, Nodes},
+    frame::Frame,
     pool::Pool,
     space::{AddressSpace, Mmu, Numbers},
     sparse::Sparse,
@@ -55,7 +55,6 @@ pub struct Plain<T: Mounted + ?Sized> {
 /// Page-frame descriptors and free resources, without a lock of their own.
 pub struct PlainBelow {
     frames: Sparse<Frame>,
-    nodes: Nodes,
     pool: Pool,
     numbers: Numbers,
     contexts: Contexts,
@@ -63,9 +62,9 @@ pub struct PlainBelow {
 
 impl<T: Mounted + ?Sized> Plain<T> {
     fn new(pool: Pool) -> Plain<T> {
-        let (frames, nodes, numbers) = (Sparse::new(), Nodes::default(), Numbers::default());
+        let (frames, numbers) = (Sparse::new(), Numbers::default());
         let contexts = Contexts::default();
-        let below = PlainBelow { frames, nodes, pool, numbers, contexts };
+        let below = PlainBelow { frames, pool, numbers, contexts };
         Plain { spaces: Vec::new(), mmus: Vec::new(), below }
     }
 
@@ -116,11 +115,6 @@ impl<T: Mounted + ?Sized> Below for Plain<T> {
         self.below.frame(frame, f)
     }
 
-    #[inline]
-    fn nodes<R>(&mut self, f: impl FnOnce(&mut Nodes) -> R) -> R {
-        self.below.nodes(f)
-    }
-
     fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R {
         self.below.pool(f)
     }
@@ -138,11 +132,6 @@ impl Below for PlainBelow {
     #[inline]
     fn frame<R>(&mut self, frame: u64, mut f: impl FnMut(&mut Frame) -> Option<R>) -> R {
         f(self.frames.get_mut(frame)).unwrap_or_else(wrong_without_waiting)
-    }
-
-    #[inline]
-    fn nodes<R>(&mut self, f: impl FnOnce(&mut Nodes) -> R) -> R {
-        f(&mut self.nodes)
     }
 
     fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R {

@@ -23,10 +23,15 @@ pub struct Hashed {
 
 impl<L: Locks> Arrays<L> for Hashed {
     type Of<D: Default + Send> = HashedArray<D, L>;
+    type Mmus<D: Default + Send> = HashedArray<D, L>;
 
     fn array<D: Default + Send>(&self, of: Class, _: Class) -> HashedArray<D, L> {
         let bucket = || (L::Mutex::new(of, Sparse::new()), L::Wait::new(of));
         HashedArray { buckets: many(self.mutexes.max(1), bucket) }
+    }
+
+    fn mmus<D: Default + Send>(&self) -> HashedArray<D, L> {
+        Arrays::<L>::array(self, Class::Mmu, Class::MmuFlags)
     }
 }
 

@@ -1,9 +1,12 @@
 use pagetable::Mounted;
 
-use super::Site;
+use super::{
+    Site,
+    array::{Part, Place},
+};
 use crate::{
     contexts::Contexts,
-    frame::{Frame, Nodes},
+    frame::Frame,
     pool::Pool,
     space::{AddressSpace, Mmu, Numbers},
 };
@@ -43,6 +46,17 @@ pub trait Held: Below {
         f: impl FnOnce(&mut Mmu<Self::Table>, &mut Self::Below) -> R,
     ) -> R;
 
+    /// A part of an MMU descriptor: as a rule the whole. See [`Array::part`](super::Array::part).
+    fn part<R>(
+        &mut self,
+        mmu: u32,
+        _lowest: impl Fn(&Mmu<Self::Table>) -> Option<Place>,
+        _covering: impl Fn(&Mmu<Self::Table>) -> u8,
+        f: impl FnOnce(Part<'_, Mmu<Self::Table>>, &mut Self::Below) -> R,
+    ) -> R {
+        self.mmu(mmu, |mmu, below| f(Part::Whole(mmu), below))
+    }
+
     /// Every page-frame descriptor that was ever asked for, with its number. Nobody else is at
     /// work.
     fn each_frame(&mut self, f: &mut dyn FnMut(u64, &Frame));
@@ -54,8 +68,20 @@ pub trait Below {
     /// again after each change of the descriptor.
     fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R;
 
-    /// Nodes of mapping lists.
-    fn nodes<R>(&mut self, f: impl FnOnce(&mut Nodes) -> R) -> R;
+    /// `count` page-frame descriptors, numbered by `number`, in turn, as long as `f` says so. A scheme
+    /// may take several at once, while it waits for none with one in hand.
+    fn frames(
+        &mut self,
+        count: usize,
+        number: impl Fn(usize) -> u64,
+        mut f: impl FnMut(usize, &mut Frame) -> bool,
+    ) {
+        for place in 0..count {
+            if !self.frame(number(place), |frame| Some(f(place, frame))) {
+                return;
+            }
+        }
+    }
 
     /// Memory of page tables.
     fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R;

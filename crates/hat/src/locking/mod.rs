@@ -3,7 +3,7 @@
 //! ```text
 //!   operation      load, unload, ...: written once, for all schemes
 //!      | enter
-//!   Scheme         which lock guards which descriptor         global  monitor  hashed  embedded
+//!   Scheme         which lock guards which descriptor         global  monitor  hashed  embedded  covering
 //!      | Held: space, mmu, frame, lists
 //!   Locks          what a lock is                             single  spin  std  virtual time
 //! ```
@@ -15,11 +15,13 @@
 //! # Order
 //!
 //! ```text
-//!   space (reader, or writer)  <  MMU descriptor  <  page-frame descriptor, lists of resources
+//!   space (reader, or writer)  <  MMU descriptor  <  its tables, from the root down (`covering`)
+//!                              <  page-frame descriptor, lists of resources
 //! ```
 //!
-//! Of each kind one is held at a time. Whoever has a page-frame descriptor takes nothing else, and
-//! nobody waits for one to change while holding anything. A memory manager above has locks of its own
+//! Of each kind one is held at a time, but for page-frame descriptors that are taken together where all
+//! are free: who finds one busy gives back the others before it waits. Whoever has a page-frame
+//! descriptor takes nothing else, and nobody waits for one to change while holding anything. A memory manager above has locks of its own
 //! around these, and one for the frames that page tables are made of below ([`Class::rank`]).
 //!
 //! # How a frame is unloaded
@@ -42,6 +44,7 @@
 //! that an unloading of those does not wait for it in turn.
 
 mod array;
+mod covering;
 mod embedded;
 mod fine;
 mod global;
@@ -52,7 +55,8 @@ mod single;
 
 pub(crate) use self::held::wrong_without_waiting;
 pub use self::{
-    array::{Array, Arrays},
+    array::{Array, Arrays, Part, Place},
+    covering::{Covering, CoveringArray},
     embedded::{Embedded, EmbeddedArray},
     fine::{Fine, ListLocks, Locked},
     global::Global,
@@ -87,6 +91,8 @@ pub enum Class {
     Space,
     /// An MMU descriptor with its page table.
     Mmu,
+    /// A table of a page table, so many below the root.
+    Table(u8),
     /// The flags of all MMU descriptors: K94's `mmu_mutex`.
     MmuFlags,
     /// A page-frame descriptor with its list.
@@ -114,10 +120,11 @@ impl Class {
             Class::Hat => 6,
             Class::Space => 7,
             Class::Mmu => 8,
-            Class::Frame => 9,
+            Class::Table(depth) => 8 + depth,
+            Class::Frame => 30,
             // Held for a few instructions, in which nothing else is taken.
-            Class::MmuFlags | Class::FrameFlags | Class::Resource(_) => 10,
-            Class::VmFrames | Class::VmFree(_) => 11,
+            Class::MmuFlags | Class::FrameFlags | Class::Resource(_) => 31,
+            Class::VmFrames | Class::VmFree(_) => 32,
         }
     }
 
@@ -133,13 +140,13 @@ impl Class {
             Class::Hat => "hat",
             Class::Space => "space",
             Class::Mmu => "mmu",
+            Class::Table(_) => "table",
             Class::MmuFlags => "mmu_mutex",
             Class::Frame => "page",
             Class::FrameFlags => "page_mutex",
             Class::Resource(0) => "hat_resource_mutex",
-            Class::Resource(1) => "nodes",
-            Class::Resource(2) => "tables",
-            Class::Resource(3) => "numbers",
+            Class::Resource(1) => "tables",
+            Class::Resource(2) => "numbers",
             Class::Resource(_) => "contexts",
             Class::VmFrames => "vm_frames",
             Class::VmFree(0) => "vm_swap",
@@ -200,6 +207,12 @@ pub trait Locks: 'static {
     /// Hears that a logical lock, made of flags under a mutex, was taken; and whether it was found
     /// busy.
     fn acquired(_of: Class, _site: Site, _was_busy: bool) {}
+
+    /// Hears that one more was taken with the one before: it was free, and nobody waited for it.
+    fn acquired_too(_of: Class, _site: Site) {}
+
+    /// Hears, under the mutex, that the flags of so many descriptors are read and written.
+    fn flags(_count: usize) {}
 
     /// Hears that a logical lock was given back.
     fn released(_of: Class) {}

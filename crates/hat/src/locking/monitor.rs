@@ -7,14 +7,19 @@
 //!   mutex { busy = 0; wanted? wanted = 0, wake all }             put back
 //! ```
 //!
-//! A busy descriptor is one that is not there: its holder has taken it out.
+//! A busy descriptor is one that is not there: its holder has taken it out. An operation on a range takes
+//! the flags of many descriptors under one hold of the mutex, as far as they are free.
 
 use super::{Array, Arrays, Class, Locks, Mutex, Site, Wait, array::many};
 use crate::sparse::Sparse;
-use alloc::boxed::Box;
+use alloc::{boxed::Box, vec::Vec};
+use core::ops::Range;
 
 /// Condition variables of an array. K94 has one per descriptor.
 const WAITS: usize = 64;
+
+/// Descriptors that are taken at once, at most: so long others wait for the mutex.
+const AT_ONCE: usize = 32;
 
 /// K94's scheme: `page_mutex` and `mmu_mutex`.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +27,7 @@ pub struct Monitor;
 
 impl<L: Locks> Arrays<L> for Monitor {
     type Of<D: Default + Send> = MonitorArray<D, L>;
+    type Mmus<D: Default + Send> = MonitorArray<D, L>;
 
     fn array<D: Default + Send>(&self, of: Class, flags: Class) -> MonitorArray<D, L> {
         MonitorArray {
@@ -29,6 +35,10 @@ impl<L: Locks> Arrays<L> for Monitor {
             mutex: L::Mutex::new(flags, Sparse::new()),
             waits: many(WAITS, || L::Wait::new(of)),
         }
+    }
+
+    fn mmus<D: Default + Send>(&self) -> MonitorArray<D, L> {
+        Arrays::<L>::array(self, Class::Mmu, Class::MmuFlags)
     }
 }
 
@@ -97,6 +107,30 @@ impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
         }
     }
 
+    fn several(
+        &self,
+        site: Site,
+        count: usize,
+        number: impl Fn(usize) -> u64,
+        mut f: impl FnMut(usize, &mut D) -> bool,
+    ) {
+        let (mut first, mut goes_on) = (0, true);
+        while goes_on && first < count {
+            if count - first == 1 {
+                self.until(site, number(first), |descriptor| Some(f(first, descriptor)));
+                return;
+            }
+            let end = count.min(first + AT_ONCE);
+            let mut taken = self.take(site, first..end, &number);
+            for (place, descriptor) in (first..).zip(&mut taken) {
+                goes_on = goes_on && f(place, descriptor);
+            }
+            let after = first + taken.len();
+            self.put_back(site, (first..after).map(&number).zip(taken));
+            first = after;
+        }
+    }
+
     fn each(&self, f: &mut dyn FnMut(u64, &D)) {
         self.mutex.with(Site::Look, |all| {
             all.each(&mut |number, slot| {
@@ -105,5 +139,49 @@ impl<D: Default + Send, L: Locks> Array<D> for MonitorArray<D, L> {
                 }
             });
         });
+    }
+}
+
+impl<D: Default + Send, L: Locks> MonitorArray<D, L> {
+    /// Those of `places` that are free, from the first on: that one is waited for.
+    fn take(&self, site: Site, places: Range<usize>, number: impl Fn(usize) -> u64) -> Vec<D> {
+        let first = number(places.start);
+        let wait = &self.waits[first as usize % WAITS];
+        let mut was_busy = false;
+        let taken = self.mutex.until(site, wait, |all| {
+            let free =
+                places.clone().map_while(|place| all.get_mut(number(place)).descriptor.take());
+            let taken: Vec<D> = free.collect();
+            L::flags(taken.len().max(1));
+            if taken.is_empty() {
+                all.get_mut(first).is_wanted = true;
+                was_busy = true;
+                return None;
+            }
+            Some(taken)
+        });
+        L::acquired(self.of, site, was_busy);
+        (1..taken.len()).for_each(|_| L::acquired_too(self.of, site));
+        taken
+    }
+
+    fn put_back(&self, site: Site, taken: impl Iterator<Item = (u64, D)>) {
+        let mut wanted = Vec::new();
+        self.mutex.with(site, |all| {
+            let mut count = 0;
+            for (number, descriptor) in taken {
+                let slot = all.get_mut(number);
+                slot.descriptor = Some(descriptor);
+                L::released(self.of);
+                count += 1;
+                if core::mem::take(&mut slot.is_wanted) {
+                    wanted.push(number as usize % WAITS);
+                }
+            }
+            L::flags(count);
+        });
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted.into_iter().for_each(|place| self.waits[place].wake_all());
     }
 }

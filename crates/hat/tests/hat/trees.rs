@@ -79,6 +79,24 @@ fn stream(hat: &Hat, seed: u64) {
                 hat.load(one.0, first, 1, &mut processor).unwrap();
                 model.0.insert(one, Known { frame, rights: Rights::ALL, parent: None });
             }
+            // The same page again: rights that it lacks. Or what is handed on loses some.
+            2 if model.0.get(&other).is_some_and(|of| of.parent == Some(one)) => {
+                let at = VirtAddr::new(other.1 << 12);
+                hat.map_from(one.0, range(one.1), other.0, at, Rights::ALL, &mut processor)
+                    .unwrap();
+                let given = known.map_or(0, |known| known.rights.bits());
+                let child = model.0.get_mut(&other).unwrap();
+                child.rights = Rights::from_bits(child.rights.bits() | given);
+            }
+            3 if known.is_some() => {
+                let with_own = random.random_bool(0.5);
+                hat.restrict(one.0, range(one.1), READ, with_own, &mut processor).unwrap();
+                let own = [one].into_iter().filter(|_| with_own);
+                for place in model.below(one).into_iter().chain(own) {
+                    let known = model.0.get_mut(&place).unwrap();
+                    known.rights = Rights::from_bits(known.rights.bits() & READ.bits());
+                }
+            }
             2..=5 if is_free => {
                 let rights = if random.random_bool(0.3) { READ } else { Rights::ALL };
                 let at = VirtAddr::new(other.1 << 12);

@@ -23,7 +23,10 @@ pub(super) type Mounting = Result<Hat, Refusal>;
 
 /// The table that `description` names, in `memory`, which is its own; without one, a set of
 /// pages.
-pub(crate) fn new(description: &Description, memory: impl Memory + Send + 'static) -> Mounting {
+pub(crate) fn new(
+    description: &Description,
+    memory: impl Memory + Send + Sync + 'static,
+) -> Mounting {
     let Some(table) = &description.page_table else { return mounted(Flat::new()) };
     let format = Format::named(&table.format).ok_or_else(|| {
         let names: Vec<&str> = Format::<SparseMemory>::ALL.iter().map(|one| one.name).collect();
@@ -83,9 +86,9 @@ pub(super) struct Build<'a, M> {
     pub(super) area: Option<VirtRange>,
 }
 
-impl<M: Memory + Send + 'static> Build<'_, M> {
+impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
     /// `table` in its memory, behind the software TLB if there is one.
-    pub(super) fn any(self, table: impl PageTable + Send + 'static) -> Mounting {
+    pub(super) fn any(self, table: impl PageTable + Send + Sync + 'static) -> Mounting {
         match self.table.software_tlb {
             None => mounted(Mount::new(table, self.memory)),
             Some(Bytes(table_bytes)) => {
@@ -98,7 +101,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
 
     /// The same for a tree, whose walks can start below the root unless a software TLB comes
     /// first.
-    pub(super) fn tree(self, table: impl Tree + Send + 'static) -> Mounting {
+    pub(super) fn tree(self, table: impl Tree + Send + Sync + 'static) -> Mounting {
         if self.table.software_tlb.is_some() {
             return self.any(table);
         }
@@ -106,7 +109,10 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     }
 
     /// The same for a radix tree, which remembers its lowest table unless that is off.
-    pub(super) fn radix<F: pagetable::Format + Send + 'static>(self, table: Radix<F>) -> Mounting {
+    pub(super) fn radix<F: pagetable::Format + Send + Sync + 'static>(
+        self,
+        table: Radix<F>,
+    ) -> Mounting {
         let remembers = self.table.remembers_leaf.unwrap_or(true);
         self.tree(if remembers { table } else { table.forgetful() })
     }
@@ -168,7 +174,7 @@ impl<M: Memory + Send + 'static> Build<'_, M> {
     }
 
     /// `table` behind a cache of this shape.
-    fn cached(self, shape: CacheShape, table: impl PageTable + Send + 'static) -> Mounting {
+    fn cached(self, shape: CacheShape, table: impl PageTable + Send + Sync + 'static) -> Mounting {
         let table = Cached::new(shape, table).map_err(refused("format"))?;
         mounted(Mount::new(table, self.memory))
     }

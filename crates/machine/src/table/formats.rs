@@ -50,7 +50,7 @@ pub(crate) struct Format<M> {
     pub(super) build: fn(Build<'_, M>) -> Mounting,
 }
 
-impl<M: Memory + Send + 'static> Format<M> {
+impl<M: Memory + Send + Sync + 'static> Format<M> {
     /// All of them.
     pub(crate) const ALL: [Format<M>; 16] = [
         Format {

@@ -13,11 +13,11 @@ use alloc::vec::{self, Vec};
 
 use addr::{Frames, Memory, Page, PageSize, PhysAddr, RangeError, VirtAddr, VirtRange};
 
-use super::{Part, Radix};
+use super::{Part, Radix, Table};
 use crate::{Entry, Error, Format, Space, Translation, Unfit};
 
 /// Adjacent pages to be mapped to adjacent frames.
-struct Run {
+pub(super) struct Run {
     first: Translation,
     level: u8,
     part: Part,
@@ -53,9 +53,24 @@ impl<F: Format> Radix<F> {
     ) -> Result<(), Error> {
         self.spaces.check(space)?;
         let run = &self.check_run(first, count)?;
-        let root = self.root_table(space);
+        self.build_below(self.root_table(space), space, run, memory, frames)?;
+        if first.global {
+            self.spaces.set_global(space);
+        }
+        Ok(())
+    }
+
+    /// Maps the pages of `run`, which all lie below `table`; how many of its entries came into use.
+    pub(super) fn build_below(
+        &self,
+        table: Table,
+        space: Space,
+        run: &Run,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<u64, Error> {
         let mut survey = Survey { run, memory: &*memory, frames, stock: Vec::new() };
-        let result = self.survey(root.level, Some(root.start), run.part, &mut survey);
+        let result = self.survey(table.level, Some(table.start), run.part, &mut survey);
         let stock = survey.stock;
         if let Err(error) = result {
             for (frame, size) in stock {
@@ -64,15 +79,11 @@ impl<F: Format> Radix<F> {
             return Err(error);
         }
         let mut fill = Fill { run, space, memory, stock: stock.into_iter() };
-        self.fill(root.level, root.start, run.part, &mut fill);
-        if first.global {
-            self.spaces.set_global(space);
-        }
-        Ok(())
+        Ok(self.fill(table.level, table.start, run.part, &mut fill))
     }
 
     /// That the pages and frames are some, aligned, and within what this format can hold.
-    fn check_run(&self, first: Translation, count: u64) -> Result<Run, Error> {
+    pub(super) fn check_run(&self, first: Translation, count: u64) -> Result<Run, Error> {
         let size = first.page.size();
         if !self.format.page_sizes().contains(&size) {
             return Err(Unfit::PageSize(size).into());
@@ -173,7 +184,7 @@ impl<F: Format> Radix<F> {
 
     /// Writes the entries of `part` into `table` and below; how many of its own came into use.
     fn fill<M: Memory>(
-        &mut self,
+        &self,
         level: u8,
         table: PhysAddr,
         part: Part,
@@ -200,7 +211,7 @@ impl<F: Format> Radix<F> {
 
     /// Fills the table that the entry at `at` leads to; whether that table is new.
     fn fill_below<M: Memory>(
-        &mut self,
+        &self,
         level: u8,
         at: PhysAddr,
         slot: Part,
@@ -219,7 +230,7 @@ impl<F: Format> Radix<F> {
         let (next, _) = fill.stock.next().expect("the survey stocked every missing table");
         let footprint = self.table_footprint(level - 1);
         fill.memory.zero(next, footprint.table_bytes);
-        *self.spaces.own_mut(fill.space) += footprint;
+        self.takes(fill.space, footprint);
         let population = self.fill(level - 1, next, slot, fill);
         self.format.write(level, at, self.format.table(next, population), fill.memory);
         true

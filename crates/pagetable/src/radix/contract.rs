@@ -2,9 +2,9 @@
 
 use addr::{Frames, Kind, Memory, PageSize, Rights, VirtAddr, VirtRange};
 
-use super::Radix;
 use super::change::{Clear, Protect, Remove, Restamp};
 use super::single::Recent;
+use super::{Radix, Taken};
 use crate::{
     Error, Fault, Flush, Footprint, Format, Lent, Loan, Mapping, Node, PageTable, Reference, Space,
     Translation, Tree, TreeShape, Usage,
@@ -32,7 +32,7 @@ impl<F: Format> PageTable for Radix<F> {
             return Err(unfit.into());
         }
         memory.zero(root, self.format.table_size(level).bytes());
-        Ok(self.spaces.create(root, self.table_footprint(level)))
+        Ok(self.spaces.create(root, Taken::new(self.table_footprint(level))))
     }
 
     fn destroy(&mut self, space: Space, memory: &mut impl Memory) -> Result<Flush, Error> {
@@ -172,11 +172,11 @@ impl<F: Format> PageTable for Radix<F> {
     }
 
     fn footprint(&self) -> Footprint {
-        self.spaces.owns().copied().sum()
+        self.spaces.owns().map(Taken::footprint).sum()
     }
 
     fn footprint_of(&self, space: Space) -> Footprint {
-        self.spaces.own(space).copied().unwrap_or_default()
+        self.spaces.own(space).map(Taken::footprint).unwrap_or_default()
     }
 }
 

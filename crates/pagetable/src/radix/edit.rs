@@ -54,12 +54,15 @@ impl<F: Format> Radix<F> {
                 self.edit_table(self.root_table(space), part.into(), memory, &mut edit);
             }
         }
+        if edit.flush.tables().is_some() {
+            self.recent = Recent::NONE;
+        }
         Ok(edit.flush)
     }
 
     /// That one end of `range` lies between pages: `inside` is its outermost byte there, and
     /// `boundary` must be a base-page boundary.
-    fn check_end(
+    pub(super) fn check_end(
         &self,
         space: Space,
         range: VirtRange,
@@ -80,8 +83,8 @@ impl<F: Format> Radix<F> {
     }
 
     /// Edits the pages of `part` below `table`; how many of its entries it removed.
-    fn edit_table<C: Change<F>, E: FnMut(Mapping)>(
-        &mut self,
+    pub(super) fn edit_table<C: Change<F>, E: FnMut(Mapping)>(
+        &self,
         table: Table,
         part: Part,
         memory: &mut impl Memory,
@@ -121,9 +124,7 @@ impl<F: Format> Radix<F> {
                         None => {
                             self.format.swap(level, at, 0, memory);
                             removed += 1;
-                            self.recent = Recent::NONE;
-                            let footprint = self.table_footprint(next.level);
-                            *self.spaces.own_mut(edit.flush.space()) -= footprint;
+                            self.gives_back(edit.flush.space(), self.table_footprint(next.level));
                             edit.flush.add_table(next.start, self.frame_size(next.level));
                         }
                     }

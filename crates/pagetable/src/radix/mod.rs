@@ -22,6 +22,9 @@ mod lend;
 mod replicated;
 mod search;
 mod single;
+mod subtree;
+
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
 
@@ -35,7 +38,7 @@ use single::Recent;
 pub struct Radix<F> {
     format: F,
     /// What the tables of each space take.
-    spaces: Spaces<Footprint>,
+    spaces: Spaces<Taken>,
     recent: Recent,
     /// Whether the next operation may start there.
     remembers: bool,
@@ -88,6 +91,22 @@ impl<F: Format> Radix<F> {
         table.wrapping_add(self.format.entry_offset(level, addr))
     }
 
+    /// That `space`, which exists, takes so much more.
+    fn takes(&self, space: Space, more: Footprint) {
+        if let Some(taken) = self.spaces.own(space) {
+            taken.table_bytes.fetch_add(more.table_bytes as usize, Ordering::Relaxed);
+            taken.frame_bytes.fetch_add(more.frame_bytes as usize, Ordering::Relaxed);
+        }
+    }
+
+    /// The same of less.
+    fn gives_back(&self, space: Space, less: Footprint) {
+        if let Some(taken) = self.spaces.own(space) {
+            taken.table_bytes.fetch_sub(less.table_bytes as usize, Ordering::Relaxed);
+            taken.frame_bytes.fetch_sub(less.frame_bytes as usize, Ordering::Relaxed);
+        }
+    }
+
     /// The part of `range` from `start` that one entry of `level` covers.
     #[inline]
     fn part(&self, level: u8, start: VirtAddr, last: VirtAddr) -> Part {
@@ -116,6 +135,29 @@ impl<F: Format> Radix<F> {
     fn spanned(&self, range: VirtRange) -> impl Iterator<Item = Part> + '_ {
         let spans = self.format.spans().iter();
         spans.filter_map(move |span| span.intersection(range)).map(Part::from)
+    }
+}
+
+/// What the tables of a space take: a [`Footprint`] that several operations change at once.
+#[derive(Debug)]
+struct Taken {
+    table_bytes: AtomicUsize,
+    frame_bytes: AtomicUsize,
+}
+
+impl Taken {
+    const fn new(of: Footprint) -> Taken {
+        Taken {
+            table_bytes: AtomicUsize::new(of.table_bytes as usize),
+            frame_bytes: AtomicUsize::new(of.frame_bytes as usize),
+        }
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint {
+            table_bytes: self.table_bytes.load(Ordering::Relaxed) as u64,
+            frame_bytes: self.frame_bytes.load(Ordering::Relaxed) as u64,
+        }
     }
 }
 

@@ -280,8 +280,7 @@ impl<F: Format> Radix<F> {
         self.format.swap(2, leaf.above, 0, memory);
         let before = self.mapping_used(entry, 1, addr, usage);
         each(before);
-        let footprint = self.table_footprint(1);
-        *self.spaces.own_mut(space) -= footprint;
+        self.gives_back(space, self.table_footprint(1));
         let mut flush = Flush::of_page(space, before.translation.page, before.translation.global);
         flush.add_table(leaf.table, self.frame_size(1));
         Some(flush)

@@ -3,7 +3,7 @@
 use std::mem::take;
 
 use hat::{
-    AddressSpace, Contexts, Frame, Mmu, Nodes, Numbers, Pool,
+    AddressSpace, Contexts, Frame, Mmu, Numbers, Pool,
     locking::{
         Array, Arrays, Below, Class, Embedded, Fine, Held, ListLocks, Locks, Monitor, Mutex,
         Scheme, Site,
@@ -50,6 +50,11 @@ struct EarlyArray<D: Default + Send, L: Locks> {
 
 impl<L: Locks> Arrays<L> for EarlyDrop {
     type Of<D: Default + Send> = EarlyArray<D, L>;
+    type Mmus<D: Default + Send> = <Embedded as Arrays<L>>::Of<D>;
+
+    fn mmus<D: Default + Send>(&self) -> Self::Mmus<D> {
+        Arrays::<L>::mmus(&Embedded)
+    }
 
     fn array<D: Default + Send>(&self, of: Class, flags: Class) -> EarlyArray<D, L> {
         let inner = Arrays::<L>::array(&Embedded, of, flags);
@@ -203,10 +208,6 @@ impl Held for UnreadHeld<'_> {
 impl Below for UnreadHeld<'_> {
     fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R {
         self.fine.enter(self.site, |held| held.frame(frame, f))
-    }
-
-    fn nodes<R>(&mut self, f: impl FnOnce(&mut Nodes) -> R) -> R {
-        self.fine.enter(self.site, |held| held.nodes(f))
     }
 
     fn pool<R>(&mut self, f: impl FnOnce(&mut Pool) -> R) -> R {

@@ -6,22 +6,47 @@
 mod broken;
 mod world;
 
+use addr::PageSize;
 use hat::{
     Pool, Tables,
-    locking::{Arrays, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor},
+    locking::{Arrays, Covering, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor},
 };
 use pagetable::{
-    Guarded, Hashed as HashedTable, HashedShape, Mount, Mounted, SparseMemory, X86_64,
+    Guarded, Hashed as HashedTable, HashedShape, Irix, Mount, Mounted, SparcReference,
+    SparseMemory, X86_64,
 };
-use smp::{Native, Ranked, Timed};
+use smp::{Native, Ranked, SharedMemory, Timed};
 use world::{Faults, Plan, each, explore};
 
 type AnyTable = Box<dyn Mounted>;
 
 const MEMORY: u64 = 1 << 40;
+const SHARED: u64 = 1 << 34;
+const K16: PageSize = PageSize::from_shift(14).expect("a page size");
 
 pub(crate) fn x86_64() -> AnyTable {
     Box::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY)))
+}
+
+/// In a memory that all processors share, so that it has subtrees.
+fn subtrees(memory: &SharedMemory) -> AnyTable {
+    Box::new(Mount::shared(X86_64::<4>::new().forgetful(), memory.clone()))
+}
+
+fn each_with_subtrees() -> Tables<dyn Mounted> {
+    let memory = SharedMemory::new(SHARED);
+    Tables::Each(Box::new(move || subtrees(&memory)))
+}
+
+fn sparc_with_subtrees() -> Tables<dyn Mounted> {
+    let memory = SharedMemory::new(SHARED);
+    Tables::Each(Box::new(move || {
+        Box::new(Mount::shared(SparcReference::<true>::new().forgetful(), memory.clone()))
+    }))
+}
+
+fn irix() -> AnyTable {
+    Box::new(Mount::tree(Irix::new(PageSize::SIZE_4K).unwrap(), SparseMemory::new(MEMORY)))
 }
 
 fn guarded() -> AnyTable {
@@ -35,13 +60,41 @@ fn hashed() -> AnyTable {
 
 type MakeTables = fn() -> Tables<dyn Mounted>;
 
-/// A table for each space, or one for all; and what the pool holds, if not any number.
-const TABLES: [(&str, MakeTables, Option<u64>); 5] = [
-    ("x86-64 each", || each(x86_64), None),
-    ("x86-64 each, stealing", || each(x86_64), Some(24 * 4096)),
-    ("guarded each", || each(guarded), None),
-    ("x86-64, one", || Tables::One(x86_64()), None),
-    ("hashed, one", || Tables::One(hashed()), None),
+/// Page tables, and what goes with them.
+#[derive(Clone, Copy)]
+struct Setting {
+    name: &'static str,
+    /// A table for each space, or one for all.
+    tables: MakeTables,
+    /// What the pool holds, if not any number.
+    pool_bytes: Option<u64>,
+    /// See [`Plan`].
+    page_shift: u32,
+    large: Option<PageSize>,
+}
+
+const fn setting(name: &'static str, tables: MakeTables) -> Setting {
+    Setting { name, tables, pool_bytes: None, page_shift: 21, large: None }
+}
+
+const STEALING: Option<u64> = Some(24 * 4096);
+/// Pages of all processors lie in few tables.
+const NEAR: u32 = 18;
+
+const SETTINGS: [Setting; 9] = [
+    setting("x86-64 each", || each(x86_64)),
+    Setting { pool_bytes: STEALING, ..setting("x86-64 each, stealing", || each(x86_64)) },
+    setting("guarded each", || each(guarded)),
+    setting("x86-64, one", || Tables::One(x86_64())),
+    setting("hashed, one", || Tables::One(hashed())),
+    Setting { large: Some(K16), ..setting("irix each, 16K too", || each(irix)) },
+    Setting { page_shift: NEAR, ..setting("subtrees, near", each_with_subtrees) },
+    Setting {
+        pool_bytes: STEALING,
+        page_shift: NEAR,
+        ..setting("subtrees of one, stealing", || Tables::One(subtrees(&SharedMemory::new(SHARED))))
+    },
+    setting("subtrees of sparc, far", sparc_with_subtrees),
 ];
 
 fn pool(bytes: Option<u64>) -> Pool {
@@ -62,6 +115,8 @@ pub(crate) const PLAN: Plan = Plan {
     steps: 40,
     seed: 0,
     frames: 400,
+    page_shift: 21,
+    large: None,
     faults: Faults { early_answer: false, steal_in_load: false },
     is_native: false,
 };
@@ -69,7 +124,7 @@ pub(crate) const PLAN: Plan = Plan {
 /// So many schedules for each scheme and table.
 fn schedules() -> u64 {
     let asked = std::env::var("PAGEWALK_SCHEDULES").ok();
-    asked.and_then(|asked| asked.parse().ok()).unwrap_or(8)
+    asked.and_then(|asked| asked.parse().ok()).unwrap_or(32)
 }
 
 type Explore = fn(MakeTables, Option<u64>, Plan) -> Result<(), String>;
@@ -78,7 +133,7 @@ type Explore = fn(MakeTables, Option<u64>, Plan) -> Result<(), String>;
 macro_rules! schemes {
     ($locks:ty) => {{
         type L = Ranked<$locks>;
-        let schemes: [(&str, Explore); 6] = [
+        let schemes: [(&str, Explore); 7] = [
             ("global", |tables, bytes, plan| {
                 explore(Global::<_, L>::new(pool(bytes)), tables(), plan)
             }),
@@ -97,6 +152,9 @@ macro_rules! schemes {
             ("embedded", |tables, bytes, plan| {
                 explore(fine::<L, _>(Embedded, bytes, ListLocks::Each), tables(), plan)
             }),
+            ("covering", |tables, bytes, plan| {
+                explore(fine::<L, _>(Covering, bytes, ListLocks::One), tables(), plan)
+            }),
         ];
         schemes
     }};
@@ -104,13 +162,13 @@ macro_rules! schemes {
 
 #[test]
 fn every_scheme_over_every_table_under_random_schedules() {
-    for (table, tables, bytes) in TABLES {
+    for Setting { name, tables, pool_bytes, page_shift, large } in SETTINGS {
         for (scheme, explore) in schemes!(Timed) {
             for seed in 0..schedules() {
                 let cpus = 2 + seed as usize % 3;
-                let plan = Plan { cpus, steps: 25, seed, ..PLAN };
-                let result = explore(tables, bytes, plan);
-                assert_eq!(result, Ok(()), "{scheme}, {table}, seed {seed}");
+                let plan = Plan { cpus, steps: 25, seed, page_shift, large, ..PLAN };
+                let result = explore(tables, pool_bytes, plan);
+                assert_eq!(result, Ok(()), "{scheme}, {name}, seed {seed}");
             }
         }
     }
@@ -118,13 +176,13 @@ fn every_scheme_over_every_table_under_random_schedules() {
 
 #[test]
 fn every_scheme_over_every_table_on_threads_of_the_host() {
-    for (table, tables, bytes) in TABLES {
+    for Setting { name, tables, pool_bytes, page_shift, large } in SETTINGS {
         for (scheme, explore) in schemes!(Native) {
             for cpus in 1..=4 {
-                let steps = 100 * schedules() as u32 / 8;
-                let plan = Plan { cpus, steps, seed: cpus as u64, is_native: true, ..PLAN };
-                let result = explore(tables, bytes, plan);
-                assert_eq!(result, Ok(()), "{scheme}, {table}, {cpus} threads");
+                let (steps, seed) = (100 * schedules().div_ceil(32) as u32, cpus as u64);
+                let plan = Plan { cpus, steps, seed, page_shift, large, is_native: true, ..PLAN };
+                let result = explore(tables, pool_bytes, plan);
+                assert_eq!(result, Ok(()), "{scheme}, {name}, {cpus} threads");
             }
         }
     }

@@ -21,11 +21,11 @@ use smp::{Baton, Board, Costs, Cpu, LockKind, Shootdowns};
 
 const SIZE: PageSize = PageSize::SIZE_4K;
 const SPACES: usize = 3;
-/// Pages of each processor in each space, far enough apart that each has tables of its own.
+/// Pages of each processor in each space.
 const PAGES: u64 = 3;
-const PAGE_SHIFT: u32 = 21;
 /// Frames that all processors map.
 const FRAMES: u64 = 4;
+const FIRST_FRAME: u64 = 0x10_0000;
 
 /// What the order of changes is known by.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,7 @@ enum Event {
     Load(HatSpace, Translation),
     Removed(HatSpace, Mapping),
     Protect(HatSpace, VirtRange, Rights),
+    Resized(HatSpace, VirtRange, PageSize),
     Ended(HatSpace),
 }
 
@@ -42,6 +43,7 @@ enum Op {
     Look,
     Load(HatSpace, Translation),
     Protect(HatSpace, VirtRange, Rights),
+    Resize(HatSpace, VirtRange, PageSize),
     Destroy(HatSpace),
 }
 
@@ -63,6 +65,10 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// That there are for page tables.
     pub(crate) frames: u64,
+    /// log2 of the bytes from a page to the next: 21 for tables of their own.
+    pub(crate) page_shift: u32,
+    /// A larger page size that is loaded too, and resized.
+    pub(crate) large: Option<PageSize>,
     pub(crate) faults: Faults,
     /// Threads of the host, all at once.
     pub(crate) is_native: bool,
@@ -138,6 +144,21 @@ impl<S: Scheme<Table = dyn Mounted>> World<S> {
                         .range_mut((space, first)..=(space, last))
                         .for_each(|(_, page)| page.rights = rights);
                 }
+                Event::Resized(space, range, to) => {
+                    let (first, last) = (range.start().get(), range.last().get());
+                    let before: Vec<_> = model
+                        .range((space, first)..=(space, last))
+                        .map(|(_, page)| *page)
+                        .collect();
+                    model.retain(|(of, at), _| *of != space || *at < first || *at > last);
+                    let Some(&page) = before.first() else { continue };
+                    for at in (first..=last).step_by(to.bytes() as usize) {
+                        let frame = PhysAddr::new(page.frame.get() + (at - first));
+                        let resized =
+                            Translation { page: VirtAddr::new(at).page(to), frame, ..page };
+                        model.insert((space, at), resized);
+                    }
+                }
                 Event::Ended(space) => model.retain(|(of, _), _| *of != space),
             }
         }
@@ -159,6 +180,8 @@ impl<S: Scheme<Table = dyn Mounted>> World<S> {
 struct Thread<'a, S> {
     world: &'a World<S>,
     number: usize,
+    page_shift: u32,
+    large: Option<PageSize>,
     random: Xoshiro256PlusPlus,
     probe: Probe<'a>,
 }
@@ -219,6 +242,7 @@ impl Platform for Probe<'_> {
         match self.op {
             Op::Load(space, page) => self.note(Event::Load(space, page)),
             Op::Protect(space, range, rights) => self.note(Event::Protect(space, range, rights)),
+            Op::Resize(space, range, to) => self.note(Event::Resized(space, range, to)),
             Op::Look | Op::Destroy(_) => {}
         }
     }
@@ -261,7 +285,9 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
             steal,
             late: Vec::new(),
         };
-        Thread { world, number, random: Xoshiro256PlusPlus::seed_from_u64(seed), probe }
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let Plan { page_shift, large, .. } = plan;
+        Thread { world, number, page_shift, large, random, probe }
     }
 
     fn run(&mut self, steps: u32) {
@@ -294,6 +320,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
             }
             74..82 => self.duplicate(space),
             82..85 => self.renew(),
+            85..91 if self.large.is_some() => self.resize(space),
             _ => self.access(space),
         }
         self.no_stale_entry(start, unloaded);
@@ -302,11 +329,37 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
     /// A page that only this processor loads.
     fn own_page(&mut self) -> VirtRange {
         let number = self.number as u64 * PAGES + self.random.random_range(0..PAGES);
-        VirtRange::of_page(VirtAddr::new((number + 1) << PAGE_SHIFT).page(SIZE))
+        VirtRange::of_page(VirtAddr::new((number + 1) << self.page_shift).page(SIZE))
+    }
+
+    /// The one page of the large size that only this processor loads.
+    fn own_large(&self, size: PageSize) -> VirtRange {
+        VirtRange::of_page(VirtAddr::new((self.number as u64 + 40) << 21).page(size))
+    }
+
+    /// A page of the large size: loaded, cut into base pages, or made whole again.
+    fn resize(&mut self, space: HatSpace) {
+        let Some(large) = self.large else { return };
+        let range = self.own_large(large);
+        match self.random.random_range(0..4) {
+            0 => {
+                let page = range.start().page(large);
+                let frame = PhysAddr::new(FIRST_FRAME);
+                let page = Translation { page, frame, rights: Rights::ALL, global: false };
+                self.load_page(space, page);
+            }
+            1 => self.unload_range(space, range),
+            half => {
+                let to = if half == 2 { SIZE } else { large };
+                self.probe.op = Op::Resize(space, range, to);
+                // Refused where the pages are not all there.
+                let _ = self.world.hat.resize(space, range, to, &mut self.probe);
+            }
+        }
     }
 
     fn any_frame(&mut self) -> PhysAddr {
-        PhysAddr::new(0x10_0000 + self.random.random_range(0..FRAMES) * SIZE.bytes())
+        PhysAddr::new(FIRST_FRAME + self.random.random_range(0..FRAMES) * SIZE.bytes())
     }
 
     fn any_space(&mut self) -> HatSpace {
@@ -318,6 +371,10 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         let (page, frame) = (self.own_page(), self.any_frame());
         let page = page.start().page(SIZE);
         let page = Translation { page, frame, rights: Rights::ALL, global: false };
+        self.load_page(space, page);
+    }
+
+    fn load_page(&mut self, space: HatSpace, page: Translation) {
         self.probe.op = Op::Load(space, page);
         match self.world.hat.load(space, page, 1, &mut self.probe) {
             Ok(()) | Err(LoadError::NoTableMemory | LoadError::NoSpace(_)) => {}
@@ -328,6 +385,10 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
 
     fn unload(&mut self, space: HatSpace) {
         let range = self.own_page().hull(self.own_page());
+        self.unload_range(space, range);
+    }
+
+    fn unload_range(&mut self, space: HatSpace, range: VirtRange) {
         self.probe.op = Op::Look;
         let Probe { board, log, .. } = self.probe;
         let mut removed = Vec::new();
@@ -405,7 +466,10 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
     /// The processor uses a page, and keeps it in its TLB.
     fn access(&mut self, space: HatSpace) {
         let number = self.random.random_range(0..PAGES * 4);
-        let at = VirtAddr::new((number + 1) << PAGE_SHIFT);
+        let mut at = VirtAddr::new((number + 1) << self.page_shift);
+        if let Some(large) = self.large.filter(|_| number == 0) {
+            at = self.own_large(large).start();
+        }
         self.world.board.enter(self.number, space);
         let range = VirtRange::of_page(at.page(SIZE));
         // Inside the lock: a walk and what it fills are one step of hardware.
@@ -428,10 +492,15 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
             let stale = self
                 .world
                 .board
-                .any_entry(|_, entry| entry.translation.frame == frame && entry.at < start);
+                .any_entry(|_, entry| maps(&entry.translation, frame) && entry.at < start);
             assert!(stale.is_none(), "{frame} can have a new owner, and {stale:?} is in a TLB");
         }
     }
+}
+
+fn maps(page: &Translation, frame: PhysAddr) -> bool {
+    let offset = frame.get().wrapping_sub(page.frame.get());
+    offset < page.page.size().bytes()
 }
 
 /// A table for each space.

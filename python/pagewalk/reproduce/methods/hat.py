@@ -13,12 +13,13 @@ Parameters: `work`, `locking` and `cpus` as `pagewalk.hat` takes them, perhaps `
   for the HAT layer's locks;
 * `pools`: throughput of one load and scheme per row, for each of `pools` (name, scheme, bytes or 0
   for no limit);
+* `shootdowns`: a row per way to tell processors to forget;
 * `contexts`: the same for each of `contexts` (name, contexts or 0 for no limit, threshold).
 """
 
 from typing import Any
 
-from pagewalk.hat import HatRun, hat
+from pagewalk.hat import SHOOTDOWNS, HatRun, hat
 from pagewalk.reproduce.lab import Lab
 from pagewalk.reproduce.table import Table
 
@@ -103,6 +104,13 @@ def _contexts(parameters: dict[str, Any]) -> Table:
     return table
 
 
+def _shootdowns(parameters: dict[str, Any]) -> Table:
+    table = Table([str(count) for count in parameters["cpus"]])
+    for kind in SHOOTDOWNS:
+        table.rows[kind] = [run.throughput for run in _runs(parameters, shootdowns=kind)]
+    return table
+
+
 def _pools(parameters: dict[str, Any]) -> Table:
     table = Table([str(count) for count in parameters["cpus"]])
     for name, scheme, size in parameters["pools"]:
@@ -117,4 +125,5 @@ _MEASURES = {
     "contention": _contention,
     "pools": _pools,
     "contexts": _contexts,
+    "shootdowns": _shootdowns,
 }

@@ -1,0 +1,144 @@
+//! A lock for each table of a page table: an operation has the subtree alone that covers what it changes,
+//! and others go on beside it in the same space (Zheng et al., "CortenMM", SOSP 2025).
+//!
+//! ```text
+//!   MMU descriptor     reader                   or writer: the whole table
+//!     table, level 3   reader
+//!       level 2        reader                   each taken while the one above is held
+//!         level 1      writer: the operation
+//! ```
+//!
+//! It begins with the lowest table that could do, and asks the page table when it has it: where a table is
+//! missing, or would become empty, what leads to it changes too, and the table above is taken instead.
+//! So no entry is read that an operation beside could free. A table's lock stands for its addresses, and
+//! is there before the table is.
+//!
+//! Page frames have a lock each, as under [`Embedded`](super::Embedded). Page tables without
+//! [subtrees](pagetable::Subtrees) are taken whole.
+
+use alloc::boxed::Box;
+
+use super::{
+    Array, Arrays, Class, Embedded, EmbeddedArray, Locks, Once, Rw, Site,
+    array::{Part, Place, Shared, many},
+};
+
+/// Locks of the tables below a table: entries further on share them.
+const CHILDREN: usize = 512;
+
+/// Covering locks.
+#[derive(Clone, Copy, Debug)]
+pub struct Covering;
+
+impl<L: Locks> Arrays<L> for Covering {
+    type Of<D: Default + Send> = EmbeddedArray<D, L>;
+    type Mmus<D: Default + Send> = CoveringArray<D, L>;
+
+    fn array<D: Default + Send>(&self, of: Class, flags: Class) -> EmbeddedArray<D, L> {
+        Embedded.array(of, flags)
+    }
+
+    fn mmus<D: Default + Send>(&self) -> CoveringArray<D, L> {
+        CoveringArray { all: Shared::new() }
+    }
+}
+
+/// MMU descriptors with a lock for each table.
+pub struct CoveringArray<D, L: Locks> {
+    all: Shared<Covered<D, L>, L>,
+}
+
+struct Covered<D, L: Locks> {
+    mmu: L::Rw<D>,
+    below: Below<L>,
+}
+
+/// The locks of the tables below one, each made when it is first taken.
+type Below<L> = <L as Locks>::Once<Box<[<L as Locks>::Once<Box<Table<L>>>]>>;
+
+struct Table<L: Locks> {
+    lock: L::Rw<()>,
+    below: Below<L>,
+}
+
+/// What has come of an attempt.
+enum Tried<R> {
+    Done(R),
+    /// It needs a table of this level.
+    Higher(u8),
+}
+
+impl<D: Default + Send, L: Locks> CoveringArray<D, L> {
+    fn get(&self, number: u64) -> &Covered<D, L> {
+        self.all.get(number, || Covered {
+            mmu: L::Rw::new(Class::Mmu, D::default()),
+            below: L::Once::new(),
+        })
+    }
+}
+
+/// Takes the tables from the one of `depth` on, which lies in `below`, and then runs `f`.
+fn descend<L: Locks, R>(
+    below: &Below<L>,
+    (site, place, depth): (Site, &Place, u8),
+    f: &mut dyn FnMut() -> Tried<R>,
+) -> Tried<R> {
+    let children = below.get(|| many(CHILDREN, L::Once::new));
+    let table = children[place.index(depth) % CHILDREN].get(|| {
+        Box::new(Table { lock: L::Rw::new(Class::Table(depth), ()), below: L::Once::new() })
+    });
+    if depth == place.depth() {
+        return table.lock.write(site, |()| f());
+    }
+    table.lock.read(site, |()| descend::<L, R>(&table.below, (site, place, depth + 1), f))
+}
+
+impl<D: Default + Send, L: Locks> Array<D> for CoveringArray<D, L> {
+    fn until<R>(&self, site: Site, number: u64, mut f: impl FnMut(&mut D) -> Option<R>) -> R {
+        let mmu = &self.get(number).mmu;
+        loop {
+            // Nobody waits for an MMU descriptor to change.
+            if let Some(result) = mmu.write(site, &mut f) {
+                return result;
+            }
+        }
+    }
+
+    fn part<R>(
+        &self,
+        site: Site,
+        number: u64,
+        lowest: impl Fn(&D) -> Option<Place>,
+        covering: impl Fn(&D) -> u8,
+        f: impl FnOnce(Part<'_, D>) -> R,
+    ) -> R {
+        let covered = self.get(number);
+        let mut f = Some(f);
+        let done = covered.mmu.read(site, |mmu| {
+            let mut place = lowest(mmu)?;
+            while place.depth() > 0 {
+                let tried = descend::<L, R>(&covered.below, (site, &place, 1), &mut || {
+                    let level = covering(mmu);
+                    match f.take_if(|_| level <= place.level) {
+                        Some(f) => Tried::Done(f(Part::Shared(mmu, place.level))),
+                        None => Tried::Higher(level),
+                    }
+                });
+                match tried {
+                    Tried::Done(result) => return Some(result),
+                    Tried::Higher(level) => place.level = level,
+                }
+            }
+            None
+        });
+        match (done, f) {
+            (Some(result), _) => result,
+            (None, Some(f)) => covered.mmu.write(site, |mmu| f(Part::Whole(mmu))),
+            (None, None) => unreachable!("what was run has a result"),
+        }
+    }
+
+    fn each(&self, f: &mut dyn FnMut(u64, &D)) {
+        self.all.each(&mut |number, covered| covered.mmu.read(Site::Look, |mmu| f(number, mmu)));
+    }
+}

@@ -1,0 +1,135 @@
+//! The part of an MMU descriptor that an operation has, and what it does there: by the table's own
+//! contract where it has all of it, by that of [subtrees](pagetable::Subtrees) where others have other
+//! parts.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use addr::{Frames, Rights, VirtRange};
+use pagetable::{Error, Flush, Intent, Mapping, Mounted, Space, SubtreeEdit, Translation};
+
+use crate::{
+    hat::{Hat, HatSpace},
+    locking::{Held, Part, Place, Scheme},
+    space::{Mmu, MmuEntry},
+};
+
+impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
+    fn mmu(&self) -> &Mmu<T> {
+        match self {
+            Part::Whole(mmu) => mmu,
+            Part::Shared(mmu, _) => mmu,
+        }
+    }
+
+    /// The table, to look at what lies in this part.
+    pub(crate) fn table(&self) -> Option<&T> {
+        self.mmu().table.as_deref()
+    }
+
+    /// See [`Mmu::settle`]. Where entries are lent, nobody has a part.
+    pub(crate) fn settle(&mut self, space: HatSpace) {
+        match self {
+            Part::Whole(mmu) => mmu.settle(space),
+            Part::Shared(..) => {}
+        }
+    }
+
+    pub(crate) fn map(
+        &mut self,
+        space: Space,
+        first: Translation,
+        count: u64,
+        frames: &mut dyn Frames,
+    ) -> Result<Flush, Error> {
+        let none = Error::NoSpace(space);
+        match self {
+            Part::Whole(mmu) => mmu.table.as_mut().ok_or(none)?.map(space, first, count, frames),
+            Part::Shared(mmu, level) => {
+                let subtrees = mmu.table.as_ref().and_then(|table| table.subtrees());
+                subtrees.ok_or(none)?.map_below(*level, space, (first, count), frames)
+            }
+        }
+    }
+
+    /// Nothing where there is no table.
+    pub(crate) fn edit(
+        &mut self,
+        space: Space,
+        range: VirtRange,
+        edit: SubtreeEdit,
+        each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        match self {
+            Part::Whole(mmu) => {
+                let Some(table) = &mut mmu.table else { return Ok(Flush::nothing(space)) };
+                match edit {
+                    SubtreeEdit::Unmap => table.unmap(space, range, each),
+                    SubtreeEdit::Protect(rights) => table.protect(space, range, rights, each),
+                    SubtreeEdit::ClearUsage(bits) => table.clear_usage(space, range, bits, each),
+                }
+            }
+            Part::Shared(mmu, level) => {
+                let subtrees = mmu.table.as_ref().and_then(|table| table.subtrees());
+                let Some(subtrees) = subtrees else { return Ok(Flush::nothing(space)) };
+                subtrees.edit_below(*level, (space, range), edit, each)
+            }
+        }
+    }
+
+    /// Gives a page that maps the frame of `wanted` the rights that it has not yet.
+    pub(crate) fn widen(&mut self, space: Space, wanted: Translation) -> Result<Flush, Error> {
+        let there = self.table().and_then(|table| table.query(space, wanted.page.start()));
+        let there = there.filter(|mapping| mapping.translation.frame == wanted.frame);
+        let Some(mapping) = there else { return Ok(Flush::nothing(space)) };
+        let rights = Rights::from_bits(mapping.translation.rights.bits() | wanted.rights.bits());
+        let range = VirtRange::of_page(wanted.page);
+        self.edit(space, range, SubtreeEdit::Protect(rights), &mut |_| ())
+    }
+
+    /// When `space` was loaded last. Who has it for the first time has all of the descriptor.
+    pub(crate) fn note_loaded(&mut self, space: HatSpace, now: usize) {
+        match self {
+            Part::Whole(mmu) => {
+                mmu.loaded.insert(space.0, AtomicUsize::new(now));
+            }
+            Part::Shared(mmu, _) => {
+                if let Some(loaded) = mmu.loaded.get(&space.0) {
+                    loaded.store(now, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+}
+
+impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
+    /// Runs `f` on what of an MMU an operation on `range` needs, which the scheme decides.
+    pub(crate) fn part<R>(
+        &self,
+        held: &mut S::Held<'_>,
+        (space, entry): (HatSpace, MmuEntry),
+        range: VirtRange,
+        intent: Intent,
+        f: impl FnOnce(&mut Part<'_, Mmu<T>>, &mut <S::Held<'_> as Held>::Below) -> R,
+    ) -> R {
+        let lowest = |mmu: &Mmu<T>| {
+            let adds = matches!(intent, Intent::Add { .. });
+            let is_first = adds && self.is_limited() && !mmu.loaded.contains_key(&space.0);
+            if is_first || !mmu.loans.is_empty() {
+                return None;
+            }
+            let subtrees = mmu.table.as_ref()?.subtrees()?;
+            let (start, last) = (range.start(), range.last());
+            let is_one = |level: &u8| {
+                let shift = subtrees.entry_shift(level + 1);
+                start.get() >> shift == last.get() >> shift
+            };
+            let level = (1..subtrees.levels()).find(is_one)?;
+            Some(Place::new(subtrees.levels(), level, |level| subtrees.index(level, start)))
+        };
+        let covering = |mmu: &Mmu<T>| {
+            let subtrees = mmu.table.as_ref().and_then(|table| table.subtrees());
+            subtrees.map_or(u8::MAX, |subtrees| subtrees.covering(entry.inner, range, intent))
+        };
+        held.part(entry.table, lowest, covering, |mut part, below| f(&mut part, below))
+    }
+}

@@ -1,0 +1,174 @@
+//! Operations that stay below one table: several at once, on subtrees that have no entry in common.
+//!
+//! ```text
+//!   root  [ . . a . . . b . ]          an operation below a      changes a's population here,
+//!               |       |                                        and a's subtree, nothing else
+//!             [ . . ] [ . . ]          one below b, at the same time: b's
+//! ```
+//!
+//! The entry that leads to a table belongs to its subtree: the population there changes with it. It
+//! never becomes empty here, as then the table above would change too: such an operation stays below
+//! a higher table ([`Radix::covering`]).
+
+use addr::{Frames, Memory, PhysAddr, VirtAddr, VirtRange};
+
+use super::{
+    Radix, Table,
+    change::{Change, Clear, Protect, Remove},
+    edit::Edit,
+};
+use crate::{
+    Entry, Error, Flush, Format, Intent, Mapping, Space, SubtreeEdit, SubtreeTable, Translation,
+};
+
+/// The table that an operation stays below, and the entry that leads to it.
+struct Top {
+    table: Table,
+    at: PhysAddr,
+    entry: u64,
+}
+
+impl<F: Format> Radix<F> {
+    /// The table of `level` for `addr`, below the root, which is there.
+    fn top(
+        &self,
+        space: Space,
+        level: u8,
+        addr: VirtAddr,
+        memory: &impl Memory,
+    ) -> Result<Top, Error> {
+        self.spaces.check(space)?;
+        let mut table = self.root_table(space);
+        loop {
+            let at = self.entry_at(table.level, table.start, addr);
+            let entry = self.format.read(table.level, at, memory);
+            let start = self.format.next_table(entry, table.level);
+            let start = start.ok_or(Error::NotMapped { addr })?;
+            table = Table { level: table.level - 1, start, entries: self.used(entry) };
+            if table.level == level {
+                return Ok(Top { table, at, entry });
+            }
+        }
+    }
+
+    /// Whether `table` has an entry in use outside of `range`; `false` where that is not certain.
+    fn outlasts(&self, table: Table, range: VirtRange, memory: &impl Memory) -> bool {
+        let shift = self.format.entry_shift(table.level);
+        let slots = (range.last().get() >> shift) - (range.start().get() >> shift) + 1;
+        if let Some(entries) = table.entries {
+            return entries > slots;
+        }
+        let step = u64::from(self.format.entry_bytes(table.level));
+        let first = self.format.entry_offset(table.level, range.start());
+        let last = self.format.entry_offset(table.level, range.last());
+        let bytes = self.format.table_size(table.level).bytes();
+        (0..bytes).step_by(step as usize).any(|offset| {
+            let at = table.start.wrapping_add(offset);
+            (offset < first || offset > last)
+                && self.format.decode(self.format.read(table.level, at, memory), table.level)
+                    != Entry::Empty
+        })
+    }
+
+    fn edit_subtree<C: Change<F>>(
+        &self,
+        level: u8,
+        (space, range): (Space, VirtRange),
+        change: C,
+        memory: &mut impl Memory,
+        mut each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        self.check_end(space, range, range.start(), range.start(), memory)?;
+        let end = range.last().wrapping_add(1);
+        self.check_end(space, range, range.last(), end, memory)?;
+        let top = self.top(space, level, range.start(), memory)?;
+        let mut edit = Edit { change, each: &mut each, flush: Flush::nothing(space) };
+        let gone = self.edit_table(top.table, range.into(), memory, &mut edit);
+        if gone > 0
+            && let Some(entry) = self.less(top.table, top.entry, gone, memory)
+        {
+            self.write_population(level + 1, top.at, entry, memory);
+        }
+        Ok(edit.flush)
+    }
+}
+
+impl<F: Format> SubtreeTable for Radix<F> {
+    fn levels(&self) -> u8 {
+        self.format.levels()
+    }
+
+    fn entry_shift(&self, level: u8) -> u32 {
+        self.format.entry_shift(level)
+    }
+
+    fn index(&self, level: u8, addr: VirtAddr) -> u64 {
+        self.format.entry_offset(level, addr) / u64::from(self.format.entry_bytes(level))
+    }
+
+    fn covering(&self, space: Space, range: VirtRange, intent: Intent, memory: &impl Memory) -> u8 {
+        let mut table = self.root_table(space);
+        let is_held = self.format.spans().iter().any(|span| span.covers(range));
+        // What was found before may be in a table that another operation frees.
+        if self.remembers || !is_held || self.spaces.check(space).is_err() {
+            return table.level;
+        }
+        let lowest = match intent {
+            Intent::Add { global: true, .. } => return table.level,
+            Intent::Add { size, global: false } => self.format.level_of(size).unwrap_or(1),
+            Intent::Remove | Intent::Change => 1,
+        };
+        while table.level > lowest {
+            let shift = self.format.entry_shift(table.level);
+            if range.start().get() >> shift != range.last().get() >> shift {
+                break;
+            }
+            let at = self.entry_at(table.level, table.start, range.start());
+            let entry = self.format.read(table.level, at, memory);
+            let Some(start) = self.format.next_table(entry, table.level) else { break };
+            let next = Table { level: table.level - 1, start, entries: self.used(entry) };
+            if intent == Intent::Remove && !self.outlasts(next, range, memory) {
+                break;
+            }
+            table = next;
+        }
+        table.level
+    }
+
+    fn map_below(
+        &self,
+        level: u8,
+        space: Space,
+        (first, count): (Translation, u64),
+        memory: &mut impl Memory,
+        mut frames: &mut dyn Frames,
+    ) -> Result<Flush, Error> {
+        let run = self.check_run(first, count)?;
+        let top = self.top(space, level, first.page.start(), memory)?;
+        let added = self.build_below(top.table, space, &run, memory, &mut frames)?;
+        if let Some(entry) = self.recounted(top.entry, added as i64) {
+            self.write_population(level + 1, top.at, entry, memory);
+        }
+        Ok(Flush::nothing(space))
+    }
+
+    fn edit_below(
+        &self,
+        level: u8,
+        of: (Space, VirtRange),
+        edit: SubtreeEdit,
+        memory: &mut impl Memory,
+        each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        match edit {
+            SubtreeEdit::Unmap => self.edit_subtree(level, of, Remove, memory, each),
+            SubtreeEdit::Protect(rights) => {
+                self.format.check_rights(rights)?;
+                self.edit_subtree(level, of, Protect(rights), memory, each)
+            }
+            SubtreeEdit::ClearUsage(bits) => {
+                self.edit_subtree(level, of, Clear(bits), memory, each)
+            }
+        }
+    }
+}
