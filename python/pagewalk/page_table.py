@@ -21,7 +21,7 @@ class Work(NamedTuple):
         misses: References, initialisation among them, that no data cache served.
         cycles: What all of them take in the machine's caches and memory if nothing overlaps.
         instructions: Instructions beside those that make the references: of the refill handler for
-            a walk, and else of the kernel's path; `crates/machine/src/kernel_path.rs` has each
+            a walk, and else of the kernel's path, the nodes of mapping trees among it; `crates/machine/src/kernel_path.rs` has each
             count with its reason. At one instruction per cycle, `cycles + instructions` is what
             the operation takes.
         table_bytes: Bytes of frames taken for tables, less those given back.
@@ -95,6 +95,26 @@ class PageTable:
             WorkError: A page is there already, or the table cannot hold the address.
         """
         return _work(self._native.map(space, addresses))
+
+    def hand(self, giver: int, taker: int, addresses: Sequence[int], rights: int) -> Work:
+        """Maps the giver's page at each address to the taker too, each by an IPC.
+
+        A page that the taker has from there already gets the rights that it lacks.
+
+        Raises:
+            WorkError: The taker has another page there, or the table cannot hold the address.
+        """
+        return _work(self._native.hand((giver, taker), addresses, rights))
+
+    def restrict(self, space: int, ranges: Sequence[tuple[int, int]], rights: int) -> Work:
+        """Takes all but these rights from what was handed on of the pages in each range.
+
+        Each range is one operation, as L4's unmap of a flexpage; the space keeps its own rights.
+
+        Raises:
+            WorkError: There is no such space, or a range wraps.
+        """
+        return _work(self._native.restrict(space, ranges, rights))
 
     def unmap(self, space: int, ranges: Sequence[tuple[int, int]]) -> Work:
         """Removes the pages in each range of an address and a number of bytes.

@@ -110,3 +110,18 @@ def test_what_cannot_be_done_is_said() -> None:
         bench.map(space, [PAGE])
     with pytest.raises(WorkError, match="0x1000"):
         bench.unmap(space, [(PAGE, 100)])
+
+
+def test_pages_are_handed_on_and_restricted() -> None:
+    bench = PageTable("r4700")
+    (server, _), (client, _) = bench.create(), bench.create()
+    bench.map(server, [PAGE, 2 * PAGE])
+    handed = bench.hand(server, client, [PAGE, 2 * PAGE], READ | WRITE)
+    assert handed.instructions > 2 * 100, "each by an IPC"
+    both = bench.restrict(server, [(PAGE, 2 * PAGE)], READ)
+    again = bench.restrict(server, [(PAGE, 2 * PAGE)], READ)
+    assert again.writes < both.writes, "nothing is left to take"
+    given = bench.hand(server, client, [PAGE], READ | WRITE)
+    assert given.writes > again.writes
+    with pytest.raises(Error, match="0x1000"):
+        bench.map(client, [PAGE])

@@ -8,8 +8,8 @@
 //! E99 §4.2 measures whole operations of the L4 kernel on the R4700 and prints no count of
 //! instructions. What it does print is the price of the way in and out (§3.1); all else here is
 //! counted for straightforward MIPS III code, one instruction per cycle. A load or store itself is
-//! not among them: its cycles are those of its reference. The mapping database of L4, which each
-//! operation visits too, is not modelled.
+//! not among them: its cycles are those of its reference. Nodes of mapping trees count as L4's mapping
+//! database does: a line each, and the instructions that follow a pointer to it.
 
 /// In and out of the kernel for an operation on a task or on a region: E99 §3.1, "<60 cycles" for a
 /// null system call.
@@ -28,6 +28,9 @@ const CLEAR_BYTES: u64 = 32;
 /// (2), probe (1), two slots until the result can be read and reading it (3), branch if the page is
 /// not there (1), as it mostly is not: at most 48 pairs are (MIPS R4000 User's Manual, ch. 4).
 pub(crate) const FORGET_PAGE: u64 = 7;
+/// A node of a mapping tree: is it the page's (2), is it deeper than the one before (2), the next
+/// one (1), branch (1).
+pub(crate) const NODE: u64 = 6;
 /// A range: its end (1), and whether it is whole pages (2).
 pub(crate) const RANGE: u64 = 3;
 

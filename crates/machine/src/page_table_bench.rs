@@ -1,10 +1,14 @@
 //! A machine's page table by itself, with what each operation on it does to memory.
 //!
 //! ```text
-//!   map, protect, ... --> page table --> Metered --> SparseMemory
-//!                                           |
-//!                                           +--> data caches --> references, misses, cycles
+//!   map, hand, restrict, ... --> HAT layer --> page table --> Metered --> SparseMemory
+//!                                    |                            |
+//!                                    +--> mapping lists ----------+--> data caches --> misses, cycles
 //! ```
+//!
+//! Pages are handed from space to space, and their rights taken back, over the lists of the HAT layer as
+//! trees, as L4 does with its mapping database (E99 section 3.2). The descriptor of a frame's list counts
+//! as a line of memory; nodes beyond the first of a frame count as instructions alone.
 //!
 //! What E99 §4.2 measures in a kernel (tasks made and ended, regions protected) is here counted
 //! work: the references that the operation makes to its tables, the bytes it initialises, the
@@ -20,7 +24,7 @@ use std::{
 };
 
 use addr::{Frames, Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use hat::Hat;
+use hat::{Hat, HatSpace, Step};
 use mmu::{Hierarchy, Requester};
 use pagetable::{Flush, Footprint, Memory, Reference, Scope, Space, SparseMemory, Translation};
 use physmem::State;
@@ -58,18 +62,19 @@ pub struct Work {
 
 /// A page table on the bench.
 pub struct PageTableBench {
-    /// The table, below mapping lists that stay empty.
     hat: Hat,
     frames: FrameStore,
     meter: Option<Arc<Mutex<Meter>>>,
     /// That of a machine that refills by software.
     handler: Option<Handler>,
     page_size: PageSize,
+    memory_bytes: u64,
     spaces: Vec<Option<Tenant>>,
 }
 
 /// A space, and the frames of its pages.
 struct Tenant {
+    hat: HatSpace,
     space: Space,
     frames: BTreeSet<PhysAddr>,
 }
@@ -100,27 +105,29 @@ impl PageTableBench {
         let base = page_size.min(PageSize::SIZE_4K);
         let frames = ram::frames(&description.memory, base, &|_| None, &[], false, None)?;
         let handler = Handler::new(description);
-        Ok(PageTableBench { hat, frames, meter, handler, page_size, spaces: Vec::new() })
+        let (memory_bytes, spaces) = (bytes, Vec::new());
+        Ok(PageTableBench { hat, frames, meter, handler, page_size, memory_bytes, spaces })
     }
 
     /// A new, empty space and its number.
     pub fn create(&mut self) -> Result<(usize, Work), String> {
         self.working(|bench| {
             bench.execute(kernel_path::SYSTEM_CALL);
-            let space =
-                bench.hat.table_mut().create(&mut bench.frames).map_err(|e| e.to_string())?;
-            bench.spaces.push(Some(Tenant { space, frames: BTreeSet::new() }));
+            let (hat, mut kernel) = bench.kernel();
+            let space = hat.create(&mut kernel).map_err(|e| e.to_string())?;
+            let inner = hat.space(space).ok_or("the space is gone")?;
+            bench.spaces.push(Some(Tenant { hat: space, space: inner, frames: BTreeSet::new() }));
             Ok(bench.spaces.len() - 1)
         })
     }
 
     /// Ends a space and frees the frames of its pages.
     pub fn destroy(&mut self, space: usize) -> Result<Work, String> {
-        let number = self.tenant(space)?.space;
+        let number = self.tenant(space)?.hat;
         let ((), work) = self.working(|bench| {
             bench.execute(kernel_path::SYSTEM_CALL);
-            let flush = bench.hat.table_mut().destroy(number).map_err(|e| e.to_string())?;
-            flush.done(&mut bench.frames);
+            let (hat, mut kernel) = bench.kernel();
+            hat.destroy(number, &mut kernel);
             Ok(())
         })?;
         for frame in self.spaces[space].take().into_iter().flat_map(|tenant| tenant.frames) {
@@ -131,7 +138,7 @@ impl PageTableBench {
 
     /// Maps a page at each address, one by one, to frames of their own.
     pub fn map(&mut self, space: usize, addresses: &[u64]) -> Result<Work, String> {
-        let number = self.tenant(space)?.space;
+        let number = self.tenant(space)?.hat;
         let size = self.page_size;
         let frames: Result<Vec<PhysAddr>, _> =
             addresses.iter().map(|_| self.frames.allocate_page(size, State::Movable)).collect();
@@ -141,8 +148,9 @@ impl PageTableBench {
                 bench.execute(kernel_path::IPC);
                 let page = VirtAddr::new(addr).page(size);
                 let page = Translation { page, frame, rights: Rights::ALL, global: false };
-                let mapped = bench.hat.table_mut().map(number, page, 1, &mut bench.frames);
-                mapped.map_err(|e| format!("{addr:#x}: {e}"))?.done(&mut bench.frames);
+                let (hat, mut kernel) = bench.kernel();
+                let mapped = hat.load(number, page, 1, &mut kernel);
+                mapped.map_err(|e| format!("{addr:#x}: {e}"))?;
             }
             Ok(())
         })?;
@@ -150,21 +158,54 @@ impl PageTableBench {
         Ok(work)
     }
 
-    /// Removes the pages in each range of an address and bytes, and frees their frames.
-    pub fn unmap(&mut self, space: usize, ranges: &[(u64, u64)]) -> Result<Work, String> {
-        let number = self.tenant(space)?.space;
-        let mut gone = Vec::new();
+    /// Maps the pages that `from` has at these addresses to `to`, each by an IPC, at the same addresses.
+    pub fn hand(
+        &mut self,
+        (from, to): (usize, usize),
+        addresses: &[u64],
+        rights: Rights,
+    ) -> Result<Work, String> {
+        let (giver, taker) = (self.tenant(from)?.hat, self.tenant(to)?.hat);
+        let size = self.page_size.bytes();
         let ((), work) = self.working(|bench| {
-            for &(addr, bytes) in ranges {
-                let each = &mut |mapping: pagetable::Mapping| gone.push(mapping.translation.frame);
-                let flush = bench.hat.table_mut().unmap(number, range(addr, bytes)?, each);
-                bench.forget(flush.map_err(|e| format!("{addr:#x}: {e}"))?);
+            for &addr in addresses {
+                bench.execute(kernel_path::IPC);
+                let (hat, mut kernel) = bench.kernel();
+                let (range, at) = (range(addr, size)?, VirtAddr::new(addr));
+                let handed = hat.map_from(giver, range, taker, at, rights, &mut kernel);
+                handed.map_err(|e| format!("{addr:#x}: {e}"))?;
             }
             Ok(())
         })?;
+        Ok(work)
+    }
+
+    /// Takes all but `rights` from what was mapped from the pages that `space` has in each range of an
+    /// address and bytes.
+    pub fn restrict(
+        &mut self,
+        space: usize,
+        ranges: &[(u64, u64)],
+        rights: Rights,
+    ) -> Result<Work, String> {
+        let number = self.tenant(space)?.hat;
+        self.in_ranges(ranges, |hat, range, kernel| {
+            hat.restrict(number, range, rights, false, kernel).map_err(|e| e.to_string())
+        })
+    }
+
+    /// Removes the pages in each range of an address and bytes, and frees their frames.
+    pub fn unmap(&mut self, space: usize, ranges: &[(u64, u64)]) -> Result<Work, String> {
+        let number = self.tenant(space)?.hat;
+        let mut gone = Vec::new();
+        let work = self.in_ranges(ranges, |hat, range, kernel| {
+            let each = &mut |mapping: pagetable::Mapping| gone.push(mapping.translation.frame);
+            hat.unload(number, range, each, kernel).map_err(|e| e.to_string())
+        })?;
         for frame in gone {
-            self.tenant(space)?.frames.remove(&frame);
-            self.frames.free(frame, self.page_size);
+            if self.tenant(space)?.frames.remove(&frame) {
+                self.frames.free(frame, self.page_size);
+            }
         }
         Ok(work)
     }
@@ -177,16 +218,35 @@ impl PageTableBench {
         ranges: &[(u64, u64)],
         rights: Rights,
     ) -> Result<Work, String> {
-        let number = self.tenant(space)?.space;
+        let number = self.tenant(space)?.hat;
+        self.in_ranges(ranges, |hat, range, kernel| {
+            hat.protect(number, range, rights, kernel).map_err(|e| e.to_string())
+        })
+    }
+
+    /// A system call for each range.
+    fn in_ranges(
+        &mut self,
+        ranges: &[(u64, u64)],
+        mut call: impl FnMut(&Hat, VirtRange, &mut Kernel<'_>) -> Result<(), String>,
+    ) -> Result<Work, String> {
         let ((), work) = self.working(|bench| {
             for &(addr, bytes) in ranges {
-                let flush =
-                    bench.hat.table_mut().protect(number, range(addr, bytes)?, rights, &mut |_| {});
-                bench.forget(flush.map_err(|e| format!("{addr:#x}: {e}"))?);
+                bench.execute(kernel_path::SYSTEM_CALL + kernel_path::RANGE);
+                let (hat, mut kernel) = bench.kernel();
+                call(hat, range(addr, bytes)?, &mut kernel)
+                    .map_err(|e| format!("{addr:#x}: {e}"))?;
             }
             Ok(())
         })?;
         Ok(work)
+    }
+
+    /// The layer, and the kernel that it calls.
+    fn kernel(&mut self) -> (&Hat, Kernel<'_>) {
+        let lists = PhysAddr::new(self.memory_bytes);
+        let kernel = Kernel { frames: &mut self.frames, meter: self.meter.as_deref(), lists };
+        (&self.hat, kernel)
     }
 
     /// Walks for a load of each address, as a refill does.
@@ -237,17 +297,6 @@ impl PageTableBench {
         }
     }
 
-    /// What follows the change of a range: the system call's way, and the TLB's pages.
-    fn forget(&mut self, flush: Flush) {
-        let pages = match flush.scope() {
-            Scope::Pages { pages, .. } => pages,
-            Scope::Nothing | Scope::Space => 0,
-        };
-        let range = kernel_path::SYSTEM_CALL + kernel_path::RANGE;
-        self.execute(range + kernel_path::FORGET_PAGE * pages);
-        flush.done(&mut self.frames);
-    }
-
     /// Whether accesses to memory count. A walk's do not: its references do, which may be wider.
     fn count_memory(&self, counts: bool) {
         if let Some(meter) = &self.meter {
@@ -276,6 +325,51 @@ impl PageTableBench {
 
 fn range(addr: u64, bytes: u64) -> Result<VirtRange, String> {
     VirtRange::new(VirtAddr::new(addr), bytes).map_err(|e| format!("{addr:#x}: {e}"))
+}
+
+/// What the HAT layer asks of the world.
+struct Kernel<'a> {
+    frames: &'a mut FrameStore,
+    meter: Option<&'a Mutex<Meter>>,
+    /// Where the page-frame descriptors begin: behind the memory that is given out.
+    lists: PhysAddr,
+}
+
+/// Bytes of a page-frame descriptor with its first node.
+const DESCRIPTOR_BYTES: u64 = 32;
+
+impl hat::Platform for Kernel<'_> {
+    fn shoot(&mut self, flushes: &[(HatSpace, Flush)]) {
+        let Some(meter) = self.meter else { return };
+        let pages = flushes.iter().map(|(_, flush)| match flush.scope() {
+            Scope::Pages { pages, .. } => pages,
+            Scope::Nothing | Scope::Space => 0,
+        });
+        read(meter).work.instructions += kernel_path::FORGET_PAGE * pages.sum::<u64>();
+    }
+
+    fn frames(&mut self) -> &mut dyn Frames {
+        self.frames
+    }
+
+    fn work(&mut self, step: Step, count: u64) {
+        let Some(meter) = self.meter else { return };
+        match step {
+            Step::Mapping => read(meter).work.instructions += kernel_path::NODE * count,
+            // References are counted where they are made, and the way in by the system call.
+            Step::Operation | Step::TableWrite | Step::TableRead | Step::Shootdown => {}
+        }
+    }
+
+    fn touch(&mut self, frame: u64, is_changed: bool) {
+        let Some(meter) = self.meter else { return };
+        let at = self.lists.wrapping_add(frame * DESCRIPTOR_BYTES);
+        let mut meter = read(meter);
+        meter.access(at, 8, false);
+        if is_changed {
+            meter.access(at, 8, true);
+        }
+    }
 }
 
 /// Who counts.

@@ -36,6 +36,21 @@ impl PageTable {
         json(self.bench.map(space, &addresses).map_err(failed)?)
     }
 
+    fn hand(
+        &mut self,
+        spaces: (usize, usize),
+        addresses: Vec<u64>,
+        rights: u8,
+    ) -> PyResult<String> {
+        let rights = Rights::from_bits(rights);
+        json(self.bench.hand(spaces, &addresses, rights).map_err(failed)?)
+    }
+
+    fn restrict(&mut self, space: usize, ranges: Vec<(u64, u64)>, rights: u8) -> PyResult<String> {
+        let rights = Rights::from_bits(rights);
+        json(self.bench.restrict(space, &ranges, rights).map_err(failed)?)
+    }
+
     fn unmap(&mut self, space: usize, ranges: Vec<(u64, u64)>) -> PyResult<String> {
         json(self.bench.unmap(space, &ranges).map_err(failed)?)
     }

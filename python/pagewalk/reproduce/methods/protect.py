@@ -1,16 +1,18 @@
-"""Pages are write-protected and unprotected again (E99 §3.3, "mapping benchmarks").
+"""A server write-protects the pages that a client has of it, and unprotects them again (E99 §3.3,
+"mapping benchmarks").
 
 Parameters: `machine`, `designs`, `rounds`, `beside_bytes` (a segment mapped beside, untouched),
 and either
 
 * `pages`: adjacent pages, protected one by one (row PROT1) or at once (PROTN), then unprotected
-  one by one in random order; a column a design; or
+  one by one in random order, each by an IPC that maps it again; a column a design; or
 * `regions`: bytes of regions in which `pages` pages lie at random; one row per design, one column
-  per region. All are protected by one operation on the region and unprotected by another. Designs
+  per region. All are protected by one operation on the region, and unprotected page by page by an
+  IPC each, which is not counted: the figures are of protecting. Designs
   in `alone` have a row without the segment beside too, and one of how much dearer it makes them.
 
-Numbers are cycles per page and round: those of references, in the caches of the machine, and one
-for each instruction of the kernel's path.
+Numbers are cycles per page and round: those of references to tables and mapping lists, in the
+caches of the machine, and one for each instruction of the kernel's path.
 """
 
 import random
@@ -52,31 +54,29 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
 
 def _compact(parameters: dict[str, Any], lab: Lab, design: str, whole: bool) -> float:
     count, rounds = int(parameters["pages"]), int(parameters["rounds"])
-    bench, client = _client(parameters, lab.bench(parameters["machine"], design))
     pages = [(REGION + page * PAGE, PAGE) for page in range(count)]
-    bench.map(client, [addr for addr, _ in pages])
+    addresses = [addr for addr, _ in pages]
+    bench, server, client = _tasks(parameters, lab.bench(parameters["machine"], design), addresses)
     rng = random.Random(lab.placement)
     cycles = 0
     for _ in range(rounds):
-        if whole:
-            cycles += _cycles(bench.protect(client, [(REGION, count * PAGE)], READ_ONLY))
-        else:
-            cycles += _cycles(bench.protect(client, pages, READ_ONLY))
-        back = list(pages)
+        ranges = [(REGION, count * PAGE)] if whole else pages
+        cycles += _cycles(bench.restrict(server, ranges, READ_ONLY))
+        back = list(addresses)
         rng.shuffle(back)
-        cycles += _cycles(bench.protect(client, back, ALL))
+        cycles += _cycles(bench.hand(server, client, back, ALL))
     return cycles / rounds / count
 
 
 def _sparse(parameters: dict[str, Any], lab: Lab, design: str, region: int) -> float:
     count, rounds = int(parameters["pages"]), int(parameters["rounds"])
-    bench, client = _client(parameters, lab.bench(parameters["machine"], design))
     chosen = random.Random(f"{region} {lab.placement}").sample(range(region // PAGE), count)
-    bench.map(client, [REGION + page * PAGE for page in chosen])
+    addresses = [REGION + page * PAGE for page in chosen]
+    bench, server, client = _tasks(parameters, lab.bench(parameters["machine"], design), addresses)
     cycles = 0
     for _ in range(rounds):
-        for rights in (READ_ONLY, ALL):
-            cycles += _cycles(bench.protect(client, [(REGION, region)], rights))
+        cycles += _cycles(bench.restrict(server, [(REGION, region)], READ_ONLY))
+        bench.hand(server, client, addresses, ALL)
     return cycles / rounds / count
 
 
@@ -84,11 +84,18 @@ def _cycles(work: Work) -> int:
     return work.cycles + work.instructions
 
 
-def _client(parameters: dict[str, Any], bench: PageTable) -> tuple[PageTable, int]:
-    """A task with code, stack, and the segment beside if there is one."""
-    client, _ = bench.create()
-    bench.map(client, [CODE, STACK])
-    beside = parameters.get("beside_bytes", 0)
-    if beside:
-        bench.map(client, [BESIDE + offset for offset in range(0, beside, PAGE)])
-    return bench, client
+def _tasks(
+    parameters: dict[str, Any], bench: PageTable, addresses: list[int]
+) -> tuple[PageTable, int, int]:
+    """A server that has these pages, and a client that has them of it.
+
+    So it has the segment beside, if there is one; each has code and a stack of its own.
+    """
+    server, client = (bench.create()[0] for _ in range(2))
+    for task in (server, client):
+        bench.map(task, [CODE, STACK])
+    beside = range(BESIDE, BESIDE + parameters.get("beside_bytes", 0), PAGE)
+    for pages in (list(beside), addresses):
+        bench.map(server, pages)
+        bench.hand(server, client, pages, ALL)
+    return bench, server, client
