@@ -21,9 +21,9 @@ class Work(NamedTuple):
         misses: References, initialisation among them, that no data cache served.
         cycles: What all of them take in the machine's caches and memory if nothing overlaps.
         instructions: Instructions beside those that make the references: of the refill handler for
-            a walk, and else of the kernel's path, the nodes of mapping trees among it; `crates/machine/src/kernel_path.rs` has each
-            count with its reason. At one instruction per cycle, `cycles + instructions` is what
-            the operation takes.
+            a walk, and else of the kernel's path, nodes of mapping trees among it;
+            `crates/machine/src/kernel_path.rs` has each count with its reason. At one instruction
+            per cycle, `cycles + instructions` is what the operation takes.
         table_bytes: Bytes of frames taken for tables, less those given back.
         nanoseconds: Time on this host, which means something without the meter.
     """

@@ -1,5 +1,6 @@
-"""A server write-protects the pages that a client has of it, and unprotects them again (E99 §3.3,
-"mapping benchmarks").
+"""A server write-protects the pages that a client has of it, and unprotects them again.
+
+These are E99's "mapping benchmarks" (§3.3).
 
 Parameters: `machine`, `designs`, `rounds`, `beside_bytes` (a segment mapped beside, untouched),
 and either
