@@ -28,8 +28,11 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     [alone] = lab.runs(own, machine, [parameters.get("set", [])])
     cycles = alone["time"]["program_cycles"]
     program = (cycles["lo"] + cycles["hi"]) / 2
-    base = program + _translation(alone["regions"], parameters["start"])
     quantum = max(1000, alone["instructions"] // parameters["turns"])
+    device = Machine(machine, parameters.get("set", []))
+    with ProgressLine(f"{parameters['foreground']} alone") as shown:
+        run = device.run(Trace(f"mix:order=turns,quantum={quantum},[{own.source}]"), progress=shown)
+    base = program + _translation(run.data["regions"], parameters["start"])
     table = Table([str(count) for count in parameters["threads"]])
     for row, (background, rule) in parameters["backgrounds"].items():
         behind = lab.trace(background, accesses)
