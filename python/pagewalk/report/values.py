@@ -79,8 +79,8 @@ def length(document: Mapping[str, Any]) -> int:
 def missing_all(document: Mapping[str, Any]) -> int:
     """Lookups that missed every TLB."""
     last = max((tlb["level"] for tlb in document["tlbs"]), default=1)
-    of_ranges = (document.get("range_tlb") or {"hits": 0})["hits"]
-    return sum(tlb["misses"] for tlb in document["tlbs"] if tlb["level"] == last) - of_ranges
+    of_ranges = int((document.get("range_tlb") or {"hits": 0})["hits"])
+    return sum(int(tlb["misses"]) for tlb in document["tlbs"] if tlb["level"] == last) - of_ranges
 
 
 def finding(document: Mapping[str, Any]) -> list[str]:
