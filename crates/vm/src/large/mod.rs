@@ -84,7 +84,9 @@ where
         let said = Said::of(region, page);
         let ask = Ask { space: at.space, page, kind, region, sizes: &self.vm.sizes };
         let Choice { size: wanted, fallback } = self.vm.sizing.choose(&ask);
+        // A large page of a reservation is clean or dirty as a whole: its first store makes it small.
         if at.known.has_large
+            && self.vm.reserving.is_none()
             && let Some(how) = self.stays_large(at, page, kind, wanted)?
         {
             return Ok(how);
