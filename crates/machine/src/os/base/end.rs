@@ -6,9 +6,7 @@
 //!   frames   4 5 6 7 | 8 3           4, 1, 1 base pages
 //! ```
 
-use std::collections::BTreeMap;
-
-use addr::VirtRange;
+use addr::{PageSize, VirtRange};
 
 use super::Base;
 use crate::{
@@ -19,9 +17,8 @@ use crate::{
 impl Base {
     /// Keeps what memory is like now, if more is in use than when it was looked at last.
     pub(super) fn look_at_end(&mut self, access: u64, ram: &Ram) {
-        let now = self.end(access, ram);
-        if self.end.as_ref().is_none_or(|last| used(last) < used(&now)) {
-            self.end = Some(now);
+        if self.end.as_ref().is_none_or(|last| used(last) < self.used(ram)) {
+            self.end = Some(self.end(access, ram));
         }
     }
 
@@ -42,19 +39,20 @@ impl Base {
     fn end(&self, access: u64, ram: &Ram) -> EndOfProgram {
         let base = self.vm.base();
         let (hat, _) = ram.parts();
-        let mut sizes: BTreeMap<String, u64> = BTreeMap::new();
+        // By log2 of its bytes: the size of the pages, and their bytes.
+        let mut sizes = [const { None::<(PageSize, u64)> }; u64::BITS as usize];
         // By log2 of base pages: runs, and base pages in them.
-        let mut runs: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        let mut runs = [(0, 0); u64::BITS as usize];
         for space in ram.hat_spaces() {
             let mut last: Option<(u64, u64, u64)> = None;
             let mut ends = |pages: u64| {
-                let of = runs.entry(pages.ilog2()).or_insert((0, 0));
+                let of = &mut runs[pages.ilog2() as usize];
                 *of = (of.0 + 1, of.1 + pages);
             };
             hat.visit(space, VirtRange::ALL, &mut |mapping| {
                 let of = mapping.translation;
                 let (size, count) = (of.page.size(), of.page.size().count_of(base));
-                *sizes.entry(size.to_string()).or_insert(0) += size.bytes();
+                sizes[size.shift() as usize].get_or_insert((size, 0)).1 += size.bytes();
                 let (page, frame) =
                     (of.page.start().get() >> base.shift(), of.frame.get() >> base.shift());
                 last = match last {
@@ -69,15 +67,17 @@ impl Base {
             });
             last.into_iter().for_each(|(_, _, pages)| ends(pages));
         }
-        let runs = runs.into_iter().map(|(log2, (runs, pages))| RunsOfLength {
+        let runs = (0..).zip(runs).filter(|(_, (runs, _))| *runs > 0);
+        let runs = runs.map(|(log2, (runs, pages))| RunsOfLength {
             bytes_min: base.bytes() << log2,
             runs,
             bytes: pages * base.bytes(),
         });
+        let sizes = sizes.into_iter().flatten();
         EndOfProgram {
             access,
             bytes: self.kind_bytes(ram),
-            mapped_by_size: sizes,
+            mapped_by_size: sizes.map(|(size, bytes)| (size.to_string(), bytes)).collect(),
             runs: runs.collect(),
         }
     }
