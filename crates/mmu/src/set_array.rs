@@ -146,6 +146,12 @@ impl SetArray {
         set * self.ways..(set + 1) * self.ways
     }
 
+    /// Whether it may hold `key`, as far as that is known without a search.
+    #[inline(always)]
+    pub fn may_hold(&self, key: u64) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_hold(key))
+    }
+
     /// The first slot of `set`, in way order, that was filled with a key of `key`'s fingerprint
     /// and that `is_it` accepts.
     #[inline]
@@ -155,7 +161,7 @@ impl SetArray {
         key: u64,
         mut is_it: impl FnMut(usize) -> bool,
     ) -> Option<usize> {
-        if self.filter.as_ref().is_some_and(|filter| !filter.may_hold(key)) {
+        if !self.may_hold(key) {
             return None;
         }
         let pattern = EACH_BYTE * u64::from(fingerprint(key));
@@ -175,6 +181,9 @@ impl SetArray {
         if let &[word] = words {
             return among(word, first);
         }
+        if let &[low, high] = words {
+            return among(low, first).or_else(|| among(high, first + 8));
+        }
         // Two words at once, of which most have none.
         let (pairs, rest) = words.as_chunks::<2>();
         for &[low, high] in pairs {
@@ -186,6 +195,12 @@ impl SetArray {
             first += 16;
         }
         rest.iter().find_map(|&word| among(word, first))
+    }
+
+    /// Whether no slot of `set` is empty.
+    #[inline]
+    pub fn is_full(&self, set: usize) -> bool {
+        self.empty[set] == 0
     }
 
     /// The first empty slot of `set`.
@@ -207,6 +222,15 @@ impl SetArray {
         if self.store(set, slot - set * self.ways, fingerprint(key)) == EMPTY {
             self.empty[set] -= 1;
         }
+        if let Some(filter) = &mut self.filter {
+            filter.store(slot, filter.hash(key) as u32);
+        }
+    }
+
+    /// Notes that `slot` of `set` holds `key` instead of another key.
+    #[inline]
+    pub fn exchange(&mut self, set: usize, slot: usize, key: u64) {
+        self.store(set, slot - set * self.ways, fingerprint(key));
         if let Some(filter) = &mut self.filter {
             filter.store(slot, filter.hash(key) as u32);
         }

@@ -70,6 +70,8 @@ struct Spanning {
     clock: u64,
     granules: (PageSize, Option<PageSize>),
     large_first: [bool; 4],
+    /// Whether misses are taken to be dense for a while: there are no spans then.
+    is_dense: bool,
 }
 
 /// A lookup by itself, or first in a span, often one for pages of the sizes that are favoured.
@@ -81,7 +83,8 @@ fn lookup(
     asid: Asid,
     kind: Kind,
 ) -> Result<Place, Miss> {
-    if rng.chance(80) {
+    spanning.is_dense ^= rng.chance(1);
+    if !spanning.is_dense && rng.chance(80) {
         // The clock is the caller's, who may have other TLBs.
         spanning.clock = tlb.now().max(spanning.clock) + 1 + rng.below(3);
         spanning.large_first[kind as usize] ^= rng.chance(10);
@@ -114,7 +117,11 @@ fn lookup(
             return Ok((phys, label));
         }
     }
-    tlb.lookup(va, asid, kind).map(|hit| {
+    let hit = match spanning.is_dense && rng.chance(90) {
+        true => tlb.lookup_apart(va, asid, kind),
+        false => tlb.lookup(va, asid, kind),
+    };
+    hit.map(|hit| {
         assert!(hit.rights.allows(kind));
         (hit.phys, hit.label)
     })
@@ -152,6 +159,7 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
             clock: rng.pick(&[0, 1 << 20]),
             granules: (*held.min().unwrap(), None),
             large_first: [false; 4],
+            is_dense: false,
         };
         if rng.chance(70) {
             let (small, large) = (rng.pick(&sizes()), rng.pick(&sizes()));

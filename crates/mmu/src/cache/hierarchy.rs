@@ -99,6 +99,8 @@ pub struct Hierarchy {
     fetch: Served,
     data: Served,
     walker: Served,
+    /// By place: the next one behind it, and by how many bits the number of a line is shorter there.
+    behind: [(Served, u32); 4],
 }
 
 impl Hierarchy {
@@ -112,12 +114,18 @@ impl Hierarchy {
                 caches[place as usize] = Some(Cache::new(&cache).map_err(|error| (place, error))?);
             }
         }
-        let mut hierarchy =
-            Hierarchy { caches, fetch: Served::L1i, data: Served::L1d, walker: Served::L1d };
+        let mut hierarchy = Hierarchy {
+            caches,
+            fetch: Served::L1i,
+            data: Served::L1d,
+            walker: Served::L1d,
+            behind: [(Served::Memory, 0); 4],
+        };
         hierarchy.check_lines()?;
+        hierarchy.behind = core::array::from_fn(|place| hierarchy.next(Served::ALL[place]));
         let at_or_behind = |place| match hierarchy.cache(place) {
             Some(_) => place,
-            None => hierarchy.behind(place),
+            None => hierarchy.next(place).0,
         };
         (hierarchy.fetch, hierarchy.data) = (at_or_behind(Served::L1i), at_or_behind(Served::L1d));
         hierarchy.walker = match params.walker_enters {
@@ -166,6 +174,18 @@ impl Hierarchy {
             Some(Some(cache)) => cache.is_repeat(phys, bytes, write).then_some(self.walker),
             _ => None,
         }
+    }
+
+    /// How many of the walker's `reads`, each an address and bytes, change nothing where they come in,
+    /// from the first one on; and that place. As [`Hierarchy::is_repeated_walk`] of each.
+    #[inline(always)]
+    pub fn repeated_reads(
+        &self,
+        reads: impl Iterator<Item = (PhysAddr, u32)>,
+    ) -> Option<(usize, Served)> {
+        let cache = self.caches.get(self.walker as usize)?.as_ref()?;
+        let repeated = reads.take_while(|(phys, bytes)| cache.is_repeat(*phys, *bytes, false));
+        Some((repeated.count(), self.walker))
     }
 
     /// Counts `reads` and `writes` of the walker that changed nothing in the cache that they reach
@@ -265,13 +285,13 @@ impl Hierarchy {
 
     /// Fetches `line`, which was not in the cache at `place`, from the level behind it.
     fn miss(&mut self, place: Served, line: u64, write: bool, who: Requester) -> Served {
-        let behind = self.behind(place);
-        let served = self.line(behind, self.line_behind(place, behind, line), false, who);
+        let (behind, shorter) = self.behind[place as usize % 4];
+        let served = self.line(behind, line >> shorter, false, who);
         if let Some(Some(cache)) = self.caches.get_mut(place as usize)
             && let Some(victim) = cache.insert(line, write)
         {
             cache.writebacks += 1;
-            self.write_back(behind, self.line_behind(place, behind, victim));
+            self.write_back(behind, victim >> shorter);
         }
         served
     }
@@ -283,24 +303,20 @@ impl Hierarchy {
             && let Some(victim) = cache.insert(line, true)
         {
             cache.writebacks += 1;
-            let behind = self.behind(place);
-            self.write_back(behind, self.line_behind(place, behind, victim));
+            let (behind, shorter) = self.behind[place as usize % 4];
+            self.write_back(behind, victim >> shorter);
         }
     }
 
-    /// The next place behind `place` that exists.
-    fn behind(&self, place: Served) -> Served {
-        [Served::L2, Served::L3]
+    /// The next place behind `place` that exists, and by how many bits its lines are longer.
+    fn next(&self, place: Served) -> (Served, u32) {
+        let next = [Served::L2, Served::L3]
             .into_iter()
             .find(|&next| next > place && self.cache(next).is_some())
-            .unwrap_or(Served::Memory)
-    }
-
-    /// The line at `behind` that holds `line` of the cache at `place`.
-    fn line_behind(&self, place: Served, behind: Served, line: u64) -> u64 {
-        match (self.cache(place), self.cache(behind)) {
-            (Some(cache), Some(next)) => line >> (next.line_shift - cache.line_shift),
-            _ => line,
+            .unwrap_or(Served::Memory);
+        match (self.cache(place), self.cache(next)) {
+            (Some(cache), Some(behind)) => (next, behind.line_shift - cache.line_shift),
+            _ => (next, 0),
         }
     }
 

@@ -25,6 +25,9 @@ const EMPTY: u64 = u64::MAX;
 
 /// How many hints a cache keeps: enough for the lines of a first-level cache.
 const HINTS: usize = 2048;
+/// A cache of more lines keeps none: what misses the caches in front of it is seldom where a hint says,
+/// and each wrong hint reads a tag for nothing.
+const HINTED_LINES_MAX: usize = 1 << 14;
 
 /// The shape of a data cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +77,7 @@ pub struct Cache {
     line_shift: u32,
     sets: SetArray,
     tags: Box<[u64]>,
-    hints: Hints<HINTS>,
+    hints: Option<Hints<HINTS>>,
     /// By set: the tag of the line that it used last, if to use it again changes nothing.
     last: Box<[u64]>,
     /// Whether a use of the slot that its set used last, or filled last, changes nothing.
@@ -111,8 +114,8 @@ impl Cache {
             repeats_change_nothing: policy.learns() != Learns::Each,
             policy,
             last: vec![EMPTY; sets.sets()].into_boxed_slice(),
+            hints: (sets.entries() <= HINTED_LINES_MAX).then(Hints::new),
             sets,
-            hints: Hints::new(),
             program: Traffic::default(),
             walker: Traffic::default(),
             writebacks: 0,
@@ -190,12 +193,15 @@ impl Cache {
     /// Uses `line`, whose set is `set`, if it is there.
     #[inline(never)]
     fn touch(&mut self, set: usize, line: u64, write: bool) -> bool {
-        let hinted = self.hints.get(line);
-        let slot = match self.tags.get(hinted) {
-            Some(tag) if tag >> 1 == line => hinted,
-            _ => {
+        let hinted = self.hints.as_ref().and_then(|hints| {
+            let slot = hints.get(line);
+            self.tags.get(slot).is_some_and(|tag| tag >> 1 == line).then_some(slot)
+        });
+        let slot = match hinted {
+            Some(slot) => slot,
+            None => {
                 let Some(slot) = self.find(set, line) else { return false };
-                self.hints.set(line, slot);
+                self.hint(line, slot);
                 slot
             }
         };
@@ -203,6 +209,14 @@ impl Cache {
         self.policy.touched(slot);
         self.used_last(set, slot);
         true
+    }
+
+    /// `line` is in `slot`.
+    #[inline]
+    fn hint(&mut self, line: u64, slot: usize) {
+        if let Some(hints) = &mut self.hints {
+            hints.set(line, slot);
+        }
     }
 
     /// The line in `slot` is the one that `set` used last.
@@ -218,17 +232,28 @@ impl Cache {
         self.sets.find(set, line, |slot| self.tags[slot] >> 1 == line)
     }
 
+    /// The first empty slot of `set`, which has one, is given `line`.
+    #[cold]
+    #[inline(never)]
+    fn take_empty(&mut self, set: usize, line: u64) -> usize {
+        let slot = self.sets.empty_slot(set).unwrap_or(0);
+        self.sets.occupy(set, slot, line);
+        self.policy.inserted(slot);
+        slot
+    }
+
     /// Takes in `line`, which is not there. Gives the line that made room if it was dirty.
     fn insert(&mut self, line: u64, dirty: bool) -> Option<u64> {
         let set = self.sets.set_of(line);
-        let slot = match self.sets.empty_slot(set) {
-            Some(slot) => slot,
-            None => self.policy.victim(self.sets.slots(set)),
+        let slot = if self.sets.is_full(set) {
+            let slot = self.policy.replaced(self.sets.slots(set));
+            self.sets.exchange(set, slot, line);
+            slot
+        } else {
+            self.take_empty(set, line)
         };
         let old = core::mem::replace(&mut self.tags[slot], line << 1 | u64::from(dirty));
-        self.sets.occupy(set, slot, line);
-        self.policy.inserted(slot);
-        self.hints.set(line, slot);
+        self.hint(line, slot);
         self.used_last(set, slot);
         (old != EMPTY && old & 1 != 0).then_some(old >> 1)
     }

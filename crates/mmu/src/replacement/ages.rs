@@ -8,14 +8,17 @@
 //! A small set is searched for its smallest stamp. In a large one that would take long for each
 //! miss, so its slots are sorted once into a queue and taken from there one after the other,
 //! without those that were stamped meanwhile: all others are older than anything stamped later,
-//! so the order stays exact until the queue is used up.
+//! so the order stays exact until the queue is used up. Where every stamp is told at once, a ring
+//! ([`Rings`]) has the order that the queue began with and keeps it.
 
 use core::ops::Range;
 
-use super::lowest;
+use super::{lowest, rings::Rings};
 
-/// Sets of at most so many ways are searched.
+/// Sets of at most so many ways are searched, if their order is not known.
 const SEARCHED_WAYS_MAX: usize = 32;
+/// Of sets of more ways than so many the order is kept.
+const UNORDERED_WAYS_MAX: usize = 8;
 
 /// One stamp per slot, and the queues of large sets.
 #[derive(Clone, Debug)]
@@ -23,6 +26,9 @@ pub(super) struct Ages {
     clock: u64,
     stamps: Box<[u64]>,
     queues: Vec<Queue>,
+    rings: Rings,
+    /// Victims of sets whose order is not known, since a stamp was told late.
+    unknown: usize,
 }
 
 /// The ways of the set that starts at `start`, oldest first, as they were when it was made.
@@ -37,9 +43,16 @@ struct Queue {
 }
 
 impl Ages {
-    /// For `slots` slots, all of one age.
-    pub(super) fn new(slots: usize) -> Ages {
-        Ages { clock: 0, stamps: vec![0; slots].into_boxed_slice(), queues: Vec::new() }
+    /// For sets whose ways are given in the order of their slots, which are all of one age.
+    pub(super) fn new(ways_of_sets: impl Iterator<Item = usize> + Clone) -> Ages {
+        let slots = ways_of_sets.clone().sum();
+        Ages {
+            clock: 0,
+            stamps: vec![0; slots].into_boxed_slice(),
+            queues: Vec::new(),
+            rings: Rings::new(ways_of_sets, UNORDERED_WAYS_MAX),
+            unknown: 0,
+        }
     }
 
     /// Makes `slot` the youngest.
@@ -47,11 +60,16 @@ impl Ages {
     pub(super) fn stamp(&mut self, slot: usize) {
         self.clock += 1;
         self.stamps[slot] = self.clock;
+        self.rings.touch(slot);
     }
 
     /// Makes `slot` as young as something stamped at `time`, if it is older.
     pub(super) fn stamp_at(&mut self, slot: usize, time: u64) {
-        self.stamps[slot] = self.stamps[slot].max(time);
+        if self.stamps[slot] < time {
+            self.stamps[slot] = time;
+            self.rings.forget(slot);
+            self.unknown = 0;
+        }
     }
 
     /// The clock: the last stamp, or later.
@@ -68,11 +86,25 @@ impl Ages {
     /// The slot of `set` that was stamped longest ago.
     #[inline]
     pub(super) fn oldest(&mut self, set: Range<usize>) -> usize {
-        if set.len() <= SEARCHED_WAYS_MAX {
-            lowest(&self.stamps, set)
-        } else {
-            self.oldest_queued(set, |_| 0)
+        if set.len() <= UNORDERED_WAYS_MAX {
+            return lowest(&self.stamps, set);
         }
+        self.rings.oldest(set.start).unwrap_or_else(|| self.oldest_unknown(set))
+    }
+
+    /// The same of a large set whose order is not known: from here on it is, if such victims go on.
+    #[cold]
+    #[inline(never)]
+    fn oldest_unknown(&mut self, set: Range<usize>) -> usize {
+        self.unknown += 1;
+        if self.unknown <= set.len() / 4 {
+            return self.oldest_used(set, |_| 0);
+        }
+        let oldest = set.start;
+        let mut slots: Vec<usize> = set.collect();
+        slots.sort_unstable_by_key(|&slot| (self.stamps[slot], slot));
+        self.rings.order(slots.iter().copied());
+        slots.first().copied().unwrap_or(oldest)
     }
 
     /// The same, where `used` knows of later stamps.

@@ -11,9 +11,9 @@ pub struct Fifo {
 }
 
 impl Fifo {
-    /// For `slots` slots.
-    pub fn new(slots: usize) -> Fifo {
-        Fifo { ages: Ages::new(slots) }
+    /// For sets whose ways are given in the order of their slots.
+    pub fn new(ways_of_sets: impl Iterator<Item = usize> + Clone) -> Fifo {
+        Fifo { ages: Ages::new(ways_of_sets) }
     }
 }
 

@@ -25,15 +25,16 @@ enum Kept {
 }
 
 impl Lru {
-    /// For `slots` slots, whose hits may be told by their times.
-    pub fn timed(slots: usize) -> Lru {
-        Lru { kept: Kept::Times(Ages::new(slots)) }
+    /// For sets whose ways are given in the order of their slots, whose hits may be told by their
+    /// times.
+    pub fn timed(ways_of_sets: impl Iterator<Item = usize> + Clone) -> Lru {
+        Lru { kept: Kept::Times(Ages::new(ways_of_sets)) }
     }
 
     /// For sets whose ways are given in the order of their slots, each hit of which is told at once.
     pub fn new(ways_of_sets: impl Iterator<Item = usize> + Clone) -> Lru {
         let orders = Orders::new(ways_of_sets.clone()).map(Kept::Orders);
-        Lru { kept: orders.unwrap_or_else(|| Kept::Times(Ages::new(ways_of_sets.sum()))) }
+        Lru { kept: orders.unwrap_or_else(|| Kept::Times(Ages::new(ways_of_sets))) }
     }
 }
 
@@ -58,6 +59,18 @@ impl Replacement for Lru {
         match &mut self.kept {
             Kept::Times(ages) => ages.oldest(set),
             Kept::Orders(orders) => orders.last(set),
+        }
+    }
+
+    #[inline]
+    fn replaced(&mut self, set: Range<usize>) -> usize {
+        match &mut self.kept {
+            Kept::Times(ages) => {
+                let slot = ages.oldest(set);
+                ages.stamp(slot);
+                slot
+            }
+            Kept::Orders(orders) => orders.replaced(set),
         }
     }
 

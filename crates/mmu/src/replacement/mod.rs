@@ -21,6 +21,7 @@ mod nru;
 mod orders;
 mod random;
 mod recency;
+mod rings;
 mod srrip;
 mod tree_plru;
 mod vi_lru;
@@ -75,6 +76,15 @@ pub trait Replacement {
     /// The slot of `set`, whose slots are all in use, to be given a new entry. It may change the
     /// policy's state: the next answer may be another.
     fn victim(&mut self, set: Range<usize>) -> usize;
+
+    /// The victim of `set`, which is given a new entry at once: [`Replacement::victim`] and
+    /// [`Replacement::inserted`] in one.
+    #[inline]
+    fn replaced(&mut self, set: Range<usize>) -> usize {
+        let slot = self.victim(set);
+        self.inserted(slot);
+        slot
+    }
 
     /// The time of the last hit, for a policy that learns times.
     #[inline]
@@ -167,7 +177,7 @@ macro_rules! policies {
                 seed: u64,
             ) -> AnyReplacement {
                 match policy {
-                    Policy::Lru => AnyReplacement::Lru(Lru::timed(ways_of_sets.sum())),
+                    Policy::Lru => AnyReplacement::Lru(Lru::timed(ways_of_sets)),
                     other => AnyReplacement::new(other, ways_of_sets, seed),
                 }
             }
@@ -219,6 +229,14 @@ macro_rules! policies {
                 }
             }
 
+            /// See [`Replacement::replaced`].
+            #[inline]
+            pub fn replaced(&mut self, set: Range<usize>) -> usize {
+                match self {
+                    $(AnyReplacement::$policy(policy) => policy.replaced(set),)+
+                }
+            }
+
             /// See [`Replacement::now`].
             #[inline]
             pub fn now(&self) -> u64 {
@@ -262,7 +280,7 @@ policies! {
     /// Least recently used, exactly.
     Lru "lru" |_slots, ways, _seed| Lru::new(ways);
     /// First in, first out.
-    Fifo "fifo" |slots, _ways, _seed| Fifo::new(slots);
+    Fifo "fifo" |_slots, ways, _seed| Fifo::new(ways);
     /// Any slot of the set with equal chances, from a seeded sequence.
     Random "random" |_slots, _ways, seed| Random::new(seed);
     /// Tree of bits that point away from what was used.

@@ -55,6 +55,17 @@ impl Orders {
         *word = *word & !moved | *word << PLACE_BITS & moved | way;
     }
 
+    /// The slot of `set` that was used longest ago becomes the one that was used last.
+    #[inline]
+    pub(super) fn replaced(&mut self, set: Range<usize>) -> usize {
+        let index = self.set_of(set.start);
+        let word = &mut self.words[index];
+        let way = *word >> (PLACE_BITS as usize * (self.ways - 1)) & (WAYS_MAX as u64 - 1);
+        // Behind the set's own places there may be anything: a way is looked for from the first on.
+        *word = *word << PLACE_BITS | way;
+        set.start + way as usize
+    }
+
     /// The slot of `set` that was used longest ago.
     #[inline]
     pub(super) fn last(&self, set: Range<usize>) -> usize {
@@ -94,6 +105,12 @@ mod tests {
                 for (set, list) in lists.iter().enumerate() {
                     let start = set * ways;
                     assert_eq!(orders.last(start..start + ways), start + list[ways - 1]);
+                }
+                let set = (state >> 20) as usize % sets * ways;
+                if state >> 63 == 1 {
+                    lists[set / ways].rotate_right(1);
+                    let newest = set + lists[set / ways][0];
+                    assert_eq!(orders.replaced(set..set + ways), newest);
                 }
             }
         }

@@ -26,9 +26,33 @@ const WORD: usize = u64::BITS as usize;
 pub struct TreePlru {
     /// The nodes of all sets: the bit of a node tells which child it points to.
     nodes: Box<[u64]>,
-    slots: Box<[Slot]>,
+    places: Places,
     /// What to do to a set's word when a way is touched; tables of several numbers of ways.
     touches: Box<[Touch]>,
+}
+
+/// Where the nodes of slots are.
+#[derive(Clone, Debug)]
+enum Places {
+    /// All sets have so many ways, and a word each. Their number is divided by with a product: 2^32
+    /// over it, rounded up.
+    Alike { ways: u32, reciprocal: u64 },
+    /// By slot.
+    Each(Box<[Slot]>),
+}
+
+impl Places {
+    #[inline(always)]
+    fn of(&self, slot: usize) -> Slot {
+        match self {
+            Places::Alike { ways, reciprocal } => {
+                let word = ((slot as u64 * reciprocal) >> 32) as u32;
+                let start = word * ways;
+                Slot { word, start, ways: *ways, touch: slot as u32 - start }
+            }
+            Places::Each(slots) => slots[slot],
+        }
+    }
 }
 
 /// Where the nodes of a slot's set are.
@@ -57,7 +81,36 @@ struct Touch {
 
 impl TreePlru {
     /// For sets whose ways are given in the order of their slots.
-    pub fn new(ways_of_sets: impl Iterator<Item = usize>) -> TreePlru {
+    pub fn new(mut ways_of_sets: impl Iterator<Item = usize> + Clone) -> TreePlru {
+        if let Some(alike) = TreePlru::alike(&mut ways_of_sets.clone()) {
+            return alike;
+        }
+        TreePlru::each(&mut ways_of_sets)
+    }
+
+    /// For sets that are all alike and have a word each.
+    fn alike(ways_of_sets: &mut impl Iterator<Item = usize>) -> Option<TreePlru> {
+        let ways = ways_of_sets.next()?;
+        let mut sets = 1;
+        for other in ways_of_sets {
+            sets += 1;
+            if other != ways {
+                return None;
+            }
+        }
+        // So that the product is exact.
+        let fits = (1..=WORD).contains(&ways) && sets * ways <= 1 << 26;
+        fits.then(|| TreePlru {
+            nodes: vec![0; sets].into_boxed_slice(),
+            places: Places::Alike {
+                ways: ways as u32,
+                reciprocal: (1u64 << 32).div_ceil(ways as u64),
+            },
+            touches: (0..ways).map(|way| Touch::new(ways, way)).collect(),
+        })
+    }
+
+    fn each(ways_of_sets: &mut impl Iterator<Item = usize>) -> TreePlru {
         let (mut slots, mut touches, mut words) = (Vec::new(), Vec::new(), 0);
         let mut tables: Vec<(usize, usize)> = Vec::new();
         for ways in ways_of_sets {
@@ -80,7 +133,7 @@ impl TreePlru {
         }
         TreePlru {
             nodes: vec![0; words].into_boxed_slice(),
-            slots: slots.into_boxed_slice(),
+            places: Places::Each(slots.into_boxed_slice()),
             touches: touches.into_boxed_slice(),
         }
     }
@@ -88,7 +141,7 @@ impl TreePlru {
     /// `touched` for a set of more ways than a word has bits.
     #[inline(never)]
     fn climb(&mut self, slot: usize) {
-        let Slot { word, start, ways, .. } = self.slots[slot];
+        let Slot { word, start, ways, .. } = self.places.of(slot);
         let mut node = ways as usize + slot - start as usize;
         while node > 1 {
             let bit = 1 << (node / 2 % WORD);
@@ -118,7 +171,7 @@ impl Replacement for TreePlru {
 
     #[inline(always)]
     fn touched(&mut self, slot: usize) {
-        let Slot { word, touch, .. } = self.slots[slot];
+        let Slot { word, touch, .. } = self.places.of(slot);
         match self.touches.get(touch as usize) {
             Some(touch) => {
                 let nodes = &mut self.nodes[word as usize];
@@ -136,7 +189,7 @@ impl Replacement for TreePlru {
     #[inline]
     fn victim(&mut self, set: Range<usize>) -> usize {
         let ways = set.len();
-        let words = &self.nodes[self.slots[set.start].word as usize..];
+        let words = &self.nodes[self.places.of(set.start).word as usize..];
         let mut node = 1;
         while node < ways {
             node = 2 * node + (words[node / WORD] >> (node % WORD)) as usize % 2;
@@ -163,6 +216,26 @@ mod tests {
                 assert_eq!(policy.victim(ways..2 * ways), ways);
             }
             assert_eq!(policy.victim(0..ways), TreePlru::new([ways].into_iter()).victim(0..ways));
+        }
+    }
+
+    /// Sets of several sizes, beside each as one of sets that are alike.
+    #[test]
+    fn a_set_does_not_depend_on_the_others() {
+        let of_sets = [4usize, 12, 16, 64, 3, 100];
+        let mut mixed = TreePlru::new(of_sets.into_iter());
+        let mut alone: Vec<TreePlru> =
+            of_sets.iter().map(|&ways| TreePlru::new([ways, ways].into_iter())).collect();
+        let mut word = 99u32;
+        for _ in 0..5000 {
+            word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let set = (word >> 8) as usize % of_sets.len();
+            let (start, ways) = (of_sets[..set].iter().sum::<usize>(), of_sets[set]);
+            let way = (word >> 16) as usize % ways;
+            mixed.touched(start + way);
+            alone[set].touched(ways + way);
+            let victim = mixed.victim(start..start + ways) - start;
+            assert_eq!(victim, alone[set].victim(ways..2 * ways) - ways);
         }
     }
 

@@ -23,6 +23,7 @@
 mod block;
 mod contents;
 mod entry;
+mod fill;
 mod flush;
 mod params;
 mod policy;
@@ -40,7 +41,8 @@ pub use span::{EACH, Found, NOTHING, SpanTlb, SpanTlbs, TIME};
 
 use crate::{GeometryError, SetArray};
 use block::Blocks;
-use entry::{Slot, add};
+use entry::Slot;
+use fill::retire;
 use policy::TlbPolicy;
 use shortcuts::{Shortcuts, Target, Use};
 
@@ -87,6 +89,10 @@ pub struct Tlb {
     /// Whether the shortcuts know of later hits than the policy.
     ahead: Ahead,
     paired: bool,
+    /// Whether a search takes about as long as a shortcut.
+    has_small_sets: bool,
+    /// Whether the last lookup was one [apart](Tlb::lookup_apart).
+    is_apart: bool,
     /// How many more bits of an address an entry's tag leaves out than its page does: for pages of the
     /// smallest size, and for others.
     tag_shifts: (u32, u32),
@@ -106,6 +112,8 @@ pub struct Tlb {
     live: [u32; 64],
     /// The bits of the shifts of which there are any.
     live_sizes: u64,
+    /// The only size of which there are any, where no entry is for several pages.
+    only: Option<OnlySize>,
     /// Hits that have been handed out; fills, evictions and flushes. Misses are above.
     retired: TlbCounts,
 }
@@ -118,6 +126,14 @@ enum Ahead {
     Now,
     /// There was one before, and none since.
     Before,
+}
+
+/// How an entry is found in a TLB whose entries are all of one size: as most are at most times.
+#[derive(Clone, Copy, Debug)]
+struct OnlySize {
+    shift: u8,
+    /// The array that holds it.
+    array: u8,
 }
 
 #[derive(Clone, Debug)]
@@ -136,8 +152,7 @@ impl Tlb {
     /// An empty TLB that is asked where another has missed: so seldom for one page that shortcuts
     /// to small sets would cost more than they save. It has no spans; all else is the same.
     pub fn behind_another(params: &TlbParams) -> Result<Tlb, GeometryError> {
-        let has_small_sets = params.arrays.iter().all(|array| array.ways <= SEARCHED_WAYS_MAX);
-        Tlb::build(params, !has_small_sets)
+        Tlb::build(params, !has_small_sets(params))
     }
 
     fn build(params: &TlbParams, has_shortcuts: bool) -> Result<Tlb, GeometryError> {
@@ -168,6 +183,8 @@ impl Tlb {
             policy: RefCell::new(policy),
             ahead: Ahead::No,
             paired: params.paired,
+            has_small_sets: has_small_sets(params),
+            is_apart: false,
             tag_shifts: match params.blocks {
                 Some(blocks) => (blocks.shift(), 0),
                 None => (params.paired.into(), params.paired.into()),
@@ -180,6 +197,7 @@ impl Tlb {
             array_of,
             live: [0; 64],
             live_sizes: 0,
+            only: None,
             retired: TlbCounts::default(),
         })
     }
@@ -214,6 +232,7 @@ impl Tlb {
     // Inlined whatever its size: handing a hit over in memory would cost more than finding it.
     #[inline(always)]
     pub fn lookup(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<Hit, Miss> {
+        self.is_apart = false;
         let slot = if asid == self.space
             && let Some(slot) = self.shortcuts.hit(va, kind)
         {
@@ -223,6 +242,23 @@ impl Tlb {
             self.search_and_count(va, asid, kind)?
         };
         Ok(self.hit_at(slot, va))
+    }
+
+    /// The same for a lookup that may well miss, as those behind it: where sets are small, it and the
+    /// fill that it leads to make no shortcut, which would cost more than it saves.
+    #[inline(always)]
+    pub fn lookup_apart(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<Hit, Miss> {
+        if asid == self.space && self.has_small_sets {
+            self.is_apart = true;
+            let slot = self.find_and_count(va, asid, kind)?;
+            return Ok(self.hit_at(slot, va));
+        }
+        if asid == self.space && self.is_surely_absent(va) {
+            self.misses[kind as usize] += 1;
+            self.is_apart = false;
+            return Err(self.count_miss(va, asid, false));
+        }
+        self.lookup(va, asid, kind)
     }
 
     /// What the entry in `slot` says of `va`, which it translates.
@@ -244,68 +280,6 @@ impl Tlb {
         }
     }
 
-    /// Makes `entry` part of the TLB, with `label` on it, and hands out what had to go: the
-    /// entry of the same tag, or else, where its set is full, the policy's victim. Says whether
-    /// the TLB holds pages of this size at all; if not, nothing happens. `kind` is the access that
-    /// asked for it; it changes how fast lookups are, and nothing else.
-    pub fn fill(
-        &mut self,
-        entry: &TlbEntry,
-        label: u32,
-        kind: Kind,
-        evicted: &mut impl FnMut(Evicted),
-    ) -> bool {
-        let size = entry.page.size();
-        let Some(array) = self.array_of[size.shift() as usize] else { return false };
-        if entry.frames[0].is_none() && (!self.paired || entry.frames[1].is_none()) {
-            return false;
-        }
-        if let (Some(blocks), true) = (self.blocks(), size == self.smallest) {
-            let mut pages = [None; BlockParams::PAGES_MAX as usize];
-            let index = entry.page.number() & u64::from(blocks.pages - 1);
-            pages[index as usize] = entry.frames[0].map(|frame| (frame, entry.rights[0]));
-            let (pages, whose) = (&pages[..blocks.pages as usize], (entry.asid, entry.global));
-            return self.fill_block(entry.page, whose, pages, label, kind, evicted);
-        }
-        let array = array as usize;
-        let number = self.number(entry.page.start(), size);
-        let set = self.arrays[array].sets.set_of(number);
-        let slot = self.make_room(entry, array, set, number, evicted);
-        self.absent = None;
-        let new = Slot::new(entry, label, self.paired);
-        self.slots[slot] = if self.blocks.is_some() { new.of_one_page() } else { new };
-        self.filled(slot, (entry.page, entry.rights[0]), (array, set, number), kind);
-        true
-    }
-
-    /// An entry has come into `slot`, for an access of `kind` to a page with these rights.
-    #[inline(always)]
-    fn filled(
-        &mut self,
-        slot: usize,
-        (page, rights): (Page, Rights),
-        (array, set, number): (usize, usize, u64),
-        kind: Kind,
-    ) {
-        let Array { sets, first } = &mut self.arrays[array];
-        sets.occupy(set, slot - *first, number);
-        self.policy.get_mut().inserted(slot);
-        self.note_live(slot);
-        self.retired.fills += 1;
-        if !self.shortcuts.are_kept() {
-            return;
-        }
-        if self.live_sizes >> page.size().shift() > 1 {
-            self.distrust_shortcuts(page);
-        }
-        let serves = self.slots[slot].serves(self.space);
-        let has_granule = self.shortcuts.are_for(page);
-        let allows = rights.allows(kind);
-        if self.was_used && serves && allows && has_granule && !self.paired {
-            self.link(page.start(), kind, slot);
-        }
-    }
-
     /// The number by which the page of `size` at `va` selects its set.
     #[inline]
     fn number(&self, va: VirtAddr, size: PageSize) -> u64 {
@@ -318,6 +292,13 @@ impl Tlb {
         size.shift() + if size == self.smallest { smallest } else { others }
     }
 
+    /// Whether it is known without a search that no entry translates `va`.
+    #[inline(always)]
+    fn is_surely_absent(&self, va: VirtAddr) -> bool {
+        let sets = |only: OnlySize| &self.arrays[only.array as usize].sets;
+        self.only.is_some_and(|only| !sets(only).may_hold(va.get() >> only.shift))
+    }
+
     /// What `lookup` does where no shortcut leads to a hit. Gives the slot of a hit.
     #[inline(never)]
     fn search_and_count(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<usize, Miss> {
@@ -325,6 +306,14 @@ impl Tlb {
             self.forget_shortcuts();
             self.space = asid;
         }
+        let slot = self.find_and_count(va, asid, kind)?;
+        self.link(va, kind, slot);
+        Ok(slot)
+    }
+
+    /// Searches for `va` and counts what comes of it. Gives the slot of a hit.
+    #[inline(always)]
+    fn find_and_count(&mut self, va: VirtAddr, asid: Asid, kind: Kind) -> Result<usize, Miss> {
         let found = self.search(va, asid);
         let slot = match found {
             Some(slot) if self.rights_at(slot, va).allows(kind) => slot,
@@ -335,7 +324,6 @@ impl Tlb {
         };
         self.slots[slot].hits[kind as usize] += 1;
         self.policy.get_mut().touched(slot);
-        self.link(va, kind, slot);
         Ok(slot)
     }
 
@@ -381,8 +369,21 @@ impl Tlb {
     }
 
     /// The slot that translates `va` in `asid`, found without shortcuts.
-    #[inline]
+    #[inline(always)]
     fn search(&self, va: VirtAddr, asid: Asid) -> Option<usize> {
+        let Some(OnlySize { shift, array }) = self.only else { return self.search_sizes(va, asid) };
+        let Array { sets, first } = &self.arrays[array as usize];
+        let number = va.get() >> shift;
+        let found = sets.find(sets.set_of(number), number, |slot| {
+            let slot = &self.slots[first + slot];
+            slot.covers(va) && slot.serves(asid)
+        });
+        found.map(|slot| first + slot)
+    }
+
+    /// The same where there are entries of several sizes, or for several pages.
+    #[inline(never)]
+    fn search_sizes(&self, va: VirtAddr, asid: Asid) -> Option<usize> {
         let mut shifts = self.live_sizes;
         while shifts != 0 {
             let shift = shifts.trailing_zeros();
@@ -423,88 +424,6 @@ impl Tlb {
             slot.is_tagged(size, number, shift) && accepts(slot)
         });
         found.map(|slot| first + slot)
-    }
-
-    /// An empty slot for `entry`: after this, no entry is left that a lookup could confuse with
-    /// it.
-    fn make_room(
-        &mut self,
-        entry: &TlbEntry,
-        array: usize,
-        set: usize,
-        number: u64,
-        evicted: &mut impl FnMut(Evicted),
-    ) -> usize {
-        if !self.is_absent(entry)
-            && let Some(slot) = self.remove_tagged(entry, array, set, number, evicted)
-        {
-            return slot;
-        }
-        self.free_slot(array, set, evicted)
-    }
-
-    /// An empty slot of a set, or that of an entry that makes room.
-    fn free_slot(&mut self, array: usize, set: usize, evicted: &mut impl FnMut(Evicted)) -> usize {
-        let Array { sets, first } = &self.arrays[array];
-        if let Some(slot) = sets.empty_slot(set) {
-            return first + slot;
-        }
-        let slots = sets.slots(set);
-        let slots = first + slots.start..first + slots.end;
-        let victim = match self.ahead {
-            Ahead::No => self.policy.get_mut().victim(slots),
-            Ahead::Now => {
-                self.ahead = Ahead::Before;
-                self.policy.get_mut().victim_used(slots, |slot| self.shortcuts.last_used(slot))
-            }
-            Ahead::Before => {
-                self.catch_up();
-                self.policy.get_mut().victim(slots)
-            }
-        };
-        self.retire(victim, evicted);
-        self.retired.evictions += 1;
-        victim
-    }
-
-    /// Tells the policy of all hits that the shortcuts know of. It pays where misses follow each other
-    /// without a span between: then no victim need ask the shortcuts.
-    #[cold]
-    #[inline(never)]
-    fn catch_up(&mut self) {
-        for slot in 0..self.slots.len() {
-            self.policy.get_mut().touched_at(slot, self.shortcuts.last_used(slot));
-        }
-        self.ahead = Ahead::No;
-    }
-
-    /// Whether the last lookup has found that no entry bears the tag of `entry`.
-    #[inline]
-    fn is_absent(&self, entry: &TlbEntry) -> bool {
-        self.absent.is_some_and(|(va, asid)| {
-            asid == entry.asid && va.page(entry.page.size()) == entry.page && !entry.global
-        })
-    }
-
-    /// Removes what bears the tag of `entry`; gives the first slot of those.
-    #[cold]
-    #[inline(never)]
-    fn remove_tagged(
-        &mut self,
-        entry: &TlbEntry,
-        array: usize,
-        set: usize,
-        number: u64,
-        evicted: &mut impl FnMut(Evicted),
-    ) -> Option<usize> {
-        let mut first = None;
-        while let Some(slot) = self.find_tagged(array, set, entry.page.size(), number, |slot| {
-            entry.global || slot.serves(entry.asid)
-        }) {
-            self.remove(slot, evicted);
-            first = first.or(Some(slot));
-        }
-        first
     }
 
     /// Forgets shortcuts to larger pages that cover `page`, which was filled in: smaller ones
@@ -561,38 +480,11 @@ impl Tlb {
             sets.vacate(slot - *first);
         }
     }
+}
 
-    /// Hands out what the entry in `slot` did; the slot is about to be emptied or refilled.
-    #[inline(always)]
-    fn retire(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
-        let size = self.slots[slot].size();
-        if self.shortcuts.are_kept() {
-            self.crowd(slot, false);
-            let forgotten = self.shortcuts.forget(slot);
-            self.slots[slot].add_hits(forgotten.hits);
-        }
-        self.was_used = self.slots[slot].hits != [0; Kind::COUNT];
-        retire(&mut self.retired, &mut self.slots[slot], self.paired, evicted);
-        let live = &mut self.live[size.shift() as usize];
-        *live -= 1;
-        if *live == 0 {
-            self.live_sizes &= !(1 << size.shift());
-        }
-    }
-
-    /// Notes that the entry in `slot` is there now, or `false`, that it goes.
-    #[inline]
-    fn crowd(&mut self, slot: usize, is_there: bool) {
-        let slot = &self.slots[slot];
-        self.shortcuts.crowd(slot.page(self.paired), slot.bytes(), is_there);
-    }
-
-    fn note_live(&mut self, slot: usize) {
-        let size = self.slots[slot].size();
-        self.crowd(slot, true);
-        self.live[size.shift() as usize] += 1;
-        self.live_sizes |= 1 << size.shift();
-    }
+/// Whether a search of each array takes about as long as to follow a shortcut.
+fn has_small_sets(params: &TlbParams) -> bool {
+    params.arrays.iter().all(|array| array.ways <= SEARCHED_WAYS_MAX)
 }
 
 /// Keeps what forgotten shortcuts knew.
@@ -601,18 +493,6 @@ fn note(slots: &mut [Slot], policy: &mut RefCell<TlbPolicy>, forgotten: Use) {
     let Use { slot, hits, last } = forgotten;
     slots[slot].add_hits(hits);
     policy.get_mut().touched_at(slot, last);
-}
-
-#[inline]
-fn retire(
-    retired: &mut TlbCounts,
-    slot: &mut Slot,
-    paired: bool,
-    evicted: &mut impl FnMut(Evicted),
-) {
-    let gone = slot.take_hits(paired);
-    add(&mut retired.hits, gone.hits);
-    evicted(gone);
 }
 
 /// The page sizes whose shifts are bits of `shifts`, ascending.

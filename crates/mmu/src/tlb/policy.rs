@@ -117,6 +117,22 @@ impl TlbPolicy {
         self.of(slot).inserted(slot);
     }
 
+    /// The victim, which is given a new entry at once.
+    #[inline(always)]
+    pub(super) fn replaced(&mut self, set: core::ops::Range<usize>) -> usize {
+        // The usual policies first, so that they are told by a comparison.
+        match self {
+            TlbPolicy::Same(AnyReplacement::Lru(policy)) => policy.replaced(set),
+            TlbPolicy::Same(AnyReplacement::Random(policy)) => policy.replaced(set),
+            other => other.replaced_of_array(set),
+        }
+    }
+
+    #[inline(never)]
+    fn replaced_of_array(&mut self, set: core::ops::Range<usize>) -> usize {
+        self.of(set.start).replaced(set)
+    }
+
     #[inline]
     pub(super) fn victim(&mut self, set: core::ops::Range<usize>) -> usize {
         self.of(set.start).victim(set)

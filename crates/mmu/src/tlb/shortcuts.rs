@@ -302,6 +302,12 @@ impl Shortcuts {
         false
     }
 
+    /// Whether one leads to `slot`.
+    #[inline]
+    pub(super) fn lead_to(&self, slot: usize) -> bool {
+        self.first[slot] != NONE
+    }
+
     /// Forgets the shortcuts of `slot`; gives what they know.
     #[inline]
     pub(super) fn forget(&mut self, slot: usize) -> Use {

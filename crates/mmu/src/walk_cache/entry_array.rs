@@ -17,7 +17,13 @@ pub(super) struct EntryArray {
     slots: Box<[Option<(u64, Node)>]>,
     policy: AnyReplacement,
     entry_shift: u8,
+    /// By level: the slot in which an entry was found or put last. Walks that follow each other often
+    /// need the same ones of the upper levels.
+    latest: [u32; LEVELS],
 }
+
+/// A power of two; higher levels share places.
+const LEVELS: usize = 8;
 
 impl EntryArray {
     pub(super) fn new(
@@ -31,6 +37,7 @@ impl EntryArray {
             policy: AnyReplacement::new(params.replacement, ways_of_sets, params.seed),
             sets,
             entry_shift: params.tree.entry_shift,
+            latest: [0; LEVELS],
         })
     }
 
@@ -38,10 +45,15 @@ impl EntryArray {
     #[inline]
     pub(super) fn read(&mut self, asid: Asid, reference: &Reference) -> Held {
         let key = reference.addr.get() >> self.entry_shift;
+        let latest = &mut self.latest[usize::from(reference.level) % LEVELS];
         let set = self.sets.set_of(key);
-        let slots = &self.slots;
-        let found = self.sets.find(set, key, |slot| slots[slot].is_some_and(|held| held.0 == key));
+        let holds = |slot: usize| self.slots[slot].is_some_and(|held| held.0 == key);
+        let found = match *latest as usize {
+            slot if holds(slot) => Some(slot),
+            _ => self.sets.find(set, key, holds),
+        };
         if let Some(slot) = found {
+            *latest = slot as u32;
             self.policy.touched(slot);
             return match self.slots[slot] {
                 Some((_, node)) if !leads_to(reference, node) => Held::Stale(node),
@@ -53,6 +65,7 @@ impl EntryArray {
                 Some(slot) => slot,
                 None => self.policy.victim(self.sets.slots(set)),
             };
+            *latest = slot as u32;
             self.slots[slot] = Some((key, node));
             self.sets.occupy(set, slot, key);
             let from = FromTable { level: reference.level, host: asid == Asid::HOST };

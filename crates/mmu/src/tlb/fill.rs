@@ -1,0 +1,328 @@
+//! What makes an entry part of a TLB, and what has to go for it.
+//!
+//! ```text
+//!   entry --> are all entries of its size, was its tag just looked for in vain, is its set full?
+//!               | yes: replace                        | no: fill_any
+//!               v                                     v
+//!            the policy's victim goes              the entry of the same tag goes, or a slot is
+//!                                                  empty, or the policy's victim goes
+//! ```
+//!
+//! Where misses are dense nearly every fill is of the first kind. It leaves out what cannot be: a search
+//! for the tag, and counts of sizes, of which there are as many before as after.
+
+use core::ops::Range;
+
+use addr::{Kind, Page, Rights};
+
+use super::{
+    Ahead, Array, OnlySize, Tlb,
+    entry::{Evicted, Slot, TlbEntry, add},
+};
+use crate::{BlockParams, TlbCounts};
+
+impl Tlb {
+    /// Makes `entry` part of the TLB, with `label` on it, and hands out what had to go: the
+    /// entry of the same tag, or else, where its set is full, the policy's victim. Says whether
+    /// the TLB holds pages of this size at all; if not, nothing happens. `kind` is the access that
+    /// asked for it; it changes how fast lookups are, and nothing else.
+    // Inlined whatever its size: an entry that is handed over in memory costs as much again.
+    #[inline(always)]
+    pub fn fill(
+        &mut self,
+        entry: &TlbEntry,
+        label: u32,
+        kind: Kind,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> bool {
+        match self.only {
+            Some(only) if self.is_replaced(only, entry) => {
+                self.replace(only, entry, label, kind, evicted);
+                true
+            }
+            _ => self.fill_any(entry, label, kind, evicted),
+        }
+    }
+
+    /// What [`Tlb::fill`] does, whatever is there.
+    #[inline(never)]
+    fn fill_any(
+        &mut self,
+        entry: &TlbEntry,
+        label: u32,
+        kind: Kind,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> bool {
+        let size = entry.page.size();
+        let Some(array) = self.array_of[size.shift() as usize] else { return false };
+        if entry.frames[0].is_none() && (!self.paired || entry.frames[1].is_none()) {
+            return false;
+        }
+        if let (Some(blocks), true) = (self.blocks(), size == self.smallest) {
+            let mut pages = [None; BlockParams::PAGES_MAX as usize];
+            let index = entry.page.number() & u64::from(blocks.pages - 1);
+            pages[index as usize] = entry.frames[0].map(|frame| (frame, entry.rights[0]));
+            let (pages, whose) = (&pages[..blocks.pages as usize], (entry.asid, entry.global));
+            return self.fill_block(entry.page, whose, pages, label, kind, evicted);
+        }
+        let array = array as usize;
+        let number = self.number(entry.page.start(), size);
+        let set = self.arrays[array].sets.set_of(number);
+        let slot = self.make_room(entry, array, set, number, evicted);
+        self.absent = None;
+        let new = Slot::new(entry, label, self.paired);
+        self.slots[slot] = if self.blocks.is_some() { new.of_one_page() } else { new };
+        self.filled(slot, (entry.page, entry.rights[0]), (array, set, number), kind);
+        true
+    }
+
+    /// An entry has come into `slot`, for an access of `kind` to a page with these rights.
+    #[inline(always)]
+    pub(super) fn filled(
+        &mut self,
+        slot: usize,
+        (page, rights): (Page, Rights),
+        (array, set, number): (usize, usize, u64),
+        kind: Kind,
+    ) {
+        let Array { sets, first } = &mut self.arrays[array];
+        sets.occupy(set, slot - *first, number);
+        self.policy.get_mut().inserted(slot);
+        self.note_live(slot);
+        self.retired.fills += 1;
+        if !self.shortcuts.are_kept() {
+            return;
+        }
+        if self.live_sizes >> page.size().shift() > 1 {
+            self.distrust_shortcuts(page);
+        }
+        self.link_new((page, rights), kind, slot);
+    }
+
+    /// Makes a shortcut to `slot`, which was given an entry for an access of `kind` to a page with these
+    /// rights, if that is worth it.
+    #[inline]
+    fn link_new(&mut self, (page, rights): (Page, Rights), kind: Kind, slot: usize) {
+        let is_worth_it = self.was_used && !self.is_apart && !self.paired;
+        if is_worth_it
+            && rights.allows(kind)
+            && self.slots[slot].serves(self.space)
+            && self.shortcuts.are_for(page)
+        {
+            self.link(page.start(), kind, slot);
+        }
+    }
+
+    /// Whether the last lookup was for the page of `entry`, which is of the `only` size, and found that
+    /// nothing bears its tag, and no slot is empty where it belongs.
+    #[inline(always)]
+    fn is_replaced(&self, only: OnlySize, entry: &TlbEntry) -> bool {
+        let sets = &self.arrays[only.array as usize].sets;
+        u32::from(only.shift) == entry.page.size().shift()
+            && self.is_absent(entry)
+            && sets.is_full(sets.set_of(entry.page.start().get() >> only.shift))
+            && entry.frames[0].is_some()
+    }
+
+    /// What [`Tlb::fill_any`] comes to where [`Tlb::is_replaced`] is true: the policy's victim makes
+    /// room, and there are as many entries of each size as before.
+    #[inline(always)]
+    fn replace(
+        &mut self,
+        only: OnlySize,
+        entry: &TlbEntry,
+        label: u32,
+        kind: Kind,
+        evicted: &mut impl FnMut(Evicted),
+    ) {
+        let number = entry.page.start().get() >> only.shift;
+        let Array { sets, first } = &self.arrays[only.array as usize];
+        let (set, first) = (sets.set_of(number), *first);
+        let Range { start, end } = sets.slots(set);
+        let victim = self.replaced(first + start..first + end);
+        let are_kept = self.shortcuts.are_kept();
+        if are_kept {
+            self.crowd(victim, false);
+            if self.shortcuts.lead_to(victim) {
+                let forgotten = self.shortcuts.forget(victim);
+                self.slots[victim].add_hits(forgotten.hits);
+            }
+        }
+        let slot = &mut self.slots[victim];
+        self.was_used = slot.hits != [0; Kind::COUNT];
+        if self.was_used {
+            retire(&mut self.retired, slot, false, evicted);
+        } else {
+            evicted(Evicted { hits: [0; Kind::COUNT], ..slot.take_hits(false) });
+        }
+        *slot = Slot::new(entry, label, false);
+        self.absent = None;
+        self.arrays[only.array as usize].sets.exchange(set, victim - first, number);
+        self.retired.evictions += 1;
+        self.retired.fills += 1;
+        if are_kept {
+            self.crowd(victim, true);
+            self.link_new((entry.page, entry.rights[0]), kind, victim);
+        }
+    }
+
+    /// The policy's victim among the `slots` of a set, all in use, which is given a new entry at once.
+    #[inline(always)]
+    fn replaced(&mut self, slots: Range<usize>) -> usize {
+        if self.ahead == Ahead::No {
+            return self.policy.get_mut().replaced(slots);
+        }
+        let victim = self.victim(slots);
+        self.policy.get_mut().inserted(victim);
+        victim
+    }
+
+    /// An empty slot for `entry`: after this, no entry is left that a lookup could confuse with
+    /// it.
+    fn make_room(
+        &mut self,
+        entry: &TlbEntry,
+        array: usize,
+        set: usize,
+        number: u64,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> usize {
+        if !self.is_absent(entry)
+            && let Some(slot) = self.remove_tagged(entry, array, set, number, evicted)
+        {
+            return slot;
+        }
+        self.free_slot(array, set, evicted)
+    }
+
+    /// An empty slot of a set, or that of an entry that makes room.
+    pub(super) fn free_slot(
+        &mut self,
+        array: usize,
+        set: usize,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> usize {
+        let Array { sets, first } = &self.arrays[array];
+        if let Some(slot) = sets.empty_slot(set) {
+            return first + slot;
+        }
+        let slots = sets.slots(set);
+        let slots = first + slots.start..first + slots.end;
+        let victim = self.victim(slots);
+        self.retire(victim, evicted);
+        self.retired.evictions += 1;
+        victim
+    }
+
+    /// Which of a set's `slots`, all in use, is to be given a new entry.
+    fn victim(&mut self, slots: Range<usize>) -> usize {
+        match self.ahead {
+            Ahead::No => self.policy.get_mut().victim(slots),
+            Ahead::Now => {
+                self.ahead = Ahead::Before;
+                self.policy.get_mut().victim_used(slots, |slot| self.shortcuts.last_used(slot))
+            }
+            Ahead::Before => {
+                self.catch_up();
+                self.policy.get_mut().victim(slots)
+            }
+        }
+    }
+
+    /// Tells the policy of all hits that the shortcuts know of. It pays where misses follow each other
+    /// without a span between: then no victim need ask the shortcuts.
+    #[cold]
+    #[inline(never)]
+    fn catch_up(&mut self) {
+        for slot in 0..self.slots.len() {
+            self.policy.get_mut().touched_at(slot, self.shortcuts.last_used(slot));
+        }
+        self.ahead = Ahead::No;
+    }
+
+    /// Whether the last lookup has found that no entry bears the tag of `entry`.
+    #[inline]
+    fn is_absent(&self, entry: &TlbEntry) -> bool {
+        self.absent.is_some_and(|(va, asid)| {
+            asid == entry.asid && va.page(entry.page.size()) == entry.page && !entry.global
+        })
+    }
+
+    /// Removes what bears the tag of `entry`; gives the first slot of those.
+    #[cold]
+    #[inline(never)]
+    fn remove_tagged(
+        &mut self,
+        entry: &TlbEntry,
+        array: usize,
+        set: usize,
+        number: u64,
+        evicted: &mut impl FnMut(Evicted),
+    ) -> Option<usize> {
+        let mut first = None;
+        while let Some(slot) = self.find_tagged(array, set, entry.page.size(), number, |slot| {
+            entry.global || slot.serves(entry.asid)
+        }) {
+            self.remove(slot, evicted);
+            first = first.or(Some(slot));
+        }
+        first
+    }
+
+    /// Hands out what the entry in `slot` did; the slot is about to be emptied or refilled.
+    #[inline(always)]
+    pub(super) fn retire(&mut self, slot: usize, evicted: &mut impl FnMut(Evicted)) {
+        let size = self.slots[slot].size();
+        if self.shortcuts.are_kept() {
+            self.crowd(slot, false);
+            let forgotten = self.shortcuts.forget(slot);
+            self.slots[slot].add_hits(forgotten.hits);
+        }
+        self.was_used = self.slots[slot].hits != [0; Kind::COUNT];
+        retire(&mut self.retired, &mut self.slots[slot], self.paired, evicted);
+        let live = &mut self.live[size.shift() as usize];
+        *live -= 1;
+        if *live == 0 {
+            self.live_sizes &= !(1 << size.shift());
+            self.note_only();
+        }
+    }
+
+    /// Notes that the entry in `slot` is there now, or `false`, that it goes.
+    #[inline]
+    pub(super) fn crowd(&mut self, slot: usize, is_there: bool) {
+        let slot = &self.slots[slot];
+        self.shortcuts.crowd(slot.page(self.paired), slot.bytes(), is_there);
+    }
+
+    pub(super) fn note_live(&mut self, slot: usize) {
+        let size = self.slots[slot].size();
+        self.crowd(slot, true);
+        self.live[size.shift() as usize] += 1;
+        if self.live_sizes >> size.shift() & 1 == 0 {
+            self.live_sizes |= 1 << size.shift();
+            self.note_only();
+        }
+    }
+
+    /// Notes whether there are entries of one size alone.
+    fn note_only(&mut self) {
+        let shift = self.live_sizes.trailing_zeros();
+        let is_plain = self.live_sizes.is_power_of_two() && !self.paired && self.blocks.is_none();
+        let array = if is_plain { self.array_of[shift as usize % 64] } else { None };
+        self.only = array.map(|array| OnlySize { shift: shift as u8, array });
+    }
+}
+
+/// Hands out what the entry in `slot` did since it was last asked.
+#[inline]
+pub(super) fn retire(
+    retired: &mut TlbCounts,
+    slot: &mut Slot,
+    paired: bool,
+    evicted: &mut impl FnMut(Evicted),
+) {
+    let gone = slot.take_hits(paired);
+    add(&mut retired.hits, gone.hits);
+    evicted(gone);
+}
