@@ -210,6 +210,12 @@ impl Regions {
         self.piece_at(addr).map(|(_, piece)| self.get(piece.id))
     }
 
+    /// First and last address around `addr` for which [`Regions::region_of`] gives the same region
+    /// until the map changes, where an event said so.
+    pub fn extent_of(&self, addr: u64) -> Option<(u64, u64)> {
+        self.piece_at(addr).map(|(start, piece)| (start, piece.last))
+    }
+
     /// What may be done at `addr`, where an event said so.
     pub fn rights_at(&self, addr: u64) -> Option<Rights> {
         self.piece_at(addr).map(|(_, piece)| piece.rights)

@@ -28,6 +28,10 @@ pub(crate) struct History {
     from: u64,
     bin_shift: u32,
     bins: Vec<Bin>,
+    /// The stretch of accesses that was counted in last, from `from` on, and misses of which `bins` has
+    /// not heard.
+    now: Bin,
+    now_is: core::ops::Range<u64>,
     map_bin_shift: u32,
     granule_shift: u32,
     cells: FxHashMap<(u64, u64), u64>,
@@ -64,6 +68,8 @@ impl History {
             from,
             bin_shift: BIN_ACCESSES_MIN.trailing_zeros(),
             bins: Vec::new(),
+            now: Bin::default(),
+            now_is: 0..0,
             map_bin_shift: BIN_ACCESSES_MIN.trailing_zeros(),
             granule_shift: GRANULE_SHIFT_MIN,
             cells: FxHashMap::default(),
@@ -139,7 +145,7 @@ impl History {
     /// are still called by their labels.
     pub(crate) fn finish(mut self, end: u64) -> (Timeline, MissMap) {
         if let Some(last) = (end - self.from).checked_sub(1) {
-            self.bin(last);
+            self.begin_bin(last);
         }
         self.settle();
         let timeline = Timeline {
@@ -166,8 +172,31 @@ impl History {
         (timeline, map)
     }
 
+    /// What is counted of the stretch that `access` is in.
     #[inline]
     fn bin(&mut self, access: u64) -> &mut Bin {
+        if !self.now_is.contains(&access) {
+            self.begin_bin(access);
+        }
+        &mut self.now
+    }
+
+    /// Tells `bins` of what was counted, and begins with the stretch that `access` is in.
+    #[cold]
+    fn begin_bin(&mut self, access: u64) {
+        let new = std::mem::take(&mut self.now);
+        if !self.now_is.is_empty() {
+            let bin = self.bin_at(self.now_is.start);
+            bin.l1_misses += new.l1_misses;
+            bin.misses += new.misses;
+            bin.cold_misses += new.cold_misses;
+        }
+        self.bin_at(access);
+        let first = access >> self.bin_shift << self.bin_shift;
+        self.now_is = first..first + (1 << self.bin_shift);
+    }
+
+    fn bin_at(&mut self, access: u64) -> &mut Bin {
         while access >> self.bin_shift >= BINS_MAX {
             self.bin_shift += 1;
             self.bins = self

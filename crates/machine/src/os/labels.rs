@@ -11,8 +11,26 @@ use trace::{Event, Location, Region, RegionId, Regions};
 /// A region that has no label yet.
 const UNLABELED: u32 = u32::MAX;
 
+/// Places for parts of regions that were asked for: enough for misses that take turns between some.
+const RECENT: usize = 64;
+/// Parts are told apart by the addresses' bits from here on.
+const RECENT_SHIFT: u32 = 21;
+
+/// A part of a region, until some mapping changes.
+#[derive(Clone, Copy)]
+struct Recent {
+    first: u64,
+    last: u64,
+    space: u32,
+    label: u32,
+}
+
+impl Recent {
+    /// Holds no address.
+    const NONE: Recent = Recent { first: 1, last: 0, space: 0, label: 0 };
+}
+
 /// The regions of all spaces, by the trace's numbers.
-#[derive(Default)]
 pub(crate) struct Layout {
     /// In the order in which they became known.
     spaces: Vec<Known>,
@@ -22,6 +40,20 @@ pub(crate) struct Layout {
     last: Option<(u32, usize)>,
     /// Whose region a label is: the space's number and the region's.
     labels: Vec<(u32, RegionId)>,
+    /// By address: what was found there last.
+    recent: [Recent; RECENT],
+}
+
+impl Default for Layout {
+    fn default() -> Layout {
+        Layout {
+            spaces: Vec::new(),
+            places: BTreeMap::new(),
+            last: None,
+            labels: Vec::new(),
+            recent: [Recent::NONE; RECENT],
+        }
+    }
 }
 
 /// What is known of a space.
@@ -42,6 +74,9 @@ impl Layout {
     pub(crate) fn apply(&mut self, number: u32, event: &Event) {
         let place = self.known(number);
         self.spaces[place].regions.apply(event);
+        if event.changes_mappings() {
+            self.recent = [Recent::NONE; RECENT];
+        }
     }
 
     /// The regions of the space `number`, if it is known.
@@ -52,16 +87,30 @@ impl Layout {
     /// The label of the region that `addr` lies in: unique over all spaces, from 0.
     #[inline]
     pub(crate) fn label_of(&mut self, number: u32, addr: VirtAddr) -> u32 {
+        let Recent { first, last, space, label } = self.recent[recent_index(addr)];
+        if first <= addr.get() && addr.get() <= last && space == number {
+            return label;
+        }
+        self.find_label(number, addr)
+    }
+
+    #[inline(never)]
+    fn find_label(&mut self, number: u32, addr: VirtAddr) -> u32 {
         let place = match self.last {
             Some((last, place)) if last == number => place,
             _ => self.known(number),
         };
         let known = &mut self.spaces[place];
         let region = known.regions.region_of(addr.get());
-        match known.labels.get(region.0 as usize) {
+        let label = match known.labels.get(region.0 as usize) {
             Some(&label) if label != UNLABELED => label,
             _ => self.label(number, place, region),
+        };
+        // An inferred region grows with what is asked for, so that it is asked each time.
+        if let Some((first, last)) = self.spaces[place].regions.extent_of(addr.get()) {
+            self.recent[recent_index(addr)] = Recent { first, last, space: number, label };
         }
+        label
     }
 
     /// The place of the space `number`, which is known from here on.
@@ -124,4 +173,10 @@ impl Layout {
             .iter()
             .map(|(space, region)| (*space, self.spaces[self.places[space]].regions.get(*region)))
     }
+}
+
+/// The place of what was found at `addr` last.
+#[inline]
+fn recent_index(addr: VirtAddr) -> usize {
+    (addr.get() >> RECENT_SHIFT) as usize % RECENT
 }

@@ -22,6 +22,9 @@ use crate::{
 /// the next one will be longer.
 const SPAN_MIN: usize = 12;
 
+/// So many hits in a row are a sign that a span may come, which finds only what a shortcut leads to.
+const APART_MAX: u32 = SPAN_MIN as u32 / 2;
+
 /// One lookup: what is accessed, how, and by whom it is looked up first.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
@@ -198,10 +201,17 @@ impl Run {
     ) -> Result<(PhysAddr, PageSize), Error> {
         let Processor { hardware, asid, .. } = &mut self.processors.here;
         let linear = place.addr.wrapping_add(self.view.base);
-        let found = hardware.units[place.unit].tlb.lookup(linear, *asid, place.kind);
+        let tlb = &mut hardware.units[place.unit].tlb;
+        let found = if self.streak.is_some_and(|hits| hits < APART_MAX) {
+            tlb.lookup_apart(linear, *asid, place.kind)
+        } else {
+            tlb.lookup(linear, *asid, place.kind)
+        };
+        if let Some(hits) = &mut self.streak {
+            *hits = if found.is_ok() { *hits + 1 } else { 0 };
+        }
         match found {
             Ok(hit) => {
-                self.streak = self.streak.map(|hits| hits + 1);
                 if hit.label == SHARED {
                     let Place { addr, kind, .. } = place;
                     shared_hit(&mut self.layout, &mut self.census, self.who, addr, kind);
@@ -211,10 +221,7 @@ impl Run {
                 }
                 Ok((hit.phys, hit.size))
             }
-            Err(why) => {
-                self.streak = self.streak.map(|_| 0);
-                self.miss(place, why, behind)
-            }
+            Err(why) => self.miss(place, why, behind),
         }
     }
 

@@ -7,7 +7,7 @@ use pagetable::{Fault, Leads, Reference, Translation, Usage};
 use super::{Run, access::Place};
 use crate::{
     Error,
-    count::census::{Census, SHARED},
+    count::census::{Census, SHARED, TABLES},
     count::origins::Missed,
     hardware::{
         behind::{Behind, Refill, Walk},
@@ -19,7 +19,6 @@ use crate::{
 
 impl Run {
     /// A lookup that the first level did not answer; gives the place, and the size of the page.
-    #[cold]
     #[inline(never)]
     pub(super) fn miss(
         &mut self,
@@ -33,22 +32,15 @@ impl Run {
         if why != Miss::Absent {
             self.no_hit(place.unit, addr, why);
         }
-        // What the walk is for: an entry that forbids the access tells more than none.
-        let mut why = why;
-
-        let second = self.processors.here.hardware.second[kind as usize];
-        if second != NONE {
-            let linear = addr.wrapping_add(self.view.base);
-            let Processor { hardware, asid, .. } = &mut self.processors.here;
-            let found = hardware.units[second].tlb.lookup(linear, *asid, kind);
-            if let Err(said) = found
-                && said != Miss::Absent
-            {
-                self.no_hit(second, addr, said);
-                why = said;
-            }
-            if let Ok(hit) = found {
-                let entry = hit.entry(linear, self.processors.here.asid);
+        let linear = addr.wrapping_add(self.view.base);
+        let Processor { hardware, asid, .. } = &mut self.processors.here;
+        let second = hardware.second[kind as usize];
+        if second == NONE {
+            return self.miss_all(place, why, region, behind);
+        }
+        match hardware.units[second].tlb.lookup_apart(linear, *asid, kind) {
+            Ok(hit) => {
+                let entry = hit.entry(linear, *asid);
                 if self.block_pages > 0 {
                     let Run { processors, block_pages, around, .. } = self;
                     let Processor { hardware, asid, .. } = &processors.here;
@@ -58,10 +50,28 @@ impl Run {
                 let pair = self.pair(entry);
                 self.fill(place.unit, kind, &pair, hit.label);
                 self.history.l1_miss(access - self.left_out);
-                return Ok((hit.phys, hit.size));
+                Ok((hit.phys, hit.size))
+            }
+            Err(Miss::Absent) => self.miss_all(place, why, region, behind),
+            Err(said) => {
+                self.no_hit(second, addr, said);
+                // What the walk is for: an entry that forbids the access tells more than none.
+                self.miss_all(place, said, region, behind)
             }
         }
+    }
 
+    /// A lookup of an address in `region` that no level of TLBs answered, because of `why`.
+    #[inline(never)]
+    fn miss_all(
+        &mut self,
+        place: Place<'_>,
+        why: Miss,
+        region: u32,
+        behind: &mut impl Behind,
+    ) -> Result<(PhysAddr, PageSize), Error> {
+        let Place { addr, kind, access, .. } = place;
+        let second = self.processors.here.hardware.second[kind as usize];
         if self.processors.here.hardware.ranges.is_some()
             && let Some(found) = self.in_range(place, second)
         {
@@ -428,6 +438,7 @@ impl Run {
         (other.page.size() == page.size()).then_some((other.frame, rights))
     }
 
+    #[inline(always)]
     pub(super) fn fill(&mut self, unit: usize, kind: Kind, pair: &Pair, label: u32) {
         let Run { processors, census, around, .. } = self;
         let unit = &mut processors.here.hardware.units[unit];
@@ -443,7 +454,11 @@ impl Run {
         let is_first = *level == 1;
         tlb.fill(&pair.entry, label, kind, &mut |evicted: Evicted| {
             counts.evictions += u64::from((evicted.page, evicted.asid) != tag);
-            census.collect(counts, is_first, &evicted);
+            // Of an entry without hits there is nothing to add, and the miss has counted its size.
+            let is_size_known = label != TABLES && evicted.page.size() == tag.0.size();
+            if evicted.hits != [0; Kind::COUNT] || !is_size_known {
+                census.collect(counts, is_first, &evicted);
+            }
         });
     }
 

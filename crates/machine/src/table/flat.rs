@@ -10,11 +10,19 @@ use rustc_hash::FxHashMap;
 ///
 /// ```text
 ///   page number   | chunk | 12 bits |      chunks --> a bit for each of 4096 adjacent pages
+///                     |                       ^
+///                     +--> recent: found last-+
 /// ```
 ///
 /// Pages have no rights and no usage bits: every access is allowed.
 pub(super) struct Flat {
-    chunks: FxHashMap<Chunk, Box<[u64; WORDS]>>,
+    /// The places in `words` of those that have pages.
+    chunks: FxHashMap<Chunk, usize>,
+    words: Vec<[u64; WORDS]>,
+    /// Places in `words` that no chunk has.
+    free: Vec<usize>,
+    /// By the lowest bits of its number: the chunk that a walk looked for last, and its place.
+    recent: [Option<(Chunk, usize)>; RECENT],
     /// All that there are.
     page_sizes: Vec<PageSize>,
     /// Those of mapped pages.
@@ -30,6 +38,8 @@ struct Chunk {
     space: u32,
 }
 
+/// Enough for walks all over 4 GiB of 4K pages.
+const RECENT: usize = 256;
 const CHUNK_SHIFT: u32 = 12;
 const WORDS: usize = (1 << CHUNK_SHIFT) / u64::BITS as usize;
 
@@ -56,12 +66,51 @@ fn bit(page: Page) -> (usize, u64) {
 impl Flat {
     pub(super) fn new() -> Flat {
         let page_sizes = (0..u64::BITS as u8).filter_map(PageSize::from_shift).collect();
-        Flat { chunks: FxHashMap::default(), page_sizes, sizes: Vec::new(), spaces: 0 }
+        Flat {
+            chunks: FxHashMap::default(),
+            words: Vec::new(),
+            free: Vec::new(),
+            recent: [None; RECENT],
+            page_sizes,
+            sizes: Vec::new(),
+            spaces: 0,
+        }
     }
 
     fn contains(&self, space: Space, page: Page) -> bool {
+        let place = self.chunks.get(&Chunk::of(space, page));
+        place.is_some_and(|&place| self.has(place, page))
+    }
+
+    /// Whether `page` is mapped, whose chunk is at `place`.
+    #[inline]
+    fn has(&self, place: usize, page: Page) -> bool {
         let (word, bit) = bit(page);
-        self.chunks.get(&Chunk::of(space, page)).is_some_and(|words| words[word] & bit != 0)
+        self.words[place][word] & bit != 0
+    }
+
+    /// The place of a chunk that walks look for.
+    #[inline]
+    fn place_of(&mut self, chunk: Chunk) -> Option<usize> {
+        let recent = &mut self.recent[chunk.number as usize % RECENT];
+        match *recent {
+            Some((known, place)) if known == chunk => Some(place),
+            _ => {
+                let place = *self.chunks.get(&chunk)?;
+                *recent = Some((chunk, place));
+                Some(place)
+            }
+        }
+    }
+
+    /// The place of a chunk, which has one from here on.
+    fn place_for(&mut self, chunk: Chunk) -> usize {
+        *self.chunks.entry(chunk).or_insert_with(|| {
+            self.free.pop().unwrap_or_else(|| {
+                self.words.push([0; WORDS]);
+                self.words.len() - 1
+            })
+        })
     }
 
     fn find(&self, space: Space, addr: VirtAddr) -> Option<Page> {
@@ -87,7 +136,7 @@ impl Flat {
             chunk.space == space.id() && chunks.contains(&chunk.number)
         };
         let chunks = self.chunks.iter().filter(|(chunk, _)| touches(chunk));
-        let pages = chunks.flat_map(|(chunk, words)| chunk.pages(words));
+        let pages = chunks.flat_map(|(chunk, place)| chunk.pages(&self.words[*place]));
         let mut pages: Vec<Page> =
             pages.filter(|&page| range.covers(VirtRange::of_page(page))).collect();
         pages.sort_unstable();
@@ -119,7 +168,16 @@ impl Mounted for Flat {
     }
 
     fn destroy(&mut self, space: Space) -> Result<Flush, Error> {
-        self.chunks.retain(|chunk, _| chunk.space != space.id());
+        let Flat { chunks, words, free, recent, .. } = self;
+        chunks.retain(|chunk, place| {
+            let stays = chunk.space != space.id();
+            if !stays {
+                words[*place] = [0; WORDS];
+                free.push(*place);
+            }
+            stays
+        });
+        *recent = [None; RECENT];
         Ok(Flush::whole(space, false))
     }
 
@@ -140,8 +198,8 @@ impl Mounted for Flat {
         }
         for page in range.pages(size) {
             let (word, bit) = bit(page);
-            let chunk = self.chunks.entry(Chunk::of(space, page));
-            chunk.or_insert_with(|| Box::new([0; WORDS]))[word] |= bit;
+            let place = self.place_for(Chunk::of(space, page));
+            self.words[place][word] |= bit;
         }
         Ok(Flush::nothing(space))
     }
@@ -155,8 +213,8 @@ impl Mounted for Flat {
         let mut flush = Flush::nothing(space);
         for page in self.covered(space, range) {
             let (word, bit) = bit(page);
-            if let Some(words) = self.chunks.get_mut(&Chunk::of(space, page)) {
-                words[word] &= !bit;
+            if let Some(&place) = self.chunks.get(&Chunk::of(space, page)) {
+                self.words[place][word] &= !bit;
             }
             flush.add(page, false);
             each(Flat::mapping(page));
@@ -195,8 +253,14 @@ impl Mounted for Flat {
         _kind: Kind,
         _references: &mut Vec<Reference>,
     ) -> Result<Translation, Fault> {
-        let page = self.find(space, addr).ok_or(Fault::NotMapped { level: 1 })?;
-        Ok(Flat::translation(page))
+        for number in 0..self.sizes.len() {
+            let page = addr.page(self.sizes[number]);
+            let place = self.place_of(Chunk::of(space, page));
+            if place.is_some_and(|place| self.has(place, page)) {
+                return Ok(Flat::translation(page));
+            }
+        }
+        Err(Fault::NotMapped { level: 1 })
     }
 
     fn query(&self, space: Space, addr: VirtAddr) -> Option<Mapping> {

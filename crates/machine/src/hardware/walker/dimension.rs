@@ -123,6 +123,12 @@ impl Dimension {
         }
     }
 
+    /// Whether it has an MMU cache.
+    #[inline]
+    pub(super) fn has_cache(&self) -> bool {
+        !matches!(self.cache, AnyWalkCache::None)
+    }
+
     /// Lends its cache to `other`, which has none, or takes it back.
     pub(super) fn lend(&mut self, other: &mut Dimension) {
         std::mem::swap(&mut self.cache, &mut other.cache);
@@ -144,10 +150,13 @@ impl Dimension {
     #[inline]
     pub(super) fn count(&mut self, level: u8, served: Served) {
         let level = usize::from(level);
-        if self.served.len() <= level {
-            self.served.resize(level + 1, [0; Served::COUNT]);
+        match self.served.get_mut(level) {
+            Some(counts) => counts[served as usize] += self.times,
+            None => {
+                self.served.resize(level + 1, [0; Served::COUNT]);
+                self.served[level][served as usize] += self.times;
+            }
         }
-        self.served[level][served as usize] += self.times;
     }
 
     pub(super) fn forget(&mut self, forget: Forget) {
@@ -175,7 +184,7 @@ impl Dimension {
         if self.upper.len() <= level {
             self.upper.resize(level + 1, UpperEntries::default());
         }
-        self.upper[level].held += u64::from(held) * self.times;
-        self.upper[level].fetched += u64::from(!held) * self.times;
+        let counts = &mut self.upper[level];
+        *(if held { &mut counts.held } else { &mut counts.fetched }) += self.times;
     }
 }

@@ -32,7 +32,7 @@ pub(crate) use speculation::{Said, Speculator};
 pub(crate) use virtual_machine::HostSide;
 
 use addr::{Asid, Kind, PhysAddr, VirtAddr, VirtRange};
-use mmu::{AnyWalkCache, Hierarchy, Requester, Served, Spot};
+use mmu::{Hierarchy, Requester, Served, Spot};
 use pagetable::{Node, Reference};
 
 use crate::{
@@ -239,6 +239,12 @@ impl Walker {
     /// As [`Behind::walk`](crate::hardware::behind::Behind::walk).
     pub(crate) fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
         self.begin(walk);
+        // Nothing is remembered: all references are made.
+        if self.host.is_none() && !self.lowest_only && !self.dimension.has_cache() {
+            let followed = self.follow(walk, way, 0);
+            self.dimension.repeats = !walk.found;
+            return followed;
+        }
         let holds_pages = self.host.as_ref().is_some_and(|side| side.shared == Shared::Tlb);
         if holds_pages && (!walk.found || way.references.iter().any(|reference| reference.write)) {
             // The entry there, if any, does not allow the access, or bits are to be set.
@@ -382,8 +388,9 @@ impl Walker {
     #[inline]
     fn follow_plain(&mut self, walk: &Walk, references: &[Reference]) -> Result<(), Node> {
         let Walker { dimension, port, .. } = self;
-        if matches!(dimension.cache, AnyWalkCache::None) {
-            for reference in references {
+        if !dimension.has_cache() {
+            let repeated = port.repeat(references, dimension);
+            for reference in &references[repeated..] {
                 dimension.fetched(reference);
                 port.fetch(reference, dimension);
             }
@@ -416,6 +423,24 @@ impl Walker {
 }
 
 impl Port {
+    /// Makes those of the `references` that change nothing where they come in, up to the first other
+    /// one: [`Port::fetch`] of several, with less to look at for each. Gives their number.
+    #[inline]
+    fn repeat(&mut self, references: &[Reference], dimension: &mut Dimension) -> usize {
+        let Some(caches) = self.caches.as_ref().filter(|_| self.made.is_none()) else { return 0 };
+        let reads = references.iter().take_while(|reference| !reference.write);
+        let reads = reads.map(|reference| (reference.addr, reference.bytes.into()));
+        let Some((repeated, served)) = caches.repeated_reads(reads) else { return 0 };
+        for reference in &references[..repeated] {
+            dimension.fetched(reference);
+            dimension.count(reference.level, served);
+        }
+        self.repeats[0] += repeated as u64;
+        self.under_way.references += repeated as u64;
+        self.under_way.cycles += repeated as u64 * self.latencies.reference_cycles[served as usize];
+        repeated
+    }
+
     /// One reference, through the data caches.
     // Inlined whatever its size: most references repeat one, and a call would cost as much again.
     #[inline(always)]
