@@ -166,7 +166,7 @@ fn stall(at: u64, cycles: u64) -> Vec<Piece> {
         Piece { start: at, stride: 0, count: 1, meta }
     };
     let mut pieces = vec![piece(most); (cycles / most) as usize];
-    if cycles % most > 0 {
+    if !cycles.is_multiple_of(most) {
         pieces.push(piece(cycles % most));
     }
     pieces

@@ -371,7 +371,7 @@ where
                 self.kernel().attach(space, range, module).unwrap();
             }
             6..8 if self.nodes > 1 && self.random.random_bool(0.8) => {
-                (0..12).for_each(|_| self.to_node(space));
+                (0..12).for_each(|_| self.move_to_some_node(space));
             }
             6..8 => {
                 self.kernel().upgrade(space, range, size).unwrap();
@@ -384,7 +384,7 @@ where
     }
 
     /// The page at some address moves to some node.
-    fn to_node(&mut self, space: HatSpace) {
+    fn move_to_some_node(&mut self, space: HatSpace) {
         let page = FIRST + self.random.random_range(0..PAGES);
         let node = self.random.random_range(0..self.nodes);
         let addr = VirtAddr::new(page << BASE.shift());
