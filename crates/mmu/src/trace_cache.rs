@@ -143,7 +143,7 @@ mod tests {
             let addr = (state >> 8) % 160;
             let (bytes, uops, asid) =
                 ((state >> 20) % 40, (state >> 30) as u32 % 15, step / 5000 % 2);
-            if state % 997 == 0 {
+            if state.is_multiple_of(997) {
                 cache.clear();
                 sets.iter_mut().for_each(VecDeque::clear);
             }
@@ -151,7 +151,7 @@ mod tests {
             let before = built;
             for line in 0..lines {
                 let start = (addr + bytes * line / lines, asid);
-                let set = &mut sets[((start.0 / 4 ^ start.0 / 64) % 4) as usize];
+                let set = &mut sets[(((start.0 / 4) ^ (start.0 / 64)) % 4) as usize];
                 match set.iter().position(|held| *held == start) {
                     Some(at) => drop(set.remove(at)),
                     None => built += 1,
