@@ -17,7 +17,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         description="Read a trace and count: accesses by kind, instructions, threads, distinct "
         "pages and lines, the regions of the address space, events.",
         epilog="example:\n  pagewalk info gzip.pwt\n  pagewalk info gzip.pwt --json\n"
-        "  pagewalk info gzip.pwt --switches --graph gzip.svg   who is switched to after whom",
+        "  pagewalk info gzip.pwt --switches --graph gzip.svg   who runs after whom",
     )
     arguments.add_trace(parser)
     arguments.add_json(parser, "the counts")
