@@ -864,6 +864,77 @@ class KhugepagedCounts(Record):
     """Blocks of 2M that it looked at, by what it found, under the kernel's names."""
 
 
+class CompactionCounts(Record):
+    """What compaction has done."""
+
+    results: dict[str, int]
+    """Runs by what they came to, under the kernel's names."""
+
+    woken: int
+    """Of these, runs by the daemon when it was woken ..."""
+
+    proactive: int
+    """... and of its own accord."""
+
+    blocks: int
+    """Page blocks that were looked at for pages to move."""
+
+    moved: int
+    """Base pages moved."""
+
+
+class PageBlockCounts(Record):
+    """What has become of page blocks."""
+
+    by_type: dict[str, int]
+    """Page blocks at the end, by what their frames are for."""
+
+    claimed: int
+    """Page blocks that went over to another type."""
+
+    stolen: int
+    """Base frames that were taken out of page blocks of another type, which stayed what they were.
+    """
+
+
+class ChosenBlocks(Record):
+    """What the daemons of Ingens and HawkEye have done."""
+
+    filled: int
+    """Blocks that filled (`ingens`)."""
+
+    samples: int
+    """Times that bits of use were read (`hawkeye`)."""
+
+    bins: list[int]
+    """Blocks by log2 of how many of their base pages were used, at the last of them."""
+
+    prezeroed: int
+    """Free blocks that were filled with zeros ahead."""
+
+    recovered: int
+    """Base pages of zeros that were given back."""
+
+
+class RangerCounts(Record):
+    """What the daemon has done that moves pages side by side."""
+
+    passes: int
+    """Times that it ran."""
+
+    moved: int
+    """Base pages that were moved to free frames ..."""
+
+    exchanged: int
+    """... and that changed places with others."""
+
+    anchors: int
+    """Anchors that were set."""
+
+    promoted: int
+    """Blocks that became large pages where they were."""
+
+
 class LinuxCounts(Record):
     """Transparent huge pages."""
 
@@ -878,6 +949,21 @@ class LinuxCounts(Record):
     khugepaged: KhugepagedCounts
     """The daemon that makes large pages of what is there."""
 
+    zero_bytes: int
+    """Bytes of frames that hold the page of zeros."""
+
+    compaction: CompactionCounts
+    """Compaction."""
+
+    page_blocks: PageBlockCounts
+    """Page blocks."""
+
+    chosen: ChosenBlocks | None
+    """How blocks were chosen, with `ingens` and `hawkeye`."""
+
+    ranger: RangerCounts | None
+    """The daemon that moves pages side by side."""
+
 
 class RunsOfLength(Record):
     """Runs of adjacent pages in adjacent frames."""
@@ -890,6 +976,25 @@ class RunsOfLength(Record):
 
     bytes: int
     """All of their bytes."""
+
+
+class RegionSizes(Record):
+    """A region at the end of a program."""
+
+    space: int
+    """The number of its space."""
+
+    name: str
+    """What it is called."""
+
+    start: int
+    """Its first byte."""
+
+    bytes: int
+    """Its length."""
+
+    mapped_by_size: dict[str, int]
+    """Mapped bytes by page size."""
 
 
 class EndOfProgram(Record):
@@ -924,6 +1029,12 @@ class EndOfProgram(Record):
 
     runs: list[RunsOfLength]
     """Runs of adjacent pages in adjacent frames, by length."""
+
+    regions: list[RegionSizes]
+    """Regions of which something is mapped, by address.
+
+    The page of zeros that all share counts as not mapped, here and above.
+    """
 
 
 class KindBytes(Record):

@@ -19,6 +19,7 @@ mod count;
 pub mod curve;
 pub mod description;
 mod error;
+mod frames;
 mod hardware;
 mod kernel_path;
 mod os;

@@ -31,10 +31,10 @@ use physmem::State;
 use serde::Serialize;
 
 use crate::{
-    Machine,
+    Machine, frames,
     hardware::walker::{Handler, hierarchy, latencies},
     kernel_path,
-    ram::{self, FrameStore},
+    ram::FrameStore,
     table,
 };
 
@@ -103,7 +103,8 @@ impl PageTableBench {
             (table::new(description, memory).map_err(text)?, None)
         };
         let base = page_size.min(PageSize::SIZE_4K);
-        let frames = ram::frames(&description.memory, base, &|_| None, &[], false, None)?;
+        let lists = &|_| frames::Lists::Buddy;
+        let frames = frames::frames(&description.memory, base, lists, &[], None, false, None)?;
         let handler = Handler::new(description);
         let (memory_bytes, spaces) = (bytes, Vec::new());
         Ok(PageTableBench { hat, frames, meter, handler, page_size, memory_bytes, spaces })

@@ -9,7 +9,7 @@
 //!                           Host: a Ram and a System of its own
 //! ```
 
-use std::{collections::BTreeMap, ops::Range};
+use std::collections::BTreeMap;
 
 use addr::{Frames, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace, LoadError, locking::Site};
@@ -18,13 +18,13 @@ use pagetable::{
     Usage,
 };
 use physmem::{
-    Allocator, Apart, Buddy, Nodes, Physmem, Refusing, ReservationCounts, Reservations, Reserver,
-    Scattered, SizeLists, State,
+    Allocator, BlockCounts, Blocks, FrameId, Physmem, Refusing, ReservationCounts, Reserver, State,
 };
 use vm::Physical;
 
 use crate::{
     Description, description,
+    frames::{HOST, Lists, age, frames, lists, places, reserved},
     hardware::{behind::Way, nodes::Topology},
     os::{
         build::{keeps_tables_apart, reservations},
@@ -72,136 +72,6 @@ impl From<LoadError> for Failure {
         }
     }
 }
-
-/// All frames of `memory`, free, the smallest of `base`, in the order of its placement; out of lists by
-/// size if there are some, with reservations of the sizes `reserved`, each log2 of frames; where
-/// `apart`, frames of pages are taken one by one.
-pub(crate) fn frames(
-    memory: &description::Memory,
-    base: PageSize,
-    lists: Lists<'_>,
-    reserved: &[u32],
-    apart: bool,
-    topology: Option<&Topology>,
-) -> Result<FrameStore, String> {
-    let one = |frames: Range<u32>| -> Box<dyn Allocator + Send> {
-        let allocator: Box<dyn Allocator + Send> = match lists(frames.clone()) {
-            Some(lists) => Box::new(lists),
-            None => Box::new(Buddy::new(frames)),
-        };
-        match memory.placement {
-            Some(seed) => Box::new(Scattered::new(allocator, seed)),
-            None => allocator,
-        }
-    };
-    let nodes = topology.map_or(1, |topology| topology.count() as u8);
-    let ram = Physmem::on_nodes(PhysAddr::new(0), memory.size.0, base, nodes, |ranges| {
-        let all = ranges.iter().fold(0..0, |all, range| all.start..all.end.max(range.end));
-        if apart {
-            return Refusing::new(Box::new(Apart::new(all)) as Box<dyn Allocator + Send>);
-        }
-        let allocator = match topology {
-            None => one(all.clone()),
-            Some(topology) => {
-                let parts = ranges.iter().map(|range| (range.clone(), one(range.clone())));
-                let distance = |from: usize, to: usize| topology.from(from)[to];
-                Box::new(Nodes::with_distances(parts.collect(), distance))
-            }
-        };
-        Refusing::new(match reserved {
-            [] => allocator,
-            _ => Box::new(Reservations::new(allocator, all, reserved)),
-        })
-    });
-    ram.map_err(|error| error.to_string())
-}
-
-/// Makes the lists by size over a range of frames, if there are to be some.
-type Lists<'a> = &'a dyn Fn(Range<u32>) -> Option<SizeLists>;
-
-/// The empty lists by size over some of the frames, or all, that `description` asks for, or that its
-/// manager has where it asks for no allocator.
-fn size_lists(
-    description: &Description,
-    base: PageSize,
-    sizes: &[PageSize],
-    frames: Option<Range<u32>>,
-) -> Result<Option<SizeLists>, (String, String)> {
-    let memory = &description.memory;
-    let allocator = memory.allocator.as_deref().unwrap_or(match description.os.manager.as_str() {
-        "irix" => "size-lists",
-        _ => "buddy",
-    });
-    match allocator {
-        "size-lists" => {}
-        "buddy" if memory.ordered => {
-            let what = "only the allocator `size-lists` orders chunks by what can be moved";
-            return Err(("memory.ordered".to_owned(), what.to_owned()));
-        }
-        "buddy" => return Ok(None),
-        other => {
-            let what = format!("there is no allocator `{other}`: choose buddy, size-lists");
-            return Err(("memory.allocator".to_owned(), what));
-        }
-    }
-    let error = |error: &dyn std::fmt::Display| ("memory.allocator".to_owned(), error.to_string());
-    let count = u32::try_from(memory.size.0 >> base.shift())
-        .map_err(|_| error(&"memory has too many frames"))?;
-    let largest = PageSize::from_shift(24).unwrap_or(base);
-    let mut listed: Vec<PageSize> = sizes.iter().copied().filter(|size| *size < largest).collect();
-    // Of that size always: a node of a page table can be larger than any page.
-    listed.push(largest);
-    // Each node makes its part of the large pages that are wanted.
-    let nodes = description.memory.numa.as_ref().map_or(1, |numa| u64::from(numa.nodes.max(1)));
-    let frames = frames.unwrap_or(0..count);
-    let mut lists = SizeLists::new(frames, base, &listed).map_err(|wrong| error(&wrong))?;
-    if memory.ordered {
-        lists = lists.ordered();
-    }
-    for (size, bytes) in description.os.coalesced.iter().flat_map(|daemon| &daemon.watermarks) {
-        let pages = (bytes.0 / size.0.bytes()).div_ceil(nodes);
-        let order = size.0.shift().saturating_sub(base.shift());
-        let is_listed = size.0 > base && sizes.contains(&size.0);
-        if !is_listed || !lists.set_high_watermark(order, pages) {
-            let what = format!("there is no list of free pages of {}", size.0);
-            return Err(("os.coalesced.watermarks".to_owned(), what));
-        }
-    }
-    Ok(Some(lists))
-}
-
-/// log2 of the frames of each of the `sizes` of reservations, which are those of the table `key`.
-fn reserved(
-    description: &Description,
-    base: PageSize,
-    key: &str,
-    sizes: Option<Vec<units::PageSize>>,
-) -> Result<Vec<u32>, (String, String)> {
-    let Some(sizes) = sizes else { return Ok(Vec::new()) };
-    let refuse = |what: String| Err((format!("{key}.sizes"), what));
-    if sizes.is_empty() {
-        return refuse(format!("write at least one size, or leave {key} out"));
-    }
-    let mut orders = Vec::new();
-    for size in sizes.into_iter().map(|size| size.0) {
-        if size <= base {
-            return refuse(format!(
-                "a reservation of {size} has no room for pages: they are of {base} already"
-            ));
-        }
-        if size.bytes() > description.memory.size.0 {
-            return refuse(format!(
-                "a reservation of {size} is larger than {}: choose a smaller one, or more memory",
-                if key == HOST { "nested.memory" } else { "memory.size" }
-            ));
-        }
-        orders.push(size.shift() - base.shift());
-    }
-    Ok(orders)
-}
-
-/// The table of a host's reservations.
-const HOST: &str = "nested.reservations";
 
 /// Where mapped pages are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -284,13 +154,16 @@ impl Ram {
         let base = description.os.frame();
         let apart = keeps_tables_apart(&description.os);
         // What is wrong with them is the same for each range.
-        size_lists(description, base, hat.page_sizes(), None)?;
-        let lists =
-            |frames| size_lists(description, base, hat.page_sizes(), Some(frames)).ok().flatten();
+        lists(description, base, hat.page_sizes(), None)?;
+        let lists = |frames| {
+            let made = lists(description, base, hat.page_sizes(), Some(frames));
+            made.unwrap_or(Lists::Buddy)
+        };
         let reserved = reserved(description, base, key, sizes)?;
         let topology = Topology::of(description)?;
+        let places = places(description, topology.as_ref())?;
         let memory = &description.memory;
-        let frames = frames(memory, base, &lists, &reserved, apart, topology.as_ref());
+        let frames = frames(memory, base, &lists, &reserved, places, apart, topology.as_ref());
         let mut frames = frames.map_err(|error| ("memory.size".to_owned(), error))?;
         let holes = description.nested.as_ref().map_or(&[][..], |nested| nested.holes.as_slice());
         let absent = room::leave_out(&mut frames, holes)
@@ -371,8 +244,18 @@ impl Ram {
     }
 
     /// All spaces, as the HAT layer names them.
-    pub(crate) fn hat_spaces(&self) -> impl Iterator<Item = HatSpace> {
-        self.spaces.values().map(|(space, _)| *space)
+    pub(crate) fn hat_spaces(&self) -> impl Iterator<Item = (u32, HatSpace)> {
+        self.spaces.iter().map(|(number, (space, _))| (*number, *space))
+    }
+
+    /// The number of the base frame that has `at`.
+    pub(crate) fn frame_at(&self, at: PhysAddr) -> FrameId {
+        FrameId((at.get() >> self.look(|frames| frames.base()).shift()) as u32)
+    }
+
+    /// What has become of page blocks, if there are some.
+    pub(crate) fn page_blocks(&self) -> Option<BlockCounts> {
+        self.look(|frames| frames.allocator().blocks().map(Blocks::counts))
     }
 
     /// The page table with its mapping lists, and the frames.
@@ -748,24 +631,6 @@ impl Ram {
     pub(crate) fn footprint(&self) -> Footprint {
         self.hat.table().footprint()
     }
-}
-
-/// The largest memory that is aged: each of its frames is used, and has a descriptor of 32 bytes.
-const AGED_BYTES_MAX: u64 = 16 << 30;
-
-/// Ages `frames`, and says how many are in use then.
-fn age(frames: &mut FrameStore, aged: &description::Aged) -> Result<u64, String> {
-    if frames.bytes() > AGED_BYTES_MAX {
-        return Err("memory.size must be 16G at most where memory is aged".to_owned());
-    }
-    let permille = |share: f64| (0.0..=1.0).contains(&share).then_some((share * 1000.0) as u16);
-    let (Some(free_permille), Some(wired_permille)) = (permille(aged.free), permille(aged.wired))
-    else {
-        return Err("free and wired are shares of memory, from 0 to 1".to_owned());
-    };
-    let aging = physmem::Aging { free_permille, wired_permille, seed: aged.seed };
-    let aged = physmem::age(frames, aging).map_err(|error| error.to_string())?;
-    Ok(aged.movable + aged.wired)
 }
 
 /// What a space that is made needs: nothing that hardware could remember is in it.

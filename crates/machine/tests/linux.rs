@@ -186,6 +186,49 @@ fn what_the_kernel_would_refuse_is_refused() {
         (&["os.place=heap=64K"], "line 1: this machine has no pages of 64K: write one of 4K, 2M"),
         (&["os.place=heap=2M wait"], "line 1: no fault waits for a large page"),
         (&["os.page_size=2M"], "has base pages of 4K, and larger ones where os.linux allows them"),
+        (
+            &["os.linux.use_zero_page=2"],
+            "os.linux.use_zero_page: the kernel refuses 2: write 0 or 1",
+        ),
+        (&["os.linux.khugepaged.defrag=7"], "os.linux.khugepaged.defrag: the kernel refuses 7"),
+        (
+            &["os.linux.fault_around_bytes=4194304"],
+            "the kernel refuses 4194304: write 2097152 or less",
+        ),
+        (&["os.linux.defrag=maybe"], "unknown variant `maybe`"),
+        (&["os.linux.compaction_proactiveness=101"], "the kernel refuses 101: write 0 to 100"),
+        (&["os.linux.extfrag_threshold=1001"], "the kernel refuses 1001: write 0 to 1000"),
+        (&["os.linux.watermark_scale_factor=0"], "the kernel refuses 0: write 1 to 3000"),
+        (
+            &["memory.size=64M", "os.linux.min_free_kbytes=65536"],
+            "os.linux.min_free_kbytes: of 16384 pages of memory.size 16384 are kept free",
+        ),
+        (
+            &["page_table.format=x86-pae", "os.linux.hugepages-1048576kB.enabled=always"],
+            "os.linux.hugepages-1048576kB.enabled: the page table has no pages of 1G",
+        ),
+        (&["os.ingens.util_threshold=50"], "the manager `linux` has none of these knobs"),
+        (
+            &["os.manager=ingens", "os.hawkeye.faults=false"],
+            "os.hawkeye: `ingens` and `hawkeye` both choose the blocks that become large pages",
+        ),
+        (&["os.manager=ingens", "os.ingens.util_threshold=0"], "write 1 to 100"),
+        (&["os.manager=hawkeye", "os.hawkeye.zero_share=1.5"], "1.5 is no share of memory"),
+        (&["os.manager=ca", "os.ca.offsets_max=0"], "os.ca.offsets_max: a region needs one"),
+        (
+            &["os.manager=ca", "memory.allocator=size-lists"],
+            "memory.allocator: its lists do not tell what is free side by side",
+        ),
+        (&["os.manager=base", "os.ranger.moves=5"], "use os.manager = \"translation-ranger\""),
+        (
+            &[
+                "os.coalesced.period_cycles=1000",
+                "os.coalesced.mild_share=0.1",
+                "os.coalesced.strong_after=2",
+                "os.coalesced.moves=10",
+            ],
+            "os.coalesced: the manager `linux` has a daemon of its own",
+        ),
         (&["page_table.format=x86-32"], "base pages of 4K and large ones of 2M"),
     ] {
         let error = load(settings).map(|_| ()).unwrap_err();

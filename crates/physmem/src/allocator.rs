@@ -1,4 +1,6 @@
 use crate::{
+    blocks::Blocks,
+    contiguous::Places,
     frame::{FrameId, State},
     lists::Color,
     reservations::{Place, Reserver},
@@ -22,6 +24,8 @@ pub struct Request {
     /// Which page of which object it is for, where it may get its place in a reservation: one
     /// base frame.
     pub place: Option<Place>,
+    /// The first of the frames that are wished: these or none. Allocators that place regions heed it.
+    pub near: Option<FrameId>,
 }
 
 /// What matters most of frames that have a wished colour and a wished node.
@@ -48,7 +52,8 @@ pub struct Home {
 impl Request {
     /// A request for `2^order` frames from anywhere.
     pub const fn new(order: u32, state: State) -> Request {
-        Request { order, state, node: None, color: None, rather: Rather::Near, place: None }
+        let (node, color, place, near) = (None, None, None, None);
+        Request { order, state, node, color, rather: Rather::Near, place, near }
     }
 
     /// Whether frames of another colour will do.
@@ -125,6 +130,21 @@ pub trait Allocator {
     fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
         None
     }
+
+    /// What it has of page blocks, if it has them.
+    fn blocks(&self) -> Option<&dyn Blocks> {
+        None
+    }
+
+    /// The same, to be changed.
+    fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
+        None
+    }
+
+    /// Where regions are placed, if it does that.
+    fn places(&mut self) -> Option<&mut dyn Places> {
+        None
+    }
 }
 
 impl<A: Allocator + ?Sized> Allocator for alloc::boxed::Box<A> {
@@ -182,5 +202,17 @@ impl<A: Allocator + ?Sized> Allocator for alloc::boxed::Box<A> {
 
     fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
         (**self).reserver_mut()
+    }
+
+    fn blocks(&self) -> Option<&dyn Blocks> {
+        (**self).blocks()
+    }
+
+    fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
+        (**self).blocks_mut()
+    }
+
+    fn places(&mut self) -> Option<&mut dyn Places> {
+        (**self).places()
     }
 }

@@ -116,6 +116,13 @@ impl Allocator for Buddy {
         false
     }
 
+    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
+        let mut around = (order..=MAX_ORDER).map(|from| (FrameId(first.0 >> from << from), from));
+        around.any(|(block, from)| {
+            self.frames.contains(&block.0) && table.free_order(block) == Some(from)
+        })
+    }
+
     fn free_blocks(&self, order: u32) -> u64 {
         self.lists.count(order).into()
     }

@@ -25,11 +25,14 @@ pub enum State {
     InTransit,
     /// Not to be used.
     Offline,
+    /// The kernel's, which gives it back where that is asked for (caches of what is on a disk): it stays
+    /// while it is in use.
+    Reclaimable,
 }
 
 impl State {
     /// Every state, in the order of their numbers.
-    pub const ALL: [State; 7] = [
+    pub const ALL: [State; 8] = [
         State::Free,
         State::Reserved,
         State::Movable,
@@ -37,6 +40,7 @@ impl State {
         State::Table,
         State::InTransit,
         State::Offline,
+        State::Reclaimable,
     ];
 
     /// Whether a frame in this state can be given to another owner by moving its contents,
@@ -159,6 +163,7 @@ impl fmt::Display for State {
             State::Table => "table",
             State::InTransit => "in transit",
             State::Offline => "offline",
+            State::Reclaimable => "reclaimable",
         })
     }
 }

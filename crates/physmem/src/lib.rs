@@ -7,8 +7,8 @@
 //!     |  | pfdat | pfdat | pfdat | ... |  identity, state, wired count, node
 //!     |     ^ links                    |
 //!     |  Allocator                     |  which free frames are taken: Buddy, SizeLists,
-//!     +--------------------------------+  either of them per NUMA node (Nodes), or below
-//!                                         Reservations, or behind a Magazine
+//!     +--------------------------------+  PageBlocks; one of them per NUMA node (Nodes), or
+//!                                         below Reservations, Contiguous, or a Magazine
 //! ```
 //!
 //! Descriptors carry no page size (G98 section 6.1): a large page is adjacent, aligned base
@@ -24,9 +24,11 @@ mod ager;
 mod allocator;
 mod apart;
 mod bitmap;
+mod blocks;
 mod buddy;
 mod chunks;
 mod coalesced;
+mod contiguous;
 mod frame;
 mod lists;
 mod magazine;
@@ -43,8 +45,10 @@ pub use addr::{Frames, OutOfFrames};
 pub use ager::{AGED_OBJECT, Aged, Aging, TooMuch, age};
 pub use allocator::{Allocator, Home, Rather, Request};
 pub use apart::Apart;
+pub use blocks::{BlockCounts, BlockType, Blocks, PageBlocks};
 pub use buddy::Buddy;
 pub use coalesced::{Coalesced, Level, Scanned};
+pub use contiguous::{Contiguous, Places};
 pub use frame::{FrameId, Identity, NO_FRAME, Pfdat, State};
 pub use lists::Color;
 pub use magazine::Magazine;

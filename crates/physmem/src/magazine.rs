@@ -59,11 +59,12 @@ impl<A: Allocator> Magazine<A> {
     }
 
     fn is_for_any(&self, table: &FrameTable, request: &Request) -> bool {
-        let Request { order, state: _, node, color, rather: _, place } = *request;
+        let Request { order, state: _, node, color, rather: _, place, near } = *request;
         let Some(last) = self.rounds[..self.count].last() else { return false };
         order == 0
             && color.is_none()
             && place.is_none()
+            && near.is_none()
             && node.is_none_or(|home| home.node == table.get(*last).node())
     }
 }

@@ -1,4 +1,4 @@
-use alloc::vec::Vec;
+use alloc::{collections::BTreeSet, vec::Vec};
 use core::{fmt, ops::Range};
 
 use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
@@ -23,6 +23,11 @@ use crate::{
 pub struct Physmem<A = Buddy> {
     table: FrameTable,
     allocator: A,
+    /// Free blocks that have been filled with zeros, by their first frames, and log2 of their frames.
+    zeroed: BTreeSet<u32>,
+    zeroed_order: u32,
+    /// Whether the block that was handed out last is one of these.
+    was_zeroed: bool,
 }
 
 /// Why a range of memory cannot be managed.
@@ -85,7 +90,7 @@ impl<A: Allocator> Physmem<A> {
     ) -> Result<Physmem<A>, GeometryError> {
         let frames = numbers(start, bytes, base)?;
         let allocator = allocator(frames.clone());
-        let mut physmem = Physmem { table: FrameTable::new(base, frames.clone()), allocator };
+        let mut physmem = Physmem::of(FrameTable::new(base, frames.clone()), allocator);
         physmem.cover(frames);
         Ok(physmem)
     }
@@ -124,7 +129,7 @@ impl<A: Allocator> Physmem<A> {
         let ends: Vec<u32> = ranges.iter().map(|range| range.end).collect();
         let mut table = FrameTable::new(base, frames);
         table.set_nodes(&ends);
-        let mut physmem = Physmem { table, allocator: allocator(&ranges) };
+        let mut physmem = Physmem::of(table, allocator(&ranges));
         ranges.into_iter().for_each(|range| physmem.cover(range));
         Ok(physmem)
     }
@@ -295,9 +300,48 @@ impl<A: Allocator> Physmem<A> {
 
     fn hand_out(&mut self, first: FrameId, order: u32, state: State) {
         self.table.hand_out(first, 1 << order, state);
+        self.was_zeroed = !self.zeroed.is_empty() && self.uses_zeroed(first, order);
         if state.is_migratable() {
             self.allocator.migratable_changed(first, 1 << order);
         }
+    }
+
+    /// The free block of `2^order` frames from `first` has been filled with zeros. All such blocks have
+    /// one order.
+    ///
+    /// # Panics
+    /// If it is in use.
+    pub fn set_zeroed(&mut self, first: FrameId, order: u32) {
+        let frames = first.0..first.0 + (1 << order);
+        let mut states = frames.map(|number| self.table.get(FrameId(number)).state());
+        assert!(states.all(|state| state == State::Free), "frame {} is in use", first.0);
+        self.zeroed_order = order;
+        self.zeroed.insert(first.0);
+    }
+
+    /// Whether a block that is free has been filled with zeros.
+    pub fn is_zeroed(&self, first: FrameId) -> bool {
+        self.zeroed.contains(&first.0)
+    }
+
+    /// Whether all frames that were handed out last lie in a block that has been filled with zeros, and
+    /// are as many. What is left of a block that is taken in part counts as filled no more.
+    pub const fn was_zeroed(&self) -> bool {
+        self.was_zeroed
+    }
+
+    #[cold]
+    fn uses_zeroed(&mut self, first: FrameId, order: u32) -> bool {
+        let start = first.0 >> self.zeroed_order << self.zeroed_order;
+        let end = u64::from(first.0) + (1 << order);
+        let within = |block: &u32| u64::from(*block) < end;
+        let used: Vec<u32> = self.zeroed.range(start..).copied().take_while(within).collect();
+        used.iter().for_each(|block| _ = self.zeroed.remove(block));
+        (used.len() as u64) << self.zeroed_order == 1 << order
+    }
+
+    const fn of(table: FrameTable, allocator: A) -> Physmem<A> {
+        Physmem { table, allocator, zeroed: BTreeSet::new(), zeroed_order: 0, was_zeroed: false }
     }
 
     /// Enters frames as free in the largest blocks that fit.

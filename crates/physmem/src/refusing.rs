@@ -1,5 +1,7 @@
 use crate::{
     allocator::{Allocator, Request},
+    blocks::Blocks,
+    contiguous::Places,
     frame::FrameId,
     reservations::Reserver,
     table::FrameTable,
@@ -93,5 +95,17 @@ impl<A: Allocator> Allocator for Refusing<A> {
 
     fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
         self.inner.reserver_mut()
+    }
+
+    fn blocks(&self) -> Option<&dyn Blocks> {
+        self.inner.blocks()
+    }
+
+    fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
+        self.inner.blocks_mut()
+    }
+
+    fn places(&mut self) -> Option<&mut dyn Places> {
+        self.inner.places()
     }
 }

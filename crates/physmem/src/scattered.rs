@@ -2,7 +2,9 @@ use alloc::vec::Vec;
 
 use crate::{
     allocator::{Allocator, Request},
-    frame::FrameId,
+    blocks::Blocks,
+    contiguous::Places,
+    frame::{FrameId, State},
     table::FrameTable,
 };
 
@@ -49,7 +51,13 @@ impl<A: Allocator> Scattered<A> {
 
 impl<A: Allocator> Allocator for Scattered<A> {
     fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
-        if request.order == 0 && request.node.is_none() && request.color.is_none() {
+        if request.order == 0
+            && request.node.is_none()
+            && request.color.is_none()
+            && request.near.is_none()
+            // Frames that stay are kept apart from those that move.
+            && (request.state == State::Movable || self.inner.blocks().is_none())
+        {
             while self.aside.len() < ASIDE {
                 let Some(frame) = self.inner.allocate(table, request) else { break };
                 self.aside.push(frame);
@@ -76,7 +84,23 @@ impl<A: Allocator> Allocator for Scattered<A> {
         self.inner.free_blocks(order) + aside as u64
     }
 
+    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
+        self.inner.has_block(table, first, order)
+    }
+
     fn migratable_changed(&mut self, frame: FrameId, change: i64) {
         self.inner.migratable_changed(frame, change);
+    }
+
+    fn blocks(&self) -> Option<&dyn Blocks> {
+        self.inner.blocks()
+    }
+
+    fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
+        self.inner.blocks_mut()
+    }
+
+    fn places(&mut self) -> Option<&mut dyn Places> {
+        self.inner.places()
     }
 }

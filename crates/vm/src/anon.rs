@@ -34,9 +34,11 @@ pub(crate) struct Anon {
     /// Pages of spaces that it is: 0 in an entry that is not in use.
     pub(crate) refs: u32,
     pub(crate) place: Place,
+    /// Whether no fork has shared it since it was its only user's last.
+    pub(crate) exclusive: bool,
 }
 
-const UNUSED: Anon = Anon { refs: 0, place: Place::Resident(FrameId(NO_FRAME)) };
+const UNUSED: Anon = Anon { refs: 0, place: Place::Resident(FrameId(NO_FRAME)), exclusive: true };
 
 /// All anons: maps with a lock each, and one for the numbers that are free.
 pub(crate) struct Anons<L: Locks> {
@@ -73,7 +75,7 @@ impl<L: Locks> Anons<L> {
             if index >= map.len() {
                 map.resize(index + 1, UNUSED);
             }
-            map[index] = Anon { refs: 1, place };
+            map[index] = Anon { refs: 1, place, exclusive: true };
         });
         AnonId(number)
     }
@@ -98,7 +100,10 @@ impl<L: Locks> Anons<L> {
 
     /// One user more.
     pub(crate) fn share(&self, site: Site, id: AnonId) {
-        self.with(site, id, |anon| anon.refs += 1);
+        self.with(site, id, |anon| {
+            anon.refs += 1;
+            anon.exclusive = false;
+        });
     }
 
     /// One user less. Gives where the page was, if that was the last.

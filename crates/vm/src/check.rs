@@ -8,7 +8,7 @@
 
 use alloc::{collections::BTreeMap, format, string::String, vec::Vec};
 
-use addr::{Rights, VirtRange};
+use addr::{PhysAddr, Rights, VirtRange};
 use hat::{
     HatSpace,
     locking::{Locks, Mutex, Scheme, Site},
@@ -205,10 +205,13 @@ where
             let pages = self.vm.pages_of(VirtRange::of_page(held.page));
             sizes.insert(pages.start, pages.end);
             for page in pages.clone() {
+                let into = (page - pages.start) << self.vm.base.shift();
+                if self.is_zeros(space, page, PhysAddr::new(held.frame.get() + into), held.rights) {
+                    continue;
+                }
                 let Some((frame, allowed)) = self.truth(space, page) else {
                     return Err(format!("hardware has page {page:#x} of {id:?}, nobody else"));
                 };
-                let into = (page - pages.start) << self.vm.base.shift();
                 if held.frame.get() + into != self.address(frame).get()
                     || !allowed.contains(held.rights)
                 {
@@ -242,6 +245,17 @@ where
             }
         }
         Ok(())
+    }
+
+    /// Whether hardware has zeros at an untouched page of anonymous memory, and may not store there.
+    fn is_zeros(&self, space: &AddressSpace, page: u64, at: PhysAddr, rights: Rights) -> bool {
+        let region = space.regions.at(page);
+        self.holds_zeros(at)
+            && !rights.contains(Rights::WRITE)
+            && space.anons.get(page).is_none()
+            && region.is_some_and(|region| {
+                region.backing == Backing::Anonymous && region.rights.contains(rights)
+            })
     }
 
     /// Where a page is in memory, and what hardware may allow there.

@@ -123,6 +123,10 @@ where
             let attempt =
                 |kernel: &mut Self| kernel.attempt(at, (page, said), kind, wanted, &mut how);
             match self.pages_stay(attempt) {
+                Ok(()) if self.vm.thp.is_some() && said.backing.object().is_some() => {
+                    self.pages_stay(|kernel| kernel.fault_around(at, page, kind))?;
+                    return Ok(how);
+                }
                 Ok(()) => return Ok(how),
                 Err(Stop::Refused(error)) => return Err(error),
                 Err(Stop::Full) => {
@@ -201,20 +205,30 @@ where
         let (frame, writable) = match (at.known.anons.get(page), backing) {
             (Some(anon), _) => {
                 let (frame, users) = self.anon_page(at, page, anon, given, how)?;
-                if store && users > 1 {
+                if store && (users > 1 || self.is_bound(anon, frame)) {
                     left = Some(anon);
                     (self.copy_for(at, page, frame, given, how)?, true)
                 } else {
                     self.frames(|memory| memory.pfdat_mut(frame).flags |= REFERENCED);
-                    (frame, users == 1)
+                    (frame, users == 1 && !self.is_bound(anon, frame))
                 }
             }
             (None, Backing::Anonymous) => {
-                let frame = self.own_frame(at, page, given)?;
-                self.zero(frame, how);
-                self.own(at, page, frame);
-                is_new = true;
-                (frame, true)
+                let zeros = match given.is_none() && self.wants_zeros(kind, wired) {
+                    true => self.zero_frame(page),
+                    false => None,
+                };
+                if let Some(frame) = zeros {
+                    *how = (*how).max(How::ZeroPage);
+                    (frame, false)
+                } else {
+                    let frame = self.own_frame(at, page, given)?;
+                    self.zero(frame, how);
+                    self.own(at, page, frame);
+                    // Hardware may have the page of zeros there.
+                    is_new = self.vm.thp.is_none();
+                    (frame, true)
+                }
             }
             (None, Backing::Private { object, first }) => {
                 if store {
@@ -251,13 +265,18 @@ where
     /// The frame that is given, or another, for a page of the space's own.
     fn own_frame(
         &mut self,
-        at: &Within<'_>,
+        at: &mut Within<'_>,
         page: u64,
         given: &mut Option<FrameId>,
     ) -> Result<FrameId, Stop> {
         match given.take() {
             Some(frame) => Ok(frame),
             None => {
+                self.prezeroed = false;
+                if let Some(frame) = self.placed(at, &(page..page + 1)) {
+                    self.work.frames_taken += 1 << self.memory.order(self.vm.base);
+                    return Ok(frame);
+                }
                 let place = self.own_place(at.known, page);
                 self.take_frame(place)
             }
@@ -268,7 +287,7 @@ where
     /// so, as long as the space is locked.
     fn anon_page(
         &mut self,
-        at: &Within<'_>,
+        at: &mut Within<'_>,
         page: u64,
         id: AnonId,
         given: &mut Option<FrameId>,
@@ -372,8 +391,13 @@ where
     }
 
     fn zero(&mut self, frame: FrameId, how: &mut How) {
-        self.platform.zero(self.address(frame), self.vm.base.bytes());
-        self.work.zeroed += 1 << self.memory.order(self.vm.base);
+        let frames = 1 << self.memory.order(self.vm.base);
+        if self.prezeroed {
+            self.work.prezeroed += frames;
+        } else {
+            self.platform.zero(self.address(frame), self.vm.base.bytes());
+            self.work.zeroed += frames;
+        }
         *how = (*how).max(How::Zero);
     }
 

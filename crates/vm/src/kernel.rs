@@ -45,6 +45,8 @@ where
     /// Its NUMA node, and what is wanted of frames that are taken.
     pub(crate) node: u8,
     pub(crate) wanted: Wanted,
+    /// Whether the frames that are filled next hold zeros already.
+    pub(crate) prezeroed: bool,
 }
 
 impl<T: Mounted + ?Sized, A: Send, P, L: Locks, S> Drop for Kernel<'_, T, A, P, L, S> {
@@ -63,8 +65,21 @@ impl<'a, T: Mounted + ?Sized, A: Send, P, L: Locks, S> Kernel<'a, T, A, P, L, S>
     ) -> Self {
         let (work, faults) = (Work::default(), [0; How::ALL.len()]);
         let site = Site::Look;
-        let (decided, before, node, wanted) = (None, None, 0, Wanted::ANY);
-        Kernel { vm, hat, memory, platform, site, work, faults, decided, before, node, wanted }
+        let (decided, before, node, wanted, prezeroed) = (None, None, 0, Wanted::ANY, false);
+        Kernel {
+            vm,
+            hat,
+            memory,
+            platform,
+            site,
+            work,
+            faults,
+            decided,
+            before,
+            node,
+            wanted,
+            prezeroed,
+        }
     }
 
     /// The processor's own.

@@ -102,7 +102,10 @@ mod work;
 pub use crate::{
     error::Error,
     kernel::Kernel,
-    linux::{Collapsed, Khugepaged, ScanResult, Scanned, Thp},
+    linux::{
+        Collapsed, CompactResult, Compacted, Compacting, Defrag, Khugepaged, Placing, Promoted,
+        Promoter, Ranged, Ranger, ScanResult, Scanned, Thp,
+    },
     object::FileKey,
     physical::Physical,
     platform::{Io, Platform, Step, Store},

@@ -220,7 +220,8 @@ where
         let pages = first.pages.start..last.pages.end;
         self.unload(at.space, &pages)?;
         self.unwire_pages(at, pages.clone());
-        self.drop_anons(at, pages);
+        self.drop_anons(at, pages.clone());
+        drop(take_range(&mut at.known.offsets, pages));
         self.forget_regions(&gone);
         Ok(())
     }

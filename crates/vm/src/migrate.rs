@@ -123,7 +123,7 @@ where
     }
 
     /// Moves all pages out of the `2^order` frames from `first`, if all can move. Says whether they did.
-    fn evacuate(&mut self, first: FrameId, order: u32, moves_left: &mut u64) -> bool {
+    pub(crate) fn evacuate(&mut self, first: FrameId, order: u32, moves_left: &mut u64) -> bool {
         let step = self.memory.order(self.vm.base);
         let frames = (first.0..first.0 + (1 << order)).step_by(1 << step).map(FrameId);
         let (mut busy, mut free) = (Vec::new(), Vec::new());
@@ -137,7 +137,8 @@ where
                 | State::Kernel
                 | State::Table
                 | State::InTransit
-                | State::Offline => return false,
+                | State::Offline
+                | State::Reclaimable => return false,
             }
         }
         let elsewhere = self.free_pages().saturating_sub(free.len() as u64 + self.vm.marks.min());

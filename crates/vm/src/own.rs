@@ -82,6 +82,26 @@ impl OwnPages {
         })
     }
 
+    /// How many lie in `pages`: chunks that lie there whole are not looked through.
+    pub(crate) fn count(&self, pages: Range<u64>) -> u64 {
+        let areas = self.0.range(parts(&pages, AREA_SHIFT));
+        areas
+            .flat_map(|(&number, area)| {
+                let pages = pages_of(number, AREA_SHIFT, &pages);
+                parts(&pages, CHUNK_SHIFT).filter_map(move |number| {
+                    let chunk = area.chunks[number as usize % AREA_CHUNKS].as_ref()?;
+                    let pages = pages_of(number, CHUNK_SHIFT, &pages);
+                    if pages.end - pages.start == CHUNK_PAGES as u64 {
+                        return Some(u64::from(chunk.used));
+                    }
+                    let mut count = 0;
+                    pages.for_each(|page| count += u64::from(chunk.anons[place(page)] != NONE));
+                    Some(count)
+                })
+            })
+            .sum()
+    }
+
     /// Takes out what lies in `pages`.
     pub(crate) fn take(&mut self, pages: Range<u64>) -> OwnPages {
         let mut taken = BTreeMap::new();
@@ -206,6 +226,10 @@ mod tests {
                         map.range(pages.clone()).map(|(&k, &v)| (k, v)).collect();
                     assert_eq!(taken, expected);
                     map.retain(|page, _| !pages.contains(page));
+                }
+                2 => {
+                    let count = map.range(pages.clone()).count() as u64;
+                    assert_eq!(own.count(pages), count);
                 }
                 1 => {
                     let seen: Vec<_> = own.within(pages.clone()).rev().collect();

@@ -6,7 +6,9 @@ use core::ops::Range;
 use physmem::FrameId;
 
 use crate::{
-    linux::{Progress, folio::Folios},
+    linux::{
+        Progress, Ranged, compaction::Compaction, folio::Folios, promote::Promoting, zero::Zeros,
+    },
     replacement::Replacement,
     settings::Resident,
 };
@@ -24,6 +26,14 @@ pub(crate) struct PageLists {
     pub(crate) folios: Folios,
     /// Where `khugepaged` is.
     pub(crate) khugepaged: Progress,
+    /// What chooses blocks in its place.
+    pub(crate) promoting: Promoting,
+    /// Where compaction is.
+    pub(crate) compaction: Compaction,
+    /// Frames of zeros.
+    pub(crate) zeros: Zeros,
+    /// What the daemon has done that moves pages side by side.
+    pub(crate) ranged: Ranged,
 }
 
 impl PageLists {
@@ -35,6 +45,10 @@ impl PageLists {
             wired: 0,
             folios: Folios::default(),
             khugepaged: Progress::default(),
+            promoting: Promoting::default(),
+            compaction: Compaction::default(),
+            zeros: Zeros::default(),
+            ranged: Ranged::default(),
         }
     }
 

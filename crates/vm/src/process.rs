@@ -37,6 +37,7 @@ impl<L: Locks> Vm<L> {
             regions: Regions::default(),
             anons: OwnPages::default(),
             wired: BTreeMap::new(),
+            offsets: BTreeMap::new(),
             wires_all: false,
             has_large: false,
             users: 1,

@@ -49,18 +49,26 @@ where
 {
     /// Whether fewer frames are free than the low mark says: [`Kernel::tick`] would free some.
     pub fn wants_memory(&self) -> bool {
+        let has_daemons = self.vm.thp.is_some();
         self.free_pages() < self.vm.marks.low()
+            || has_daemons && (self.wants_compaction() || self.wants_promotion())
     }
 
     /// What a daemon does that is woken when memory gets scarce: has pages leave until the high
     /// mark is reached. Says how many left.
     pub fn tick(&mut self) -> u64 {
         self.site = Site::Page;
-        if !self.wants_memory() {
-            return 0;
+        let mut gone = 0;
+        if self.free_pages() < self.vm.marks.low() {
+            let wanted = self.vm.marks.high().saturating_sub(self.free_pages());
+            let wanted = wanted + self.take_boost();
+            gone = self.pages_move(|kernel| kernel.reclaim(wanted));
         }
-        let wanted = self.vm.marks.high().saturating_sub(self.free_pages());
-        self.pages_move(|kernel| kernel.reclaim(wanted))
+        if self.vm.thp.is_some() {
+            self.compact_as_woken();
+            self.promote_filled();
+        }
+        gone
     }
 
     /// Has up to `wanted` pages leave memory, and says how many did.

@@ -19,7 +19,7 @@ use crate::{
     own::OwnPages,
     pages::PageLists,
     policy::{FAULT_POLICIES, FaultPolicy},
-    region::Regions,
+    region::{Region, Regions},
     replacement::policy,
     reserve::Reserving,
     settings::{MarksNow, Reference, Resident, Settings, SettingsError},
@@ -76,6 +76,8 @@ pub(crate) struct AddressSpace {
     pub(crate) anons: OwnPages,
     /// Frames that it wires, by page.
     pub(crate) wired: BTreeMap<u64, FrameId>,
+    /// From these pages on, how far frames are from the pages of their region, where that is kept.
+    pub(crate) offsets: BTreeMap<u64, i64>,
     /// Whether new regions are wired.
     pub(crate) wires_all: bool,
     /// Whether a page larger than the base page was ever loaded.
@@ -201,6 +203,12 @@ impl<L: Locks> Vm<L> {
     /// The size of the smallest pages.
     pub fn base(&self) -> PageSize {
         self.base
+    }
+
+    /// The regions of a space, by address.
+    pub fn regions(&self, space: HatSpace) -> Vec<Region> {
+        let all = |known: &AddressSpace| known.regions.all().cloned().collect();
+        self.look_at(space, all).unwrap_or_default()
     }
 
     /// What may be done at an address, if a region has it.

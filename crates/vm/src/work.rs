@@ -12,6 +12,8 @@ pub enum How {
     Write,
     /// The page was in memory because a file's page had been read before.
     Cache,
+    /// The page of zeros that all share.
+    ZeroPage,
     /// A frame of zeros.
     Zero,
     /// A copy of a page that others go on using.
@@ -24,8 +26,16 @@ pub enum How {
 
 impl How {
     /// All of them, in their order.
-    pub const ALL: [How; 7] =
-        [How::Minor, How::Write, How::Cache, How::Zero, How::Copy, How::Disk, How::Swap];
+    pub const ALL: [How; 8] = [
+        How::Minor,
+        How::Write,
+        How::Cache,
+        How::ZeroPage,
+        How::Zero,
+        How::Copy,
+        How::Disk,
+        How::Swap,
+    ];
 
     /// Its name in results.
     pub const fn name(self) -> &'static str {
@@ -33,6 +43,7 @@ impl How {
             How::Minor => "minor",
             How::Write => "write",
             How::Cache => "cache",
+            How::ZeroPage => "zero-page",
             How::Zero => "zero",
             How::Copy => "copy",
             How::Disk => "disk",
@@ -162,6 +173,14 @@ work! {
     zeroed
     /// Base frames copied.
     copied
+    /// Free base frames that a daemon has filled with zeros ahead ...
+    zeroed_ahead
+    /// ... and such frames that a fault got, and had not to fill.
+    prezeroed
+    /// Pages of files that were loaded around one that a fault needed.
+    around
+    /// Searches for a place in memory for a region.
+    places
     /// Base pages moved to other frames.
     migrations
     /// Large pages made smaller ...

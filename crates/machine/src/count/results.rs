@@ -767,6 +767,24 @@ pub struct EndOfProgram {
     pub mapped_by_size: BTreeMap<String, u64>,
     /// Runs of adjacent pages in adjacent frames, by length.
     pub runs: Vec<RunsOfLength>,
+    /// Regions of which something is mapped, by address. The page of zeros that all share counts as not
+    /// mapped, here and above.
+    pub regions: Vec<RegionSizes>,
+}
+
+/// A region at the end of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RegionSizes {
+    /// The number of its space.
+    pub space: u32,
+    /// What it is called.
+    pub name: String,
+    /// Its first byte.
+    pub start: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Mapped bytes by page size.
+    pub mapped_by_size: BTreeMap<String, u64>,
 }
 
 /// Runs of adjacent pages in adjacent frames.
@@ -790,6 +808,74 @@ pub struct LinuxCounts {
     pub folios_split: u64,
     /// The daemon that makes large pages of what is there.
     pub khugepaged: KhugepagedCounts,
+    /// Bytes of frames that hold the page of zeros.
+    pub zero_bytes: u64,
+    /// Compaction.
+    pub compaction: CompactionCounts,
+    /// Page blocks.
+    pub page_blocks: PageBlockCounts,
+    /// How blocks were chosen, with `ingens` and `hawkeye`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<ChosenBlocks>,
+    /// The daemon that moves pages side by side.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranger: Option<RangerCounts>,
+}
+
+/// What compaction has done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CompactionCounts {
+    /// Runs by what they came to, under the kernel's names.
+    pub results: BTreeMap<String, u64>,
+    /// Of these, runs by the daemon when it was woken ...
+    pub woken: u64,
+    /// ... and of its own accord.
+    pub proactive: u64,
+    /// Page blocks that were looked at for pages to move.
+    pub blocks: u64,
+    /// Base pages moved.
+    pub moved: u64,
+}
+
+/// What has become of page blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PageBlockCounts {
+    /// Page blocks at the end, by what their frames are for.
+    pub by_type: BTreeMap<String, u64>,
+    /// Page blocks that went over to another type.
+    pub claimed: u64,
+    /// Base frames that were taken out of page blocks of another type, which stayed what they were.
+    pub stolen: u64,
+}
+
+/// What the daemons of Ingens and HawkEye have done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChosenBlocks {
+    /// Blocks that filled (`ingens`).
+    pub filled: u64,
+    /// Times that bits of use were read (`hawkeye`).
+    pub samples: u64,
+    /// Blocks by log2 of how many of their base pages were used, at the last of them.
+    pub bins: Vec<u64>,
+    /// Free blocks that were filled with zeros ahead.
+    pub prezeroed: u64,
+    /// Base pages of zeros that were given back.
+    pub recovered: u64,
+}
+
+/// What the daemon has done that moves pages side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RangerCounts {
+    /// Times that it ran.
+    pub passes: u64,
+    /// Base pages that were moved to free frames ...
+    pub moved: u64,
+    /// ... and that changed places with others.
+    pub exchanged: u64,
+    /// Anchors that were set.
+    pub anchors: u64,
+    /// Blocks that became large pages where they were.
+    pub promoted: u64,
 }
 
 /// What `khugepaged` has done.

@@ -74,6 +74,13 @@ macro_rules! work_costs {
                     chunks_scanned: _,
                     waits: _,
                     large_out: _,
+                    // A processor does it that is idle.
+                    zeroed_ahead: _,
+                    // They are what is saved, or consist of entries, which have prices.
+                    prezeroed: _,
+                    around: _,
+                    // A few words per free block.
+                    places: _,
                 } = work;
                 [$((stringify!($kind), $kind * u64::from(self.$kind))),*].into_iter()
             }

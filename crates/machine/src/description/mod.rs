@@ -51,7 +51,9 @@ pub use self::{
     calibrated::Calibrated,
     core::Core,
     costs::{Costs, WorkCosts},
-    linux::{Enabled, Khugepaged, Linux, OfSize, OrderEnabled},
+    linux::{
+        Ca, Defrag, Enabled, HawkEye, Ingens, Khugepaged, Linux, OfSize, OrderEnabled, Ranger,
+    },
     nested::{Former, Hole, Nested, NestedReservations, Shared},
     numa::{NodeFallback, Numa, NumaPolicy, Placement, Rather},
     os::{

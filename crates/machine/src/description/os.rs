@@ -6,7 +6,7 @@ use addr::PageSize as AddrPageSize;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    Costs, Linux, NumaPolicy, Small, is_false,
+    Ca, Costs, HawkEye, Ingens, Linux, NumaPolicy, Ranger, Small, is_false,
     units::{Bytes, PageSize},
 };
 
@@ -57,7 +57,8 @@ pub struct Os {
     /// Frames that the kernel lends to devices, for a manager that has a page cache; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<Devices>,
-    /// Large pages of anonymous memory, for the manager `linux`; absent: as the kernel boots.
+    /// Large pages of anonymous memory, for the manager `linux` and those made of it; absent: as the kernel
+    /// boots.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux: Option<Linux>,
     /// From which node of memory frames come; absent: from that of the processor that touches them.
@@ -69,6 +70,18 @@ pub struct Os {
     /// Spaces that lie side by side in one; absent: each has all addresses for itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub small: Option<Small>,
+    /// The manager `ingens`; absent: as its source has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ingens: Option<Ingens>,
+    /// The manager `hawkeye`; absent: as its source has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hawkeye: Option<HawkEye>,
+    /// The manager `ca`; absent: as its source has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<Ca>,
+    /// A daemon that moves pages side by side; absent: only `translation-ranger` has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranger: Option<Ranger>,
     /// What its time is made of.
     #[serde(skip_serializing_if = "is_full")]
     pub clock: Clock,
@@ -136,6 +149,10 @@ impl Default for Os {
             numa: None,
             colors: None,
             small: None,
+            ingens: None,
+            hawkeye: None,
+            ca: None,
+            ranger: None,
             clock: Clock::Full,
             costs: None,
             inject: None,

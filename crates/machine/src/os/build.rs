@@ -22,12 +22,16 @@ type Refusal = (String, String);
 type Build = fn(&Description, &Ram) -> Result<Box<dyn System>, Refusal>;
 
 /// The managers by name.
-const MANAGERS: [(&str, Build); 6] = [
+const MANAGERS: [(&str, Build); 10] = [
     ("first-touch", FirstTouch::build),
     ("base", Base::build),
     ("irix", Base::irix),
     (RESERVING, Base::freebsd),
-    (LINUX, Base::linux),
+    ("linux", Base::linux),
+    ("ingens", Base::linux),
+    ("hawkeye", Base::linux),
+    ("ca", Base::linux),
+    ("translation-ranger", Base::linux),
     (recorded::NAME, Recorded::build),
 ];
 
@@ -39,12 +43,46 @@ pub(crate) fn reservations(os: &description::Os) -> Option<description::Reservat
     (os.manager == RESERVING).then(|| os.reservations.clone().unwrap_or_default())
 }
 
-/// The manager with transparent huge pages.
-const LINUX: &str = "linux";
+/// Managers with transparent huge pages: Linux, and what is made of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Huge {
+    /// As the kernel is.
+    Linux,
+    /// Large pages of blocks that fill.
+    Ingens,
+    /// Large pages of blocks that are used.
+    HawkEye,
+    /// Contiguity-aware placement.
+    Ca,
+    /// A daemon that moves pages side by side.
+    Ranger,
+}
 
-/// Its knobs, if it is the manager.
+/// The manager with transparent huge pages, if it is one.
+pub(crate) fn huge(os: &description::Os) -> Option<Huge> {
+    match os.manager.as_str() {
+        "linux" => Some(Huge::Linux),
+        "ingens" => Some(Huge::Ingens),
+        "hawkeye" => Some(Huge::HawkEye),
+        "ca" => Some(Huge::Ca),
+        "translation-ranger" => Some(Huge::Ranger),
+        _ => None,
+    }
+}
+
+/// Its knobs.
 pub(crate) fn linux(os: &description::Os) -> Option<description::Linux> {
-    (os.manager == LINUX).then(|| os.linux.clone().unwrap_or_default())
+    huge(os).map(|_| os.linux.clone().unwrap_or_default())
+}
+
+/// log2 of the frames of its largest free blocks: the kernel's, or pages of 1G where these are allowed.
+pub(crate) fn page_blocks(os: &description::Os) -> Option<u32> {
+    linux(os).map(|knobs| if knobs.allows_1g() { 18 } else { 10 })
+}
+
+/// log2 of the frames of the blocks that its regions are placed in, if they are.
+pub(crate) fn places(os: &description::Os) -> Option<u32> {
+    page_blocks(os).filter(|_| huge(os) == Some(Huge::Ca))
 }
 
 /// Whether the frames of pages are a trace's to choose, and others are left for page tables.
@@ -88,10 +126,40 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
             format!("the manager `{name}` has no reservations: use os.manager = \"{RESERVING}\"");
         return Err(("os.reservations".to_owned(), what));
     }
-    if os.linux.is_some() && name != LINUX {
-        let what =
-            format!("the manager `{name}` has none of these knobs: use os.manager = \"{LINUX}\"");
-        return Err(("os.linux".to_owned(), what));
+    let kind = huge(os);
+    let refuse = |key: &str, of: &str| {
+        let what = format!("the manager `{name}` has none of these knobs: use os.manager = {of}");
+        Err((key.to_owned(), what))
+    };
+    if os.linux.is_some() && kind.is_none() {
+        return refuse("os.linux", "\"linux\"");
+    }
+    let own = [
+        ("os.ingens", os.ingens.is_some(), Huge::Ingens, "ingens"),
+        ("os.hawkeye", os.hawkeye.is_some(), Huge::HawkEye, "hawkeye"),
+        ("os.ca", os.ca.is_some(), Huge::Ca, "ca"),
+    ];
+    for (key, is_asked, of, manager) in own {
+        if !is_asked || kind == Some(of) {
+            continue;
+        }
+        if matches!(kind, Some(Huge::Ingens | Huge::HawkEye)) && of != Huge::Ca {
+            let what = format!(
+                "`{name}` and `{manager}` both choose the blocks that become large pages: leave one out"
+            );
+            return Err((key.to_owned(), what));
+        }
+        return refuse(key, &format!("\"{manager}\""));
+    }
+    if os.ranger.is_some() && kind.is_none() {
+        return refuse("os.ranger", "\"translation-ranger\"");
+    }
+    if os.coalesced.is_some() && kind.is_some() {
+        let what = format!(
+            "the manager `{name}` has a daemon of its own that brings free memory together, kcompactd: \
+             leave os.coalesced out, or use os.manager = \"irix\""
+        );
+        return Err(("os.coalesced".to_owned(), what));
     }
     if os.devices.is_some() && matches!(name, "first-touch" | recorded::NAME) {
         let what = format!(
@@ -106,10 +174,10 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         () => return Ok(()),
     };
     let hears = match key {
-        "os.place" => &["irix", "first-touch", LINUX][..],
+        "os.place" => &["irix", "first-touch", "linux"][..],
         _ => &["irix"],
     };
-    if hears.contains(&name) {
+    if hears.contains(&name) || key == "os.place" && kind.is_some() {
         return Ok(());
     }
     let what = format!(

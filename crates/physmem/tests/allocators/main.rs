@@ -2,6 +2,7 @@
 
 extern crate alloc;
 
+mod blocks;
 #[path = "../support/boot.rs"]
 mod boot;
 mod model;

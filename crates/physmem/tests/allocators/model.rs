@@ -45,7 +45,8 @@ pub(crate) fn check<A: Allocator>(seed: u64, mut memory: Physmem<A>, rule: Rule<
     let mut out: Vec<(u32, u32)> = Vec::new();
     for step in 0..4000 {
         let order = rng.random_range(0..8u32).saturating_sub(3);
-        let state = [State::Movable, State::Kernel, State::Table][rng.random_range(0..3)];
+        let states = [State::Movable, State::Kernel, State::Table, State::Reclaimable];
+        let state = states[rng.random_range(0..states.len())];
         let strict = rng.random_bool(0.2);
         let node = rng.random_bool(0.5).then(|| Home { node: rng.random_range(0..3), strict });
         if step % 500 < 300 && rng.random_bool(0.6) {

@@ -317,10 +317,26 @@ where
         if self.free_pages() < count + self.vm.marks.min() {
             return Err(Stop::Full);
         }
+        let large = self.block_frames(at, region, pages).ok_or(Stop::Full)?;
+        let filled = self.fill_into(at, region, pages, large, kind, how);
+        self.prezeroed = false;
+        filled
+    }
+
+    /// Takes the frames of `pages` side by side: where their region is placed, or where the allocator
+    /// likes.
+    pub(crate) fn block_frames(
+        &mut self,
+        at: &mut Within<'_>,
+        region: &Region,
+        pages: &Range<u64>,
+    ) -> Option<FrameId> {
+        let placed = self.placed(at, pages);
         let request = self.large_request(region, pages);
-        let large = self.frames(|memory| memory.allocate(&request)).map_err(|_| Stop::Full)?;
+        let first = placed.or_else(|| self.frames(|memory| memory.allocate(&request)).ok())?;
+        self.prezeroed = self.frames(|memory| memory.was_zeroed());
         self.work.frames_taken += 1 << request.order;
-        self.fill_into(at, region, pages, large, kind, how)
+        Some(first)
     }
 
     /// The same into the frames from `large`, which are taken and nobody's.

@@ -59,7 +59,15 @@ impl Folios {
     /// The folio that `frame` is part of, by its first frame.
     fn of(&self, frame: FrameId) -> Option<u32> {
         let (&first, folio) = self.by_first.range(..=frame.0).next_back()?;
-        (u64::from(frame.0) < u64::from(first) + (1 << folio.order)).then_some(first)
+        let end = u64::from(first) + (1 << folio.order);
+        (u64::from(frame.0) < end).then_some(first)
+    }
+
+    /// The frames of the folio that `frame` is part of.
+    pub(crate) fn frames_around(&self, frame: FrameId) -> Option<core::ops::Range<u32>> {
+        let first = self.of(frame)?;
+        let order = self.by_first.get(&first)?.order;
+        Some(first..first + (1 << order))
     }
 
     /// Nobody maps `frame` any more, which is `2^step` frames.

@@ -12,6 +12,8 @@
 //!
 //! A page that a fork shares is copied; a page with one user is moved. Where nothing may be stored,
 //! and where a shared page is in swap, a block with shared pages is left alone, which Linux does not.
+//! Where pages of 1G are allowed, blocks of 1G are looked at before those of 2M in them, within limits that
+//! are 512 times as large.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -49,6 +51,8 @@ pub struct Khugepaged {
     pub max_ptes_swap: u64,
     /// ... and that other spaces have too.
     pub max_ptes_shared: u64,
+    /// Whether it compacts memory where no frame is free.
+    pub defrag: bool,
 }
 
 impl Khugepaged {
@@ -60,6 +64,7 @@ impl Khugepaged {
             max_ptes_none: pages - 1,
             max_ptes_swap: pages / 8,
             max_ptes_shared: pages / 2,
+            defrag: true,
         }
     }
 }
@@ -164,6 +169,10 @@ where
         self.site = Site::Page;
         let mut done = Collapsed::default();
         let Some(thp) = self.vm.thp else { return done };
+        if let Some((made, starved)) = self.promote_instead(&thp) {
+            self.lists(|lists, _| lists.khugepaged.scanned.passes += 1);
+            return Collapsed { made, starved };
+        }
         let (space, page) = self.lists(|lists, _| {
             lists.khugepaged.scanned.passes += 1;
             lists.khugepaged.next
@@ -203,8 +212,14 @@ where
         let behind = |region: &&Region| region.pages.end > from;
         let regions: Vec<Region> = at.known.regions.all().filter(behind).cloned().collect();
         for region in regions {
+            let allowed = thp.orders(&region, base);
+            let larger = self.vm.page_orders().filter(|larger| *larger > order);
+            let larger: Vec<u32> = larger.filter(|larger| allowed & 1 << larger != 0).collect();
+            for larger in larger {
+                self.scan_larger(at, &region, from, larger, &thp.khugepaged);
+            }
             let blocks = whole_blocks(&region.pages, order);
-            if thp.orders(&region, base) & 1 << order == 0 || blocks.is_empty() {
+            if allowed & 1 << order == 0 || blocks.is_empty() {
                 *left = left.saturating_sub(1);
                 if *left == 0 {
                     return Some(region.pages.end);
@@ -228,6 +243,30 @@ where
             }
         }
         None
+    }
+
+    /// Looks at the blocks of a region that are larger than 2M, from page `from` on.
+    fn scan_larger(
+        &mut self,
+        at: &mut Within<'_>,
+        region: &Region,
+        from: u64,
+        order: u32,
+        limits: &Khugepaged,
+    ) {
+        let more = order - self.vm.pmd_order();
+        let scaled = |limit: u64| (limit << more) + ((1 << more) - 1);
+        let limits = Khugepaged {
+            max_ptes_none: scaled(limits.max_ptes_none),
+            max_ptes_swap: scaled(limits.max_ptes_swap),
+            max_ptes_shared: scaled(limits.max_ptes_shared),
+            ..*limits
+        };
+        for first in whole_blocks(&region.pages, order).filter(|block| block << order >= from) {
+            let block = first << order..(first + 1) << order;
+            let found = self.collapse_if(at, region, &block, Some(&limits));
+            self.count_scan(region, found.unwrap_or(ScanResult::AllocHugePageFail));
+        }
     }
 
     /// Has the blocks of `range` be large pages, whatever the knobs are (`MADV_COLLAPSE`). Says how
@@ -254,7 +293,7 @@ where
         })
     }
 
-    fn count_scan(&mut self, region: &Region, found: ScanResult) {
+    pub(crate) fn count_scan(&mut self, region: &Region, found: ScanResult) {
         self.lists(|lists, _| lists.khugepaged.scanned.results[found as usize] += 1);
         if let (Some(why), Some(&size)) = (found.why(), self.vm.sizes.last()) {
             self.count_upgrade(region.label, size, why);
@@ -262,7 +301,7 @@ where
     }
 
     /// Makes a large page of `block` if what is there allows it, within `limits`.
-    fn collapse_if(
+    pub(crate) fn collapse_if(
         &mut self,
         at: &mut Within<'_>,
         region: &Region,
@@ -296,11 +335,11 @@ where
             return ScanResult::PmdNone;
         }
         let held = self.mappings_in(at.space, block);
-        if held.first().is_some_and(|held| held.translation.page.size() > self.vm.base) {
+        if held.first().is_some_and(|held| held.translation.page.size() >= self.vm.size_of(block)) {
             return ScanResult::PmdMapped;
         }
         // Nodes of the table are read whole.
-        self.work.table_reads += (block.end - block.start) - held.len() as u64;
+        self.work.table_reads += (block.end - block.start).saturating_sub(held.len() as u64);
         let mut held = held.iter().peekable();
         let (mut none, mut swapped, mut shared, mut referenced) = (0, 0, 0, 0);
         let over = |count: u64, limit: fn(&Khugepaged) -> u64| {
@@ -308,7 +347,7 @@ where
         };
         for page in block.clone() {
             let addr = self.vm.addr_of(page);
-            let mapping = held.next_if(|held| held.translation.page.start() == addr);
+            let mapping = held.next_if(|held| held.translation.page.start() <= addr);
             let Some(anon) = at.known.anons.get(page).map(|anon| self.anon(anon)) else {
                 none += 1;
                 if over(none, |limits| limits.max_ptes_none) {
@@ -362,9 +401,14 @@ where
         if self.lacks(block) {
             return Err(Stop::Full);
         }
-        let request = self.large_request(region, block);
-        let large = self.frames(|memory| memory.allocate(&request)).map_err(|_| Stop::Full)?;
-        self.work.frames_taken += 1 << request.order;
+        let mut large = self.block_frames(at, region, block);
+        if large.is_none() && self.vm.thp.is_some_and(|thp| thp.khugepaged.defrag) {
+            let order = (block.end - block.start).ilog2() + self.memory.order(self.vm.base);
+            self.compact_here(order);
+            large = self.block_frames(at, region, block);
+        }
+        let large = large.ok_or(Stop::Full)?;
+        self.prezeroed = false;
         self.unload(at.space, block)?;
         let (mut moves, mut comes) = (Vec::new(), Vec::new());
         for (page, to) in block.clone().zip(self.frames_of(large, block)) {

@@ -6,7 +6,8 @@
 //!     |
 //!     |  2M: whole block in the region?                   no: region-too-small, unaligned
 //!     |      nothing of it there?                         no: other-size-present, in-page-cache,
-//!     |      a frame free above the low mark?             no: scarce, no-frame       shared, in-swap
+//!     |      a load?  --> the large page of zeros                                    shared, in-swap
+//!     |      a frame free above the low mark?             no: scarce, no-frame, or [`compaction`] first
 //!     |      --> 512 zeroed base frames, one translation
 //!     |  next smaller order, at a store only: the same, by translations of base pages
 //!     v
@@ -16,10 +17,18 @@
 //! A block of frames that was taken together is a *folio* ([`folio`]): base frames of it that are
 //! unmapped stay with it until it is split. A store to a large page that a fork has shared splits its
 //! translation and copies one base page. `khugepaged` makes large pages of base pages later
-//! ([`khugepaged`]).
+//! ([`khugepaged`]); Ingens and HawkEye choose others ([`promote`]). Where pages lie is up to the allocator,
+//! to [`placing`], and to [`ranger`]. Pages of 1G, where they are allowed, are tried before those of 2M, as
+//! Trident does (Ram and others 2021).
 
+pub(crate) mod compaction;
 pub(crate) mod folio;
 mod khugepaged;
+mod knobs;
+mod placing;
+pub(crate) mod promote;
+mod ranger;
+pub(crate) mod zero;
 
 use core::ops::Range;
 
@@ -28,8 +37,16 @@ use hat::locking::{Locks, Scheme};
 use pagetable::Mounted;
 use physmem::Allocator;
 
+pub use self::{
+    compaction::{CompactResult, Compacted, Compacting},
+    khugepaged::{Collapsed, Khugepaged, ScanResult, Scanned},
+    knobs::{Defrag, Thp},
+    placing::Placing,
+    promote::{Promoted, Promoter},
+    ranger::{Ranged, Ranger},
+};
 pub(crate) use khugepaged::Progress;
-pub use khugepaged::{Collapsed, Khugepaged, ScanResult, Scanned};
+use knobs::{Effort, advice};
 
 use crate::{
     error::{Error, Stop},
@@ -37,64 +54,24 @@ use crate::{
     kernel::Kernel,
     large::{Presence, outside},
     platform::Platform,
-    region::{Backing, Region},
+    region::Region,
     vm::{Vm, Within},
     work::{How, Why},
 };
 
-/// Which orders faults and `khugepaged` may give anonymous memory, as masks: bit n stands for blocks of
-/// 2^n base pages. The largest page size is the order of a large translation; smaller orders are
-/// frames side by side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Thp {
-    /// Everywhere but where advice forbids it.
-    pub always: u32,
-    /// Where advice asks for it.
-    pub madvise: u32,
-    /// The daemon.
-    pub khugepaged: Khugepaged,
-}
-
-/// What madvise has said of a region.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Advice {
-    None,
-    Huge,
-    NoHuge,
-}
-
-impl Thp {
-    /// The orders that are allowed in `region`.
-    pub(crate) fn orders(&self, region: &Region, base: PageSize) -> u32 {
-        if region.backing != Backing::Anonymous {
-            return 0;
-        }
-        match advice(region, base) {
-            Advice::None => self.always,
-            Advice::Huge => self.always | self.madvise,
-            Advice::NoHuge => 0,
-        }
-    }
-}
-
-/// A module that asks for base pages is advice against large ones.
-fn advice(region: &Region, base: PageSize) -> Advice {
-    match region.module.page_size {
-        None => Advice::None,
-        Some(size) if size > base => Advice::Huge,
-        Some(_) => Advice::NoHuge,
-    }
-}
-
 impl<L: Locks> Vm<L> {
-    /// log2 of the base pages of a large translation; 0 if there is none.
+    /// log2 of the base pages of the smaller large page (2M); 0 if there is none.
     pub(crate) fn pmd_order(&self) -> u32 {
-        let largest = self.sizes.last().map_or(0, |size| size.shift());
-        largest - self.base.shift()
+        self.sizes.get(1).map_or(0, |size| size.shift() - self.base.shift())
+    }
+
+    /// log2 of the base pages of the large pages that there are, the largest first.
+    pub(crate) fn page_orders(&self) -> impl Iterator<Item = u32> {
+        self.sizes[1..].iter().rev().map(|size| size.shift() - self.base.shift())
     }
 
     /// The base pages of the aligned block of `2^order` that `page` lies in.
-    fn aligned(page: u64, order: u32) -> Range<u64> {
+    pub(crate) fn aligned(page: u64, order: u32) -> Range<u64> {
         let first = page >> order << order;
         first..first + (1 << order)
     }
@@ -116,35 +93,52 @@ where
         kind: Kind,
         thp: &Thp,
     ) -> Result<How, Error> {
-        let (base, pmd) = (self.vm.base, self.vm.pmd_order());
+        let base = self.vm.base;
         let region = at.known.regions.at(page).ok_or(Error::NoRegion(self.vm.addr_of(page)))?;
-        let (said, mut orders) = (Said::of(region, page), thp.orders(region, base));
+        let said = Said::of(region, page);
+        let mut orders = if thp.faults { thp.orders(region, base) } else { 0 };
         // What knobs forbid now stays large where it is (`do_huge_pmd_wp_page`).
         let held = at.known.has_large.then(|| self.hat.query(at.space, self.vm.addr_of(page)));
-        if held.flatten().is_some_and(|held| held.translation.page.size() > base) {
-            orders |= 1 << pmd;
+        if let Some(held) = held.flatten() {
+            orders |= 1 << (held.translation.page.size().shift() - base.shift());
         }
+        orders &= !1;
         let Some(largest) = orders.checked_ilog2() else {
-            return self.resolve(at, (page, &said), kind, (base, Why::PolicyAsksBase));
+            let how = self.resolve(at, (page, &said), kind, (base, Why::PolicyAsksBase))?;
+            self.note_filled(at, page, thp);
+            return Ok(how);
         };
         let region = region.clone();
+        let effort = thp.defrag.effort(advice(&region, base));
         let wanted = PageSize::from_shift((base.shift() + largest) as u8).unwrap_or(base);
         let mut first = None;
         for order in (1..=largest).rev().filter(|order| orders & 1 << order != 0) {
             let pages = Vm::<L>::aligned(page, order);
-            let tried = self.pages_stay(|kernel| match order == pmd {
-                true => kernel.try_huge(at, &region, &pages, kind, (wanted, first)),
-                // A load maps the page of zeros alone (`do_anonymous_page`).
-                false if kind != Kind::Store => Ok(Err(Why::PolicyAsksBase)),
-                false => kernel.try_folio(at, &region, &pages, page, (wanted, first)),
-            })?;
+            let is_page = self.vm.page_orders().any(|of| of == order);
+            let mut attempt = |kernel: &mut Self| {
+                kernel.pages_stay(|kernel| match is_page {
+                    true => kernel.try_huge(at, &region, &pages, (page, kind), (wanted, first)),
+                    // A load maps the page of zeros alone (`do_anonymous_page`).
+                    false if kind != Kind::Store => Ok(Err(Why::PolicyAsksBase)),
+                    false => kernel.try_folio(at, &region, &pages, page, (wanted, first)),
+                })
+            };
+            let mut tried = attempt(self)?;
+            if matches!(tried, Err(Why::NoFrame | Why::Scarce))
+                && effort != Effort::None
+                && self.make_block(order, effort)
+            {
+                tried = attempt(self)?;
+            }
             match tried {
                 Ok(how) => return Ok(how),
                 Err(why) => first = first.or(Some(why)),
             }
         }
         let decision = (wanted, first.unwrap_or(Why::PolicyAsksBase));
-        self.resolve(at, (page, &said), kind, decision)
+        let how = self.resolve(at, (page, &said), kind, decision)?;
+        self.note_filled(at, page, thp);
+        Ok(how)
     }
 
     /// One large translation of `pages`, or why it cannot be.
@@ -153,15 +147,28 @@ where
         at: &mut Within<'_>,
         region: &Region,
         pages: &Range<u64>,
-        kind: Kind,
+        (page, kind): (u64, Kind),
         (wanted, first): (PageSize, Option<Why>),
     ) -> Result<Result<How, Why>, Error> {
+        let there = at.known.anons.count(pages.clone());
+        let held =
+            if at.known.has_large { self.hat.query(at.space, self.vm.addr_of(page)) } else { None };
+        let is_held =
+            held.is_some_and(|held| held.translation.page.size() == self.vm.size_of(pages));
+        if there > 0 && there < pages.end - pages.start && !is_held {
+            return Ok(Err(Why::InPageCache));
+        }
         if let Err(why) = self.fits(at, region, pages) {
             return Ok(Err(why));
         }
         let mut how = How::Minor;
-        let is_empty = at.known.anons.within(pages.clone()).next().is_none();
-        let loaded = if is_empty {
+        let is_empty = there == 0;
+        let zeros = is_empty && self.wants_zeros(kind, region.wired);
+        let zeros = zeros && pages.end - pages.start == 1 << self.vm.pmd_order();
+        let loaded = if zeros && self.vm.thp.is_some_and(|thp| thp.use_zero_page) {
+            how = How::ZeroPage;
+            self.load_huge_zero(at, region, pages)
+        } else if is_empty {
             if self.lacks(pages) {
                 return Ok(Err(Why::Scarce));
             }
@@ -185,7 +192,7 @@ where
                     let size = self.vm.size_of(pages);
                     self.decided(region.label, (wanted, first.unwrap_or(Why::Obtained)), size);
                 }
-                if is_empty {
+                if is_empty && how != How::ZeroPage {
                     self.enter_folio(at, pages);
                 }
                 Ok(Ok(how))
@@ -208,19 +215,18 @@ where
         if pages.start < region.pages.start || pages.end > region.pages.end {
             return Ok(Err(outside(at.known, region, pages)));
         }
-        if at.known.anons.within(pages.clone()).next().is_some() {
+        // The page of zeros counts as one that is there (`pte_range_none`).
+        let is_empty = at.known.anons.count(pages.clone()) == 0;
+        if !is_empty || !self.mappings_in(at.space, pages).is_empty() {
             return Ok(Err(Why::InPageCache));
         }
         if self.lacks(pages) {
             return Ok(Err(Why::Scarce));
         }
-        let step = self.memory.order(self.vm.base);
-        let order = (pages.end - pages.start).ilog2() + step;
-        let request = self.large_request(region, pages);
-        let Ok(large) = self.frames(|memory| memory.allocate(&request)) else {
+        let Some(large) = self.block_frames(at, region, pages) else {
             return Ok(Err(Why::NoFrame));
         };
-        self.work.frames_taken += 1 << order;
+        self.prezeroed = false;
         let (mut how, mut stopped, mut is_loaded) = (How::Minor, None, false);
         for (each, frame) in pages.clone().zip(self.frames_of(large, pages)) {
             let mut given = Some(frame);

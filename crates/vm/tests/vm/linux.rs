@@ -6,12 +6,12 @@ use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::{Mount, Mounted, SparcReference, SparseMemory};
-use physmem::{Buddy, Physmem};
+use physmem::{Contiguous, PageBlocks, Physmem};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
-    Kernel, Khugepaged, Marks, Module, POLICIES, Physical, ScanResult, Settings, Source, Thp, Vm,
-    Why,
+    Defrag, Kernel, Khugepaged, Marks, Module, POLICIES, Physical, Placing, Promoter, Ranger,
+    ScanResult, Settings, Source, Thp, Vm, Why,
 };
 
 use crate::{
@@ -21,17 +21,31 @@ use crate::{
 };
 
 /// The order of the large pages of the streams: 256K.
-const ORDER: u32 = 6;
+pub(crate) const ORDER: u32 = 6;
 
-/// Blocks of 16K and 64K, and large pages.
-const KNOBS: [Thp; 4] = [
-    Thp { always: 1 << ORDER, madvise: 0, khugepaged: Khugepaged::of(ORDER) },
-    Thp { always: 0, madvise: 1 << ORDER, khugepaged: Khugepaged::of(ORDER) },
-    Thp { always: 1 << 2 | 1 << 4, madvise: 1 << ORDER, khugepaged: Khugepaged::of(ORDER) },
+/// Knobs of an order's daemon.
+const DAEMON: Khugepaged = Khugepaged::of(ORDER);
+
+/// Blocks of 16K and 64K, and large pages; base pages at faults, and other daemons.
+const KNOBS: [Thp; 7] = [
+    Thp { defrag: Defrag::Always, ..Thp::new(1 << ORDER, 0, DAEMON) },
+    Thp { use_zero_page: false, defrag: Defrag::Defer, ..Thp::new(0, 1 << ORDER, DAEMON) },
+    Thp { defrag: Defrag::Never, ..Thp::new(1 << 2 | 1 << 4, 1 << ORDER, DAEMON) },
     Thp {
-        always: 1 << 4 | 1 << ORDER,
-        madvise: 1 << 2,
-        khugepaged: Khugepaged { max_ptes_none: 10, ..Khugepaged::of(ORDER) },
+        defrag: Defrag::DeferMadvise,
+        ..Thp::new(1 << 4 | 1 << ORDER, 1 << 2, Khugepaged { max_ptes_none: 10, ..DAEMON })
+    },
+    Thp {
+        faults: false,
+        fault_around: 4,
+        promoter: Promoter::Ingens { util_threshold: 40 },
+        ..Thp::new(1 << ORDER, 0, Khugepaged { max_ptes_none: 24, ..DAEMON })
+    },
+    Thp { faults: false, promoter: Promoter::HawkEye, ..Thp::new(1 << ORDER, 0, DAEMON) },
+    Thp {
+        placing: Some(Placing { offsets_max: 3, order: 7 }),
+        ranger: Some(Ranger { pages_min: 1, moves: 200 }),
+        ..Thp::new(1 << ORDER, 0, DAEMON)
     },
 ];
 
@@ -87,26 +101,27 @@ fn streams_under_every_knob() {
     assert!(split > 20, "{split} folios split");
 }
 
-const LARGE: PageSize = SIZES[3];
+pub(crate) const LARGE: PageSize = SIZES[3];
 /// Base pages of a large page.
-const BLOCK: u64 = 1 << ORDER;
+pub(crate) const BLOCK: u64 = 1 << ORDER;
 /// Where the regions of the small worlds begin, in pages, and how many blocks the largest has.
-const FIRST: u64 = 0x1000;
-const BLOCKS: u64 = 4;
+pub(crate) const FIRST: u64 = 0x1000;
+pub(crate) const BLOCKS: u64 = 4;
 
 /// A kernel over the SPARC reference MMU, whose pages are of 4K and 256K, with bits of use.
-struct Small {
-    vm: Vm,
-    hat: Hat,
-    memory: Physical<AnyAllocator>,
-    board: Board,
+pub(crate) struct Small {
+    pub(crate) vm: Vm,
+    pub(crate) hat: Hat,
+    pub(crate) memory: Physical<AnyAllocator>,
+    pub(crate) board: Board,
     pages: u64,
 }
 
 impl Small {
-    fn new(pages: u64, thp: Thp) -> Small {
+    pub(crate) fn new(pages: u64, thp: Thp) -> Small {
         let memory = Physmem::new(PhysAddr::new(0), pages * BASE.bytes(), BASE, |frames| {
-            Box::new(Buddy::new(frames)) as AnyAllocator
+            Box::new(Contiguous::new(PageBlocks::new(frames, ORDER, ORDER + 1), ORDER + 1))
+                as AnyAllocator
         });
         let settings = Settings {
             sizes: &[BASE, LARGE],
@@ -131,13 +146,13 @@ impl Small {
         }
     }
 
-    fn kernel(&mut self) -> Kernel<'_, dyn Mounted, AnyAllocator, Board> {
+    pub(crate) fn kernel(&mut self) -> Kernel<'_, dyn Mounted, AnyAllocator, Board> {
         let Small { vm, hat, memory, board, .. } = self;
         Kernel::new(vm, hat, memory, board)
     }
 
     /// A space with a region of some blocks, and one that is too small for any.
-    fn space(&mut self) -> HatSpace {
+    pub(crate) fn space(&mut self) -> HatSpace {
         let space = self.kernel().create().unwrap();
         for range in [pages(FIRST..FIRST + BLOCKS * BLOCK), pages(0x800..0x810)] {
             let rights = Rights::READ | Rights::WRITE;
@@ -146,7 +161,7 @@ impl Small {
         space
     }
 
-    fn store(&mut self, space: HatSpace, page: u64) {
+    pub(crate) fn store(&mut self, space: HatSpace, page: u64) {
         let addr = VirtAddr::new(page << BASE.shift());
         let inner = self.hat.space(space).unwrap();
         if self.hat.table_mut().walk(inner, addr, Kind::Store, &mut Vec::new()).is_err() {
@@ -156,7 +171,7 @@ impl Small {
         }
     }
 
-    fn advise(&mut self, space: HatSpace, page_size: Option<PageSize>) {
+    pub(crate) fn advise(&mut self, space: HatSpace, page_size: Option<PageSize>) {
         let module = Module { page_size, ..Module::default() };
         let all = pages(FIRST..FIRST + BLOCKS * BLOCK);
         self.kernel().attach(space, all, module).unwrap();
@@ -172,17 +187,17 @@ impl Small {
     }
 
     /// Whether hardware has a large page at `page`.
-    fn is_large(&self, space: HatSpace, page: u64) -> bool {
+    pub(crate) fn is_large(&self, space: HatSpace, page: u64) -> bool {
         let found = self.hat.query(space, VirtAddr::new(page << BASE.shift()));
         found.is_some_and(|found| found.translation.page.size() == LARGE)
     }
 
-    fn free(&mut self) -> u64 {
+    pub(crate) fn free(&mut self) -> u64 {
         self.memory.get_mut().free_bytes() >> BASE.shift()
     }
 }
 
-fn pages(pages: core::ops::Range<u64>) -> VirtRange {
+pub(crate) fn pages(pages: core::ops::Range<u64>) -> VirtRange {
     let bytes = (pages.end - pages.start) << BASE.shift();
     VirtRange::new(VirtAddr::new(pages.start << BASE.shift()), bytes).unwrap()
 }
@@ -370,13 +385,14 @@ fn khugepaged_does_what_the_slow_model_says() {
     for seed in 0..12 {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let khugepaged = Khugepaged {
+            defrag: true,
             pages_to_scan: random.random_range(1..400),
             max_ptes_none: random.random_range(0..BLOCK),
             max_ptes_swap: random.random_range(0..BLOCK),
             max_ptes_shared: random.random_range(0..BLOCK),
         };
         println!("seed {seed}, {khugepaged:?}");
-        let mut world = Small::new(1 << 13, Thp { always: 0, madvise: 1 << ORDER, khugepaged });
+        let mut world = Small::new(1 << 13, Thp::new(0, 1 << ORDER, khugepaged));
         let mut model = Model::default();
         let first = world.space();
         model.spaces.insert(first.0, Known::default());
@@ -442,7 +458,7 @@ fn khugepaged_does_what_the_slow_model_says() {
 /// Two thirds of a large page go: nothing is free before memory is scarce, then exactly these are.
 #[test]
 fn what_is_discarded_of_a_large_page_is_held_until_it_is_split() {
-    let thp = Thp { always: 1 << ORDER, ..Thp::default() };
+    let thp = Thp::new(1 << ORDER, 0, DAEMON);
     let mut world = Small::new(1 << 12, thp);
     let space = world.space();
     world.store(space, FIRST + 3);
@@ -473,7 +489,7 @@ fn what_is_discarded_of_a_large_page_is_held_until_it_is_split() {
 /// After a fork a store to a large page copies a base page, and splits the page of that space alone.
 #[test]
 fn a_store_to_a_shared_large_page_copies_a_base_page() {
-    let thp = Thp { always: 1 << ORDER, ..Thp::default() };
+    let thp = Thp::new(1 << ORDER, 0, DAEMON);
     let mut world = Small::new(1 << 12, thp);
     let (parent, child) = (world.space(), world.kernel().create().unwrap());
     world.store(parent, FIRST);
@@ -494,7 +510,7 @@ fn a_store_to_a_shared_large_page_copies_a_base_page() {
 /// Blocks of 64K come at stores, as the largest that fits; where no frame is free, base pages.
 #[test]
 fn smaller_blocks_come_at_stores() {
-    let thp = Thp { always: 1 << 2 | 1 << 4, ..Thp::default() };
+    let thp = Thp::new(1 << 2 | 1 << 4, 0, DAEMON);
     let mut world = Small::new(1 << 10, thp);
     let space = world.space();
     world.kernel().fault(space, VirtAddr::new(FIRST << 12), Kind::Load).unwrap();

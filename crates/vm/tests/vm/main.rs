@@ -6,6 +6,7 @@ extern crate alloc;
 mod board;
 #[path = "../../../physmem/tests/support/boot.rs"]
 mod boot;
+mod daemons;
 mod large;
 mod linux;
 mod model;

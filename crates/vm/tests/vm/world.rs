@@ -9,7 +9,10 @@ use hat::{
     locking::{Global, Locks, Scheme, Single},
 };
 use pagetable::{Mounted, Translation};
-use physmem::{Allocator, Buddy, Coalesced, Nodes, Physmem, Refusing, Reservations, SizeLists};
+use physmem::{
+    Allocator, Buddy, Coalesced, Contiguous, Nodes, PageBlocks, Physmem, Refusing, Reservations,
+    SizeLists,
+};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
@@ -154,7 +157,8 @@ where
                     Large::Reserved(_) => {
                         Box::new(Reservations::new(Buddy::new(frames.clone()), frames, &[4, 2]))
                     }
-                    Large::No | Large::Linux(_) => Box::new(Buddy::new(frames)),
+                    Large::No => Box::new(Buddy::new(frames)),
+                    Large::Linux(_) => Box::new(Contiguous::new(PageBlocks::new(frames, 6, 7), 7)),
                 })
             })
             .unwrap();
@@ -238,7 +242,7 @@ where
         self.kernel().check().unwrap();
         assert_eq!(self.vm.resident().file, 0);
         assert_eq!(self.vm.swapped(), 0, "swap that nobody uses is free");
-        let tables = self.hat.pool().used_bytes;
+        let tables = self.hat.pool().used_bytes + (self.vm.zero_frames() << BASE.shift());
         assert_eq!(self.memory.get_mut().used_bytes(), tables, "every frame is back");
         let work = self.vm.work();
         assert_eq!(work.frames_taken - work.frames_given, tables >> BASE.shift());
@@ -419,9 +423,22 @@ where
             4..6 => {
                 self.kernel().collapse(space, range).unwrap();
             }
+            6 => self.daemons(),
             _ => {
                 self.kernel().khugepaged();
             }
+        }
+    }
+
+    /// The other daemons.
+    fn daemons(&mut self) {
+        match self.random.random_range(0..6) {
+            0 => self.kernel().begin_sample(),
+            1 => self.kernel().end_sample(),
+            2 => self.kernel().prezero(2),
+            3 => self.kernel().recover(900, 950, 300),
+            4 => self.kernel().range_over(),
+            _ => self.kernel().compact_proactively(),
         }
     }
 

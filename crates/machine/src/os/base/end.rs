@@ -7,10 +7,11 @@
 //! ```
 
 use addr::{PageSize, VirtRange};
+use pagetable::Translation;
 
 use super::Base;
 use crate::{
-    count::results::{EndOfProgram, RunsOfLength},
+    count::results::{EndOfProgram, RegionSizes, RunsOfLength},
     ram::Ram,
 };
 
@@ -43,7 +44,9 @@ impl Base {
         let mut sizes = [const { None::<(PageSize, u64)> }; u64::BITS as usize];
         // By log2 of base pages: runs, and base pages in them.
         let mut runs = [(0, 0); u64::BITS as usize];
-        for space in ram.hat_spaces() {
+        let mut regions = Vec::new();
+        for (number, space) in ram.hat_spaces() {
+            let mut known = self.vm.regions(space).into_iter().peekable();
             let mut last: Option<(u64, u64, u64)> = None;
             let mut ends = |pages: u64| {
                 let of = &mut runs[pages.ilog2() as usize];
@@ -51,6 +54,14 @@ impl Base {
             };
             hat.visit(space, VirtRange::ALL, &mut |mapping| {
                 let of = mapping.translation;
+                if self.vm.thp().is_some() && self.vm.is_zero_frame(ram.frame_at(of.frame)) {
+                    return;
+                }
+                let page = of.page.start().get() >> base.shift();
+                while known.next_if(|region| region.pages.end <= page).is_some() {}
+                if let Some(region) = known.peek().filter(|region| region.pages.contains(&page)) {
+                    add(&mut regions, (number, self.files.name(region.label)), region, &of, base);
+                }
                 let (size, count) = (of.page.size(), of.page.size().count_of(base));
                 sizes[size.shift() as usize].get_or_insert((size, 0)).1 += size.bytes();
                 let (page, frame) =
@@ -79,7 +90,27 @@ impl Base {
             bytes: self.kind_bytes(ram),
             mapped_by_size: sizes.map(|(size, bytes)| (size.to_string(), bytes)).collect(),
             runs: runs.collect(),
+            regions,
         }
+    }
+}
+
+/// Adds a page to the row of its region, which is the last one.
+fn add(
+    regions: &mut Vec<RegionSizes>,
+    (space, name): (u32, String),
+    region: &vm::Region,
+    page: &Translation,
+    base: PageSize,
+) {
+    let (start, end) = (region.pages.start << base.shift(), region.pages.end << base.shift());
+    if regions.last().is_none_or(|last| (last.space, last.start) != (space, start)) {
+        let (bytes, mapped_by_size) = (end - start, BTreeMap::new());
+        regions.push(RegionSizes { space, name, start, bytes, mapped_by_size });
+    }
+    if let Some(last) = regions.last_mut() {
+        let size = page.page.size();
+        *last.mapped_by_size.entry(size.to_string()).or_insert(0) += size.bytes();
     }
 }
 

@@ -14,6 +14,8 @@ use crate::os::{
 
 /// What Linux counts offsets of mappings in.
 const FILE_PAGE_BYTES: u64 = 4096;
+/// A flag of Linux's mmap.
+const MAP_STACK: u32 = 0x20000;
 
 impl Base {
     /// Does what `event` asks for in the space that the trace calls `number`.
@@ -101,6 +103,23 @@ impl Base {
                 })
             }
         }
+    }
+
+    /// Stacks of threads get no large pages: since Linux 6.7 `MAP_STACK` says so.
+    pub(super) fn stack_of_a_thread(
+        &mut self,
+        number: u32,
+        event: &Event,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        let Event::Mmap { bytes, flags, result, .. } = *event else { return Ok(()) };
+        let range = range(result as u64, bytes).filter(|_| result >= 0);
+        let (true, Some(range)) = (flags & MAP_STACK != 0 && self.vm.thp().is_some(), range) else {
+            return Ok(());
+        };
+        let space = self.space(number, platform)?;
+        let module = Module { page_size: Some(self.vm.base()), ..Module::default() };
+        self.attach(number, space, range, module, platform)
     }
 
     /// What was mapped when the trace began, or when it first told of a space.

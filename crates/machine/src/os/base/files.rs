@@ -57,6 +57,11 @@ impl Files {
         label
     }
 
+    /// What regions of this number are called.
+    pub(super) fn name(&self, label: u32) -> String {
+        self.names.get(label as usize).cloned().unwrap_or_default()
+    }
+
     /// What was decided about sizes, by region, if there was a choice.
     pub(super) fn sizes(&self, decisions: &BTreeMap<Decision, u64>) -> Vec<SizeDecision> {
         let chosen = decisions.iter().filter(|(decision, _)| decision.why != Why::PolicyAsksBase);

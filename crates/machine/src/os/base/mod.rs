@@ -54,7 +54,7 @@ use crate::{
 };
 use devices::Devices;
 use files::Files;
-use linux::{HUGE, Waking, thp};
+use linux::{Daemons, HUGE, daemons, marks as linux_marks, thp};
 use prices::Prices;
 use settings::settings;
 
@@ -94,8 +94,8 @@ pub(super) struct Base {
     marks_cleared: u64,
     /// Frames that devices have, if they get some.
     devices: Option<Devices>,
-    /// When `khugepaged` runs, if it does.
-    khugepaged: Option<Waking>,
+    /// When daemons of Linux and its kin run.
+    daemons: Daemons,
     /// The fullest end of a program.
     end: Option<EndOfProgram>,
     samples: Vec<MemorySample>,
@@ -243,14 +243,16 @@ impl Base {
                     Larger::Wished => true,
                     Larger::Reserved => reserved.iter().any(|reserved| reserved.0 == **size),
                     Larger::Promoted => sizes::is_held(description, **size),
-                    Larger::Transparent => **size == HUGE,
+                    Larger::Transparent => linux::is_held(&description.os, **size),
                 }
         };
         let sizes: Vec<PageSize> = ram.page_sizes().iter().filter(is_held).copied().collect();
         let thp = thp(description, &sizes)?;
-        let settings = Settings { thp, ..settings(description, ram, &sizes)? };
+        let mut settings = Settings { thp, ..settings(description, ram, &sizes)? };
+        if thp.is_some() && description.os.marks.is_none() {
+            settings.marks = linux_marks(description, pages)?;
+        }
         let Settings { replacement, .. } = settings;
-        let asked = description.os.linux.clone().unwrap_or_default();
         let vm = Vm::new(settings, pages);
         let vm = vm.map_err(|error| ("os.marks".to_owned(), error.to_string()))?;
         let sizes = Sizes::new(description, &vm, &sizes, larger)?;
@@ -273,7 +275,7 @@ impl Base {
             marks: reservations::marks(description)?,
             marks_cleared: 0,
             devices: Devices::new(description)?,
-            khugepaged: thp.and_then(|thp| Waking::new(&asked, &thp)),
+            daemons: thp.map_or(Daemons::default(), |thp| daemons(description, &thp)),
             end: None,
             samples: Vec::new(),
             // Pages of several sizes are counted anew for each sample.
@@ -317,7 +319,11 @@ impl Base {
         let ram = platform.ram();
         self.breaks(ram);
         let resident = self.vm.resident();
-        let pages = resident.anon + resident.file + resident.shared + self.vm.folios().0;
+        let pages = resident.anon
+            + resident.file
+            + resident.shared
+            + self.vm.folios().0
+            + self.vm.zero_frames();
         ram.note(pages << self.vm.base().shift(), self.sizes.larger == Larger::None);
         self.since += 1;
         if self.since >= self.stride {
@@ -499,7 +505,7 @@ impl System for Base {
         Ok(match how {
             _ if known.is_some() => Answer::Granted,
             How::Minor | How::Write | How::Swap => Answer::Returned,
-            How::Cache | How::Zero | How::Copy | How::Disk => Answer::FirstTouch,
+            How::Cache | How::ZeroPage | How::Zero | How::Copy | How::Disk => Answer::FirstTouch,
         })
     }
 
@@ -510,6 +516,7 @@ impl System for Base {
         platform: &mut dyn Platform,
     ) -> Result<(), Failure> {
         self.apply(who.number, event, platform)?;
+        self.stack_of_a_thread(who.number, event, platform)?;
         self.allocated(who.number, event, platform)
     }
 
@@ -519,8 +526,8 @@ impl System for Base {
 
     fn deadline(&self) -> Option<u64> {
         let daemon = self.sizes.daemon.as_ref().map(|daemon| daemon.next);
-        let khugepaged = self.khugepaged.as_ref().map(|waking| waking.next);
-        if self.scarce { Some(0) } else { daemon.into_iter().chain(khugepaged).min() }
+        let next = self.daemons.next();
+        if self.scarce { Some(0) } else { daemon.into_iter().chain(next).min() }
     }
 
     fn tick(&mut self, now: u64, platform: &mut dyn Platform) -> Result<(), Failure> {
@@ -681,7 +688,7 @@ impl System for Base {
             daemon: self.daemon_counts(),
             reservations: self.reservation_counts(ram),
             devices: self.devices.as_ref().map(Devices::counts),
-            linux: self.linux_counts(),
+            linux: self.linux_counts(ram),
             end: self.fullest_end(ram),
             bytes: self.kind_bytes(ram),
             over_time: self.samples.clone(),

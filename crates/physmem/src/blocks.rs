@@ -1,0 +1,430 @@
+//! A buddy system that keeps frames that move apart from frames that stay (Linux's `mm/page_alloc.c`).
+//!
+//! ```text
+//!   page block       | movable      | unmovable    | movable      |      2M each where frames have 4K
+//!   free lists         by type and order
+//!
+//!   an unmovable frame is wanted, and no unmovable block is free:
+//!     claim   the largest free block of another type. A whole page block changes its type; of a part,
+//!             all its page block does if half of that is free or alike, else nothing is claimed
+//!     steal   otherwise the smallest that is large enough, whose page block stays what it is
+//! ```
+//!
+//! Of a type's own free blocks one of the smallest that are large enough is taken, as in [`Buddy`](crate::Buddy).
+//! Blocks are joined up to the largest order; what is larger is looked for among adjacent free blocks.
+//!
+//! Left out: free blocks that enter at a list's end where their buddy is nearly free too, lists of single
+//! frames per processor, the reserve of high orders, and zones.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::{
+    allocator::{Allocator, Request},
+    frame::{FrameId, State},
+    lists::{FreeLists, part},
+    table::FrameTable,
+};
+
+const ORDERS: usize = 32;
+
+/// What frames of a page block are for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum BlockType {
+    /// They stay where they are.
+    Unmovable,
+    /// They can be moved.
+    Movable,
+    /// They stay, and are given back where that is asked for.
+    Reclaimable,
+}
+
+impl BlockType {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [BlockType; 3] =
+        [BlockType::Unmovable, BlockType::Movable, BlockType::Reclaimable];
+
+    /// The type of frames that are to be in `state`.
+    pub const fn of(state: State) -> BlockType {
+        match state {
+            State::Movable | State::InTransit => BlockType::Movable,
+            State::Reclaimable => BlockType::Reclaimable,
+            State::Free | State::Reserved | State::Kernel | State::Table | State::Offline => {
+                BlockType::Unmovable
+            }
+        }
+    }
+
+    /// Its name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BlockType::Unmovable => "unmovable",
+            BlockType::Movable => "movable",
+            BlockType::Reclaimable => "reclaimable",
+        }
+    }
+
+    /// Whose frames are taken where a type has none left, in this order (`fallbacks`).
+    const fn fallbacks(self) -> [BlockType; 2] {
+        match self {
+            BlockType::Unmovable => [BlockType::Reclaimable, BlockType::Movable],
+            BlockType::Movable => [BlockType::Reclaimable, BlockType::Unmovable],
+            BlockType::Reclaimable => [BlockType::Unmovable, BlockType::Movable],
+        }
+    }
+}
+
+/// What has become of page blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlockCounts {
+    /// Page blocks by type, in the order of [`BlockType::ALL`].
+    pub blocks: [u64; BlockType::ALL.len()],
+    /// Page blocks that went over to another type.
+    pub claimed: u64,
+    /// Frames that were taken out of page blocks of another type, which stayed what they were.
+    pub stolen: u64,
+}
+
+/// What can be asked of an allocator that has page blocks.
+pub trait Blocks {
+    /// log2 of the frames of a page block.
+    fn block_order(&self) -> u32;
+
+    /// The type of the page block of a frame.
+    fn block_type(&self, frame: FrameId) -> BlockType;
+
+    /// Whether a request of `2^order` movable frames would be served without a steal: where
+    /// compaction ends (`compact_finished`).
+    fn is_suitable(&self, order: u32) -> bool;
+
+    /// Claims of parts of page blocks, also those that failed, since it was asked last: each boosts the
+    /// watermark.
+    fn take_boosts(&mut self) -> u64;
+
+    /// What has become of page blocks.
+    fn counts(&self) -> BlockCounts;
+}
+
+/// A buddy system with page blocks.
+pub struct PageBlocks {
+    frames: Range<u32>,
+    /// log2 of the frames of a page block ...
+    block_order: u32,
+    /// ... and of the largest free block.
+    order_max: u32,
+    types: Vec<BlockType>,
+    lists: [FreeLists<ORDERS>; BlockType::ALL.len()],
+    claimed: u64,
+    stolen: u64,
+    boosts: u64,
+}
+
+impl PageBlocks {
+    /// Over the base frames `frames`, none of them free yet, with page blocks of `2^block_order` and free
+    /// blocks up to `2^order_max` frames. All page blocks are movable, as when a kernel boots.
+    pub fn new(frames: Range<u32>, block_order: u32, order_max: u32) -> PageBlocks {
+        let count = (frames.end as usize).div_ceil(1 << block_order);
+        PageBlocks {
+            frames,
+            block_order,
+            order_max: order_max.clamp(block_order, ORDERS as u32 - 1),
+            types: alloc::vec![BlockType::Movable; count],
+            lists: [const { FreeLists::new() }; BlockType::ALL.len()],
+            claimed: 0,
+            stolen: 0,
+            boosts: 0,
+        }
+    }
+
+    fn type_of(&self, frame: FrameId) -> BlockType {
+        self.types[(frame.0 >> self.block_order) as usize]
+    }
+
+    fn list(&mut self, of: BlockType) -> &mut FreeLists<ORDERS> {
+        &mut self.lists[of as usize]
+    }
+
+    /// The page blocks of `2^order` frames from `first` are of this type from here on.
+    fn set_type(&mut self, first: FrameId, order: u32, to: BlockType) {
+        let block = (first.0 >> self.block_order) as usize;
+        let count = 1 << order.saturating_sub(self.block_order);
+        let end = (block + count).min(self.types.len());
+        for of in &mut self.types[block..end] {
+            self.claimed += u64::from(*of != to);
+            *of = to;
+        }
+    }
+
+    /// Takes a free block out of its list.
+    fn remove(&mut self, table: &mut FrameTable, block: FrameId, order: u32) {
+        let of = self.type_of(block);
+        self.list(of).remove(table, block, order);
+    }
+
+    fn push(&mut self, table: &mut FrameTable, block: FrameId, order: u32) {
+        let of = self.type_of(block);
+        self.list(of).push(table, block, order);
+    }
+
+    /// Splits a free block that has left its list until `first` begins one of `order`, and enters what
+    /// is left of it.
+    fn split_to(
+        &mut self,
+        table: &mut FrameTable,
+        block: FrameId,
+        from: u32,
+        first: FrameId,
+        order: u32,
+    ) {
+        let mut block = block.0;
+        for half in (order..from).rev() {
+            let upper = block + (1 << half);
+            if first.0 >= upper {
+                self.push(table, FrameId(block), half);
+                block = upper;
+            } else {
+                self.push(table, FrameId(upper), half);
+            }
+        }
+    }
+
+    /// A part of a free block that is in the list of `of`.
+    fn cut(
+        &mut self,
+        table: &mut FrameTable,
+        (block, from): (FrameId, u32),
+        request: &Request,
+    ) -> FrameId {
+        self.remove(table, block, from);
+        let first = part(block, from, request);
+        self.split_to(table, block, from, first, request.order);
+        first
+    }
+
+    /// The smallest block of a type that is large enough (`__rmqueue_smallest`).
+    fn smallest(&self, of: BlockType, order: u32) -> Option<(FrameId, u32)> {
+        let lists = &self.lists[of as usize];
+        let order = lists.at_least(order)?;
+        Some((lists.first(order)?, order))
+    }
+
+    /// Whether what is left of a block may be claimed for `of` (`should_try_claim_block`).
+    const fn may_claim(&self, of: BlockType, order: u32) -> bool {
+        order >= self.block_order / 2 || !matches!(of, BlockType::Movable)
+    }
+
+    /// Takes a block of another type, and with it the page block (`__rmqueue_claim`).
+    fn claim(
+        &mut self,
+        table: &mut FrameTable,
+        request: &Request,
+        of: BlockType,
+    ) -> Option<FrameId> {
+        for order in (request.order..=self.order_max).rev() {
+            if !self.may_claim(of, order) {
+                return None;
+            }
+            let other = of
+                .fallbacks()
+                .into_iter()
+                .find(|other| self.lists[*other as usize].count(order) > 0);
+            let Some(other) = other else { continue };
+            let Some(block) = self.lists[other as usize].first(order) else { continue };
+            if order >= self.block_order {
+                self.remove(table, block, order);
+                self.set_type(block, order, of);
+                let first = part(block, order, request);
+                self.split_to(table, block, order, first, request.order);
+                return Some(first);
+            }
+            self.boosts += 1;
+            if self.take_over(table, block, other, of) {
+                let found = self.smallest(of, request.order)?;
+                return Some(self.cut(table, found, request));
+            }
+        }
+        None
+    }
+
+    /// Has the page block of `frame` go over from one type to another if half of it is free or alike
+    /// (`try_to_claim_block`).
+    fn take_over(
+        &mut self,
+        table: &mut FrameTable,
+        frame: FrameId,
+        from: BlockType,
+        to: BlockType,
+    ) -> bool {
+        let first = frame.0 >> self.block_order << self.block_order;
+        let end = u64::from(first) + (1 << self.block_order);
+        if first < self.frames.start || end > self.frames.end.into() {
+            return false;
+        }
+        let (mut free, mut movable) = (0, 0);
+        for number in first..end as u32 {
+            match BlockType::of(table.get(FrameId(number)).state()) {
+                _ if table.get(FrameId(number)).state() == State::Free => free += 1,
+                BlockType::Movable => movable += 1,
+                BlockType::Unmovable | BlockType::Reclaimable => {}
+            }
+        }
+        let all = 1u32 << self.block_order;
+        let alike = match (to, from) {
+            (BlockType::Movable, _) => movable,
+            // What does not move is alike, whether it can be reclaimed or not.
+            (_, BlockType::Movable) => all - (free + movable),
+            (_, _) => 0,
+        };
+        if free + alike < all / 2 {
+            return false;
+        }
+        let mut number = first;
+        while number < end as u32 {
+            match table.free_order(FrameId(number)) {
+                Some(order) => {
+                    self.list(from).remove(table, FrameId(number), order);
+                    self.list(to).push(table, FrameId(number), order);
+                    number += 1 << order;
+                }
+                None => number += 1,
+            }
+        }
+        self.set_type(FrameId(first), self.block_order, to);
+        true
+    }
+
+    /// Takes frames out of a block of another type, which stays what it is (`__rmqueue_steal`).
+    fn steal(
+        &mut self,
+        table: &mut FrameTable,
+        request: &Request,
+        of: BlockType,
+    ) -> Option<FrameId> {
+        let found = (request.order..=self.order_max).find_map(|order| {
+            let lists = |other: BlockType| self.lists[other as usize].first(order);
+            Some((of.fallbacks().into_iter().find_map(lists)?, order))
+        })?;
+        self.stolen += 1 << request.order;
+        Some(self.cut(table, found, request))
+    }
+
+    /// Adjacent free blocks of the largest order, for more than that.
+    fn adjacent(&mut self, table: &mut FrameTable, order: u32) -> Option<FrameId> {
+        let first = self.frames.start.next_multiple_of(1 << order);
+        let mut blocks = (first..self.frames.end).step_by(1 << order).map(FrameId);
+        blocks.find(|&block| self.take(table, block, order))
+    }
+
+    /// The free block that the frames from `first` are part of.
+    fn around(&self, table: &FrameTable, first: FrameId, order: u32) -> Option<(FrameId, u32)> {
+        (order..=self.order_max).find_map(|from| {
+            let block = FrameId(first.0 >> from << from);
+            (self.frames.contains(&block.0) && table.free_order(block) == Some(from))
+                .then_some((block, from))
+        })
+    }
+}
+
+impl Allocator for PageBlocks {
+    fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
+        let of = BlockType::of(request.state);
+        if request.order > self.order_max {
+            return self.adjacent(table, request.order);
+        }
+        if let Some(found) = self.smallest(of, request.order) {
+            return Some(self.cut(table, found, request));
+        }
+        let claimed = self.claim(table, request, of);
+        claimed.or_else(|| self.steal(table, request, of))
+    }
+
+    fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {
+        if order > self.order_max {
+            for part in (first.0..first.0 + (1 << order)).step_by(1 << self.order_max) {
+                self.free(table, FrameId(part), self.order_max);
+            }
+            return;
+        }
+        let of = self.type_of(first);
+        let (mut block, mut order) = (first.0, order);
+        while order < self.order_max {
+            let buddy = FrameId(block ^ 1 << order);
+            if !self.frames.contains(&buddy.0) || table.free_order(buddy) != Some(order) {
+                break;
+            }
+            self.remove(table, buddy, order);
+            if order >= self.block_order && self.type_of(buddy) != of {
+                // Halves of one block are of one type.
+                self.set_type(buddy, order, of);
+            }
+            block &= !(1 << order);
+            order += 1;
+        }
+        self.list(of).push(table, FrameId(block), order);
+    }
+
+    fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        if order > self.order_max {
+            let parts = || (first.0..first.0 + (1 << order)).step_by(1 << self.order_max);
+            let is_free = |part| table.free_order(FrameId(part)) == Some(self.order_max);
+            if !parts().all(is_free) {
+                return false;
+            }
+            let (parts, order) = (parts().map(FrameId).collect::<Vec<_>>(), self.order_max);
+            parts.into_iter().for_each(|part| self.remove(table, part, order));
+            return true;
+        }
+        // A block of this order is free only as part of one free block, since halves are joined.
+        let Some((block, from)) = self.around(table, first, order) else { return false };
+        self.remove(table, block, from);
+        self.split_to(table, block, from, first, order);
+        true
+    }
+
+    fn free_blocks(&self, order: u32) -> u64 {
+        self.lists.iter().map(|lists| u64::from(lists.count(order))).sum()
+    }
+
+    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
+        self.around(table, first, order).is_some()
+    }
+
+    fn blocks(&self) -> Option<&dyn Blocks> {
+        Some(self)
+    }
+
+    fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
+        Some(self)
+    }
+}
+
+impl Blocks for PageBlocks {
+    fn block_order(&self) -> u32 {
+        self.block_order
+    }
+
+    fn block_type(&self, frame: FrameId) -> BlockType {
+        self.type_of(frame)
+    }
+
+    fn is_suitable(&self, order: u32) -> bool {
+        let of = BlockType::Movable;
+        let own = self.lists[of as usize].at_least(order).is_some();
+        own || (order..=self.order_max).any(|order| {
+            let has = |other: BlockType| self.lists[other as usize].count(order) > 0;
+            self.may_claim(of, order) && of.fallbacks().into_iter().any(has)
+        })
+    }
+
+    fn take_boosts(&mut self) -> u64 {
+        core::mem::take(&mut self.boosts)
+    }
+
+    fn counts(&self) -> BlockCounts {
+        let mut counts =
+            BlockCounts { claimed: self.claimed, stolen: self.stolen, ..BlockCounts::default() };
+        let first = (self.frames.start >> self.block_order) as usize;
+        self.types[first..].iter().for_each(|&of| counts.blocks[of as usize] += 1);
+        counts
+    }
+}

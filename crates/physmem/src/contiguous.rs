@@ -1,0 +1,146 @@
+//! Contiguity-aware placement (Alverti and others 2020, "CA paging"): frames at the place that a request
+//! wishes, and a place for what begins.
+//!
+//! ```text
+//!   free runs of the largest blocks   | ======== |   | ===== |        | ============ |
+//!                                                       ^ rover
+//!   a region of 6 blocks begins:                                        here: next fit
+//!   its pages, one by one             each at the region's offset, as long as that is free
+//! ```
+//!
+//! Who asks knows the region's offset ([`Request::near`]); here it is kept where the next region may begin.
+
+use alloc::vec::Vec;
+
+use crate::{
+    allocator::{Allocator, Request},
+    blocks::Blocks,
+    frame::FrameId,
+    reservations::Reserver,
+    table::FrameTable,
+};
+
+/// Another allocator, which gives frames at wished places too.
+pub struct Contiguous<A> {
+    inner: A,
+    /// log2 of the frames of the blocks that runs consist of.
+    order: u32,
+    rover: u32,
+}
+
+/// What can be asked of an allocator that places regions.
+pub trait Places {
+    /// Where `frames` frames could begin (next fit over runs of the largest free blocks). The largest
+    /// run of those that were seen, if none is long enough; nothing if there is none.
+    fn place(&mut self, table: &FrameTable, frames: u64) -> Option<FrameId>;
+}
+
+impl<A: Allocator> Contiguous<A> {
+    /// `inner`, with runs of free blocks of `2^order` frames.
+    pub const fn new(inner: A, order: u32) -> Contiguous<A> {
+        Contiguous { inner, order, rover: 0 }
+    }
+}
+
+impl<A: Allocator> Places for Contiguous<A> {
+    fn place(&mut self, table: &FrameTable, frames: u64) -> Option<FrameId> {
+        let step = 1u32 << self.order;
+        let first = table.frames().start.next_multiple_of(step);
+        let end = table.frames().end >> self.order << self.order;
+        let wanted = u32::try_from(frames).unwrap_or(u32::MAX).checked_next_multiple_of(step)?;
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for block in (first..end).step_by(step as usize) {
+            if !self.inner.has_block(table, FrameId(block), self.order) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some((_, end)) if *end == block => *end += step,
+                _ => runs.push((block, block + step)),
+            }
+        }
+        // What lies before the rover comes last.
+        let cut = runs.partition_point(|&(_, end)| end <= self.rover);
+        if let Some((start, end)) = runs.get(cut).copied().filter(|(start, _)| *start < self.rover)
+        {
+            runs[cut].0 = self.rover;
+            runs.insert(cut, (start, self.rover.min(end)));
+        }
+        let cut = runs.partition_point(|&(_, end)| end <= self.rover);
+        runs.rotate_left(cut);
+        let fits = |&&(start, end): &&(u32, u32)| end - start >= wanted;
+        let largest = || runs.iter().rev().max_by_key(|(start, end)| end - start);
+        let &(start, end) = runs.iter().find(fits).or_else(largest)?;
+        self.rover = end.min(start.saturating_add(wanted));
+        Some(FrameId(start))
+    }
+}
+
+impl<A: Allocator> Allocator for Contiguous<A> {
+    fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
+        if let Some(near) = request.near {
+            let frames = table.frames();
+            let end = u64::from(near.0) + (1 << request.order);
+            let is_here = near.0 >= frames.start && end <= frames.end.into();
+            let is_aligned = near.0.trailing_zeros() >= request.order;
+            let takes = is_here && is_aligned && self.take(table, near, request.order);
+            return takes.then_some(near);
+        }
+        self.inner.allocate(table, request)
+    }
+
+    fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {
+        self.inner.free(table, first, order);
+    }
+
+    fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        self.inner.take(table, first, order)
+    }
+
+    fn free_blocks(&self, order: u32) -> u64 {
+        self.inner.free_blocks(order)
+    }
+
+    fn largest_free(&self) -> Option<u32> {
+        self.inner.largest_free()
+    }
+
+    fn wanted(&self, order: u32) -> u64 {
+        self.inner.wanted(order)
+    }
+
+    fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
+        self.inner.frames_in_use(first, order, enough)
+    }
+
+    fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        self.inner.join(table, first, order)
+    }
+
+    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
+        self.inner.has_block(table, first, order)
+    }
+
+    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
+        self.inner.migratable_changed(frame, change);
+    }
+
+    fn reserver(&self) -> Option<&dyn Reserver> {
+        self.inner.reserver()
+    }
+
+    fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
+        self.inner.reserver_mut()
+    }
+
+    fn blocks(&self) -> Option<&dyn Blocks> {
+        self.inner.blocks()
+    }
+
+    fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
+        self.inner.blocks_mut()
+    }
+
+    fn places(&mut self) -> Option<&mut dyn Places> {
+        Some(self)
+    }
+}

@@ -1,0 +1,407 @@
+//! Who chooses the blocks that become large pages: Ingens (Kwon and others 2016) and HawkEye (Panwar and
+//! others 2019), in place of `khugepaged`'s round.
+//!
+//! ```text
+//!   ingens    fault fills 460 of 512 base pages of a block --> a queue
+//!             daemon, at once: blocks of the space that has fewest large pages for its memory first
+//!
+//!   hawkeye   bits of use are cleared; a second later: how many of a block's pages were used?
+//!             coverage = 0.6 of what it was + 0.4 of that --> bins by log2
+//!             daemon: the highest bin first, one block per space in turn
+//!             free blocks are filled with zeros ahead; where memory is scarce, base pages of zeros in
+//!             large pages are given back
+//! ```
+//!
+//! Parameters are those of the sources: ut-osa/ingens fb1f78e5, apanwariisc/HawkEye d9594ec. HawkEye's
+//! choice of processes by what translation costs them needs counters of a processor; its other way, all
+//! processes alike, is here. Traces have no contents: which base pages hold zeros is a share that is
+//! given.
+
+use alloc::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    vec::Vec,
+};
+use core::{cmp::Reverse, ops::Range};
+
+use addr::VirtRange;
+use hat::{
+    HatSpace,
+    locking::{Locks, Mutex, Scheme, Site},
+};
+use pagetable::{Mounted, Usage};
+use physmem::{Allocator, FrameId, State};
+
+use super::{Khugepaged, ScanResult, Thp};
+use crate::{
+    kernel::Kernel,
+    object::Place,
+    platform::Platform,
+    region::Region,
+    vm::{Vm, Within},
+};
+
+/// How blocks are chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Promoter {
+    /// Round and round all spaces.
+    #[default]
+    Khugepaged,
+    /// As they fill.
+    Ingens {
+        /// Base pages of a block that must be there.
+        util_threshold: u64,
+    },
+    /// By how much of them is used.
+    HawkEye,
+}
+
+/// Bins by coverage.
+const BINS: usize = 12;
+/// Failures that end a round.
+const FAILURES_MAX: u32 = 100;
+
+/// What choosing remembers, and has done.
+#[derive(Default)]
+pub(crate) struct Promoting {
+    /// Blocks that have filled, by space and first page, in the order in which they did.
+    filled: VecDeque<(u32, u64)>,
+    known: BTreeSet<(u32, u64)>,
+    /// How many base pages of a block were used, in sixteenths, smoothed.
+    coverage: BTreeMap<(u32, u64), u32>,
+    promoted: Promoted,
+}
+
+/// What Ingens' and HawkEye's daemons have done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Promoted {
+    /// Blocks that filled.
+    pub filled: u64,
+    /// Times that bits of use were read.
+    pub samples: u64,
+    /// Blocks by their bin at the last sample.
+    pub bins: [u64; BINS],
+    /// Blocks that were filled with zeros ahead.
+    pub prezeroed: u64,
+    /// Base pages of zeros that were given back.
+    pub recovered: u64,
+}
+
+impl<L: Locks> Vm<L> {
+    /// What Ingens' and HawkEye's daemons have done.
+    pub fn promoted(&self) -> Promoted {
+        self.pages.with(Site::Look, |lists| lists.promoting.promoted)
+    }
+}
+
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
+    /// A fault has brought `page`: its block may have filled.
+    pub(crate) fn note_filled(&mut self, at: &Within<'_>, page: u64, thp: &Thp) {
+        let Promoter::Ingens { util_threshold } = thp.promoter else { return };
+        let block = Vm::<L>::aligned(page, self.vm.pmd_order());
+        if at.known.anons.count(block.clone()) < util_threshold {
+            return;
+        }
+        let key = (at.space.0, block.start);
+        self.lists(|lists, _| {
+            let known = &mut lists.promoting;
+            if known.known.insert(key) {
+                known.filled.push_back(key);
+                known.promoted.filled += 1;
+            }
+        });
+    }
+
+    /// Whether blocks have filled.
+    pub(crate) fn wants_promotion(&self) -> bool {
+        self.lists(|lists, _| !lists.promoting.filled.is_empty())
+    }
+
+    /// Makes large pages of the blocks that have filled: fairly, those of the space first that has fewest
+    /// large pages for its memory, and of one space the one that has filled first.
+    pub(crate) fn promote_filled(&mut self) {
+        let Some(thp) = self.vm.thp else { return };
+        let queue: Vec<(u32, u64)> = self.lists(|lists, _| {
+            lists.promoting.known.clear();
+            lists.promoting.filled.drain(..).collect()
+        });
+        let mut need: BTreeMap<u32, u64> = BTreeMap::new();
+        let spaces: BTreeSet<u32> = queue.iter().map(|(space, _)| *space).collect();
+        if spaces.len() > 1 {
+            for space in spaces {
+                need.insert(space, self.need(HatSpace(space)).unwrap_or(0));
+            }
+        }
+        let mut queue = queue;
+        // It is stable: within a space the order is that of filling.
+        queue.sort_by_key(|(space, _)| Reverse(need.get(space).copied().unwrap_or(0)));
+        for (space, first) in queue {
+            let found = self.promote_one(HatSpace(space), first, &thp);
+            if found == Some(ScanResult::AllocHugePageFail) {
+                break;
+            }
+        }
+    }
+
+    /// A space's memory for each large page that it has: in per cent of 2M.
+    fn need(&mut self, space: HatSpace) -> Option<u64> {
+        let order = self.vm.pmd_order();
+        let all = self.within(space, |kernel, at| Ok(kernel.anon_pages(at))).ok()?;
+        let mut large = 0;
+        let base = self.vm.base;
+        self.hat.visit(space, VirtRange::ALL, &mut |mapping| {
+            large += u64::from(mapping.translation.page.size() > base);
+        });
+        Some(((all * 100) >> order) / large.max(1))
+    }
+
+    fn anon_pages(&self, at: &Within<'_>) -> u64 {
+        at.known.anons.count(0..u64::MAX)
+    }
+
+    /// Makes a large page of one block, within the daemon's limits.
+    fn promote_one(&mut self, space: HatSpace, first: u64, thp: &Thp) -> Option<ScanResult> {
+        let order = self.vm.pmd_order();
+        let block = first..first + (1 << order);
+        let limits = thp.khugepaged;
+        let found = self.within(space, |kernel, at| {
+            let Some(region) = at.known.regions.at(first).cloned() else { return Ok(None) };
+            if thp.orders(&region, kernel.vm.base) & 1 << order == 0 {
+                return Ok(None);
+            }
+            let found = kernel
+                .pages_move(|kernel| kernel.collapse_if(at, &region, &block, Some(&limits)))?;
+            kernel.count_scan(&region, found);
+            Ok(Some(found))
+        });
+        found.ok().flatten()
+    }
+
+    /// Clears the bits of use of all base pages in regions that may have large ones.
+    pub fn begin_sample(&mut self) {
+        self.site = Site::Page;
+        let Some(thp) = self.vm.thp else { return };
+        for (space, region) in self.regions_for(&thp) {
+            let mut frames = Vec::new();
+            let base = self.vm.base;
+            self.hat.visit(space, self.vm.range_of(&region.pages), &mut |mapping| {
+                if mapping.translation.page.size() == base && mapping.usage.referenced {
+                    frames.push(mapping.translation.frame);
+                }
+            });
+            let clear = Usage { referenced: true, ..Usage::default() };
+            for frame in frames {
+                if self.holds_zeros(frame) {
+                    continue;
+                }
+                let (hat, mut below) = self.hat();
+                hat.usage(frame, base, clear, &mut below);
+            }
+        }
+    }
+
+    /// Reads them: how many base pages of each block were used since.
+    pub fn end_sample(&mut self) {
+        self.site = Site::Page;
+        let Some(thp) = self.vm.thp else { return };
+        let order = self.vm.pmd_order();
+        let before = self.lists(|lists, _| core::mem::take(&mut lists.promoting.coverage));
+        let mut coverage = BTreeMap::new();
+        let mut bins = [0; BINS];
+        for (space, region) in self.regions_for(&thp) {
+            let mut used: BTreeMap<u64, u32> = BTreeMap::new();
+            let (base, mut held) = (self.vm.base, Vec::new());
+            self.hat.visit(space, self.vm.range_of(&region.pages), &mut |mapping| {
+                held.push((mapping.translation, mapping.usage.referenced));
+            });
+            self.work.table_reads += held.len() as u64;
+            for (of, is_used) in held {
+                if of.page.size() == base && !self.holds_zeros(of.frame) {
+                    let block = self.vm.page_of(of.page.start()) >> order << order;
+                    *used.entry(block).or_insert(0) += u32::from(is_used);
+                }
+            }
+            for (first, used) in used {
+                let was = before.get(&(space.0, first)).copied().unwrap_or(0);
+                let now = (was * 6 + 16 * used * 4) / 10;
+                coverage.insert((space.0, first), now);
+                bins[bin(now)] += 1;
+            }
+        }
+        self.lists(|lists, _| {
+            lists.promoting.coverage = coverage;
+            lists.promoting.promoted.samples += 1;
+            lists.promoting.promoted.bins = bins;
+        });
+    }
+
+    /// Regions that may have large pages, by space.
+    fn regions_for(&mut self, thp: &Thp) -> Vec<(HatSpace, Region)> {
+        let (base, order) = (self.vm.base, self.vm.pmd_order());
+        let mut found = Vec::new();
+        for (number, slot) in self.vm.spaces.all() {
+            slot.with(Site::Page, |known| {
+                let regions = known.iter().flat_map(|known| known.regions.all());
+                let allowed = regions.filter(|region| thp.orders(region, base) & 1 << order != 0);
+                found.extend(allowed.map(|region| (HatSpace(number), region.clone())));
+            });
+        }
+        found
+    }
+
+    /// Makes large pages of the blocks that are used most: from the highest bin down, of each space one
+    /// in turn, as many as the daemon's budget has. Says whether no frame was free.
+    pub(crate) fn promote_covered(&mut self, thp: &Thp) -> (u64, bool) {
+        let coverage = self.lists(|lists, _| lists.promoting.coverage.clone());
+        let mut by_bin: BTreeMap<Reverse<usize>, BTreeMap<u32, VecDeque<u64>>> = BTreeMap::new();
+        for (&(space, first), &covered) in &coverage {
+            let of_bin = by_bin.entry(Reverse(bin(covered))).or_default();
+            of_bin.entry(space).or_default().push_back(first);
+        }
+        let (mut left, mut failures, mut made) = (thp.khugepaged.pages_to_scan, 0, 0);
+        for mut of_bin in by_bin.into_values() {
+            while !of_bin.is_empty() {
+                for (space, blocks) in &mut of_bin {
+                    let Some(first) = blocks.pop_front() else { continue };
+                    let found = self.promote_one(HatSpace(*space), first, thp);
+                    let is_made = found == Some(ScanResult::Succeed);
+                    made += u64::from(is_made);
+                    failures += u32::from(!is_made);
+                    self.lists(|lists, _| match is_made {
+                        true => _ = lists.promoting.coverage.remove(&(*space, first)),
+                        // It begins anew in the lowest bin.
+                        false => _ = lists.promoting.coverage.insert((*space, first), 0),
+                    });
+                    left = left.saturating_sub(1 << self.vm.pmd_order());
+                    if found == Some(ScanResult::AllocHugePageFail) {
+                        return (made, true);
+                    }
+                    if left == 0 || failures >= FAILURES_MAX {
+                        return (made, false);
+                    }
+                }
+                of_bin.retain(|_, blocks| !blocks.is_empty());
+            }
+        }
+        (made, false)
+    }
+
+    /// Fills up to so many free blocks of a large page's size with zeros.
+    pub fn prezero(&mut self, blocks_max: u64) {
+        self.site = Site::Page;
+        let order = self.vm.pmd_order() + self.memory.order(self.vm.base);
+        let frames = self.frames(|memory| memory.table().frames());
+        let mut left = blocks_max;
+        for first in (frames.start.next_multiple_of(1 << order)..frames.end).step_by(1 << order) {
+            let first = FrameId(first);
+            let is_wanted = frames.end - first.0 >= 1 << order
+                && self.frames(|memory| {
+                    memory.table().get(first).state() == State::Free
+                        && !memory.is_zeroed(first)
+                        && memory.allocator().has_block(memory.table(), first, order)
+                });
+            if !is_wanted {
+                continue;
+            }
+            let step = self.memory.order(self.vm.base);
+            for frame in (first.0..first.0 + (1 << order)).step_by(1 << step) {
+                self.platform.zero(self.address(FrameId(frame)), self.vm.base.bytes());
+            }
+            self.frames(|memory| memory.set_zeroed(first, order));
+            self.work.zeroed_ahead += 1 << order;
+            self.lists(|lists, _| lists.promoting.promoted.prezeroed += 1);
+            left -= 1;
+            if left == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Where fewer than `below` frames of 1000 are free, gives base pages of zeros back that large pages
+    /// have, until `until` of 1000 are: of each large page so many of 1000.
+    pub fn recover(&mut self, below: u64, until: u64, zero_permille: u64) {
+        self.site = Site::Page;
+        let all = self.frames(|memory| memory.table().frames().len() as u64);
+        let all = all >> self.memory.order(self.vm.base);
+        if self.free_pages() * 1000 >= all * below || zero_permille == 0 {
+            return;
+        }
+        let Some(thp) = self.vm.thp else { return };
+        let base = self.vm.base;
+        for (space, region) in self.regions_for(&thp) {
+            let mut large = Vec::new();
+            self.hat.visit(space, self.vm.range_of(&region.pages), &mut |mapping| {
+                if mapping.translation.page.size() > base {
+                    large.push((mapping.translation.page, mapping.translation.frame));
+                }
+            });
+            for (page, frame) in large {
+                if self.free_pages() * 1000 >= all * until {
+                    return;
+                }
+                if self.holds_zeros(frame) {
+                    continue;
+                }
+                let pages = self.vm.pages_of(VirtRange::of_page(page));
+                let _ = self.within(space, |kernel, at| {
+                    kernel.pages_move(|kernel| kernel.give_zeros_back(at, &pages, zero_permille));
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    /// Of the large page of these base pages, so many of 1000 hold zeros and are given back.
+    fn give_zeros_back(&mut self, at: &mut Within<'_>, pages: &Range<u64>, permille: u64) {
+        let frames = pages.clone().filter_map(|page| Some(self.anon(at.known.anons.get(page)?)));
+        let mut frames = frames.map(|anon| (anon.place, anon.refs));
+        let is_own = frames.all(|(place, refs)| {
+            matches!(place, Place::Resident(frame) if refs == 1 && self.pfdat(frame).wired == 0)
+        });
+        let first = at.known.anons.get(pages.start).map(|anon| self.anon(anon).place);
+        let (true, Some(Place::Resident(first))) = (is_own, first) else { return };
+        for page in pages.clone() {
+            // Which ones: as well spread as any.
+            let is_zero = (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 1000 < permille;
+            let part = page..page + 1;
+            if !is_zero
+                || self.cut_large(at, &part).is_err()
+                || self.unload(at.space, &part).is_err()
+            {
+                continue;
+            }
+            self.drop_anons(at, part);
+            self.lists(|lists, _| lists.promoting.promoted.recovered += 1);
+        }
+        self.split_folio(first);
+    }
+
+    /// What Ingens and HawkEye have in place of the round of `khugepaged`, if they are chosen.
+    pub(crate) fn promote_instead(&mut self, thp: &Thp) -> Option<(u64, bool)> {
+        match thp.promoter {
+            Promoter::Khugepaged | Promoter::Ingens { .. } => None,
+            Promoter::HawkEye => Some(self.promote_covered(thp)),
+        }
+    }
+}
+
+/// The bin of a coverage in sixteenths of a base page: its log2, rounded up.
+const fn bin(coverage: u32) -> usize {
+    match coverage.div_ceil(16) {
+        0 | 1 => 0,
+        pages => (u32::BITS - (pages - 1).leading_zeros()) as usize,
+    }
+}
+
+impl Khugepaged {
+    /// The limits of a daemon that makes large pages of blocks of which so many base pages are there.
+    pub const fn filled(self, pages: u64, util_threshold: u64) -> Khugepaged {
+        Khugepaged { max_ptes_none: pages.saturating_sub(util_threshold), ..self }
+    }
+}

@@ -1,0 +1,207 @@
+//! The page of zeros, and what a fault loads beside the page that it needs (`mm/memory.c`).
+//!
+//! ```text
+//!   load of untouched memory  --> the frame of zeros that all share, without the right to store
+//!   the first store there     --> a frame of its own
+//!
+//!   fault on a page of a file:  | . | c | . | c | F | c | . | . |    those that memory has (c) are loaded
+//!                               '------ 64K, aligned -----------'    with it, so that they do not fault
+//! ```
+//!
+//! There is a frame of zeros for each 16M of addresses and not one for all, so that the lists of its
+//! mappings stay short: kernels keep no such list for it.
+
+use alloc::collections::BTreeMap;
+use core::ops::Range;
+
+use addr::{Kind, PhysAddr};
+use hat::locking::{Locks, Mutex, Scheme, Site};
+use pagetable::{Mounted, Translation};
+use physmem::{Allocator, FrameId, Request, State};
+
+use crate::{
+    anon::AnonId,
+    error::{Error, Stop},
+    fault::without_write,
+    frames::{DIRTY, Owner},
+    kernel::Kernel,
+    object::Place,
+    platform::Platform,
+    region::{Backing, Region},
+    vm::{Vm, Within},
+    work::How,
+};
+
+/// log2 of the base pages of addresses that share a frame of zeros.
+const AREA_SHIFT: u32 = 12;
+
+/// Frames of zeros.
+#[derive(Default)]
+pub(crate) struct Zeros {
+    by_area: BTreeMap<u64, FrameId>,
+    huge: Option<FrameId>,
+    /// log2 of the frames of each, by the first.
+    orders: BTreeMap<u32, u32>,
+}
+
+impl Zeros {
+    /// Whether a frame is one of them.
+    pub(crate) fn has(&self, frame: FrameId) -> bool {
+        let before = self.orders.range(..=frame.0).next_back();
+        before.is_some_and(|(&first, &order)| u64::from(frame.0) < u64::from(first) + (1 << order))
+    }
+}
+
+impl<L: Locks> Vm<L> {
+    /// Frames that hold the page of zeros.
+    pub fn zero_frames(&self) -> u64 {
+        self.pages
+            .with(Site::Look, |lists| lists.zeros.orders.values().map(|order| 1 << order).sum())
+    }
+
+    /// Whether a frame holds the page of zeros.
+    pub fn is_zero_frame(&self, frame: FrameId) -> bool {
+        self.pages.with(Site::Look, |lists| lists.zeros.has(frame))
+    }
+}
+
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
+    /// The frame of zeros for a base page, if memory has one.
+    pub(crate) fn zero_frame(&mut self, page: u64) -> Option<FrameId> {
+        let area = page >> AREA_SHIFT;
+        let known = self.lists(|lists, _| lists.zeros.by_area.get(&area).copied());
+        known.or_else(|| {
+            let frame = self.new_zeros(self.memory.order(self.vm.base))?;
+            self.lists(|lists, _| lists.zeros.by_area.insert(area, frame));
+            Some(frame)
+        })
+    }
+
+    /// The large frame of zeros.
+    pub(crate) fn huge_zero_frame(&mut self) -> Option<FrameId> {
+        let known = self.lists(|lists, _| lists.zeros.huge);
+        known.or_else(|| {
+            let order = self.vm.pmd_order() + self.memory.order(self.vm.base);
+            if self.free_pages() < (1 << self.vm.pmd_order()) + self.vm.marks.low() {
+                return None;
+            }
+            let frame = self.new_zeros(order)?;
+            self.lists(|lists, _| lists.zeros.huge = Some(frame));
+            Some(frame)
+        })
+    }
+
+    fn new_zeros(&mut self, order: u32) -> Option<FrameId> {
+        if self.free_pages() <= self.vm.marks.min() {
+            return None;
+        }
+        let request = Request::new(order, State::Kernel);
+        let first = self.frames(|memory| memory.allocate(&request)).ok()?;
+        self.work.frames_taken += 1 << order;
+        self.work.zeroed += 1 << order;
+        let step = self.memory.order(self.vm.base);
+        for frame in (first.0..first.0 + (1 << order)).step_by(1 << step) {
+            self.platform.zero(self.address(FrameId(frame)), self.vm.base.bytes());
+        }
+        self.lists(|lists, _| lists.zeros.orders.insert(first.0, order));
+        Some(first)
+    }
+
+    /// Loads what memory has of the file around `page`, which a fault has just loaded
+    /// (`do_fault_around`).
+    pub(crate) fn fault_around(
+        &mut self,
+        at: &mut Within<'_>,
+        page: u64,
+        kind: Kind,
+    ) -> Result<(), Error> {
+        let window = self.vm.thp.map_or(1, |thp| thp.fault_around);
+        let Some(region) = at.known.regions.at(page) else { return Ok(()) };
+        let Some(object) = region.backing.object() else { return Ok(()) };
+        if window < 2 || kind == Kind::Store || at.known.anons.get(page).is_some() {
+            return Ok(());
+        }
+        let first = page & !(window - 1);
+        let (pages, rights) = (region.pages.clone(), region.rights);
+        let (backing, start) = (region.backing, region.pages.start);
+        for each in first.max(pages.start)..(first + window).min(pages.end) {
+            if each == page || at.known.anons.get(each).is_some() {
+                continue;
+            }
+            let (index, is_shared) = match backing {
+                Backing::Anonymous => return Ok(()),
+                Backing::Private { first, .. } => (first + (each - start), false),
+                Backing::Shared { first, .. } => (first + (each - start), true),
+            };
+            let Some(Place::Resident(frame)) = self.object_place_of(object, index) else {
+                continue;
+            };
+            self.work.table_reads += 1;
+            let addr = self.vm.addr_of(each);
+            if self.hat.query(at.space, addr).is_some() {
+                continue;
+            }
+            let is_dirty = self.pfdat(frame).flags & DIRTY != 0;
+            let rights = if is_shared && is_dirty { rights } else { without_write(rights) };
+            let (page, frame) = (addr.page(self.vm.base), self.address(frame));
+            let (hat, mut below) = self.hat();
+            let page = Translation { page, frame, rights, global: false };
+            match hat.load(at.space, page, 1, &mut below) {
+                Ok(()) => self.work.around += 1,
+                // The rest comes by faults.
+                Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a frame that one space alone uses is to be copied before it is stored to, as a fork
+    /// shared it and others use frames of its folio still (`wp_can_reuse_anon_folio`). Else it is the
+    /// space's from here on.
+    pub(crate) fn is_bound(&mut self, anon: AnonId, frame: FrameId) -> bool {
+        if self.vm.thp.is_none() || self.anon(anon).exclusive {
+            return false;
+        }
+        let folio = self.lists(|lists, _| lists.folios.frames_around(frame));
+        let step = 1 << self.memory.order(self.vm.base);
+        let mut others = folio.into_iter().flat_map(|frames| frames.step_by(step)).map(FrameId);
+        let is_shared = others.any(|other| match Owner::of(self.pfdat(other).identity) {
+            Some(Owner::Anon(other)) => self.anon(other).refs > 1,
+            Some(Owner::Object(..)) | None => false,
+        });
+        if !is_shared {
+            self.vm.anons.with(self.site, anon, |anon| anon.exclusive = true);
+        }
+        is_shared
+    }
+
+    /// Whether an untouched page of anonymous memory gets the page of zeros for an access of `kind`.
+    pub(crate) fn wants_zeros(&self, kind: Kind, wired: bool) -> bool {
+        self.vm.thp.is_some() && kind != Kind::Store && !wired
+    }
+
+    /// A large page of zeros for `pages`, which nothing is of.
+    pub(crate) fn load_huge_zero(
+        &mut self,
+        at: &mut Within<'_>,
+        region: &Region,
+        pages: &Range<u64>,
+    ) -> Result<bool, Stop> {
+        let frame = self.huge_zero_frame().ok_or(Stop::Full)?;
+        let mut how = How::Minor;
+        self.load_large(at, region, pages, frame, false, &mut how)
+    }
+
+    /// Whether hardware may have `frame` at an untouched page: it holds zeros.
+    pub(crate) fn holds_zeros(&self, at: PhysAddr) -> bool {
+        let frame = self.memory.frame_at(at);
+        self.lists(|lists, _| lists.zeros.has(frame))
+    }
+}
