@@ -31,7 +31,7 @@ NOTES = (
     "and times are of the whole run.",
     "Bloat is memory in pages beyond what base has there.",
     "khugepaged sleeps 10 s between passes, which is longer than most traces: where it is in the "
-    "name of a row it sleeps 10 ms.",
+    "name of a row it sleeps 10 ms. hawkeye's daemon and translation-ranger's run as often.",
     "All rows have the system's clock of instructions, so that daemons run at the same accesses.",
 )
 
@@ -52,14 +52,35 @@ _LINUX = tuple(
         "enabled",
         "hugepages-16kB.enabled",
         "hugepages-2048kB.enabled",
+        "hugepages-1048576kB.enabled",
+        "defrag",
+        "use_zero_page",
+        "fault_around_bytes",
+        "min_free_kbytes",
+        "watermark_scale_factor",
+        "watermark_boost_factor",
+        "compaction_proactiveness",
+        "extfrag_threshold",
         "khugepaged.pages_to_scan",
         "khugepaged.scan_sleep_millisecs",
         "khugepaged.alloc_sleep_millisecs",
         "khugepaged.max_ptes_none",
         "khugepaged.max_ptes_swap",
         "khugepaged.max_ptes_shared",
+        "khugepaged.defrag",
         "cycles_per_ms",
     )
+)
+_HAWKEYE = (
+    "faults",
+    "sample_millisecs",
+    "sleep_millisecs",
+    "prezero_blocks",
+    "prezero_millisecs",
+    "recover_millisecs",
+    "recover_below",
+    "recover_until",
+    "zero_share",
 )
 KINDS = (
     Kind("base", "base pages alone", ("os.manager=base",), _MARKS),
@@ -102,6 +123,63 @@ KINDS = (
         "the same, and khugepaged every 10 ms",
         ("os.manager=linux", "os.linux.khugepaged.scan_sleep_millisecs=10"),
         (*_LINUX, *_MARKS),
+    ),
+    Kind(
+        "linux, defrag",
+        "2M at faults, which compact memory where none is free",
+        ("os.manager=linux", "os.linux.defrag=always"),
+        (*_LINUX, *_MARKS),
+    ),
+    Kind(
+        "linux, 1G",
+        "1G at faults wherever it fits, else 2M",
+        ("os.manager=linux", "os.linux.hugepages-1048576kB.enabled=always"),
+        (*_LINUX, *_MARKS),
+    ),
+    Kind(
+        "ingens",
+        "2M where nine tenths are there, by a daemon",
+        ("os.manager=ingens",),
+        ("os.ingens.util_threshold", "os.ingens.scan_sleep_millisecs", *_LINUX, *_MARKS),
+    ),
+    Kind(
+        "hawkeye",
+        "2M where pages are used most, by a daemon every 20 ms",
+        (
+            "os.manager=hawkeye",
+            "os.hawkeye.faults=false",
+            "os.hawkeye.sample_millisecs=5",
+            "os.hawkeye.sleep_millisecs=5",
+            "os.hawkeye.prezero_millisecs=5",
+            "os.linux.khugepaged.scan_sleep_millisecs=20",
+        ),
+        (
+            *(f"os.hawkeye.{key}" for key in _HAWKEYE),
+            *_LINUX,
+            *_MARKS,
+        ),
+    ),
+    Kind(
+        "ca",
+        "2M at faults, and frames side by side where pages are",
+        ("os.manager=ca",),
+        ("os.ca.offsets_max", *_LINUX, *_MARKS),
+    ),
+    Kind(
+        "translation-ranger",
+        "2M at faults, and a daemon that moves pages side by side",
+        (
+            "os.manager=translation-ranger",
+            "os.ranger.region_bytes_min=2M",
+            "os.ranger.period_millisecs=10",
+        ),
+        (
+            "os.ranger.region_bytes_min",
+            "os.ranger.period_millisecs",
+            "os.ranger.moves",
+            *_LINUX,
+            *_MARKS,
+        ),
     ),
 )
 
