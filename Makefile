@@ -12,7 +12,7 @@ PLUGINS := python/pagewalk/plugins
 BENCH := $(TARGET)/bench
 DEMO_MACHINES := opteron-2008 epyc-9005
 
-.PHONY: help build wheel demo test torture fuzz miri bench reference reproduce scoreboard site lint format clean tools
+.PHONY: help build wheel demo test torture fuzz miri bench reference reproduce scoreboard site lint format clean tools kernel
 
 help: ## say what there is to make
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -47,6 +47,10 @@ torture: tools build ## record 37 kinds of programs that make trouble, kill the 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
 	PAGEWALK_FUZZ_SECONDS=60 cargo test -p trace --test import --quiet fuzz
 	PAGEWALK_FUZZ_SECONDS=60 $(BIN)/pytest --quiet tests/python/test_fuzz.py
+
+kernel: tools build ## compare the manager `linux` with this kernel's large pages, as root: writes kernel.json
+	.ci/needs cc=gcc
+	$(BIN)/python tests/kernel/compare.py kernel.json
 
 miri: ## run the unsafe loops of the trace format under Miri, which needs a nightly toolchain; four minutes
 	rustup component add --toolchain nightly miri rust-src
