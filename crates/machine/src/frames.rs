@@ -25,7 +25,7 @@ pub(crate) enum Lists {
     /// A buddy system.
     Buddy,
     /// Lists by size.
-    Sizes(SizeLists),
+    Sizes(Box<SizeLists>),
     /// A buddy system with page blocks, whose largest free blocks are so large, as log2 of frames.
     Blocks(u32),
 }
@@ -47,7 +47,7 @@ pub(crate) fn frames(
 ) -> Result<FrameStore, String> {
     let one = |frames: Range<u32>| -> Box<dyn Allocator + Send> {
         let allocator: Box<dyn Allocator + Send> = match lists(frames.clone()) {
-            Lists::Sizes(lists) => Box::new(lists),
+            Lists::Sizes(lists) => lists,
             Lists::Buddy => Box::new(Buddy::new(frames)),
             Lists::Blocks(max) => Box::new(PageBlocks::new(frames, BLOCK_ORDER, max)),
         };
@@ -134,7 +134,7 @@ pub(crate) fn lists(
             return Err(("os.coalesced.watermarks".to_owned(), what));
         }
     }
-    Ok(Lists::Sizes(lists))
+    Ok(Lists::Sizes(Box::new(lists)))
 }
 
 /// log2 of the frames of the blocks that regions are placed in, if they are.

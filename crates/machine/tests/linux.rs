@@ -65,7 +65,7 @@ fn a_stride_of_64k_over_256m() {
 #[test]
 fn large_pages_waste_no_less_than_reservations_and_base_pages() {
     let mut total = [0; 3];
-    for seed in 0..4 {
+    for seed in 1..5 {
         let mut stream = Stream(seed);
         let mut rows: Vec<Row> =
             (0..6).map(|at| mapping(HEAP + at * 8 * MIB, (at + 1) * MIB + 12288)).collect();

@@ -171,7 +171,9 @@ fn hawkeye_looks_at_use() {
 /// pages; and with the ranger after a while.
 #[test]
 fn placement_and_moving_make_long_runs() {
-    let rows = scattered(3, 24 * MIB);
+    let mut rows = scattered(3, 24 * MIB);
+    // Time for a pass once all is there.
+    rows.extend(touch(Kind::Load, HEAP, 24 * MIB, 4096));
     let base = ["os.linux.enabled=never", "memory.size=256M", "memory.placement=5"];
     let of = |more: &[&str]| in_runs(&run(&[&base[..], more].concat(), &rows), MIB);
     let [linux, ca] = ["os.manager=linux", "os.manager=ca"].map(|manager| of(&[manager]));
@@ -183,7 +185,7 @@ fn placement_and_moving_make_long_runs() {
     ]);
     assert!(linux < 2 * MIB, "{linux} bytes in long runs with linux");
     assert!(ca > 20 * MIB, "{ca} bytes in long runs with ca");
-    assert!(ranger > 10 * MIB, "{ranger} bytes in long runs with the ranger");
+    assert!(ranger > 20 * MIB, "{ranger} bytes in long runs with the ranger");
 }
 
 #[test]
@@ -203,7 +205,7 @@ fn pages_of_1g_where_they_are_allowed() {
 /// Forks, files, discards and scarce memory under every manager, checked after every fault.
 #[test]
 fn every_manager_keeps_its_books() {
-    for (seed, manager) in (0..).zip(["linux", "ingens", "hawkeye", "ca", "translation-ranger"]) {
+    for (seed, manager) in (1..).zip(["linux", "ingens", "hawkeye", "ca", "translation-ranger"]) {
         let mut stream = Stream(seed);
         let mut rows: Vec<Row> = (0..4).map(|at| mapping(HEAP + at * 8 * MIB, 5 * MIB)).collect();
         for _ in 0..12_000 {

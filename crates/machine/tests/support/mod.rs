@@ -136,6 +136,7 @@ pub(crate) struct Stream(pub(crate) u64);
 
 impl Stream {
     pub(crate) fn next(&mut self) -> u64 {
+        assert_ne!(self.0, 0, "seeds begin with 1: all numbers from 0 are 0");
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

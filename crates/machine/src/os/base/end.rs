@@ -7,7 +7,6 @@
 //! ```
 
 use addr::{PageSize, VirtRange};
-use pagetable::Translation;
 
 use super::Base;
 use crate::{
@@ -40,13 +39,21 @@ impl Base {
     fn end(&self, access: u64, ram: &Ram) -> EndOfProgram {
         let base = self.vm.base();
         let (hat, _) = ram.parts();
-        // By log2 of its bytes: the size of the pages, and their bytes.
-        let mut sizes = [const { None::<(PageSize, u64)> }; u64::BITS as usize];
+        let mut sizes = BySize::NOTHING;
         // By log2 of base pages: runs, and base pages in them.
         let mut runs = [(0, 0); u64::BITS as usize];
         let mut regions = Vec::new();
         for (number, space) in ram.hat_spaces() {
             let mut known = self.vm.regions(space).into_iter().peekable();
+            // The region that pages are of now, and what is mapped of it.
+            let mut mapped: Option<(vm::Region, BySize)> = None;
+            let row = |(region, by_size): (vm::Region, BySize)| RegionSizes {
+                space: number,
+                name: self.files.name(region.label),
+                start: region.pages.start << base.shift(),
+                bytes: (region.pages.end - region.pages.start) << base.shift(),
+                mapped_by_size: by_size.named().collect(),
+            };
             let mut last: Option<(u64, u64, u64)> = None;
             let mut ends = |pages: u64| {
                 let of = &mut runs[pages.ilog2() as usize];
@@ -58,12 +65,14 @@ impl Base {
                     return;
                 }
                 let page = of.page.start().get() >> base.shift();
-                while known.next_if(|region| region.pages.end <= page).is_some() {}
-                if let Some(region) = known.peek().filter(|region| region.pages.contains(&page)) {
-                    add(&mut regions, (number, self.files.name(region.label)), region, &of, base);
+                while known.next_if(|region| region.pages.end <= page).is_some() {
+                    regions.extend(mapped.take().map(row));
                 }
                 let (size, count) = (of.page.size(), of.page.size().count_of(base));
-                sizes[size.shift() as usize].get_or_insert((size, 0)).1 += size.bytes();
+                sizes.add(size);
+                if let Some(region) = known.peek().filter(|region| region.pages.contains(&page)) {
+                    mapped.get_or_insert((region.clone(), BySize::NOTHING)).1.add(size);
+                }
                 let (page, frame) =
                     (of.page.start().get() >> base.shift(), of.frame.get() >> base.shift());
                 last = match last {
@@ -77,6 +86,7 @@ impl Base {
                 };
             });
             last.into_iter().for_each(|(_, _, pages)| ends(pages));
+            regions.extend(mapped.map(row));
         }
         let runs = (0..).zip(runs).filter(|(_, (runs, _))| *runs > 0);
         let runs = runs.map(|(log2, (runs, pages))| RunsOfLength {
@@ -84,33 +94,28 @@ impl Base {
             runs,
             bytes: pages * base.bytes(),
         });
-        let sizes = sizes.into_iter().flatten();
         EndOfProgram {
             access,
             bytes: self.kind_bytes(ram),
-            mapped_by_size: sizes.map(|(size, bytes)| (size.to_string(), bytes)).collect(),
+            mapped_by_size: sizes.named().collect(),
             runs: runs.collect(),
             regions,
         }
     }
 }
 
-/// Adds a page to the row of its region, which is the last one.
-fn add(
-    regions: &mut Vec<RegionSizes>,
-    (space, name): (u32, String),
-    region: &vm::Region,
-    page: &Translation,
-    base: PageSize,
-) {
-    let (start, end) = (region.pages.start << base.shift(), region.pages.end << base.shift());
-    if regions.last().is_none_or(|last| (last.space, last.start) != (space, start)) {
-        let (bytes, mapped_by_size) = (end - start, BTreeMap::new());
-        regions.push(RegionSizes { space, name, start, bytes, mapped_by_size });
+/// By log2 of its bytes: a size of pages, and the bytes in them.
+struct BySize([Option<(PageSize, u64)>; u64::BITS as usize]);
+
+impl BySize {
+    const NOTHING: BySize = BySize([None; u64::BITS as usize]);
+
+    fn add(&mut self, size: PageSize) {
+        self.0[size.shift() as usize].get_or_insert((size, 0)).1 += size.bytes();
     }
-    if let Some(last) = regions.last_mut() {
-        let size = page.page.size();
-        *last.mapped_by_size.entry(size.to_string()).or_insert(0) += size.bytes();
+
+    fn named(self) -> impl Iterator<Item = (String, u64)> {
+        self.0.into_iter().flatten().map(|(size, bytes)| (size.to_string(), bytes))
     }
 }
 
