@@ -29,7 +29,8 @@ STEP = 2 << 20
 NOTES = (
     "Sizes, reasons, memory and runs are those of the fullest end of a program; misses, references "
     "and times are of the whole run.",
-    "Bloat is memory in pages beyond what base has there.",
+    "Bloat is memory in pages beyond what base has there. It is negative where pages that are only "
+    "read share the page of zeros, which base and freebsd do not have.",
     "khugepaged sleeps 10 s between passes, which is longer than most traces: where it is in the "
     "name of a row it sleeps 10 ms. hawkeye's daemon and translation-ranger's run as often.",
     "All rows have the system's clock of instructions, so that daemons run at the same accesses.",
