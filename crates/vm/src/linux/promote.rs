@@ -127,7 +127,7 @@ where
     /// large pages for its memory, and of one space the one that has filled first.
     pub(crate) fn promote_filled(&mut self) {
         let Some(thp) = self.vm.thp else { return };
-        let queue: Vec<(u32, u64)> = self.lists(|lists, _| {
+        let mut queue: Vec<(u32, u64)> = self.lists(|lists, _| {
             lists.promoting.known.clear();
             lists.promoting.filled.drain(..).collect()
         });
@@ -138,7 +138,6 @@ where
                 need.insert(space, self.need(HatSpace(space)).unwrap_or(0));
             }
         }
-        let mut queue = queue;
         // It is stable: within a space the order is that of filling.
         queue.sort_by_key(|(space, _)| Reverse(need.get(space).copied().unwrap_or(0)));
         for (space, first) in queue {
@@ -299,6 +298,9 @@ where
         let frames = self.frames(|memory| memory.table().frames());
         let mut left = blocks_max;
         for first in (frames.start.next_multiple_of(1 << order)..frames.end).step_by(1 << order) {
+            if left == 0 {
+                return;
+            }
             let first = FrameId(first);
             let is_wanted = frames.end - first.0 >= 1 << order
                 && self.frames(|memory| {
@@ -317,9 +319,6 @@ where
             self.work.zeroed_ahead += 1 << order;
             self.lists(|lists, _| lists.promoting.promoted.prezeroed += 1);
             left -= 1;
-            if left == 0 {
-                return;
-            }
         }
     }
 

@@ -563,6 +563,27 @@ fn regions_have_one_offset_as_long_as_it_is_free() {
     }
 }
 
+/// A large page whose frames are in use begins another offset, which counts from there on only.
+#[test]
+fn what_is_in_the_way_begins_another_offset() {
+    let placing = Some(Placing { offsets_max: 64, order: ORDER });
+    let mut world = Small::new(32 * BLOCK, Thp { placing, ..Thp::new(1 << ORDER, 0, DAEMON) });
+    let space = world.space();
+    world.store(space, FIRST);
+    let first = frame_of(&world, space, FIRST).unwrap();
+    let block = BLOCK as u32;
+    assert!(world.memory.get_mut().take(FrameId(first + 2 * block + 5), 0, State::Kernel));
+    for page in [2, 3, 1].map(|at| FIRST + at * BLOCK) {
+        world.store(space, page);
+        assert!(world.is_large(space, page));
+    }
+    let other = frame_of(&world, space, FIRST + 2 * BLOCK).unwrap();
+    assert!(other.abs_diff(first + 2 * block) >= block);
+    assert_eq!(frame_of(&world, space, FIRST + 3 * BLOCK), Some(other + block));
+    assert_eq!(frame_of(&world, space, FIRST + BLOCK), Some(first + block));
+    world.kernel().check().unwrap();
+}
+
 #[test]
 fn a_boost_follows_a_claim() {
     let mut world = Small::new(16 * BLOCK, Thp::new(0, 0, DAEMON));
