@@ -5,47 +5,10 @@ mod support;
 
 use addr::Kind;
 use machine::{Machine, Results, results::BlockCounts};
-use support::{Row, Stream};
-use trace::{Event, Origin};
+use support::{HEAP, Row, Stream, heap_program, mapping};
+use trace::Event;
 
-const HEAP: u64 = 0x4000_0000;
 const PAGE: u64 = 4096;
-
-fn mapping(start: u64, bytes: u64) -> Row {
-    let origin = Origin::Heap;
-    Row::Event(Event::Mapping { start, bytes, rights: 3, origin, offset: None, file: None })
-}
-
-/// A heap of `pages` that is filled in order and then used at random; `moving`, parts of it are unmapped,
-/// lose rights, or another process runs.
-fn program(seed: u64, pages: u64, accesses: u64, moving: bool) -> Vec<Row> {
-    let mut stream = Stream(seed);
-    let mut rows = vec![mapping(HEAP, pages * PAGE)];
-    rows.extend((0..pages).map(|page| Row::Access(Kind::Store, HEAP + page * PAGE, 8)));
-    for access in 1..=accesses {
-        if moving && access % 400 == 0 {
-            let addr = HEAP + stream.below(pages) * PAGE;
-            let bytes = (1 + stream.below(9)) * PAGE;
-            rows.push(Row::Event(match stream.below(3) {
-                0 => Event::Munmap { addr, bytes, result: 0 },
-                1 => Event::Mprotect { addr, bytes, prot: 1, result: 0 },
-                _ => Event::Mprotect { addr, bytes, prot: 3, result: 0 },
-            }));
-        }
-        if moving && access % 1500 == 0 {
-            let space = (access / 1500 % 2) as u32;
-            rows.push(Row::Event(Event::Run { cpu: None, space }));
-            if access == 1500 {
-                rows.push(mapping(HEAP, pages * PAGE));
-            }
-        }
-        let kind = [Kind::Load, Kind::Load, Kind::Store][stream.below(3) as usize];
-        // Some accesses cross into the next page, and so into the next block.
-        let at = stream.below(pages * PAGE - 8);
-        rows.push(Row::Access(kind, HEAP + if access % 40 == 0 { at | 0xffc } else { at & !7 }, 8));
-    }
-    rows
-}
 
 fn blocks(kind: &str, pages: u64) -> String {
     format!("{{kind=\"{kind}\",pages={pages}}}")
@@ -68,7 +31,7 @@ const KINDS: [&str; 4] = ["complete-subblock", "partial-subblock", "coalesced", 
 
 #[test]
 fn translations_are_right_whatever_moves() {
-    let rows = program(1, 300, 6000, true);
+    let rows = heap_program(1, 300, 6000, true);
     for (at, kind) in KINDS.into_iter().enumerate() {
         let (first, second) = (blocks(kind, 4), blocks(KINDS[(at + 1) % 4], 8));
         let first = format!("tlb.l1d.blocks={first}");
@@ -94,7 +57,7 @@ fn translations_are_right_whatever_moves() {
 /// What a manager does to contiguity is what each kind can take.
 #[test]
 fn each_kind_takes_what_the_manager_gives() {
-    let rows = program(2, 400, 20_000, false);
+    let rows = heap_program(2, 400, 20_000, false);
     let under = |manager: &[&str], kind: Option<&str>| {
         let setting = kind.map(|kind| format!("tlb.l2d.blocks={}", blocks(kind, 4)));
         let setting: Vec<&str> = setting.as_deref().into_iter().collect();
@@ -129,7 +92,7 @@ fn each_kind_takes_what_the_manager_gives() {
 /// After a switch has flushed everything, a miss brings the pages of a block back together, or each one its own.
 #[test]
 fn pages_come_in_one_by_one_without_prefetch() {
-    let mut rows = program(3, 96, 0, false);
+    let mut rows = heap_program(3, 96, 0, false);
     let goes_on = |space| Row::Event(Event::Run { cpu: None, space });
     rows.extend([goes_on(1), mapping(HEAP, PAGE), Row::Access(Kind::Load, HEAP, 8), goes_on(0)]);
     rows.extend((0..96).map(|page| Row::Access(Kind::Load, HEAP + page * PAGE, 8)));

@@ -9,21 +9,16 @@ use machine::{
     results::{DeviceCounts, SpecTlbCounts},
     sweep::{SweepOptions, sweep},
 };
-use support::{Row, Rows, Stream};
-use trace::{Event, Origin};
+use support::{HEAP, Row, Rows, Stream, mapping};
 
-const HEAP: u64 = 0x4000_0000;
 const MIB: u64 = 1 << 20;
 
 /// Half of the pages of `heaps` heaps of 2 MiB, touched at random, twice as many as there is room for
 /// whole.
 fn rows(seed: u64, heaps: u64, accesses: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
-    let mapping = |heap: u64| {
-        let (start, bytes, origin) = (HEAP + heap * 4 * MIB, 2 * MIB, Origin::Heap);
-        Row::Event(Event::Mapping { start, bytes, rights: 3, origin, offset: None, file: None })
-    };
-    let mut rows: Vec<Row> = (0..heaps).map(mapping).collect();
+    let heap = |heap: u64| mapping(HEAP + heap * 4 * MIB, 2 * MIB);
+    let mut rows: Vec<Row> = (0..heaps).map(heap).collect();
     rows.extend((0..accesses).map(|access| {
         // The first heaps alone, and later all of them.
         let some = if access < accesses / 4 { heaps / 2 } else { heaps };

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use addr::Kind;
 use machine::{Machine, Results, RunOptions, results::TlbCounts};
 use serde_json::Value;
-use support::{Row, Rows, Stream, run};
+use support::{HEAP, Row, Rows, Stream, mapping, run};
 use trace::{Event, Source, import::Options};
 
 fn machine(name: &str, settings: &[&str]) -> Machine {
@@ -98,6 +98,24 @@ fn a_thread_has_one_processor() {
     }
 }
 
+/// Half of the pages of 24 heaps, twice as many as 36 MiB have room for whole, touched at random by
+/// threads in turn.
+fn half_filled_heaps(seed: u64) -> Vec<Row> {
+    let mut stream = Stream(seed);
+    let start = |heap: u64| HEAP + (heap << 22);
+    let mut rows: Vec<Row> = (0..24).map(|heap| mapping(start(heap), 2 << 20)).collect();
+    for access in 0..20_000 {
+        if access % 50 == 0 {
+            rows.push(Row::Thread(stream.below(6) as u32));
+        }
+        // The first heaps alone, and later all of them.
+        let heap = stream.below(if access < 5000 { 12 } else { 24 });
+        let kind = [Kind::Load, Kind::Store][stream.below(2) as usize];
+        rows.push(Row::Access(kind, start(heap) + (stream.below(512) << 12), 8));
+    }
+    rows
+}
+
 /// `rows`, among which pages of all threads are given back, protected and made writable again.
 fn with_changes(rows: Vec<Row>) -> Vec<Row> {
     let mut changed = Vec::new();
@@ -116,7 +134,10 @@ fn with_changes(rows: Vec<Row>) -> Vec<Row> {
 }
 
 /// What describes a structure and is no count.
-const GEOMETRY: [&str; 9] = [
+const GEOMETRY: [&str; 12] = [
+    "pages",
+    "ranges",
+    "range_bytes",
     "level",
     "entries",
     "ways",
@@ -192,26 +213,40 @@ fn adds_up(total: &Value, parts: &[&Value], place: &str, counted: &mut BTreeSet<
 /// Every count of all processors together is the sum of theirs, whatever the machine counts.
 #[test]
 fn what_all_count_is_the_sum_of_what_each_does() {
-    let rows = with_changes(threads(31));
+    let (rows, heaps) = (with_changes(threads(31)), half_filled_heaps(32));
     let linear = "page_table.format=linear";
     let caches = ["cache.l1d.size=4K", "cache.l1d.ways=1"];
     let keeps = ["spec_tlb.keeps_absent=true"];
+    let blocks = ["tlb.l2d.blocks={kind=\"complete-subblock\",pages=4}"];
+    let ranges = ["range_tlb={entries=64,pages_min=1}", "tlb.l2d.entries=16"];
+    let devices = [
+        "spec_tlb.fill=marks",
+        "os.reservations={marks=\"keep\"}",
+        "os.devices={pages=64,faults=8}",
+        "memory.size=36M",
+        "swap.size=64M",
+    ];
     let mut counted = BTreeSet::new();
-    for (name, settings) in [
-        ("epyc-9005", &[][..]),
-        ("epyc-9005", &caches),
+    for (name, settings, rows) in [
+        ("epyc-9005", &[][..], &rows),
+        ("epyc-9005", &caches, &rows),
         (
             "opteron-2008",
             &["walker.tracks_dirty=true", "mmu_cache.design=tpc", "mmu_cache.entries=24"],
+            &rows,
         ),
-        ("r4700", &["walker.tracks_dirty=true"]),
-        ("r4700", &[linear]),
-        ("freebsd-2009", &keeps),
+        ("opteron-2008", &blocks, &rows),
+        ("opteron-2008", &ranges, &rows),
+        ("r4700", &["walker.tracks_dirty=true"], &rows),
+        ("r4700", &[linear], &rows),
+        ("freebsd-2009", &keeps, &rows),
+        ("freebsd-2009", &devices, &heaps),
     ] {
         let settings: Vec<&str> = ["core.count=3"].iter().chain(settings).copied().collect();
-        let results = serde_json::to_value(run(name, &settings, &rows)).unwrap();
+        let results = serde_json::to_value(run(name, &settings, rows)).unwrap();
         let each = results["processors"].as_array().unwrap();
-        for part in ["tlbs", "walks", "mmu_cache", "spec_tlb", "caches", "shootdowns"] {
+        let parts = ["tlbs", "walks", "mmu_cache", "spec_tlb", "range_tlb", "caches", "shootdowns"];
+        for part in parts {
             let mut total = results[part].clone();
             // One for all: no processor has it.
             if let (Value::Array(caches), "caches") = (&mut total, part) {
@@ -251,6 +286,17 @@ fn what_all_count_is_the_sum_of_what_each_does() {
         "spec_tlb.outcomes.references.l2",
         "spec_tlb.outcomes.ptes.l2",
         "spec_tlb.outcomes.accesses.store.memory",
+        "spec_tlb.devices",
+        "spec_tlb.devices_reached",
+        "tlbs.blocks.fills",
+        "tlbs.blocks.pages_filled",
+        "tlbs.blocks.tag_hits",
+        "range_tlb.lookups",
+        "range_tlb.hits",
+        "range_tlb.misses",
+        "range_tlb.fills",
+        "range_tlb.evictions",
+        "range_tlb.flushed",
         "shootdowns.made",
         "shootdowns.asked",
         "shootdowns.received",

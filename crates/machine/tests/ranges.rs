@@ -2,46 +2,10 @@
 
 mod support;
 
-use addr::Kind;
 use machine::{Machine, Results, results::RangeTlbCounts};
-use support::{Row, Stream};
-use trace::{Event, Origin};
+use support::{Row, heap_program};
 
-const HEAP: u64 = 0x4000_0000;
 const PAGE: u64 = 4096;
-
-fn mapping(start: u64, bytes: u64) -> Row {
-    let origin = Origin::Heap;
-    Row::Event(Event::Mapping { start, bytes, rights: 3, origin, offset: None, file: None })
-}
-
-/// A heap that is filled in order and then used at random, while parts of it go or lose rights and another
-/// process runs, where `moving`.
-fn program(seed: u64, pages: u64, accesses: u64, moving: bool) -> Vec<Row> {
-    let mut stream = Stream(seed);
-    let mut rows = vec![mapping(HEAP, pages * PAGE)];
-    rows.extend((0..pages).map(|page| Row::Access(Kind::Store, HEAP + page * PAGE, 8)));
-    for access in 1..=accesses {
-        if moving && access % 500 == 0 {
-            let (addr, bytes) = (HEAP + stream.below(pages) * PAGE, (1 + stream.below(9)) * PAGE);
-            rows.push(Row::Event(match stream.below(3) {
-                0 => Event::Munmap { addr, bytes, result: 0 },
-                1 => Event::Mprotect { addr, bytes, prot: 1, result: 0 },
-                _ => Event::Mprotect { addr, bytes, prot: 3, result: 0 },
-            }));
-        }
-        if moving && access % 1500 == 0 {
-            let space = (access / 1500 % 2) as u32;
-            rows.push(Row::Event(Event::Run { cpu: None, space }));
-            if access == 1500 {
-                rows.push(mapping(HEAP, pages * PAGE));
-            }
-        }
-        let kind = [Kind::Load, Kind::Store][stream.below(2) as usize];
-        rows.push(Row::Access(kind, HEAP + stream.below(pages * PAGE - 8), 8));
-    }
-    rows
-}
 
 fn run(settings: &[&str], rows: &[Row]) -> Results {
     let fixed = ["tlb.l1d.entries=8", "tlb.l2d.entries=16", "memory.size=1G"];
@@ -55,7 +19,7 @@ fn of(results: &Results) -> &RangeTlbCounts {
 /// Each translation is compared with the page table.
 #[test]
 fn ranges_are_right_whatever_moves() {
-    let rows = program(1, 300, 6000, true);
+    let rows = heap_program(1, 300, 6000, true);
     for more in [
         &[][..],
         &["os.manager=base"],
@@ -75,7 +39,7 @@ fn ranges_are_right_whatever_moves() {
 /// What is filled in order lies in one range, and a range TLB then has every page of it.
 #[test]
 fn a_range_has_all_pages_of_a_heap() {
-    let rows = program(2, 2000, 20_000, false);
+    let rows = heap_program(2, 2000, 20_000, false);
     let plain = run(&["os.manager=base"], &rows);
     let ranges = run(&["os.manager=base", "range_tlb={}"], &rows);
     assert_eq!(

@@ -8,34 +8,22 @@ use machine::{
     results::SpecTlbCounts,
     sweep::{SweepOptions, sweep},
 };
-use support::{Row, Rows, Stream};
-use trace::{Event, Origin};
+use support::{HEAP, Row, Rows, Stream, mapping};
+use trace::Event;
 
-const HEAP: u64 = 0x4000_0000;
 const MIB: u64 = 1 << 20;
 
 /// Loads and stores at random in a heap of `heap` bytes; sometimes part of it is unmapped, and
 /// another process goes on.
 fn program(seed: u64, heap: u64, accesses: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
-    let mapping = |start| {
-        let origin = Origin::Heap;
-        Row::Event(Event::Mapping {
-            start,
-            bytes: heap,
-            rights: 3,
-            origin,
-            offset: None,
-            file: None,
-        })
-    };
-    let mut rows = vec![mapping(HEAP)];
+    let mut rows = vec![mapping(HEAP, heap)];
     for access in 1..=accesses {
         if access % 3000 == 0 {
             let space = (access / 3000 % 2) as u32;
             rows.push(Row::Event(Event::Run { cpu: None, space }));
             if access == 3000 {
-                rows.push(mapping(HEAP));
+                rows.push(mapping(HEAP, heap));
             }
         }
         if access % 1700 == 0 {
@@ -168,11 +156,8 @@ fn random_places_fill_falsely_once_in_512() {
 /// Half of the pages of some heaps, which are then touched at random.
 fn half_filled(seed: u64, heaps: u64, accesses: u64) -> Vec<Row> {
     let mut stream = Stream(seed);
-    let mapping = |heap: u64| {
-        let (start, bytes, origin) = (HEAP + heap * 4 * MIB, 2 * MIB, Origin::Heap);
-        Row::Event(Event::Mapping { start, bytes, rights: 3, origin, offset: None, file: None })
-    };
-    let mut rows: Vec<Row> = (0..heaps).map(mapping).collect();
+    let heap = |heap: u64| mapping(HEAP + heap * 4 * MIB, 2 * MIB);
+    let mut rows: Vec<Row> = (0..heaps).map(heap).collect();
     rows.extend((0..accesses).map(|_| {
         let page = stream.below(heaps) * 4 * MIB + stream.below(256) * 8192;
         Row::Access([Kind::Load, Kind::Store][stream.below(2) as usize], HEAP + page, 8)

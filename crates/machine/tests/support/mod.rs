@@ -5,7 +5,7 @@
 
 use addr::Kind;
 use machine::{Machine, Results, RunOptions};
-use trace::{Arch, Batch, Error, Event, Filter, Header, Meta, Process, Source};
+use trace::{Arch, Batch, Error, Event, Filter, Header, Meta, Origin, Process, Source};
 
 /// Settings of every page-table format that a manager with base pages can have.
 pub(crate) const TABLES: [&[&str]; 13] = [
@@ -113,6 +113,48 @@ impl Source for Rows {
         self.position += batch.len() as u64;
         Ok(!batch.is_empty())
     }
+}
+
+/// Where [`heap_program`] has its heap.
+pub(crate) const HEAP: u64 = 0x4000_0000;
+const PAGE: u64 = 4096;
+
+/// A mapping of anonymous memory.
+pub(crate) fn mapping(start: u64, bytes: u64) -> Row {
+    let origin = Origin::Heap;
+    Row::Event(Event::Mapping { start, bytes, rights: 3, origin, offset: None, file: None })
+}
+
+/// A heap of `pages` that is filled in order and then used at random; `moving`, parts of it are unmapped,
+/// lose rights, or another process runs.
+pub(crate) fn heap_program(seed: u64, pages: u64, accesses: u64, moving: bool) -> Vec<Row> {
+    let mut stream = Stream(seed);
+    let mut rows = vec![mapping(HEAP, pages * PAGE)];
+    rows.extend((0..pages).map(|page| Row::Access(Kind::Store, HEAP + page * PAGE, 8)));
+    for access in 1..=accesses {
+        if moving && access % 400 == 0 {
+            let addr = HEAP + stream.below(pages) * PAGE;
+            let bytes = (1 + stream.below(9)) * PAGE;
+            rows.push(Row::Event(match stream.below(3) {
+                0 => Event::Munmap { addr, bytes, result: 0 },
+                1 => Event::Mprotect { addr, bytes, prot: 1, result: 0 },
+                _ => Event::Mprotect { addr, bytes, prot: 3, result: 0 },
+            }));
+        }
+        if moving && access % 1500 == 0 {
+            let space = (access / 1500 % 2) as u32;
+            rows.push(Row::Event(Event::Run { cpu: None, space }));
+            if access == 1500 {
+                rows.push(mapping(HEAP, pages * PAGE));
+            }
+        }
+        let kind = [Kind::Load, Kind::Load, Kind::Store][stream.below(3) as usize];
+        let at = stream.below(pages * PAGE - 8);
+        // Some accesses cross into the next page, and so into the next block.
+        let crosses = access % 40 == 0 && at < (pages - 1) * PAGE;
+        rows.push(Row::Access(kind, HEAP + if crosses { at | 0xffc } else { at & !7 }, 8));
+    }
+    rows
 }
 
 /// Runs `rows` on the machine `name` with `settings`, once checking every translation and once
