@@ -44,6 +44,7 @@ class Reading:
         v2p: str | PathLike[str] | None,
         process: str | None,
         no_fetch: bool,
+        spread: int | None,
         skip: int,
         warmup: int,
         max_accesses: int | None,

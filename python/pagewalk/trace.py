@@ -36,6 +36,8 @@ class Trace:
         process: The only process of a recording to read: its number at the system, or the name or
             path of a program that it ran.
         no_fetch: Whether fetches are left out.
+        spread: Bytes, a power of two: mappings whose address the system chose are put apart, so
+            that each has blocks of so many bytes of its own.
         skip: Accesses that are left out at the beginning.
         warmup: Accesses after them that a machine, a sweep or a curve takes without counting them.
         max_accesses: Accesses after these, after which the trace ends.
@@ -66,6 +68,7 @@ class Trace:
         v2p: str | os.PathLike[str] | None = None,
         process: str | None = None,
         no_fetch: bool = False,
+        spread: int | None = None,
         skip: int = 0,
         warmup: int = 0,
         max_accesses: int | None = None,
@@ -85,6 +88,7 @@ class Trace:
             "v2p": None if v2p is None else os.fspath(v2p),
             "process": process,
             "no_fetch": no_fetch,
+            "spread": spread,
             "skip": skip,
             "warmup": warmup,
             "max_accesses": max_accesses,

@@ -1,9 +1,13 @@
 """Reservations, as runs tell of them: in the results, the text and the report."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 import pagewalk
-from pagewalk import summary
+from pagewalk import Machine, Trace, summary
+from pagewalk.cli import main
 from pagewalk.report import charts, data, page, values
 
 SPEC = "generate:uniform,accesses=60k,size=32M"
@@ -44,3 +48,38 @@ def test_each_reason_has_its_words(under_pressure: pagewalk.Results) -> None:
     assert values.broken(dict.fromkeys(known, 0)) == "none"
     told = values.broken({"frame": 0, "block": 2, "wanted": 1})
     assert told == "2 for frames in a row, 1 for just these frames"
+
+
+def test_mappings_are_put_apart(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    block = 2 << 20
+    plain, spread = Trace(recorded).info(), Trace(recorded, spread=block).info()
+    for what in ("accesses", "instructions", "threads", "events"):
+        assert plain[what] == spread[what]
+    was, now = plain["regions"], spread["regions"]
+    assert [region["name"] for region in was] == [region["name"] for region in now]
+    assert [region["pages"] for region in was] == [region["pages"] for region in now]
+    moved = {new["name"]: new["start"] for old, new in zip(was, now, strict=True)
+             if old["start"] != new["start"]}  # fmt: skip
+    # The first part of a library lies at the beginning of its file.
+    assert any(start % block == 0 for name, start in moved.items() if name.endswith("(r--)"))
+    assert not {"stack", "heap", "bss"} & moved.keys()
+
+    assert main(["run", str(recorded), "-m", "freebsd-2009", "--spread", "2M", "--json"]) == 0
+    run = json.loads(capsys.readouterr().out)
+    assert "its mappings are put apart: each has blocks of 2097152 bytes" in str(run["trace"])
+    assert run["faults"] == Machine("freebsd-2009").run(Trace(recorded)).data["faults"]
+    assert run["trace"]["digest"] == Trace(recorded, spread=block).digest != Trace(recorded).digest
+
+
+def test_what_cannot_be_put_apart_is_said(
+    recorded: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command, said in (
+        (["run", str(recorded), "--spread", "3M"], "a power of two from 8K to 1G"),
+        (["run", str(recorded), "--spread", "wide"], "write bytes with a unit"),
+        (["run", "--spread", "2M", "--", "true"], "record the program first"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            raise SystemExit(main([*command, "-q"]))
+        assert ended.value.code == 2
+        assert said in capsys.readouterr().err

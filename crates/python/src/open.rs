@@ -35,8 +35,8 @@ pub(crate) struct Reading {
 impl Reading {
     #[new]
     #[pyo3(signature = (
-        *, format, keep_going, fetches, columns, interleave, v2p, process, no_fetch, skip,
-        warmup, max_accesses
+        *, format, keep_going, fetches, columns, interleave, v2p, process, no_fetch, spread,
+        skip, warmup, max_accesses
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
     fn new(
@@ -48,6 +48,7 @@ impl Reading {
         v2p: Option<PathBuf>,
         process: Option<String>,
         no_fetch: bool,
+        spread: Option<u64>,
         skip: u64,
         warmup: u64,
         max_accesses: Option<u64>,
@@ -74,6 +75,7 @@ impl Reading {
             v2p,
             process,
             data_only: no_fetch,
+            spread,
             bounds,
         };
         Ok(Reading { options })
@@ -154,7 +156,8 @@ pub(crate) fn open(trace: &str, reading: &Reading) -> PyResult<Opened> {
     let mut source = match opened {
         Ok(source) => source,
         Err(trace::Error::Table(path)) => {
-            trace::import::part(open_table(&path, &options, raised.clone())?, &options)
+            let table = open_table(&path, &options, raised.clone())?;
+            trace::import::part(table, &options).map_err(refused)?
         }
         Err(error) => return Err(refused(error)),
     };

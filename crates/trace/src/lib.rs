@@ -37,6 +37,7 @@ mod regions;
 mod shape;
 mod sink;
 mod source;
+mod spread;
 mod window;
 mod words;
 mod writer;
@@ -58,6 +59,7 @@ pub use regions::{Location, MappedFile, Region, RegionId, Regions, adjoin, joine
 pub use shape::{Op, Shape, ShapeId};
 pub use sink::Sink;
 pub use source::{Arch, Error, Filter, Header, Source, Stored};
+pub use spread::Spread;
 pub use window::{Bounds, Window};
 pub use words::{
     Taken, WORD_AMID, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE, WORD_SHIFT,

@@ -521,6 +521,12 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     The help of `pagewalk import` explains these options; that of other commands names it.
     """
     add_keep_going(parser)
+    parser.add_argument(
+        "--spread",
+        type=_bytes,
+        metavar="SIZE",
+        help="put mappings apart, so that each has blocks of SIZE, as 2M, of its own",
+    )
     group = parser.add_argument_group(
         "traces of other tools",
         "They are read as they are. The options of `pagewalk import FORMAT --help` are taken "
@@ -610,6 +616,7 @@ def trace(options: argparse.Namespace, source: str) -> "Trace":
         v2p=given.get("v2p"),
         process=given.get("process"),
         no_fetch=given.get("no_fetch", False),
+        spread=given.get("spread"),
         skip=given.get("skip", 0),
         warmup=given.get("warmup", 0),
         max_accesses=given.get("max_accesses"),
@@ -623,6 +630,8 @@ def no_reading(options: argparse.Namespace) -> None:
         if given[name]:
             flag = name.replace("_", "-")
             raise UsageError(f"--{flag} is for traces of other tools, not for a live program")
+    if options.spread is not None:
+        raise UsageError("--spread is for traces: record the program first")
     if options.fetches != "blocks":
         raise UsageError("--fetches is for traces of other tools; a live program has --no-fetch")
     if options.interleave != "timestamps":

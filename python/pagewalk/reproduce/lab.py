@@ -155,15 +155,16 @@ class Lab:
         self.used[name] = f"{version}, {trace.accesses} accesses, skipped {skip}"
         return trace
 
-    def warmed(self, trace: Trace, accesses: int) -> Trace:
+    def warmed(self, trace: Trace, accesses: int, spread: int | None = None) -> Trace:
         """The trace, the first `accesses` of which run without being counted.
 
-        Of a trace that is shorter than twice as many it is the first half.
+        Of a trace that is shorter than twice as many it is the first half. With `spread` its
+        mappings are put apart by so many bytes.
         """
-        if not accesses:
+        if not accesses and spread is None:
             return trace
         accesses = min(accesses, (trace.accesses or 2 * accesses) // 2)
-        return Trace(trace.source, warmup=accesses)
+        return Trace(trace.source, warmup=accesses, spread=spread)
 
     def runs(self, trace: Trace, machine: str, settings: Sequence[Sequence[str]]) -> list[Results]:
         """The results of `trace` on `machine` after each of `settings`, in their order.

@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::mix::{MIX, Mix};
-use crate::{Bounds, DataOnly, Error, Source, Window, generate};
+use crate::{Bounds, DataOnly, Error, Source, Spread, Window, generate};
 use ahead::Ahead;
 use champsim::{CHAMPSIM, CLOUDSUITE, ChampSim};
 use csv::Csv;
@@ -129,6 +129,8 @@ pub struct Options {
     pub process: Option<String>,
     /// Whether fetches are left out, in any format.
     pub data_only: bool,
+    /// By how many bytes mappings are put apart, in any format.
+    pub spread: Option<u64>,
     /// The part of what is left that is given, in any format.
     pub bounds: Bounds,
 }
@@ -142,18 +144,24 @@ const GENERATE: &str = "generate:";
 /// `FORMAT:PATH` to name the format, `generate:` and a generator's parameters, or `mix:` and
 /// several of these ([`crate::mix`]).
 pub fn open(path_or_spec: &str, options: &Options) -> Result<Box<dyn Source + Send>, Error> {
-    Ok(part(whole(path_or_spec, options)?, options))
+    part(whole(path_or_spec, options)?, options)
 }
 
 /// What `options` ask for of `source`, whatever its format.
-pub fn part(mut source: Box<dyn Source + Send>, options: &Options) -> Box<dyn Source + Send> {
+pub fn part(
+    mut source: Box<dyn Source + Send>,
+    options: &Options,
+) -> Result<Box<dyn Source + Send>, Error> {
     if options.data_only {
         source = Box::new(DataOnly::new(source));
     }
-    if options.bounds.is_whole() {
-        return source;
+    if let Some(block) = options.spread {
+        source = Box::new(Spread::new(source, block)?);
     }
-    Box::new(Window::new(source, options.bounds))
+    if options.bounds.is_whole() {
+        return Ok(source);
+    }
+    Ok(Box::new(Window::new(source, options.bounds)))
 }
 
 /// All of what `path_or_spec` names.

@@ -4,7 +4,8 @@ Parameters: `machine`, `programs` (rows: a name for each, and the program or gen
 `accesses`, `warmup` (how many of them run first without being counted), `fetches`, `set` (changes
 for every run), `averages` (rows besides: a name, and the
 rows it averages; after the first of them come the least and the most of its rows), and
-`columns`: a name for each, and its design and number. Numbers are averages a walk:
+`columns`: a name for each, and its design and number; and `spread` (bytes), where the program's
+mappings are put apart by so much. Numbers are averages a walk:
 
 * `instructions`, `accesses`, `dram`: of the program, between two walks; dram: those of its
   accesses that no cache served;
@@ -21,6 +22,7 @@ rows it averages; after the first of them come the least and the most of its row
 * `l2_share`: of the references, the share that a cache served;
 * `table_bytes`: bytes of the table per page;
 * `small`: the share of walks whose page is a base page;
+* `reserved`: memory that is held back for pages to come and not in use, of that in use at the end;
 * those of a SpecTLB, in `speculation`.
 
 All are over TLB misses. A page that is touched for the first time is walked for twice, and the
@@ -37,16 +39,27 @@ from pagewalk.reproduce.table import Table, mean
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     """The table: one row per program, then the averages."""
-    columns: dict[str, list[str]] = parameters["columns"]
-    designs = list(dict.fromkeys(design for design, _ in columns.values()))
+    columns: dict[str, list[Any]] = parameters["columns"]
+    # By how much mappings are put apart, and the designs that are asked about then.
+    apart: dict[int | None, list[str]] = {}
+    for design, _, *spread in columns.values():
+        designs = apart.setdefault(spread[0] if spread else None, [])
+        if design not in designs:
+            designs.append(design)
     machine, every = parameters["machine"], parameters.get("set", [])
     table = Table(list(columns))
     for row, program in parameters["programs"].items():
-        trace = lab.trace(program, parameters["accesses"], parameters.get("fetches", False))
-        trace = lab.warmed(trace, parameters.get("warmup", 0))
-        settings = [[*every, *lab.settings(design)] for design in designs]
-        runs = dict(zip(designs, lab.runs(trace, machine, settings), strict=True))
-        table.rows[row] = [NUMBERS[number](runs[design]) for design, number in columns.values()]
+        recorded = lab.trace(program, parameters["accesses"], parameters.get("fetches", False))
+        runs: dict[tuple[str, int | None], Results] = {}
+        for block, designs in apart.items():
+            trace = lab.warmed(recorded, parameters.get("warmup", 0), block)
+            settings = [[*every, *lab.settings(design)] for design in designs]
+            found = lab.runs(trace, machine, settings)
+            runs |= {(design, block): run for design, run in zip(designs, found, strict=True)}
+        table.rows[row] = [
+            NUMBERS[number](runs[design, spread[0] if spread else None])
+            for design, number, *spread in columns.values()
+        ]
     for name, members in parameters.get("averages", {}).items():
         rows = [table.rows[member] for member in members]
         table.rows[name] = [mean(column) for column in zip(*rows, strict=True)]
@@ -138,6 +151,12 @@ def _table_bytes(run: Results) -> float | None:
     return run["memory"]["table_used_bytes"] / pages if pages else None
 
 
+def _reserved(run: Results) -> float | None:
+    held = run["manager"]["bytes"]
+    used = sum(held[kind] for kind in ("anonymous", "file", "shared", "tables"))
+    return held["reserved"] / used if used else None
+
+
 NUMBERS: dict[str, Callable[[Results], float | None]] = {
     "instructions": _a_miss(lambda run: int(run["instructions"])),
     "accesses": _a_miss(_accesses),
@@ -155,5 +174,6 @@ NUMBERS: dict[str, Callable[[Results], float | None]] = {
     "l2_share": _l2_share,
     "table_bytes": _table_bytes,
     "small": _small,
+    "reserved": _reserved,
     **speculation.NUMBERS,
 }

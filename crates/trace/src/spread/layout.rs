@@ -1,0 +1,539 @@
+//! Where the mappings of one space are after they were put apart.
+//!
+//! ```text
+//!   recorded   |libc r--|libc r-x|libc rw-|anon|arena ......|        pieces, by recorded address
+//!                  |        |        |        \        \
+//!   given      |libc r--|libc r-x|libc rw-|..  |anon|....  |arena ......|
+//!              ^ a multiple of the block       ^            ^
+//! ```
+//!
+//! An `mmap` whose address the system chose begins a piece that moves. What a program maps over a part of
+//! it (`MAP_FIXED`: how libraries are loaded) moves along. Everything else stays.
+
+use std::collections::BTreeMap;
+
+use super::room::{Room, Span};
+use crate::{Buffer, Call, Event, Origin};
+
+/// `MAP_FIXED`, `MAP_FIXED_NOREPLACE` and `MAP_32BIT` of `mmap`'s flags: the program decides.
+const MAP_NAMED: u32 = 0x10 | 0x10_0000 | 0x40;
+/// `MREMAP_FIXED` of `mremap`'s.
+const MREMAP_FIXED: u32 = 2;
+
+/// The upper half of the addresses is the kernel's.
+const PROGRAM_LAST: u64 = u64::MAX >> 1;
+const PAGE_MASK: u64 = 0xfff;
+
+/// What is mapped at one stretch of recorded addresses, up to `last`.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    last: u64,
+    /// Where its first address is now.
+    to: u64,
+}
+
+/// A part of a range of recorded addresses: `to` is where it is now, if something is mapped there.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    first: u64,
+    last: u64,
+    to: Option<u64>,
+}
+
+impl Part {
+    fn bytes(&self) -> u64 {
+        self.last.wrapping_sub(self.first).wrapping_add(1)
+    }
+}
+
+/// There is no room for a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Full {
+    pub(super) addr: u64,
+    pub(super) bytes: u64,
+}
+
+/// One space.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    block: u64,
+    top: u64,
+    /// By recorded address.
+    pieces: BTreeMap<u64, Piece>,
+    /// By the address that is given. None before the first mapping moves.
+    room: Option<Room>,
+    /// Where the heap ends, once that is known.
+    program_break: Option<u64>,
+    /// Segments of shared memory: recorded address and bytes.
+    segments: BTreeMap<u64, u64>,
+}
+
+impl Layout {
+    /// A space that ends before `top`, with nothing in it. Mappings are put into blocks of `block` bytes.
+    pub(super) fn new(block: u64, top: u64) -> Layout {
+        Layout {
+            block,
+            top,
+            pieces: BTreeMap::new(),
+            room: None,
+            program_break: None,
+            segments: BTreeMap::new(),
+        }
+    }
+
+    /// Whether every address is where it was recorded.
+    pub(super) fn is_as_recorded(&self) -> bool {
+        self.room.is_none()
+    }
+
+    /// First and last recorded address around `addr` which moved as far as it, and how far. `None` where
+    /// nothing is mapped there, but at the address itself something that moved: no place is its own.
+    pub(super) fn around(&self, addr: u64) -> Option<(u64, u64, u64)> {
+        if let Some((first, piece)) = self.piece_at(addr) {
+            return Some((first, piece.last, piece.to.wrapping_sub(first)));
+        }
+        let page = (addr & !PAGE_MASK, addr | PAGE_MASK);
+        self.is_free(page).then_some((page.0, page.1, 0))
+    }
+
+    /// Where `addr` is now.
+    pub(super) fn at(&self, addr: u64) -> u64 {
+        let found = self.piece_at(addr);
+        found.map_or(addr, |(first, piece)| piece.to + (addr - first))
+    }
+
+    /// Takes over what `event` changes and gives what it is after that to `out`: one event for each part
+    /// that moved otherwise.
+    pub(super) fn apply(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Full> {
+        match event {
+            Event::Mapping { start, bytes, rights, origin, offset, file } => {
+                if origin == Origin::Heap {
+                    self.program_break = start.checked_add(bytes);
+                }
+                // A forked child's mappings were its parent's, and moved with those.
+                for (part, to) in self.map_over(start, bytes, 0)? {
+                    let offset = offset.map(|offset| offset.wrapping_add(part.first - start));
+                    let (start, bytes, origin) = (to, part.bytes(), origin.clone());
+                    out.push(Event::Mapping { start, bytes, rights, origin, offset, file });
+                }
+            }
+            Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result } => {
+                let Some(start) = succeeded(result) else {
+                    let addr = self.at(addr);
+                    let failed =
+                        Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result };
+                    out.push(failed);
+                    return Ok(());
+                };
+                let is_named = flags & MAP_NAMED != 0 || (addr != 0 && addr == start);
+                let placed = match is_named {
+                    true => self.map_over(start, bytes, offset)?,
+                    false => self.map_apart(start, bytes, offset)?,
+                };
+                for (part, to) in placed {
+                    let (path, offset) = (path.clone(), offset.wrapping_add(part.first - start));
+                    let addr = if addr == start { to } else { addr };
+                    let (bytes, result) = (part.bytes(), to as i64);
+                    let placed =
+                        Event::Mmap { addr, bytes, prot, flags, fd, offset, path, file, result };
+                    out.push(placed);
+                }
+            }
+            Event::Munmap { addr, bytes, result } => {
+                for (addr, bytes) in self.now_at(addr, bytes) {
+                    out.push(Event::Munmap { addr, bytes, result });
+                }
+                if result == 0 {
+                    self.carve(addr, bytes);
+                }
+            }
+            Event::Mprotect { addr, bytes, prot, result } => {
+                let parts = self.now_at(addr, bytes);
+                out.extend(parts.map(|(addr, bytes)| Event::Mprotect {
+                    addr,
+                    bytes,
+                    prot,
+                    result,
+                }));
+            }
+            Event::Mremap { .. } => self.remap(event, out)?,
+            Event::Brk { result, .. } => {
+                if let Some(now) = succeeded(result) {
+                    self.set_break(now, out)?;
+                }
+                out.push(event);
+            }
+            Event::Madvise { addr, bytes, advice, result } => {
+                let parts = self.now_at(addr, bytes);
+                out.extend(parts.map(|(addr, bytes)| Event::Madvise {
+                    addr,
+                    bytes,
+                    advice,
+                    result,
+                }));
+            }
+            Event::ProcessMadvise { pidfd, ranges, ranges_count, advice, result } => {
+                let ranges = self.at(ranges);
+                out.push(Event::ProcessMadvise { pidfd, ranges, ranges_count, advice, result });
+            }
+            Event::Mlock { addr, bytes, flags, result } => {
+                let parts = self.now_at(addr, bytes);
+                out.extend(parts.map(|(addr, bytes)| Event::Mlock { addr, bytes, flags, result }));
+            }
+            Event::Munlock { addr, bytes, result } => {
+                let parts = self.now_at(addr, bytes);
+                out.extend(parts.map(|(addr, bytes)| Event::Munlock { addr, bytes, result }));
+            }
+            Event::Msync { addr, bytes, flags, result } => {
+                let parts = self.now_at(addr, bytes);
+                out.extend(parts.map(|(addr, bytes)| Event::Msync { addr, bytes, flags, result }));
+            }
+            Event::Shmat { id, addr, flags, bytes, file, result } => {
+                let (mut addr, mut result) = (addr, result);
+                if let (Some(start), Some(bytes)) = (succeeded(result), bytes) {
+                    self.segments.insert(start, bytes);
+                    let placed = match addr {
+                        0 => self.map_apart(start, bytes, 0)?,
+                        _ => self.map_over(start, bytes, 0)?,
+                    };
+                    // A segment is in one piece: over several it goes where the first of them is.
+                    if let Some(&(_, to)) = placed.first() {
+                        (addr, result) = (if addr == start { to } else { addr }, to as i64);
+                    }
+                }
+                out.push(Event::Shmat { id, addr, flags, bytes, file, result });
+            }
+            Event::Shmdt { addr, result } => {
+                out.push(Event::Shmdt { addr: self.at(addr), result });
+                if let (0, Some(bytes)) = (result, self.segments.remove(&addr)) {
+                    self.carve(addr, bytes);
+                }
+            }
+            Event::Mbind { addr, bytes, mode, nodes, flags, result } => {
+                out.extend(self.now_at(addr, bytes).map(|(addr, bytes)| Event::Mbind {
+                    addr,
+                    bytes,
+                    mode,
+                    nodes,
+                    flags,
+                    result,
+                }));
+            }
+            Event::PageSize { addr, bytes, page_bytes } => {
+                let parts = self.now_at(addr, bytes);
+                out.extend(parts.map(|(addr, bytes)| Event::PageSize { addr, bytes, page_bytes }));
+            }
+            Event::Site { number, mut stack } => {
+                stack.iter_mut().for_each(|addr| *addr = self.at(*addr));
+                out.push(Event::Site { number, stack });
+            }
+            Event::Allocate { addr, bytes, site } => {
+                out.push(Event::Allocate { addr: self.at(addr), bytes, site });
+            }
+            Event::Free { addr } => out.push(Event::Free { addr: self.at(addr) }),
+            Event::Clone { flags, stack, result } => {
+                out.push(Event::Clone { flags, stack: self.at(stack), result });
+            }
+            Event::Execve { result, .. } => {
+                if result == 0 {
+                    *self = Layout::new(self.block, self.top);
+                }
+                out.push(event);
+            }
+            Event::Call(call) => out.push(Event::Call(Box::new(self.call(*call)))),
+            Event::Mlockall { .. }
+            | Event::Munlockall { .. }
+            | Event::HugePages { .. }
+            | Event::Marker { .. }
+            | Event::Image { .. }
+            | Event::Fork { .. }
+            | Event::Exit { .. }
+            | Event::ThreadStart { .. }
+            | Event::ThreadEnd
+            | Event::Run { .. }
+            | Event::Process { .. }
+            | Event::ContextSwitch { .. }
+            | Event::WarmupEnd
+            | Event::Gap { .. } => out.push(event),
+        }
+        Ok(())
+    }
+
+    /// `call` with its memory where it is now. Which of its raw arguments are addresses is not known.
+    fn call(&self, mut call: Call) -> Call {
+        let buffers = call.buffers.iter();
+        call.buffers = buffers
+            .flat_map(|buffer| self.now_at(buffer.addr, buffer.bytes))
+            .map(|(addr, bytes)| Buffer { addr, bytes })
+            .collect();
+        call
+    }
+
+    /// Maps `bytes` at `start`, which the system chose, into blocks of their own.
+    fn map_apart(&mut self, start: u64, bytes: u64, offset: u64) -> Result<Vec<(Part, u64)>, Full> {
+        let Some((first, last)) = pages(start, bytes) else {
+            return Ok(as_recorded(start, bytes));
+        };
+        self.carve(start, bytes);
+        let to = self.find((first, last), offset)?;
+        self.insert(first, last, to);
+        let part = Part { first: start, last: start + (bytes - 1), to: None };
+        Ok(vec![(part, to + (start - first))])
+    }
+
+    /// Maps `bytes` at `start`, which is given: where something was mapped before, in its place. What is
+    /// mapped beside stays where it was recorded, unless something has moved there.
+    fn map_over(&mut self, start: u64, bytes: u64, offset: u64) -> Result<Vec<(Part, u64)>, Full> {
+        let Some((first, last)) = pages(start, bytes) else {
+            return Ok(as_recorded(start, bytes));
+        };
+        let mut placed = Vec::new();
+        // What was mapped keeps its place, and what is new looks for one.
+        for part in self.split(first, last) {
+            let span = (part.first, part.last);
+            let to = match part.to {
+                Some(to) => to,
+                None if self.is_free(span) => part.first,
+                None => self.find(span, offset.wrapping_add(part.first - first))?,
+            };
+            if part.to.is_none() {
+                self.insert(part.first, part.last, to);
+            }
+            // The first part begins and the last one ends where the program said.
+            let (from, last) = (part.first.max(start), part.last.min(start + (bytes - 1)));
+            placed.push((Part { first: from, last, ..part }, to + (from - part.first)));
+        }
+        Ok(placed)
+    }
+
+    /// A place for `span`, which begins `offset` bytes into its file.
+    fn find(&mut self, span: Span, offset: u64) -> Result<u64, Full> {
+        let (block, top, pieces) = (self.block, self.top, &self.pieces);
+        let room = self.room.get_or_insert_with(|| {
+            let mut room = Room::new(block, span, top);
+            pieces.iter().for_each(|(&first, piece)| room.take((first, piece.last)));
+            room
+        });
+        let bytes = (span.1 - span.0).saturating_add(1);
+        let found = room.find(bytes, offset & !PAGE_MASK & (block - 1));
+        found.ok_or(Full { addr: span.0, bytes })
+    }
+
+    fn remap(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Full> {
+        let Event::Mremap { addr, old_bytes, new_bytes, flags, new_addr, result } = event else {
+            return Ok(());
+        };
+        let known = pages(addr, old_bytes).zip(pages(addr, new_bytes));
+        let moved = succeeded(result).and_then(|to| Some((to, pages(to, new_bytes)?)));
+        let (Some((to, moved)), Some((old, new))) = (moved, known) else {
+            let (addr, new_addr) = (self.at(addr), self.at(new_addr));
+            out.push(Event::Mremap { addr, old_bytes, new_bytes, flags, new_addr, result });
+            return Ok(());
+        };
+        let parts = together(self.split(old.0, old.1));
+        let bytes = (new.1 - new.0).saturating_add(1);
+        if to == addr && bytes <= (old.1 - old.0).saturating_add(1) {
+            // It gets shorter.
+            for part in parts.iter().filter(|part| part.first <= new.1) {
+                let kept = part.bytes().min((new.1 - part.first).saturating_add(1));
+                let addr = part.to.unwrap_or(part.first);
+                let result = addr as i64;
+                let (old_bytes, new_bytes) = (part.bytes(), kept);
+                out.push(Event::Mremap { addr, old_bytes, new_bytes, flags, new_addr: 0, result });
+            }
+            for part in parts.iter().filter(|part| part.first > new.1) {
+                let addr = part.to.unwrap_or(part.first);
+                out.push(Event::Munmap { addr, bytes: part.bytes(), result: 0 });
+            }
+            if new.1 < old.1 {
+                self.carve(new.1 + 1, old.1 - new.1);
+            }
+            return Ok(());
+        }
+        // Where it goes: it stays if it can grow there.
+        let stays = match parts[..] {
+            [Part { to: now, .. }] if to == addr => {
+                let now = now.unwrap_or(addr);
+                // In blocks of its own, as before.
+                let last = now.checked_add(bytes - 1).map(|last| last | (self.block - 1));
+                let more = last.map(|last| (now.wrapping_add(old.1 - old.0 + 1), last));
+                more.filter(|&more| self.is_free(more)).map(|_| now)
+            }
+            _ => None,
+        };
+        let named = if flags & MREMAP_FIXED != 0 { self.split(moved.0, moved.1) } else { vec![] };
+        if to != addr {
+            for part in named.iter().filter_map(|part| Some((part.to?, part.bytes()))) {
+                out.push(Event::Munmap { addr: part.0, bytes: part.1, result: 0 });
+            }
+            self.carve(moved.0, bytes);
+        }
+        // No part may go to where another still is.
+        let place = match (stays, &named[..]) {
+            (Some(now), _) => now,
+            (None, [Part { to: Some(now), .. }]) => *now,
+            (None, [Part { to: None, .. }]) if self.is_free(moved) => moved.0,
+            _ => self.find(moved, 0)?,
+        };
+        self.carve(old.0, old.1 - old.0 + 1);
+        self.carve(moved.0, bytes);
+        self.insert(moved.0, moved.1, place);
+        let last = parts.len().saturating_sub(1);
+        for (index, part) in parts.iter().enumerate() {
+            let (within, old_bytes) = (part.first - old.0, part.bytes());
+            let addr = part.to.unwrap_or(part.first);
+            let Some(room) = bytes.checked_sub(within).filter(|&room| room > 0) else {
+                out.push(Event::Munmap { addr, bytes: old_bytes, result: 0 });
+                continue;
+            };
+            let new_bytes = if index == last { room } else { room.min(old_bytes) };
+            let new_addr = place + within;
+            let result = new_addr as i64;
+            out.push(Event::Mremap { addr, old_bytes, new_bytes, flags, new_addr, result });
+        }
+        Ok(())
+    }
+
+    /// The heap ends at `now`.
+    fn set_break(&mut self, now: u64, out: &mut Vec<Event>) -> Result<(), Full> {
+        let Some(before) = self.program_break.replace(now) else { return Ok(()) };
+        let [from, to] = [before, now].map(|at| at.saturating_add(PAGE_MASK) & !PAGE_MASK);
+        if to < from {
+            // What has left the heap for lack of room goes with it.
+            let elsewhere =
+                |part: Part| Some((part.to.filter(|&to| to != part.first)?, part.bytes()));
+            for (addr, bytes) in self.split(to, from - 1).into_iter().filter_map(elsewhere) {
+                out.push(Event::Munmap { addr, bytes, result: 0 });
+            }
+            self.carve(to, from - to);
+        } else if from < to {
+            let free: Vec<Part> = self.split(from, to - 1);
+            for part in free.into_iter().filter(|part| part.to.is_none()) {
+                if !self.is_free((part.first, part.last)) {
+                    return Err(Full { addr: part.first, bytes: part.bytes() });
+                }
+                self.insert(part.first, part.last, part.first);
+            }
+        }
+        Ok(())
+    }
+
+    /// Where `bytes` from `addr` on are now, in parts that lie together; without what lies where
+    /// something else has moved.
+    fn now_at(&self, addr: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let Some(last) = bytes.checked_sub(1).and_then(|more| addr.checked_add(more)) else {
+            return vec![(self.at(addr), bytes)].into_iter();
+        };
+        let mut found: Vec<(u64, u64)> = Vec::new();
+        let mut add = |first: u64, bytes: u64| match found.last_mut() {
+            Some((start, length)) if *start + *length == first => *length += bytes,
+            _ => found.push((first, bytes)),
+        };
+        for part in self.split(addr, last) {
+            match (part.to, &self.room) {
+                (Some(to), _) => add(to, part.bytes()),
+                (None, None) => add(part.first, part.bytes()),
+                (None, Some(room)) => {
+                    let free = room.free_in((part.first, part.last));
+                    free.into_iter().for_each(|(first, last)| add(first, last - first + 1));
+                }
+            }
+        }
+        found.into_iter()
+    }
+
+    /// The pieces within a range and the gaps between them, by ascending address.
+    fn split(&self, first: u64, last: u64) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let mut at = first;
+        let from = self.piece_at(first).map_or(first, |(start, _)| start);
+        for (&start, piece) in self.pieces.range(from..=last) {
+            if start > at {
+                parts.push(Part { first: at, last: start - 1, to: None });
+                at = start;
+            }
+            let to = Some(piece.to + (at - start));
+            parts.push(Part { first: at, last: piece.last.min(last), to });
+            match piece.last.checked_add(1) {
+                Some(next) => at = next,
+                None => return parts,
+            }
+        }
+        if at <= last {
+            parts.push(Part { first: at, last, to: None });
+        }
+        parts
+    }
+
+    fn piece_at(&self, addr: u64) -> Option<(u64, Piece)> {
+        let (&first, &piece) = self.pieces.range(..=addr).next_back()?;
+        (addr <= piece.last).then_some((first, piece))
+    }
+
+    fn is_free(&self, span: Span) -> bool {
+        self.room.as_ref().is_none_or(|room| room.is_free(span))
+    }
+
+    fn insert(&mut self, first: u64, last: u64, to: u64) {
+        self.pieces.insert(first, Piece { last, to });
+        if let Some(room) = &mut self.room {
+            room.take((to, to + (last - first)));
+        }
+    }
+
+    /// Removes what is mapped in the pages of `bytes` from `start`.
+    fn carve(&mut self, start: u64, bytes: u64) {
+        let Some((first, last)) = pages(start, bytes) else { return };
+        let from = self.piece_at(first).map_or(first, |(start, _)| start);
+        let within: Vec<u64> = self.pieces.range(from..=last).map(|(&start, _)| start).collect();
+        for start in within {
+            let Some(piece) = self.pieces.remove(&start) else { continue };
+            let mut left = Vec::new();
+            let mut keep = |from: u64, until: u64| {
+                let to = piece.to + (from - start);
+                self.pieces.insert(from, Piece { last: until, to });
+                left.push((to, to + (until - from)));
+            };
+            if start < first {
+                keep(start, first - 1);
+            }
+            if piece.last > last {
+                keep(last + 1, piece.last);
+            }
+            if let Some(room) = &mut self.room {
+                room.release((piece.to, piece.to + (piece.last - start)), &left);
+            }
+        }
+    }
+}
+
+/// `parts` with those joined that lie together now too. What is not known is where it was.
+fn together(parts: Vec<Part>) -> Vec<Part> {
+    let mut joined: Vec<Part> = Vec::new();
+    for part in parts {
+        let to = part.to.unwrap_or(part.first);
+        match joined.last_mut() {
+            Some(last) if last.to == to.checked_sub(last.bytes()) => last.last = part.last,
+            _ => joined.push(Part { to: Some(to), ..part }),
+        }
+    }
+    joined
+}
+
+/// A range that holds no pages, or that wraps: it changes nothing.
+fn as_recorded(start: u64, bytes: u64) -> Vec<(Part, u64)> {
+    let last = start.wrapping_add(bytes.wrapping_sub(1));
+    vec![(Part { first: start, last, to: None }, start)]
+}
+
+/// The address in a call's result, if it succeeded.
+fn succeeded(result: i64) -> Option<u64> {
+    u64::try_from(result).ok()
+}
+
+/// First and last address of the pages that hold `bytes` from `start`, if there are any and all of
+/// them may be a program's.
+fn pages(start: u64, bytes: u64) -> Option<Span> {
+    let last = start.checked_add(bytes.checked_sub(1)?)?;
+    (last <= PROGRAM_LAST).then_some((start & !PAGE_MASK, last | PAGE_MASK))
+}

@@ -1,0 +1,241 @@
+//! Mappings put apart: what `mmap` would do so that each mapping can have a reservation of its own
+//! (B10 section 6.5.1).
+//!
+//! ```text
+//!   recorded   | libc | libm |anon|a file|            one after the other, several to a block of 2M
+//!   given      | libc ......| libm ......|anon .......|a file .....|
+//!              ^ multiples of 2M; a file begins where its offset in the file says
+//! ```
+//!
+//! Addresses are changed in events and accesses alike, so that whoever reads the trace sees a program
+//! that another kernel has placed. Only mappings whose address the system chose move: those of `mmap` and
+//! `shmat` without a wish that was granted. What was there when recording began or a program was
+//! executed stays, and so do the heap and what the program itself has named, unless that lies within
+//! something that moved: the parts of a library are mapped over the whole of it.
+//!
+//! Programs are not run again. One that looks at its addresses (`malloc` aligns the arenas of its
+//! threads) would have asked for other mappings. What no event tells of stays where it was recorded; how
+//! often that is where something has moved to is a warning.
+
+mod layout;
+mod room;
+
+use std::ops::DerefMut;
+
+use rustc_hash::FxHashMap;
+use sha2::{Digest, Sha256};
+
+use crate::mix::Switches;
+use crate::{Arch, Batch, CLONE_VM, Error, Event, Filter, Header, KERNEL, Placed, Process, Source};
+use layout::{Full, Layout};
+
+/// What must lie within a block: more than a base page.
+const BLOCK_MIN: u64 = 8 << 10;
+const BLOCK_MAX: u64 = 1 << 30;
+
+/// Ranges that moved as one and were asked for last, by the address's bits from 21 on.
+const RECENT: usize = 64;
+const RECENT_SHIFT: u32 = 21;
+
+/// Up to `last` all moved by `by`.
+#[derive(Clone, Copy)]
+struct Recent {
+    first: u64,
+    last: u64,
+    by: u64,
+}
+
+/// One that holds no address.
+const NOTHING: Recent = Recent { first: 1, last: 0, by: 0 };
+
+/// One address space.
+struct Space {
+    layout: Layout,
+    recent: [Recent; RECENT],
+}
+
+/// A source whose mappings are put apart: `P` is a box of it or a reference.
+pub struct Spread<P> {
+    source: P,
+    header: Header,
+    block: u64,
+    /// Where an address space ends.
+    top: u64,
+    spaces: Vec<Space>,
+    /// By the number of a space: its place in `spaces`.
+    places: FxHashMap<u32, usize>,
+    /// The space at hand; the kernel's own is none of a program.
+    here: Option<usize>,
+    /// What forked children have, by their number at the system, until they are heard of.
+    forked: FxHashMap<i64, Layout>,
+    /// Accesses that no event explains, to where something has moved.
+    astray: u64,
+    warnings: Vec<String>,
+}
+
+impl<P: DerefMut<Target: Source>> Spread<P> {
+    /// `source` with its mappings in blocks of `block` bytes of their own. Refuses a block that is no
+    /// power of two from 8K to 1G, and a trace that lacks accesses by their old addresses.
+    pub fn new(source: P, block: u64) -> Result<Spread<P>, Error> {
+        if !block.is_power_of_two() || !(BLOCK_MIN..=BLOCK_MAX).contains(&block) {
+            return Err(Error::Parameters(format!(
+                "spread {block}: mappings are put apart by a power of two from 8K to 1G, as 2M"
+            )));
+        }
+        let mut header = source.header().clone();
+        if header.filter != Filter::None {
+            return Err(Error::Parameters(
+                "spread: the trace was recorded with a filter, which went by the addresses that the \
+                 program had; record it without --user-filter"
+                    .to_owned(),
+            ));
+        }
+        header.notes.push(format!(
+            "its mappings are put apart: each has blocks of {block} bytes of its own"
+        ));
+        let top = match header.arch {
+            Arch::I386 => 1 << 32,
+            Arch::X86_64 | Arch::Aarch64 | Arch::Riscv64 | Arch::Unknown => 1 << 47,
+        };
+        let mut spread = Spread {
+            source,
+            header,
+            block,
+            top,
+            spaces: Vec::new(),
+            places: FxHashMap::default(),
+            here: None,
+            forked: FxHashMap::default(),
+            astray: 0,
+            warnings: Vec::new(),
+        };
+        spread.enter(0);
+        Ok(spread)
+    }
+
+    /// What follows is in the space `number`.
+    fn enter(&mut self, number: u32) {
+        self.here = (number != KERNEL).then(|| match self.places.get(&number) {
+            Some(&place) => place,
+            None => {
+                let processes = self.source.processes().iter();
+                let child = processes.into_iter().find(|process| process.number == number);
+                let inherited = child.and_then(|child| self.forked.remove(&child.pid.into()));
+                let layout = inherited.unwrap_or_else(|| Layout::new(self.block, self.top));
+                self.spaces.push(Space { layout, recent: [NOTHING; RECENT] });
+                self.places.insert(number, self.spaces.len() - 1);
+                self.spaces.len() - 1
+            }
+        });
+    }
+
+    /// Moves accesses of the space at hand.
+    fn rows(&mut self, addrs: &mut [u64]) {
+        let Some(place) = self.here else { return };
+        let Space { layout, recent } = &mut self.spaces[place];
+        if layout.is_as_recorded() {
+            return;
+        }
+        for addr in addrs {
+            let known = &mut recent[(*addr >> RECENT_SHIFT) as usize % RECENT];
+            if *addr < known.first || known.last < *addr {
+                let Some((first, last, by)) = layout.around(*addr) else {
+                    self.astray += 1;
+                    continue;
+                };
+                *known = Recent { first, last, by };
+            }
+            *addr = addr.wrapping_add(known.by);
+        }
+    }
+
+    /// What becomes of `event`.
+    fn event(&mut self, event: Event, out: &mut Vec<Event>) -> Result<(), Error> {
+        if let Event::Run { space, .. } = event {
+            self.enter(space);
+        }
+        let Some(place) = self.here else {
+            out.push(event);
+            return Ok(());
+        };
+        let Space { layout, recent } = &mut self.spaces[place];
+        if event.changes_mappings() {
+            *recent = [NOTHING; RECENT];
+        }
+        if let Event::Fork { result, flags } = event
+            && result > 0
+            && flags & CLONE_VM == 0
+        {
+            self.forked.insert(result, layout.clone());
+        }
+        layout.apply(event, out).map_err(|Full { addr, bytes }| {
+            Error::Parameters(format!(
+                "spread: no room for the {bytes} bytes that were mapped at {addr:#x}; put mappings \
+                 apart by less than {} bytes",
+                self.block
+            ))
+        })
+    }
+
+    /// Moves all of `batch`.
+    fn batch(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        let events = std::mem::take(&mut batch.events);
+        let (mut from, mut out) = (0, Vec::new());
+        for Placed { at, thread, event } in events {
+            self.rows(&mut batch.addr[from..at as usize]);
+            from = at as usize;
+            self.event(event, &mut out)?;
+            batch.events.extend(out.drain(..).map(|event| Placed { at, thread, event }));
+        }
+        self.rows(&mut batch.addr[from..]);
+        Ok(())
+    }
+}
+
+impl<P: DerefMut<Target: Source>> Source for Spread<P> {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        let more = self.source.next(batch)?;
+        self.batch(batch)?;
+        self.warnings.clear();
+        self.warnings.extend_from_slice(self.source.warnings());
+        if self.astray > 0 {
+            self.warnings.push(format!(
+                "spread: {} accesses that no event explains are where a mapping has moved to",
+                self.astray
+            ));
+        }
+        Ok(more)
+    }
+
+    fn while_waiting(&mut self, go_on: Box<dyn FnMut() -> bool + Send>) {
+        self.source.while_waiting(go_on);
+    }
+
+    fn total(&self) -> Option<u64> {
+        self.source.total()
+    }
+
+    fn processes(&self) -> &[Process] {
+        self.source.processes()
+    }
+
+    /// Those of the trace so far, and how many accesses may be of two things.
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn switches(&self) -> Option<Switches> {
+        self.source.switches()
+    }
+
+    /// That of the trace, and how its mappings are put apart.
+    fn digest(&self) -> Option<String> {
+        let whole = self.source.digest()?;
+        let digest = Sha256::digest(format!("spread 1 {} {whole}", self.block).as_bytes());
+        Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
