@@ -147,6 +147,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         frame.insert(mapped(space, 0, after[place].translation.page));
                         true
                     });
+                    for mapping in &after {
+                        self.count_in(mapping.translation.page.size(), 1);
+                    }
                     platform.work(Step::TableWrite, before.len() as u64 + after.len() as u64);
                     Ok(lost.is_empty())
                 });

@@ -45,6 +45,8 @@ pub struct Hat<T: Mounted + ?Sized = dyn Mounted, S = Global<T, Single>> {
     unlisted: AtomicUsize,
     /// A bit for each page size that was ever loaded, by its place among the sizes.
     loaded_sizes: AtomicUsize,
+    /// Mapped pages of each of the sizes, in all spaces.
+    pub(crate) population: Box<[AtomicUsize]>,
 }
 
 /// Makes an empty page table.
@@ -118,25 +120,28 @@ const ONE: &str = "the one table is there as long as the layer";
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// The layer without spaces, under the locks of `scheme`.
     pub fn with(scheme: S, tables: Tables<T>) -> Hat<T, S> {
-        let (sizes, granted, make, is_limited) = scheme.enter(Site::Create, |held| {
-            let is_limited = held.pool(|pool| pool.is_limited());
-            let known = |table: &T| {
-                let granted = array::from_fn(|bits| table.granted(Rights::from_bits(bits as u8)));
-                (table.page_sizes().into(), granted)
-            };
-            let ((sizes, granted), make) = match tables {
-                Tables::One(table) => {
-                    let known = known(&table);
-                    let number = held.numbers(|numbers| numbers.mmus.take());
-                    held.mmu(number, |mmu, _| mmu.table = Some(table));
-                    (known, None)
-                }
-                Tables::Each(make) => (known(&make()), Some(make)),
-            };
-            (sizes, granted, make, is_limited)
-        });
+        let (sizes, granted, make, is_limited): (Box<[PageSize]>, _, _, _) =
+            scheme.enter(Site::Create, |held| {
+                let is_limited = held.pool(|pool| pool.is_limited());
+                let known = |table: &T| {
+                    let granted =
+                        array::from_fn(|bits| table.granted(Rights::from_bits(bits as u8)));
+                    (table.page_sizes().into(), granted)
+                };
+                let ((sizes, granted), make) = match tables {
+                    Tables::One(table) => {
+                        let known = known(&table);
+                        let number = held.numbers(|numbers| numbers.mmus.take());
+                        held.mmu(number, |mmu, _| mmu.table = Some(table));
+                        (known, None)
+                    }
+                    Tables::Each(make) => (known(&make()), Some(make)),
+                };
+                (sizes, granted, make, is_limited)
+            });
         Hat {
             scheme,
+            population: sizes.iter().map(|_| AtomicUsize::new(0)).collect(),
             sizes,
             granted,
             make,
@@ -312,6 +317,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             frame.remove(removed[place].1);
             true
         });
+        for (_, page) in &removed {
+            self.count_out(page.page.size());
+        }
         for (_, flush) in flushes {
             flush.done(&mut PoolFrames { below: held, platform: platform.frames() });
         }
@@ -329,6 +337,26 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         if self.loaded_sizes.load(Ordering::Relaxed) >> place & 1 == 0 {
             self.loaded_sizes.fetch_or(1 << place, Ordering::Relaxed);
         }
+    }
+
+    /// Counts `pages` of `size` that are mapped from now on.
+    #[inline]
+    pub(crate) fn count_in(&self, size: PageSize, pages: usize) {
+        if let Some(counted) = self.population_of(size) {
+            counted.fetch_add(pages, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a page that is mapped no longer.
+    #[inline]
+    fn count_out(&self, size: PageSize) {
+        if let Some(counted) = self.population_of(size) {
+            counted.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn population_of(&self, size: PageSize) -> Option<&AtomicUsize> {
+        self.population.get(self.sizes.iter().position(|&of| of == size)?)
     }
 
     /// The numbers of the base frames whose lists have pages that map a part of the frames of

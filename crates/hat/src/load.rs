@@ -165,6 +165,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 match &result {
                     Ok(_) => {
                         platform.work(Step::TableWrite, count);
+                        self.count_in(size, count as usize);
                         self.note_loaded(part, space);
                     }
                     Err(_) => below.frames(entered, number, |place, frame| {
@@ -269,7 +270,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         part.widen(entry.inner, wanted)
                     };
                     match entered {
-                        Ok(flush) => change.flush(to, flush),
+                        Ok(flush) => {
+                            if has[place] == Has::Node {
+                                self.count_in(wanted.page.size(), 1);
+                            }
+                            change.flush(to, flush);
+                        }
                         Err(error) => {
                             (done, result) = (place, Err(LoadError::from(error)));
                             break;

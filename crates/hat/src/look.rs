@@ -1,5 +1,7 @@
 //! What the layer has: for the memory manager, and for checks.
 
+use core::sync::atomic::Ordering;
+
 use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
 use pagetable::{Intent, Mapping, Mounted, Space};
 
@@ -35,13 +37,16 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         });
     }
 
-    /// Mappings of all frames in all spaces, counted while nobody else is at work.
+    /// Mapped pages of each size, in all spaces, by ascending size. Kept while pages are loaded and
+    /// unloaded, so that it costs nothing to ask.
+    pub fn mapped(&self) -> impl Iterator<Item = (PageSize, u64)> {
+        let pages = self.population.iter().map(|pages| pages.load(Ordering::Relaxed) as u64);
+        self.sizes.iter().copied().zip(pages)
+    }
+
+    /// Mapped pages of all sizes, in all spaces.
     pub fn mappings(&self) -> u64 {
-        self.scheme.enter(Site::Look, |held| {
-            let mut mappings = 0;
-            held.each_frame(&mut |_, frame| mappings += frame.pages().count() as u64);
-            mappings
-        })
+        self.mapped().map(|(_, pages)| pages).sum()
     }
 
     /// What the pool of table memory has done.
@@ -71,8 +76,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         });
     }
 
-    /// Compares the mapping lists with the page tables, both ways, while nobody else is at work. An
-    /// error says what differs.
+    /// Compares the mapping lists with the page tables, both ways, and with what was counted, while
+    /// nobody else is at work. An error says what differs.
     pub fn check(&self) -> Result<(), &'static str> {
         self.scheme.enter(Site::Look, |held| {
             let mut pages: u64 = 0;
@@ -93,6 +98,11 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             });
             if pages != nodes.len() as u64 {
                 return Err("there are not as many mapping nodes as mapped pages");
+            }
+            if self.mapped().any(|(size, pages)| {
+                pages != nodes.iter().filter(|(_, found)| found.page.size() == size).count() as u64
+            }) {
+                return Err("there are not as many mapping nodes of a size as were counted");
             }
             if unloading {
                 return Err("a frame is still being unloaded");

@@ -78,10 +78,8 @@ impl From<LoadError> for Failure {
 enum Counted {
     /// As they are mapped and unmapped here.
     Here,
-    /// All are base pages with a node in a mapping list.
-    InLists,
-    /// Nowhere: the page table is looked through.
-    InTables,
+    /// By the HAT layer.
+    InHat,
 }
 
 /// Physical memory, the page table in it with all of its spaces, and what is below.
@@ -275,8 +273,8 @@ impl Ram {
 
     /// Takes over what the system has changed through the HAT layer: frames of `held_bytes` are
     /// behind pages.
-    pub(crate) fn note(&mut self, held_bytes: u64, has_base_pages_only: bool) {
-        self.pages = if has_base_pages_only { Counted::InLists } else { Counted::InTables };
+    pub(crate) fn note(&mut self, held_bytes: u64) {
+        self.pages = Counted::InHat;
         self.held_bytes = Some(held_bytes);
         self.peak_bytes = self.peak_bytes.max(self.used_bytes());
     }
@@ -554,19 +552,15 @@ impl Ram {
 
     /// Mapped pages by size.
     pub(crate) fn mapped(&self) -> BTreeMap<PageSize, u64> {
-        let base = self.hat.page_sizes()[0];
         match self.pages {
-            Counted::Here => return self.mapped.clone(),
-            Counted::InLists => return BTreeMap::from([(base, self.hat.mappings())]),
-            Counted::InTables => {}
+            Counted::Here => self.mapped.clone(),
+            Counted::InHat => {
+                let mut mapped: BTreeMap<_, _> = self.hat.mapped().collect();
+                let base = self.hat.page_sizes()[0];
+                mapped.retain(|size, pages| *size == base || *pages > 0);
+                mapped
+            }
         }
-        let mut mapped = BTreeMap::from([(base, 0)]);
-        for (space, _) in self.spaces.values() {
-            self.hat.visit(*space, VirtRange::ALL, &mut |mapping| {
-                *mapped.entry(mapping.translation.page.size()).or_insert(0) += 1;
-            });
-        }
-        mapped
     }
 
     /// Bytes of all frames, and of frames in use.

@@ -324,7 +324,7 @@ impl Base {
             + resident.shared
             + self.vm.folios().0
             + self.vm.zero_frames();
-        ram.note(pages << self.vm.base().shift(), self.sizes.larger == Larger::None);
+        ram.note(pages << self.vm.base().shift());
         self.since += 1;
         if self.since >= self.stride {
             self.since = 0;
