@@ -34,6 +34,7 @@ use alloc::{
     collections::{BTreeMap, BTreeSet},
     vec::Vec,
 };
+use core::ops::{AddAssign, Sub};
 
 use addr::{VirtAddr, VirtRange};
 use pagetable::Lent;
@@ -142,27 +143,51 @@ pub trait Directories {
     fn load(&mut self, cpu: usize, space: HatSpace);
 }
 
-/// What was done, to count and to price.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+/// Counts, each named once, and their sums and differences.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What was done, to count and to price.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl AddAssign for Counts {
+            fn add_assign(&mut self, more: Counts) {
+                $(self.$name += more.$name;)*
+            }
+        }
+
+        impl Sub for Counts {
+            type Output = Counts;
+
+            /// What was done since `before`, earlier counts of the same spaces.
+            fn sub(self, before: Counts) -> Counts {
+                Counts { $($name: self.$name - before.$name,)* }
+            }
+        }
+    };
+}
+
+counts! {
     /// Roots loaded.
-    pub root_loads: u64,
+    root_loads,
     /// Switches that loaded segments.
-    pub segment_loads: u64,
+    segment_loads,
     /// All switches, those to the space that ran already left out.
-    pub switches: u64,
+    switches,
     /// Entries copied, at a fault each.
-    pub copies: u64,
+    copies,
     /// Slots taken from a space that had one.
-    pub revoked: u64,
+    revoked,
     /// Roots looked through for copies.
-    pub roots_purged: u64,
+    roots_purged,
     /// Copies emptied.
-    pub entries_purged: u64,
+    entries_purged,
     /// Slots whose version was compared when a root was loaded.
-    pub versions_compared: u64,
+    versions_compared,
     /// Spaces that reached beyond their limit.
-    pub promoted: u64,
+    promoted,
 }
 
 /// What a processor runs after a switch.

@@ -308,28 +308,8 @@ impl Small {
 
     /// Prices and counts what was done since `before`.
     fn note(&mut self, before: Counts, is_switch: bool) -> Done {
-        let after = self.spaces.counts();
-        let done = Counts {
-            root_loads: after.root_loads - before.root_loads,
-            segment_loads: after.segment_loads - before.segment_loads,
-            switches: after.switches - before.switches,
-            copies: after.copies - before.copies,
-            revoked: after.revoked - before.revoked,
-            roots_purged: after.roots_purged - before.roots_purged,
-            entries_purged: after.entries_purged - before.entries_purged,
-            versions_compared: after.versions_compared - before.versions_compared,
-            promoted: after.promoted - before.promoted,
-        };
-        let sum = &mut self.counted;
-        sum.root_loads += done.root_loads;
-        sum.segment_loads += done.segment_loads;
-        sum.switches += done.switches;
-        sum.copies += done.copies;
-        sum.revoked += done.revoked;
-        sum.roots_purged += done.roots_purged;
-        sum.entries_purged += done.entries_purged;
-        sum.versions_compared += done.versions_compared;
-        sum.promoted += done.promoted;
+        let done = self.spaces.counts() - before;
+        self.counted += done;
         let cycles = self.prices.map_or(0, |prices| {
             done.root_loads * prices.root
                 + done.segment_loads * prices.segments
