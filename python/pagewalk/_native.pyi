@@ -48,6 +48,7 @@ class Reading:
         skip: int,
         warmup: int,
         max_accesses: int | None,
+        kernel: str | None,
     ) -> None: ...
 
 def trace_header(trace: str, reading: Reading) -> tuple[str, int | None, str | None]:

@@ -41,6 +41,9 @@ class Trace:
         skip: Accesses that are left out at the beginning.
         warmup: Accesses after them that a machine, a sweep or a curve takes without counting them.
         max_accesses: Accesses after these, after which the trace ends.
+        kernel: A model of a kernel whose path is added where a recording's programs call it and
+            where one goes on after another: `monolithic` or `microkernel`, with its parameters as
+            in `microkernel,work=600`. `warmup` and the other bounds count the program's accesses.
 
     Attributes:
         source: As given.
@@ -72,6 +75,7 @@ class Trace:
         skip: int = 0,
         warmup: int = 0,
         max_accesses: int | None = None,
+        kernel: str | None = None,
     ) -> None:
         self.source = os.fspath(source)
         if any("\udc80" <= letter <= "\udcff" for letter in self.source):
@@ -92,6 +96,7 @@ class Trace:
             "skip": skip,
             "warmup": warmup,
             "max_accesses": max_accesses,
+            "kernel": kernel,
         }
         columns_ = list(self.options["columns"].items())
         self.reading = _native.Reading(**{**self.options, "columns": columns_})

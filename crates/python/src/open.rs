@@ -36,7 +36,7 @@ impl Reading {
     #[new]
     #[pyo3(signature = (
         *, format, keep_going, fetches, columns, interleave, v2p, process, no_fetch, spread,
-        skip, warmup, max_accesses
+        skip, warmup, max_accesses, kernel
     ))]
     #[expect(clippy::too_many_arguments, reason = "they are what the command is given")]
     fn new(
@@ -52,6 +52,7 @@ impl Reading {
         skip: u64,
         warmup: u64,
         max_accesses: Option<u64>,
+        kernel: Option<&str>,
     ) -> PyResult<Reading> {
         let format = format.map(str::parse).transpose().map_err(refused)?;
         let fetches = match fetches {
@@ -65,6 +66,7 @@ impl Reading {
             "schedule" => Interleave::Schedule,
             other => return Err(refused(format!("interleave `{other}`: timestamps, schedule"))),
         };
+        let kernel = kernel.map(str::parse).transpose().map_err(refused)?;
         let bounds = Bounds { skip, warmup, accesses_max: max_accesses };
         let options = Options {
             format,
@@ -77,6 +79,7 @@ impl Reading {
             data_only: no_fetch,
             spread,
             bounds,
+            kernel,
         };
         Ok(Reading { options })
     }

@@ -8,7 +8,7 @@ use hat::{
 };
 use pyo3::prelude::*;
 use serde_json::json;
-use trace::{Batch, Event, KERNEL};
+use trace::{Batch, Event, KERNEL, kernel::SERVER};
 
 use crate::{
     error::failed,
@@ -67,8 +67,11 @@ pub(crate) fn trace_switches(
         let groups: Vec<_> = found.groups.iter().map(|group| numbers(group)).collect();
         let called = |number: u32| {
             let process = source.processes().iter().find(|process| process.number == number);
-            process
-                .map_or_else(|| format!("space {number}"), |of| format!("{} ({number})", of.name()))
+            match process {
+                Some(server) if number == SERVER => server.name().to_owned(),
+                Some(process) => format!("{} ({number})", process.name()),
+                None => format!("space {number}"),
+            }
         };
         let names: BTreeMap<String, String> =
             accesses.keys().map(|space| (space.to_string(), called(*space))).collect();

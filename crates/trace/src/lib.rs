@@ -25,6 +25,7 @@ mod format;
 pub mod generate;
 pub mod import;
 mod info;
+pub mod kernel;
 pub mod mix;
 mod output;
 mod part;

@@ -2,6 +2,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::SERVER;
 use crate::{Arch, Error, KERNEL};
 
 /// Processes that a message names.
@@ -78,6 +79,7 @@ impl Program {
 pub fn name_in_space(name: &str, space: u32, processes: &[Process]) -> String {
     match processes.iter().find(|process| process.number == space) {
         _ if space == KERNEL => format!("{name} of the kernel"),
+        Some(server) if space == SERVER => format!("{name} of {}", server.name()),
         Some(process) => format!("{name} of {} ({space})", process.name()),
         None => format!("{name} in space {space}"),
     }

@@ -527,6 +527,12 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="put mappings apart, so that each has blocks of SIZE, as 2M, of its own",
     )
+    parser.add_argument(
+        "--kernel",
+        metavar="MODEL",
+        help="add what a kernel does where programs call it and where one goes on after another: "
+        "monolithic, or microkernel with Linux as a process; a recording needs --calls for it",
+    )
     group = parser.add_argument_group(
         "traces of other tools",
         "They are read as they are. The options of `pagewalk import FORMAT --help` are taken "
@@ -620,6 +626,7 @@ def trace(options: argparse.Namespace, source: str) -> "Trace":
         skip=given.get("skip", 0),
         warmup=given.get("warmup", 0),
         max_accesses=given.get("max_accesses"),
+        kernel=given.get("kernel"),
     )
 
 
@@ -632,6 +639,8 @@ def no_reading(options: argparse.Namespace) -> None:
             raise UsageError(f"--{flag} is for traces of other tools, not for a live program")
     if options.spread is not None:
         raise UsageError("--spread is for traces: record the program first")
+    if given["kernel"]:
+        raise UsageError("--kernel is for recordings; record the program with --calls first")
     if options.fetches != "blocks":
         raise UsageError("--fetches is for traces of other tools; a live program has --no-fetch")
     if options.interleave != "timestamps":

@@ -23,7 +23,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use sha2::{Digest, Sha256};
 
-use crate::{Arch, Batch, Error, Event, Filter, Header, Meta, Origin, Segment, Source};
+use crate::kernel::path::Region;
+use crate::{Arch, Batch, Error, Filter, Header, Meta, Segment, Source};
 
 pub(crate) use spec::with_unit;
 pub use spec::{Parameters, Pattern};
@@ -85,24 +86,6 @@ trait Fill {
     /// Whether some of them are fetches.
     fn fetches(&self) -> bool {
         false
-    }
-}
-
-/// A part of the address space that a pattern uses.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Region {
-    name: &'static str,
-    start: u64,
-    bytes: u64,
-    /// As [`Event::Mapping`] has them.
-    rights: u8,
-}
-
-impl Region {
-    fn event(&self) -> Event {
-        let origin = Origin::Other(self.name.to_owned());
-        let Region { start, bytes, rights, .. } = *self;
-        Event::Mapping { start, bytes, rights, origin, offset: None, file: None }
     }
 }
 

@@ -12,39 +12,19 @@
 
 use addr::Kind;
 
-use super::{Fill, Region};
-use crate::{Batch, Event, KERNEL, Meta};
+use super::Fill;
+use crate::kernel::path::{
+    CONTROL_PAGES, INSTRUCTION_BYTES, LINE, Linux, PAGE, Piece, Place, READ_BYTES, Region, Turn,
+    call, code, code_pages, ipc, kernel_regions, library_regions, linux_regions, pages, region,
+    stall,
+};
+use crate::{Batch, Event, Meta};
 
-/// Bytes that a fetch brings at most.
-const LINE: u64 = 64;
-const PAGE: u64 = 4096;
-/// From one jump to the next, and from one read: each is to a page of its own and, since that is no
-/// multiple of a page, to another set of the caches.
+/// From one jump to the next: each is to a page of its own and, since that is no multiple of a page, to
+/// another set of the caches.
 pub(super) const JUMP_BYTES: u64 = 4155;
-pub(super) const READ_BYTES: u64 = 4160;
 /// Instructions around a call.
 const CALL_INSTRUCTIONS: u32 = 20;
-/// Bytes of an instruction, in code that is no row of nops.
-const INSTRUCTION_BYTES: u64 = 4;
-/// Pages of data that a path through the microkernel touches: its own, and the control blocks of both
-/// threads (U02 section 3.2: a page each).
-const CONTROL_PAGES: u64 = 3;
-
-/// Accesses in equal steps.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    start: u64,
-    stride: u64,
-    count: u64,
-    meta: Meta,
-}
-
-/// What runs until somebody else does.
-#[derive(Clone, Debug)]
-struct Turn {
-    space: u32,
-    pieces: Vec<Piece>,
-}
 
 /// Turns without end.
 pub(super) struct Script {
@@ -119,197 +99,6 @@ impl Fill for Script {
     }
 }
 
-/// A region where it is said to be, from the page below `start` to the end of the last page.
-fn region(name: &'static str, start: u64, bytes: u64, rights: u8) -> Region {
-    let first = start & !(PAGE - 1);
-    Region { name, start: first, bytes: (start + bytes).next_multiple_of(PAGE) - first, rights }
-}
-
-/// Code in a row: so many instructions of so many bytes each.
-fn code(start: u64, instructions: u64, bytes_each: u64) -> Vec<Piece> {
-    let line = LINE / bytes_each;
-    let fetch = |instructions: u64| {
-        Meta::new(Kind::Fetch, (instructions * bytes_each) as u32, instructions as u32)
-    };
-    let (whole, rest) = (instructions / line, instructions % line);
-    let mut pieces = vec![Piece { start, stride: LINE, count: whole, meta: fetch(line) }];
-    if rest > 0 {
-        let start = start + whole * LINE;
-        pieces.push(Piece { start, stride: LINE, count: 1, meta: fetch(rest) });
-    }
-    pieces
-}
-
-/// Loads, one a page.
-fn pages(start: u64, count: u64) -> Piece {
-    Piece { start, stride: READ_BYTES, count, meta: Meta::new(Kind::Load, 4, 1) }
-}
-
-/// Code that touches so many pages, in each a piece of so many instructions.
-fn code_pages(start: u64, count: u64, instructions: u64) -> Vec<Piece> {
-    (0..count)
-        .flat_map(|page| code(start + page * READ_BYTES, instructions, INSTRUCTION_BYTES))
-        .collect()
-}
-
-/// Where the kernel's addresses begin.
-const fn kernel_start(bits: u32) -> u64 {
-    if bits == 32 { 0xe000_0000 } else { 0xffff_8800_0000_0000 }
-}
-
-/// Cycles in which no more is fetched, as instructions of loads at `at`: where a processor enters the
-/// kernel, or waits for a device. As instructions of fetches a trace cache would have to hold them.
-fn stall(at: u64, cycles: u64) -> Vec<Piece> {
-    let most = u64::from(Meta::INSTRUCTIONS_MAX);
-    let piece = |cycles: u64| {
-        let meta = Meta::new(Kind::Load, 4, cycles as u32);
-        Piece { start: at, stride: 0, count: 1, meta }
-    };
-    let mut pieces = vec![piece(most); (cycles / most) as usize];
-    if !cycles.is_multiple_of(most) {
-        pieces.push(piece(cycles % most));
-    }
-    pieces
-}
-
-/// A Linux that serves calls, and what a message costs where it runs at user level.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Linux {
-    /// Whether it is a process behind a microkernel; otherwise it is the kernel.
-    pub(super) is_server: bool,
-    /// Cycles of entering and leaving the kernel by an interrupt, as programs call Linux.
-    pub(super) trap: u64,
-    /// Instructions of a call, and the pages of code and of data that it touches.
-    pub(super) work: u64,
-    pub(super) code: u64,
-    pub(super) data: u64,
-    /// Bytes that it copies for the caller.
-    pub(super) copied: u64,
-    /// Instructions of a message's way through the microkernel.
-    pub(super) ipc: u64,
-}
-
-/// Where everything lies.
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    kernel: u64,
-    /// The emulation library and the page that it shares with Linux, in each program (section 3.3).
-    emulation: u64,
-    /// A program's buffer, and Linux at user level.
-    buffer: u64,
-    server: u64,
-}
-
-impl Place {
-    /// In addresses of `bits` bits, with programs that begin at `start`.
-    pub(super) fn new(bits: u32, start: u64) -> Place {
-        let is_narrow = bits == 32;
-        Place {
-            kernel: kernel_start(bits),
-            emulation: if is_narrow { 0x4000 } else { start - (1 << 30) },
-            buffer: if is_narrow { 0x0f00_0000 } else { start - (1 << 29) },
-            server: if is_narrow { 0x0010_0000 } else { start },
-        }
-    }
-
-    fn shared_page(self) -> u64 {
-        self.emulation + 2 * PAGE
-    }
-
-    fn server_data(self) -> u64 {
-        self.server + (4 << 20)
-    }
-
-    fn kernel_data(self) -> u64 {
-        self.kernel + (1 << 22)
-    }
-}
-
-/// The path of a message through a microkernel, of so many instructions, which also stand for entering
-/// and leaving it.
-fn ipc(place: Place, instructions: u64) -> Turn {
-    // Of the cycles of a call most are those of two instructions; the path has one in three.
-    let path = instructions.div_ceil(3);
-    let mut pieces = code(place.kernel, path, INSTRUCTION_BYTES);
-    pieces.extend(stall(place.kernel_data(), instructions - path));
-    pieces.push(pages(place.kernel_data(), CONTROL_PAGES));
-    Turn { space: KERNEL, pieces }
-}
-
-/// What the kernel has mapped: its paths, and pages of data.
-fn kernel_regions(place: Place, code_bytes: u64, data_pages: u64) -> (u32, Vec<Region>) {
-    let regions = vec![
-        region("code", place.kernel, code_bytes, 5),
-        region("data", place.kernel_data(), data_pages * READ_BYTES + PAGE, 3),
-    ];
-    (KERNEL, regions)
-}
-
-/// A call of `from`, after which `to` runs, by the server `server` if Linux is one.
-fn call(linux: Linux, place: Place, (from, to): (u32, u32), server: u32) -> Vec<Turn> {
-    let Linux { is_server, trap, work, code: code_count, data, copied, ipc: instructions } = linux;
-    let trap = |code_start: u64| {
-        let mut pieces = stall(place.kernel_data(), trap);
-        pieces.extend(code(code_start, 20, INSTRUCTION_BYTES));
-        pieces
-    };
-    let does = |code_start: u64, data_start: u64| {
-        let each = work.div_ceil(code_count.max(1));
-        let mut pieces = code_pages(code_start, code_count, each);
-        pieces.push(pages(data_start, data));
-        let lines = copied / LINE;
-        let line = |start: u64, kind| Piece {
-            start,
-            stride: LINE,
-            count: lines,
-            // A line is sixteen words, and as many turns of a loop.
-            meta: Meta::new(kind, LINE as u32, 8),
-        };
-        pieces.push(line(data_start + data * READ_BYTES, Kind::Load));
-        pieces.push(line(place.buffer, Kind::Store));
-        pieces
-    };
-    if !is_server {
-        let mut pieces = trap(place.kernel);
-        pieces.extend(does(place.kernel + PAGE, place.kernel_data() + PAGE));
-        return vec![Turn { space: KERNEL, pieces }];
-    }
-    let store =
-        |start: u64| Piece { start, stride: 4, count: 8, meta: Meta::new(Kind::Store, 4, 1) };
-    let library = |space: u32| {
-        let mut pieces = code(place.emulation, 20, INSTRUCTION_BYTES);
-        pieces.push(store(place.shared_page()));
-        Turn { space, pieces }
-    };
-    let message = ipc(place, instructions);
-    // The exception is mirrored to the library, which sends the call on and waits for the answer.
-    let mirrored = Turn { space: KERNEL, pieces: trap(place.kernel + 2 * PAGE) };
-    let mut serves = does(place.server, place.server_data() + PAGE);
-    serves.insert(0, store(place.server_data()));
-    let serves = Turn { space: server, pieces: serves };
-    vec![mirrored, library(from), message.clone(), serves, message, library(to)]
-}
-
-/// Regions of a Linux at user level, and of a program's part in calling it.
-fn server_regions(linux: Linux, place: Place) -> Vec<Region> {
-    let Linux { work, code, data, copied, .. } = linux;
-    let each = work * INSTRUCTION_BYTES;
-    vec![
-        region("Linux code", place.server, code * READ_BYTES + each, 5),
-        region("Linux data", place.server_data(), (data + 1) * READ_BYTES + PAGE + copied, 3),
-        region("buffer", place.buffer, copied.max(PAGE), 3),
-    ]
-}
-
-fn library_regions(linux: Linux, place: Place) -> Vec<Region> {
-    let mut regions = vec![region("buffer", place.buffer, linux.copied.max(PAGE), 3)];
-    if linux.is_server {
-        regions.push(region("emulation library", place.emulation, PAGE, 5));
-        regions.push(region("shared page", place.shared_page(), PAGE, 3));
-    }
-    regions
-}
-
 /// Who sends the messages of a ping-pong.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Sends {
@@ -372,19 +161,6 @@ pub(super) fn pingpong(
             Script::new(turns, known, Drift::default())
         }
     }
-}
-
-/// What the kernel and, if it is there, the server have mapped.
-fn linux_regions(linux: Linux, place: Place, server: u32) -> Vec<(u32, Vec<Region>)> {
-    let own = linux.code * READ_BYTES + (linux.work + linux.ipc) * INSTRUCTION_BYTES + 3 * PAGE;
-    let (number, mut kernel) =
-        kernel_regions(place, own, linux.data + CONTROL_PAGES + 1 + linux.copied / PAGE);
-    kernel.push(region("buffer", place.buffer, linux.copied.max(PAGE), 3));
-    let mut all = vec![(number, kernel)];
-    if linux.is_server {
-        all.push((server, server_regions(linux, place)));
-    }
-    all
 }
 
 /// A program that calls Linux, again and again.

@@ -6,11 +6,12 @@ use rand_distr::Zipf;
 use super::chase::Chase;
 use super::join::{Join, Step, collision_probability};
 use super::permutation::Permutation;
-use super::script::{self, JUMP_BYTES, Linux, Packet, READ_BYTES, Sends};
+use super::script::{self, JUMP_BYTES, Packet, Sends};
 use super::strided::Strided;
 use super::uniform::Uniform;
 use super::zipf::{ITEM_BYTES, Zipfian};
 use super::{ACCESS_BYTES, Chance, Fill, Metas, Region, Room, place, random};
+use crate::kernel::path::{Linux, Place, READ_BYTES};
 use crate::{Error, Meta};
 
 /// The most of each that a turn of a process has.
@@ -355,7 +356,7 @@ impl Pattern {
                         Sends::Pipes(Linux { is_server: linux == 2, ipc, ..CALL })
                     }
                 };
-                let place = script::Place::new(room.bits, room.start);
+                let place = Place::new(room.bits, room.start);
                 let working_set = (nops, jumps, reads);
                 let fill = script::pingpong(&regions, working_set, idle == 1, sends, place);
                 Ok((regions.to_vec(), Box::new(fill)))
@@ -371,7 +372,7 @@ impl Pattern {
                 own.rights = 5;
                 let (is_server, copied) = (linux == 2, copied_bytes);
                 let linux = Linux { is_server, trap, work, code, data, copied, ipc };
-                let place = script::Place::new(room.bits, room.start);
+                let place = Place::new(room.bits, room.start);
                 let fill = script::calls(&own, linux, place);
                 Ok((vec![own], Box::new(fill)))
             }
@@ -380,7 +381,7 @@ impl Pattern {
                 let [mut own] = place(room, [("between packets", 4096)])?;
                 own.rights = 5;
                 let packet = Packet { driver, bottom, stack, ring, each, device, ipc };
-                let place = script::Place::new(room.bits, room.start);
+                let place = Place::new(room.bits, room.start);
                 let fill = script::packets(&own, packet, place);
                 Ok((vec![own], Box::new(fill)))
             }

@@ -35,6 +35,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use crate::kernel::{Kernel, KernelPath};
 use crate::mix::{MIX, Mix};
 use crate::{Bounds, DataOnly, Error, Source, Spread, Window, generate};
 use ahead::Ahead;
@@ -133,6 +134,8 @@ pub struct Options {
     pub spread: Option<u64>,
     /// The part of what is left that is given, in any format.
     pub bounds: Bounds,
+    /// Whose path is added where programs call a kernel, in any format.
+    pub kernel: Option<Kernel>,
 }
 
 /// What starts the parameters of a generator.
@@ -158,10 +161,13 @@ pub fn part(
     if let Some(block) = options.spread {
         source = Box::new(Spread::new(source, block)?);
     }
-    if options.bounds.is_whole() {
-        return Ok(source);
+    if !options.bounds.is_whole() {
+        source = Box::new(Window::new(source, options.bounds));
     }
-    Ok(Box::new(Window::new(source, options.bounds)))
+    Ok(match options.kernel {
+        Some(kernel) => Box::new(KernelPath::new(source, kernel)),
+        None => source,
+    })
 }
 
 /// All of what `path_or_spec` names.

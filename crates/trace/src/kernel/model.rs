@@ -1,0 +1,131 @@
+//! Which kernel a recording is given, and its footprint.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::path::{Linux, PAGE};
+use crate::Error;
+use crate::generate::with_unit;
+
+/// The most cycles or instructions of a part of a call, and pages that it touches.
+const CYCLES_MAX: u64 = 60_000;
+const PAGES_MAX: u64 = 200;
+
+/// A kernel, as written in `microkernel,work=600`: its name, then what differs from its usual footprint.
+///
+/// * `monolithic`: Linux is the kernel. A call or a switch enters it.
+/// * `microkernel`: Linux is a process behind a microkernel, reached by messages (U02 section 3.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kernel {
+    /// Whether Linux is a process of its own.
+    pub is_microkernel: bool,
+    /// `trap`: cycles of entering and leaving the kernel by an interrupt, as programs call Linux. 1200:
+    /// what of a native `getpid` (U02 table 2) its 300 instructions leave.
+    pub trap: u64,
+    /// `work`: instructions of a call, or of a switch between programs. 1500: with `code` and `data`, what
+    /// a native `read` of 4 KB takes (U02 table 2).
+    pub work: u64,
+    /// `code`: pages of Linux's code that it touches, an assumption. 6.
+    pub code: u64,
+    /// `data`: pages of Linux's data, an assumption. 8.
+    pub data: u64,
+    /// `ipc`: instructions of a message's way through the microkernel: 100 cycles of its path and 166 of
+    /// entering and leaving it (U02 section 3.2). 266.
+    pub ipc: u64,
+}
+
+impl Kernel {
+    /// The names of both.
+    pub const NAMES: [&str; 2] = ["monolithic", "microkernel"];
+
+    /// The kernel called `name` with its usual footprint.
+    fn named(name: &str) -> Option<Kernel> {
+        let is_microkernel = Kernel::NAMES.iter().position(|known| *known == name)? == 1;
+        Some(Kernel { is_microkernel, trap: 1200, work: 1500, code: 6, data: 8, ipc: 266 })
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        Kernel::NAMES[self.is_microkernel as usize]
+    }
+
+    /// Its parameters by name, with the least and the most that can be.
+    fn fields(&mut self) -> Vec<(&'static str, &mut u64, u64, u64)> {
+        let mut fields = vec![
+            ("trap", &mut self.trap, 0, CYCLES_MAX),
+            ("work", &mut self.work, 1, CYCLES_MAX),
+            ("code", &mut self.code, 1, PAGES_MAX),
+            ("data", &mut self.data, 0, PAGES_MAX),
+        ];
+        if self.is_microkernel {
+            fields.push(("ipc", &mut self.ipc, 1, CYCLES_MAX));
+        }
+        fields
+    }
+
+    fn set(&mut self, part: &str) -> Result<(), String> {
+        let Some((name, text)) = part.split_once('=') else {
+            return Err(format!("`{part}` sets nothing; write a name, = and a value"));
+        };
+        let mut fields = self.fields();
+        let names: Vec<&str> = fields.iter().map(|(name, ..)| *name).collect();
+        let Some((_, field, least, most)) = fields.iter_mut().find(|field| field.0 == name) else {
+            return Err(format!("no parameter `{name}`; there are {}", names.join(", ")));
+        };
+        let value = with_unit(text, &["", "k"], 1000);
+        let value = value.filter(|value| (*least..=*most).contains(value));
+        **field =
+            value.ok_or_else(|| format!("{name}={text}: write a number from {least} to {most}"))?;
+        Ok(())
+    }
+
+    /// A call of Linux. What it copies is not among this: it is the call's own.
+    pub(super) fn linux(self) -> Linux {
+        let Kernel { is_microkernel, trap, work, code, data, ipc } = self;
+        Linux { is_server: is_microkernel, trap, work, code, data, copied: 0, ipc }
+    }
+
+    /// What a result must say of it.
+    pub(super) fn note(self) -> String {
+        let Kernel { trap, work, code, data, .. } = self;
+        let way = if self.is_microkernel {
+            format!(
+                "a Linux at user level behind a microkernel, {} instructions for each message",
+                self.ipc
+            )
+        } else {
+            "a Linux in the kernel".to_owned()
+        };
+        format!(
+            "what the kernel does is no part of the recording but a model, {way}: for each call and \
+             switch {trap} cycles of entering and leaving, {work} instructions, {code} pages of code \
+             and {data} of data of {PAGE} bytes, and the buffers that calls name"
+        )
+    }
+}
+
+impl FromStr for Kernel {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Kernel, Error> {
+        let refuse = |what: String| Error::Parameters(format!("--kernel {text}: {what}"));
+        let mut parts = text.split(',');
+        let name = parts.next().unwrap_or_default();
+        let mut kernel = Kernel::named(name).ok_or_else(|| {
+            refuse(format!("no kernel `{name}`; there are {}", Kernel::NAMES.join(", ")))
+        })?;
+        parts.try_for_each(|part| kernel.set(part)).map_err(refuse)?;
+        Ok(kernel)
+    }
+}
+
+impl fmt::Display for Kernel {
+    /// All parameters, so that parsing it gives the same ones.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        self.clone()
+            .fields()
+            .into_iter()
+            .try_for_each(|(name, value, ..)| write!(f, ",{name}={value}"))
+    }
+}
