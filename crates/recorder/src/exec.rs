@@ -97,7 +97,7 @@ impl Plan {
                 }
                 let (interpreter, argument) = shebang(line).ok_or(None)?;
                 is_script = true;
-                program = interpreter;
+                program = in_folder(&interpreter).unwrap_or(interpreter);
                 option = argument;
                 continue;
             }
@@ -283,6 +283,10 @@ fn resolve(request: &Request, path: &mut Path) -> Option<Held> {
         }
     };
     *path = joined(&parts)?;
+    if let Some(inside) = in_folder(path) {
+        *path = inside;
+        return Some(Held::Nothing);
+    }
     if descriptor.is_none() {
         // So says a C library whose kernel has no `execveat`.
         let own = [&b"/proc/self/fd/"[..], b"/dev/fd/"];
@@ -290,6 +294,21 @@ fn resolve(request: &Request, path: &mut Path) -> Option<Held> {
         descriptor = number.and_then(|number| core::str::from_utf8(number).ok()?.parse().ok());
     }
     Some(descriptor.map_or(Held::Nothing, |fd| Held::of(fd, path)))
+}
+
+/// The program at the absolute `path` in the folder that QEMU looks into first for files that are opened
+/// (`-L`), if it is there: programs of another architecture name others, `/bin/sh` for instance, as
+/// if their packages were installed.
+fn in_folder(path: &Path) -> Option<Path> {
+    // SAFETY: the name is terminated, and nobody changes QEMU's own environment.
+    let folder = unsafe { libc::getenv(c"QEMU_LD_PREFIX".as_ptr()) };
+    if folder.is_null() || path[0] != b'/' {
+        return None;
+    }
+    // SAFETY: a variable's value is terminated.
+    let inside = joined(&[unsafe { CStr::from_ptr(folder) }.to_bytes(), until_zero(path)])?;
+    // SAFETY: the path is terminated.
+    (unsafe { libc::access(inside.as_ptr().cast(), libc::X_OK) } == 0).then_some(inside)
 }
 
 /// Reads a terminated string of the guest.
