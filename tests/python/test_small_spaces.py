@@ -11,6 +11,7 @@ from pagewalk import Machine, Trace, record, switches
 from pagewalk._native import Error
 from pagewalk.cli import main
 from pagewalk.recording import Recording
+from pagewalk.reproduce import Lab
 
 PINGPONG = "generate:pingpong,itlb=8,dtlb=8,ipc=266,idle=1,bits=32,accesses=60k"
 SMALL = "pentium4,os.small.slot=256M"
@@ -75,6 +76,82 @@ def test_a_confined_program_runs_small(program: Path, tmp_path: Path) -> None:
     outgrown = few.run(wide, check=True).data
     assert outgrown["small_spaces"]["promoted"] == 1
     assert outgrown["faults"]["first_touch"] == few_faults(wide)
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trace of a parent that writes twenty pieces of 4 KB to its child, one after the other."""
+    folder = tmp_path_factory.mktemp("talk")
+    source = folder / "talk.c"
+    source.write_text(
+        "#include <unistd.h>\n"
+        "#include <sys/wait.h>\n"
+        "static char piece[4096];\n"
+        "int main(void) {\n"
+        "    int there[2], back[2];\n"
+        "    if (pipe(there) || pipe(back)) return 1;\n"
+        "    int child = fork();\n"
+        "    for (int time = 0; time < 20; time++)\n"
+        "        if (child) {\n"
+        "            if (write(there[1], piece, 4096) != 4096 || read(back[0], piece, 1) != 1)\n"
+        "                return 1;\n"
+        "        } else if (read(there[0], piece, 4096) != 4096 || write(back[1], piece, 1) != 1)\n"
+        "            return 1;\n"
+        "    if (child) wait(NULL);\n"
+        "    return 0;\n"
+        "}\n"
+    )
+    compiled = folder / "talk"
+    run(["i686-linux-gnu-gcc", "-O1", "-static", "-o", compiled, source], check=True)
+    record([str(compiled)], folder / "talk.pwt", small=256 << 20, calls=True)
+    return folder / "talk.pwt"
+
+
+@pytest.mark.parametrize("kernel", ["monolithic", "microkernel"])
+def test_a_recording_gets_a_kernel(talk: Path, kernel: str) -> None:
+    program = Machine(SMALL.partition(",")[0]).run(Trace(talk), check=True).data
+    trace = Trace(talk, kernel=kernel)
+    large = Machine("pentium4").run(trace, check=True).data
+    small = Machine("pentium4", ["os.small.slot=256M"]).run(trace, check=True).data
+    assert any("is no part of the recording" in note for note in large["trace"]["notes"])
+    assert large["instructions"] > program["instructions"] + 80 * 1500
+    between = program["space_switches"]["switches"]
+    assert between >= 40
+    if kernel == "monolithic":
+        assert large["space_switches"]["switches"] == between
+    else:
+        # Each of the calls that do not wait goes to Linux and back, and so does each switch.
+        assert large["space_switches"]["switches"] >= 2 * between + 40
+        names = {process["programs"][-1]["command"][0] for process in processes(large)}
+        assert "linux" in names
+        only = ["os.small.slot=256M", 'os.small.members=["linux"]']
+        linux = Machine("pentium4", only).run(trace, check=True).data
+        assert linux["small_spaces"]["small"] == 1
+        assert linux["space_switches"]["root_loads"] == between
+    assert small["space_switches"]["root_loads"] == 0
+    assert small["space_switches"]["switches"] == large["space_switches"]["switches"]
+
+
+def processes(results: dict) -> list[dict]:
+    found: list[dict] = results["trace"]["processes"]
+    return found
+
+
+def test_a_kernel_is_asked_for_as_it_can_be(talk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(talk), "-m", "pentium4", "--kernel", "exokernel"]) == 2
+    assert "there are monolithic, microkernel" in capsys.readouterr().err
+    assert main(["run", "--kernel", "monolithic", "-m", "pentium4", "--", "true"]) == 2
+    assert "--kernel is for recordings" in capsys.readouterr().err
+    generated = ["generate:pingpong,ipc=266,bits=32,accesses=20k", "--kernel", "monolithic"]
+    assert main(["run", *generated, "-m", "pentium4"]) != 0
+    assert "leave --kernel out" in capsys.readouterr().err
+
+
+def test_packages_are_downloaded_only_if_that_is_asked_for(tmp_path: Path) -> None:
+    lab = Lab(Path(__file__).parents[2] / "experiments", tmp_path)
+    with pytest.raises(Error, match="for i386 are not here: --install downloads"):
+        lab.trace("cat-wc", 1000)
+    assert lab.program("fastcgi@20").command[-1].count(" 20'") == 1
 
 
 def few_faults(trace: Trace) -> int:

@@ -14,6 +14,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import resource
 import shutil
 import sys
@@ -55,6 +56,7 @@ class Lab:
 
     Attributes:
         placement: The seed of the order in which frames are given out; `None`: lowest first.
+        folder: The folder of the experiments.
         used: What was taken by name since it was cleared: versions and lengths of programs.
         inputs: The digest of each trace among these.
         kept_seconds: Seconds of CPU that what came out of the cache had taken.
@@ -68,7 +70,7 @@ class Lab:
         self.used: dict[str, str] = {}
         self.inputs: dict[str, str] = {}
         self.kept_seconds = 0.0
-        self._experiments = experiments
+        self.folder = experiments
         self._sources = experiments.parent / "workloads"
         self._programs = programs.load(experiments / "programs.toml")
         self._designs: dict[str, dict[str, Any]] = read_toml(experiments / "designs.toml")
@@ -91,14 +93,15 @@ class Lab:
         return [] if self.placement is None else [f"memory.placement={self.placement}"]
 
     def program(self, name: str) -> programs.Program:
-        """The program called `name`.
+        """The program called `name`; of `fastcgi@20` that with 20 for its `{value}`.
 
         Raises:
             Error: `programs.toml` has none of that name.
         """
-        if name not in self._programs:
-            raise Error(f"there is no program `{name}` in experiments/programs.toml")
-        return self._programs[name]
+        base, _, value = name.partition("@")
+        if base not in self._programs:
+            raise Error(f"there is no program `{base}` in experiments/programs.toml")
+        return self._programs[base].given(value) if value else self._programs[base]
 
     def settings(self, design: str) -> list[str]:
         """What a design changes in a machine, as `--set` takes it.
@@ -130,7 +133,8 @@ class Lab:
             accesses = max(accesses, program.accesses)
         # A small recording does not wait for what it would skip.
         skip = program.skip if accesses >= SMALL else min(program.skip, accesses)
-        known = programs.digest(version, program, accesses, skip, fetches, PLACE)
+        root = program.root(self.cache, self.install)
+        known = programs.digest(version, program, accesses, skip, fetches, PLACE, *program.confined)
         path = self.cache / "traces" / f"{name}-{known}.pwt"
 
         def record(part: Path) -> None:
@@ -138,12 +142,14 @@ class Lab:
             with (
                 _streams(stdin),
                 _environment(),
-                _reached(self.cache, command) as words,
+                _reached(self.cache, command, root) as (words, sysroot),
                 ProgressLine(f"recording {name}") as progress,
             ):
                 recording = Recording(
-                    words, skip=skip, max_accesses=accesses, ends=True, fetches=fetches
-                )
+                    words, skip=skip, max_accesses=accesses, ends=True, fetches=fetches,
+                    calls=program.calls, small=program.small, sysroot=sysroot,
+                    one_cpu=bool(program.i386),
+                )  # fmt: skip
                 _check_whole(recording.record(part, True, progress), name, accesses)
             took.write_text(f"{cpu_seconds() - began:.2f}\n", encoding="ascii")
 
@@ -177,7 +183,7 @@ class Lab:
             Error: There is no such machine, or a setting is wrong.
             WorkError: The trace is damaged, or a run failed.
         """
-        path = self._experiments / machine
+        path = self.folder / machine
         name = path if machine.endswith(".toml") else machine
         devices = [Machine(name, [*changes, *self._placed()]) for changes in settings]
         paths = [self._kept_at(trace, device) for device in devices]
@@ -262,8 +268,10 @@ def _environment() -> Iterator[None]:
 
 
 @contextmanager
-def _reached(cache: Path, command: Sequence[str]) -> Iterator[list[str]]:
-    """`command`, with what lies in `cache` reached by a path of the same length everywhere.
+def _reached(
+    cache: Path, command: Sequence[str], root: Path | None
+) -> Iterator[tuple[list[str], Path | None]]:
+    """`command` and `root`, with what lies in `cache` reached by paths of one length everywhere.
 
     A program's own path and its arguments lie where its stack begins, like its environment. The
     program is copied, since QEMU gives it the path that links lead to.
@@ -274,7 +282,18 @@ def _reached(cache: Path, command: Sequence[str]) -> Iterator[list[str]]:
         program = Path(command[0])
         if program.is_relative_to(cache):
             shutil.copy(program, Path(place) / "bin")
-        yield [word.replace(f"{cache}/", f"{place}/") for word in command]
+        for tool in _tools(cache, command):
+            shutil.copytree(tool, Path(place) / tool.relative_to(cache))
+        if root is not None:
+            (Path(place) / "root").symlink_to(root)
+        words = [word.replace(f"{cache}/", f"{place}/") for word in command]
+        yield words, None if root is None else Path(place) / "root"
+
+
+def _tools(cache: Path, command: Sequence[str]) -> list[Path]:
+    """The folders of the tools that `command` names, in a script of its shell for instance."""
+    names = re.findall(rf"{re.escape(str(cache))}/tools/([\w-]+)/", " ".join(command))
+    return [cache / "tools" / name for name in dict.fromkeys(names)]
 
 
 def cpu_seconds() -> float:

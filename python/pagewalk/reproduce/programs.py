@@ -11,15 +11,18 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pagewalk._native import Error, WorkError
-from pagewalk.reproduce import inputs
+from pagewalk.reproduce import inputs, sysroot
 from pagewalk.reproduce.experiment import read_toml
 
-KEYS = {"what", "source", "arguments", "package", "command", "inputs", "stdin", "skip", "accesses"}
+KEYS = {
+    "what", "source", "arguments", "package", "command", "inputs", "stdin", "skip", "accesses",
+    "i386", "small", "calls", "tools",
+}  # fmt: skip
 COMPILE = ("-std=gnu11", "-O2", "-static")
 
 
@@ -38,6 +41,10 @@ class Program:
         stdin: Which input it reads as its standard input, or nothing.
         skip: Accesses to pass over, so that starting up is not what is recorded.
         accesses: The least that touch all of its memory: it is not recorded for fewer.
+        i386: Debian packages for i386 that have it, in a folder of its own; or none.
+        small: Bytes of addresses that it is confined to, MiB in the file, or `None`.
+        calls: Whether its calls are recorded.
+        tools: What a command of 32-bit programs needs besides: a name, and a file of `workloads/`.
     """
 
     name: str
@@ -49,6 +56,29 @@ class Program:
     stdin: str
     skip: int
     accesses: int
+    i386: tuple[str, ...] = field(default=(), repr=False)
+    small: int | None = field(default=None, repr=False)
+    calls: bool = field(default=False, repr=False)
+    tools: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def given(self, value: str) -> "Program":
+        """The same with `value` for `{value}` in its command."""
+        words = tuple(word.replace("{value}", value) for word in self.command)
+        return replace(self, name=f"{self.name}@{value}", command=words)
+
+    @property
+    def confined(self) -> list[object]:
+        """How it is recorded as a program of 32 bits: part of its trace's name, if it is one."""
+        return [self.i386, self.small, self.calls, "one processor"] if self.i386 else []
+
+    def root(self, folder: Path, install: bool) -> Path | None:
+        """The folder that its 32-bit packages are unpacked in, if it has such.
+
+        Raises:
+            Error: They are not there and may not be downloaded.
+            WorkError: They cannot be downloaded.
+        """
+        return sysroot.unpacked(folder, self.i386, install)[0] if self.i386 else None
 
     def ready(self, folder: Path, sources: Path, install: bool) -> tuple[list[str], str, str]:
         """Its command line, its standard input's path, and which version it is.
@@ -60,11 +90,15 @@ class Program:
             WorkError: It cannot be built.
         """
         values = {name: str(_make(folder, maker)) for name, maker in self.inputs.items()}
+        for name, source in self.tools:
+            values[name] = str(_tool(folder, sources / source))
         stdin = values.get(self.stdin, os.devnull)
         words = [word.format(**values) for word in self.command]
         if self.source:
             binary, version = _build(folder, sources / self.source)
             return [str(binary), *words], stdin, version
+        if self.i386:
+            return words, stdin, f"i386 {sysroot.unpacked(folder, self.i386, install)[1]}"
         found = shutil.which(words[0])
         if found is None and self.package and install:
             _install(self.package)
@@ -99,6 +133,10 @@ def load(path: Path) -> dict[str, Program]:
             stdin=entry.get("stdin", ""),
             skip=entry.get("skip", 0),
             accesses=entry.get("accesses", 0),
+            i386=tuple(entry.get("i386", [])),
+            small=(entry["small"] << 20) if "small" in entry else None,
+            calls=entry.get("calls", False),
+            tools=tuple(entry.get("tools", {}).items()),
         )
     return programs
 
@@ -136,17 +174,28 @@ def _build(folder: Path, source: Path) -> tuple[Path, str]:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise Error("there is no C compiler: `apt-get install gcc`")
-    text = source.read_text(encoding="utf-8")
-    version = digest(text, COMPILE, _version("gcc", compiler))
-
-    def compile_(part: Path) -> None:
-        command = [compiler, *COMPILE, "-o", str(part), str(source), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise WorkError(f"{source} cannot be built: {done.stderr.strip().splitlines()[-1]}")
-
-    binary = kept(folder / "bin" / f"{source.stem}-{version}", compile_)
+    version = digest(source.read_text(encoding="utf-8"), COMPILE, _version("gcc", compiler))
+    binary = kept(
+        folder / "bin" / f"{source.stem}-{version}", lambda part: _compile(compiler, source, part)
+    )
     return binary, f"workloads/{source.name} {version}"
+
+
+def _tool(folder: Path, source: Path) -> Path:
+    """What `source` is built to for 32 bits, under its own name, by which a machine can name it."""
+    compiler = shutil.which("i686-linux-gnu-gcc")
+    if compiler is None:
+        raise Error("there is no i686-linux-gnu-gcc: `apt-get install gcc-i686-linux-gnu`")
+    version = digest(source.read_text(encoding="utf-8"), COMPILE, _version("", compiler))
+    place = folder / "tools" / version / source.stem
+    return kept(place, lambda part: _compile(compiler, source, part))
+
+
+def _compile(compiler: str, source: Path, part: Path) -> None:
+    command = [compiler, *COMPILE, "-o", str(part), str(source), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise WorkError(f"{source} cannot be built: {done.stderr.strip().splitlines()[-1]}")
 
 
 def _version(package: str, path: str) -> str:
