@@ -38,6 +38,7 @@ class Part:
     agreement: str
     claims: list[Verdict]
     used: list[tuple[str, str]]
+    drawings: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,7 @@ def _part(made: Outcome) -> Part:
         agreement=str(made.agreement or ""),
         claims=made.verdicts,
         used=list(made.used.items()),
+        drawings=list(made.table.drawings.items()),
     )
 
 

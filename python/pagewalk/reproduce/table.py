@@ -17,11 +17,14 @@ class Table:
         columns: The columns' names; those of a figure over sizes are numbers as text.
         rows: The numbers of each row, a column each; `None` where there is none.
         unit: What the numbers are.
+        drawings: Pictures that belong to them, as SVG: a title and the picture. They are no part of
+            its document.
     """
 
     columns: list[str]
     rows: dict[str, list[float | None]] = field(default_factory=dict)
     unit: str = ""
+    drawings: dict[str, str] = field(default_factory=dict)
 
     def value(self, cell: Cell) -> float | None:
         """The number in a cell, `None` if there is no such cell."""
@@ -67,7 +70,7 @@ def over(tables: Sequence[Table], number: Callable[[list[float]], float] = media
     for name in first.rows:
         cells = zip(*(table.rows[name] for table in tables), strict=True)
         rows[name] = [_over(cell, number) for cell in cells]
-    return Table(first.columns, rows, first.unit)
+    return Table(first.columns, rows, first.unit, first.drawings)
 
 
 def mean(values: Sequence[float | None]) -> float | None:

@@ -13,8 +13,11 @@ For each but the first of `runs` `saved`: the share of the first's cycles that i
 
 from typing import Any
 
-from pagewalk.reproduce.lab import Lab, Results
+from pagewalk.reproduce.lab import Lab
+from pagewalk.reproduce.methods.spaces import numbers
 from pagewalk.reproduce.table import Table
+
+ROWS = ("cycles", "itlb", "dtlb", "lines")
 
 
 def measure(parameters: dict[str, Any], lab: Lab) -> Table:
@@ -36,8 +39,9 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
             result = lab.runs(warmed, parameters["machine"], [changes])[0]
             counted = 1 - parameters["warmup"] / parameters["accesses"]
             rounds = trace.info()["events"]["run"] * counted / run["turns"]
-            for row, number in _numbers(result).items():
-                table.rows.setdefault(f"{name} {row}", []).append(number / rounds)
+            counts = numbers(result)
+            for row in ROWS:
+                table.rows.setdefault(f"{name} {row}", []).append(counts[row] / rounds)
     rest = [name for name in parameters["runs"] if name != first]
     for name in rest:
         pairs = zip(table.rows[f"{name} cycles"], table.rows[f"{first} cycles"], strict=True)
@@ -45,15 +49,3 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
             1 - own / whole if own is not None and whole else None for own, whole in pairs
         ]
     return table
-
-
-def _numbers(run: Results) -> dict[str, float]:
-    time, cache = run["time"], run["trace_cache"]
-    misses = {tlb["name"]: tlb["misses"] for tlb in run["tlbs"]}
-    cycles = time["program_cycles"]["hi"] + time["translation_cycles"]["hi"]
-    return {
-        "cycles": float(cycles + time["kernel"]["cycles"]),
-        "itlb": float(misses["l1i"]),
-        "dtlb": float(misses["l1d"]),
-        "lines": float(cache["lines_built"]),
-    }

@@ -1,0 +1,30 @@
+"""Numbers of other experiments side by side, as a summary's table has them.
+
+Parameters: `rows` (by name: `experiment`, and `cells` of its table, each a row and a column). The
+rows are `least` and `most` of the cells, one column for each name.
+"""
+
+from typing import Any
+
+from pagewalk._native import Error
+from pagewalk.reproduce.experiment import Experiment
+from pagewalk.reproduce.lab import Lab
+from pagewalk.reproduce.table import Table
+
+
+def measure(parameters: dict[str, Any], lab: Lab) -> Table:
+    """Measures the experiments that are named, unless what they need is in the cache."""
+    from pagewalk.reproduce.outcome import measure as measured
+
+    table = Table(list(parameters["rows"]), {"least": [], "most": []})
+    for name, row in parameters["rows"].items():
+        experiment = Experiment.load(lab.folder / row["experiment"])
+        small = experiment.smoke if parameters.get("smoke") else {}
+        numbers = measured(experiment, {**experiment.parameters, **small}, lab)
+        cells = [numbers.value((of, column)) for of, column in row["cells"]]
+        known = [cell for cell in cells if cell is not None]
+        if not known and not small:
+            raise Error(f"{row['experiment']} has none of the numbers that `{name}` asks for")
+        table.rows["least"].append(min(known, default=None))
+        table.rows["most"].append(max(known, default=None))
+    return table

@@ -1,0 +1,102 @@
+"""What small spaces save programs that run together (U02 sections 4.4 to 4.9).
+
+Parameters: `machine`; `kernel`, whose path is added (`Trace`); `runs` (what each changes in the
+machine, the first being what is compared with); `columns` (by name: `trace`, a program or a
+generator; `accesses` of it; `warmup`, those at its beginning that do not count, or `last`, those
+at its end that do; `pipe`, bytes that a pipe holds; `members`, the programs that are small in all
+but the first of `runs`, the others being large; `always`, those that are small in the first too,
+as Linux is); `windows`, parts of equal length of what counts.
+
+Rows, for each of `runs`: `cycles`, with every miss of the data caches and of the TLBs paid for in
+full; `itlb`, `dtlb`, misses; `lines`, lines that the trace cache builds; `delivered`, fetches
+that it delivers; with `windows` `least` and `mean`, cycles of a window. For each but the first of
+`runs`, `saved`, `itlb saved` and so on: the share of the first's that it does not have.
+"""
+
+import json
+from typing import Any
+
+from pagewalk.reproduce.lab import Lab, Results
+from pagewalk.reproduce.table import Table
+from pagewalk.trace import Trace
+
+KERNEL_SERVER = "linux"
+"""The process that a Linux at user level is, small in every run as in U02."""
+
+
+def measure(parameters: dict[str, Any], lab: Lab) -> Table:
+    """Each of `runs` at each column."""
+    table = Table(list(parameters["columns"]))
+    names = list(parameters["runs"])
+    for column in parameters["columns"].values():
+        for row, number in _column(column, parameters, lab).items():
+            table.rows.setdefault(row, []).append(number)
+    first, *rest = names
+    for name in rest:
+        for row in ("cycles", "itlb", "dtlb", "lines", "delivered", "least", "mean"):
+            if f"{first} {row}" not in table.rows:
+                continue
+            pairs = zip(table.rows[f"{name} {row}"], table.rows[f"{first} {row}"], strict=True)
+            said = "saved" if row == "cycles" else f"{row} saved"
+            table.rows[f"{name} {said}"] = [
+                1 - own / whole if own is not None and whole else None for own, whole in pairs
+            ]
+    return table
+
+
+def _column(
+    column: dict[str, Any], parameters: dict[str, Any], lab: Lab
+) -> dict[str, float | None]:
+    recorded = lab.trace(column["trace"], column["accesses"])
+    source = recorded.source
+    if "pipe" in column:
+        source = f"mix:pipe={column['pipe']},{source}"
+    total = recorded.accesses or column["accesses"]
+    warmup = max(total - column["last"], 0) if "last" in column else column.get("warmup", 0)
+    settings = [
+        [*_members({**column, **run}, number, parameters["kernel"]), *run["set"]]
+        for number, run in enumerate(parameters["runs"].values())
+    ]
+    found: dict[str, float | None] = {}
+
+    def runs(skipped: int, accesses: int | None) -> list[Results]:
+        trace = Trace(
+            source, warmup=skipped, max_accesses=accesses, kernel=parameters["kernel"] or None
+        )
+        return lab.runs(trace, parameters["machine"], settings)
+
+    for name, result in zip(parameters["runs"], runs(warmup, None), strict=True):
+        for row, number in numbers(result).items():
+            found[f"{name} {row}"] = number
+    windows = parameters.get("windows", 0)
+    if windows:
+        length = (total - warmup) // windows
+        parts = [runs(warmup + length * index, length) for index in range(windows)]
+        for index, name in enumerate(parameters["runs"]):
+            cycles = [numbers(part[index])["cycles"] for part in parts]
+            found[f"{name} least"] = min(cycles)
+            found[f"{name} mean"] = sum(cycles) / windows
+    return found
+
+
+def _members(column: dict[str, Any], run: int, kernel: str) -> list[str]:
+    """Who is small: in the first run who always is, in others also who is named, or all."""
+    if not kernel or (run > 0 and "members" not in column):
+        return []
+    always = column.get("always", [KERNEL_SERVER])
+    members = [*always, *(column["members"] if run > 0 else [])]
+    return [f"os.small.members={json.dumps(members)}"]
+
+
+def numbers(run: Results) -> dict[str, float]:
+    """Cycles of a run, every miss paid for in full, TLB misses, and the trace cache's work."""
+    time, cache = run["time"], run["trace_cache"]
+    misses = {tlb["name"]: tlb["misses"] for tlb in run["tlbs"]}
+    cycles = time["program_cycles"]["hi"] + time["translation_cycles"]["hi"]
+    return {
+        "cycles": float(cycles + time["kernel"]["cycles"]),
+        "itlb": float(misses["l1i"]),
+        "dtlb": float(misses["l1d"]),
+        "lines": float(cache["lines_built"]),
+        "delivered": float(cache["delivered"]),
+    }

@@ -1,0 +1,58 @@
+"""Who is switched to after whom among programs that run together (U02 section 5.2).
+
+Parameters: `columns` (by name: `trace`, a program or a generator, `accesses` of it, and `kernel`,
+whose path is added, if any); `slots` of a group.
+
+Rows: `switches`, all; `to and from Linux`, the share that a Linux at user level is part of;
+`within groups`, the share that stays among the spaces of one group of those that are found, or is
+to or from a space that is in all of them; `groups` of more than one space, and `largest` of them,
+in spaces; `partners`, the spaces that one is switched to from, the mean over spaces without
+Linux.
+"""
+
+from typing import Any
+
+from pagewalk import switches
+from pagewalk.reproduce.lab import Lab
+from pagewalk.reproduce.table import Table
+from pagewalk.trace import Trace
+
+
+def measure(parameters: dict[str, Any], lab: Lab) -> Table:
+    """The switches of each column, and their graph."""
+    columns = parameters["columns"]
+    table = Table(list(columns))
+    for name, column in columns.items():
+        recorded = lab.trace(column["trace"], column["accesses"])
+        trace = Trace(recorded.source, kernel=column.get("kernel"))
+        document = switches.switches(trace, slots=parameters["slots"])
+        for row, number in _numbers(document).items():
+            table.rows.setdefault(row, []).append(number)
+        table.drawings[name] = switches.graph(document, name)
+    return table
+
+
+def _numbers(document: dict[str, Any]) -> dict[str, float | None]:
+    names, pairs = document["names"], document["pairs"]
+    everywhere = set(document["everywhere"])
+    group = {space: index for index, one in enumerate(document["groups"]) for space in one}
+    server = {int(space) for space, name in names.items() if name == "linux"}
+    everyone = sum(count for *_, count in pairs)
+    partners: dict[int, set[int]] = {}
+    within = served = 0
+    for one, other, count in pairs:
+        ends = {one, other}
+        within += count * bool(ends & everywhere or group.get(one) == group.get(other))
+        served += count * bool(ends & server)
+        for here, there in ((one, other), (other, one)):
+            partners.setdefault(here, set()).update({there} - server)
+    others = [len(them) for space, them in partners.items() if space not in server]
+    sizes = [len(one) for one in document["groups"] if len(one) > 1]
+    return {
+        "switches": float(everyone),
+        "to and from Linux": served / everyone if everyone else None,
+        "within groups": within / everyone if everyone else None,
+        "groups": float(len(sizes)),
+        "largest": float(max(sizes, default=0)),
+        "partners": sum(others) / len(others) if others else None,
+    }
