@@ -337,7 +337,7 @@ fn check_apart(pages: &Pages, apart: &BTreeSet<u64>, seed: u64) -> usize {
 
 /// Gives how many addresses changed, and whether blocks were compared.
 fn check(seed: u64, steps: u64, moves: bool) -> (usize, usize) {
-    let base = if seed % 2 == 0 { 0x40_0200_3000 } else { 0x7fff_f7fd_1000 };
+    let base = if seed.is_multiple_of(2) { 0x40_0200_3000 } else { 0x7fff_f7fd_1000 };
     let mut program = Program {
         random: Stream(seed),
         spaces: Spaces::default(),
