@@ -406,7 +406,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// Whether tables may have to be stolen.
-    pub(crate) const fn is_limited(&self) -> bool {
+    pub const fn is_limited(&self) -> bool {
         self.is_limited
     }
 

@@ -22,6 +22,8 @@ pub enum Error {
         /// Pages that swap has room for.
         swap_free: u64,
     },
+    /// Page tables have used up the share of memory that is theirs, and no space had any left to lose.
+    TableMemory,
     /// The page table cannot do it.
     Table(pagetable::Error),
     /// There is no such space.
@@ -38,6 +40,7 @@ impl fmt::Display for Error {
                 "no page can leave memory: {wired} frames are wired, and swap has room for \
                  {swap_free} pages"
             ),
+            Error::TableMemory => f.write_str("no memory is left for a page table"),
             Error::Table(error) => error.fmt(f),
             Error::NoSpace(space) => write!(f, "there is no space {}", space.0),
         }

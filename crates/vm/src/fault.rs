@@ -140,12 +140,26 @@ where
     }
 
     /// Has pages leave memory, as a frame is wanted at once. Says whether there is a frame now.
+    ///
+    /// Where it was memory of page tables that was missing, no page that leaves would help: what other
+    /// operations have of it is free when they end.
     pub(crate) fn make_room(&mut self) -> bool {
+        if self.lacks_table_memory() {
+            return true;
+        }
         let gone = self.pages_move(|kernel| kernel.reclaim(BATCH));
         gone > 0 || self.free_pages() > self.vm.marks.min()
     }
 
+    /// Whether what is missing is the share of memory that page tables may have: frames are free.
+    pub(crate) fn lacks_table_memory(&self) -> bool {
+        self.hat.is_limited() && self.free_pages() > self.vm.marks.min()
+    }
+
     pub(crate) fn out_of_memory(&self) -> Error {
+        if self.lacks_table_memory() {
+            return Error::TableMemory;
+        }
         let wired = self.lists(|lists, _| lists.wired);
         Error::OutOfMemory { wired, swap_free: self.vm.swap.with(self.site, |swap| swap.room()) }
     }

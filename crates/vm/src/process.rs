@@ -65,6 +65,7 @@ where
                     self.vm.adopt(space);
                     return Ok(space);
                 }
+                Err(LoadError::NoTableMemory) if self.lacks_table_memory() => {}
                 Err(LoadError::NoTableMemory) => {
                     let gone = self.pages_move(|kernel| kernel.reclaim(BATCH));
                     if gone == 0 && self.free_pages() == 0 {

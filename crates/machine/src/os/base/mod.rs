@@ -340,7 +340,7 @@ impl Base {
                 Failure::OutOfMemory(self.full(wired, platform.ram()))
             }
             Error::Table(error) => error.into(),
-            Error::NoRegion(_) | Error::Denied { .. } | Error::NoSpace(_) => {
+            Error::NoRegion(_) | Error::Denied { .. } | Error::NoSpace(_) | Error::TableMemory => {
                 Failure::Table(error.to_string())
             }
         }
