@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hat::{
     ContextCounts, ContextLimit, Pool, Tables,
-    locking::{Covering, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme},
+    locking::{Covering, Early, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme},
 };
 use pagetable::{
     Guarded, Hashed as HashedTable, HashedShape, Mount, Mounted, SparcReference, SparseMemory,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Names of the schemes: those of K94's sections 4.4 and 6.2, and one whose locks are of subtrees.
-pub const SCHEMES: [&str; 5] = ["global", "monitor", "hashed", "embedded", "covering"];
+pub const SCHEMES: [&str; 6] = ["global", "early", "monitor", "hashed", "embedded", "covering"];
 
 /// Names of the page tables: one for each space, or one for all.
 pub const TABLES: [&str; 5] =
@@ -29,6 +29,9 @@ const MUTEXES: usize = 64;
 
 /// Frames for page tables where the pool has no share: more than any load needs.
 const FRAMES: u64 = 1 << 20;
+
+/// What errors say that come of it.
+const NO_TABLE_MEMORY: &str = "no memory is left for a page table";
 
 /// Physical memory that entries can name.
 const MEMORY: u64 = 1 << 44;
@@ -169,6 +172,7 @@ pub(crate) fn with_scheme<L: Locks, F: OnScheme>(
 ) -> Result<F::Result, String>
 where
     Global<dyn Mounted, L>: Send + Sync,
+    Early<dyn Mounted, L>: Send + Sync,
     Fine<dyn Mounted, L, Monitor>: Send + Sync,
     Fine<dyn Mounted, L, Hashed>: Send + Sync,
     Fine<dyn Mounted, L, Embedded>: Send + Sync,
@@ -176,6 +180,7 @@ where
 {
     match name {
         "global" => Ok(f.on(Global::<_, L>::new(pool))),
+        "early" => Ok(f.on(Early::<_, L>::new(pool))),
         "monitor" => Ok(f.on(Fine::<_, L, _>::new(&Monitor, pool, lists))),
         "hashed" => Ok(f.on(Fine::<_, L, _>::new(&Hashed { mutexes: MUTEXES }, pool, lists))),
         "embedded" => Ok(f.on(Fine::<_, L, _>::new(&Embedded, pool, lists))),
@@ -283,13 +288,14 @@ where
         let own = (0..plan.cpus).map(|_| world.spaces(asked, shared, &mut first));
         own.collect::<Result<Vec<_>, _>>()
     };
-    let spaces = prepare().map_err(|error| match plan.pool_bytes {
+    let too_small = |error| match plan.pool_bytes {
         Some(bytes) => format!(
             "a pool of {bytes} bytes is too small for {} spaces: {error}; give more with --pool",
             plan.cpus + 1
         ),
         None => error,
-    })?;
+    };
+    let spaces = prepare().map_err(too_small)?;
     let baton = Baton::new(plan.cpus, plan.costs, plan.kind, None);
     let operations = asked.load.operations();
     let finished = baton.run(|number| {
@@ -301,6 +307,10 @@ where
         if let Err(error) = done {
             panic!("{error}");
         }
+    });
+    let finished = finished.map_err(|error| match error.contains(NO_TABLE_MEMORY) {
+        true => too_small(error),
+        false => error,
     })?;
     world.check(&mut first)?;
     let cycles = finished.clocks.iter().copied().max().unwrap_or(0);

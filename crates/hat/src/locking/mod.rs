@@ -3,7 +3,7 @@
 //! ```text
 //!   operation      load, unload, ...: written once, for all schemes
 //!      | enter
-//!   Scheme         which lock guards which descriptor         global  monitor  hashed  embedded  covering
+//!   Scheme         which lock guards which descriptor         global  early  monitor  hashed  embedded  covering
 //!      | Held: space, mmu, frame, lists
 //!   Locks          what a lock is                             single  spin  std  virtual time
 //! ```
@@ -45,6 +45,7 @@
 
 mod array;
 mod covering;
+mod early;
 mod embedded;
 mod fine;
 mod global;
@@ -57,6 +58,7 @@ pub(crate) use self::held::wrong_without_waiting;
 pub use self::{
     array::{Array, Arrays, Part, Place},
     covering::{Covering, CoveringArray},
+    early::{Early, EarlyBelow, EarlyHeld},
     embedded::{Embedded, EmbeddedArray},
     fine::{Fine, ListLocks, Locked},
     global::Global,
@@ -87,6 +89,8 @@ pub enum Class {
     VmPages,
     /// All of the layer: Solaris 2.1's.
     Hat,
+    /// The same where it is given back during shootdowns: below the lists of MMU descriptors.
+    HatEarly,
     /// The list of MMU descriptors of a space, a reader/writer lock.
     Space,
     /// An MMU descriptor with its page table.
@@ -119,7 +123,7 @@ impl Class {
             Class::VmPages => 5,
             Class::Hat => 6,
             Class::Space => 7,
-            Class::Mmu => 8,
+            Class::Mmu | Class::HatEarly => 8,
             Class::Table(depth) => 8 + depth,
             Class::Frame => 30,
             // Held for a few instructions, in which nothing else is taken.
@@ -137,7 +141,7 @@ impl Class {
             Class::VmObject => "vm_object",
             Class::VmAnon => "vm_anon",
             Class::VmPages => "vm_pages",
-            Class::Hat => "hat",
+            Class::Hat | Class::HatEarly => "hat",
             Class::Space => "space",
             Class::Mmu => "mmu",
             Class::Table(_) => "table",

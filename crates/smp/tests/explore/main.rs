@@ -9,7 +9,7 @@ mod world;
 use addr::PageSize;
 use hat::{
     Pool, Tables,
-    locking::{Arrays, Covering, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor},
+    locking::{Arrays, Covering, Early, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor},
 };
 use pagetable::{
     Guarded, Hashed as HashedTable, HashedShape, Irix, Mount, Mounted, SparcReference,
@@ -133,9 +133,12 @@ type Explore = fn(MakeTables, Option<u64>, Plan) -> Result<(), String>;
 macro_rules! schemes {
     ($locks:ty) => {{
         type L = Ranked<$locks>;
-        let schemes: [(&str, Explore); 7] = [
+        let schemes: [(&str, Explore); 8] = [
             ("global", |tables, bytes, plan| {
                 explore(Global::<_, L>::new(pool(bytes)), tables(), plan)
+            }),
+            ("early", |tables, bytes, plan| {
+                explore(Early::<_, L>::new(pool(bytes)), tables(), plan)
             }),
             ("monitor", |tables, bytes, plan| {
                 explore(fine::<L, _>(Monitor, bytes, ListLocks::One), tables(), plan)
