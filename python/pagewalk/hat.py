@@ -182,9 +182,10 @@ class HostRun(NamedTuple):
         control_scaling: What the control does on all threads over what it does on one.
         acquisitions: How often one thread takes locks of each class in as many operations as a
             processor of virtual time does; it is equal to what it takes there. Empty for `single`.
-        scaling: What the shared layer does on all threads over what the control does on one;
-            `None` where the control reaches less than 0.85 times its threads, as this host then
-            says nothing about locks.
+        judged_rounds: Rounds in which the control reaches 0.85 times its threads; in others this
+            host says nothing about locks.
+        scaling: What the shared layer does on all threads over what the control does on one, the
+            median of those rounds; `None` if there is none.
         predicted: What virtual time says of that, from counted instructions; `None` for loads that
             do other work between their operations.
     """
@@ -198,6 +199,7 @@ class HostRun(NamedTuple):
     control_nanoseconds: float
     control_scaling: float
     acquisitions: dict[str, int]
+    judged_rounds: int
     scaling: float | None
     predicted: float | None
 

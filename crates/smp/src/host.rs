@@ -90,8 +90,10 @@ pub struct HostOutcome {
     /// How often one thread takes locks of each class in as many operations as a processor of virtual time
     /// does: equal to what it takes there.
     pub acquisitions: BTreeMap<&'static str, u64>,
-    /// The same of the shared layer, over the control on one thread; `None` where the control does
-    /// not scale.
+    /// Rounds whose control scales: those that say something.
+    pub judged_rounds: usize,
+    /// The same of the shared layer, over the control on one thread, as the median of these rounds; `None`
+    /// where the control scales in none.
     pub scaling: Option<f64>,
     /// What virtual time says of that: the same threads on [`Costs::HOST`], over one. `None` for loads
     /// that do other work between their operations, which threads of the host leave out.
@@ -126,9 +128,12 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         scalings.push(plan.threads as f64 * alone / control);
         shares.push(plan.threads as f64 * alone / shared);
     }
+    let all = scalings.clone();
     let control_scaling = median(&mut scalings);
     let wanted = CONTROL_MIN / 2.0 * plan.threads as f64;
-    let scales = plan.threads == 1 || control_scaling >= wanted;
+    let scales = |control: f64| plan.threads == 1 || control >= wanted;
+    let rounds = shares.iter().zip(&all).filter(|(_, control)| scales(**control));
+    let mut judged: Vec<f64> = rounds.map(|(share, _)| *share).collect();
     Ok(HostOutcome {
         threads: plan.threads,
         scheme: plan.scheme.clone(),
@@ -144,7 +149,8 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
             ListLocks::One,
             Counting { plan, asked },
         )??,
-        scaling: scales.then(|| median(&mut shares)),
+        judged_rounds: judged.len(),
+        scaling: (!judged.is_empty()).then(|| median(&mut judged)),
         predicted: predicted(plan, asked.load)?,
     })
 }
@@ -170,6 +176,7 @@ fn single(plan: &HostPlan, asked: &Asked) -> Result<HostOutcome, String> {
         control_nanoseconds: nanoseconds,
         control_scaling: 1.0,
         acquisitions: BTreeMap::new(),
+        judged_rounds: plan.rounds.max(1),
         scaling: Some(1.0),
         predicted: Some(1.0),
     })

@@ -151,6 +151,24 @@ fn a_small_pool_means_steals_and_the_same_pages() {
     assert!(outcome.table_bytes_peak <= 14 * 4096);
 }
 
+/// Where all tables are in use at once, no page has to leave memory for one.
+#[test]
+fn a_lack_of_table_memory_is_no_lack_of_frames() {
+    for cpus in 2..=5 {
+        let table = "sparc-reference".to_owned();
+        let plan =
+            |pool_bytes| Plan { table: table.clone(), pool_bytes, ..plan("monitor", "fork", cpus) };
+        let [small, large] = [Some(128 << 10), None].map(|bytes| run(&plan(bytes)).unwrap());
+        assert!(cpus < 3 || small.steals > 0);
+        // The lists that pages leave memory by, and the files that they are of.
+        for class in ["vm_pages", "vm_files", "vm_object"] {
+            let taken =
+                |of: &smp::Outcome| of.locks.get(class).map_or(0, |of| of.counts.acquisitions);
+            assert_eq!(taken(&small), taken(&large), "{class} on {cpus}");
+        }
+    }
+}
+
 /// The same code runs in virtual time and on this host: one thread takes the same locks.
 #[test]
 fn one_thread_takes_each_lock_equally_often_on_the_host() {
@@ -287,5 +305,50 @@ fn a_skeleton_is_played() {
         assert!(error.starts_with("sh.skeleton: the skeleton was cut"), "{error}");
         let alone = run(&Plan { hat_only: true, ..plan }).unwrap_err();
         assert!(alone.contains("without --hat-only"), "{alone}");
+    }
+}
+
+/// Little's law for each lock: the mean number of those who wait, as they themselves saw it, is arrivals per
+/// cycle times the mean wait, as the platform counts it.
+#[test]
+fn as_many_wait_for_each_lock_as_arrivals_and_waits_say() {
+    const CPUS: usize = 6;
+    const CLASSES: [Class; 3] = [Class::Hat, Class::Mmu, Class::Frame];
+    for kind in [LockKind::Spin, LockKind::Adaptive, LockKind::HandOver] {
+        let locks = CLASSES.map(|class| <Timed as Locks>::Mutex::new(class, Vec::new()));
+        let baton = Baton::new(CPUS, Costs::FREE, kind, None);
+        let finished = baton.run(|cpu| {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(cpu as u64 + 1);
+            for _ in 0..400 {
+                spend(random.random_range(0..900));
+                let of = random.random_range(0..locks.len());
+                let asked = now();
+                locks[of].with(Site::Look, |seen| {
+                    seen.push((asked, now()));
+                    spend(random.random_range(1..400) << of);
+                });
+            }
+        });
+        let finished = finished.unwrap();
+        let cycles = *finished.clocks.iter().max().unwrap() as f64;
+        for (class, mut lock) in CLASSES.into_iter().zip(locks) {
+            let seen = lock.get_mut();
+            let changes = |(asked, had): &(u64, u64)| [(*asked, 1), (*had, -1)];
+            let mut changes: Vec<(u64, i64)> = seen.iter().flat_map(changes).collect();
+            changes.sort_unstable();
+            let (mut at, mut waiting, mut area, mut most) = (0, 0_i64, 0.0, 0);
+            for (when, change) in changes {
+                area += waiting as f64 * (when - at) as f64;
+                (at, waiting) = (when, waiting + change);
+                most = most.max(waiting);
+            }
+            let counts = &finished.locks[&class];
+            assert_eq!(counts.acquisitions, seen.len() as u64);
+            let arrivals = counts.acquisitions as f64 / cycles;
+            let wait = counts.waits.cycles as f64 / counts.acquisitions as f64;
+            let (mean, law) = (area / cycles, arrivals * wait);
+            assert!((mean - law).abs() < 1e-9 * law, "{kind:?}, {class:?}: {mean} for {law}");
+            assert!(most >= 2, "{kind:?}, {class:?}: hardly anybody waited");
+        }
     }
 }
