@@ -61,6 +61,7 @@ bench: $(BENCH)/gzip.pwt $(BENCH)/sqlite3.pwt ## measure the speed of decoding a
 	$(TARGET)/release/bench $^
 	cargo bench --quiet -p pagewalk-pagetable --bench native
 	cargo bench --quiet -p pagewalk-vm --bench native
+	cargo bench --quiet -p smp --bench native
 
 $(BENCH)/gzip.pwt: $(BENCH)/text | build
 	$(BIN)/pagewalk record --force -o $@ -- gzip -9 -c $< >/dev/null
