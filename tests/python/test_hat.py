@@ -56,7 +56,7 @@ def test_more_processors_wait_more_for_one_lock() -> None:
     ("arguments", "complaint"),
     [
         ({"cpus": [1000]}, "choose 1 to 128"),
-        ({"locking": ["none"]}, "`none` names no scheme of locks: choose of global, monitor"),
+        ({"locking": ["none"]}, "`none` names no scheme of locks: choose of global, early"),
         ({"work": ["none"]}, "`none` names no load: choose of fork"),
         ({"tables": ["none"]}, "`none` names no page table: choose of x86-64"),
         ({"shootdowns": "none"}, "`none` names no kind of shootdown"),
