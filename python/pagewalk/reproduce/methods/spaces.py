@@ -3,9 +3,10 @@
 Parameters: `machine`; `kernel`, whose path is added (`Trace`); `runs` (what each changes in the
 machine, the first being what is compared with); `columns` (by name: `trace`, a program or a
 generator; `accesses` of it; `warmup`, those at its beginning that do not count, or `last`, those
-at its end that do; `pipe`, bytes that a pipe holds; `members`, the programs that are small in all
-but the first of `runs`, the others being large; `always`, those that are small in the first too,
-as Linux is); `windows`, parts of equal length of what counts.
+at its end that do, as many before them warming the machine; `pipe`, bytes that a pipe holds;
+`members`, the programs that are small in all but the first of `runs`, the others being large;
+`always`, those that are small in the first too, as Linux is); `windows`, parts of equal length of
+what counts.
 
 Rows, for each of `runs`: `cycles`, with every miss of the data caches and of the TLBs paid for in
 full; `itlb`, `dtlb`, misses; `lines`, lines that the trace cache builds; `delivered`, fetches
@@ -53,16 +54,18 @@ def _column(
         source = f"mix:pipe={column['pipe']},{source}"
     total = recorded.accesses or column["accesses"]
     warmup = max(total - column["last"], 0) if "last" in column else column.get("warmup", 0)
+    # Before what counts at the end, as many warm the machine.
+    warming = column.get("last", warmup)
     settings = [
         [*_members({**column, **run}, number, parameters["kernel"]), *run["set"]]
         for number, run in enumerate(parameters["runs"].values())
     ]
     found: dict[str, float | None] = {}
 
-    def runs(skipped: int, accesses: int | None) -> list[Results]:
-        trace = Trace(
-            source, warmup=skipped, max_accesses=accesses, kernel=parameters["kernel"] or None
-        )
+    def runs(before: int, accesses: int | None) -> list[Results]:
+        skip = max(before - warming, 0)
+        kernel = parameters["kernel"] or None
+        trace = Trace(source, skip=skip, warmup=before - skip, max_accesses=accesses, kernel=kernel)
         return lab.runs(trace, parameters["machine"], settings)
 
     for name, result in zip(parameters["runs"], runs(warmup, None), strict=True):
