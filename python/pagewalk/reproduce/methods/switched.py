@@ -5,9 +5,9 @@ whose path is added, if any); `slots` of a group.
 
 Rows: `switches`, all; `to and from Linux`, the share that a Linux at user level is part of;
 `within groups`, the share that stays among the spaces of one group of those that are found, or is
-to or from a space that is in all of them; `groups` of more than one space, and `largest` of them,
-in spaces; `partners`, the spaces that one is switched to from, the mean over spaces without
-Linux.
+to or from a space that is in all of them; `groups` of more than one space with those that are in
+all, and `largest` of them, in spaces; `partners`, the spaces that one is switched to from, the
+mean over spaces without Linux.
 """
 
 from typing import Any
@@ -47,7 +47,8 @@ def _numbers(document: dict[str, Any]) -> dict[str, float | None]:
         for here, there in ((one, other), (other, one)):
             partners.setdefault(here, set()).update({there} - server)
     others = [len(them) for space, them in partners.items() if space not in server]
-    sizes = [len(one) for one in document["groups"] if len(one) > 1]
+    sizes = [len(everywhere.union(one)) for one in document["groups"] or [[]]]
+    sizes = [size for size in sizes if size > 1]
     return {
         "switches": float(everyone),
         "to and from Linux": served / everyone if everyone else None,
