@@ -39,9 +39,10 @@ test: tools build ## run all tests: Rust, Python, and the report in a browser
 	cargo build --release -p bench
 	BENCH=$(abspath $(TARGET))/release/bench $(BIN)/pytest -n auto --dist loadfile
 
-torture: tools build ## record 37 kinds of programs that make trouble, kill the recorder forty times, explore 10,000 schedules of each scheme of locks, make a million requests for reservations
+torture: tools build ## record 37 kinds of programs that make trouble, kill the recorder forty times, explore 10,000 schedules of each scheme of locks, make a million requests for reservations, do a million operations on pages of all sizes
 	PAGEWALK_TORTURE=1 $(BIN)/pytest --quiet tests/python/test_torture.py
 	PAGEWALK_TORTURE=1 cargo test -p pagewalk-physmem --test allocators --quiet reservations_under_streams
+	cargo test -p pagewalk-vm --test vm --quiet a_million -- --ignored
 	PAGEWALK_SCHEDULES=1112 cargo test -p smp --test explore --quiet every_scheme
 
 fuzz: build ## feed damaged files to each decoder of other tools' traces, a minute each
