@@ -84,12 +84,15 @@ def headline(table: Mapping[str, Any]) -> str:
     fewest = min(rows, key=lambda row: row["tlb_misses"])
     largest = max(rows, key=lambda row: row["large_share"])
     base = rows[0]
-    saved = 1 - fewest["tlb_misses"] / max(base["tlb_misses"], 1)
-    return (
-        f"{table['trace']['name']}: {largest['manager']} has most of its memory in large pages "
-        f"({text.percent(largest['large_share'])}); {fewest['manager']} misses least, "
-        f"{text.percent(saved)} less than {base['manager']}."
-    )
+    large = "none gives it large pages"
+    if largest["large_share"] > 0:
+        share = text.percent(largest["large_share"])
+        large = f"{largest['manager']} has most of its memory in large pages ({share})"
+    misses = f"none misses less than {base['manager']}"
+    if fewest["tlb_misses"] < base["tlb_misses"]:
+        saved = text.percent(1 - fewest["tlb_misses"] / base["tlb_misses"])
+        misses = f"{fewest['manager']} misses least, {saved} less than {base['manager']}"
+    return f"{table['trace']['name']}: {large}; {misses}."
 
 
 def sizes(table: Mapping[str, Any]) -> Table:

@@ -59,6 +59,10 @@ impl Unit {
     }
 }
 
+/// What a TLB holds whose file says nothing of sizes, where there is a page table.
+pub(crate) const DEFAULT_SIZES: [PageSize; 3] =
+    [PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G];
+
 /// The TLBs.
 pub(crate) struct TlbUnits {
     pub(crate) units: Vec<Unit>,
@@ -100,7 +104,7 @@ impl TlbUnits {
             return Err(("core.asid_bits".to_owned(), what));
         }
         let default_sizes = match &description.page_table {
-            Some(_) => vec![PageSize::SIZE_4K, PageSize::SIZE_2M, PageSize::SIZE_1G],
+            Some(_) => DEFAULT_SIZES.to_vec(),
             None => {
                 let os = &description.os;
                 let reserved = reservations(os).map_or(Vec::new(), |asked| asked.sizes);

@@ -11,6 +11,7 @@ use crate::{
     Description,
     count::results::{DaemonCounts, DaemonSample, LevelPasses},
     description,
+    hardware::tlbs::DEFAULT_SIZES,
     os::{
         Failure, Platform,
         place::{Kind, Mapped, Rules, Wish},
@@ -72,7 +73,7 @@ impl Sizes {
         let rules = Rules::parse(&os.place, sizes).map_err(|what| refuse("os.place", what))?;
         check_rules(&rules, description, larger).map_err(|what| refuse("os.place", what))?;
         for (name, level, tlb) in description.tlb.present().filter(|_| sizes.len() > 1) {
-            let held: Vec<PageSize> = tlb
+            let mut held: Vec<PageSize> = tlb
                 .arrays()
                 .iter()
                 .flat_map(|array| array.page_sizes.clone().or_else(|| tlb.page_sizes.clone()))
@@ -80,8 +81,11 @@ impl Sizes {
                 .map(|size| size.0)
                 .collect();
             // A TLB of which nothing is said holds what reservations and promotions can become.
-            if held.is_empty() && !matches!(larger, Larger::None | Larger::Wished) {
-                continue;
+            if held.is_empty() {
+                if !matches!(larger, Larger::None | Larger::Wished) {
+                    continue;
+                }
+                held.extend(DEFAULT_SIZES);
             }
             if let Some(size) = sizes.iter().find(|size| level == 1 && !held.contains(size)) {
                 let all: Vec<String> = sizes.iter().map(|size| format!("\"{size}\"")).collect();
