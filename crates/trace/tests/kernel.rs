@@ -169,7 +169,6 @@ fn a_trace_with_a_kernel_is_refused() {
     let rows = Rows {
         events: vec![(0, 0, Event::Run { cpu: None, space: KERNEL })],
         rows: vec![(0, 4096, Meta::new(Kind::Load, 4, 1), None)],
-        ..Rows::default()
     };
     let source = in_sevens(&rows);
     let mut source = KernelPath::new(source, "monolithic".parse().unwrap());
