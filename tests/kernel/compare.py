@@ -156,30 +156,47 @@ def share(part: int, whole: int) -> float:
     return 100 * part / whole if whole else 0.0
 
 
+def groups(
+    seen: list[dict[str, Any]], expected: list[dict[str, Any]]
+) -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+    """Regions with memory of their own, beside those of `linux` that overlap them.
+
+    Neighbours that the kernel keeps apart, as their memory began apart, are one region of `linux`:
+    they come together.
+    """
+    found: list[tuple[list[dict[str, Any]], list[dict[str, Any]]]] = []
+    for region in seen:
+        start, end = region["start"], region["end"]
+        if region["anonymous"] == 0:
+            continue
+        inside = [of for of in expected if start < of["start"] + of["bytes"] and of["start"] < end]
+        if found and any(of in found[-1][1] for of in inside):
+            regions, others = found[-1]
+            regions.append(region)
+            others += [of for of in inside if of not in others]
+        else:
+            found.append(([region], inside))
+    yield from found
+
+
 def rows(
     name: str, mode: str, seen: list[dict[str, Any]], expected: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """A row for each region that has a whole block of 2M and memory of its own."""
+    """A row for each of those that has a whole block of 2M."""
     found = []
-    for region in seen:
-        start, end = region["start"], region["end"]
-        has_block = -(-start // LARGE) * LARGE + LARGE <= end
-        if not has_block or region["anonymous"] == 0:
+    for regions, inside in groups(seen, expected):
+        if not any(-(-of["start"] // LARGE) * LARGE + LARGE <= of["end"] for of in regions):
             continue
-        inside = [of for of in expected if start < of["start"] + of["bytes"] and of["start"] < end]
-        sizes: dict[str, int] = {}
-        for of in inside:
-            for size, mapped in of["mapped_by_size"].items():
-                sizes[size] = sizes.get(size, 0) + mapped
-        is_share, was = (
-            share(region["large"], region["anonymous"]),
-            share(sizes.get("2M", 0), sum(sizes.values())),
-        )
+        own = sum(of["anonymous"] for of in regions)
+        mapped = sum(sum(of["mapped_by_size"].values()) for of in inside)
+        is_share = share(sum(of["large"] for of in regions), own)
+        was = share(sum(of["mapped_by_size"].get("2M", 0) for of in inside), mapped)
         found.append(
             {
-                "program": name, "mode": mode, "region": region["name"] or "mmap", "start": start,
-                "bytes": end - start, "native_bytes": region["anonymous"],
-                "predicted_bytes": sum(sizes.values()), "native_share": round(is_share, 2),
+                "program": name, "mode": mode, "region": regions[0]["name"] or "mmap",
+                "regions": len(regions), "start": regions[0]["start"],
+                "bytes": sum(of["end"] - of["start"] for of in regions), "native_bytes": own,
+                "predicted_bytes": mapped, "native_share": round(is_share, 2),
                 "predicted_share": round(was, 2), "error": round(abs(is_share - was), 2),
             }
         )  # fmt: skip
