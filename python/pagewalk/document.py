@@ -499,7 +499,7 @@ class SpecTlbCounts(Record):
     """
 
     entries: int
-    """Large pages that it remembers."""
+    """Large pages, or instructions, that it remembers."""
 
     ways: int
     """Ways."""
@@ -508,10 +508,10 @@ class SpecTlbCounts(Record):
     """Replacement policy."""
 
     page_size: str
-    """The size of the large pages."""
+    """The size of the large pages; `any` with `offsets`."""
 
     fill: str
-    """What makes an entry: `heuristic` or `marks`."""
+    """What makes an entry: `heuristic`, `marks` or `offsets`."""
 
     attempts: int
     """Predictions."""
@@ -526,7 +526,7 @@ class SpecTlbCounts(Record):
     wrong: dict[str, int]
     """Those that named another place, by cause: `absent`, the walk faulted; `broken`, the page was
     placed when its reservation was broken; `chance`, addresses of a page that was in none had
-    agreed by chance.
+    agreed by chance, or with `offsets` the page has another offset.
     """
 
     none: int
@@ -573,6 +573,11 @@ class RangeTlbCounts(Record):
     replacement: str
     """Replacement policy."""
 
+    from_: str
+    """What its entries are made of: the operating system's `table`, or the `line` of entries that a
+    walk reads.
+    """
+
     lookups: int
     """Lookups."""
 
@@ -593,7 +598,7 @@ class RangeTlbCounts(Record):
 
     ranges: int
     """Ranges in the operating system's table at the end: adjacent pages in adjacent frames with
-    equal rights.
+    equal rights. None without such a table.
     """
 
     range_bytes: int

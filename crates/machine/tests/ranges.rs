@@ -2,8 +2,9 @@
 
 mod support;
 
+use addr::Kind;
 use machine::{Machine, Results, results::RangeTlbCounts};
-use support::{Row, heap_program};
+use support::{HEAP, Row, Stream, heap_program, mapping};
 
 const PAGE: u64 = 4096;
 
@@ -31,8 +32,13 @@ fn ranges_are_right_whatever_moves() {
         &["os.manager=base", "memory.size=1M", "swap.size=8M"],
         &["tlb.l1d.blocks={kind=\"coalesced\",pages=4}"],
     ] {
-        let results = run(&[&["range_tlb.entries=4"][..], more].concat(), &rows);
-        assert!(of(&results).hits > 5, "{more:?}: {:?}", of(&results));
+        for from in ["range_tlb.from=table", "range_tlb.from=line"] {
+            // Entries for base pages alone have nothing of pages of 2M.
+            let hits_min =
+                if (from, more) == ("range_tlb.from=line", &["os.page_size=2M"]) { 0 } else { 5 };
+            let results = run(&[&["range_tlb.entries=4", from][..], more].concat(), &rows);
+            assert!(of(&results).hits >= hits_min, "{from} {more:?}: {:?}", of(&results));
+        }
     }
 }
 
@@ -58,10 +64,61 @@ fn a_range_has_all_pages_of_a_heap() {
     assert_eq!((of(&long).hits, of(&long).fills), (0, 0));
 }
 
+/// Out of a line a walk has 8 pages; lines that continue each other become one entry.
+#[test]
+fn runs_out_of_lines_grow_together() {
+    let rows = heap_program(3, 64, 4000, false);
+    let base = ["os.manager=base", "tlb.l2d.entries=4", "tlb.l1d.entries=4"];
+    let plain = run(&base, &rows);
+    let line = |more: &[&str]| {
+        let settings = [&base[..], &["range_tlb.from=line"], more].concat();
+        let results = run(&settings, &rows);
+        (results.walks.walks, of(&results).clone())
+    };
+    let (walks, counts) = line(&[]);
+    // Each page misses once when it is touched in order, and then all is in one entry.
+    assert!(walks < 140 && plain.walks.walks > 2000, "{walks} of {}", plain.walks.walks);
+    assert_eq!((counts.from.as_str(), counts.ranges, counts.range_bytes), ("line", 0, 0));
+    // Where frames lie anywhere there is nothing to grow.
+    let (walks, counts) = line(&["memory.placement=5"]);
+    assert!(walks * 10 > plain.walks.walks * 9, "{walks}, {counts:?}");
+}
+
+/// Pages that are touched at random lie in one range if their region got its frames at once, and no page of it
+/// faults.
+#[test]
+fn eager_paging_makes_long_ranges() {
+    let mut stream = Stream(4);
+    let mut rows = vec![mapping(HEAP, 2000 * PAGE), mapping(1 << 32, 100 * PAGE)];
+    for _ in 0..20_000 {
+        rows.push(Row::Access(Kind::Store, HEAP + stream.below(2000) * PAGE, 8));
+    }
+    for manager in ["base", "linux", "ingens", "hawkeye", "ca", "translation-ranger"] {
+        let manager = format!("os.manager={manager}");
+        let base = [manager.as_str(), "os.eager_paging=true", "range_tlb={}"];
+        let eager = run(&base, &rows);
+        let lazy = run(
+            &[base[0], base[2], "os.linux.enabled=never"]
+                [..2 + usize::from(base[0] != "os.manager=base")],
+            &rows,
+        );
+        let counts = |results: &Results| results.manager.as_ref().unwrap().clone();
+        assert_eq!(counts(&eager).faults.values().sum::<u64>(), 0, "{manager}");
+        assert_eq!(counts(&eager).end.bytes.anonymous, 2100 * PAGE, "{manager}");
+        assert!(eager.walks.walks < 100, "{manager}: {}", eager.walks.walks);
+        let is_ca = base[0] == "os.manager=ca";
+        assert!(is_ca || lazy.walks.walks > 1500, "{manager}: {}", lazy.walks.walks);
+    }
+}
+
 #[test]
 fn what_is_wrong_is_said() {
     for (name, settings, expected) in [
-        ("opteron-2008", &["range_tlb.entries=0"][..], "range_tlb.entries: it has no entries"),
+        ("opteron-2008", &["os.manager=freebsd", "os.eager_paging=true"][..], "for reservations"),
+        ("opteron-2008", &["os.manager=first-touch", "os.eager_paging=true"], "at the first touch"),
+        ("opteron-2008", &["os.manager=irix", "os.eager_paging=true"], "sizes of pages alone"),
+        ("opteron-2008", &["range_tlb.from=walk"], "range_tlb.from: there is no `walk`"),
+        ("opteron-2008", &["range_tlb.entries=0"], "range_tlb.entries: it has no entries"),
         ("opteron-2008", &["range_tlb.replacement=best"], "range_tlb.replacement"),
         ("opteron-2008", &["range_tlb={}", "nested={}"], "range_tlb: ranges of a virtual machine"),
         (

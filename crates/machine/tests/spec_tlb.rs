@@ -243,7 +243,10 @@ fn what_is_wrong_is_said() {
             &["spec_tlb.page_size=64K"][..],
             "spec_tlb.page_size: the page table has no large pages of 64K: choose one of 2M, 1G",
         ),
-        (&["spec_tlb.fill=guess"], "there is no `guess`: choose one of heuristic, marks"),
+        (&["spec_tlb.fill=guess"], "there is no `guess`: choose one of heuristic, marks, offsets"),
+        (&["spec_tlb={fill=\"offsets\",keeps_absent=true}"], "spec_tlb.keeps_absent: an entry"),
+        (&["spec_tlb={fill=\"offsets\",pages_min=65}"], "spec_tlb.pages_min: write 64 or less"),
+        (&["spec_tlb={fill=\"offsets\",replacement=\"fifo\"}"], "spec_tlb.replacement"),
         (&["spec_tlb.fill=marks"], "the operating system sets no marks"),
         (
             &["os.reservations={marks=\"keep\"}", "page_table.format=mpt", "spec_tlb.fill=marks"],
@@ -262,4 +265,57 @@ fn what_is_wrong_is_said() {
         let error = load("freebsd-2009", settings).err().unwrap_or_default();
         assert!(error.contains(expected), "{settings:?}: {error}");
     }
+}
+
+/// Four arrays that are filled, and then stored to at random pages by an instruction each.
+fn by_instructions(seed: u64) -> Vec<Row> {
+    let mut stream = Stream(seed);
+    let mut rows: Vec<Row> =
+        (0..4).map(|array| mapping(HEAP + array * 64 * MIB, 16 * MIB)).collect();
+    for array in 0..4 {
+        let page = |page: u64| {
+            let addr = HEAP + array * 64 * MIB + page * 4096;
+            [Row::Access(Kind::Fetch, 0x2000, 16), Row::Access(Kind::Store, addr, 8)]
+        };
+        rows.extend((0..4096).flat_map(page));
+    }
+    for _ in 0..20_000 {
+        let array = stream.below(4);
+        rows.push(Row::Access(Kind::Fetch, 0x1000 + 32 * array, 16));
+        let addr = HEAP + array * 64 * MIB + stream.below(4096) * 4096;
+        rows.push(Row::Access(Kind::Store, addr, 8));
+    }
+    rows
+}
+
+/// With frames that lie as pages do, instructions tell where pages are; with frames anywhere nothing is said.
+#[test]
+fn offsets_are_right_where_regions_lie_side_by_side() {
+    let rows = by_instructions(5);
+    let spot = ["spec_tlb={fill=\"offsets\",entries=32,ways=4}", "memory.size=1G"];
+    let of =
+        |more: &[&str]| run("opteron-2008", &[&spot[..], more].concat(), &rows).spec_tlb.unwrap();
+    let base = ["os.linux.enabled=never", "memory.placement=7"];
+    let ca = of(&[&["os.manager=ca"], &base[..]].concat());
+    let linux = of(&[&["os.manager=linux"], &base[..]].concat());
+    let eager = of(&["os.manager=base", "os.eager_paging=true"]);
+    let found = ca.right + ca.none + ca.wrong["chance"];
+    assert!(ca.right * 10 > found * 9, "{ca:?}");
+    assert!(eager.right * 10 > (eager.right + eager.none + eager.wrong["chance"]) * 9, "{eager:?}");
+    assert!(linux.attempts * 50 < found, "{linux:?}");
+    assert_eq!(
+        (ca.fill.as_str(), ca.page_size.as_str(), ca.wrong["broken"]),
+        ("offsets", "any", 0)
+    );
+    // A sweep beside a machine that asks for no runs says the same.
+    let settings = [&spot[..], &["os.manager=ca"], &base[..]].concat();
+    let machines = [&settings[1..], &settings]
+        .map(|settings| load("opteron-2008", &[&["spec_tlb={}"], settings].concat()).unwrap());
+    let options = SweepOptions { threads: 2, progress: &mut |_| true };
+    let swept = sweep(&machines, &mut Rows::new(rows.clone()), options).unwrap();
+    assert_eq!(swept[1].as_ref().unwrap().spec_tlb.as_ref(), Some(&ca));
+    // Without fetches nobody knows whose accesses they are.
+    let silent: Vec<Row> =
+        rows.iter().filter(|row| !matches!(row, Row::Access(Kind::Fetch, ..))).cloned().collect();
+    assert_eq!(run("opteron-2008", &settings, &silent).spec_tlb.unwrap().attempts, 0);
 }

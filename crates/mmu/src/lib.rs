@@ -16,6 +16,7 @@
 mod cache;
 mod geometry;
 mod hints;
+mod offsets;
 mod range_tlb;
 mod replacement;
 mod set_array;
@@ -31,6 +32,7 @@ pub use cache::{
     Served,
 };
 pub use geometry::GeometryError;
+pub use offsets::{Offsets, OffsetsParams};
 pub use range_tlb::{RangeEntry, RangeTlb, RangeTlbCounts, RangeTlbParams};
 pub use replacement::{
     AnyReplacement, Fifo, FixedInsertion, FromTable, GreedyDual, GreedyDual2d, Learns, Lfu, Lru,

@@ -8,6 +8,15 @@
 //!
 //! It is fully associative, as no bits of an address tell which entry could cover it, and so has few
 //! entries. It is asked where the TLB of the second level is, at the same time.
+//!
+//! What an entry is made of is the filler's matter: a range that an operating system tells, or the run that
+//! a walk finds in the one line of page-table entries that it reads. Runs of several lines then become one
+//! entry as they come in (CoLT's fully associative part, Pham and others 2012):
+//!
+//! ```text
+//!   line of 8 entries   | . . a a+1 a+2 a+3 a+4 a+5 |      held already   | .. a-1 |
+//!                             '---- the new run ---'   -->  one entry      | .. a-1 a ... a+5 |
+//! ```
 
 use addr::{Asid, Kind, PhysAddr, Rights, VirtAddr, VirtRange};
 
@@ -45,6 +54,24 @@ impl RangeEntry {
 
     fn covers(&self, va: VirtAddr, asid: Asid) -> bool {
         self.asid == asid && self.range.start() <= va && va <= self.range.last()
+    }
+
+    /// This entry and `other` in one, if they can be and that is more than this one.
+    fn joined(&self, other: &RangeEntry) -> Option<RangeEntry> {
+        let offset = |of: &RangeEntry| of.first.get().wrapping_sub(of.range.start().get());
+        let is_alike =
+            (self.asid, self.rights, offset(self)) == (other.asid, other.rights, offset(other));
+        let meets = |a: VirtRange, b: VirtRange| {
+            a.last().get().checked_add(1).is_none_or(|end| b.start().get() <= end)
+        };
+        let (own, others) = (self.range, other.range);
+        if !is_alike || !meets(own, others) || !meets(others, own) {
+            return None;
+        }
+        let (start, last) = (own.start().min(others.start()), own.last().max(others.last()));
+        let range = VirtRange::new(start, (last.get() - start.get()).checked_add(1)?).ok()?;
+        let first = if start == own.start() { self.first } else { other.first };
+        (range != own).then_some(RangeEntry { range, first, ..*self })
     }
 
     fn touches(&self, range: VirtRange, asid: Asid) -> bool {
@@ -125,6 +152,16 @@ impl RangeTlb {
         self.slots[slot] = Some(entry);
         self.policy.inserted(slot);
         self.counts.fills += 1;
+    }
+
+    /// Makes `entry` part of it, as one with those that it continues: adjacent or the same addresses, at one
+    /// offset, with equal rights. What else overlaps it goes.
+    pub fn fill_merged(&mut self, entry: RangeEntry) {
+        let mut all = entry;
+        while let Some(joined) = self.entries().find_map(|held| all.joined(held)) {
+            all = joined;
+        }
+        self.fill(all);
     }
 
     /// Forgets what covers any address of `range` in `asid`; gives how many entries.

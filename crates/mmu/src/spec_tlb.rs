@@ -78,6 +78,13 @@ pub struct Spot {
     pub reserved: bool,
     /// Whether the mark in its page-table entry says so.
     pub marked: bool,
+    /// Base pages around it side by side in adjacent frames, as far as anybody asks: [`Spot::RUN_MAX`] at most.
+    pub run: u32,
+}
+
+impl Spot {
+    /// Longer runs are not told apart.
+    pub const RUN_MAX: u32 = 64;
 }
 
 /// What a SpecTLB has said of a walk, in the light of what the walk has found.

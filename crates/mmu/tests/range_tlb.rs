@@ -79,3 +79,59 @@ fn a_range_tlb_does_what_a_list_does() {
         }
     }
 }
+
+/// Merged fills against a list whose entries are sets of pages.
+#[test]
+fn what_continues_a_range_becomes_one_with_it() {
+    let mut merged = 0;
+    for seed in 1..=200 {
+        let mut rng = Rng(seed);
+        let entries = rng.pick(&[1, 2, 5, 32]);
+        let params = RangeTlbParams { entries, replacement: Policy::Lru, seed: 1 };
+        let mut tlb = RangeTlb::new(params).unwrap();
+        // Space, offset, rights and pages; the least recently used first.
+        let mut list: Vec<((u16, u64, Rights), Vec<u64>)> = Vec::new();
+        for step in 0..300 {
+            let (start, count) = (rng.below(48), 1 + rng.below(8));
+            let rights = if rng.chance(85) { Rights::ALL } else { Rights::READ };
+            let of = (rng.below(2) as u16, 100 * (1 + rng.below(2)), rights);
+            let mut pages: Vec<u64> = (start..start + count).collect();
+            loop {
+                let beside = |held: &Vec<u64>| {
+                    held.iter().any(|at| pages.iter().any(|page| page.abs_diff(*at) <= 1))
+                };
+                let Some(at) = list.iter().position(|(is, held)| *is == of && beside(held)) else {
+                    break;
+                };
+                pages.extend(list.remove(at).1);
+                pages.sort_unstable();
+                pages.dedup();
+                merged += 1;
+            }
+            list.retain(|(is, held)| is.0 != of.0 || !held.iter().any(|at| pages.contains(at)));
+            if list.len() == entries as usize {
+                list.remove(0);
+            }
+            list.push((of, pages));
+            let range = VirtRange::new(VirtAddr::new(start << 12), count << 12).unwrap();
+            let first = PhysAddr::new((start + of.1) << 12);
+            tlb.fill_merged(RangeEntry { range, first, asid: Asid(of.0), rights });
+            let mut found: Vec<(u16, u64, u64, u64)> = tlb
+                .entries()
+                .map(|held| {
+                    let (start, last) = (held.range.start().get(), held.range.last().get());
+                    let offset = (held.first.get() - start) >> 12;
+                    (held.asid.0, offset, start >> 12, last >> 12)
+                })
+                .collect();
+            let mut expected: Vec<(u16, u64, u64, u64)> = list
+                .iter()
+                .map(|(of, pages)| (of.0, of.1, pages[0], pages[pages.len() - 1]))
+                .collect();
+            found.sort_unstable();
+            expected.sort_unstable();
+            assert_eq!(found, expected, "seed {seed}, step {step}");
+        }
+    }
+    assert!(merged > 10_000, "{merged}");
+}

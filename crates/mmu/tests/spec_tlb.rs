@@ -72,7 +72,7 @@ fn spot(rng: &mut Rng, va: u64, asid: Asid) -> Option<Spot> {
         3 => (large + (64 << 21) + va % M2, rng.chance(50)),
         _ => (large + va % M2, rng.chance(80)),
     };
-    Some(Spot { phys: PhysAddr::new(phys), size, reserved, marked })
+    Some(Spot { phys: PhysAddr::new(phys), size, reserved, marked, run: 0 })
 }
 
 #[test]
@@ -114,8 +114,13 @@ fn random_places_make_an_entry_once_in_512() {
             let mut fresh = SpecTlb::new(params).unwrap();
             let va = VirtAddr::new(page * K4);
             let phys = PhysAddr::new(rng.below(1 << 24) * K4);
-            let found =
-                Some(Spot { phys, size: PageSize::SIZE_4K, reserved: false, marked: false });
+            let found = Some(Spot {
+                phys,
+                size: PageSize::SIZE_4K,
+                reserved: false,
+                marked: false,
+                run: 0,
+            });
             fresh.walked(va, Asid(0), found);
             fresh.walked(va, Asid(0), found) == Speculation::Right
         });
@@ -144,6 +149,7 @@ fn more_entries_under_lru_are_never_worse_where_nothing_is_wrong() {
                 size: PageSize::SIZE_4K,
                 reserved: true,
                 marked: true,
+                run: 0,
             };
             spec.walked(VirtAddr::new(va), Asid(0), Some(spot)) == Speculation::Right
         });

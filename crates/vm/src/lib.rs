@@ -71,6 +71,7 @@ extern crate alloc;
 mod anon;
 mod change;
 mod check;
+mod eager;
 mod error;
 mod fault;
 mod file;

@@ -1,6 +1,6 @@
 """What `pagewalk managers` found, as text and as a page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import text
@@ -48,15 +48,9 @@ def render(managed: Mapping[str, Any]) -> str:
 
     figures, charts = [], []
     for table in managed["traces"]:
-        rows = [
-            {"manager": row["manager"], "size": size, "share": 100 * bytes_ / max(_mapped(row), 1)}
-            for row in table["rows"]
-            for size, bytes_ in row["mapped_by_size"].items()
-        ]
-        figure = Figure("Memory by page size", headline(table), rows, sizes(table))
-        other = Figure("Misses", headline(table), _misses(table), costs(table))
-        figures += [figure, other]
-        charts += [[_shares(figure)], [_bars(other)]]
+        for figure, chart in _figures(table):
+            figures.append(figure)
+            charts.append([chart])
     refused = [
         f"{name} did not run {table['trace']['name']}: {why}"
         for table in managed["traces"]
@@ -67,7 +61,7 @@ def render(managed: Mapping[str, Any]) -> str:
     facts += [("Memory", managed["memory"])] if managed["memory"] else []
     sheet = Sheet(
         title=f"{names}: memory managers",
-        subtitle=f"{managed['title']}; each row was run",
+        subtitle=f"{managed['title']}: the page sizes that each manager gives, and their price",
         figures=figures,
         table=None,
         facts=facts,
@@ -80,19 +74,60 @@ def render(managed: Mapping[str, Any]) -> str:
 
 def headline(table: Mapping[str, Any]) -> str:
     """Who has most large pages, who the fewest misses."""
-    rows = table["rows"]
-    fewest = min(rows, key=lambda row: row["tlb_misses"])
-    largest = max(rows, key=lambda row: row["large_share"])
-    base = rows[0]
-    large = "none gives it large pages"
-    if largest["large_share"] > 0:
-        share = text.percent(largest["large_share"])
-        large = f"{largest['manager']} has most of its memory in large pages ({share})"
-    misses = f"none misses less than {base['manager']}"
-    if fewest["tlb_misses"] < base["tlb_misses"]:
-        saved = text.percent(1 - fewest["tlb_misses"] / base["tlb_misses"])
-        misses = f"{fewest['manager']} misses least, {saved} less than {base['manager']}"
-    return f"{table['trace']['name']}: {large}; {misses}."
+    return f"{table['trace']['name']}: {_largest(table)}; {_fewest(table)}."
+
+
+def _largest(table: Mapping[str, Any]) -> str:
+    largest = max(table["rows"], key=lambda row: row["large_share"])
+    if largest["large_share"] == 0:
+        return "none gives it large pages"
+    return (
+        f"{largest['manager']} has most of its memory in large pages "
+        f"({text.percent(largest['large_share'])})"
+    )
+
+
+def _fewest(table: Mapping[str, Any]) -> str:
+    base = table["rows"][0]
+    fewest = min(table["rows"], key=lambda row: row["tlb_misses"])
+    saved = 1 - fewest["tlb_misses"] / max(base["tlb_misses"], 1)
+    if saved == 0:
+        return f"none misses less than {base['manager']}"
+    return f"{fewest['manager']} misses least, {text.percent(saved)} less than {base['manager']}"
+
+
+def _figures(table: Mapping[str, Any]) -> Iterator["tuple[Figure, Chart]"]:
+    """What a trace's page shows: sizes, runs, misses, and what the kernel's work takes."""
+    name, rows = table["trace"]["name"], table["rows"]
+    shares = [
+        {"manager": row["manager"], "of": size, "share": 100 * bytes_ / max(_mapped(row), 1)}
+        for row in rows
+        for size, bytes_ in row["mapped_by_size"].items()
+    ]
+    figure = Figure("Memory by page size", f"{name}: {_largest(table)}.", shares, sizes(table))
+    yield figure, _shares(figure)
+    runs = [
+        {"manager": row["manager"], "of": label, "share": 100 * share}
+        for row in rows
+        for (*_, label), share in zip(_RUNS, _in_runs(row), strict=True)
+    ]
+    longest = max(rows, key=lambda row: _in_runs(row)[-1])
+    what = (
+        "Adjacent pages in adjacent frames, whatever their size: what coalescing TLBs, range TLBs "
+        f"and SpOT can use. {longest['manager']} has most of its memory in runs of 2M and more "
+        f"({text.percent(_in_runs(longest)[-1])})."
+    )
+    figure = Figure("Memory by length of run", f"{name}. {what}", runs, sizes(table))
+    yield figure, _shares(figure)
+    misses = [{"manager": row["manager"], "count": row["tlb_misses"]} for row in rows]
+    figure = Figure("Misses", f"{name}: {_fewest(table)}.", misses, costs(table))
+    yield figure, _bars(figure, "TLB misses")
+    if all(row["kernel_cycles"] is not None for row in rows):
+        cycles = [{"manager": row["manager"], "count": row["kernel_cycles"]} for row in rows]
+        least = min(rows, key=lambda row: row["kernel_cycles"])
+        what = f"{name}: faults, zeroing, copies and scans take least with {least['manager']}."
+        figure = Figure("The kernel's work", what, cycles, costs(table))
+        yield figure, _bars(figure, "cycles")
 
 
 def sizes(table: Mapping[str, Any]) -> Table:
@@ -107,11 +142,6 @@ def sizes(table: Mapping[str, Any]) -> Table:
     ]
     rows: list[list[Cell]] = []
     for row in table["rows"]:
-        mapped = max(_mapped(row), 1)
-        runs = [
-            sum(run["bytes"] for run in row["runs"] if low <= run["bytes_min"] < high) / mapped
-            for low, high, _ in _RUNS
-        ]
         bloat = row["bloat_bytes"]
         rows.append(
             [
@@ -119,7 +149,7 @@ def sizes(table: Mapping[str, Any]) -> Table:
                 text.percent(row["large_share"]),
                 text.size(row["memory_bytes"]),
                 "" if bloat is None else f"{'-' if bloat < 0 else ''}{text.size(abs(bloat))}",
-                *map(text.percent, runs),
+                *map(text.percent, _in_runs(row)),
                 _why(row),
             ]
         )
@@ -162,8 +192,13 @@ def _mapped(row: Mapping[str, Any]) -> int:
     return sum(row["mapped_by_size"].values())
 
 
-def _misses(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [{"manager": row["manager"], "misses": row["tlb_misses"]} for row in table["rows"]]
+def _in_runs(row: Mapping[str, Any]) -> list[float]:
+    """The share of mapped memory in runs of each class."""
+    return [
+        sum(run["bytes"] for run in row["runs"] if low <= run["bytes_min"] < high)
+        / max(_mapped(row), 1)
+        for low, high, _ in _RUNS
+    ]
 
 
 def _shares(figure: Figure) -> "Chart":
@@ -177,14 +212,17 @@ def _shares(figure: Figure) -> "Chart":
         .encode(
             x=alt.X("share:Q").title("% of mapped memory").axis(grid=False),
             y=alt.Y("manager:N").title(None).sort(None),
-            color=alt.Color("size:N").title(None).legend(orient="top", direction="horizontal"),
-            tooltip=["manager:N", "size:N", alt.Tooltip("share:Q", format=".3g")],
+            color=alt.Color("of:N")
+            .title(None)
+            .sort(None)
+            .legend(orient="top", direction="horizontal"),
+            tooltip=["manager:N", "of:N", alt.Tooltip("share:Q", format=".3g")],
         ),
         200,
     )
 
 
-def _bars(figure: Figure) -> "Chart":
+def _bars(figure: Figure, title: str) -> "Chart":
     import altair as alt
 
     from pagewalk.report.charts import inline, sized
@@ -193,9 +231,9 @@ def _bars(figure: Figure) -> "Chart":
         alt.Chart(inline(figure.rows))
         .mark_bar()
         .encode(
-            x=alt.X("misses:Q").title("TLB misses").axis(grid=False),
+            x=alt.X("count:Q").title(title).axis(grid=False),
             y=alt.Y("manager:N").title(None).sort(None),
-            tooltip=["manager:N", "misses:Q"],
+            tooltip=["manager:N", "count:Q"],
         ),
         200,
     )

@@ -133,6 +133,13 @@ def _array(array: Mapping[str, Any]) -> str:
     return f"{text.plural(array['entries'], 'entry', 'entries')}{bits}"
 
 
+def _remembered(spec: Mapping[str, Any]) -> str:
+    """What a SpecTLB has entries for."""
+    if spec["page_size"] == "any":
+        return f"{spec['entries']} instructions"
+    return f"{spec['entries']} pages of {spec['page_size']}"
+
+
 def spec_tlb(document: Mapping[str, Any]) -> Table:
     """A row per outcome of a prediction: its walks, what they read, and what they were for."""
     spec, walks = document["spec_tlb"], document["walks"]["walks"]
@@ -150,7 +157,7 @@ def spec_tlb(document: Mapping[str, Any]) -> Table:
         )
     wrong = sum(spec["wrong"].values())
     caption = (
-        f"{spec['entries']} pages of {spec['page_size']}, {spec['replacement']}, {spec['fill']}; "
+        f"{_remembered(spec)}, {spec['replacement']}, {spec['fill']}; "
         f"{text.plural(spec['attempts'], 'prediction')}, "
         f"{values.ratio(spec['attempts'], walks).text} per walk; "
         f"{values.share(spec['right'], walks).text} of the walks rightly predicted, "
@@ -269,8 +276,13 @@ def several_pages(document: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"Range TLB: {text.plural(of['entries'], 'range')}, {of['replacement']}; "
             f"{text.count(of['hits'])} of {text.plural(of['lookups'], 'lookup')} hit, "
-            f"{values.share(of['hits'], of['lookups']).text}; the table has "
-            f"{text.plural(of['ranges'], 'range')} of {text.size(of['range_bytes'])} in all"
+            f"{values.share(of['hits'], of['lookups']).text}"
+            + (
+                "; entries are runs out of lines of page-table entries"
+                if of.get("from") == "line"
+                else f"; the table has {text.plural(of['ranges'], 'range')} of "
+                f"{text.size(of['range_bytes'])} in all"
+            )
         )
     return lines
 

@@ -429,15 +429,15 @@ pub struct MmuCacheLevel {
 /// What a SpecTLB is and said. It is asked for each walk: a miss whose walk faults has another one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SpecTlbCounts {
-    /// Large pages that it remembers.
+    /// Large pages, or instructions, that it remembers.
     pub entries: u64,
     /// Ways.
     pub ways: u64,
     /// Replacement policy.
     pub replacement: String,
-    /// The size of the large pages.
+    /// The size of the large pages; `any` with `offsets`.
     pub page_size: String,
-    /// What makes an entry: `heuristic` or `marks`.
+    /// What makes an entry: `heuristic`, `marks` or `offsets`.
     pub fill: String,
     /// Predictions.
     pub attempts: u64,
@@ -446,7 +446,8 @@ pub struct SpecTlbCounts {
     /// Those that named the place of a page whose rights do not allow the access: the walk faulted.
     pub denied: u64,
     /// Those that named another place, by cause: `absent`, the walk faulted; `broken`, the page was placed when its
-    /// reservation was broken; `chance`, addresses of a page that was in none had agreed by chance.
+    /// reservation was broken; `chance`, addresses of a page that was in none had agreed by chance, or with
+    /// `offsets` the page has another offset.
     pub wrong: BTreeMap<String, u64>,
     /// Walks that found their page, for which there was no prediction. With those that were right,
     /// broken and by chance these are all walks.
@@ -491,6 +492,8 @@ pub struct RangeTlbCounts {
     pub entries: u64,
     /// Replacement policy.
     pub replacement: String,
+    /// What its entries are made of: the operating system's `table`, or the `line` of entries that a walk reads.
+    pub from: String,
     /// Lookups.
     pub lookups: u64,
     /// Lookups that found a range which allows the access; not first stores to clean pages.
@@ -504,6 +507,7 @@ pub struct RangeTlbCounts {
     /// Ranges that the operating system flushed.
     pub flushed: u64,
     /// Ranges in the operating system's table at the end: adjacent pages in adjacent frames with equal rights.
+    /// None without such a table.
     pub ranges: u64,
     /// Their bytes.
     pub range_bytes: u64,

@@ -70,6 +70,9 @@ pub struct Os {
     /// Spaces that lie side by side in one; absent: each has all addresses for itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub small: Option<Small>,
+    /// Whether a region gets its frames when it is mapped, in as few runs as there can be.
+    #[serde(skip_serializing_if = "is_false")]
+    pub eager_paging: bool,
     /// The manager `ingens`; absent: as its source has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ingens: Option<Ingens>,
@@ -149,6 +152,7 @@ impl Default for Os {
             numa: None,
             colors: None,
             small: None,
+            eager_paging: false,
             ingens: None,
             hawkeye: None,
             ca: None,

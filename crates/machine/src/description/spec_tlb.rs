@@ -20,8 +20,12 @@ pub struct SpecTlb {
     pub replacement: String,
     /// The size of the large pages.
     pub page_size: PageSize,
-    /// By what it tells that a base page lies in a reservation: `heuristic` or `marks`.
+    /// By what it tells that a base page lies in a reservation: `heuristic` or `marks`; with `offsets` an entry is
+    /// for an instruction, and has the offset of the pages that it misses (SpOT).
     pub fill: String,
+    /// With `offsets`: a page in a run of fewer base pages makes no entry.
+    #[serde(skip_serializing_if = "is_32")]
+    pub pages_min: u32,
     /// Whether an entry stays where it has predicted a page and the walk faulted.
     #[serde(skip_serializing_if = "is_false")]
     pub keeps_absent: bool,
@@ -45,6 +49,7 @@ impl Default for SpecTlb {
             replacement: lru(),
             page_size: PageSize(AddrPageSize::SIZE_2M),
             fill: "heuristic".to_owned(),
+            pages_min: 32,
             keeps_absent: false,
             keeps_on_switch: false,
             tagged: false,
@@ -52,4 +57,9 @@ impl Default for SpecTlb {
             source: String::new(),
         }
     }
+}
+
+/// What is said by saying nothing, so that machines of before there was a choice keep their digest.
+const fn is_32(pages: &u32) -> bool {
+    *pages == 32
 }

@@ -108,6 +108,9 @@ pub(crate) trait Behind {
     /// Whether something there predicts where walks end, and wants to know it.
     fn speculates(&self) -> bool;
 
+    /// Whether it does so by runs of pages and by instructions.
+    fn wants_runs(&self) -> bool;
+
     /// What follows until the next call is done by `processor`; before the first, by 0.
     fn on(&mut self, processor: usize);
 
@@ -125,12 +128,13 @@ pub(crate) trait Behind {
     /// The way of a walk from a node which the page table no longer knows.
     fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>);
 
-    /// Where the last walk has ended, before the TLB is refilled; where something speculates.
-    fn found(&mut self, spot: Spot);
+    /// Where the last walk has ended, before the TLB is refilled; where something speculates. `by` is the
+    /// instruction that it was for, if anybody wants to know it and the trace tells.
+    fn found(&mut self, by: Option<u64>, spot: Spot);
 
     /// The last walk has faulted; `there` is the page that forbids the access, if there is one. Where
     /// something speculates.
-    fn faulted(&mut self, there: Option<Spot>);
+    fn faulted(&mut self, by: Option<u64>, there: Option<Spot>);
 
     /// A device has the frame from here on, or `lent` is false, has it no more; where something
     /// speculates.

@@ -5,9 +5,30 @@ use mmu::{Policy, RangeEntry, RangeTlb, RangeTlbParams};
 
 use crate::{Description, count::results::RangeTlbCounts, description::WalkerKind};
 
+/// What its entries are made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RangesFrom {
+    /// The operating system's range table.
+    Table,
+    /// The line of page-table entries that a walk reads, and what is held already.
+    Line,
+}
+
+impl RangesFrom {
+    const ALL: [RangesFrom; 2] = [RangesFrom::Table, RangesFrom::Line];
+
+    const fn name(self) -> &'static str {
+        match self {
+            RangesFrom::Table => "table",
+            RangesFrom::Line => "line",
+        }
+    }
+}
+
 /// A range TLB with its counts.
 pub(crate) struct RangeUnit {
     pub(crate) tlb: RangeTlb,
+    pub(crate) from: RangesFrom,
     pages_min: u64,
     lookups: u64,
     hits: u64,
@@ -42,7 +63,13 @@ impl RangeUnit {
         let tlb = RangeTlb::new(params);
         let tlb = tlb.map_err(|error| ("range_tlb.entries".to_owned(), error.to_string()))?;
         let pages_min = described.pages_min.into();
-        Ok(Some(RangeUnit { tlb, pages_min, lookups: 0, hits: 0 }))
+        let known = RangesFrom::ALL.into_iter().find(|from| from.name() == described.from);
+        let Some(from) = known else {
+            let names = RangesFrom::ALL.map(RangesFrom::name).join(", ");
+            let what = format!("there is no `{}`: choose one of {names}", described.from);
+            return refuse(".from", what);
+        };
+        Ok(Some(RangeUnit { tlb, from, pages_min, lookups: 0, hits: 0 }))
     }
 
     /// Looks `va` up; `serves` says whether what is found may serve the access.
@@ -75,6 +102,7 @@ impl RangeUnit {
         RangeTlbCounts {
             entries: params.entries.into(),
             replacement: params.replacement.to_string(),
+            from: self.from.name().to_owned(),
             lookups: self.lookups,
             hits: self.hits,
             misses: self.lookups - self.hits,

@@ -151,6 +151,17 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         }
         return refuse(key, &format!("\"{manager}\""));
     }
+    if os.eager_paging && name != "base" && kind.is_none() {
+        let why = match name {
+            RESERVING => "keeps its free blocks for reservations",
+            "irix" => "has blocks of the sizes of pages alone",
+            _ => "gives frames at the first touch",
+        };
+        let what = format!(
+            "the manager `{name}` {why}: use os.manager = \"base\" or \"linux\", or leave this out"
+        );
+        return Err(("os.eager_paging".to_owned(), what));
+    }
     if os.ranger.is_some() && kind.is_none() {
         return refuse("os.ranger", "\"translation-ranger\"");
     }

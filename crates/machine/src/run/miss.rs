@@ -1,8 +1,9 @@
 //! The rare case: a lookup that the first level did not answer, down to the fault.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use mmu::{BlockParams, Evicted, Miss, RangeEntry, Spot, TlbEntry};
+use mmu::{BlockParams, Evicted, Miss, Spot, TlbEntry};
 use pagetable::{Fault, Leads, Reference, Translation, Usage};
+use trace::Block;
 
 use super::{Run, access::Place};
 use crate::{
@@ -12,6 +13,7 @@ use crate::{
     hardware::{
         behind::{Behind, Refill, Walk},
         processor::Processor,
+        range_unit::RangesFrom,
         tlbs::{NONE, Unit},
     },
     os::{Answer, Ask},
@@ -86,8 +88,10 @@ impl Run {
             self.fault(place, Fault::NotMapped { level: 1 }, behind)?;
         }
         let (translation, cold) = self.walk(place, why, region, behind)?;
-        if self.range_table.is_some() {
-            self.note_range(translation);
+        match self.processors.here.hardware.ranges.as_ref().map(|ranges| ranges.from) {
+            Some(RangesFrom::Table) => self.note_range(translation),
+            Some(RangesFrom::Line) => self.note_line(translation),
+            None => {}
         }
         let label = self.label(translation, region);
         let Translation { page, frame, rights, global } = self.without_dirt(translation, place);
@@ -120,63 +124,6 @@ impl Run {
         }
         let linear = addr.wrapping_add(self.view.base);
         Ok((translation.apply(linear), translation.page.size()))
-    }
-
-    /// A miss of the second level that the range TLB answers: the first level is filled with the one page. The
-    /// first store to a page walks, to set its dirty bit.
-    #[cold]
-    fn in_range(&mut self, place: Place<'_>, second: usize) -> Option<(PhysAddr, PageSize)> {
-        let Place { addr, kind, access, .. } = place;
-        let is_clean = self.tracks_dirty && self.is_clean(addr);
-        let Processor { hardware, asid, .. } = &mut self.processors.here;
-        let (asid, ranges) = (*asid, hardware.ranges.as_mut()?);
-        let found = ranges.lookup(addr, asid, kind, || !is_clean || kind != Kind::Store)?;
-        let page = addr.page(self.granules.0);
-        let rights = if is_clean { read_only(found.rights) } else { found.rights };
-        let entry = TlbEntry::single(page, found.apply(page.start()), asid, false, rights);
-        if second != NONE {
-            self.unit(second).counts.missed(kind, page.size(), false);
-        }
-        self.unit(place.unit).counts.missed(kind, page.size(), false);
-        let region = self.layout.label_of(self.who.number, addr);
-        let translation =
-            Translation { page, frame: entry.frames[0]?, rights: found.rights, global: false };
-        let label = self.label(translation, region);
-        self.fill(place.unit, kind, &Pair { entry, other: None, has_block: false }, label);
-        self.history.l1_miss(access - self.left_out);
-        Some((found.apply(addr), page.size()))
-    }
-
-    /// Tells the range table of the page that a walk has found, and the range TLB of the range that it is in.
-    #[cold]
-    fn note_range(&mut self, page: Translation) {
-        let Run { range_table: Some(table), processors, who, granules, ram, .. } = self else {
-            return;
-        };
-        table.note(who.number, page);
-        // What is mapped on both sides and was never walked for is part of the range too.
-        while let Some((range, first, rights)) = table.around(who.number, page.page.start()) {
-            let beyond = [
-                range.start().get().checked_sub(1).map(|at| (at, first.get().wrapping_sub(1))),
-                range.last().get().checked_add(1).map(|at| (at, first.get() + range.bytes())),
-            ];
-            let next = beyond.into_iter().flatten().find_map(|(at, place)| {
-                let found = ram.query(who.space, VirtAddr::new(at))?;
-                let phys = found.apply(VirtAddr::new(at)).get();
-                (phys == place && found.rights == rights).then_some(found)
-            });
-            let Some(next) = next else { break };
-            table.note(who.number, next);
-        }
-        let Processor { hardware, asid, .. } = &mut processors.here;
-        let around = table.around(who.number, page.page.start());
-        let (Some(ranges), Some((range, first, rights))) = (&mut hardware.ranges, around) else {
-            return;
-        };
-        let pages = (range.last().get() - range.start().get()) / granules.0.bytes() + 1;
-        if ranges.takes(pages) {
-            ranges.tlb.fill(RangeEntry { range, first, asid: *asid, rights });
-        }
     }
 
     /// Counts why a TLB had no hit. An entry that does not allow the access goes.
@@ -263,8 +210,10 @@ impl Run {
                 Err(_) if self.view.base != 0 && self.copies(place, behind) => {}
                 Err(fault) => {
                     if behind.speculates() {
+                        let wants_runs = behind.wants_runs();
                         let there = self.ram.query(self.who.space, addr);
-                        behind.faulted(there.map(|page| self.spot(addr, page)));
+                        let there = there.map(|page| self.spot(addr, page, wants_runs));
+                        behind.faulted(self.instruction(place, wants_runs), there);
                     }
                     cold |= self.fault(place, fault, behind)? == Answer::FirstTouch;
                 }
@@ -275,7 +224,9 @@ impl Run {
             self.by_software && (self.always_sized || self.system.has_many_sizes(self.who.number));
         if behind.speculates() {
             self.missed = true;
-            behind.found(self.spot(addr, translation));
+            let wants_runs = behind.wants_runs();
+            let spot = self.spot(addr, translation, wants_runs);
+            behind.found(self.instruction(place, wants_runs), spot);
         }
         let data = kind != Kind::Fetch;
         behind.refilled(Refill { region, cold, data, instead, dirtied: self.dirtied, sized });
@@ -284,7 +235,7 @@ impl Run {
 
     /// Where `addr` lies by `translation`, for those who predict it.
     #[cold]
-    fn spot(&self, addr: VirtAddr, translation: Translation) -> Spot {
+    fn spot(&self, addr: VirtAddr, translation: Translation, wants_runs: bool) -> Spot {
         let mapping = self.ram.mapping(self.who.space, addr);
         let guest = mapping.map(|mapping| mapping.translation.apply(addr));
         let marked = mapping.is_some_and(|mapping| mapping.usage.marked);
@@ -294,6 +245,40 @@ impl Run {
             // What lay in one when it was placed still lies as if it did.
             reserved: marked || guest.is_some_and(|frame| self.ram.is_reserved(frame)),
             marked,
+            run: if wants_runs { self.run_around(addr, translation) } else { 0 },
+        }
+    }
+
+    /// Base pages around `addr` that lie side by side in adjacent frames, up to [`Spot::RUN_MAX`].
+    fn run_around(&self, addr: VirtAddr, translation: Translation) -> u32 {
+        let (size, phys) = (self.granules.0, translation.apply(addr).get());
+        let is_beside = |bytes: u64| {
+            let at = VirtAddr::new(addr.get().wrapping_add(bytes));
+            let found = self.ram.query(self.who.space, at);
+            found.is_some_and(|found| found.apply(at).get() == phys.wrapping_add(bytes))
+        };
+        let mut run = 1;
+        for ahead in [true, false] {
+            let mut step = 1;
+            while run < Spot::RUN_MAX {
+                let bytes = step * size.bytes();
+                if !is_beside(if ahead { bytes } else { bytes.wrapping_neg() }) {
+                    break;
+                }
+                (run, step) = (run + 1, step + 1);
+            }
+        }
+        run
+    }
+
+    /// The instruction that makes an access, if it is wanted and its batch has the fetch: an address in its block.
+    fn instruction(&self, place: Place<'_>, is_wanted: bool) -> Option<u64> {
+        if !is_wanted {
+            return None;
+        }
+        match place.batch.block_of((place.access - self.position) as usize) {
+            Block::At { address, instruction } => Some(address.wrapping_add(instruction.into())),
+            Block::Before { .. } | Block::Unknown => None,
         }
     }
 
@@ -323,7 +308,7 @@ impl Run {
     }
 
     /// Whether the page that holds `addr` allows stores and has not been stored to.
-    fn is_clean(&self, addr: VirtAddr) -> bool {
+    pub(super) fn is_clean(&self, addr: VirtAddr) -> bool {
         self.ram.mapping(self.who.space, addr).is_some_and(|mapping| {
             mapping.translation.rights.allows(Kind::Store) && !mapping.usage.dirty
         })
@@ -381,7 +366,7 @@ impl Run {
     }
 
     /// The label of the entry for a page: its region, or [`SHARED`].
-    fn label(&self, translation: Translation, region: u32) -> u32 {
+    pub(super) fn label(&self, translation: Translation, region: u32) -> u32 {
         // A slot is larger than any page, so both addresses of it are aligned alike.
         let start = translation.page.start().wrapping_add(self.view.base.wrapping_neg());
         let mut page = VirtRange::of_page(start.page(translation.page.size()));
@@ -463,7 +448,7 @@ impl Run {
     }
 
     /// A TLB of the processor that runs.
-    fn unit(&mut self, index: usize) -> &mut Unit {
+    pub(super) fn unit(&mut self, index: usize) -> &mut Unit {
         &mut self.processors.here.hardware.units[index]
     }
 }
@@ -537,6 +522,6 @@ impl Pair {
 }
 
 /// These rights without the one to store.
-fn read_only(rights: Rights) -> Rights {
+pub(super) fn read_only(rights: Rights) -> Rights {
     Rights::from_bits(rights.bits() & !Rights::WRITE.bits())
 }

@@ -24,6 +24,7 @@ mod linear;
 mod miss;
 pub(crate) mod nodes;
 pub(crate) mod promotion;
+mod ranges;
 mod rows;
 mod shootdown;
 pub(crate) mod small;
@@ -46,7 +47,8 @@ use crate::{
     count::summary,
     description::{Clock, Inject, PageMask, WalkerKind},
     hardware::{
-        behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor, tlbs::NONE,
+        behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor,
+        range_unit::RangesFrom, tlbs::NONE,
     },
     os::{Layout, System, Who, at::Change, build, ranges::RangeTable},
     ram::Ram,
@@ -290,7 +292,9 @@ impl Run {
             has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),
             block_pages: first.hardware.block_pages(),
             around: Vec::new(),
-            range_table: description.range_tlb.as_ref().map(|_| RangeTable::default()),
+            range_table: (first.hardware.ranges.as_ref())
+                .filter(|ranges| ranges.from == RangesFrom::Table)
+                .map(|_| RangeTable::default()),
             references: Vec::with_capacity(64),
             processors: InTurn::new(first, others.into_iter()),
             ram,

@@ -83,13 +83,14 @@ impl Front {
             let walkers = front.designs.iter().map(|behind| &behind.walkers);
             let caches = walkers.clone().any(|walkers| walkers.here.port.caches.is_some());
             let speculates = walkers.clone().any(|walkers| walkers.speculates());
+            let wants_runs = walkers.clone().any(|walkers| walkers.wants_runs());
             front.saying.repeats = Repeats::new(walkers);
             let first = front.designs.first().map_or(0, |behind| behind.indices[0]);
             front.make_families(machines[first].description().granules().1.is_some());
             let (whole, to_families) = (!front.designs.is_empty(), !front.families.is_empty());
             for log in [&mut front.saying, &mut front.said] {
                 (log.caches, log.whole, log.to_families) = (caches, whole, to_families);
-                log.speculates = speculates;
+                (log.speculates, log.wants_runs) = (speculates, wants_runs);
             }
         }
         Ok(fronts)

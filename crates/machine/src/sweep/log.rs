@@ -39,6 +39,8 @@ pub(super) struct Log {
     pub(super) caches: bool,
     /// Whether any design predicts where walks end.
     pub(super) speculates: bool,
+    /// Whether any does by runs and instructions.
+    pub(super) wants_runs: bool,
     pub(super) repeats: Repeats,
     /// Whether any design wants to know all of it, and any family its log.
     pub(super) whole: bool,
@@ -51,8 +53,8 @@ pub(super) struct Log {
     host: Vec<HostWalk>,
     host_references: Vec<Reference>,
     forgets: Vec<(usize, Forget)>,
-    spots: Vec<Spot>,
-    faults: Vec<Option<Spot>>,
+    spots: Vec<(Option<u64>, Spot)>,
+    faults: Vec<(Option<u64>, Option<Spot>)>,
 }
 
 impl Log {
@@ -84,9 +86,11 @@ impl Log {
                 Message::FirstData { phys, bytes, kind } => {
                     behind.first_data(phys, u32::from(bytes), kind);
                 }
-                Message::Found => spots.next().into_iter().for_each(|spot| behind.found(*spot)),
+                Message::Found => {
+                    spots.next().into_iter().for_each(|(by, spot)| behind.found(*by, *spot));
+                }
                 Message::Faulted => {
-                    faults.next().into_iter().for_each(|there| behind.faulted(*there));
+                    faults.next().into_iter().for_each(|(by, there)| behind.faulted(*by, *there));
                 }
                 Message::Switched => behind.switched(),
                 Message::Device { frame, lent } => behind.device(frame, lent),
@@ -148,6 +152,10 @@ impl Behind for Log {
         self.speculates
     }
 
+    fn wants_runs(&self) -> bool {
+        self.wants_runs
+    }
+
     fn on(&mut self, processor: usize) {
         self.repeats.on(processor);
         if self.to_families {
@@ -175,14 +183,14 @@ impl Behind for Log {
         self.messages.push(Message::FirstData { phys, bytes, kind });
     }
 
-    fn found(&mut self, spot: Spot) {
+    fn found(&mut self, by: Option<u64>, spot: Spot) {
         self.messages.push(Message::Found);
-        self.spots.push(spot);
+        self.spots.push((by, spot));
     }
 
-    fn faulted(&mut self, there: Option<Spot>) {
+    fn faulted(&mut self, by: Option<u64>, there: Option<Spot>) {
         self.messages.push(Message::Faulted);
-        self.faults.push(there);
+        self.faults.push((by, there));
     }
 
     fn device(&mut self, frame: PhysAddr, lent: bool) {

@@ -49,6 +49,7 @@ pub(crate) use khugepaged::Progress;
 use knobs::{Effort, advice};
 
 use crate::{
+    eager::Filled,
     error::{Error, Stop},
     fault::Said,
     kernel::Kernel,
@@ -226,23 +227,8 @@ where
         let Some(large) = self.block_frames(at, region, pages) else {
             return Ok(Err(Why::NoFrame));
         };
-        self.prezeroed = false;
-        let (mut how, mut stopped, mut is_loaded) = (How::Minor, None, false);
-        for (each, frame) in pages.clone().zip(self.frames_of(large, pages)) {
-            let mut given = Some(frame);
-            if stopped.is_none() {
-                let said = (each, &Said::of(region, each));
-                let came = self.page_for(at, said, Kind::Store, &mut given, &mut how);
-                let loaded = came.and_then(|needed| self.enter(at, each, &needed, &mut How::Minor));
-                match loaded {
-                    Ok(_) => is_loaded |= each == page,
-                    Err(stop) => stopped = Some(stop),
-                }
-            }
-            if let Some(frame) = given {
-                self.free_frame(frame);
-            }
-        }
+        let Filled { how, pages: loaded, stopped } = self.side_by_side(at, region, pages, large);
+        let is_loaded = page - pages.start < loaded;
         match stopped {
             Some(Stop::Refused(error)) => return Err(error),
             // The base page that is needed is brought alone.

@@ -7,6 +7,7 @@ mod board;
 #[path = "../../../physmem/tests/support/boot.rs"]
 mod boot;
 mod daemons;
+mod eager;
 mod large;
 mod linux;
 mod model;

@@ -22,7 +22,8 @@ pub(super) fn of_host(walker: &Walker) -> Option<SpecTlbCounts> {
 
 /// What it has said; `timed` if all latencies are known.
 fn counts(speculator: &Speculator, timed: bool) -> SpecTlbCounts {
-    let (params, counts) = (speculator.tlb.params(), &speculator.counts);
+    let ((entries, ways), counts) = (speculator.tlb.geometry(), &speculator.counts);
+    let [replacement, page_size, fill] = speculator.tlb.names();
     let found = |said: Speculation| &counts.found[said as usize];
     let faulted = |said: Speculation| &counts.faulted[said as usize];
     let right = found(Speculation::Right);
@@ -40,11 +41,11 @@ fn counts(speculator: &Speculator, timed: bool) -> SpecTlbCounts {
     let all =
         [("right", right), ("none", none), ("none-faulted", none_faulted), ("denied", denied)];
     SpecTlbCounts {
-        entries: params.entries.into(),
-        ways: params.ways.into(),
-        replacement: params.replacement.to_string(),
-        page_size: params.page_size.to_string(),
-        fill: params.fill.name().to_owned(),
+        entries: entries.into(),
+        ways: ways.into(),
+        replacement,
+        page_size,
+        fill,
         attempts: right.walks
             + denied.walks
             + wrong.iter().map(|(_, said)| said.walks).sum::<u64>(),

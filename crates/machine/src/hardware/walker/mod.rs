@@ -178,16 +178,6 @@ impl Walker {
         }
     }
 
-    /// Where the last walk has ended.
-    pub(crate) fn found(&mut self, spot: Spot) {
-        self.speculate(Some(spot), false);
-    }
-
-    /// The last walk has faulted, on the page that is `there` if there is one.
-    pub(crate) fn faulted(&mut self, there: Option<Spot>) {
-        self.speculate(there, true);
-    }
-
     /// A device has the frame from here on, or has it no more.
     pub(crate) fn device(&mut self, frame: PhysAddr, lent: bool) {
         self.devices.lend(frame, lent);
@@ -198,12 +188,14 @@ impl Walker {
         self.speculators.iter_mut().for_each(Speculator::switched);
     }
 
-    /// Tells those who speculate how the last walk has ended.
-    fn speculate(&mut self, there: Option<Spot>, faulted: bool) {
+    /// Tells those who speculate how the last walk has ended: at the page that is `there` or, with `faulted`, on
+    /// the one that forbids the access if there is one. `by` is the instruction that it was for.
+    pub(crate) fn speculate(&mut self, by: Option<u64>, there: Option<Spot>, faulted: bool) {
         let Some(made) = self.port.made.take() else { return };
         let (va, asid) = self.walked;
         let devices = Some(&self.devices);
-        let walked = |one: &mut Speculator| one.walked(va, asid, there, faulted, &made, devices);
+        let walked =
+            |one: &mut Speculator| one.walked((va, by, asid), there, faulted, &made, devices);
         self.speculators.iter_mut().for_each(walked);
         if let Some(host) = self.host.as_mut().filter(|_| self.speculators.is_empty()) {
             host.critical += made.critical();

@@ -13,7 +13,7 @@ use addr::{Kind, PageSize, PhysAddr};
 use mmu::Spot;
 use pagetable::{Node, TreeShape};
 
-use super::{RegionWalks, Walker, build::Refusal};
+use super::{RegionWalks, Speculator, Walker, build::Refusal};
 use crate::{
     Description,
     hardware::{
@@ -86,6 +86,10 @@ impl Behind for Walkers {
         self.here.speculates()
     }
 
+    fn wants_runs(&self) -> bool {
+        self.here.speculators.iter().any(Speculator::wants_runs)
+    }
+
     fn on(&mut self, processor: usize) {
         self.turn_to(processor, |from, to| {
             // They are the cache's, which may go.
@@ -113,12 +117,12 @@ impl Behind for Walkers {
         self.here.walk_from_stale(walk, way);
     }
 
-    fn found(&mut self, spot: Spot) {
-        self.here.found(spot);
+    fn found(&mut self, by: Option<u64>, spot: Spot) {
+        self.here.speculate(by, Some(spot), false);
     }
 
-    fn faulted(&mut self, there: Option<Spot>) {
-        self.here.faulted(there);
+    fn faulted(&mut self, by: Option<u64>, there: Option<Spot>) {
+        self.here.speculate(by, there, true);
     }
 
     fn device(&mut self, frame: PhysAddr, lent: bool) {

@@ -14,7 +14,9 @@
 //! one walker can have many SpecTLBs beside it, and a sweep needs only one for all their sizes.
 
 use addr::{Asid, Kind, PageSize, PhysAddr, VirtAddr};
-use mmu::{Served, SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};
+use mmu::{
+    Offsets, OffsetsParams, Policy, Served, SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot,
+};
 
 use rustc_hash::FxHashSet;
 
@@ -110,10 +112,69 @@ pub(crate) struct SpecCensus {
     pub(crate) critical: u64,
 }
 
+/// What predicts.
+#[derive(Clone, Debug)]
+pub(crate) enum Predictor {
+    /// Large pages whose base pages have their places.
+    Places(SpecTlb),
+    /// Offsets by instruction.
+    Offsets(Offsets),
+}
+
+/// The name of the second in `spec_tlb.fill`.
+const OFFSETS: &str = "offsets";
+
+impl Predictor {
+    fn predicts(&self, va: VirtAddr, by: Option<u64>, asid: Asid) -> Option<PhysAddr> {
+        match self {
+            Predictor::Places(tlb) => tlb.predicts(va, asid),
+            Predictor::Offsets(offsets) => offsets.predicts(va, by?, asid),
+        }
+    }
+
+    fn walked(
+        &mut self,
+        (va, by, asid): (VirtAddr, Option<u64>, Asid),
+        there: Option<Spot>,
+    ) -> Speculation {
+        match (self, by) {
+            (Predictor::Places(tlb), _) => tlb.walked(va, asid, there),
+            (Predictor::Offsets(offsets), Some(by)) => offsets.walked(va, by, asid, there),
+            (Predictor::Offsets(_), None) => Speculation::None,
+        }
+    }
+
+    fn clear(&mut self) {
+        match self {
+            Predictor::Places(tlb) => tlb.clear(),
+            Predictor::Offsets(offsets) => offsets.clear(),
+        }
+    }
+
+    /// Entries and ways.
+    pub(crate) const fn geometry(&self) -> (u32, u32) {
+        match self {
+            Predictor::Places(tlb) => (tlb.params().entries, tlb.params().ways),
+            Predictor::Offsets(offsets) => (offsets.params().entries, offsets.params().ways),
+        }
+    }
+
+    /// Which entry makes room, the page that one is for, and what makes one, by their names.
+    pub(crate) fn names(&self) -> [String; 3] {
+        match self {
+            Predictor::Places(tlb) => {
+                let SpecTlbParams { replacement, page_size, fill, .. } = tlb.params();
+                [replacement.to_string(), page_size.to_string(), fill.name().to_owned()]
+            }
+            Predictor::Offsets(_) => ["lru", "any", OFFSETS].map(str::to_owned),
+        }
+    }
+}
+
 /// A SpecTLB with its counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Speculator {
-    pub(crate) tlb: SpecTlb,
+    pub(crate) tlb: Predictor,
     keeps_on_switch: bool,
     /// Whether its requests say that they are guesses, so that none reaches a device.
     pub(crate) tagged: bool,
@@ -139,9 +200,18 @@ impl Speculator {
                         [spec_tlb] out, or give the machine a page_table";
             return Err(("spec_tlb".to_owned(), what.to_owned()));
         }
+        if described.fill == OFFSETS {
+            let offsets = offsets(described).map_err(own)?;
+            return Ok(Some(Speculator::new(Predictor::Offsets(offsets), described)));
+        }
         let params = params(described, sizes, description.marks_reservations()).map_err(own)?;
         let tlb = SpecTlb::new(params).map_err(|error| own(("entries", error.to_string())))?;
-        Ok(Some(Speculator::new(tlb, described)))
+        Ok(Some(Speculator::new(Predictor::Places(tlb), described)))
+    }
+
+    /// Whether it needs to know of runs and instructions.
+    pub(crate) const fn wants_runs(&self) -> bool {
+        matches!(self.tlb, Predictor::Offsets(_))
     }
 
     /// That of the host `nested`, whose page table holds pages of `sizes`.
@@ -161,12 +231,16 @@ impl Speculator {
                         none of ours: leave this out";
             return Err(own((key, what.to_owned())));
         }
+        if described.fill == OFFSETS {
+            let what = "walks of a host are of no instruction: choose heuristic";
+            return Err(own(("fill", what.to_owned())));
+        }
         let params = params(described, sizes, false).map_err(own)?;
         let tlb = SpecTlb::new(params).map_err(|error| own(("entries", error.to_string())))?;
-        Ok(Some(Speculator::new(tlb, described)))
+        Ok(Some(Speculator::new(Predictor::Places(tlb), described)))
     }
 
-    fn new(tlb: SpecTlb, described: &description::SpecTlb) -> Speculator {
+    fn new(tlb: Predictor, described: &description::SpecTlb) -> Speculator {
         Speculator {
             tlb,
             keeps_on_switch: described.keeps_on_switch,
@@ -180,18 +254,17 @@ impl Speculator {
     /// then, it forbids the access.
     pub(super) fn walked(
         &mut self,
-        va: VirtAddr,
-        asid: Asid,
+        (va, by, asid): (VirtAddr, Option<u64>, Asid),
         there: Option<Spot>,
         faulted: bool,
         made: &Made,
         devices: Option<&DeviceFrames>,
     ) {
         if let Some(devices) = devices.filter(|devices| !devices.frames.is_empty()) {
-            let place = self.tlb.predicts(va, asid);
+            let place = self.tlb.predicts(va, by, asid);
             self.counts.devices += u64::from(place.is_some_and(|place| devices.have(place)));
         }
-        self.last = self.tlb.walked(va, asid, there);
+        self.last = self.tlb.walked((va, by, asid), there);
         let is_overlapped = self.is_right() && !faulted;
         self.counts.critical += if is_overlapped { 0 } else { made.critical() };
         let counts = if faulted { &mut self.counts.faulted } else { &mut self.counts.found };
@@ -224,6 +297,25 @@ impl Speculator {
     }
 }
 
+/// A table of offsets.
+fn offsets(described: &description::SpecTlb) -> Result<Offsets, (&'static str, String)> {
+    if described.keeps_absent {
+        let what =
+            "an entry of an instruction stays where it was wrong in any case: leave this out";
+        return Err(("keeps_absent", what.to_owned()));
+    }
+    if described.replacement.parse() != Ok(Policy::Lru) {
+        let what = "the least recently used of the entries that say nothing makes room: write lru";
+        return Err(("replacement", what.to_owned()));
+    }
+    if described.pages_min > Spot::RUN_MAX {
+        return Err(("pages_min", format!("write {} or less", Spot::RUN_MAX)));
+    }
+    let ways = described.ways.of(described.entries);
+    let params = OffsetsParams { entries: described.entries, ways, pages_min: described.pages_min };
+    Offsets::new(params).map_err(|error| ("entries", error.to_string()))
+}
+
 /// Its parameters beside a page table with pages of `sizes`, in which pages are marked or not.
 fn params(
     described: &description::SpecTlb,
@@ -245,7 +337,7 @@ fn params(
         return Err(("page_size", what));
     }
     let Some(fill) = SpecFill::ALL.into_iter().find(|fill| fill.name() == described.fill) else {
-        let known = SpecFill::ALL.map(SpecFill::name).join(", ");
+        let known = SpecFill::ALL.map(SpecFill::name).join(", ") + ", " + OFFSETS;
         return Err(("fill", format!("there is no `{}`: choose one of {known}", described.fill)));
     };
     if fill == SpecFill::Marks && !has_marks {

@@ -123,9 +123,10 @@ impl HostSide {
                 size: host.page.page.size(),
                 reserved: host.reserved,
                 marked: false,
+                run: 0,
             };
             let own = made.since(&before);
-            speculator.walked(host.walk.va, Asid(0), Some(spot), false, &own, None);
+            speculator.walked((host.walk.va, None, Asid(0)), Some(spot), false, &own, None);
             if speculator.is_right() {
                 made.spared += own.served.iter().sum::<u64>();
             }

@@ -160,7 +160,8 @@ impl Base {
         let grown = now.checked_sub(before).and_then(|bytes| range(before, bytes));
         let Some(range) = grown else { return Ok(()) };
         let mapped = Mapped { range, kind: Kind::Heap, name: "heap" };
-        self.place(number, space, &mapped, platform)
+        self.place(number, space, &mapped, platform)?;
+        self.populate(space, range, platform)
     }
 
     /// A child that shares the space goes on in it; one that the trace does not have takes no
@@ -190,7 +191,21 @@ impl Base {
         let Some(range) = range(start, bytes) else { return Ok(()) };
         let label = self.files.label(name);
         self.with(platform, |kernel| kernel.map(space, range, rights, source, label))?;
-        self.place(number, space, &Mapped { range, kind, name }, platform)
+        self.place(number, space, &Mapped { range, kind, name }, platform)?;
+        self.populate(space, range, platform)
+    }
+
+    /// Gives what is mapped its frames at once, where that is asked for.
+    fn populate(
+        &mut self,
+        space: HatSpace,
+        range: VirtRange,
+        platform: &mut dyn Platform,
+    ) -> Result<(), Failure> {
+        if self.eager {
+            self.with(platform, |kernel| kernel.populate(space, range))?;
+        }
+        Ok(())
     }
 
     /// What a mapping from `start` on has behind it.

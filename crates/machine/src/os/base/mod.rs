@@ -94,6 +94,8 @@ pub(super) struct Base {
     marks_cleared: u64,
     /// Frames that devices have, if they get some.
     devices: Option<Devices>,
+    /// Whether what is mapped gets its frames at once.
+    eager: bool,
     /// When daemons of Linux and its kin run.
     daemons: Daemons,
     /// The fullest end of a program.
@@ -275,6 +277,7 @@ impl Base {
             marks: reservations::marks(description)?,
             marks_cleared: 0,
             devices: Devices::new(description)?,
+            eager: description.os.eager_paging,
             daemons: thp.map_or(Daemons::default(), |thp| daemons(description, &thp)),
             end: None,
             samples: Vec::new(),

@@ -1,0 +1,136 @@
+//! Eager paging: a region gets its frames when it is mapped, in as few runs as memory has room for
+//! (Karakostas and others 2015, *Redundant Memory Mappings*).
+//!
+//! ```text
+//!   region of 11 pages   | 0 . . . . . . 7 | 8 9 | 10 |      of what remains the largest power of two ...
+//!   frames                 a block of 8      2     1         ... or smaller, where no such block is free
+//! ```
+//!
+//! Translations stay those of base pages: it is for hardware that translates ranges. Memory that would
+//! leave less free than the low mark is not given, nor is any to what may not be stored to: faults bring
+//! the rest.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use addr::{Kind, VirtRange};
+use hat::{
+    HatSpace,
+    locking::{Locks, Scheme, Site},
+};
+use pagetable::Mounted;
+use physmem::{Allocator, FrameId, Request, State};
+
+use crate::{
+    error::{Error, Stop},
+    fault::Said,
+    kernel::Kernel,
+    platform::Platform,
+    region::{Backing, Region},
+    vm::Within,
+    work::{How, Why},
+};
+
+/// What became of pages that were to lie side by side.
+pub(crate) struct Filled {
+    pub(crate) how: How,
+    /// Base pages that hardware has now, from the first on.
+    pub(crate) pages: u64,
+    /// Why it ended before the last.
+    pub(crate) stopped: Option<Stop>,
+}
+
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
+    /// Gives the anonymous memory in `range` its frames, as far as it has none yet. Says how many base
+    /// pages it gave.
+    pub fn populate(&mut self, space: HatSpace, range: VirtRange) -> Result<u64, Error> {
+        self.site = Site::Call;
+        let pages = self.vm.pages_of(range);
+        self.staying_within(space, |kernel, at| {
+            let is_own = |region: &&Region| {
+                region.backing == Backing::Anonymous
+                    && region.rights.allows(Kind::Store)
+                    && region.pages.start < pages.end
+                    && pages.start < region.pages.end
+            };
+            let regions: Vec<Region> = at.known.regions.all().filter(is_own).cloned().collect();
+            let mut given = 0;
+            for region in regions {
+                let end = region.pages.end.min(pages.end);
+                let mut page = region.pages.start.max(pages.start);
+                while page < end {
+                    let known = at.known.anons.within(page..end).next().map(|(known, _)| known);
+                    if known == Some(page) {
+                        page += 1;
+                        continue;
+                    }
+                    let Some((first, run)) = kernel.run_for(page..known.unwrap_or(end)) else {
+                        return Ok(given);
+                    };
+                    page = run.end;
+                    let filled = kernel.side_by_side(at, &region, &run, first);
+                    for _ in 0..filled.pages {
+                        let base = kernel.vm.base;
+                        kernel.decided(region.label, (base, Why::PolicyAsksBase), base);
+                    }
+                    given += filled.pages;
+                    match filled.stopped {
+                        Some(Stop::Refused(error)) => return Err(error),
+                        Some(Stop::Full) => return Ok(given),
+                        None => {}
+                    }
+                }
+            }
+            Ok(given)
+        })
+    }
+
+    /// Takes adjacent frames for the first of `pages`: as many as a block has that is free.
+    fn run_for(&mut self, pages: Range<u64>) -> Option<(FrameId, Range<u64>)> {
+        let step = self.memory.order(self.vm.base);
+        let spare = self.free_pages().checked_sub(self.vm.marks.low())?;
+        let largest = (pages.end - pages.start).min(spare).checked_ilog2()?;
+        (0..=largest).rev().find_map(|order| {
+            let request = Request::new(order + step, State::Movable);
+            let first = self.frames(|memory| memory.allocate(&request)).ok()?;
+            self.work.frames_taken += 1 << (order + step);
+            Some((first, pages.start..pages.start + (1 << order)))
+        })
+    }
+
+    /// Loads `pages` of `region`, which the space has nothing of, by translations of base pages to the
+    /// adjacent frames from `first` on, which are taken. Frames of pages that are not loaded are free
+    /// again.
+    pub(crate) fn side_by_side(
+        &mut self,
+        at: &mut Within<'_>,
+        region: &Region,
+        pages: &Range<u64>,
+        first: FrameId,
+    ) -> Filled {
+        self.prezeroed = false;
+        let mut filled = Filled { how: How::Minor, pages: 0, stopped: None };
+        for (page, frame) in pages.clone().zip(self.frames_of(first, pages)) {
+            let mut given = Some(frame);
+            if filled.stopped.is_none() {
+                let said = (page, &Said::of(region, page));
+                let came = self.page_for(at, said, Kind::Store, &mut given, &mut filled.how);
+                match came.and_then(|needed| self.enter(at, page, &needed, &mut How::Minor)) {
+                    Ok(_) => filled.pages += 1,
+                    Err(stop) => filled.stopped = Some(stop),
+                }
+            }
+            if let Some(frame) = given {
+                self.free_frame(frame);
+            }
+        }
+        filled
+    }
+}
