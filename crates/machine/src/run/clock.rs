@@ -11,12 +11,13 @@
 //! `full` clock differs between TLBs; that of instructions is the same for all of them.
 //!
 //! The clock is worked out of the counts when somebody asks, so that nobody pays for it where the
-//! operating system has no deadline. With one, a stretch of accesses ends where instructions alone
-//! reach it, and after each miss:
+//! operating system has no deadline. With one, a stretch of accesses ends after each fault while the deadline
+//! is so far that no number of misses brings it near. Then it ends where instructions alone reach the
+//! deadline, and after each miss:
 //!
 //! ```text
-//!   hit hit hit miss | hit hit hit hit | tick | hit ...
-//!                    ^ the clock again ^ the deadline
+//!   hit miss hit miss hit fault | hit hit miss | hit hit hit | tick | hit miss ...
+//!   far: every access misses    ^ the clock    ^ near        ^ the deadline
 //! ```
 //!
 //! Each processor has a clock of its own; a deadline is due when the one that runs has reached it.
@@ -35,8 +36,11 @@ use crate::{
     os::at::Change,
 };
 
-/// Accesses that run before the clock is read again, at most.
+/// Accesses that run near a deadline before the clock is read again, at most.
 const STRETCH_MAX: usize = 256;
+
+/// Accesses whose instructions are added up at once, far from a deadline.
+const SUMMED: usize = 1024;
 
 /// From counts to cycles.
 pub(super) struct Prices {
@@ -97,6 +101,32 @@ impl Prices {
             rest + self.of_instructions(instructions) >= deadline
         };
         metas.iter().position(reaches).map_or(metas.len(), |last| last + 1)
+    }
+
+    /// How many of `metas` run on `processor` without bringing its clock `cycles` further, even if each
+    /// looks up `lookups` pages that no TLB holds; as long as there is no fault.
+    fn surely_before(
+        &self,
+        metas: &[Meta],
+        processor: &Processor,
+        cycles: u64,
+        lookups: u64,
+    ) -> usize {
+        let hardware = &processor.hardware;
+        let slowest = hardware.units.iter().map(|unit| unit.latency_cycles).max().unwrap_or(0);
+        let walk_cycles = self.costs.as_ref().map_or(0, |costs| u64::from(costs.walk_cycles));
+        let each = if self.clock == Clock::Full { lookups * (slowest + walk_cycles) } else { 0 };
+        let (mut surely, mut instructions) = (0, 0);
+        for some in metas.chunks(SUMMED) {
+            instructions += u64::from(some.iter().map(|meta| meta.instructions()).sum::<u32>());
+            // Cycles of instructions are rounded down before and after.
+            let most = self.of_instructions(instructions) + 2 + (surely + some.len()) as u64 * each;
+            if most >= cycles {
+                break;
+            }
+            surely += some.len();
+        }
+        surely
     }
 
     fn of_instructions(&self, instructions: u64) -> u64 {
@@ -170,11 +200,30 @@ impl Run {
             if from == span.end {
                 return Ok(());
             }
+            if self.misses_are_priced_alike() {
+                let (metas, processor) = (&batch.meta[from..span.end], &self.processors.here);
+                let lookups = 2 + u64::from(Meta::SIZE_MAX >> self.granules.0.shift());
+                let surely = self.prices.surely_before(metas, processor, deadline - now, lookups);
+                if surely > 0 {
+                    from = self.stretch::<CHECK>(batch, from..from + surely, false, behind)?;
+                    continue;
+                }
+            }
             let metas = &batch.meta[from..span.end.min(from + STRETCH_MAX)];
             let processor = &self.processors.here;
             let end = from + self.prices.until(metas, processor, now, deadline);
             from = self.stretch::<CHECK>(batch, from..end, true, behind)?;
         }
+    }
+
+    /// Whether all that a miss adds to the clock, but for faults, is a lookup and a walk at the nominal
+    /// price; and whether rows go to the TLBs as the trace has them.
+    fn misses_are_priced_alike(&self) -> bool {
+        self.promotion.is_none()
+            && self.nodes.is_none()
+            && self.small.is_none()
+            && !self.ram.is_linear()
+            && self.processors.here.trace_cache.is_none()
     }
 
     /// When the operating system has something to do next.
