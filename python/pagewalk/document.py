@@ -605,6 +605,41 @@ class RangeTlbCounts(Record):
     """Their bytes."""
 
 
+class RestSegCounts(Record):
+    """What looks for pages in restrictive segments, and what it counted.
+
+    It looks for each page that is walked for; its references are those of level 0 in `Walks`, and a
+    page that is found takes no others.
+    """
+
+    filter_lines: int
+    """Lines of the set filter that it keeps."""
+
+    tag_lines: int
+    """Lines of the tag array that it keeps."""
+
+    ways: int
+    """Ways of both."""
+
+    lookups: int
+    """Lookups: one before each walk, and one more after each fault."""
+
+    hits: int
+    """Lookups that found the page."""
+
+    misses: int
+    """Lookups that did not. Each is a walk."""
+
+    filtered: int
+    """Sets whose tags were not looked at, as the filter knows of no page there."""
+
+    filter_reads: int
+    """References to the filter."""
+
+    tag_reads: int
+    """References to the tags."""
+
+
 class ReservationsOfSize(Record):
     """Reservations of one size."""
 
@@ -1338,6 +1373,9 @@ class ProcessorCounts(Record):
     range_tlb: RangeTlbCounts | None
     """Its range TLB."""
 
+    restseg: RestSegCounts | None
+    """Its lookups in restrictive segments."""
+
     caches: Named[CacheCounts]
     """Its data caches; not `l3`, which all share."""
 
@@ -1731,6 +1769,9 @@ class Document(Record):
 
     range_tlb: RangeTlbCounts | None
     """What translates ranges of any length, if something does."""
+
+    restseg: RestSegCounts | None
+    """What finds pages in restrictive segments, if something does."""
 
     nested: NestedCounts | None
     """The host's dimension of the walks, in a virtual machine."""

@@ -1,21 +1,24 @@
 //! Free frames: the allocator that a machine has, and memory that was used before a run.
 //!
 //! ```text
-//!   lists, or a buddy system --> scattered --> per node --> placed regions --> reservations
+//!   lists, or a buddy system --> scattered --> per node --> placed regions --> segments --> reservations
 //! ```
 
 use std::ops::Range;
 
 use addr::{PageSize, PhysAddr};
 use physmem::{
-    Allocator, Apart, Buddy, Contiguous, Nodes, PageBlocks, Physmem, Refusing, Reservations,
-    Scattered, SizeLists,
+    Allocator, Apart, Buddy, Contiguous, FrameId, Nodes, PageBlocks, Physmem, Refusing,
+    Reservations, Restrictive, Scattered, SizeLists,
 };
 
 use crate::{
     Description, description,
     hardware::nodes::Topology,
-    os::build::{self, page_blocks},
+    os::{
+        build::{self, page_blocks},
+        hashed::Kept,
+    },
     ram::FrameStore,
     units,
 };
@@ -30,18 +33,29 @@ pub(crate) enum Lists {
     Blocks(u32),
 }
 
+/// Which frames are given to who wishes them by number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wished {
+    /// None.
+    Nowhere,
+    /// Those of a region's place, in runs of blocks of so many frames as log2.
+    Regions(u32),
+    /// Those of restrictive segments, from this one on.
+    Segments(FrameId),
+}
+
 /// log2 of the frames of a page block of Linux, 2M.
 const BLOCK_ORDER: u32 = 9;
 
 /// All frames of `memory`, free, the smallest of `base`, in the order of its placement; out of `lists`,
-/// with reservations of the sizes `reserved`, each log2 of frames. With `places` regions have places, in
-/// runs of blocks of so many frames as log2. Where `apart`, frames of pages are taken one by one.
+/// with reservations of the sizes `reserved`, each log2 of frames, and those that can be `wished`. Where
+/// `apart`, frames of pages are taken one by one.
 pub(crate) fn frames(
     memory: &description::Memory,
     base: PageSize,
     lists: &dyn Fn(Range<u32>) -> Lists,
     reserved: &[u32],
-    places: Option<u32>,
+    wished: Wished,
     apart: bool,
     topology: Option<&Topology>,
 ) -> Result<FrameStore, String> {
@@ -63,16 +77,22 @@ pub(crate) fn frames(
             return Refusing::new(Box::new(Apart::new(all)) as Box<dyn Allocator + Send>);
         }
         let allocator = match topology {
-            None => one(all.clone()),
+            None => match wished {
+                Wished::Segments(first) => one(all.start..first.0),
+                Wished::Nowhere | Wished::Regions(_) => one(all.clone()),
+            },
             Some(topology) => {
                 let parts = ranges.iter().map(|range| (range.clone(), one(range.clone())));
                 let distance = |from: usize, to: usize| topology.from(from)[to];
                 Box::new(Nodes::with_distances(parts.collect(), distance))
             }
         };
-        let allocator: Box<dyn Allocator + Send> = match places {
-            Some(order) => Box::new(Contiguous::new(allocator, order)),
-            None => allocator,
+        let allocator: Box<dyn Allocator + Send> = match wished {
+            Wished::Nowhere => allocator,
+            Wished::Regions(order) => Box::new(Contiguous::new(allocator, order)),
+            Wished::Segments(first) => {
+                Box::new(Restrictive::new(allocator, first, FrameId(all.end)))
+            }
         };
         Refusing::new(match reserved {
             [] => allocator,
@@ -137,12 +157,15 @@ pub(crate) fn lists(
     Ok(Lists::Sizes(Box::new(lists)))
 }
 
-/// log2 of the frames of the blocks that regions are placed in, if they are.
-pub(crate) fn places(
+/// Which frames are wished by number, where `kept` of them are segments'.
+pub(crate) fn wished(
     description: &Description,
+    kept: Option<&Kept>,
     topology: Option<&Topology>,
-) -> Result<Option<u32>, (String, String)> {
-    let Some(order) = build::places(&description.os) else { return Ok(None) };
+) -> Result<Wished, (String, String)> {
+    let Some(order) = build::places(&description.os) else {
+        return Ok(kept.map_or(Wished::Nowhere, |kept| Wished::Segments(kept.first())));
+    };
     if topology.is_some() {
         let what = "regions are placed in a memory of one node: leave memory.numa out";
         return Err(("os.manager".to_owned(), what.to_owned()));
@@ -152,7 +175,7 @@ pub(crate) fn places(
                     choose page-blocks or buddy";
         return Err(("memory.allocator".to_owned(), what.to_owned()));
     }
-    Ok(Some(order))
+    Ok(Wished::Regions(order))
 }
 
 /// log2 of the frames of each of the `sizes` of reservations, which are those of the table `key`.

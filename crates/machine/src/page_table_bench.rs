@@ -104,7 +104,15 @@ impl PageTableBench {
         };
         let base = page_size.min(PageSize::SIZE_4K);
         let lists = &|_| frames::Lists::Buddy;
-        let frames = frames::frames(&description.memory, base, lists, &[], None, false, None)?;
+        let frames = frames::frames(
+            &description.memory,
+            base,
+            lists,
+            &[],
+            frames::Wished::Nowhere,
+            false,
+            None,
+        )?;
         let handler = Handler::new(description);
         let (memory_bytes, spaces) = (bytes, Vec::new());
         Ok(PageTableBench { hat, frames, meter, handler, page_size, memory_bytes, spaces })

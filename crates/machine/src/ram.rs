@@ -18,16 +18,18 @@ use pagetable::{
     Usage,
 };
 use physmem::{
-    Allocator, BlockCounts, Blocks, FrameId, Physmem, Refusing, ReservationCounts, Reserver, State,
+    Allocator, BlockCounts, Blocks, FrameId, Physmem, Refusing, ReservationCounts, Reserver,
+    Segment, State,
 };
 use vm::Physical;
 
 use crate::{
     Description, description,
-    frames::{HOST, Lists, age, frames, lists, places, reserved},
+    frames::{HOST, Lists, age, frames, lists, reserved, wished},
     hardware::{behind::Way, nodes::Topology},
     os::{
         build::{keeps_tables_apart, reservations},
+        hashed,
         host::{Host, splinter},
         room::{self, Guest},
     },
@@ -159,10 +161,13 @@ impl Ram {
         };
         let reserved = reserved(description, base, key, sizes)?;
         let topology = Topology::of(description)?;
-        let places = places(description, topology.as_ref())?;
+        let kept = hashed::kept(description)?;
+        let wished = wished(description, kept.as_ref(), topology.as_ref())?;
         let memory = &description.memory;
-        let frames = frames(memory, base, &lists, &reserved, places, apart, topology.as_ref());
+        let frames = frames(memory, base, &lists, &reserved, wished, apart, topology.as_ref());
         let mut frames = frames.map_err(|error| ("memory.size".to_owned(), error))?;
+        let arrays = kept.map_or(Ok(0), |kept| kept.take(&mut frames));
+        let arrays = arrays.map_err(|what| ("os.utopia".to_owned(), what))?;
         let holes = description.nested.as_ref().map_or(&[][..], |nested| nested.holes.as_slice());
         let absent = room::leave_out(&mut frames, holes)
             .map_err(|what| ("nested.holes".to_owned(), what))?;
@@ -180,7 +185,7 @@ impl Ram {
             guest: None,
             absent_bytes: absent * base.bytes(),
             hat,
-            aged_bytes: aged_frames * base.bytes(),
+            aged_bytes: (aged_frames + arrays) * base.bytes(),
             device_frames: 0,
             frames: Physical::new(frames),
             has_frames: description.page_table.is_some(),
@@ -249,6 +254,17 @@ impl Ram {
     /// The number of the base frame that has `at`.
     pub(crate) fn frame_at(&self, at: PhysAddr) -> FrameId {
         FrameId((at.get() >> self.look(|frames| frames.base()).shift()) as u32)
+    }
+
+    /// Whether some place of a set of a restrictive segment is in use.
+    pub(crate) fn is_taken(&self, segment: Segment, set: u32) -> bool {
+        let is_free = |frame: u32, frames: &FrameStore| {
+            frames.table().get(FrameId(frame)).state() == State::Free
+        };
+        self.look(|frames| {
+            let mut places = segment.places(set);
+            places.any(|at| (at.0..at.0 + (1 << segment.order)).any(|one| !is_free(one, frames)))
+        })
     }
 
     /// What has become of page blocks, if there are some.

@@ -92,6 +92,7 @@ impl World {
             nodes: 1,
             colors: 1,
             thp: None,
+            hashed: None,
         };
         let table = Mount::tree(Irix::new(BASE).expect(WRONG), SparseMemory::new(1 << 34));
         World {

@@ -128,6 +128,9 @@ impl Model {
         let is_aligned = frame.get() / 4096 % pages == page.number() % pages;
         let chosen: Vec<u64> = match self.blocks.kind {
             BlockKind::CompleteSubblock => block.filter(|&at| own(at).is_some()).collect(),
+            BlockKind::Mosaic => {
+                block.filter(|&at| own(at).is_some_and(|(_, of)| of == rights)).collect()
+            }
             BlockKind::PartialSubblock if is_aligned => block.filter(|&at| follows(at)).collect(),
             BlockKind::Whole if is_aligned && block.clone().all(follows) => block.collect(),
             BlockKind::PartialSubblock | BlockKind::Whole => return alone(),

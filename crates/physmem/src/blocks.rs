@@ -404,7 +404,8 @@ impl Blocks for PageBlocks {
     }
 
     fn block_type(&self, frame: FrameId) -> BlockType {
-        self.type_of(frame)
+        let of = self.types.get((frame.0 >> self.block_order) as usize);
+        of.copied().unwrap_or(BlockType::Unmovable)
     }
 
     fn is_suitable(&self, order: u32) -> bool {

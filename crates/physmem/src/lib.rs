@@ -8,7 +8,8 @@
 //!     |     ^ links                    |
 //!     |  Allocator                     |  which free frames are taken: Buddy, SizeLists,
 //!     +--------------------------------+  PageBlocks; one of them per NUMA node (Nodes), or
-//!                                         below Reservations, Contiguous, or a Magazine
+//!                                         below Reservations, Contiguous,
+//!                                         Restrictive, or a Magazine
 //! ```
 //!
 //! Descriptors carry no page size (G98 section 6.1): a large page is adjacent, aligned base
@@ -30,12 +31,14 @@ mod chunks;
 mod coalesced;
 mod contiguous;
 mod frame;
+mod iceberg;
 mod lists;
 mod magazine;
 mod nodes;
 mod physmem;
 mod refusing;
 mod reservations;
+mod restrictive;
 mod scattered;
 mod size_lists;
 mod table;
@@ -50,6 +53,7 @@ pub use buddy::Buddy;
 pub use coalesced::{Coalesced, Level, Scanned};
 pub use contiguous::{Contiguous, Places};
 pub use frame::{FrameId, Identity, NO_FRAME, Pfdat, State};
+pub use iceberg::{Berth, Iceberg};
 pub use lists::Color;
 pub use magazine::Magazine;
 pub use nodes::Nodes;
@@ -58,6 +62,7 @@ pub use refusing::Refusing;
 pub use reservations::{
     Broken, Neighbor, Place, ReservationCounts, Reservations, Reserver, Unplaced,
 };
+pub use restrictive::{Restrictive, Segment};
 pub use scattered::Scattered;
 pub use size_lists::{SizeListError, SizeLists};
 pub use table::FrameTable;

@@ -80,6 +80,7 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
             nodes: 1,
             colors: 1,
             thp: None,
+            hashed: None,
         };
         let memory = Physmem::buddy(PhysAddr::new(0), BYTES, SIZE).map_err(text)?;
         let vm = Vm::with_locks(settings, pages).map_err(text)?;

@@ -76,6 +76,7 @@ mod error;
 mod fault;
 mod file;
 mod frames;
+mod hashed;
 mod kernel;
 mod large;
 mod linux;
@@ -102,6 +103,7 @@ mod work;
 
 pub use crate::{
     error::Error,
+    hashed::Hashed,
     kernel::Kernel,
     linux::{
         Collapsed, CompactResult, Compacted, Compacting, Defrag, Khugepaged, Placing, Promoted,

@@ -5,7 +5,9 @@ use core::{
 
 use addr::PageSize;
 
-use crate::{linux::Thp, object::FileKey, replacement::POLICIES, reserve::Reserving};
+use crate::{
+    hashed::Hashed, linux::Thp, object::FileKey, replacement::POLICIES, reserve::Reserving,
+};
 
 /// How memory is managed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +37,8 @@ pub struct Settings<'a> {
     pub colors: u32,
     /// Large pages of anonymous memory as Linux has them, in place of [`sizing`](Settings::sizing); `None`: none.
     pub thp: Option<Thp>,
+    /// Which frames anonymous pages may have by their addresses; `None`: any.
+    pub hashed: Option<Hashed>,
 }
 
 /// How the uses of a page are seen.

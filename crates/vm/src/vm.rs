@@ -13,6 +13,7 @@ use physmem::{Coalesced, FrameId};
 
 use crate::{
     anon::Anons,
+    hashed::Hashed,
     linux::Thp,
     numbered::Numbered,
     object::Objects,
@@ -62,6 +63,7 @@ pub struct Vm<L: Locks = Single> {
     pub(crate) nodes: u8,
     pub(crate) colors: u32,
     pub(crate) thp: Option<Thp>,
+    pub(crate) hashed: Option<Hashed>,
     /// Objects that regions were given for their own pages.
     pub(crate) owns: AtomicU32,
     /// Whether both pages of a TLB's pair must have one size.
@@ -114,6 +116,7 @@ impl<L: Locks> Vm<L> {
             nodes,
             colors,
             thp,
+            hashed,
         } = settings;
         let ascend = sizes.is_sorted_by(|a, b| a < b);
         let Some(&base) = sizes.first().filter(|_| ascend) else {
@@ -141,6 +144,7 @@ impl<L: Locks> Vm<L> {
             nodes,
             colors,
             thp,
+            hashed,
             owns: AtomicU32::new(0),
             paired,
         })

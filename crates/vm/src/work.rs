@@ -181,6 +181,12 @@ work! {
     around
     /// Searches for a place in memory for a region.
     places
+    /// Pages that got a frame which their address allows ...
+    hashed
+    /// ... of these, in a back yard ...
+    hashed_back
+    /// ... and pages for which no such frame was free.
+    unhashed
     /// Base pages moved to other frames.
     migrations
     /// Large pages made smaller ...

@@ -272,6 +272,13 @@ def several_pages(document: Mapping[str, Any]) -> list[str]:
         for tlb in document["tlbs"]
         if (of := tlb.get("blocks"))
     ]
+    if of := document.get("restseg"):
+        lines.append(
+            f"Restrictive segments: {text.count(of['hits'])} of "
+            f"{text.plural(of['lookups'], 'lookup')} found the page, "
+            f"{values.share(of['hits'], of['lookups']).text}, by "
+            f"{text.plural(of['filter_reads'] + of['tag_reads'], 'reference')} to filter and tags"
+        )
     if of := document.get("range_tlb"):
         lines.append(
             f"Range TLB: {text.plural(of['entries'], 'range')}, {of['replacement']}; "

@@ -58,6 +58,9 @@ pub struct Results {
     /// What translates ranges of any length, if something does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range_tlb: Option<RangeTlbCounts>,
+    /// What finds pages in restrictive segments, if something does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restseg: Option<RestSegCounts>,
     /// The host's dimension of the walks, in a virtual machine.
     pub nested: Option<NestedCounts>,
     /// The data caches, nearest first.
@@ -511,6 +514,30 @@ pub struct RangeTlbCounts {
     pub ranges: u64,
     /// Their bytes.
     pub range_bytes: u64,
+}
+
+/// What looks for pages in restrictive segments, and what it counted. It looks for each page that is walked
+/// for; its references are those of level 0 in [`Walks`], and a page that is found takes no others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RestSegCounts {
+    /// Lines of the set filter that it keeps.
+    pub filter_lines: u64,
+    /// Lines of the tag array that it keeps.
+    pub tag_lines: u64,
+    /// Ways of both.
+    pub ways: u64,
+    /// Lookups: one before each walk, and one more after each fault.
+    pub lookups: u64,
+    /// Lookups that found the page.
+    pub hits: u64,
+    /// Lookups that did not. Each is a walk.
+    pub misses: u64,
+    /// Sets whose tags were not looked at, as the filter knows of no page there.
+    pub filtered: u64,
+    /// References to the filter.
+    pub filter_reads: u64,
+    /// References to the tags.
+    pub tag_reads: u64,
 }
 
 /// The host of a virtual machine. References of [`Walks`] by level are the guest's; those of the
@@ -1070,6 +1097,9 @@ pub struct ProcessorCounts {
     /// Its range TLB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range_tlb: Option<RangeTlbCounts>,
+    /// Its lookups in restrictive segments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restseg: Option<RestSegCounts>,
     /// Its data caches; not `l3`, which all share.
     pub caches: Vec<CacheCounts>,
     /// The shootdowns that it made, those that it was asked for, and the entries of its TLBs that

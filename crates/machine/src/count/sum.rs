@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use crate::count::results::{
     BlockCounts, ByKind, CacheCounts, CacheTraffic, HitsAndMisses, LevelCounts, MmuCacheCounts,
-    MmuCacheLevel, RangeTlbCounts, ShootdownCounts, SizeCounts, SpecOutcome, SpecTlbCounts,
-    TlbCounts, Walks,
+    MmuCacheLevel, RangeTlbCounts, RestSegCounts, ShootdownCounts, SizeCounts, SpecOutcome,
+    SpecTlbCounts, TlbCounts, Walks,
 };
 
 /// Counts that can be added up.
@@ -191,6 +191,17 @@ impl Sum for RangeTlbCounts {
         self.fills += other.fills;
         self.evictions += other.evictions;
         self.flushed += other.flushed;
+    }
+}
+
+impl Sum for RestSegCounts {
+    fn add(&mut self, other: &RestSegCounts) {
+        self.lookups += other.lookups;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.filtered += other.filtered;
+        self.filter_reads += other.filter_reads;
+        self.tag_reads += other.tag_reads;
     }
 }
 

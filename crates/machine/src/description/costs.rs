@@ -79,8 +79,11 @@ macro_rules! work_costs {
                     // They are what is saved, or consist of entries, which have prices.
                     prezeroed: _,
                     around: _,
-                    // A few words per free block.
+                    // A few words per free block, and per frame that a page may have.
                     places: _,
+                    hashed: _,
+                    hashed_back: _,
+                    unhashed: _,
                 } = work;
                 [$((stringify!($kind), $kind * u64::from(self.$kind))),*].into_iter()
             }

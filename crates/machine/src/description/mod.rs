@@ -10,6 +10,7 @@
 //! [mmu_cache]   what the walker remembers of earlier walks
 //! [spec_tlb]    what predicts where base pages lie in reservations
 //! [range_tlb]   what translates ranges of any length
+//! [restseg]     what finds pages in restrictive segments
 //! [nested]      a virtual machine: the host's page table, nested TLB, MMU cache
 //! [cache.NAME]  l1i, l1d, l2, l3: size, ways, line, latency
 //! [memory]      size and latency of what lies behind the caches
@@ -28,6 +29,7 @@ mod calibrated;
 mod core;
 mod costs;
 pub(crate) mod digest;
+mod hashed;
 mod linux;
 mod nested;
 mod numa;
@@ -51,6 +53,7 @@ pub use self::{
     calibrated::Calibrated,
     core::Core,
     costs::{Costs, WorkCosts},
+    hashed::{Mosaic, RestSeg, Utopia},
     linux::{
         Ca, Defrag, Enabled, HawkEye, Ingens, Khugepaged, Linux, OfSize, OrderEnabled, Ranger,
     },
@@ -101,6 +104,9 @@ pub struct Description {
     /// What translates ranges of any length; absent: nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range_tlb: Option<RangeTlb>,
+    /// What finds pages in restrictive segments; absent: nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restseg: Option<RestSeg>,
     /// The host, if all this runs in a virtual machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nested: Option<Nested>,

@@ -6,7 +6,7 @@ use addr::PageSize as AddrPageSize;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    Ca, Costs, HawkEye, Ingens, Linux, NumaPolicy, Ranger, Small, is_false,
+    Ca, Costs, HawkEye, Ingens, Linux, Mosaic, NumaPolicy, Ranger, Small, Utopia, is_false,
     units::{Bytes, PageSize},
 };
 
@@ -85,6 +85,12 @@ pub struct Os {
     /// A daemon that moves pages side by side; absent: only `translation-ranger` has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranger: Option<Ranger>,
+    /// Frames by hash, which few bits tell apart; absent: any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mosaic: Option<Mosaic>,
+    /// Segments of memory in which addresses say where pages may lie; absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utopia: Option<Utopia>,
     /// What its time is made of.
     #[serde(skip_serializing_if = "is_full")]
     pub clock: Clock,
@@ -157,6 +163,8 @@ impl Default for Os {
             hawkeye: None,
             ca: None,
             ranger: None,
+            mosaic: None,
+            utopia: None,
             clock: Clock::Full,
             costs: None,
             inject: None,

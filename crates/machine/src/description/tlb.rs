@@ -120,7 +120,7 @@ impl Tlb {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Blocks {
-    /// What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced` or `whole`.
+    /// What an entry can hold: `complete-subblock`, `partial-subblock`, `coalesced`, `whole` or `mosaic`.
     pub kind: String,
     /// Pages of a block.
     pub pages: u32,

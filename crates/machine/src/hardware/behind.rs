@@ -125,6 +125,9 @@ pub(crate) trait Behind {
     /// be given to [`Behind::walk_from_stale`].
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node>;
 
+    /// References to what is looked at before a walk, or in place of one.
+    fn beside(&mut self, references: &[Reference]);
+
     /// The way of a walk from a node which the page table no longer knows.
     fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>);
 

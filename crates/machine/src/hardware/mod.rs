@@ -6,5 +6,6 @@ pub(crate) mod in_turn;
 pub(crate) mod nodes;
 pub(crate) mod processor;
 pub(crate) mod range_unit;
+pub(crate) mod restseg;
 pub(crate) mod tlbs;
 pub(crate) mod walker;

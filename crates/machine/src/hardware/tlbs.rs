@@ -10,6 +10,7 @@ use pagetable::{Flush, Scope};
 use super::{
     contexts::{BITS_MAX, Contexts, PROCESSORS_MAX},
     range_unit::RangeUnit,
+    restseg::RestSegUnit,
 };
 use crate::{
     Description,
@@ -72,6 +73,8 @@ pub(crate) struct TlbUnits {
     pub(crate) second: [usize; Kind::COUNT],
     /// What is asked together with the second level.
     pub(crate) ranges: Option<RangeUnit>,
+    /// What is asked before the page table.
+    pub(crate) restseg: Option<RestSegUnit>,
 }
 
 impl TlbUnits {
@@ -162,7 +165,8 @@ impl TlbUnits {
                 }
             }
         }
-        Ok(TlbUnits { units, first, second, ranges: RangeUnit::of(description)? })
+        let (ranges, restseg) = (RangeUnit::of(description)?, RestSegUnit::of(description)?);
+        Ok(TlbUnits { units, first, second, ranges, restseg })
     }
 
     /// What the policies of the first-level TLBs learn of hits, at most.
@@ -235,6 +239,9 @@ impl TlbUnits {
         }
         if let Some(ranges) = &mut self.ranges {
             ranges.forget_counts();
+        }
+        if let Some(restseg) = &mut self.restseg {
+            restseg.forget_counts();
         }
     }
 }

@@ -22,6 +22,7 @@ mod base;
 pub(crate) mod build;
 pub(crate) mod events;
 mod first_touch;
+pub(crate) mod hashed;
 pub(crate) mod host;
 pub(crate) mod labels;
 pub(crate) mod place;

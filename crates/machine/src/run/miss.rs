@@ -1,7 +1,7 @@
 //! The rare case: a lookup that the first level did not answer, down to the fault.
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use mmu::{BlockParams, Evicted, Miss, Spot, TlbEntry};
+use mmu::{BlockKind, BlockParams, Evicted, Miss, Spot, TlbEntry};
 use pagetable::{Fault, Leads, Reference, Translation, Usage};
 use trace::Block;
 
@@ -341,6 +341,10 @@ impl Run {
                 .place(addr, kind, &references, found)
                 .map_err(|failure| failed(self, failure))?;
         }
+        if self.in_segment(addr, found, behind) {
+            self.references = references;
+            return Ok(placed);
+        }
         let (asid, root) = (self.processors.here.asid, self.ram.root(root));
         let size = placed.map_or(PageSize::SIZE_4K, |page| page.page.size());
         let walk = Walk { va: linear, asid, root, found: found.is_ok(), size, nested_misses: 0 };
@@ -425,9 +429,13 @@ impl Run {
 
     #[inline(always)]
     pub(super) fn fill(&mut self, unit: usize, kind: Kind, pair: &Pair, label: u32) {
+        let unit_number = unit;
         let Run { processors, census, around, .. } = self;
         let unit = &mut processors.here.hardware.units[unit];
         if let Some(blocks) = unit.tlb.blocks() {
+            if blocks.kind == BlockKind::Mosaic {
+                return self.fill_mosaic(unit_number, kind, pair, label);
+            }
             let known = if pair.has_block { part(around, blocks, &pair.entry) } else { &[] };
             return fill_block(unit, census, kind, &pair.entry, known, label);
         }
@@ -445,6 +453,26 @@ impl Run {
                 census.collect(counts, is_first, &evicted);
             }
         });
+    }
+
+    /// Fills a TLB whose entries hold pages that lie where their addresses allow it. A page that does not has
+    /// an entry for itself.
+    #[cold]
+    fn fill_mosaic(&mut self, unit: usize, kind: Kind, pair: &Pair, label: u32) {
+        let Some(blocks) = self.processors.here.hardware.units[unit].tlb.blocks() else { return };
+        let known = if pair.has_block { part(&self.around, blocks, &pair.entry) } else { &[] };
+        let (page, mut pages) = (pair.entry.page, known.to_vec());
+        let own = page.number() as usize & (blocks.pages as usize - 1);
+        let first = page.start().get() - own as u64 * page.size().bytes();
+        let is_alone = |frame| !self.is_hashed(page.start(), frame);
+        let is_alone = pair.entry.frames[0].is_some_and(is_alone);
+        for (at, known) in pages.iter_mut().enumerate().filter(|(at, _)| *at != own) {
+            let va = VirtAddr::new(first + at as u64 * page.size().bytes());
+            *known = known.filter(|(frame, _)| !is_alone && self.is_hashed(va, *frame));
+        }
+        let Run { processors, census, .. } = self;
+        let unit = &mut processors.here.hardware.units[unit];
+        fill_block(unit, census, kind, &pair.entry, &pages, label);
     }
 
     /// A TLB of the processor that runs.

@@ -26,6 +26,7 @@ pub(crate) mod nodes;
 pub(crate) mod promotion;
 mod ranges;
 mod rows;
+mod segments;
 mod shootdown;
 pub(crate) mod small;
 mod turn;
@@ -36,6 +37,7 @@ use std::{collections::VecDeque, ops::Range};
 use addr::{Kind, PageSize, PhysAddr, Rights};
 use pagetable::Reference;
 use trace::{Batch, Event, Placed, Process, Source};
+use vm::Hashed;
 
 use crate::{
     Error, Machine, Results,
@@ -50,7 +52,7 @@ use crate::{
         behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor,
         range_unit::RangesFrom, tlbs::NONE,
     },
-    os::{Layout, System, Who, at::Change, build, ranges::RangeTable},
+    os::{Layout, System, Who, at::Change, build, hashed::hashed, ranges::RangeTable},
     ram::Ram,
 };
 
@@ -208,6 +210,8 @@ pub(crate) struct Run {
     /// of the last one that was refilled.
     block_pages: usize,
     around: Vec<Option<(PhysAddr, Rights)>>,
+    /// Which frames pages may have by their addresses, if these say so.
+    hashed: Option<Hashed>,
     /// Which pages make ranges, where something translates such.
     pub(crate) range_table: Option<RangeTable>,
     references: Vec<Reference>,
@@ -292,6 +296,7 @@ impl Run {
             has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),
             block_pages: first.hardware.block_pages(),
             around: Vec::new(),
+            hashed: hashed(description).map_err(|wrong| built(machine, wrong))?,
             range_table: (first.hardware.ranges.as_ref())
                 .filter(|ranges| ranges.from == RangesFrom::Table)
                 .map(|_| RangeTable::default()),

@@ -152,6 +152,7 @@ pub(crate) fn layout(description: &Description) -> Result<Option<Layout>, Refusa
         (description.os.promotion.is_some(), "[os.promotion]"),
         (!description.core.global_pages, "core.global_pages = false"),
         (description.range_tlb.is_some(), "[range_tlb]"),
+        (description.restseg.is_some(), "[restseg]"),
         (description.memory.numa.is_some(), "[memory.numa]"),
         (description.tlb.present().any(|(_, _, tlb)| tlb.paired), "paired TLBs"),
         (description.tlb.present().any(|(_, _, tlb)| tlb.blocks.is_some()), "blocks of pages"),

@@ -86,7 +86,11 @@ impl Front {
             let wants_runs = walkers.clone().any(|walkers| walkers.wants_runs());
             front.saying.repeats = Repeats::new(walkers);
             let first = front.designs.first().map_or(0, |behind| behind.indices[0]);
-            front.make_families(machines[first].description().granules().1.is_some());
+            let description = machines[first].description();
+            // Families hear of walks alone.
+            if description.restseg.is_none() {
+                front.make_families(description.granules().1.is_some());
+            }
             let (whole, to_families) = (!front.designs.is_empty(), !front.families.is_empty());
             for log in [&mut front.saying, &mut front.said] {
                 (log.caches, log.whole, log.to_families) = (caches, whole, to_families);

@@ -22,6 +22,7 @@ enum Message {
     Data { phys: PhysAddr, bytes: u16, kind: Kind },
     FirstData { phys: PhysAddr, bytes: u16, kind: Kind },
     Walk { references: u16, host: u16, host_references: u16 },
+    Beside { references: u16 },
     Found,
     Faulted,
     Switched,
@@ -103,6 +104,7 @@ impl Log {
                     };
                     behind.walk(walk, way).map_err(|node| StaleEntry { walk: *walk, node })?;
                 }
+                Message::Beside { references: own } => behind.beside(take(&mut references, own)),
                 Message::Refilled(refill) => behind.refilled(refill),
                 Message::On(processor) => behind.on(processor.into()),
                 Message::Forget => {
@@ -221,6 +223,14 @@ impl Behind for Log {
         self.host.extend_from_slice(way.host);
         self.host_references.extend_from_slice(way.host_references);
         Ok(())
+    }
+
+    fn beside(&mut self, references: &[Reference]) {
+        if self.whole {
+            self.repeats.walk(Way { references, host: &[], host_references: &[] });
+            self.messages.push(Message::Beside { references: references.len() as u16 });
+            self.references.extend_from_slice(references);
+        }
     }
 
     /// Never called: [`Log::walk`] takes every walk as it is.

@@ -8,11 +8,13 @@
 //!   partial-subblock     lie as in a block?        | tag | frame | 1110 | of the block
 //!   coalesced            b = a + 1, c = b + 1?     | tag | frame | 1110 | of page 0
 //!   whole                all four, and aligned?    | tag | frame |        else 4 entries
+//!   mosaic               where hashes allow?       | tag | 5  81 40 -- |   a number of 7 bits each
 //! ```
 //!
 //! Sub-block TLBs are those of Talluri and Hill (1994). *Coalesced* is CoLT's set-associative TLB (Pham and
 //! others 2012): a run of pages in adjacent frames, wherever they lie. *Whole* is what AMD's processors
-//! since Zen do with four pages of 4K in an aligned 16K.
+//! since Zen do with four pages of 4K in an aligned 16K. *Mosaic* (Gosakan and others 2023) keeps of each page
+//! its number among the few frames that its address allows: which pages these are, the filler knows.
 //!
 //! Which of a block's pages come in with the one that missed is decided here, from what the page table
 //! says of all of them. Pages in one entry have equal rights, but for those of a complete sub-block.
@@ -46,15 +48,18 @@ pub enum BlockKind {
     Coalesced,
     /// One frame for all pages, which are all there and lie in an aligned block of frames.
     Whole,
+    /// A compressed frame number for each page that lies where its address allows.
+    Mosaic,
 }
 
 impl BlockKind {
     /// Each of them.
-    pub const ALL: [BlockKind; 4] = [
+    pub const ALL: [BlockKind; 5] = [
         BlockKind::CompleteSubblock,
         BlockKind::PartialSubblock,
         BlockKind::Coalesced,
         BlockKind::Whole,
+        BlockKind::Mosaic,
     ];
 
     /// The name as machine files write it.
@@ -64,6 +69,15 @@ impl BlockKind {
             BlockKind::PartialSubblock => "partial-subblock",
             BlockKind::Coalesced => "coalesced",
             BlockKind::Whole => "whole",
+            BlockKind::Mosaic => "mosaic",
+        }
+    }
+
+    /// Whether each page of an entry can lie anywhere.
+    const fn has_frames(self) -> bool {
+        match self {
+            BlockKind::CompleteSubblock | BlockKind::Mosaic => true,
+            BlockKind::PartialSubblock | BlockKind::Coalesced | BlockKind::Whole => false,
         }
     }
 }
@@ -82,16 +96,13 @@ impl BlockParams {
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
     pub(super) params: BlockParams,
-    /// Of complete sub-blocks, by slot and page: frame and rights.
+    /// Of entries with a frame for each page, by slot and page: frame and rights.
     own: Box<[(PhysAddr, Rights)]>,
 }
 
 impl Blocks {
     pub(super) fn new(params: BlockParams, slots: usize) -> Blocks {
-        let pages = match params.kind {
-            BlockKind::CompleteSubblock => slots * params.pages as usize,
-            BlockKind::PartialSubblock | BlockKind::Coalesced | BlockKind::Whole => 0,
-        };
+        let pages = if params.kind.has_frames() { slots * params.pages as usize } else { 0 };
         Blocks { params, own: vec![(PhysAddr::new(0), Rights::NONE); pages].into_boxed_slice() }
     }
 
@@ -122,6 +133,7 @@ impl Blocks {
         let is_aligned = first & (pages.len() as u64 * bytes - 1) == 0;
         match self.params.kind {
             BlockKind::CompleteSubblock => all(&|at| pages[at].is_some()),
+            BlockKind::Mosaic => all(&|at| pages[at].is_some_and(|(_, of)| of == rights)),
             BlockKind::PartialSubblock if is_aligned => all(&follows),
             BlockKind::Whole if is_aligned && (0..pages.len()).all(follows) => all(&follows),
             BlockKind::PartialSubblock | BlockKind::Whole => 1 << index,
@@ -161,7 +173,7 @@ impl Tlb {
             let entry = TlbEntry::single(page, frame, asid, global, rights);
             return self.fill(&entry, label, kind, evicted);
         }
-        let complete = blocks.params.kind == BlockKind::CompleteSubblock;
+        let has_frames = blocks.params.kind.has_frames();
         let mut bits = blocks.taken(pages, index, size.bytes());
         let first = PhysAddr::new(frame.get().wrapping_sub(index as u64 * size.bytes()));
         let number = self.number(page.start(), size);
@@ -177,7 +189,7 @@ impl Tlb {
                     BlockKind::PartialSubblock => {
                         slot.is_block_at(first) && slot.has_rights(rights)
                     }
-                    BlockKind::Coalesced | BlockKind::Whole => false,
+                    BlockKind::Coalesced | BlockKind::Whole | BlockKind::Mosaic => false,
                 }
         };
         let mut kept = [None; BlockParams::PAGES_MAX as usize];
@@ -201,7 +213,7 @@ impl Tlb {
         let whose = (asid, global);
         self.slots[slot] =
             Slot::block((page, pages.len() as u64), (first, bits), whose, rights, label);
-        if let Some(blocks) = self.blocks.as_mut().filter(|_| complete) {
+        if let Some(blocks) = self.blocks.as_mut().filter(|_| has_frames) {
             for (at, own) in pages.iter().enumerate() {
                 if let Some(own) = kept[at].or(*own) {
                     blocks.set_own(slot, at, own);

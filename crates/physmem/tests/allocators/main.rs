@@ -5,6 +5,7 @@ extern crate alloc;
 mod blocks;
 #[path = "../support/boot.rs"]
 mod boot;
+mod hashed;
 mod model;
 mod reservations;
 mod rules;

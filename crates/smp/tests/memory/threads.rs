@@ -257,6 +257,7 @@ where
         nodes: 1,
         colors: 1,
         thp: None,
+        hashed: None,
     };
     let memory = Physmem::buddy(PhysAddr::new(0), FRAMES * BASE.bytes(), BASE).unwrap();
     let mut shared = Shared {

@@ -40,6 +40,7 @@ fn round(pages: u64) -> [f64; 3] {
         nodes: 1,
         colors: 1,
         thp: None,
+        hashed: None,
     };
     let memory = Physmem::buddy(PhysAddr::new(0), MEMORY, BASE).expect("whole frames");
     let memory = Physical::new(memory);

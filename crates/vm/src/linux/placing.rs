@@ -46,9 +46,12 @@ where
     L: Locks,
     S: Scheme<Table = T>,
 {
-    /// The frames that `pages`, which are of one region, should have by their region's offset, if they are
-    /// free. They are taken.
+    /// The frames that `pages`, which are of one region, should have by their addresses or their region's
+    /// offset, if they are free. They are taken.
     pub(crate) fn placed(&mut self, at: &mut Within<'_>, pages: &Range<u64>) -> Option<FrameId> {
+        if let Some(hashed) = self.vm.hashed {
+            return self.hashed(&hashed, at.space, pages);
+        }
         let placing = self.vm.thp?.placing?;
         let region = at.known.regions.at(pages.start)?.pages.clone();
         let known = at.known.offsets.range(region.start..=pages.start).next_back();

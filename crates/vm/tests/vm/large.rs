@@ -122,6 +122,7 @@ impl Small {
             nodes,
             colors,
             thp: None,
+            hashed: None,
         };
         let table = Mount::tree(Irix::new(BASE).unwrap(), SparseMemory::new(1 << 34));
         Small {

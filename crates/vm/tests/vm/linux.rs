@@ -6,12 +6,12 @@ use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace};
 use pagetable::{Mount, Mounted, SparcReference, SparseMemory};
-use physmem::{Contiguous, PageBlocks, Physmem};
+use physmem::{Contiguous, FrameId, Iceberg, PageBlocks, Physmem, Segment};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
-    Defrag, Kernel, Khugepaged, Marks, Module, POLICIES, Physical, Placing, Promoter, Ranger,
-    ScanResult, Settings, Source, Thp, Vm, Why,
+    Defrag, Hashed, Kernel, Khugepaged, Marks, Module, POLICIES, Physical, Placing, Promoter,
+    Ranger, ScanResult, Settings, Source, Thp, Vm, Why,
 };
 
 use crate::{
@@ -51,6 +51,35 @@ const KNOBS: [Thp; 7] = [
 
 fn table(name: &str) -> &'static Table {
     TABLES.iter().find(|table| table.name == name).unwrap()
+}
+
+/// The same streams where addresses say which frames pages may have: a hash table over all memory, and segments
+/// at its end for pages of both sizes.
+#[test]
+fn streams_with_frames_that_addresses_allow() {
+    let (mut hashed, mut unhashed) = ([0; 2], [0; 2]);
+    for (seed, thp) in (0..).zip(KNOBS).take(6) {
+        for frames in [300, 1 << 12] {
+            let iceberg = Iceberg::new(0..frames, 5, 2, 2).unwrap();
+            let large = frames / 64 * 64 - 128;
+            let first = FrameId(large - frames / 8);
+            let segments = [
+                Some(Segment { first, sets: frames / 16, ways: 2, order: 0 }),
+                Some(Segment { first: FrameId(large), sets: 1, ways: 2, order: ORDER }),
+            ];
+            for (at, of) in [Hashed::Mosaic(iceberg), Hashed::Utopia(segments)].iter().enumerate() {
+                println!("seed {seed}, {frames} frames, {of:?}");
+                let large = Large::Hashed(thp, *of);
+                let mut world =
+                    World::with(table("sparc-reference"), "clock", frames.into(), seed, large);
+                world.run(600);
+                let work = world.vm.work();
+                hashed[at] += work.hashed;
+                unhashed[at] += work.unhashed;
+            }
+        }
+    }
+    assert!(hashed.iter().chain(&unhashed).all(|&count| count > 20), "{hashed:?} {unhashed:?}");
 }
 
 /// Each allocation of a stream fails once, in a stream of its own.
@@ -135,6 +164,7 @@ impl Small {
             nodes: 1,
             colors: 1,
             thp: Some(thp),
+            hashed: None,
         };
         let table = Mount::tree(SparcReference::<true>::new(), SparseMemory::new(1 << 34));
         Small {

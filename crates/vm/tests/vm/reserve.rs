@@ -87,6 +87,7 @@ impl Small {
             nodes: 1,
             colors: 1,
             thp: None,
+            hashed: None,
         };
         let table = Mount::tree(X86_64::<4>::new(), SparseMemory::new(1 << 34));
         Small {

@@ -10,14 +10,14 @@ use hat::{
 };
 use pagetable::{Mounted, Translation};
 use physmem::{
-    Allocator, Buddy, Coalesced, Contiguous, Nodes, PageBlocks, Physmem, Refusing, Reservations,
-    SizeLists,
+    Allocator, Buddy, Coalesced, Contiguous, FrameId, Nodes, PageBlocks, Physmem, Refusing,
+    Reservations, Restrictive, SizeLists,
 };
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
-    Error, Fallback, FileKey, How, Kernel, Marks, Module, POLICIES, Physical, Placement, Reserving,
-    Settings, SettingsError, Source, Thp, Vm,
+    Error, Fallback, FileKey, Hashed, How, Kernel, Marks, Module, POLICIES, Physical, Placement,
+    Reserving, Settings, SettingsError, Source, Thp, Vm,
 };
 
 use crate::{
@@ -56,6 +56,8 @@ pub(crate) enum Large {
     Reserved(Reserving),
     /// Linux decides, and its daemon.
     Linux(Thp),
+    /// The same where addresses say which frames pages may have.
+    Hashed(Thp, Hashed),
 }
 
 /// NUMA nodes, where there are several.
@@ -146,7 +148,7 @@ where
         let sizes = match large {
             Large::No => &SIZES[..1],
             Large::Asked | Large::OnNodes | Large::Reserved(_) => &SIZES[..],
-            Large::Linux(_) => &[SIZES[0], SIZES[3]],
+            Large::Linux(_) | Large::Hashed(..) => &[SIZES[0], SIZES[3]],
         };
         let nodes = if large == Large::OnNodes { NODES } else { 1 };
         let memory =
@@ -158,7 +160,14 @@ where
                         Box::new(Reservations::new(Buddy::new(frames.clone()), frames, &[4, 2]))
                     }
                     Large::No => Box::new(Buddy::new(frames)),
-                    Large::Linux(_) => Box::new(Contiguous::new(PageBlocks::new(frames, 6, 7), 7)),
+                    Large::Linux(_) | Large::Hashed(_, Hashed::Mosaic(_)) => {
+                        Box::new(Contiguous::new(PageBlocks::new(frames, 6, 7), 7))
+                    }
+                    Large::Hashed(_, Hashed::Utopia(segments)) => {
+                        let first = segments.iter().flatten().map(|of| of.first).min().unwrap();
+                        let flexible = PageBlocks::new(0..first.0, 6, 7);
+                        Box::new(Restrictive::new(flexible, first, FrameId(frames.end)))
+                    }
                 })
             })
             .unwrap();
@@ -176,11 +185,17 @@ where
             marks,
             reserving: match large {
                 Large::Reserved(reserving) => Some(reserving),
-                Large::No | Large::Asked | Large::OnNodes | Large::Linux(_) => None,
+                Large::No | Large::Asked | Large::OnNodes => None,
+                Large::Linux(_) | Large::Hashed(..) => None,
             },
             thp: match large {
-                Large::Linux(thp) => Some(thp),
+                Large::Linux(thp) | Large::Hashed(thp, _) => Some(thp),
                 Large::No | Large::Asked | Large::OnNodes | Large::Reserved(_) => None,
+            },
+            hashed: match large {
+                Large::Hashed(_, hashed) => Some(hashed),
+                Large::No | Large::Asked | Large::OnNodes => None,
+                Large::Reserved(_) | Large::Linux(_) => None,
             },
             nodes,
             colors: if nodes > 1 { 4 } else { 1 },
@@ -199,7 +214,7 @@ where
             large: asked,
             nodes,
             moved: 0,
-            linux: matches!(large, Large::Linux(_)),
+            linux: matches!(large, Large::Linux(_) | Large::Hashed(..)),
             regions_wide: large != Large::No,
             board: Board::default(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed),

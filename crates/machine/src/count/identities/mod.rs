@@ -187,6 +187,14 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
     let references = results.walks.by_level.iter().map(|level| level.references).sum::<u64>()
         + results.nested.as_ref().map_or(0, |host| host.references);
     check.equal("references by level", references, results.walks.references);
+    if let Some(restseg) = &results.restseg {
+        let of_level = results.walks.by_level.iter().find(|level| level.level == 0);
+        check.equal(
+            "references of level 0 = lines of arrays that the lookups in segments read",
+            of_level.map_or(0, |level| level.references),
+            restseg.filter_reads + restseg.tag_reads,
+        );
+    }
     if let Some(caches) = &witness.caches {
         check.equal(
             "accesses served by the data caches or memory = lookups",

@@ -90,6 +90,7 @@ pub(crate) fn summarize(
         mmu_cache: Sum::of(processors.iter().map(|one| one.mmu_cache.clone())).flatten(),
         spec_tlb: Sum::of(processors.iter().map(|one| one.spec_tlb.clone())).flatten(),
         range_tlb: Sum::of(processors.iter().map(|one| one.range_tlb.clone())).flatten(),
+        restseg: Sum::of(processors.iter().map(|one| one.restseg.clone())).flatten(),
         nested: nested(description, &run.ram, walkers),
         caches: caches(description, walkers),
         shootdowns: Sum::of(processors.iter().map(|one| one.shootdowns)).unwrap_or_default(),
@@ -477,6 +478,11 @@ fn not_modelled(
         }
         if description.range_tlb.is_some() {
             say("reads of the range table, which go on beside the walk");
+        }
+        if description.restseg.is_some() {
+            say(
+                "writes to the arrays of restrictive segments, and page tables without their pages",
+            );
         }
         if !description.walker.tracks_dirty {
             say(match walker.handler {

@@ -7,7 +7,7 @@ use crate::{
         results::{ProcessorCounts, ShootdownCounts, TlbCounts},
         sum::Sum,
     },
-    hardware::{processor::Processor, walker::Walkers},
+    hardware::{processor::Processor, restseg::RestSegUnit, walker::Walkers},
     run::Run,
 };
 
@@ -34,6 +34,7 @@ pub(super) fn each(
             range_tlb: hardware.ranges.as_ref().map(|ranges| {
                 ranges.counts(run.range_table.as_ref().map_or((0, 0), |table| table.size()))
             }),
+            restseg: hardware.restseg.as_ref().map(RestSegUnit::counts),
             caches,
             shootdowns: shootdowns(description, processor),
         }

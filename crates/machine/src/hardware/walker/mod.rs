@@ -267,6 +267,12 @@ impl Walker {
         followed
     }
 
+    /// As [`Behind::beside`](crate::hardware::behind::Behind::beside).
+    pub(crate) fn beside(&mut self, references: &[Reference]) {
+        let Walker { dimension, port, .. } = self;
+        references.iter().for_each(|reference| port.fetch(reference, dimension));
+    }
+
     /// The way of a walk from a node which the page table no longer knows.
     pub(crate) fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>) {
         self.begin(walk);

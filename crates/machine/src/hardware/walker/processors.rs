@@ -11,7 +11,7 @@
 
 use addr::{Kind, PageSize, PhysAddr};
 use mmu::Spot;
-use pagetable::{Node, TreeShape};
+use pagetable::{Node, Reference, TreeShape};
 
 use super::{RegionWalks, Speculator, Walker, build::Refusal};
 use crate::{
@@ -111,6 +111,10 @@ impl Behind for Walkers {
 
     fn walk(&mut self, walk: &Walk, way: Way<'_>) -> Result<(), Node> {
         self.here.walk(walk, way)
+    }
+
+    fn beside(&mut self, references: &[Reference]) {
+        self.here.beside(references);
     }
 
     fn walk_from_stale(&mut self, walk: &Walk, way: Way<'_>) {

@@ -7,7 +7,7 @@ use super::Refusal;
 use crate::{
     Description,
     description::{self, WalkerKind},
-    os::build::reservations,
+    os::{build::reservations, hashed::hashed},
     ram::Ram,
     units::Bytes,
 };
@@ -56,6 +56,7 @@ pub(super) fn settings<'a>(
         nodes: description.memory.numa.as_ref().map_or(1, |numa| numa.nodes),
         colors: colors(description)?,
         thp: None,
+        hashed: hashed(description)?,
     })
 }
 

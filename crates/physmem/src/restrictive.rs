@@ -1,0 +1,166 @@
+//! Restrictive segments: parts of memory in which a page's address says which few frames it may have
+//! (Kanellopoulos and others 2023, "Utopia").
+//!
+//! ```text
+//!   memory   | flexible segment: any page anywhere | restrictive segment                    |
+//!                                                  | set 0: 8 ways | set 1: 8 ways | set 2 ..
+//!   page number modulo sets ------------------------------------------^
+//! ```
+//!
+//! Whoever asks for a frame in its page's set wishes it by number ([`Request::near`]). All other requests
+//! are served by the flexible segment. Where that is full the restrictive ones lend frames, once a page
+//! was placed there: what memory was used for before is kept out of them.
+
+use crate::{
+    allocator::{Allocator, Request},
+    blocks::Blocks,
+    buddy::Buddy,
+    contiguous::Places,
+    frame::FrameId,
+    reservations::Reserver,
+    table::FrameTable,
+};
+
+/// Frames in sets, for pages of one size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Its first frame.
+    pub first: FrameId,
+    /// How many sets it has.
+    pub sets: u32,
+    /// How many pages a set has room for.
+    pub ways: u32,
+    /// log2 of the frames of a page.
+    pub order: u32,
+}
+
+impl Segment {
+    /// The frame behind its last.
+    pub const fn end(&self) -> u32 {
+        self.first.0 + ((self.sets * self.ways) << self.order)
+    }
+
+    /// The set of the page with the number `page`, in pages of its size.
+    pub const fn set_of(&self, page: u64) -> u32 {
+        (page % self.sets as u64) as u32
+    }
+
+    /// The first frames of the places that a set has, way by way.
+    pub fn places(&self, set: u32) -> impl Iterator<Item = FrameId> + use<> {
+        let (first, order) = (self.first.0 + ((set * self.ways) << self.order), self.order);
+        (0..self.ways).map(move |way| FrameId(first + (way << order)))
+    }
+
+    /// Whether `frame` is the first of a place that the page may have.
+    pub fn may_have(&self, page: u64, frame: FrameId) -> bool {
+        self.places(self.set_of(page)).any(|place| place == frame)
+    }
+}
+
+/// An allocator with segments, which lie side by side at the end of its frames.
+pub struct Restrictive<A> {
+    flexible: A,
+    /// The first frame of the segments.
+    from: u32,
+    restrictive: Buddy,
+    /// Whether a page was placed.
+    is_used: bool,
+}
+
+impl<A: Allocator> Restrictive<A> {
+    /// Frames from `from` to `end` are those of segments; those of `flexible` end there.
+    pub fn new(flexible: A, from: FrameId, end: FrameId) -> Restrictive<A> {
+        let restrictive = Buddy::new(from.0..end.0);
+        Restrictive { flexible, from: from.0, restrictive, is_used: false }
+    }
+
+    /// Whether all of the `2^order` frames from `first` are of segments, or none of them; nothing where
+    /// both is wrong.
+    fn is_restrictive(&self, first: FrameId, order: u32) -> Option<bool> {
+        match (first.0 >= self.from, u64::from(first.0) + (1 << order) > self.from.into()) {
+            (true, _) => Some(true),
+            (false, true) => None,
+            (false, false) => Some(false),
+        }
+    }
+}
+
+impl<A: Allocator> Allocator for Restrictive<A> {
+    fn allocate(&mut self, table: &mut FrameTable, request: &Request) -> Option<FrameId> {
+        let Some(near) = request.near else {
+            let given = self.flexible.allocate(table, request);
+            let lends = given.is_none() && self.is_used;
+            return if lends { self.restrictive.allocate(table, request) } else { given };
+        };
+        if self.is_restrictive(near, request.order) != Some(true) {
+            return self.flexible.allocate(table, request);
+        }
+        self.is_used = true;
+        self.restrictive.take(table, near, request.order).then_some(near)
+    }
+
+    fn free(&mut self, table: &mut FrameTable, first: FrameId, order: u32) {
+        match self.is_restrictive(first, order) {
+            Some(true) => self.restrictive.free(table, first, order),
+            Some(false) => self.flexible.free(table, first, order),
+            // A block across the border has frames on both sides, so that it is none of order 0.
+            None => {
+                let half = order - 1;
+                self.free(table, first, half);
+                self.free(table, FrameId(first.0 + (1 << half)), half);
+            }
+        }
+    }
+
+    fn take(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        self.is_restrictive(first, order) == Some(false) && self.flexible.take(table, first, order)
+    }
+
+    fn free_blocks(&self, order: u32) -> u64 {
+        self.flexible.free_blocks(order) + self.restrictive.free_blocks(order)
+    }
+
+    fn wanted(&self, order: u32) -> u64 {
+        self.flexible.wanted(order)
+    }
+
+    fn frames_in_use(&self, first: FrameId, order: u32, enough: u64) -> u64 {
+        match self.is_restrictive(first, order) {
+            Some(false) => self.flexible.frames_in_use(first, order, enough),
+            Some(true) | None => enough,
+        }
+    }
+
+    fn join(&mut self, table: &mut FrameTable, first: FrameId, order: u32) -> bool {
+        self.is_restrictive(first, order) == Some(false) && self.flexible.join(table, first, order)
+    }
+
+    fn has_block(&self, table: &FrameTable, first: FrameId, order: u32) -> bool {
+        self.is_restrictive(first, order) == Some(false)
+            && self.flexible.has_block(table, first, order)
+    }
+
+    fn migratable_changed(&mut self, frame: FrameId, change: i64) {
+        self.flexible.migratable_changed(frame, change);
+    }
+
+    fn reserver(&self) -> Option<&dyn Reserver> {
+        self.flexible.reserver()
+    }
+
+    fn reserver_mut(&mut self) -> Option<&mut dyn Reserver> {
+        self.flexible.reserver_mut()
+    }
+
+    fn blocks(&self) -> Option<&dyn Blocks> {
+        self.flexible.blocks()
+    }
+
+    fn blocks_mut(&mut self) -> Option<&mut dyn Blocks> {
+        self.flexible.blocks_mut()
+    }
+
+    fn places(&mut self) -> Option<&mut dyn Places> {
+        self.flexible.places()
+    }
+}
