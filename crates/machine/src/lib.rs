@@ -41,10 +41,12 @@ pub use os::sites::Names;
 pub use page_table_bench::{PageTableBench, Work};
 pub use run::{Progress, RunOptions};
 
+use std::sync::Arc;
+
 use count::summary;
 use description::{
     builtin, digest,
-    settings::{self, Applied},
+    settings::{self, Applied, Written},
 };
 use hardware::{processor::Processor, walker};
 
@@ -62,6 +64,7 @@ pub struct Machine {
     settings: Vec<String>,
     added: Vec<String>,
     digest: String,
+    written: Arc<Written>,
     /// How names of places in programs are found, for rules that name such.
     names: Option<Names>,
 }
@@ -84,8 +87,12 @@ impl Machine {
         let Applied { description, added } = settings::apply(text, origin, settings)?;
         let digest = digest::of(&description);
         // What cannot be built is refused here, not when a trace is waiting.
-        let refused =
-            |(key, what): (String, String)| settings::locate(text, origin, settings, &key, &what);
+        let written = Written {
+            text: text.to_owned(),
+            origin: origin.to_owned(),
+            settings: settings.to_vec(),
+        };
+        let refused = |(key, what): (String, String)| written.locate(&key, &what);
         Processor::new(&description).map_err(refused)?;
         run::small::Small::of(&description).map_err(refused)?;
         let mut ram = ram::Ram::new(&description).map_err(refused)?;
@@ -96,8 +103,19 @@ impl Machine {
         walker::Walker::new(&description, 0, &sizes, tree.clone(), host_table.clone())
             .map_err(refused)?;
         let (name, settings) = (name.to_owned(), settings.to_vec());
-        let names = None;
-        Ok(Machine { name, description, sizes, tree, host_table, settings, added, digest, names })
+        let (names, written) = (None, Arc::new(written));
+        Ok(Machine {
+            name,
+            description,
+            sizes,
+            tree,
+            host_table,
+            settings,
+            added,
+            digest,
+            written,
+            names,
+        })
     }
 
     /// The same, whose runs find names of places in programs by `names`.

@@ -85,11 +85,12 @@ const DESIGNS: [&str; 6] = ["none", "uptc", "sptc", "utc", "stc", "tpc"];
 
 /// A table's settings, the bits of the addresses that it holds, and which MMU caches its walker
 /// can have.
-const TABLES: [(&[&str], u32, &[&str]); 22] = [
+const TABLES: [(&[&str], u32, &[&str]); 23] = [
     (&["page_table.levels=4"], 47, &DESIGNS),
     (&["page_table.levels=5"], 56, &DESIGNS),
     (&["page_table.format=x86-32", "core.asid_bits=0", "memory.size=2G"], 32, &DESIGNS),
     (&["page_table.format=x86-pae", "core.asid_bits=0", "memory.size=2G"], 32, &DESIGNS),
+    (&["page_table.format=arm", "core.asid_bits=0", "memory.size=2G"], 32, &["none", "utc"]),
     (&["page_table.format=sparc-reference", "memory.size=2G"], 32, &DESIGNS),
     (&["page_table.format=flattened"], 47, &DESIGNS),
     (&["page_table.format=mpt"], 63, &DESIGNS),

@@ -28,8 +28,8 @@ mod walk_cache;
 mod walk_family;
 
 pub use cache::{
-    Cache, CacheCounts, CacheParams, Entrance, Hierarchy, HierarchyParams, Requester, Requests,
-    Served,
+    Cache, CacheCounts, CacheParams, Entrance, Flushed, Hierarchy, HierarchyParams, Requester,
+    Requests, Served,
 };
 pub use geometry::GeometryError;
 pub use offsets::{Offsets, OffsetsParams};

@@ -9,7 +9,7 @@
 //!       |  \               /    |     \                                in front of any other
 //!     Radix  Guarded ------    Hashed  ElasticCuckoo
 //!       |                        hashed, clustered, inverted
-//!     Format: X86_64, X86_32, SparcReference, Mpt, Irix, Split (any split, flattened, linear)
+//!     Format: X86_64, X86_32, Arm, SparcReference, Mpt, Irix, Split (any split, flattened, linear)
 //! ```
 //!
 //! [`Mounted`] is a table in its memory, object-safe, for who chooses the table when the program
@@ -61,6 +61,7 @@
 
 extern crate alloc;
 
+mod arm;
 mod cached;
 mod contract;
 mod cuckoo;
@@ -89,6 +90,7 @@ mod x86_64;
 
 pub use addr::{Frames, Memory, OutOfFrames};
 
+pub use arm::{Arm, ArmEntries};
 pub use cached::{CacheShape, Cached};
 pub use contract::{Footprint, Lent, Loan, Mapping, PageTable, Space, Tree, TreeShape, Usage};
 pub use cuckoo::ElasticCuckoo;

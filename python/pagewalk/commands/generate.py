@@ -78,7 +78,7 @@ COMMON: list[Option] = [
     ("accesses", "N", "how many accesses (default: 10M)"),
     ("seed", "N", "what decides about everything random (default: 1)"),
     ("instructions", "N", "instructions that each access stands for (default: 3)"),
-    ("bits", "N", "bits of the addresses, 32 or 47 (default: 47)"),
+    ("bits", "N", "bits of the addresses, 25, 32 or 47 (default: 47)"),
 ]
 
 

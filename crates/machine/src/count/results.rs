@@ -600,6 +600,22 @@ pub struct CacheCounts {
     pub walker: CacheTraffic,
     /// Dirty lines that it wrote to the next level.
     pub writebacks: u64,
+    /// What was flushed, if it holds lines by virtual addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flushes: Option<CacheFlushes>,
+}
+
+/// What was flushed from a cache that holds lines by virtual addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CacheFlushes {
+    /// How often something was flushed: all of it, or what it held of some pages.
+    pub times: u64,
+    /// Lines that were looked at for that.
+    pub looked: u64,
+    /// Lines that went.
+    pub lines: u64,
+    /// Those of them that had been stored to, and were written to memory.
+    pub written: u64,
 }
 
 /// Reads and writes of a cache by one requester.

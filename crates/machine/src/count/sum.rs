@@ -219,6 +219,12 @@ impl Sum for CacheCounts {
         self.program.add(&other.program);
         self.walker.add(&other.walker);
         self.writebacks += other.writebacks;
+        if let (Some(sum), Some(one)) = (&mut self.flushes, &other.flushes) {
+            sum.times += one.times;
+            sum.looked += one.looked;
+            sum.lines += one.lines;
+            sum.written += one.written;
+        }
     }
 }
 

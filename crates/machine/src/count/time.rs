@@ -23,6 +23,7 @@
 use std::collections::BTreeMap;
 
 use addr::Kind;
+use mmu::{CacheCounts as Counts, Served};
 
 use crate::{
     Description,
@@ -31,6 +32,7 @@ use crate::{
         results::{KernelTime, Range, Time},
         summary,
     },
+    description::Costs,
     hardware::{
         processor::ProcessorCounts,
         tlbs::{NONE, TlbUnits, Unit},
@@ -61,7 +63,7 @@ pub(crate) fn of(description: &Description, run: &Run, walkers: &Walkers) -> Opt
     };
     let least_of_both = program.lo + translation.lo as f64;
     let most_of_both = program.hi + translation.hi as f64;
-    let kernel = kernel(description, run).map(|(by_work, io_cycles)| {
+    let kernel = kernel(description, run, walkers).map(|(by_work, io_cycles)| {
         let cycles = by_work.values().sum();
         let share = Range {
             lo: ratio(cycles + io_cycles, most_of_both),
@@ -83,7 +85,11 @@ pub(crate) fn of(description: &Description, run: &Run, walkers: &Walkers) -> Opt
 }
 
 /// The kernel's cycles by what was done, and those of waiting for disks.
-fn kernel(description: &Description, run: &Run) -> Option<(BTreeMap<String, u64>, u64)> {
+fn kernel(
+    description: &Description,
+    run: &Run,
+    walkers: &Walkers,
+) -> Option<(BTreeMap<String, u64>, u64)> {
     let costs = description.os.costs.as_ref()?;
     let sum = |count: fn(&ProcessorCounts) -> u64| -> u64 {
         run.processors.each().map(|processor| count(&processor.counts)).sum()
@@ -109,10 +115,25 @@ fn kernel(description: &Description, run: &Run) -> Option<(BTreeMap<String, u64>
         let copies = sum(|counts| counts.copies) * u64::from(costs.copy_cycles);
         by_work.insert("copies".to_owned(), copies);
     }
+    if description.core.virtual_caches {
+        by_work.insert("cache flushes".to_owned(), cache_flush_cycles(costs, walkers));
+    }
     let shootdowns =
         sum(|counts| counts.shootdowns.sender_cycles + counts.shootdowns.receiver_cycles);
     by_work.insert("shootdowns".to_owned(), shootdowns);
     Some((by_work, sum(|counts| counts.io_cycles)))
+}
+
+/// Cycles of flushing virtual caches: a loop over the lines of `l1d`, and those that it writes. All of `l1i`
+/// goes at once.
+fn cache_flush_cycles(costs: &Costs, walkers: &Walkers) -> u64 {
+    let caches = walkers.each().filter_map(|walker| walker.port.caches.as_ref());
+    let counts = caches.filter_map(|caches| caches.counts(Served::L1d));
+    let cycles = counts.map(|Counts { flushed, .. }| {
+        flushed.looked * u64::from(costs.cache_line_cycles)
+            + flushed.dirty * u64::from(costs.cache_write_cycles)
+    });
+    cycles.sum()
 }
 
 /// Cycles of the TLB lookups for the accesses of a region.

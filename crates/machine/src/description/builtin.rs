@@ -26,6 +26,7 @@ pub const BUILTIN: &[Builtin] = builtin![
     "origin-2000",
     "origin-200qc",
     "pentium4",
+    "strongarm-1110",
     "sparccenter-2000",
     "epyc-9005",
     "xeon-6900p",

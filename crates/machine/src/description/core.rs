@@ -4,7 +4,7 @@ use std::num::NonZero;
 
 use serde::{Deserialize, Serialize};
 
-use super::is_true;
+use super::{is_false, is_true};
 use crate::hardware::contexts::ContextPolicy;
 
 /// The processor core, as far as translation sees it.
@@ -22,6 +22,10 @@ pub struct Core {
     /// Whether entries for pages of the kernel stay where a switch flushes.
     #[serde(skip_serializing_if = "is_true")]
     pub global_pages: bool,
+    /// Whether caches are looked up by the addresses that TLBs are asked for, and hold lines by them: a
+    /// switch that empties TLBs empties these.
+    #[serde(skip_serializing_if = "is_false")]
+    pub virtual_caches: bool,
     /// How the operating system hands them out.
     #[serde(skip_serializing_if = "is_modulo")]
     pub contexts: ContextPolicy,
@@ -43,6 +47,7 @@ impl Default for Core {
             fetches: true,
             asid_bits: 0,
             global_pages: true,
+            virtual_caches: false,
             contexts: ContextPolicy::default(),
             cycles_per_instruction: None,
             misses_in_flight: None,

@@ -23,7 +23,7 @@ pub struct Costs {
     pub fault_cycles: u32,
     /// ... and going over to another address space.
     pub switch_cycles: u32,
-    /// With small spaces: loading segment registers ...
+    /// With small spaces: loading segment registers, or those of PID and domains ...
     #[serde(default, skip_serializing_if = "is_zero")]
     pub segment_cycles: u32,
     /// ... copying an entry of a root at a fault, into the kernel and back ...
@@ -35,6 +35,12 @@ pub struct Costs {
     /// ... and comparing or emptying an entry there.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub root_entry_cycles: u32,
+    /// With virtual caches: looking whether a line of `l1d` is to go ...
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_line_cycles: u32,
+    /// ... and writing one to memory that has been stored to.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_cycles: u32,
     /// Cycles of each kind of work, for managers that count their work; absent: `fault_cycles` stands
     /// for all that is done at a fault.
     #[serde(skip_serializing_if = "Option::is_none")]

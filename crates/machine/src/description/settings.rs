@@ -159,26 +159,34 @@ fn parse_value(text: &str) -> Value {
         .unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// The error that `key` is `what`, at the setting that gave it or at its line in the text.
-pub(crate) fn locate(
-    text: &str,
-    origin: &str,
-    settings: &[String],
-    key: &str,
-    what: &str,
-) -> Error {
-    let what = format!("{key}: {what}");
-    let table = key.rsplit_once('.').map_or("", |(table, _)| table);
-    let given = |setting: &&String| {
-        setting.split('=').next().is_some_and(|set| {
-            let around = key.strip_prefix(set).is_some_and(|rest| rest.starts_with('.'));
-            set == key || around || (!table.is_empty() && set.starts_with(&format!("{table}.")))
-        })
-    };
-    if let Some(setting) = settings.iter().rev().find(given) {
-        return Error::Setting { setting: setting.clone(), what };
+/// What a machine was made of, to say where in that something is wrong.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) text: String,
+    pub(crate) origin: String,
+    pub(crate) settings: Vec<String>,
+}
+
+impl Written {
+    /// The error that `key` is `what`, at the setting that gave it or at its line in the text.
+    pub(crate) fn locate(&self, key: &str, what: &str) -> Error {
+        let what = format!("{key}: {what}");
+        let table = key.rsplit_once('.').map_or("", |(table, _)| table);
+        let given = |setting: &&String| {
+            setting.split('=').next().is_some_and(|set| {
+                let around = key.strip_prefix(set).is_some_and(|rest| rest.starts_with('.'));
+                set == key || around || (!table.is_empty() && set.starts_with(&format!("{table}.")))
+            })
+        };
+        // The setting of the key itself, rather than one beside it.
+        let own = |setting: &&String| setting.split('=').next() == Some(key);
+        let settings = || self.settings.iter().rev();
+        if let Some(setting) = settings().find(own).or_else(|| settings().find(given)) {
+            return Error::Setting { setting: setting.clone(), what };
+        }
+        let line = line_of(&self.text, key);
+        Error::Description { origin: self.origin.clone(), line, what }
     }
-    Error::Description { origin: origin.to_owned(), line: line_of(text, key), what }
 }
 
 /// The line of `key` in `text`, or of the nearest table above it.

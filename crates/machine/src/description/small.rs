@@ -5,13 +5,16 @@ use serde::{Deserialize, Serialize};
 use super::units::Bytes;
 
 /// Which spaces share one, and what becomes of that when slots are few (U02).
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Small {
-    /// Bytes of all slots together. They end where the kernel's addresses begin, at 3.5G.
-    pub area: Bytes,
-    /// Bytes of a slot, and so of all that a small space can have.
-    pub slot: Bytes,
+    /// Bytes of all slots together. They end where the kernel's addresses begin, at 3.5G; those of a PID
+    /// register at 2G. Absent: 2G, and 480M.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub area: Option<Bytes>,
+    /// Bytes of a slot, and so of all that a small space can have. Absent: 256M, and 32M.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Bytes>,
     /// What becomes of copied entries when a slot is given to another: `purge`, `versioned`, `groups`.
     pub revoke: Revoke,
     /// Who gives up a slot: `first-come` (nobody), `lru` or `frequent`.
@@ -54,19 +57,4 @@ pub enum Schedule {
     Lru,
     /// Whoever is switched to least often, for who is twice as often.
     Frequent,
-}
-
-impl Default for Small {
-    fn default() -> Small {
-        Small {
-            area: Bytes(2 << 30),
-            slot: Bytes(256 << 20),
-            revoke: Revoke::default(),
-            schedule: Schedule::default(),
-            members: Vec::new(),
-            groups: Vec::new(),
-            everywhere: Vec::new(),
-            source: String::new(),
-        }
-    }
 }

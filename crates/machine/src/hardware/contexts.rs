@@ -25,6 +25,15 @@ pub(crate) const PROCESSORS_MAX: u32 = u64::BITS;
 /// The most bits of a context that an [`Asid`] has room for.
 pub(crate) const BITS_MAX: u8 = 16;
 
+/// What virtual caches tell lines of a context by, above the bits of any address that they are asked for.
+/// Lines that all contexts have are without.
+pub(crate) fn tag_of_context(asid: Asid) -> u64 {
+    (u64::from(asid.0) + 1) << VIRTUAL_CACHE_BITS
+}
+
+/// Bits of the addresses by which virtual caches hold lines.
+pub(crate) const VIRTUAL_CACHE_BITS: u32 = 32;
+
 /// How contexts are handed out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]

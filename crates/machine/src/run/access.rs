@@ -25,6 +25,12 @@ const SPAN_MIN: usize = 12;
 /// So many hits in a row are a sign that a span may come, which finds only what a shortcut leads to.
 const APART_MAX: u32 = SPAN_MIN as u32 / 2;
 
+/// What lies behind the TLBs of the program's accesses: no cache, caches by the physical address, or caches by
+/// that which the TLB was asked for.
+pub(super) const UNCACHED: u8 = 0;
+pub(super) const PHYSICAL: u8 = 1;
+pub(super) const VIRTUAL: u8 = 2;
+
 /// One lookup: what is accessed, how, and by whom it is looked up first.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
@@ -40,7 +46,7 @@ impl Run {
     /// Runs accesses: hits by themselves, everything else one by one; if `to_miss`, up to the first
     /// that is no hit; and up to one after which the operating system wants to be woken. Gives the
     /// index of the one that follows, and how many fetches the trace cache has delivered.
-    pub(super) fn accesses<const CHECK: bool, const CACHES: bool>(
+    pub(super) fn accesses<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,
         span: Range<usize>,
@@ -58,7 +64,7 @@ impl Run {
 
     /// Looks up rows whose addresses are those of the TLBs: some or all of a batch's from the one at `from`
     /// on; `place` gives the index there of each. Gives how many ran.
-    pub(super) fn looked_up<const CHECK: bool, const CACHES: bool>(
+    pub(super) fn looked_up<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,
         (addrs, metas): (&[u64], &[Meta]),
@@ -105,7 +111,7 @@ impl Run {
     /// Runs accesses as long as each is found at once and lies in one page, and says how many
     /// were, and the time of the last. This is where a run spends its time: nothing here can
     /// fail, and what it borrows stays in registers.
-    fn hits<const CACHES: bool, const LEARNS: u8, const TWO: bool>(
+    fn hits<const CACHES: u8, const LEARNS: u8, const TWO: bool>(
         &mut self,
         addrs: &[u64],
         metas: &[Meta],
@@ -123,6 +129,7 @@ impl Run {
         let spans = SpanTlbs::<LEARNS, TWO>::new(serving, self.granules, self.large_first);
         // Four, so that `kind & 3` needs no bounds check.
         let is_left_out: [bool; 4] = std::array::from_fn(|kind| first.get(kind) == Some(&NONE));
+        let tag = self.view.tag;
         let (mut ran, mut left_out, mut far) = (0, 0, [0; 4]);
         for (&addr, &meta) in addrs.iter().zip(metas) {
             let (addr, kind, bytes) = (VirtAddr::new(addr), meta.kind_index(), meta.size());
@@ -136,8 +143,9 @@ impl Run {
                     let addr = VirtAddr::new(addr.get().wrapping_sub(self.view.base));
                     shared_hit(&mut self.layout, &mut self.census, self.who, addr, meta.kind());
                 }
-                if CACHES {
-                    behind.data(phys, bytes, meta.kind());
+                if CACHES != UNCACHED {
+                    let at = if CACHES == VIRTUAL { PhysAddr::new(addr.get() | tag) } else { phys };
+                    behind.data(at, bytes, meta.kind());
                 }
             } else if is_left_out[kind & 3] {
                 left_out += 1;
@@ -160,7 +168,7 @@ impl Run {
     }
 
     /// One access, whatever becomes of it.
-    fn access<const CHECK: bool, const CACHES: bool>(
+    fn access<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,
         addr: VirtAddr,
@@ -178,18 +186,30 @@ impl Run {
         let (phys, size) = self.translate::<CHECK>(place, behind)?;
         if addr.offset_in(size) + u64::from(bytes) > size.bytes() {
             self.straddle::<CHECK, CACHES>(place, phys, size, bytes, behind)?;
-        } else if CACHES {
-            self.data(phys, bytes, kind, behind);
+        } else {
+            self.data::<CACHES>(addr, phys, bytes, kind, behind);
         }
         Ok(())
     }
 
     /// An access to memory whose translation was looked up by itself.
-    fn data(&mut self, phys: PhysAddr, bytes: u32, kind: Kind, behind: &mut impl Behind) {
+    fn data<const CACHES: u8>(
+        &mut self,
+        addr: VirtAddr,
+        phys: PhysAddr,
+        bytes: u32,
+        kind: Kind,
+        behind: &mut impl Behind,
+    ) {
+        let at = match CACHES {
+            UNCACHED => return,
+            VIRTUAL => PhysAddr::new(addr.wrapping_add(self.view.base).get() | self.view.tag),
+            _ => phys,
+        };
         if std::mem::take(&mut self.missed) {
-            behind.first_data(phys, bytes, kind);
+            behind.first_data(at, bytes, kind);
         } else {
-            behind.data(phys, bytes, kind);
+            behind.data(at, bytes, kind);
         }
     }
 
@@ -228,7 +248,7 @@ impl Run {
     /// An access that does not end in the page where it starts, whose translation was found: a
     /// lookup for each further page, whatever its size.
     #[cold]
-    fn straddle<const CHECK: bool, const CACHES: bool>(
+    fn straddle<const CHECK: bool, const CACHES: u8>(
         &mut self,
         place: Place<'_>,
         phys: PhysAddr,
@@ -241,9 +261,7 @@ impl Run {
         let (mut phys, mut size) = (phys, size);
         loop {
             let part = left.min(size.bytes() - addr.offset_in(size));
-            if CACHES {
-                self.data(phys, part as u32, place.kind, behind);
-            }
+            self.data::<CACHES>(addr, phys, part as u32, place.kind, behind);
             left -= part;
             if left == 0 {
                 return Ok(());

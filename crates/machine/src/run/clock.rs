@@ -27,7 +27,10 @@ use std::ops::Range;
 use addr::{Kind, PhysAddr, VirtAddr};
 use trace::{Batch, Meta};
 
-use super::Run;
+use super::{
+    Run,
+    access::{PHYSICAL, UNCACHED, VIRTUAL},
+};
 use crate::{
     Error,
     count::results::ChangedSetting,
@@ -260,10 +263,10 @@ impl Run {
         behind: &mut impl Behind,
     ) -> Result<usize, Error> {
         let from = span.start;
-        let (end, delivered) = if behind.has_caches() {
-            self.accesses::<CHECK, true>(batch, span, to_miss, behind)?
-        } else {
-            self.accesses::<CHECK, false>(batch, span, to_miss, behind)?
+        let (end, delivered) = match (behind.has_caches(), self.virtual_caches) {
+            (false, _) => self.accesses::<CHECK, UNCACHED>(batch, span, to_miss, behind)?,
+            (true, false) => self.accesses::<CHECK, PHYSICAL>(batch, span, to_miss, behind)?,
+            (true, true) => self.accesses::<CHECK, VIRTUAL>(batch, span, to_miss, behind)?,
         };
         self.count(batch, from..end);
         // What the trace cache has delivered went to no TLB.

@@ -32,7 +32,7 @@ pub(crate) mod small;
 mod turn;
 mod watch;
 
-use std::{collections::VecDeque, ops::Range};
+use std::{collections::VecDeque, ops::Range, sync::Arc};
 
 use addr::{Kind, PageSize, PhysAddr, Rights};
 use pagetable::Reference;
@@ -47,7 +47,7 @@ use crate::{
     count::origins::Origins,
     count::results::ChangedSetting,
     count::summary,
-    description::{Clock, Inject, PageMask, WalkerKind},
+    description::{Clock, Inject, PageMask, WalkerKind, settings::Written},
     hardware::{
         behind::Behind, contexts::Contexts, in_turn::InTurn, processor::Processor,
         range_unit::RangesFrom, tlbs::NONE,
@@ -127,6 +127,8 @@ pub(crate) fn built(machine: &Machine, (key, what): (String, String)) -> Error {
 
 /// A run under way, without what lies behind the TLBs.
 pub(crate) struct Run {
+    /// What the machine was made of, for what is wrong with it once the trace is known.
+    written: Arc<Written>,
     pub(crate) processors: InTurn<Processor>,
     pub(crate) ram: Ram,
     pub(crate) layout: Layout,
@@ -187,6 +189,10 @@ pub(crate) struct Run {
     rows: Rows,
     /// Whether the kernel's are global.
     has_global_pages: bool,
+    /// Whether caches hold lines by the addresses that TLBs are asked for, and whether contexts tell these
+    /// apart.
+    virtual_caches: bool,
+    has_contexts: bool,
     /// Whether the trace says where accesses are made.
     is_scheduled: bool,
     prices: Prices,
@@ -252,7 +258,8 @@ impl Run {
             }
             None => None,
         };
-        Ok(Run {
+        let mut run = Run {
+            written: machine.written.clone(),
             census: Census::default(),
             history: History::new(0),
             origins: None,
@@ -283,6 +290,8 @@ impl Run {
             view: View::flat(space),
             rows: Rows::new(description),
             has_global_pages: description.core.global_pages,
+            virtual_caches: description.core.virtual_caches,
+            has_contexts: description.core.asid_bits > 0,
             is_scheduled: false,
             prices: Prices::new(description, clock),
             changes: changes.into(),
@@ -309,7 +318,9 @@ impl Run {
             nodes,
             small,
             watch: Watch { until_forgotten, check, lie: None },
-        })
+        };
+        run.view.tag = run.tag_of(0);
+        Ok(run)
     }
 
     /// A trace with these processes is about to run.
@@ -319,12 +330,16 @@ impl Run {
             Some(small) => small.begin(processes, &mut self.ram),
             None => Ok(()),
         }
+        .map_err(|(key, what)| self.written.locate(&key, &what))
     }
 
     /// At the end of a trace: what was wished and never came.
     pub(crate) fn unmet(&self) -> Result<(), Error> {
-        let wrong = self.system.unmet().or_else(|| self.small.as_ref()?.unmet());
-        wrong.map_or(Ok(()), |wrong| Err(Error::Place(wrong)))
+        if let Some(wrong) = self.system.unmet() {
+            return Err(Error::Place(wrong));
+        }
+        let wrong = self.small.as_ref().and_then(Small::unmet);
+        wrong.map_or(Ok(()), |(key, what)| Err(self.written.locate(&key, &what)))
     }
 
     /// Runs the accesses and events of one batch in their order.

@@ -93,7 +93,7 @@ impl Rows {
 
 impl Run {
     /// As [`Run::accesses`], where rows have to be prepared first.
-    pub(super) fn prepared<const CHECK: bool, const CACHES: bool>(
+    pub(super) fn prepared<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,
         span: Range<usize>,

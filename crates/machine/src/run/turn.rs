@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use addr::VirtRange;
 use trace::{Batch, KERNEL, Segment};
 
 use super::{Run, small::View};
@@ -17,7 +18,7 @@ use crate::{
     Error,
     hardware::{
         behind::{Behind, Forget},
-        contexts::Stale,
+        contexts::{Stale, tag_of_context},
     },
     os::Who,
 };
@@ -101,8 +102,19 @@ impl Run {
             self.saw_kernel = true;
             View { is_global: self.has_global_pages, ..View::flat(self.who.space) }
         } else {
-            self.view_of(processor)
+            View { tag: self.tag_of(space), ..self.view_of(processor) }
         };
+    }
+
+    /// What virtual caches tell lines of `space` by, which runs here: its context. All processes have the
+    /// kernel's lines, as global pages, and where there are no contexts all others too.
+    pub(super) fn tag_of(&self, space: u32) -> u64 {
+        let asid = self.processors.here.asid;
+        if self.virtual_caches && self.has_contexts && space != KERNEL {
+            tag_of_context(asid)
+        } else {
+            0
+        }
     }
 
     #[cold]
@@ -142,6 +154,9 @@ impl Run {
                 }
             };
             behind.forget(number, forget);
+            if let (true, Forget::Space(asid)) = (self.virtual_caches, forget) {
+                behind.forget(number, Forget::Pages(VirtRange::ALL, asid));
+            }
         }
     }
 }

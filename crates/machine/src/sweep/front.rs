@@ -82,6 +82,7 @@ impl Front {
         for front in &mut fronts {
             let walkers = front.designs.iter().map(|behind| &behind.walkers);
             let caches = walkers.clone().any(|walkers| walkers.here.port.caches.is_some());
+            let virtual_caches = walkers.clone().any(|walkers| walkers.here.port.is_virtual);
             let speculates = walkers.clone().any(|walkers| walkers.speculates());
             let wants_runs = walkers.clone().any(|walkers| walkers.wants_runs());
             front.saying.repeats = Repeats::new(walkers);
@@ -95,6 +96,7 @@ impl Front {
             for log in [&mut front.saying, &mut front.said] {
                 (log.caches, log.whole, log.to_families) = (caches, whole, to_families);
                 (log.speculates, log.wants_runs) = (speculates, wants_runs);
+                log.virtual_caches = virtual_caches;
             }
         }
         Ok(fronts)
@@ -182,7 +184,7 @@ impl Front {
             members.iter_mut().for_each(|behind| behind.failure.clone_from(&family.failure));
             self.designs.extend(members);
         }
-        let unmet = || self.run.system.unmet().map(|wrong| Error::Place(wrong).to_string());
+        let unmet = || self.run.unmet().err().map(|wrong| wrong.to_string());
         let failure = self.failure.take().or_else(unmet);
         let repeats: Vec<_> = self.saying.repeats.counts().collect();
         let outcomes = |mut behind: DesignBehind| {

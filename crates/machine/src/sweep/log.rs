@@ -38,6 +38,8 @@ enum Message {
 pub(super) struct Log {
     /// Whether any design wants to know of the program's own accesses.
     pub(super) caches: bool,
+    /// Whether they hold lines by virtual addresses.
+    pub(super) virtual_caches: bool,
     /// Whether any design predicts where walks end.
     pub(super) speculates: bool,
     /// Whether any does by runs and instructions.
@@ -248,6 +250,9 @@ impl Behind for Log {
     fn forget(&mut self, processor: usize, forget: Forget) {
         if self.to_families && !matches!(forget, Forget::Pages(..)) {
             self.for_families.forget(&mut self.known, processor, forget);
+        }
+        if self.virtual_caches && matches!(forget, Forget::All | Forget::Pages(..)) {
+            self.repeats.flushed(processor);
         }
         if self.whole {
             self.messages.push(Message::Forget);

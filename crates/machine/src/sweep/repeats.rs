@@ -78,6 +78,11 @@ impl Repeats {
         self.0.turn_to(processor, |_, _| ());
     }
 
+    /// A processor has flushed lines: none is known to be there.
+    pub(super) fn flushed(&mut self, processor: usize) {
+        self.0.of(processor).filters.iter_mut().for_each(|filter| filter.slots.fill(NONE));
+    }
+
     /// Repeats so far, by processor and kind.
     pub(super) fn counts(&self) -> impl Iterator<Item = [u64; Kind::COUNT]> {
         self.0.each().map(|filters| filters.counts)

@@ -3,7 +3,7 @@
 use addr::{Memory, PageSize, VirtRange};
 use hat::Hat;
 use pagetable::{
-    CacheShape, Cached, Geometry, Hashed, HashedShape, Mount, Mounted, PageTable, Radix,
+    Arm, CacheShape, Cached, Geometry, Hashed, HashedShape, Mount, Mounted, PageTable, Radix,
     SparseMemory, Tree, X86_32, X86_64,
 };
 
@@ -134,6 +134,14 @@ impl<M: Memory + Send + Sync + 'static> Build<'_, M> {
             (Some(area), false) => {
                 self.radix(X86_32::<PAE, false>::with_area(area).map_err(wrong)?)
             }
+        }
+    }
+
+    pub(super) fn arm(self) -> Mounting {
+        let wrong = |error: pagetable::Error| ("os.small.area".to_owned(), error.to_string());
+        match self.area {
+            None => self.radix(Arm::new()),
+            Some(area) => self.radix(Arm::with_area(area).map_err(wrong)?),
         }
     }
 

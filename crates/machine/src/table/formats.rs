@@ -33,6 +33,51 @@ pub(crate) enum Walked {
     ThroughTlb,
 }
 
+/// What relocates the addresses of small spaces before a TLB is asked, and where to (U02 sections 2.2 and 6).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Relocation {
+    /// Bytes that an entry of a root covers, and those of the entry.
+    pub(crate) covers: u64,
+    pub(crate) entry_bytes: u64,
+    /// Where the slots end.
+    pub(crate) end: u64,
+    /// Bytes of all slots, and of a slot, where nothing is said.
+    pub(crate) area: u64,
+    pub(crate) slot: u64,
+    /// Whether slots have no other size.
+    pub(crate) is_fixed: bool,
+    /// How many spaces can be told apart in one.
+    pub(crate) slots_max: u64,
+    /// Whether what TLBs hold of them can stay where a root is loaded.
+    pub(crate) has_global: bool,
+}
+
+/// Segments have any base and limit. The slots end where the kernel's addresses begin.
+const SEGMENTS: Relocation = Relocation {
+    covers: 4 << 20,
+    entry_bytes: 4,
+    end: 0xe000_0000,
+    area: 2 << 30,
+    slot: 256 << 20,
+    is_fixed: false,
+    slots_max: u64::MAX,
+    has_global: true,
+};
+
+/// The PID register puts seven bits before addresses below 32M (SA-1110 Developer's Manual section 6.2),
+/// of which the first is 0; one domain of 16 is the kernel's, and spaces without one cannot be kept out of
+/// each other's slots (Wiggins and Heiser 2000). PIDs are given out from the last one down.
+const PID_AND_DOMAINS: Relocation = Relocation {
+    covers: 1 << 20,
+    entry_bytes: 4,
+    end: 2 << 30,
+    area: 15 * (32 << 20),
+    slot: 32 << 20,
+    is_fixed: true,
+    slots_max: 15,
+    has_global: false,
+};
+
 /// A format.
 #[derive(Clone)]
 pub(crate) struct Format<M> {
@@ -45,6 +90,8 @@ pub(crate) struct Format<M> {
     pub(crate) context_bits: u8,
     /// Whether the entry of a page has a bit that hardware ignores, for marks of the system.
     pub(crate) has_marks: bool,
+    /// How processors with it relocate the addresses of small spaces, if they can.
+    pub(crate) relocation: Option<Relocation>,
     /// What a refill handler in software needs for it.
     pub(crate) handler: Path,
     pub(super) build: fn(Build<'_, M>) -> Mounting,
@@ -52,13 +99,14 @@ pub(crate) struct Format<M> {
 
 impl<M: Memory + Send + Sync + 'static> Format<M> {
     /// All of them.
-    pub(crate) const ALL: [Format<M>; 16] = [
+    pub(crate) const ALL: [Format<M>; 17] = [
         Format {
             name: "x86-64",
             keys: &["software_tlb", "levels", "remembers_leaf"],
             walked: Walked::Physically,
             context_bits: PCID_BITS,
             has_marks: true,
+            relocation: None,
             // As of an `mpt`, and a test whether the entry is a superpage (1).
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| match build.table.levels.unwrap_or(4) {
@@ -77,6 +125,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             // No processor has any in this mode: they answer what would be if one had.
             context_bits: PCID_BITS,
             has_marks: true,
+            relocation: Some(SEGMENTS),
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| build.x86_32::<false>(),
         },
@@ -86,8 +135,21 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: PCID_BITS,
             has_marks: true,
+            relocation: Some(Relocation { covers: 1 << 30, entry_bytes: 8, ..SEGMENTS }),
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| build.x86_32::<true>(),
+        },
+        Format {
+            name: "arm",
+            keys: &["software_tlb", "remembers_leaf"],
+            walked: Walked::Physically,
+            // The first that have any came later (ARMv6): they answer what would be.
+            context_bits: 8,
+            has_marks: true,
+            relocation: Some(PID_AND_DOMAINS),
+            // As of `x86-64`.
+            handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
+            build: |build| build.arm(),
         },
         Format {
             name: "sparc-reference",
@@ -95,6 +157,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: SPARC_CONTEXT_BITS,
             has_marks: false,
+            relocation: None,
             // As of `x86-64`.
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| {
@@ -111,6 +174,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: PCID_BITS,
             has_marks: false,
+            relocation: None,
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| {
                 let split = Split::flattened().map_err(refused("format"))?;
@@ -124,6 +188,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
+            relocation: None,
             // At each node: shift the index to where it is an offset (1), mask it (1), add it
             // (1), load (1), leave if it is empty (1). At the leaf nothing is tested: an invalid
             // entry faults by itself when it is used.
@@ -139,6 +204,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
+            relocation: None,
             // As of an `mpt`, whose nodes and pages it has at other widths.
             handler: Path { search: SAVE, node: 5, entry: 4, narrow: 4 },
             build: |build| {
@@ -154,6 +220,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::ThroughTlb,
             context_bits: BITS_MAX,
             has_marks: false,
+            relocation: None,
             // The address of the entry is in a register when the trap comes: load.
             handler: Path { search: 0, node: 0, entry: 1, narrow: 1 },
             build: |build| {
@@ -167,6 +234,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
+            relocation: None,
             handler: GUARDED,
             build: |build| {
                 let nodes = build.table.nodes.unwrap_or(16);
@@ -181,6 +249,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
+            relocation: None,
             handler: GUARDED,
             build: |build| {
                 let guarded = Guarded::adaptive();
@@ -194,6 +263,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
+            relocation: None,
             // The place of the bucket: shift (1), fold twice (4), mask (1). A tag: load,
             // branch. A pointer: load, branch if there is none.
             handler: Path { search: 6, node: 0, entry: 2, narrow: 1 },
@@ -205,6 +275,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
+            relocation: None,
             handler: CLUSTERED,
             build: |build| build.hashed(HashedShape::C128K),
         },
@@ -214,6 +285,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
+            relocation: None,
             // The number is multiplied twice (4), folded (2) and masked (1). Tag and pointer
             // come together: two loads, two branches.
             handler: Path { search: 7 + SAVE, node: 0, entry: 4, narrow: 4 },
@@ -229,6 +301,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
+            relocation: None,
             // Behind the TSB are clustered chains.
             handler: CLUSTERED,
             build: |build| build.tsb(),
@@ -239,6 +312,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
+            relocation: None,
             // Behind the hashed table is a tree as of `x86-64`.
             handler: Path { search: SAVE, node: 6, entry: 4, narrow: 4 },
             build: |build| build.powerpc(),
@@ -249,6 +323,7 @@ impl<M: Memory + Send + Sync + 'static> Format<M> {
             walked: Walked::Physically,
             context_bits: BITS_MAX,
             has_marks: false,
+            relocation: None,
             // A hash for each way (6), a line: eight loads, the tag put together out of its
             // eight parts (16), branch (1), the page's place (2).
             handler: Path { search: SAVE, node: 0, entry: 33, narrow: 33 },

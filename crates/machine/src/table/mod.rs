@@ -10,7 +10,7 @@ mod formats;
 use pagetable::SparseMemory;
 
 pub(crate) use build::new;
-pub(crate) use formats::Walked;
+pub(crate) use formats::{Relocation, Walked};
 
 /// What is known of a machine's page-table format before it is built.
 pub(crate) type Format = formats::Format<SparseMemory>;

@@ -240,6 +240,16 @@ impl Hierarchy {
         self.cache(place).map(Cache::counts)
     }
 
+    /// Flushes the first level of lines that `goes` tells by their address: of `bytes` bytes at most.
+    /// What is dirty goes past all other caches.
+    pub fn flush_first(&mut self, bytes: u64, goes: impl Fn(PhysAddr) -> bool) {
+        for place in [Served::L1i, Served::L1d] {
+            if let Some(cache) = &mut self.caches[place as usize] {
+                cache.flush(bytes, &goes);
+            }
+        }
+    }
+
     /// Begins to count anew; the lines stay.
     pub fn forget_counts(&mut self) {
         self.caches.iter_mut().flatten().for_each(Cache::forget_counts);

@@ -69,6 +69,21 @@ pub struct CacheCounts {
     pub walker: Requests,
     /// Dirty lines that made room and were written to the next level.
     pub writebacks: u64,
+    /// What was flushed.
+    pub flushed: Flushed,
+}
+
+/// Lines that were flushed from a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flushed {
+    /// How often there was something to flush, or nothing.
+    pub times: u64,
+    /// Lines that were looked at: those that there can be of what is flushed, at most all.
+    pub looked: u64,
+    /// Lines that went.
+    pub lines: u64,
+    /// Those of them that were dirty, and were written to the next level.
+    pub dirty: u64,
 }
 
 /// A data cache.
@@ -86,6 +101,7 @@ pub struct Cache {
     program: Traffic,
     walker: Traffic,
     writebacks: u64,
+    flushed: Flushed,
 }
 
 /// Lines asked for and missed: reads, then writes.
@@ -119,6 +135,7 @@ impl Cache {
             program: Traffic::default(),
             walker: Traffic::default(),
             writebacks: 0,
+            flushed: Flushed::default(),
         })
     }
 
@@ -139,6 +156,7 @@ impl Cache {
             program: requests(&self.program),
             walker: requests(&self.walker),
             writebacks: self.writebacks,
+            flushed: self.flushed,
         }
     }
 
@@ -146,6 +164,30 @@ impl Cache {
     pub fn forget_counts(&mut self) {
         (self.program, self.walker) = (Traffic::default(), Traffic::default());
         self.writebacks = 0;
+        self.flushed = Flushed::default();
+    }
+
+    /// Forgets the lines of which `goes` says so, by the address of their first byte; of `bytes` bytes at
+    /// most. Whoever fetches them next misses.
+    pub fn flush(&mut self, bytes: u64, goes: impl Fn(PhysAddr) -> bool) {
+        self.flushed.times += 1;
+        let lines = bytes.div_ceil(1 << self.line_shift);
+        self.flushed.looked += lines.min(self.tags.len() as u64);
+        for slot in 0..self.tags.len() {
+            let tag = self.tags[slot];
+            if tag == EMPTY || !goes(PhysAddr::new((tag >> 1) << self.line_shift)) {
+                continue;
+            }
+            self.flushed.lines += 1;
+            self.flushed.dirty += tag & 1;
+            self.tags[slot] = EMPTY;
+            let last = &mut self.last[slot / self.sets.ways()];
+            if *last >> 1 == tag >> 1 {
+                *last = EMPTY;
+            }
+            self.sets.vacate(slot);
+            self.policy.removed(slot);
+        }
     }
 
     /// Whether it holds the line at the physical address `phys`, and if so whether it is dirty.

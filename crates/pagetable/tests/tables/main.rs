@@ -3,6 +3,7 @@
 mod common;
 
 mod adaptive;
+mod arm;
 mod cached;
 mod cuckoo;
 mod guarded;

@@ -8,7 +8,7 @@
 //!
 //! The same parameters give the same trace everywhere. Each generator says which regions it
 //! uses by [`Event::Mapping`]s before the first access; regions begin on boundaries of 1 GiB,
-//! with at least 1 GiB between them, so that any page size fits: of 16 MiB in 32 bits.
+//! with at least 1 GiB between them, so that any page size fits: of 16 MiB in 32 bits, of 1 MiB in 25.
 
 mod chase;
 mod join;
@@ -45,6 +45,8 @@ impl Room {
     const WIDE: Room = Room { bits: 47, start: 0x1000_0000_0000, apart: 1 << 30 };
     /// The addresses of programs of 32 bits.
     const NARROW: Room = Room { bits: 32, start: 1 << 28, apart: 1 << 24 };
+    /// Those that a StrongARM's PID register relocates (U02 §6).
+    const LOW: Room = Room { bits: 25, start: 1 << 24, apart: 1 << 20 };
     /// Those where programs of 32 bits are linked at, and that a slot of 256 MiB has (U02 §3.1).
     const LINKED: Room = Room { bits: 32, start: 1 << 27, apart: 1 << 22 };
 
@@ -55,7 +57,7 @@ impl Room {
 
     /// That of addresses of `bits` bits, if there is one.
     fn of(bits: u32) -> Option<Room> {
-        [Room::WIDE, Room::NARROW].into_iter().find(|room| room.bits == bits)
+        [Room::WIDE, Room::NARROW, Room::LOW].into_iter().find(|room| room.bits == bits)
     }
 }
 

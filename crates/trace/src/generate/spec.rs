@@ -140,7 +140,7 @@ pub struct Parameters {
     /// `instructions`: how many each access stands for, 1 to 65535. 3, since recorded programs
     /// load or store with every second to fourth one.
     pub instructions: u32,
-    /// `bits`: of the addresses, 32 or 47. 47.
+    /// `bits`: of the addresses, 25, 32 or 47. 47.
     pub bits: u32,
 }
 
@@ -462,7 +462,7 @@ impl Parameters {
         fields.push(("accesses", Field::Count(&mut self.accesses, 0, 1 << 60)));
         fields.push(("seed", Field::Count(&mut self.seed, 0, u64::MAX)));
         fields.push(("instructions", Field::Count(&mut instructions, 1, most)));
-        fields.push(("bits", Field::Count(&mut bits, 32, 47)));
+        fields.push(("bits", Field::Count(&mut bits, 25, 47)));
         let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
         let Some((_, field)) = fields.iter_mut().find(|(known, _)| *known == name) else {
             return Err(format!("no parameter `{name}`; there are {}", names.join(", ")));
@@ -477,7 +477,7 @@ impl Parameters {
     pub(super) fn start(&self) -> Result<(Vec<Region>, Box<dyn Fill + Send>), Error> {
         let room = Room::of(self.bits).ok_or_else(|| {
             let (name, bits) = (self.pattern.name(), self.bits);
-            Error::Parameters(format!("generate {name}: bits={bits}: 32 or 47 can be"))
+            Error::Parameters(format!("generate {name}: bits={bits}: 25, 32 or 47 can be"))
         })?;
         self.pattern.start(self.seed, Metas::new(self.instructions), room)
     }

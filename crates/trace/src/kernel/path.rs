@@ -91,7 +91,7 @@ pub(crate) fn code_pages(start: u64, count: u64, instructions: u64) -> Vec<Piece
 
 /// Where the kernel's addresses begin.
 const fn kernel_start(bits: u32) -> u64 {
-    if bits == 32 { 0xe000_0000 } else { 0xffff_8800_0000_0000 }
+    if bits <= 32 { 0xe000_0000 } else { 0xffff_8800_0000_0000 }
 }
 
 /// Cycles in which no more is fetched, as instructions of loads at `at`: where a processor enters the
@@ -140,11 +140,15 @@ pub(crate) struct Place {
 impl Place {
     /// In addresses of `bits` bits, with programs that begin at `start`.
     pub(crate) fn new(bits: u32, start: u64) -> Place {
-        let is_narrow = bits == 32;
+        let is_narrow = bits <= 32;
         Place {
             kernel: kernel_start(bits),
             emulation: if is_narrow { 0x4000 } else { start - (1 << 30) },
-            buffer: if is_narrow { 0x0f00_0000 } else { start - (1 << 29) },
+            buffer: match bits {
+                25 => 0x0180_0000,
+                32 => 0x0f00_0000,
+                _ => start - (1 << 29),
+            },
             server: if is_narrow { 0x0010_0000 } else { start },
         }
     }

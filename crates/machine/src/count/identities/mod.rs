@@ -235,7 +235,8 @@ pub(crate) fn check(results: &Results, witness: &Witness) -> Result<(), Error> {
         );
     }
     if let Some(kernel) = results.time.as_ref().and_then(|time| time.kernel.as_ref()) {
-        let elsewhere = ["switches", "shootdowns"].map(|work| kernel.by_work[work]);
+        let elsewhere = ["switches", "shootdowns", "cache flushes"];
+        let elsewhere = elsewhere.map(|work| kernel.by_work.get(work).copied().unwrap_or(0));
         check.equal(
             "cycles of the kernel's work = those that its processors spent",
             kernel.cycles + kernel.io_cycles - elsewhere.iter().sum::<u64>(),

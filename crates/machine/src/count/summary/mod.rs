@@ -8,17 +8,17 @@ mod spec_tlb;
 use std::collections::BTreeMap;
 
 use addr::{Kind, PageSize};
-use mmu::{Requests, Served, WalkArray};
+use mmu::{Flushed, Requests, Served, WalkArray};
 use physmem::{Broken, Unplaced};
 use trace::{Filter, Process, Source, adjoin, joined_bytes, name_in_space};
 
 use crate::{
     Description, Machine, Results,
     count::results::{
-        BlockCounts, ByKind, CacheCounts, CacheTraffic, Faults, HeaderSummary, HitsAndMisses,
-        LevelCounts, MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts, MmuCacheLevel,
-        NestedCounts, RegionCounts, ReservationCounts, ReservationsOfSize, SCHEMA, TlbCounts,
-        TraceSummary, Walks,
+        BlockCounts, ByKind, CacheCounts, CacheFlushes, CacheTraffic, Faults, HeaderSummary,
+        HitsAndMisses, LevelCounts, MachineSummary, MemoryCounts, MmuCacheArray, MmuCacheCounts,
+        MmuCacheLevel, NestedCounts, RegionCounts, ReservationCounts, ReservationsOfSize, SCHEMA,
+        TlbCounts, TraceSummary, Walks,
     },
     count::{origins, sum::Sum, time},
     description,
@@ -327,6 +327,10 @@ fn caches_of(description: &Description, walker: &Walker) -> Vec<CacheCounts> {
             program: traffic(&counts.program),
             walker: traffic(&counts.walker),
             writebacks: counts.writebacks,
+            flushes: description.core.virtual_caches.then(|| {
+                let Flushed { times, looked, lines, dirty } = counts.flushed;
+                CacheFlushes { times, looked, lines, written: dirty }
+            }),
         })
     };
     description.cache.present().filter_map(counts).collect()
@@ -565,6 +569,12 @@ fn not_modelled(
         say(
             "what the kernel keeps of small spaces beyond their roots, and calls that name memory of \
              another space",
+        );
+    }
+    if description.core.virtual_caches {
+        say(
+            "two lines of a virtual cache that are of one frame, of which the kernel lets no more than one \
+             be dirty",
         );
     }
     if run.saw_kernel {

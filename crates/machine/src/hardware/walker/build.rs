@@ -15,6 +15,7 @@ use crate::{
     Description,
     description::{self, Shared},
     hardware::{
+        contexts::VIRTUAL_CACHE_BITS,
         nodes::References,
         tlbs::{geometry_key, tlb_params},
     },
@@ -35,6 +36,7 @@ impl Walker {
         tree: Option<TreeShape>,
         host_table: Option<HostTable>,
     ) -> Result<Walker, Refusal> {
+        let tree_bits = tree.as_ref().map(|tree| tree.address_bits);
         let nested = description.nested.as_ref();
         let shared = nested.map_or(Shared::None, |nested| nested.shared);
         let (host_tree, host_sizes) = match host_table {
@@ -71,12 +73,16 @@ impl Walker {
             side.dimension.params = dimension.params.clone();
         }
         let caches = hierarchy(description)?;
+        if description.core.virtual_caches {
+            check_virtual(description, tree_bits.map(u32::from))?;
+        }
         let entrance = caches.as_ref().map(|caches| caches.entrance(Requester::Walker));
         Ok(Walker {
             dimension,
             host,
             port: Port {
                 caches,
+                is_virtual: description.core.virtual_caches,
                 latencies: latencies(description),
                 nodes: References::of(description, processor)?,
                 line_shift: entrance.map_or(0, |entrance| entrance.line_shift),
@@ -165,6 +171,35 @@ fn check_shared(
         }
     }
     Ok(())
+}
+
+/// What hinders caches to hold lines by virtual addresses, of a page table for so many bits of them.
+fn check_virtual(description: &Description, address_bits: Option<u32>) -> Result<(), Refusal> {
+    let refuse = |what: &str| Err(("core.virtual_caches".to_owned(), what.to_owned()));
+    if address_bits != Some(VIRTUAL_CACHE_BITS) {
+        return refuse("write false, or use a page table for addresses of 32 bits");
+    }
+    if description.cache.l2.is_some() || description.cache.l3.is_some() {
+        return refuse(
+            "a second level behind them is not modelled: leave cache.l2 and cache.l3 out",
+        );
+    }
+    if description.cache.l1d.is_none() {
+        return refuse("there is no cache.l1d that could be one: describe it, or write false");
+    }
+    if description.walker.enters.as_deref() != Some(Served::Memory.name()) {
+        return refuse("walks know no virtual addresses: write walker.enters = \"memory\"");
+    }
+    let has = [
+        (description.nested.is_some(), "[nested]"),
+        (description.spec_tlb.is_some(), "[spec_tlb]"),
+        (description.restseg.is_some(), "[restseg]"),
+        (description.memory.numa.is_some(), "[memory.numa]"),
+    ];
+    match has.into_iter().find(|(has, _)| *has) {
+        Some((_, what)) => refuse(&format!("{what} knows lines by their frames: leave it out")),
+        None => Ok(()),
+    }
 }
 
 /// The shape of both trees together: an MMU cache for it has what either needs.

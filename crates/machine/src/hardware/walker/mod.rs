@@ -39,6 +39,7 @@ use crate::{
     description::Shared,
     hardware::{
         behind::{Forget, Refill, Walk, Way},
+        contexts::{VIRTUAL_CACHE_BITS, tag_of_context},
         nodes::{References, WALKS},
     },
 };
@@ -113,6 +114,8 @@ pub(crate) struct Walker {
 /// Where references leave the walker.
 pub(crate) struct Port {
     pub(crate) caches: Option<Hierarchy>,
+    /// Whether they hold lines by virtual addresses.
+    pub(crate) is_virtual: bool,
     pub(crate) latencies: Latencies,
     /// References to memory by node, if it has nodes.
     pub(crate) nodes: Option<References>,
@@ -320,6 +323,28 @@ impl Walker {
         }
         walks.regions[index].references += all.references;
         walks.regions[index].cycles += all.cycles;
+    }
+
+    /// Forgets what the OS wants forgotten; so do caches that hold lines by what the program calls them.
+    fn forget(&mut self, forget: Forget) {
+        self.dimension.forget(forget);
+        let Some(caches) = self.port.caches.as_mut().filter(|_| self.port.is_virtual) else {
+            return;
+        };
+        match forget {
+            // Of tables; the pages are named apart.
+            Forget::Range(..) | Forget::Space(_) => {}
+            Forget::All => caches.flush_first(u64::MAX, |_| true),
+            Forget::Pages(range, asid) => {
+                let own = tag_of_context(asid) >> VIRTUAL_CACHE_BITS;
+                let goes = |line: PhysAddr| {
+                    let tag = line.get() >> VIRTUAL_CACHE_BITS;
+                    let addr = line.get() & ((1 << VIRTUAL_CACHE_BITS) - 1);
+                    (tag == 0 || tag == own) && range.contains(VirtAddr::new(addr))
+                };
+                caches.flush_first(range.bytes(), goes);
+            }
+        }
     }
 
     /// Begins to count anew; what is remembered stays.

@@ -142,7 +142,7 @@ impl Behind for Walkers {
     }
 
     fn forget(&mut self, processor: usize, forget: Forget) {
-        self.of(processor).dimension.forget(forget);
+        self.of(processor).forget(forget);
     }
 
     fn forget_counts(&mut self) {
