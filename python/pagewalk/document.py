@@ -763,6 +763,22 @@ class CacheTraffic(Record):
     """Of these, not there."""
 
 
+class CacheFlushes(Record):
+    """What was flushed from a cache that holds lines by virtual addresses."""
+
+    times: int
+    """How often something was flushed: all of it, or what it held of some pages."""
+
+    looked: int
+    """Lines that were looked at for that."""
+
+    lines: int
+    """Lines that went."""
+
+    written: int
+    """Those of them that had been stored to, and were written to memory."""
+
+
 class CacheCounts(Record):
     """What one data cache counted."""
 
@@ -789,6 +805,9 @@ class CacheCounts(Record):
 
     writebacks: int
     """Dirty lines that it wrote to the next level."""
+
+    flushes: CacheFlushes | None
+    """What was flushed, if it holds lines by virtual addresses."""
 
 
 class Faults(Record):

@@ -195,7 +195,7 @@ def spaces(document: Mapping[str, Any]) -> Table | None:
         row("Cycles of all switches", "/space_switches/cycles")
     caption = "Each space has all addresses for itself"
     if small:
-        row("Loads of segment registers", "/small_spaces/segment_loads")
+        row("Loads of segment or PID registers", "/small_spaces/segment_loads")
         row("Entries of roots copied", "/small_spaces/copies")
         row("Spaces that became large", "/small_spaces/promoted")
         row("Slots taken for another", "/small_spaces/revoked")
@@ -208,6 +208,14 @@ def spaces(document: Mapping[str, Any]) -> Table | None:
             f"{text.count(small['slots'])} slots of {text.size(small['slot_bytes'])}; "
             f"{small['small']} of {text.plural(small['spaces'], 'space')} had one"
         )
+    for index, cache in enumerate(document["caches"]):
+        if cache.get("flushes"):
+            at = f"/caches/{index}/flushes"
+            row(
+                f"Lines flushed from virtual {cache['name']}",
+                f"{at}/lines",
+            )
+            row(f"Those of {cache['name']} that were written to memory", f"{at}/written")
     if trace_cache:
         row("Fetches that the trace cache delivered", "/trace_cache/delivered")
         row("Lines of the trace cache built", "/trace_cache/lines_built")

@@ -55,6 +55,7 @@ impl Tlb {
     ) -> bool {
         let size = entry.page.size();
         let Some(array) = self.array_of[size.shift() as usize] else { return false };
+        self.is_mixed |= entry.asid != self.space;
         if entry.frames[0].is_none() && (!self.paired || entry.frames[1].is_none()) {
             return false;
         }
@@ -240,11 +241,13 @@ impl Tlb {
         self.ahead = Ahead::No;
     }
 
-    /// Whether the last lookup has found that no entry bears the tag of `entry`.
+    /// Whether the last lookup has found that no entry bears the tag of `entry`: of a global one in no space,
+    /// which the lookup in one tells where there is no other.
     #[inline]
     fn is_absent(&self, entry: &TlbEntry) -> bool {
         self.absent.is_some_and(|(va, asid)| {
-            asid == entry.asid && va.page(entry.page.size()) == entry.page && !entry.global
+            let is_own = !entry.global || !self.is_mixed;
+            asid == entry.asid && va.page(entry.page.size()) == entry.page && is_own
         })
     }
 

@@ -79,6 +79,8 @@ pub struct TlbCounts {
 pub struct Tlb {
     /// Whose entries the shortcuts lead to.
     space: Asid,
+    /// Whether there can be entries of several spaces.
+    is_mixed: bool,
     shortcuts: Shortcuts,
     smallest: PageSize,
     slots: Box<[Slot]>,
@@ -174,6 +176,7 @@ impl Tlb {
         Ok(Tlb {
             learns: policy.learns(),
             space: Asid(0),
+            is_mixed: false,
             shortcuts: match has_shortcuts {
                 true => Shortcuts::new(smallest, None, first),
                 false => Shortcuts::never(smallest),
@@ -305,6 +308,7 @@ impl Tlb {
         if asid != self.space {
             self.forget_shortcuts();
             self.space = asid;
+            self.is_mixed = true;
         }
         let slot = self.find_and_count(va, asid, kind)?;
         self.link(va, kind, slot);

@@ -92,8 +92,15 @@ def _members(column: dict[str, Any], run: int, kernel: str) -> list[str]:
 
 
 def numbers(run: Results) -> dict[str, float]:
-    """Cycles of a run, every miss paid for in full, TLB misses, and the trace cache's work."""
-    time, cache = run["time"], run["trace_cache"]
+    """Cycles of a run, every miss paid for in full, TLB misses, and the trace cache's work.
+
+    Where there is no trace cache, `lines` are those of code that the first cache is brought.
+    """
+    time, cache = run["time"], run.get("trace_cache")
+    if cache is None:
+        code = next((one for one in run["caches"] if one["name"] == "l1i"), None)
+        lines = code["program"]["read_misses"] if code else 0
+        cache = {"lines_built": lines, "delivered": 0}
     misses = {tlb["name"]: tlb["misses"] for tlb in run["tlbs"]}
     cycles = time["program_cycles"]["hi"] + time["translation_cycles"]["hi"]
     return {
