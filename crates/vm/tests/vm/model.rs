@@ -1,6 +1,6 @@
 //! The obvious memory manager: a map from (space, page) to identity, rights and contents.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use addr::{Kind, Rights};
 use vm::FileKey;
@@ -25,6 +25,8 @@ pub(crate) struct Known {
     pub(crate) wired: bool,
     /// What the space has stored, where that is its own.
     pub(crate) own: Option<u64>,
+    /// Whether a page beside it was stored to with which, in a large page, it may have been copied.
+    pub(crate) beside: bool,
 }
 
 #[derive(Clone, Default)]
@@ -37,12 +39,21 @@ pub(crate) struct Space {
 pub(crate) struct Model {
     /// Contents of shared pages that someone has stored to.
     shared: BTreeMap<Identity, u64>,
+    /// And what else they had before.
+    before: BTreeSet<(Identity, u64)>,
 }
 
 impl Model {
     /// What a load finds.
     pub(crate) fn contents(&self, known: &Known) -> u64 {
         known.own.unwrap_or_else(|| self.shared(known.identity))
+    }
+
+    /// Whether a load may find `found`. Once a private page of a file may have been copied with another,
+    /// mmap leaves open which of the file's contents it has.
+    pub(crate) fn may_be(&self, known: &Known, found: u64) -> bool {
+        let copied = known.beside && !known.shared && known.own.is_none();
+        found == self.contents(known) || copied && self.before.contains(&(known.identity, found))
     }
 
     /// What all have that share a page.
@@ -56,12 +67,13 @@ impl Model {
 
     /// A page that is shared has other contents.
     pub(crate) fn overwrite(&mut self, identity: Identity, stamp: u64) {
+        self.before.insert((identity, self.shared(identity)));
         self.shared.insert(identity, stamp);
     }
 
     pub(crate) fn store(&mut self, known: &mut Known, stamp: u64) {
         if known.shared {
-            self.shared.insert(known.identity, stamp);
+            self.overwrite(known.identity, stamp);
         } else {
             known.own = Some(stamp);
         }
