@@ -38,7 +38,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         Ok(())
                     }));
                 }
-                self.finish(held, change, platform);
+                self.finish(held, &mut change, platform);
                 result
             })
         })
@@ -88,7 +88,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     });
                 });
             }
-            self.finish(held, change, platform);
+            self.finish(held, &mut change, platform);
             usage
         })
     }
@@ -153,7 +153,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     platform.work(Step::TableWrite, before.len() as u64 + after.len() as u64);
                     Ok(lost.is_empty())
                 });
-                self.finish(held, change, platform);
+                self.finish(held, &mut change, platform);
                 if complete? { Ok(()) } else { Err(LoadError::NoTableMemory) }
             })
         })

@@ -85,7 +85,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 }
                 let mut change = Change::default();
                 self.clear(held, &found, &frames, &mut change, each, platform);
-                self.finish(held, change, platform);
+                self.finish(held, &mut change, platform);
                 last = Some(found);
             }
             if with_own {
@@ -123,7 +123,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             {
                 self.restrict_in(held, pages, (&frames, rights), &mut change, platform)?;
             }
-            self.finish(held, change, platform);
+            self.finish(held, &mut change, platform);
             Ok(())
         })
     }

@@ -1,4 +1,4 @@
-use alloc::{boxed::Box, vec::Vec};
+use alloc::boxed::Box;
 use core::{
     array,
     cell::Ref,
@@ -8,6 +8,7 @@ use core::{
 
 use addr::{Page, PageSize, PhysAddr, Rights, VirtRange};
 use pagetable::{Error, Flush, Mapping, Mounted};
+use smallvec::SmallVec;
 
 use crate::{
     frame::Mapped,
@@ -251,7 +252,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     }
                 });
             }
-            self.finish(held, change, platform);
+            self.finish(held, &mut change, platform);
             if self.has_contexts() {
                 held.contexts(|contexts| contexts.put(space.0));
             }
@@ -267,9 +268,10 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
 /// What an operation has changed, until the processors have forgotten it.
 #[derive(Default)]
 pub(crate) struct Change {
-    flushes: Vec<(HatSpace, Flush)>,
-    /// Pages that are in no page table any more, and still in the list of this frame.
-    removed: Vec<(PhysAddr, Mapped)>,
+    /// By space; most operations change one.
+    flushes: SmallVec<[(HatSpace, Flush); 1]>,
+    /// Pages that are in no page table any more, and still in the list of this frame: most often one.
+    removed: SmallVec<[(PhysAddr, Mapped); 1]>,
 }
 
 impl Change {
@@ -297,18 +299,18 @@ impl Change {
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// Has the processors forget, strikes out what they have forgotten, and frees the tables that
-    /// hardware could still have used.
+    /// hardware could still have used. Nothing of the change is left.
     pub(crate) fn finish(
         &self,
         held: &mut S::Held<'_>,
-        change: Change,
+        change: &mut Change,
         platform: &mut impl Platform,
     ) {
         let Change { flushes, removed } = change;
         if flushes.iter().any(|(_, flush)| !flush.is_empty()) {
-            self.take_back_stale(held, &flushes);
+            self.take_back_stale(held, flushes);
             platform.work(Step::Shootdown, 1);
-            platform.shoot(&flushes);
+            platform.shoot(flushes);
         }
         let number = |place: usize| self.number(removed[place].0);
         held.frames(removed.len(), number, |place, frame| {
@@ -317,10 +319,10 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             frame.remove(removed[place].1);
             true
         });
-        for (_, page) in &removed {
+        for (_, page) in removed.drain(..) {
             self.count_out(page.page.size());
         }
-        for (_, flush) in flushes {
+        for (_, flush) in flushes.drain(..) {
             flush.done(&mut PoolFrames { below: held, platform: platform.frames() });
         }
     }

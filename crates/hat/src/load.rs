@@ -179,7 +179,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             if !flush.is_empty() {
                 let mut change = Change::default();
                 change.flush(space, flush);
-                self.finish(held, change, platform);
+                self.finish(held, &mut change, platform);
             }
             Ok(())
         })
@@ -298,7 +298,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 );
                 (done, result)
             });
-            self.finish(held, change, platform);
+            self.finish(held, &mut change, platform);
             done
         })
     }
@@ -357,7 +357,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 }
                 Ok(shared)
             });
-            self.finish(held, change, platform);
+            self.finish(held, &mut change, platform);
             shared
         })
     }

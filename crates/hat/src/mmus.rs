@@ -103,7 +103,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             }
             *mmu = crate::space::Mmu::default();
         });
-        self.finish(held, change, platform);
+        self.finish(held, &mut change, platform);
         held.numbers(|numbers| numbers.mmus.put(number));
     }
 }

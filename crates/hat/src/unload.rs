@@ -59,11 +59,11 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     Ok(())
                 });
                 if unmapped.is_err() {
-                    self.finish(held, change, platform);
+                    self.finish(held, &mut change, platform);
                     return unmapped.map(|()| pages);
                 }
             }
-            self.finish(held, change, platform);
+            self.finish(held, &mut change, platform);
             Ok(pages)
         })
     }
@@ -100,7 +100,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 let mut change = Change::default();
                 self.clear(held, &found, frames, &mut change, each, platform);
                 let has_removed = change.has_removed();
-                self.finish(held, change, platform);
+                self.finish(held, &mut change, platform);
                 let left = self.mapped_in(held, &marked, &mut |_| ());
                 if !has_removed && left == found {
                     self.wait_for_change(held, &marked, &found);

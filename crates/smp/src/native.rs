@@ -1,6 +1,9 @@
 //! Locks of the host: threads of the operating system that this runs on.
 
-use std::sync::{Condvar, Mutex as StdMutex, OnceLock, PoisonError, RwLock};
+use std::sync::{
+    Condvar, Mutex as StdMutex, OnceLock, PoisonError, RwLock,
+    atomic::{AtomicU64, Ordering},
+};
 
 use hat::locking::{Class, Locks, Mutex, Once, Rw, Site, Wait};
 
@@ -34,16 +37,16 @@ impl<T> Mutex<T> for NativeMutex<T> {
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             // Read under the lock of the mutex: what changes after this has not been seen.
-            let seen = *wait.woken.lock().unwrap_or_else(PoisonError::into_inner);
+            let seen = wait.woken.load(Ordering::Acquire);
             if let Some(result) = f(&mut guard) {
                 return result;
             }
             drop(guard);
-            let mut woken = wait.woken.lock().unwrap_or_else(PoisonError::into_inner);
-            while *woken == seen {
-                woken = wait.all.wait(woken).unwrap_or_else(PoisonError::into_inner);
+            let mut gate = wait.gate.lock().unwrap_or_else(PoisonError::into_inner);
+            while wait.woken.load(Ordering::Acquire) == seen {
+                gate = wait.all.wait(gate).unwrap_or_else(PoisonError::into_inner);
             }
-            drop(woken);
+            drop(gate);
             guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -72,20 +75,24 @@ impl<T> Rw<T> for NativeRw<T> {
 }
 
 /// Where threads of [`Native`] sleep: a number that each waking adds one to, so that one waiting
-/// place can serve several mutexes.
+/// place can serve several mutexes. Who goes to sleep looks at it once more behind the gate, and who wakes
+/// adds to it there: between the two no waking is lost.
 #[derive(Debug)]
 pub struct NativeWait {
-    woken: StdMutex<u64>,
+    woken: AtomicU64,
+    gate: StdMutex<()>,
     all: Condvar,
 }
 
 impl Wait for NativeWait {
     fn new(_: Class) -> NativeWait {
-        NativeWait { woken: StdMutex::new(0), all: Condvar::new() }
+        NativeWait { woken: AtomicU64::new(0), gate: StdMutex::new(()), all: Condvar::new() }
     }
 
     fn wake_all(&self) {
-        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        self.woken.fetch_add(1, Ordering::Release);
+        drop(gate);
         self.all.notify_all();
     }
 }
