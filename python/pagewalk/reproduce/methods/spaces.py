@@ -6,7 +6,8 @@ generator; `accesses` of it; `warmup`, those at its beginning that do not count,
 at its end that do, as many before them warming the machine; `pipe`, bytes that a pipe holds;
 `members`, the programs that are small in all but the first of `runs`, the others being large;
 `always`, those that are small in the first too, as Linux is); `windows`, parts of equal length of
-what counts.
+what counts; `each`, columns for one of many requests by `name`: `fewer` and `more`, columns whose
+programs make some, and `requests`, how many more.
 
 Rows, for each of `runs`: `cycles`, with every miss of the data caches and of the TLBs paid for in
 full; `itlb`, `dtlb`, misses; `lines`, lines that the trace cache builds; `delivered`, fetches
@@ -32,6 +33,13 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
     for column in parameters["columns"].values():
         for row, number in _column(column, parameters, lab).items():
             table.rows.setdefault(row, []).append(number)
+    for each in parameters.get("each", []):
+        fewer, more = (table.columns.index(each[end]) for end in ("fewer", "more"))
+        table.columns.append(each["name"])
+        for numbers_of in table.rows.values():
+            few, many = numbers_of[fewer], numbers_of[more]
+            known = few is not None and many is not None
+            numbers_of.append((many - few) / each["requests"] if known else None)
     first, *rest = names
     for name in rest:
         for row in ("cycles", "itlb", "dtlb", "lines", "delivered", "least", "mean"):
