@@ -167,6 +167,58 @@ fn hawkeye_looks_at_use() {
     assert_eq!(large(&at_once, "2M"), 8);
 }
 
+/// Two processes take turns. One uses more pages, and the other misses the TLBs: with `mmu-overhead` the second has
+/// its large pages first.
+#[test]
+fn hawkeye_serves_first_whom_walks_cost_most() {
+    let large_of = |metric: &str| {
+        let mut rows = Vec::new();
+        for space in 0..2 {
+            rows.push(Row::Event(Event::Run { cpu: None, space }));
+            rows.push(mapping(HEAP, 8 * MIB));
+            rows.extend(touch(Kind::Store, HEAP, 8 * MIB, 4096));
+        }
+        for turn in 0..12u64 {
+            rows.push(Row::Event(Event::Run { cpu: None, space: (turn % 2) as u32 }));
+            let first = HEAP + turn / 2 % 4 * 2 * MIB;
+            let pages = |pages: u64| touch(Kind::Load, first, pages * 4096, 4096);
+            if turn % 2 == 0 {
+                // All pages, each of them often.
+                rows.extend(pages(512).flat_map(|row| std::iter::repeat_n(row, 100)));
+            } else {
+                // Fewer pages, and a miss at each access.
+                rows.extend(pages(128).cycle().take(512));
+            }
+        }
+        let metric = format!("os.hawkeye.metric={metric}");
+        let settings = [
+            "os.manager=hawkeye",
+            "os.hawkeye.faults=false",
+            &metric,
+            "os.hawkeye.sample_millisecs=100",
+            "os.hawkeye.sleep_millisecs=100",
+            "os.linux.cycles_per_ms=1000",
+            "os.linux.khugepaged.scan_sleep_millisecs=210",
+            "os.linux.khugepaged.pages_to_scan=512",
+            "tlb.l1d.entries=16",
+            "tlb.l2d.entries=32",
+            "os.costs={shootdown_send_cycles=0,shootdown_receive_cycles=0,flush_page_cycles=0,\
+             flush_space_cycles=0,walk_cycles=40,fault_cycles=0,switch_cycles=0,source=\"test\"}",
+        ];
+        let results = run(&settings, &rows);
+        let end = &manager(&results).end;
+        let of = |space: u32| -> u64 {
+            let own = end.regions.iter().filter(|region| region.space == space);
+            own.map(|region| region.mapped_by_size.get("2M").copied().unwrap_or(0)).sum()
+        };
+        (of(0), of(1))
+    };
+    let (turns, cost) = (large_of("round-robin"), large_of("mmu-overhead"));
+    println!("{turns:?} {cost:?}");
+    assert!(turns.0 > 0, "{turns:?}");
+    assert!(cost.1 > cost.0 && cost.1 > turns.1, "{turns:?} {cost:?}");
+}
+
 /// In memory where free frames lie anywhere, pages of a region lie side by side with `ca`, without large
 /// pages; and with the ranger after a while.
 #[test]

@@ -239,6 +239,9 @@ impl Default for Ingens {
 pub struct HawkEye {
     /// Whether faults give large pages, as with `linux`; else only the daemon makes them.
     pub faults: bool,
+    /// Of which processes blocks are taken first.
+    #[serde(skip_serializing_if = "is_default")]
+    pub metric: Metric,
     /// How long bits of use are collected ...
     pub sample_millisecs: u64,
     /// ... and from one such time to the next.
@@ -264,6 +267,7 @@ impl Default for HawkEye {
     fn default() -> HawkEye {
         HawkEye {
             faults: true,
+            metric: Metric::RoundRobin,
             sample_millisecs: 1000,
             sleep_millisecs: 5000,
             prezero_blocks: 10,
@@ -275,6 +279,17 @@ impl Default for HawkEye {
             source: String::new(),
         }
     }
+}
+
+/// How HawkEye chooses between processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// All are alike, and have one block each in turn.
+    #[default]
+    RoundRobin,
+    /// By the share of its time that a process spends in walks.
+    MmuOverhead,
 }
 
 /// Contiguity-aware placement, of the manager `ca`.
@@ -321,8 +336,8 @@ impl Default for Ranger {
 }
 
 /// What is said by saying nothing, so that machines of before there was a choice keep their digest.
-fn is_default(defrag: &Defrag) -> bool {
-    *defrag == Defrag::default()
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn is_one(value: &u8) -> bool {

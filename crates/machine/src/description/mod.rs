@@ -55,7 +55,8 @@ pub use self::{
     costs::{Costs, WorkCosts},
     hashed::{Mosaic, RestSeg, Utopia},
     linux::{
-        Ca, Defrag, Enabled, HawkEye, Ingens, Khugepaged, Linux, OfSize, OrderEnabled, Ranger,
+        Ca, Defrag, Enabled, HawkEye, Ingens, Khugepaged, Linux, Metric, OfSize, OrderEnabled,
+        Ranger,
     },
     nested::{Former, Hole, Nested, NestedReservations, Shared},
     numa::{NodeFallback, Numa, NumaPolicy, Placement, Rather},

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Description, description,
     ram::Ram,
-    run::{nodes::Nodes, promotion::Promotion},
+    run::{nodes::Nodes, overheads::Overheads, promotion::Promotion},
 };
 
 /// A key of the machine file, and what is wrong with it.
@@ -98,6 +98,7 @@ pub(crate) fn system(
 ) -> Result<(Box<dyn System>, Vec<Change>), Refusal> {
     let system = manager(description, ram)?;
     let changes = at::changes(description, system.as_ref(), ram)?;
+    Overheads::of(description)?;
     Promotion::of(description, system.as_ref())?;
     Nodes::of(description, system.as_ref())?;
     Ok((system, changes))

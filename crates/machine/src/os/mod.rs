@@ -201,6 +201,12 @@ pub(crate) trait Platform {
 
     /// The processor that runs.
     fn processor(&self) -> usize;
+
+    /// Of each space that ran since this was asked last the share of its time that went into walks, in per
+    /// cent; nothing where that is not measured.
+    fn overheads(&mut self) -> Vec<(u32, u64)> {
+        Vec::new()
+    }
 }
 
 /// What a system's work takes, in cycles of the processor that runs.

@@ -79,6 +79,9 @@ impl Run {
         {
             return Ok(found);
         }
+        if let Some(overheads) = &mut self.overheads {
+            overheads.missed(self.who.number);
+        }
         if self.promotion.is_some() {
             self.charge(place, behind)?;
         }

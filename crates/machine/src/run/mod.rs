@@ -23,6 +23,7 @@ mod clock;
 mod linear;
 mod miss;
 pub(crate) mod nodes;
+pub(crate) mod overheads;
 pub(crate) mod promotion;
 mod ranges;
 mod rows;
@@ -58,6 +59,7 @@ use crate::{
 
 use clock::Prices;
 use nodes::Nodes;
+use overheads::Overheads;
 use promotion::Promotion;
 use rows::Rows;
 use small::{Small, View};
@@ -140,6 +142,8 @@ pub(crate) struct Run {
     /// Small address spaces, if there are some.
     pub(crate) small: Option<Small>,
     watch: Watch,
+    /// What translation costs each space, if the system wants to know it.
+    overheads: Option<Overheads>,
     pub(crate) census: Census,
     pub(crate) history: History,
     /// Where misses come from, where that is asked for.
@@ -305,6 +309,7 @@ impl Run {
             has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),
             block_pages: first.hardware.block_pages(),
             around: Vec::new(),
+            overheads: Overheads::of(description).map_err(|wrong| built(machine, wrong))?,
             hashed: hashed(description).map_err(|wrong| built(machine, wrong))?,
             range_table: (first.hardware.ranges.as_ref())
                 .filter(|ranges| ranges.from == RangesFrom::Table)
@@ -395,6 +400,9 @@ impl Run {
         }
         counts.instructions += instructions;
         self.fetches += fetches;
+        if let Some(overheads) = &mut self.overheads {
+            overheads.ran(self.who.number, instructions);
+        }
     }
 
     #[cold]

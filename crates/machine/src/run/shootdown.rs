@@ -18,6 +18,7 @@ use trace::KERNEL;
 
 use super::{
     Run,
+    overheads::Overheads,
     small::{Small, moved},
     watch::Watch,
 };
@@ -47,6 +48,7 @@ struct Hosted<'a, B> {
     small: Option<&'a Small>,
     watch: &'a mut Watch,
     range_table: &'a mut Option<RangeTable>,
+    overheads: &'a mut Option<Overheads>,
     access: u64,
 }
 
@@ -57,6 +59,10 @@ impl<B: Behind> Platform for Hosted<'_, B> {
 
     fn layout(&self) -> &Layout {
         self.layout
+    }
+
+    fn overheads(&mut self) -> Vec<(u32, u64)> {
+        self.overheads.as_mut().map_or(Vec::new(), Overheads::take)
     }
 
     fn shoot(&mut self, flush: Flush) {
@@ -215,6 +221,7 @@ impl Run {
     ) -> Result<T, Error> {
         let Run { system, ram, layout, processors, contexts, prices, census, nodes, .. } = self;
         let (watch, range_table) = (&mut self.watch, &mut self.range_table);
+        let overheads = &mut self.overheads;
         if let Some(nodes) = nodes {
             ram.runs_on(nodes.topology.of_processor(processors.on()));
         }
@@ -231,6 +238,7 @@ impl Run {
             small,
             watch,
             range_table,
+            overheads,
             access,
         };
         let done = ask(system.as_mut(), &mut platform);

@@ -7,15 +7,16 @@
 //!
 //!   hawkeye   bits of use are cleared; a second later: how many of a block's pages were used?
 //!             coverage = 0.6 of what it was + 0.4 of that --> bins by log2
-//!             daemon: the highest bin first, one block per space in turn
+//!             daemon: the highest bin first, one block per space in turn; or before that the space
+//!             which translation costs most
 //!             free blocks are filled with zeros ahead; where memory is scarce, base pages of zeros in
 //!             large pages are given back
 //! ```
 //!
-//! Parameters are those of the sources: ut-osa/ingens fb1f78e5, apanwariisc/HawkEye d9594ec. HawkEye's
-//! choice of processes by what translation costs them needs counters of a processor; its other way, all
-//! processes alike, is here. Traces have no contents: which base pages hold zeros is a share that is
-//! given.
+//! Parameters are those of the sources: ut-osa/ingens fb1f78e5, apanwariisc/HawkEye d9594ec. What
+//! translation costs a space is told from outside, as HawkEye's `promotion_metric` 0 has it of counters of a
+//! processor; nothing told, all spaces are alike (metric 2). Traces have no contents: which base pages hold
+//! zeros is a share that is given.
 
 use alloc::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -55,6 +56,9 @@ pub enum Promoter {
     HawkEye,
 }
 
+/// First pages of blocks, by space.
+type BySpace = BTreeMap<u32, VecDeque<u64>>;
+
 /// Bins by coverage.
 const BINS: usize = 12;
 /// Failures that end a round.
@@ -68,6 +72,8 @@ pub(crate) struct Promoting {
     known: BTreeSet<(u32, u64)>,
     /// How many base pages of a block were used, in sixteenths, smoothed.
     coverage: BTreeMap<(u32, u64), u32>,
+    /// What translation costs a space, in per cent of its time, where that is told.
+    overheads: BTreeMap<u32, u64>,
     promoted: Promoted,
 }
 
@@ -254,13 +260,23 @@ where
         found
     }
 
-    /// Makes large pages of the blocks that are used most: from the highest bin down, of each space one
-    /// in turn, as many as the daemon's budget has. Says whether no frame was free.
+    /// What translation costs spaces from here on, in per cent of their time; those that are left out, nothing.
+    pub fn set_overheads(&mut self, overheads: impl IntoIterator<Item = (HatSpace, u64)>) {
+        self.site = Site::Page;
+        let overheads = overheads.into_iter().map(|(space, share)| (space.0, share)).collect();
+        self.lists(|lists, _| lists.promoting.overheads = overheads);
+    }
+
+    /// Makes large pages of the blocks that are used most: of the spaces with the highest overhead first, from
+    /// the highest bin down, of each such space one in turn, as many as the daemon's budget has. Says whether no
+    /// frame was free.
     pub(crate) fn promote_covered(&mut self, thp: &Thp) -> (u64, bool) {
         let coverage = self.lists(|lists, _| lists.promoting.coverage.clone());
-        let mut by_bin: BTreeMap<Reverse<usize>, BTreeMap<u32, VecDeque<u64>>> = BTreeMap::new();
+        let overheads = self.lists(|lists, _| lists.promoting.overheads.clone());
+        let mut by_bin: BTreeMap<Reverse<(u64, usize)>, BySpace> = BTreeMap::new();
         for (&(space, first), &covered) in &coverage {
-            let of_bin = by_bin.entry(Reverse(bin(covered))).or_default();
+            let overhead = overheads.get(&space).copied().unwrap_or(0);
+            let of_bin = by_bin.entry(Reverse((overhead, bin(covered)))).or_default();
             of_bin.entry(space).or_default().push_back(first);
         }
         let (mut left, mut failures, mut made) = (thp.khugepaged.pages_to_scan, 0, 0);

@@ -452,6 +452,48 @@ fn hawkeye_makes_large_pages_of_what_is_used() {
     }
 }
 
+/// Of spaces that use their blocks alike, the one comes first which translation costs most; of those that it costs
+/// as much, each in turn.
+#[test]
+fn hawkeye_serves_spaces_by_what_translation_costs_them() {
+    for seed in 0..8 {
+        println!("seed {seed}");
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let thp = Thp {
+            faults: false,
+            promoter: Promoter::HawkEye,
+            ..Thp::new(1 << ORDER, 0, Khugepaged { pages_to_scan: BLOCK, ..DAEMON })
+        };
+        let mut world = Small::new(1 << 12, thp);
+        let spaces = [world.space(), world.space(), world.space()];
+        for (space, page) in spaces
+            .iter()
+            .flat_map(|space| (FIRST..FIRST + 2 * BLOCK).map(move |page| (*space, page)))
+        {
+            world.store(space, page);
+        }
+        world.kernel().begin_sample();
+        world.kernel().end_sample();
+        let mut shares = [0; 3];
+        let mut left = [2; 3];
+        for step in 0..6 {
+            // Told anew now and then; what is left out costs nothing.
+            if step % 2 == 0 {
+                shares = [0; 3].map(|_: u64| random.random_range(0..4_u64) * 30);
+                let told = spaces.into_iter().zip(shares).filter(|(_, share)| *share > 0);
+                world.kernel().set_overheads(told);
+            }
+            let next = (0..3).filter(|&at| left[at] > 0).max_by_key(|&at| (shares[at], 3 - at));
+            assert_eq!(world.kernel().khugepaged().made, 1);
+            left[next.unwrap()] -= 1;
+            for (space, left) in spaces.into_iter().zip(left) {
+                let large = (0..2).filter(|at| world.is_large(space, FIRST + at * BLOCK)).count();
+                assert_eq!(large, 2 - left, "{shares:?}, step {step}");
+            }
+        }
+    }
+}
+
 #[test]
 fn zeroed_blocks_cost_a_fault_no_zeros_and_zeros_come_back() {
     let mut world = Small::new(8 * BLOCK, Thp::new(1 << ORDER, 0, DAEMON));

@@ -345,6 +345,16 @@ impl Base {
                 continue;
             }
             let Daemons { prezero_blocks, recover: [below, until, zeros], .. } = self.daemons;
+            if task == Task::EndSample {
+                let overheads = platform.overheads();
+                let ram = platform.ram();
+                let of = |(space, share)| Some((ram.hat_space(space)?, share));
+                let overheads: Vec<_> = overheads.into_iter().filter_map(of).collect();
+                self.with(platform, |kernel| {
+                    kernel.set_overheads(overheads);
+                    Ok(())
+                })?;
+            }
             let starved = self.with(platform, |kernel| {
                 match task {
                     Task::Promote => return Ok(kernel.khugepaged().starved),
