@@ -194,7 +194,7 @@ where
             self.unload_frames(&[frame]);
         }
         if let Some(place) = self.vm.anons.release(self.site, anon) {
-            self.free_place(place);
+            self.free_place(Owner::Anon(anon), place);
         }
     }
 

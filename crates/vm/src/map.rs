@@ -17,12 +17,12 @@ use hat::{
     locking::{Locks, Mutex, Scheme, Site},
 };
 use pagetable::{Mapping, Mounted, Translation, Usage};
-use physmem::{Allocator, FrameId};
+use physmem::{Allocator, FrameId, Identity};
 
 use crate::{
     error::Error,
     fault::without_write,
-    frames::REFERENCED,
+    frames::{Owner, REFERENCED},
     kernel::Kernel,
     object::{ObjectId, Place},
     own::OwnPages,
@@ -248,7 +248,13 @@ where
 
     pub(crate) fn end_if_unused(&mut self, id: ObjectId) {
         if let Some(ended) = self.vm.objects.end_if_unused(self.site, id) {
-            ended.pages.into_values().for_each(|place| self.free_place(place));
+            for (index, place) in ended.pages {
+                self.free_place(Owner::Object(id, index), place);
+            }
+            if ended.file.is_some() {
+                let Identity { object, .. } = Owner::Object(id, 0).identity();
+                self.lists(|lists, _| lists.policy.forget(object, 0..=u64::MAX));
+            }
         }
     }
 
@@ -262,15 +268,20 @@ where
     pub(crate) fn release(&mut self, anons: &OwnPages) {
         for (_, anon) in anons.each() {
             if let Some(place) = self.vm.anons.release(self.site, anon) {
-                self.free_place(place);
+                self.free_place(Owner::Anon(anon), place);
             }
         }
     }
 
-    pub(crate) fn free_place(&mut self, place: Place) {
+    /// What `owner`, which is no more, had in `place` is free.
+    pub(crate) fn free_place(&mut self, owner: Owner, place: Place) {
         match place {
             Place::Resident(frame) => self.free_page(frame),
-            Place::Swapped(slot) => self.vm.swap.with(self.site, |swap| swap.free(slot)),
+            Place::Swapped(slot) => {
+                self.vm.swap.with(self.site, |swap| swap.free(slot));
+                let Identity { object, index } = owner.identity();
+                self.lists(|lists, _| lists.policy.forget(object, index..=index));
+            }
         }
     }
 

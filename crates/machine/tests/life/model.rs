@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   space: page -> region, own page, translation        contents: in memory, or in swap
-//!                                |                          ^      ring: in the order in which they came
+//!                                |                          ^      lists: who leaves next
 //!                                +--------------------------+
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
+
+use crate::lists::{Lists, Policy};
 
 /// What a page is the page of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -98,16 +100,28 @@ pub(crate) struct Counts {
     pub(crate) copied: u64,
 }
 
+/// A machine, as far as it makes a difference here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machinery {
+    pub(crate) settings: &'static [&'static str],
+    pub(crate) policy: Policy,
+    /// Whether hardware says of a translation that it was used. Where it does not, a page that is looked
+    /// at is unloaded, so that its next use faults.
+    pub(crate) has_bits: bool,
+    /// Levels of page tables. All pages are in one table of the lowest level.
+    pub(crate) tables: u64,
+}
+
 /// No frame is to be had before others have left.
 struct Full;
 
 pub(crate) struct Model {
     sizes: Sizes,
+    machinery: Machinery,
     spaces: BTreeMap<u32, Space>,
     children: VecDeque<Space>,
     contents: BTreeMap<Key, Content>,
-    /// The next victim is in front.
-    ring: VecDeque<Key>,
+    lists: Lists,
     owns: u32,
     scarce: bool,
     /// Whether a page that was wanted did not come: all others are locked, or have nowhere to go.
@@ -116,13 +130,14 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(sizes: Sizes) -> Model {
+    pub(crate) fn new(sizes: Sizes, machinery: Machinery) -> Model {
         Model {
             sizes,
+            machinery,
             spaces: BTreeMap::from([(0, Space::default())]),
             children: VecDeque::new(),
             contents: BTreeMap::new(),
-            ring: VecDeque::new(),
+            lists: Lists::new(machinery.policy, sizes.frames),
             owns: 0,
             scarce: false,
             is_out: false,
@@ -145,9 +160,9 @@ impl Model {
         pages
     }
 
-    /// Frames of page tables: a root, and three below it while anything is loaded in their 2 MiB.
+    /// Frames of page tables: a root for each space and, while anything is loaded, a table of each level below.
     pub(crate) fn tables(&self) -> u64 {
-        let of = |space: &Space| if space.loaded.is_empty() { 1 } else { 4 };
+        let of = |space: &Space| if space.loaded.is_empty() { 1 } else { self.machinery.tables };
         self.spaces.values().chain(&self.children).map(of).sum()
     }
 
@@ -171,11 +186,11 @@ impl Model {
         self.scarce = self.free() < self.sizes.low;
     }
 
-    /// Has `wanted` pages leave memory, by a clock.
+    /// Has `wanted` pages leave memory.
     fn leave(&mut self, wanted: u64) -> u64 {
         let (mut leaving, mut staying) = (Vec::new(), Vec::new());
         let mut places = self.sizes.swap - self.pages()[3];
-        for _ in 0..=self.ring.len() {
+        for _ in 0..=self.lists.len() {
             if leaving.len() as u64 >= wanted {
                 break;
             }
@@ -188,7 +203,7 @@ impl Model {
             places -= u64::from(!is_file);
             leaving.push(victim);
         }
-        self.ring.extend(staying);
+        staying.into_iter().for_each(|key| self.lists.enter(key));
         for key in &leaving {
             self.unload(*key);
             let content = self.contents.get_mut(key).unwrap();
@@ -199,25 +214,49 @@ impl Model {
                 self.contents.remove(key);
             }
         }
+        self.forget_files();
         leaving.len() as u64
     }
 
     fn victim(&mut self) -> Option<Key> {
-        for _ in 0..=self.ring.len() {
-            let key = self.ring.pop_front()?;
-            let content = self.contents.get_mut(&key).unwrap();
-            let mut used = std::mem::take(&mut content.used);
-            for space in self.spaces.values_mut().chain(&mut self.children) {
-                for loaded in space.loaded.values_mut().filter(|loaded| loaded.key == key) {
-                    used |= std::mem::take(&mut loaded.used);
-                }
+        let none = Lists::new(self.machinery.policy, 0);
+        let mut lists = std::mem::replace(&mut self.lists, none);
+        let victim = lists.victim(|key| self.is_used(key));
+        self.lists = lists;
+        victim
+    }
+
+    /// Whether the page was used since this was asked last.
+    fn is_used(&mut self, key: Key) -> bool {
+        let mut used = std::mem::take(&mut self.contents.get_mut(&key).unwrap().used);
+        for space in self.spaces.values_mut().chain(&mut self.children) {
+            for loaded in space.loaded.values_mut().filter(|loaded| loaded.key == key) {
+                used |= std::mem::take(&mut loaded.used);
             }
-            if !used {
-                return Some(key);
-            }
-            self.ring.push_back(key);
         }
-        self.ring.pop_front()
+        if used && !self.machinery.has_bits {
+            self.unload(key);
+        }
+        used
+    }
+
+    /// A file that nobody maps and that has no page in memory is forgotten.
+    fn forget_files(&mut self) {
+        let spaces = self.spaces.values().chain(&self.children);
+        let regions = spaces.flat_map(|space| space.regions.values());
+        let mapped: Vec<u64> = regions
+            .filter_map(|region| match region.behind {
+                Behind::Private(file, _) | Behind::Shared(file, _) => Some(file),
+                Behind::Zeros | Behind::Memory(..) => None,
+            })
+            .collect();
+        let has_page = |file: u64| {
+            self.contents.range(Key::File(file, 0)..=Key::File(file, u64::MAX)).next().is_some()
+        };
+        self.lists.forget(|key| match key {
+            Key::File(file, _) => !mapped.contains(&file) && !has_page(file),
+            Key::Own(_) | Key::Memory(..) => false,
+        });
     }
 
     /// No hardware has the page.
@@ -235,11 +274,12 @@ impl Model {
     fn comes(&mut self, key: Key, dirty: bool) {
         let content = self.contents.entry(key).or_default();
         (content.in_swap, content.used, content.dirty) = (false, true, dirty);
-        self.ring.push_back(key);
+        self.lists.enter(key);
     }
 
     pub(crate) fn access(&mut self, space: u32, page: u64, store: bool) {
         self.before();
+        let has_bits = self.machinery.has_bits;
         let known = self.space(space).loaded.get(&page).copied();
         if known.is_none_or(|known| store && !known.may_store) {
             let (how, known) = self.bring(space, page, store);
@@ -254,7 +294,7 @@ impl Model {
             }
             self.after();
         }
-        self.space(space).loaded.get_mut(&page).unwrap().used = true;
+        self.space(space).loaded.get_mut(&page).unwrap().used = has_bits;
     }
 
     /// Whether an access would be allowed by what is mapped.
@@ -269,7 +309,7 @@ impl Model {
         for _ in 0..64 {
             match self.attempt(space, page, store, &mut how) {
                 Ok(known) => return (how, known),
-                Err(Full) if self.leave(32) > 0 => {}
+                Err(Full) if self.leave(32) > 0 || self.take().is_ok() => {}
                 Err(Full) => break,
             }
         }
@@ -391,7 +431,7 @@ impl Model {
             return;
         }
         self.contents.get_mut(&key).unwrap().locks += 1;
-        self.ring.retain(|other| *other != key);
+        self.lists.remove(key);
         before.into_iter().for_each(|key| self.unlock_page(key));
     }
 
@@ -399,7 +439,7 @@ impl Model {
         let content = self.contents.get_mut(&key).unwrap();
         content.locks -= 1;
         if content.locks == 0 {
-            self.ring.push_back(key);
+            self.lists.enter(key);
         }
     }
 
@@ -446,8 +486,11 @@ impl Model {
             regions.any(|region| matches!(region.behind, Behind::Memory(of, _) if of == memory))
         };
         let is_gone = |key: &Key| matches!(key, Key::Memory(memory, _) if !is_mapped(*memory));
-        self.ring.retain(|key| !is_gone(key));
-        self.contents.retain(|key, _| !is_gone(key));
+        let gone: Vec<Key> = self.contents.keys().copied().filter(is_gone).collect();
+        for key in gone {
+            self.is_no_more(key);
+        }
+        self.forget_files();
     }
 
     /// Hardware has no page there; that it was used is not forgotten.
@@ -462,9 +505,14 @@ impl Model {
         let content = self.contents.get_mut(&key).unwrap();
         content.users -= 1;
         if content.users == 0 {
-            self.contents.remove(&key);
-            self.ring.retain(|other| *other != key);
+            self.is_no_more(key);
         }
+    }
+
+    fn is_no_more(&mut self, key: Key) {
+        self.contents.remove(&key);
+        self.lists.remove(key);
+        self.lists.forget(|left| left == key);
     }
 
     pub(crate) fn protect(&mut self, space: u32, pages: (u64, u64), rights: (bool, bool)) {
@@ -613,7 +661,7 @@ impl Model {
                     self.is_out = false;
                     break;
                 }
-                Err(Full) if self.leave(32) > 0 => {}
+                Err(Full) if self.leave(32) > 0 || self.take().is_ok() => {}
                 Err(Full) => break,
             }
         }

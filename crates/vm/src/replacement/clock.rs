@@ -1,3 +1,5 @@
+use core::ops::RangeInclusive;
+
 use physmem::{FrameId, FrameTable};
 
 use super::{Pages, Replacement, list::List};
@@ -35,6 +37,9 @@ impl Replacement for Clock {
         }
         self.ring.pop_of(pages)
     }
+
+    /// Nothing is remembered of pages that left.
+    fn forget(&mut self, _: u32, _: RangeInclusive<u64>) {}
 
     fn pages(&self) -> u64 {
         self.ring.len()

@@ -1,3 +1,5 @@
+use core::ops::RangeInclusive;
+
 use physmem::{FrameId, FrameTable};
 
 use super::{Pages, Replacement, list::List};
@@ -65,6 +67,9 @@ impl Replacement for Lru {
         }
         self.inactive.pop_of(pages).or_else(|| self.active.pop_of(pages))
     }
+
+    /// Nothing is remembered of pages that left.
+    fn forget(&mut self, _: u32, _: RangeInclusive<u64>) {}
 
     fn pages(&self) -> u64 {
         self.active.len() + self.inactive.len()

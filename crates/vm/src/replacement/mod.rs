@@ -17,6 +17,7 @@ mod lru;
 mod two_queues;
 
 use alloc::boxed::Box;
+use core::ops::RangeInclusive;
 
 use physmem::{FrameId, FrameTable};
 
@@ -35,6 +36,10 @@ pub trait Replacement: Send {
 
     /// The page that goes next. It is in no list any more.
     fn victim(&mut self, pages: &mut dyn Pages) -> Option<FrameId>;
+
+    /// The pages `indices` of an object, none of which is in memory, are no more. Others get their
+    /// identities.
+    fn forget(&mut self, object: u32, indices: RangeInclusive<u64>);
 
     /// How many pages are in its lists.
     fn pages(&self) -> u64;

@@ -1,4 +1,8 @@
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::{
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
+use core::ops::RangeInclusive;
 
 use physmem::{FrameId, FrameTable, Identity};
 
@@ -94,6 +98,13 @@ impl Replacement for TwoQueues {
             pages.with_table(&mut |table| self.main.push(table, frame));
         }
         self.main.pop_of(pages)
+    }
+
+    fn forget(&mut self, object: u32, indices: RangeInclusive<u64>) {
+        let (first, last) = indices.into_inner();
+        let gone = self.left_at.range((object, first)..=(object, last));
+        let gone: Vec<(u32, u64)> = gone.map(|(who, _)| *who).collect();
+        gone.iter().for_each(|who| _ = self.left_at.remove(who));
     }
 
     fn pages(&self) -> u64 {
