@@ -106,12 +106,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except _native.WorkError as error:
-        return _complain(_of_place_file(str(error), options), 1)
+        return _complain(_of_place(str(error), options), 1)
     except UsageError as error:
         options.parser.print_usage()
         return _complain(str(error), 2)
     except _native.Error as error:
-        return _complain(_of_place_file(str(error), options), 2)
+        return _complain(_of_place(str(error), options), 2)
     except MemoryError:
         return _complain("out of memory", 1)
     except OSError as error:
@@ -127,12 +127,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
 
 
-def _of_place_file(complaint: str, options: argparse.Namespace) -> str:
-    """Has a complaint about a rule name the file that the rule is in, if it is in one."""
+def _of_place(complaint: str, options: argparse.Namespace) -> str:
+    """Has a complaint about a rule name the file that the rule is in, or `--place`."""
     place = vars(options).get("place")
-    if not place or not Path(place).is_file():
+    if not place:
         return complaint
-    return re.sub(r"^(--set os\.place=.*?: )?os\.place: (?=line \d)", f"{place}: ", complaint)
+    setting = r"^(?:--set os\.place=.*?: )?os\.place: "
+    if Path(place).is_file():
+        return re.sub(setting + r"(?=line \d)", lambda _: f"{place}: ", complaint, flags=re.S)
+    line = "" if "\n" in place else "(?:line 1: )?"
+    given = "; ".join(place.splitlines())
+    return re.sub(setting + line, lambda _: f"--place {given}: ", complaint, flags=re.S)
 
 
 class _Closed(io.TextIOBase):

@@ -275,6 +275,21 @@ def test_a_wrong_place_file_is_named_with_its_line(
     assert f"error: {file}{words}" in complaint
 
 
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ("data=8K", "--place data=8K: this machine has no pages of 8K: write one of 16K, 64K"),
+        ("region nowhere=64K", "--place region nowhere=64K: nothing was mapped that is the region"),
+        ("data=64K\nheap=1M,data=16K", "--place data=64K; heap=1M,data=16K: line 2: `data=16K` ov"),
+    ],
+)
+def test_a_wrong_rule_is_named_as_it_was_given(
+    rules: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", SPEC, "-q", "-m", "origin-2000", "--place", rules]) in (1, 2)
+    assert f"error: {words}" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_share_below_nothing_is_refused() -> None:
     with pytest.raises(Error, match="share of 0 or more"):
         advise(SPEC, "origin-2000", memory_added_max=-1)

@@ -90,6 +90,12 @@ fn said(error: &toml::de::Error) -> String {
                 suggest::hint(key, known.iter().copied())
             )
         }
+        Some(_) if said.starts_with("missing field") => {
+            // What follows the message where it is of a value: "in `memory.aged`".
+            let all = error.to_string();
+            let within = all.lines().find(|line| line.starts_with("in `")).unwrap_or_default();
+            format!("{said} {within}").trim_end().to_owned() + ": give it too"
+        }
         _ => said,
     }
 }

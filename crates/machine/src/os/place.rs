@@ -332,7 +332,7 @@ impl fmt::Display for Thing {
             Thing::Site(file, line) => {
                 write!(f, "allocated at {file}:{line} (recordings with --allocations tell that)")
             }
-            Thing::Range(start, end) => write!(f, "in {start:#x}..{end:#x}"),
+            Thing::Range(start, end) => write!(f, "{start:#x}..{end:#x}"),
         }
     }
 }
