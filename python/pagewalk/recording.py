@@ -208,6 +208,7 @@ class Recording:
         if not native:
             return self._record(output, force, progress)
         from pagewalk import natively
+        from pagewalk.trace import Trace
 
         beside = natively.beside(output)
         refuse_existing(beside, force)
@@ -216,7 +217,8 @@ class Recording:
             result = self._record(output, force, progress)
             run = natively.measure(self.command, stdin, native_prepare)
         run |= {
-            "digest": result["digest"],
+            # As it is when the trace is opened: several processes have one of how they run.
+            "digest": Trace(output).digest or result["digest"],
             "recorded_status": result["exit_status"],
             "part": self.part,
             "stdin": stdin is not None,

@@ -127,6 +127,22 @@ def test_a_recording_keeps_its_native_run_and_results_tell_of_it(tmp_path: Path)
     assert natively.stored(Trace(tmp_path / "other.pwt")) is None
 
 
+def test_a_recording_of_several_processes_keeps_its_native_run(tmp_path: Path) -> None:
+    (tmp_path / "once").touch()
+    command = ("--", "sh", "-c", "test -f once && rm once")
+    for prepare, said in [
+        ((), "no milliseconds of translation: the program ended with status 0 when it was"),
+        (("--native-prepare", "touch once"), "ms in user mode"),
+    ]:
+        options = ("--native", *prepare, "--force", "-o", "rm.pwt")
+        recorded = pagewalk("record", *options, *command, folder=tmp_path)
+        assert b"2 processes" in recorded.stderr, recorded.stderr
+        run = natively.stored(Trace(tmp_path / "rm.pwt"))
+        assert run is not None and run["exit_status"] == (0 if prepare else 1)
+        whole = pagewalk("run", "rm.pwt", "--machine", "epyc-9005", folder=tmp_path)
+        assert said in " ".join(whole.stdout.decode().split()), whole.stdout
+
+
 def test_a_live_run_takes_the_native_run_too(tmp_path: Path) -> None:
     done = pagewalk(
         *("run", "--native", "-m", "epyc-9005", "--", "sh", "-c", "cat >/dev/null; exit 3"),
