@@ -41,6 +41,9 @@ pub(crate) const THREADS_MAX: usize = 64;
 /// The control on two threads must reach this many times what it does on one.
 const CONTROL_MIN: f64 = 1.7;
 
+/// And no more than this many times as often as there are threads: what does, was held up on one.
+const CONTROL_MAX: f64 = 1.1;
+
 /// How long each measurement lasts.
 const MEASURED: Duration = Duration::from_millis(40);
 
@@ -131,7 +134,8 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
     let all = scalings.clone();
     let control_scaling = median(&mut scalings);
     let wanted = CONTROL_MIN / 2.0 * plan.threads as f64;
-    let scales = |control: f64| plan.threads == 1 || control >= wanted;
+    let most = CONTROL_MAX * plan.threads as f64;
+    let scales = |control: f64| plan.threads == 1 || (wanted..=most).contains(&control);
     let rounds = shares.iter().zip(&all).filter(|(_, control)| scales(**control));
     let mut judged: Vec<f64> = rounds.map(|(share, _)| *share).collect();
     Ok(HostOutcome {
