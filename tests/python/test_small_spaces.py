@@ -154,6 +154,25 @@ def test_packages_are_downloaded_only_if_that_is_asked_for(tmp_path: Path) -> No
     assert lab.program("fastcgi@20").command[-1].count(" 20'") == 1
 
 
+def test_what_is_executed_is_looked_for_in_the_folder_first(tmp_path: Path, program: Path) -> None:
+    source = tmp_path / "goes-on.c"
+    source.write_text(
+        "#include <unistd.h>\n"
+        'int main(void) { return execl("/bin/touch-pages", "touch-pages", "20", (char *)0); }\n'
+    )
+    (tmp_path / "bin").mkdir()
+    compiled = ["i686-linux-gnu-gcc", "-O1", "-static", "-o", tmp_path / "bin/goes-on", source]
+    run(compiled, check=True)
+    (tmp_path / "bin/touch-pages").write_bytes(program.read_bytes())
+    (tmp_path / "bin/touch-pages").chmod(0o755)
+    # The program itself by an absolute path, and what it executes; this system has neither.
+    assert not Path("/bin/touch-pages").exists()
+    trace = record(["/bin/goes-on"], tmp_path / "t.pwt", small=256 << 20, sysroot=tmp_path)
+    (process,) = processes(Machine("pentium4").run(trace).data)
+    names = [one["command"][0] for one in process["programs"]]
+    assert [Path(name).name for name in names] == ["goes-on", "touch-pages"]
+
+
 def few_faults(trace: Trace) -> int:
     """First touches in a space that is large from the beginning."""
     return int(Machine("pentium4").run(trace).data["faults"]["first_touch"])

@@ -6,7 +6,9 @@ mod common;
 use addr::Kind;
 use common::{Rows, in_sevens};
 use trace::kernel::{Kernel, KernelPath, SERVER};
-use trace::{Batch, Buffer, Call, Descriptor, Event, FileId, FileKind, KERNEL, Meta, Source};
+use trace::{
+    Batch, Buffer, Call, Descriptor, Event, FileId, FileKind, KERNEL, Meta, Source, Spread,
+};
 
 /// Who does what next.
 #[derive(Clone, Copy)]
@@ -146,6 +148,43 @@ fn buffers_are_copied_line_by_line() {
     let microkernel = given(&ACTS, "microkernel");
     let copied: Vec<u32> = microkernel.iter().filter(line).map(|row| row.0).collect();
     assert_eq!(copied, vec![SERVER; 2 * expected.len()]);
+}
+
+/// A mapping that is put apart takes the buffers in it along: they are copied where it is now.
+#[test]
+fn buffers_move_with_their_mapping() {
+    let (addr, bytes) = (0x4a00_3000, 0x2000);
+    let mut rows = rows_of(&[Act::Run(0, 2)]);
+    let mmap = Event::Mmap {
+        addr: 0,
+        bytes,
+        prot: 3,
+        flags: 0x22,
+        fd: -1,
+        offset: 0,
+        result: addr as i64,
+        path: None,
+        file: None,
+    };
+    rows.events.push((1, 0, mmap));
+    rows.events.push((1, 0, call("read", addr + 0x100, 128)));
+    let spread = Spread::new(Box::new(rows) as Box<dyn Source + Send>, 2 << 20).unwrap();
+    let kernel: Kernel = "monolithic".parse().unwrap();
+    let mut source = KernelPath::new(Box::new(spread), kernel);
+    let (mut batch, mut stores) = (Batch::default(), Vec::new());
+    loop {
+        let more = source.next(&mut batch).unwrap();
+        let rows = batch.addr.iter().zip(&batch.meta);
+        let stored = rows.filter(|(_, meta)| meta.kind() == Kind::Store && meta.size() == 64);
+        stores.extend(stored.map(|(addr, _)| *addr));
+        if !more {
+            break;
+        }
+    }
+    // It is alone in a block of 2M.
+    let block = stores[0] & !((2 << 20) - 1);
+    assert!(block != addr & !((2 << 20) - 1), "{stores:x?}");
+    assert_eq!(stores, [block + 0x100, block + 0x140]);
 }
 
 #[test]
