@@ -165,9 +165,9 @@ def test_what_is_executed_is_looked_for_in_the_folder_first(tmp_path: Path, prog
     run(compiled, check=True)
     (tmp_path / "bin/touch-pages").write_bytes(program.read_bytes())
     (tmp_path / "bin/touch-pages").chmod(0o755)
-    # The program itself by an absolute path, and what it executes; this system has neither.
+    # By its name; and what it executes by an absolute path. This system has neither.
     assert not Path("/bin/touch-pages").exists()
-    trace = record(["/bin/goes-on"], tmp_path / "t.pwt", small=256 << 20, sysroot=tmp_path)
+    trace = record(["goes-on"], tmp_path / "t.pwt", small=256 << 20, sysroot=tmp_path)
     (process,) = processes(Machine("pentium4").run(trace).data)
     names = [one["command"][0] for one in process["programs"]]
     assert [Path(name).name for name in names] == ["goes-on", "touch-pages"]

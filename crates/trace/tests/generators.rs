@@ -232,7 +232,7 @@ fn nonsense_is_refused_with_what_to_write() {
         ("uniform,accesses=2000000T", "can be"),
         ("uniform,instructions=0", "from 1 to 65535 can be"),
         ("uniform,bits=40", "25, 32 or 47 can be"),
-        ("uniform,bits=64", "from 32 to 47 can be"),
+        ("uniform,bits=64", "from 25 to 47 can be"),
         ("uniform,bits=32,size=4G", "does not fit into 32 bits"),
         ("uniform,seed=x", "as in 5000, 300k or 50M"),
     ] {

@@ -168,7 +168,7 @@ fn buffers_move_with_their_mapping() {
     };
     rows.events.push((1, 0, mmap));
     rows.events.push((1, 0, call("read", addr + 0x100, 128)));
-    let spread = Spread::new(Box::new(rows) as Box<dyn Source + Send>, 2 << 20).unwrap();
+    let spread = Spread::new(in_sevens(&rows), 2 << 20).unwrap();
     let kernel: Kernel = "monolithic".parse().unwrap();
     let mut source = KernelPath::new(Box::new(spread), kernel);
     let (mut batch, mut stores) = (Batch::default(), Vec::new());
