@@ -118,6 +118,13 @@ impl Regions {
         self.0.values()
     }
 
+    /// Regions that have some of `pages`, the last first.
+    pub(crate) fn within(&self, pages: &Range<u64>) -> impl Iterator<Item = &Region> {
+        let start = pages.start;
+        let before = self.0.range(..pages.end).rev().map(|(_, region)| region);
+        before.take_while(move |region| region.pages.end > start)
+    }
+
     /// From the first page of the first to the last of the last.
     pub(crate) fn hull(&self) -> Option<Range<u64>> {
         let (first, _) = self.0.first_key_value()?;

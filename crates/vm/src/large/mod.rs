@@ -455,9 +455,7 @@ where
 
 /// Why a block reaches out of its region.
 pub(crate) fn outside(known: &AddressSpace, region: &Region, pages: &Range<u64>) -> Why {
-    let other_rights =
-        |page: u64| known.regions.at(page).is_some_and(|other| other.rights != region.rights);
-    if pages.clone().any(other_rights) {
+    if known.regions.within(pages).any(|other| other.rights != region.rights) {
         Why::MixedRights
     } else if region.pages.end - region.pages.start < pages.end - pages.start {
         Why::RegionTooSmall
