@@ -112,10 +112,16 @@ def _figures(table: Mapping[str, Any]) -> Iterator["tuple[Figure, Chart]"]:
         for (*_, label), share in zip(_RUNS, _in_runs(row), strict=True)
     ]
     longest = max(rows, key=lambda row: _in_runs(row)[-1])
+    share = _in_runs(longest)[-1]
+    who = (
+        "None has runs of 2M and more."
+        if share == 0
+        else f"{longest['manager']} has the largest share of its memory in runs of 2M and more "
+        f"({text.percent(share)})."
+    )
     what = (
         "Adjacent pages in adjacent frames, whatever their size: what coalescing TLBs, range TLBs "
-        f"and SpOT can use. {longest['manager']} has most of its memory in runs of 2M and more "
-        f"({text.percent(_in_runs(longest)[-1])})."
+        f"and SpOT can use. {who}"
     )
     figure = Figure("Memory by length of run", f"{name}. {what}", runs, sizes(table))
     yield figure, _shares(figure)
