@@ -99,10 +99,10 @@ fn lines_are_those_of_a_list() {
                     rows.push(Row::Event(Event::Munmap { addr: page, bytes: 4096, result: 0 }));
                     let whose = (bits > 0).then_some(runs);
                     let is_own = |held: &Held| held.0 == whose || held.0.is_none();
-                    lines.flush(|held| is_own(held) && held.1 * LINE & !4095 == page);
+                    lines.flush(|held| is_own(held) && (held.1 * LINE) & !4095 == page);
                 }
                 _ => {
-                    let addr = stream.below(24) << 12 | stream.below(4) * 0x120 & 0xfe0;
+                    let addr = stream.below(24) << 12 | (stream.below(4) * 0x120) & 0xfe0;
                     let addr = if is_kernel { 0xe000_0000 + addr } else { addr };
                     let store = stream.below(3) == 0;
                     let kind = if store { Kind::Store } else { Kind::Load };

@@ -124,7 +124,7 @@ fn rights_bits(rights: Rights, is_small: bool) -> u64 {
 /// `access` wherever an entry has it.
 #[inline]
 fn in_fields(access: u64, is_small: bool) -> u64 {
-    if is_small { access * EACH_QUARTER << SMALL_AP_SHIFT } else { access << AP_SHIFT }
+    if is_small { (access * EACH_QUARTER) << SMALL_AP_SHIFT } else { access << AP_SHIFT }
 }
 
 #[inline]
