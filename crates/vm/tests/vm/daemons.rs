@@ -3,7 +3,7 @@
 
 use alloc::{collections::BTreeMap, vec::Vec};
 
-use addr::{Kind, Rights, VirtAddr};
+use addr::{Kind, Rights, VirtAddr, VirtRange};
 use hat::HatSpace;
 use physmem::{Allocator, FrameId, Request, State};
 use rand::{RngExt, SeedableRng};
@@ -492,6 +492,22 @@ fn hawkeye_serves_spaces_by_what_translation_costs_them() {
             }
         }
     }
+}
+
+/// Eager paging takes the largest free blocks, though single frames are free before them.
+#[test]
+fn a_region_gets_the_largest_blocks_that_are_free() {
+    let mut world = Small::new(1 << 12, Thp::new(0, 0, DAEMON));
+    let space = world.space();
+    for frame in (0..256).step_by(2) {
+        world.memory.get_mut().take(FrameId(frame), 0, State::Kernel);
+    }
+    let range = VirtRange::new(VirtAddr::new(FIRST << 12), 11 << 12).unwrap();
+    assert_eq!(world.kernel().populate(space, range), Ok(11));
+    let frame = |page: u64| frame_of(&world, space, FIRST + page).unwrap();
+    assert_eq!(frame(0) % 8, 0);
+    assert!((1..8).all(|page| frame(page) == frame(0) + page as u32));
+    assert_eq!(frame(9), frame(8) + 1);
 }
 
 #[test]
