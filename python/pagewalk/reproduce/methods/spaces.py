@@ -38,8 +38,8 @@ def measure(parameters: dict[str, Any], lab: Lab) -> Table:
         table.columns.append(each["name"])
         for numbers_of in table.rows.values():
             few, many = numbers_of[fewer], numbers_of[more]
-            known = few is not None and many is not None
-            numbers_of.append((many - few) / each["requests"] if known else None)
+            one = None if few is None or many is None else (many - few) / each["requests"]
+            numbers_of.append(one)
     first, *rest = names
     for name in rest:
         for row in ("cycles", "itlb", "dtlb", "lines", "delivered", "least", "mean"):
