@@ -4,7 +4,11 @@
 mod support;
 
 use addr::Kind;
-use machine::{Machine, Results, RunOptions, results::ManagerCounts};
+use machine::{
+    Machine, Results, RunOptions,
+    results::ManagerCounts,
+    sweep::{SweepOptions, sweep},
+};
 use support::{Row, Rows, Stream};
 use trace::{Event, Origin};
 
@@ -104,13 +108,40 @@ fn advice_is_heard() {
     assert_eq!(results.memory.pages_by_size["2M"], 3);
 }
 
-#[test]
-fn khugepaged_runs_by_the_clock() {
-    // Base pages come first, as the region is too small for a large one: it grows.
+/// Base pages come first, as the region is too small for a large one: it grows.
+fn grown() -> Vec<Row> {
     let mut grown = vec![mapping(HEAP, MIB)];
     grown.extend(stores(HEAP, MIB, 4096));
     grown.push(mapping(HEAP + MIB, MIB));
     grown.extend(stores(HEAP, 2 * MIB, 4096).cycle().take(20_000));
+    grown
+}
+
+/// Designs whose instructions take longer see `khugepaged` sooner: none sees another's clock.
+#[test]
+fn a_sweep_over_the_speed_of_instructions_is_as_many_runs() {
+    let fixed = ["os.linux.khugepaged.scan_sleep_millisecs=1", "os.linux.cycles_per_ms=600"];
+    let of = |cycles: &str| {
+        let cycles = format!("core.cycles_per_instruction={cycles}");
+        load(&[&fixed[..], &["os.clock=instructions", cycles.as_str()]].concat()).unwrap()
+    };
+    let machines = ["0.001", "1", "8"].map(of);
+    let options = SweepOptions { threads: 1, progress: &mut |_| true };
+    let swept = sweep(&machines, &mut Rows::new(grown()), options).unwrap();
+    let mut large = Vec::new();
+    for (machine, swept) in machines.iter().zip(swept) {
+        let options = RunOptions { check: false, progress: &mut |_| true };
+        let alone = machine.run(&mut Rows::new(grown()), options).unwrap();
+        large.push(alone.memory.pages_by_size.get("2M").copied().unwrap_or(0));
+        // A sweep does not ask which code it is that misses.
+        assert!(swept.unwrap() == Results { origins: None, ..alone });
+    }
+    assert_eq!((large[0], large[2]), (0, 1));
+}
+
+#[test]
+fn khugepaged_runs_by_the_clock() {
+    let grown = grown();
     let results = |settings: &[&str]| {
         let results = run(settings, &grown);
         let linux = manager(&results).linux.clone().unwrap();

@@ -127,6 +127,11 @@ impl Os {
         self.base().min(base)
     }
 
+    /// Whether anything may happen by the clock: `first-touch` has no daemons.
+    pub(crate) fn has_clock(&self) -> bool {
+        !self.at.is_empty() || self.manager != FIRST_TOUCH
+    }
+
     /// The size of the larger pages that it maps where it can or where they are wished, if there are any.
     pub fn large(&self) -> Option<AddrPageSize> {
         let everywhere = Some(self.page_size.0).filter(|size| *size > self.base());

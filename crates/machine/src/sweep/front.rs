@@ -287,7 +287,7 @@ pub(super) fn key(description: &Description) -> Value {
     for path in BEHIND {
         let (Some(last), tables) = (path.last(), &path[..path.len() - 1]) else { continue };
         // What is due by the clock is in front, and so is what instructions add to it.
-        if *last == "cycles_per_instruction" && !description.os.at.is_empty() {
+        if *last == "cycles_per_instruction" && description.os.has_clock() {
             continue;
         }
         let table = tables.iter().try_fold(&mut key, |value, table| value.get_mut(table));
