@@ -1,7 +1,7 @@
 r"""Writes the reference of results, and their types in Python, from the structures in Rust.
 
 ```
- crates/machine/src/count/results.rs ---+                 +--> docs/results.md
+ crates/machine/src/count/results/ -----+                 +--> docs/results.md
  crates/trace: Process, Switches -------+--> structures --+--> python/pagewalk/document.py
  what Python adds (ADDED) --------------+
 ```
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [
-    ROOT / "crates/machine/src/count/results.rs",
+    *sorted((ROOT / "crates/machine/src/count/results").glob("*.rs")),
     ROOT / "crates/machine/src/count/origins/counts.rs",
     ROOT / "crates/trace/src/process.rs",
     ROOT / "crates/trace/src/mix/mod.rs",
