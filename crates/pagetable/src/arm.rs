@@ -33,7 +33,10 @@ use alloc::vec::Vec;
 
 use addr::{Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use crate::{Entry, Error, Format, Radix, Translation, Unfit, Usage};
+use crate::{
+    Entry, Error, Format, Radix, Translation, Usage,
+    x86_32::{beside, between},
+};
 
 const TYPE: u64 = 3;
 const COARSE: u64 = 1;
@@ -85,23 +88,13 @@ pub struct ArmEntries {
 impl Arm {
     /// A table without spaces.
     pub fn new() -> Arm {
-        let all = VirtRange::new(VirtAddr::new(0), 1 << 32).expect("it ends at a power of two");
-        Radix::with_format(ArmEntries { spans: Vec::from([all]), area: None })
+        Radix::with_format(ArmEntries { spans: Vec::from([between(0, 1 << 32)]), area: None })
     }
 
     /// The same with an area in which spaces see tables of other spaces: see [`crate::PageTable::lend`].
     /// Its ends are multiples of a section.
     pub fn with_area(area: VirtRange) -> Result<Arm, Error> {
-        if !area.is_aligned(SECTION) {
-            return Err(Error::Misaligned { addr: area.start().get(), size: SECTION });
-        }
-        if area.last().get() >> 32 != 0 {
-            return Err(Unfit::Virtual(area.last()).into());
-        }
-        let (start, end) = (area.start().get(), area.last().get() + 1);
-        let sides = [(0, start), (end, 1 << 32)].into_iter().filter(|(from, to)| from < to);
-        let between = |(from, to)| VirtRange::new(VirtAddr::new(from), to - from);
-        let spans = sides.map(|side| between(side).expect("it ends at 4 GiB or below")).collect();
+        let spans = beside(area, SECTION)?;
         Ok(Radix::with_format(ArmEntries { spans, area: Some(area) }))
     }
 }

@@ -71,21 +71,26 @@ impl<const PAE: bool, const MARKS: bool> X86_32<PAE, MARKS> {
     /// Its ends are multiples of what an entry of the directory covers.
     pub fn with_area(area: VirtRange) -> Result<X86_32<PAE, MARKS>, Error> {
         let size = if PAE { PageSize::SIZE_2M } else { FOUR_MIB };
-        if !area.is_aligned(size) {
-            return Err(Error::Misaligned { addr: area.start().get(), size });
-        }
-        if area.last().get() >> 32 != 0 {
-            return Err(Unfit::Virtual(area.last()).into());
-        }
-        let (start, end) = (area.start().get(), area.last().get() + 1);
-        let sides = [(0, start), (end, 1 << 32)].into_iter().filter(|(from, to)| from < to);
-        let spans = sides.map(|(from, to)| between(from, to)).collect();
+        let spans = beside(area, size)?;
         Ok(Radix::with_format(X86Entries32 { spans, area: Some(area) }))
     }
 }
 
+/// What addresses of 32 bits have on both sides of an area, whose ends are multiples of `size`.
+pub(crate) fn beside(area: VirtRange, size: PageSize) -> Result<Vec<VirtRange>, Error> {
+    if !area.is_aligned(size) {
+        return Err(Error::Misaligned { addr: area.start().get(), size });
+    }
+    if area.last().get() >> 32 != 0 {
+        return Err(Unfit::Virtual(area.last()).into());
+    }
+    let (start, end) = (area.start().get(), area.last().get() + 1);
+    let sides = [(0, start), (end, 1 << 32)].into_iter().filter(|(from, to)| from < to);
+    Ok(sides.map(|(from, to)| between(from, to)).collect())
+}
+
 /// The addresses from `start` to below `end`.
-fn between(start: u64, end: u64) -> VirtRange {
+pub(crate) fn between(start: u64, end: u64) -> VirtRange {
     VirtRange::new(VirtAddr::new(start), end - start).expect("it ends at 4 GiB or below")
 }
 

@@ -431,13 +431,12 @@ impl Run {
     }
 
     #[inline(always)]
-    pub(super) fn fill(&mut self, unit: usize, kind: Kind, pair: &Pair, label: u32) {
-        let unit_number = unit;
+    pub(super) fn fill(&mut self, index: usize, kind: Kind, pair: &Pair, label: u32) {
         let Run { processors, census, around, .. } = self;
-        let unit = &mut processors.here.hardware.units[unit];
+        let unit = &mut processors.here.hardware.units[index];
         if let Some(blocks) = unit.tlb.blocks() {
             if blocks.kind == BlockKind::Mosaic {
-                return self.fill_mosaic(unit_number, kind, pair, label);
+                return self.fill_mosaic(index, kind, pair, label);
             }
             let known = if pair.has_block { part(around, blocks, &pair.entry) } else { &[] };
             return fill_block(unit, census, kind, &pair.entry, known, label);
@@ -461,8 +460,8 @@ impl Run {
     /// Fills a TLB whose entries hold pages that lie where their addresses allow it. A page that does not has
     /// an entry for itself.
     #[cold]
-    fn fill_mosaic(&mut self, unit: usize, kind: Kind, pair: &Pair, label: u32) {
-        let Some(blocks) = self.processors.here.hardware.units[unit].tlb.blocks() else { return };
+    fn fill_mosaic(&mut self, index: usize, kind: Kind, pair: &Pair, label: u32) {
+        let Some(blocks) = self.unit(index).tlb.blocks() else { return };
         let known = if pair.has_block { part(&self.around, blocks, &pair.entry) } else { &[] };
         let (page, mut pages) = (pair.entry.page, known.to_vec());
         let own = page.number() as usize & (blocks.pages as usize - 1);
@@ -474,7 +473,7 @@ impl Run {
             *known = known.filter(|(frame, _)| !is_alone && self.is_hashed(va, *frame));
         }
         let Run { processors, census, .. } = self;
-        let unit = &mut processors.here.hardware.units[unit];
+        let unit = &mut processors.here.hardware.units[index];
         fill_block(unit, census, kind, &pair.entry, &pages, label);
     }
 

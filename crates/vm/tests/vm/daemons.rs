@@ -392,18 +392,22 @@ fn ingens_is_fair() {
     assert!(world.is_large(poor, FIRST + 2 * BLOCK) && !world.is_large(rich, FIRST + 2 * BLOCK));
 }
 
+/// HawkEye's daemon, which makes a block large in each pass, and no large pages at faults.
+fn hawkeye() -> Thp {
+    Thp {
+        faults: false,
+        promoter: Promoter::HawkEye,
+        ..Thp::new(1 << ORDER, 0, Khugepaged { pages_to_scan: BLOCK, ..DAEMON })
+    }
+}
+
 /// The blocks whose pages are used most become large first, whatever their addresses.
 #[test]
 fn hawkeye_makes_large_pages_of_what_is_used() {
     for seed in 0..6 {
         println!("seed {seed}");
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let thp = Thp {
-            faults: false,
-            promoter: Promoter::HawkEye,
-            ..Thp::new(1 << ORDER, 0, Khugepaged { pages_to_scan: BLOCK, ..DAEMON })
-        };
-        let mut world = Small::new(1 << 12, thp);
+        let mut world = Small::new(1 << 12, hawkeye());
         let space = world.space();
         for page in FIRST..FIRST + 4 * BLOCK {
             world.store(space, page);
@@ -459,12 +463,7 @@ fn hawkeye_serves_spaces_by_what_translation_costs_them() {
     for seed in 0..8 {
         println!("seed {seed}");
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let thp = Thp {
-            faults: false,
-            promoter: Promoter::HawkEye,
-            ..Thp::new(1 << ORDER, 0, Khugepaged { pages_to_scan: BLOCK, ..DAEMON })
-        };
-        let mut world = Small::new(1 << 12, thp);
+        let mut world = Small::new(1 << 12, hawkeye());
         let spaces = [world.space(), world.space(), world.space()];
         for (space, page) in spaces
             .iter()
