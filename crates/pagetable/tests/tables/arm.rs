@@ -3,7 +3,7 @@
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Arm, Error, Lent, Loan, PageTable, Reference, Unfit, Usage};
 
-use crate::common::{Op, Stream, World, page, small_worlds};
+use crate::common::{Op, Stream, World, around_seam, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 const M1: PageSize = PageSize::from_shift(20).unwrap();
@@ -34,29 +34,12 @@ fn streams_of_operations_do_what_the_model_does() {
 /// Every sequence of operations around the seam of two tables: no count says when one is empty.
 #[test]
 fn small_worlds_enumerated_whole() {
-    let map = |addr, size, frame, count| Op::Map {
-        space: 0,
-        first: page(addr, size, frame, Rights::ALL),
-        count,
-    };
-    let range = |start, bytes| VirtRange::new(VirtAddr::new(start), bytes).unwrap();
-    let unmap = |range| Op::Unmap { space: 0, range };
-    let ops = [
-        map(0xf_f000, K4, 0x1000, 1),
-        map(0x10_0000, K4, 0x2000, 1),
-        map(0xf_f000, K4, 0x5000, 2),
-        map(0x10_0000, M1, 0x10_0000, 1),
-        unmap(range(0xf_f000, 0x1000)),
-        unmap(range(0x10_0000, 0x1000)),
-        unmap(VirtRange::ALL),
-        Op::Protect { space: 0, range: range(0x10_0000, 0x10_0000), rights: Rights::NONE },
-    ];
     let world = || {
         let mut world = World::new(Arm::new());
         world.walks_mark = false;
         world
     };
-    small_worlds(&world, &ops, &[(1, 3), (2, 3), (3, 4)]);
+    small_worlds(&world, &around_seam(M1), &[(1, 3), (2, 3), (3, 4)]);
 }
 
 /// AP once in a section, at bit 10, and four times in a small page, from bit 4; C 8, B 4; 2 for a page, 1

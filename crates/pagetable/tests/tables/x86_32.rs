@@ -3,7 +3,7 @@
 use addr::{Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::{Error, Lent, Loan, PageTable, Reference, Tree, Unfit, Usage, X86_32};
 
-use crate::common::{Op, RIGHTS, Stream, World, page, small_worlds};
+use crate::common::{Op, RIGHTS, Stream, World, around_seam, page, small_worlds};
 
 const K4: PageSize = PageSize::SIZE_4K;
 const M2: PageSize = PageSize::SIZE_2M;
@@ -43,26 +43,8 @@ fn streams_of_operations_do_what_the_model_does() {
 /// no count says when a table is empty.
 #[test]
 fn small_worlds_enumerated_whole() {
-    let map = |addr, size, frame, count| Op::Map {
-        space: 0,
-        first: page(addr, size, frame, Rights::ALL),
-        count,
-    };
-    let range = |start, bytes| VirtRange::new(VirtAddr::new(start), bytes).unwrap();
-    let unmap = |range| Op::Unmap { space: 0, range };
-    let ops = [
-        map(0x3f_f000, K4, 0x1000, 1),
-        map(0x40_0000, K4, 0x2000, 1),
-        map(0x3f_f000, K4, 0x5000, 2),
-        map(0x40_0000, M4, 0x40_0000, 1),
-        unmap(range(0x3f_f000, 0x1000)),
-        unmap(range(0x40_0000, 0x1000)),
-        unmap(range(0x3f_f000, 0x2000)),
-        unmap(VirtRange::ALL),
-        Op::Protect { space: 0, range: range(0x40_0000, 0x40_0000), rights: Rights::NONE },
-    ];
     let rooms = [(1, 3), (2, 3), (3, 4)];
-    small_worlds(&|| World::new(X86_32::<false>::new()), &ops, &rooms);
+    small_worlds(&|| World::new(X86_32::<false>::new()), &around_seam(M4), &rooms);
 }
 
 /// A table goes with its last page, in whatever order its pages go.

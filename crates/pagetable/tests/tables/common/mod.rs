@@ -8,7 +8,7 @@ pub(crate) mod world;
 pub(crate) use stream::{Stream, small_worlds};
 pub(crate) use world::{Op, World};
 
-use addr::{PageSize, PhysAddr, Rights, VirtAddr};
+use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use pagetable::Translation;
 
 /// Rights of all sorts that x86-64 can express.
@@ -24,4 +24,27 @@ pub(crate) const RIGHTS: [Rights; 5] = [
 pub(crate) fn page(addr: u64, size: PageSize, frame: u64, rights: Rights) -> Translation {
     let page = VirtAddr::new(addr).page(size);
     Translation { page, frame: PhysAddr::new(frame), rights, global: false }
+}
+
+/// Operations around the first seam of two tables, each of which covers as much as a page of `large`.
+pub(crate) fn around_seam(large: PageSize) -> [Op; 9] {
+    let (base, seam) = (PageSize::SIZE_4K, large.bytes());
+    let map = |addr, size, frame, count| Op::Map {
+        space: 0,
+        first: page(addr, size, frame, Rights::ALL),
+        count,
+    };
+    let range = |start, bytes| VirtRange::new(VirtAddr::new(start), bytes).unwrap();
+    let unmap = |range| Op::Unmap { space: 0, range };
+    [
+        map(seam - 0x1000, base, 0x1000, 1),
+        map(seam, base, 0x2000, 1),
+        map(seam - 0x1000, base, 0x5000, 2),
+        map(seam, large, seam, 1),
+        unmap(range(seam - 0x1000, 0x1000)),
+        unmap(range(seam, 0x1000)),
+        unmap(range(seam - 0x1000, 0x2000)),
+        unmap(VirtRange::ALL),
+        Op::Protect { space: 0, range: range(seam, seam), rights: Rights::NONE },
+    ]
 }
