@@ -261,7 +261,10 @@ fn what_is_wrong_is_said() {
         (&["os.mosaic.front_yard=0"], "os.mosaic: no bucket of 0 and 8 frames"),
         (&[MOSAIC], "tlb.l2d.blocks.kind: entries of kind mosaic hold numbers"),
         (&["restseg={}"], "restseg: there are no restrictive segments"),
-        (&["os.utopia={}", "restseg.ways=3"], "restseg.filter_lines: 8 lines are no whole sets"),
+        (
+            &["os.utopia={}", "restseg.ways=3"],
+            "restseg.filter_lines: 8 entries are no whole number of sets",
+        ),
         (&["os.utopia={}", "restseg={}", "range_tlb={}"], "restseg: [range_tlb] and this cannot"),
         (&["os.utopia.size=4K"], "os.utopia.size: a segment of 4K with sets of 8 pages"),
         (&["os.utopia.size=7G"], "os.utopia: segments take more than three quarters"),

@@ -16,6 +16,7 @@
 //! walk: their time adds up. A line of an array is kept whatever is written there, as caches are coherent.
 
 use addr::{PageSize, PhysAddr, VirtAddr};
+use mmu::{CacheParams, GeometryError, Hierarchy, HierarchyParams, Policy, Requester, Served};
 use pagetable::{Leads, Reference, Translation};
 use physmem::Segment;
 
@@ -28,42 +29,26 @@ use crate::{
 /// Bytes of a line of the arrays' caches.
 const LINE: u64 = 64;
 
-/// Lines that were used last, by sets.
-#[derive(Clone, Debug)]
-struct Lines {
-    sets: Vec<Vec<u64>>,
-    ways: usize,
-}
-
-impl Lines {
-    fn new(lines: u32, ways: u32) -> Option<Lines> {
-        let is_whole = lines == 0 || ways > 0 && lines.is_multiple_of(ways);
-        let sets = if lines == 0 { 0 } else { lines / ways.max(1) };
-        is_whole.then(|| Lines { sets: vec![Vec::new(); sets as usize], ways: ways as usize })
-    }
-
-    /// Uses a line; says whether it was there.
-    fn uses(&mut self, line: u64) -> bool {
-        let count = self.sets.len() as u64;
-        let Some(set) = line.checked_rem(count).map(|set| &mut self.sets[set as usize]) else {
-            return false;
-        };
-        let known = set.iter().position(|known| *known == line);
-        if let Some(place) = known {
-            set.remove(place);
-        }
-        set.insert(0, line);
-        set.truncate(self.ways);
-        known.is_some()
-    }
+/// What keeps the lines of an array that were used last: one cache, or none.
+fn lines(lines: u32, ways: u32) -> Result<Hierarchy, GeometryError> {
+    let cache = CacheParams {
+        size_bytes: u64::from(lines) * LINE,
+        line_bytes: LINE as u32,
+        ways,
+        replacement: Policy::Lru,
+        seed: 0,
+    };
+    let l1d = (lines > 0).then_some(cache);
+    Hierarchy::new(&HierarchyParams { l1d, ..HierarchyParams::default() })
+        .map_err(|(_, wrong)| wrong)
 }
 
 /// The lookups of a processor.
 pub(crate) struct RestSegUnit {
     kept: Kept,
     base: PageSize,
-    filters: Lines,
-    tags: Lines,
+    filters: Hierarchy,
+    tags: Hierarchy,
     counts: RestSegCounts,
 }
 
@@ -73,9 +58,9 @@ impl RestSegUnit {
         hashed::check(description)?;
         let Some(described) = &description.restseg else { return Ok(None) };
         let Some(kept) = hashed::kept(description)? else { return Ok(None) };
-        let lines = |key: &str, lines: u32| {
-            let what = || format!("{lines} lines are no whole sets of {} ways", described.ways);
-            Lines::new(lines, described.ways).ok_or_else(|| (format!("restseg.{key}"), what()))
+        let lines = |key: &str, count: u32| {
+            lines(count, described.ways)
+                .map_err(|wrong| (format!("restseg.{key}"), wrong.to_string()))
         };
         Ok(Some(RestSegUnit {
             kept,
@@ -107,7 +92,7 @@ impl RestSegUnit {
             let page = va.get() >> shift;
             let set = segment.set_of(page);
             let filter = PhysAddr::new(filters.get() + u64::from(set));
-            if !self.filters.uses(filter.get() / LINE) {
+            if is_missed(&mut self.filters, filter) {
                 self.counts.filter_reads += 1;
                 references.push(read(filter, 1));
             }
@@ -118,11 +103,11 @@ impl RestSegUnit {
             let bytes = u64::from(segment.ways) * TAG_BYTES;
             let tag = tags.get() + u64::from(set) * bytes;
             for line in tag / LINE..=(tag + bytes - 1) / LINE {
-                if !self.tags.uses(line) {
+                let from = PhysAddr::new(tag.max(line * LINE));
+                if is_missed(&mut self.tags, from) {
                     self.counts.tag_reads += 1;
-                    let from = tag.max(line * LINE);
                     let to = (tag + bytes).min((line + 1) * LINE);
-                    references.push(read(PhysAddr::new(from), (to - from) as u8));
+                    references.push(read(from, (to - from.get()) as u8));
                 }
             }
             let is_here = there.is_some_and(|there| {
@@ -147,6 +132,11 @@ impl RestSegUnit {
         let RestSegCounts { filter_lines, tag_lines, ways, .. } = self.counts;
         self.counts = RestSegCounts { filter_lines, tag_lines, ways, ..RestSegCounts::default() };
     }
+}
+
+/// Uses the line of `addr`; whether it was not there.
+fn is_missed(lines: &mut Hierarchy, addr: PhysAddr) -> bool {
+    lines.access(addr, 1, false, Requester::Walker) == Served::Memory
 }
 
 /// A reference to an array: of level 0, as to any cache of translations in front of a table.
