@@ -62,6 +62,8 @@ def summary(document: dict[str, Any]) -> str:
         parts.append(f"  … and {text.plural(len(pairs) - SHOWN, 'pair')} more")
     groups = [[str(space) for space in group] for group in document["groups"] if len(group) > 1]
     everywhere = [str(space) for space in document["everywhere"]]
+    if groups or everywhere:
+        parts.append("Groups, as --set takes them")
     if groups:
         parts.append(text.paragraph(f"os.small.groups={json.dumps(groups)}", "  "))
     if everywhere:

@@ -26,10 +26,13 @@ def report(documents: Sequence[dict[str, Any]], order: Order = BY_MISSES) -> Rep
     # A machine may leave accesses out: the one that ran the most tells of the trace.
     whole = max(documents, key=values.accesses)
     accesses = values.accesses(whole)
-    machines = " and ".join(document["machine"]["name"] for document in documents)
-    runs = [run(document, index, order) for index, document in enumerate(documents)]
+    names = values.told_apart(documents)
+    runs = [
+        run(document, index, order, name)
+        for index, (document, name) in enumerate(zip(documents, names, strict=True))
+    ]
     return Report(
-        title=f"{name} on {machines}",
+        title=f"{name} on {' and '.join(names)}",
         subtitle=(
             f"{text.plural(accesses, 'access', 'accesses')} in "
             f"{text.plural(whole['instructions'], 'instruction')} of "
@@ -46,14 +49,16 @@ def report(documents: Sequence[dict[str, Any]], order: Order = BY_MISSES) -> Rep
     )
 
 
-def run(document: dict[str, Any], index: int = 0, order: Order = BY_MISSES) -> Run:
-    """The data of one run; `index` tells runs on machines of one name apart."""
+def run(
+    document: dict[str, Any], index: int = 0, order: Order = BY_MISSES, name: str | None = None
+) -> Run:
+    """The data of one run; `index` and `name` tell runs on machines of one name apart."""
     machine = document["machine"]
     word = re.sub(r"[^a-z0-9]+", "-", machine["name"].lower()).strip("-") or "machine"
     regions = tables.regions(document, order)
     return Run(
         anchor=f"run-{index}-{word}",
-        name=machine["name"],
+        name=name or machine["name"],
         title=machine["title"],
         settings=list(machine["settings"]),
         headline=_headline(document),

@@ -339,12 +339,10 @@ def together(documents: Sequence[Mapping[str, Any]]) -> Figure | None:
     Time is a share of the run: machines that leave accesses out run fewer of one trace.
     """
     rows = []
-    for index, document in enumerate(documents):
+    for document, label in zip(documents, values.told_apart(documents), strict=True):
         figure = timeline(document)
         if figure is None:
             return None
-        name = document["machine"]["name"]
-        label = name if _unique(documents, name) else f"{index + 1}: {name}"
         rows += [
             {
                 "share": row["start"] / figure.rows[-1]["end"],
@@ -378,10 +376,6 @@ def together(documents: Sequence[Mapping[str, Any]]) -> Figure | None:
         [False, True, True],
     )
     return Figure("Misses over time, side by side", sentence, rows, table)
-
-
-def _unique(documents: Sequence[Mapping[str, Any]], name: str) -> bool:
-    return [document["machine"]["name"] for document in documents].count(name) == 1
 
 
 def serving(document: Mapping[str, Any]) -> Figure | None:

@@ -630,20 +630,10 @@ def comparison(documents: Sequence[Mapping[str, Any]]) -> Table:
         rows.append(
             row("Trace cache lines built", lambda doc: _of(doc, "trace_cache", "lines_built"))
         )
-    names = [_told_apart(document, documents) for document in documents]
+    names = values.told_apart(documents)
     return Table(
         "Each measure is of the whole run", ["Measure", *names], rows, [False] + [True] * len(names)
     )
-
-
-def _told_apart(document: Mapping[str, Any], documents: Sequence[Mapping[str, Any]]) -> str:
-    """The machine's name, with the settings that others of the name do not have."""
-    machine = document["machine"]
-    alike = [other["machine"] for other in documents if other["machine"]["name"] == machine["name"]]
-    own = [
-        one for one in machine["settings"] if not all(one in other["settings"] for other in alike)
-    ]
-    return ", ".join([machine["name"], *own]) if len(alike) > 1 else str(machine["name"])
 
 
 def _of(document: Mapping[str, Any], part: str, key: str) -> Cell:

@@ -1,10 +1,28 @@
 """Numbers of a results document as values of the report."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pagewalk import text
 from pagewalk.report.model import Value
+
+
+def told_apart(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The machines' names: of those of one name each with its own settings, or else its number."""
+    machines = [document["machine"] for document in documents]
+    names = []
+    for machine in machines:
+        alike = [other for other in machines if other["name"] == machine["name"]]
+        own = [
+            setting
+            for setting in machine["settings"]
+            if not all(setting in other["settings"] for other in alike)
+        ]
+        names.append(", ".join([machine["name"], *own]))
+    return [
+        name if names.count(name) == 1 else f"{number}: {name}"
+        for number, name in enumerate(names, 1)
+    ]
 
 
 def at(document: Mapping[str, Any], pointer: str, show: Callable[[Any], str]) -> Value:
