@@ -4,10 +4,11 @@ Parameters: `machine`; `kernel`, whose path is added (`Trace`); `runs` (what eac
 machine, the first being what is compared with); `columns` (by name: `trace`, a program or a
 generator; `accesses` of it; `warmup`, those at its beginning that do not count, or `last`, those
 at its end that do, as many before them warming the machine; `pipe`, bytes that a pipe holds;
-`members`, the programs that are small in all but the first of `runs`, the others being large;
-`always`, those that are small in the first too, as Linux is); `windows`, parts of equal length of
-what counts; `each`, columns for one of many requests by `name`: `fewer` and `more`, columns whose
-programs make some, and `requests`, how many more.
+`kernel`, in place of the experiment's; `set`, what else changes in the machine; `members`, the
+programs that are small in all but the first of `runs`, the others being large; `always`, those that
+are small in the first too, as Linux is); `windows`, parts of equal length of what counts; `each`,
+columns for one of many requests by `name`: `fewer` and `more`, columns whose programs make some,
+and `requests`, how many more.
 
 Rows, for each of `runs`: `cycles`, with every miss of the data caches and of the TLBs paid for in
 full; `itlb`, `dtlb`, misses; `lines`, lines that the trace cache builds; `delivered`, fetches
@@ -64,15 +65,15 @@ def _column(
     warmup = max(total - column["last"], 0) if "last" in column else column.get("warmup", 0)
     # Before what counts at the end, as many warm the machine.
     warming = column.get("last", warmup)
+    kernel = column.get("kernel", parameters["kernel"]) or None
     settings = [
-        [*_members({**column, **run}, number, parameters["kernel"]), *run["set"]]
+        [*_members({**column, **run}, number, bool(kernel)), *run["set"], *column.get("set", [])]
         for number, run in enumerate(parameters["runs"].values())
     ]
     found: dict[str, float | None] = {}
 
     def runs(before: int, accesses: int | None) -> list[Results]:
         skip = max(before - warming, 0)
-        kernel = parameters["kernel"] or None
         trace = Trace(source, skip=skip, warmup=before - skip, max_accesses=accesses, kernel=kernel)
         return lab.runs(trace, parameters["machine"], settings)
 
@@ -90,7 +91,7 @@ def _column(
     return found
 
 
-def _members(column: dict[str, Any], run: int, kernel: str) -> list[str]:
+def _members(column: dict[str, Any], run: int, kernel: bool) -> list[str]:
     """Who is small: in the first run who always is, in others also who is named, or all."""
     if not kernel or (run > 0 and "members" not in column):
         return []
