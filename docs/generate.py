@@ -25,12 +25,15 @@ SOURCES = [
     ROOT / "crates/machine/src/count/origins/counts.rs",
     ROOT / "crates/trace/src/process.rs",
     ROOT / "crates/trace/src/mix/mod.rs",
+    *(ROOT / f"crates/smp/src/{name}.rs" for name in ("run", "stats", "board", "host", "prices")),
 ]
 TOP = "Results"
 OTHERS = {
     "Stat": "pagewalk stat --json",
     "Advised": "pagewalk advise --json",
     "Managed": "pagewalk managers --json",
+    "Hat": "pagewalk hat --json",
+    "HatOnHost": "pagewalk hat --on host --json",
 }
 """Documents of other commands, and what writes them."""
 NAMED = ("TlbCounts", "CacheCounts")
@@ -208,6 +211,38 @@ pub struct ManagedRow {
     pub runs: Vec<RunsOfLength>,
 }
 
+/// Loads on processors of virtual time, under schemes of locks.
+pub struct Hat {
+    /// Version of this structure.
+    pub schema: u32,
+    /// Version of Pagewalk.
+    pub pagewalk: String,
+    /// `model`.
+    pub on: String,
+    /// What was asked for.
+    pub settings: serde_json::Value,
+    /// The runs.
+    pub runs: Vec<HatOutcome>,
+    /// What was left out.
+    pub not_modelled: Vec<String>,
+}
+
+/// Loads on threads of this host, under schemes of locks.
+pub struct HatOnHost {
+    /// Version of this structure.
+    pub schema: u32,
+    /// Version of Pagewalk.
+    pub pagewalk: String,
+    /// `host`.
+    pub on: String,
+    /// What was asked for.
+    pub settings: serde_json::Value,
+    /// The runs.
+    pub runs: Vec<HostOutcome>,
+    /// What was left out.
+    pub not_modelled: Vec<String>,
+}
+
 /// Which page sizes a program should have: `pagewalk advise` runs each that it names.
 pub struct Advised {
     /// Version of this structure.
@@ -296,6 +331,7 @@ EXTRA = {
 
 IDENTITIES = {
     "HitsAndMisses.lookups": "`hits + misses`",
+    "HatOutcome.time": "the sum of its fields is `cpus * cycles`",
     "TlbCounts.lookups": "`hits + misses`; of a second level: the misses of the first level that "
     "it serves",
     "Walks.walks": "misses of the last level's TLBs",
@@ -380,7 +416,7 @@ def python(kind: str) -> str:
     kind = kind.strip()
     if kind in PLAIN:
         return PLAIN[kind]
-    if re.fullmatch(r"u\d+|i\d+", kind):
+    if re.fullmatch(r"u\d+|i\d+|usize", kind):
         return "int"
     if kind == "T":
         return "T"
@@ -453,9 +489,10 @@ def _doc(meaning: str) -> list[str]:
 
 UNITS = {
     "bytes": "start bytes offset anonymous file shared tables free reserved swapped"
-    " resident_bytes_max by_page_size",
+    " resident_bytes_max by_page_size table_bytes_peak",
+    "ns": "nanoseconds control_nanoseconds",
     "cycles": "time cycles_per_access by_work",
-    "share": "share misses_share memory_added_max",
+    "share": "share misses_share contended_share memory_added_max",
     "instructions": "instructions quantum_instructions handler_instructions",
     "accesses": "page_crossings from",
     "pages": "pages base_pages pages_by_size moved placed unplaced first_touch first_touches"

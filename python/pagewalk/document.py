@@ -256,7 +256,7 @@ class SpaceSwitches(Record):
     """Switches."""
 
     root_loads: int
-    """Loads of the base register, of CR3."""
+    """Loads of the base register, of CR3: at switches, and for small spaces that became large."""
 
     emptying: int
     """Switches after which TLBs held nothing of before but global entries, or nothing of a context
@@ -2134,3 +2134,265 @@ class Managed(Record):
 
     notes: list[str]
     """What must be known of the tables."""
+
+
+class TimeUse(Record):
+    """Where the cycles of all processors have gone.
+
+    The sum is their number times the cycles until the last had ended.
+    """
+
+    work_cycles: int
+    """Work: the load's own, the memory manager's and the layer's."""
+
+    lock_cycles: int
+    """Locks taken and given back, lines that another processor had among it."""
+
+    wait_cycles: int
+    """Waiting for locks and busy descriptors, but for what interrupts took of it."""
+
+    shootdown_cycles: int
+    """Sending shootdowns, waiting for the answers, flushing caches."""
+
+    interrupt_cycles: int
+    """Answering other processors' shootdowns."""
+
+    ended_cycles: int
+    """After the processor's own end, until that of the last."""
+
+
+class Histogram(Record):
+    """Times in cycles. Bucket n has how many lie from 2^(n-1) to 2^n - 1, the first has zeros."""
+
+    count: int
+    """How many."""
+
+    cycles: int
+    """Their sum."""
+
+    buckets: list[int]
+    """How many by powers of two; empty ones at the end are left out."""
+
+
+class LockShare(Record):
+    """What the locks of one class have cost."""
+
+    contended_share: float
+    """Share of the acquisitions that found the lock held."""
+
+    acquisitions: int
+    """How often one was taken."""
+
+    contended: int
+    """How often it was found held by another."""
+
+    waits: Histogram
+    """Cycles from asking to having, where it was found held."""
+
+    holds: Histogram
+    """Cycles from having to giving back."""
+
+
+class ShootCounts(Record):
+    """What shootdowns have come to."""
+
+    sent: int
+    """Shootdowns that were sent."""
+
+    interrupts: int
+    """Interrupts of processors."""
+
+    deferred: int
+    """Spaces flushed when a processor came to them again."""
+
+    wait_cycles: int
+    """Cycles that senders have waited for answers."""
+
+    cache_pages: int
+    """Pages flushed from caches that are indexed by virtual addresses, on each processor that may
+    hold them.
+    """
+
+    cache_spaces: int
+    """The same for all pages of a space at once."""
+
+
+class ContextUse(Record):
+    """Entries into spaces, by what became of contexts."""
+
+    unlisted: int
+    """Into a space that had one, without a lock."""
+
+    listed: int
+    """The same with the lock of their list, which is in the order of use."""
+
+    taken: int
+    """Contexts given to spaces that had none."""
+
+    stolen: int
+    """Of these, those that another space has lost."""
+
+
+class HatOutcome(Record):
+    """A load on a number of processors under a scheme of locks."""
+
+    cpus: int
+    """Processors."""
+
+    scheme: str
+    """Scheme of locks."""
+
+    load: str
+    """Load."""
+
+    table: str
+    """Page table."""
+
+    hat_only: bool
+    """Whether the HAT layer was driven alone."""
+
+    operations: int
+    """Operations of all processors."""
+
+    cycles: int
+    """Cycles until the last had ended."""
+
+    throughput: float
+    """Operations per million cycles."""
+
+    time: TimeUse
+    """Where the cycles of all processors have gone."""
+
+    locks: dict[str, LockShare]
+    """What the locks have cost, by the name of their class."""
+
+    acquisitions_per_operation: float
+    """Acquisitions of all locks per operation."""
+
+    wait_cycles_per_operation: float
+    """Cycles that processors waited for locks, per operation."""
+
+    shootdowns: ShootCounts
+    """What shootdowns have come to."""
+
+    contexts: ContextUse | None
+    """What contexts have cost, where they are limited."""
+
+    steals: int
+    """Spaces that lost their tables to others."""
+
+    table_bytes_peak: int
+    """Bytes of page tables when they were most."""
+
+
+class Hat(Record):
+    """Loads on processors of virtual time, under schemes of locks."""
+
+    schema: int
+    """Version of this structure."""
+
+    pagewalk: str
+    """Version of Pagewalk."""
+
+    on: str
+    """`model`."""
+
+    settings: dict[str, Any]
+    """What was asked for."""
+
+    runs: list[HatOutcome]
+    """The runs."""
+
+    not_modelled: list[str]
+    """What was left out."""
+
+
+class HostPrices(Record):
+    """Nanoseconds of the host."""
+
+    lock_ns: float
+    """A lock taken, or given back, that nobody else wants."""
+
+    transfer_ns: float
+    """A line fetched that another thread wrote last."""
+
+    sleep_ns: float
+    """A thread put to sleep and woken."""
+
+
+class HostOutcome(Record):
+    """A load on threads of this host, beside its control. Times differ from run to run."""
+
+    threads: int
+    """Threads."""
+
+    scheme: str
+    """Scheme of locks."""
+
+    load: str
+    """Load."""
+
+    table: str
+    """Page table."""
+
+    hat_only: bool
+    """Whether the HAT layer was driven alone."""
+
+    nanoseconds: float
+    """Median nanoseconds of an operation of one thread of the shared layer."""
+
+    control_nanoseconds: float
+    """The same of the control."""
+
+    control_scaling: float
+    """Median over the rounds of what the control does on all threads over what it does on one."""
+
+    acquisitions: dict[str, int]
+    """How often one thread takes locks of each class in as many operations as a processor of
+    virtual time does: equal to what it takes there.
+    """
+
+    judged_rounds: int
+    """Rounds whose control scales: those that say something."""
+
+    scaling: float | None
+    """What the shared layer does on all threads over what the control does on one, as the median of
+    these rounds; `None` where the control scales in none.
+    """
+
+    predicted: float | None
+    """What virtual time says of that scaling, at this host's prices.
+
+    `None` for loads that do other work between their operations, which threads of the host leave
+    out.
+    """
+
+    cycle_ns: float | None
+    """Nanoseconds of a cycle of virtual time in that prediction: what is left of an operation on
+    one thread without its locks, over the counted instructions. `None` as above.
+    """
+
+    prices: HostPrices | None
+    """What locks and lines take on this host, where it was measured for a prediction."""
+
+
+class HatOnHost(Record):
+    """Loads on threads of this host, under schemes of locks."""
+
+    schema: int
+    """Version of this structure."""
+
+    pagewalk: str
+    """Version of Pagewalk."""
+
+    on: str
+    """`host`."""
+
+    settings: dict[str, Any]
+    """What was asked for."""
+
+    runs: list[HostOutcome]
+    """The runs."""
+
+    not_modelled: list[str]
+    """What was left out."""

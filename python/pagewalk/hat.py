@@ -55,6 +55,26 @@ class LockCounts(NamedTuple):
         return self.contended / max(self.acquisitions, 1)
 
 
+class TimeUse(NamedTuple):
+    """Where the cycles of all processors have gone; the sum is processors times cycles.
+
+    Attributes:
+        work_cycles: Work: the load's own, the memory manager's and the HAT layer's.
+        lock_cycles: Locks taken and given back, lines that another processor had among it.
+        wait_cycles: Waiting for locks and busy descriptors.
+        shootdown_cycles: Sending shootdowns, waiting for the answers, flushing caches.
+        interrupt_cycles: Answering other processors' shootdowns.
+        ended_cycles: After the processor's own end, until that of the last.
+    """
+
+    work_cycles: int
+    lock_cycles: int
+    wait_cycles: int
+    shootdown_cycles: int
+    interrupt_cycles: int
+    ended_cycles: int
+
+
 class HatRun(NamedTuple):
     """A load on a number of processors under a scheme of locks.
 
@@ -67,6 +87,7 @@ class HatRun(NamedTuple):
         operations: Operations of all processors.
         cycles: Cycles of virtual time until the last processor had ended.
         throughput: Operations per million cycles.
+        time: Where the cycles of all processors have gone.
         locks: By class: `hat` of the scheme `global`; `space`, `mmu`, `page` and
             `hat_resource_mutex` of the others; `mmu_mutex` and `page_mutex` of `monitor`, which
             guard flags, where `mmu` and `page` are the logical locks made of them; `table` of
@@ -86,6 +107,7 @@ class HatRun(NamedTuple):
     operations: int
     cycles: int
     throughput: float
+    time: TimeUse
     locks: dict[str, LockCounts]
     steals: int
     table_bytes_peak: int
@@ -186,8 +208,9 @@ class HostRun(NamedTuple):
             host says nothing about locks.
         scaling: What the shared layer does on all threads over what the control does on one, the
             median of those rounds; `None` if there is none.
-        predicted: What virtual time says of that, from counted instructions; `None` for loads that
-            do other work between their operations.
+        predicted: What virtual time says of that, from counted instructions and what locks and
+            lines take on this host; `None` for loads that do other work between their operations.
+        document: Everything, as in the JSON document.
     """
 
     threads: int
@@ -202,6 +225,7 @@ class HostRun(NamedTuple):
     judged_rounds: int
     scaling: float | None
     predicted: float | None
+    document: dict[str, Any]
 
 
 def hat_on_host(
@@ -253,8 +277,8 @@ def hat_on_host(
             seed=seed,
         )
         made = json.loads(text)
-        made["locking"], made["work"] = made.pop("scheme"), made.pop("load")
-        return HostRun(**made)
+        named = {**made, "locking": made["scheme"], "work": made["load"]}
+        return HostRun(**{name: named[name] for name in HostRun._fields[:-1]}, document=made)
 
     return _each(asked, run, progress)
 
@@ -268,11 +292,11 @@ def document(
     if any(run.hat_only for run in runs):
         not_modelled.append(HAT_ALONE)
     return {
-        "schema": 2,
+        "schema": 3,
         "pagewalk": _native.version(),
         "on": "host" if on_host else "model",
         "settings": settings,
-        "runs": [run._asdict() if isinstance(run, HostRun) else run.document for run in runs],
+        "runs": [run.document for run in runs],
         "not_modelled": not_modelled,
     }
 
@@ -320,6 +344,7 @@ def _run(made: dict[str, Any]) -> HatRun:
         made["operations"],
         made["cycles"],
         made["throughput"],
+        TimeUse(**made["time"]),
         locks,
         made["steals"],
         made["table_bytes_peak"],

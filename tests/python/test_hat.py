@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import pagewalk as pw
-from pagewalk import Error, hat
+from pagewalk import Error, document, hat
+from pagewalk.document import Hat, HatOnHost, HatOutcome, HostOutcome
 from pagewalk.hat import LOADS, SCHEMES
 from pagewalk.reproduce import Experiment
 from pagewalk.reproduce.methods import hat as method
@@ -19,9 +20,9 @@ def test_equal_arguments_give_equal_counts(pagewalk) -> None:
     first, second = pagewalk(*asked), pagewalk(*asked)
     assert first.returncode == 0, first.stderr
     assert first.stdout == second.stdout
-    document = json.loads(first.stdout)
-    assert document["schema"] == 2
-    assert len(document["runs"]) == 2 * len(SCHEMES) * 2
+    made = json.loads(first.stdout)
+    assert made["schema"] == 3
+    assert len(made["runs"]) == 2 * len(SCHEMES) * 2
 
 
 def test_text_and_page(pagewalk, tmp_path: Path) -> None:
@@ -30,7 +31,9 @@ def test_text_and_page(pagewalk, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "fault, x86-64: operations per million cycles" in done.stdout
     assert "monitor: page_mutex" in done.stdout
+    assert "time of 2 processors, in %" in done.stdout
     assert "What the locks cost" in page.read_text()
+    assert "Where the time of fault goes on 2 processors" in page.read_text()
     assert "Waits and holds in cycles" in page.read_text()
 
 
@@ -45,6 +48,43 @@ def test_counts_add_up(hat_only: bool) -> None:
             at_once = 32 if (run.locking, name) == ("monitor", "page") else 1
             assert counts.hold_cycles <= run.cycles * run.cpus * at_once, (run.locking, name)
         assert run.throughput == pytest.approx(run.operations * 1e6 / run.cycles)
+        assert sum(run.time) == run.cycles * run.cpus
+        waits = sum(counts.wait_cycles for counts in run.locks.values())
+        assert run.time.wait_cycles <= waits <= run.time.wait_cycles + run.time.interrupt_cycles
+
+
+def test_the_reference_has_every_field(pagewalk, tmp_path: Path) -> None:
+    asked = ("hat", "--work", "fork", "--locking", "monitor", "--json")
+    done = pagewalk(*asked, "--cpus", "2", "--contexts", "8")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made.keys() == Hat.__annotations__.keys()
+    [run] = made["runs"]
+    for data, kind in (
+        (run, HatOutcome),
+        (run["time"], document.TimeUse),
+        (run["shootdowns"], document.ShootCounts),
+        (run["contexts"], document.ContextUse),
+        (run["locks"]["mmu"], document.LockShare),
+        (run["locks"]["mmu"]["holds"], document.Histogram),
+    ):
+        assert data.keys() == kind.__annotations__.keys()
+    assert Hat(made).runs[0].locks["mmu"].acquisitions == run["locks"]["mmu"]["acquisitions"]
+    page = tmp_path / "host.html"
+    done = pagewalk(*asked, "--on", "host", "--threads", "1", "--rounds", "1", "--html", page)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made.keys() == HatOnHost.__annotations__.keys()
+    assert all(run.keys() == HostOutcome.__annotations__.keys() for run in made["runs"])
+    assert "The shared layer and its control" in page.read_text()
+
+
+def test_a_pool_has_bytes(pagewalk) -> None:
+    done = pagewalk("hat", "--work", "fault", "--cpus", "1", "--pool", "160K", "--json")
+    assert json.loads(done.stdout)["settings"]["pool_bytes"] == 160 << 10
+    for wrong in ("", "K", "-4K", "x"):
+        refused = pagewalk("hat", "--work", "fault", "--cpus", "1", f"--pool={wrong}")
+        assert refused.returncode == 2 and "write bytes with a unit" in refused.stderr
 
 
 def test_more_processors_wait_more_for_one_lock() -> None:
@@ -107,9 +147,9 @@ def test_a_device_sees_what_the_processors_see() -> None:
 def test_the_layer_alone_is_said_to_be_alone(pagewalk) -> None:
     done = pagewalk("hat", "--hat-only", "--work", "fault", "--cpus", "1", "--json")
     assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert all(run["hat_only"] for run in document["runs"])
-    assert any("drive the layer alone" in line for line in document["not_modelled"])
+    made = json.loads(done.stdout)
+    assert all(run["hat_only"] for run in made["runs"])
+    assert any("drive the layer alone" in line for line in made["not_modelled"])
 
 
 def test_users_run_their_commands() -> None:
@@ -123,10 +163,10 @@ def test_a_recording_is_played_as_a_load(pagewalk, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     done = pagewalk("skeleton", trace, "-o", skeleton, "--json", "-")
     assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert [process["name"] for process in document["processes"]] == ["sh", "ls", "date"]
-    assert document["bytes"] == skeleton.stat().st_size < 3 * 8192
-    assert 0 < document["instructions"] < 10_000_000
+    written = json.loads(done.stdout)
+    assert [process["name"] for process in written["processes"]] == ["sh", "ls", "date"]
+    assert written["bytes"] == skeleton.stat().st_size < 3 * 8192
+    assert 0 < written["instructions"] < 10_000_000
     done = pagewalk("hat", "--work", skeleton, "--cpus", "1", "--json")
     assert done.returncode == 0, done.stderr
     assert {run["load"] for run in json.loads(done.stdout)["runs"]} == {"sh.skeleton"}

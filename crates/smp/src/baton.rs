@@ -26,7 +26,7 @@ use hat::locking::Class;
 
 use crate::{
     costs::{Costs, LockKind},
-    stats::{ClassCounts, LockCounts},
+    stats::{ClassCounts, LockCounts, TimeUse},
 };
 
 /// The most processors that a run can have: each is a thread of the host.
@@ -54,7 +54,8 @@ struct State {
 #[derive(Clone, Copy, Default)]
 struct Cpu {
     clock: u64,
-    busy: u64,
+    /// Cycles that others' interrupts took.
+    interrupted: u64,
     status: Status,
     /// It was woken before it slept.
     is_woken: bool,
@@ -75,6 +76,8 @@ pub struct Finished {
     pub clocks: Vec<u64>,
     /// By class.
     pub locks: LockCounts,
+    /// Where the cycles of all have gone.
+    pub time: TimeUse,
     /// How often the baton could have been passed.
     pub passes: u64,
 }
@@ -86,6 +89,7 @@ pub(crate) struct Me {
     /// Cycles since the clock was last told.
     pending: u64,
     locks: LockCounts,
+    time: TimeUse,
     /// Since when it has which.
     holds: Vec<(Class, u64)>,
 }
@@ -121,7 +125,7 @@ impl Baton {
         let count = self.turns.len();
         let first = self.lock().choose();
         self.lock().running = first.unwrap_or(0);
-        let counts: Vec<LockCounts> = thread::scope(|scope| {
+        let counts: Vec<(LockCounts, TimeUse)> = thread::scope(|scope| {
             let threads: Vec<_> = (0..count)
                 .map(|cpu| {
                     let work = &work;
@@ -136,19 +140,32 @@ impl Baton {
             return Err(failed.clone());
         }
         let mut locks = LockCounts::new();
-        for (class, counts) in counts.iter().flatten() {
-            *locks.entry(*class).or_default() += counts;
+        let mut time = TimeUse::default();
+        for (of, spent) in &counts {
+            time += spent;
+            for (class, counts) in of {
+                *locks.entry(*class).or_default() += counts;
+            }
         }
-        let clocks = state.cpus.iter().map(|cpu| cpu.clock).collect();
-        Ok(Finished { clocks, locks, passes: state.passes })
+        let clocks: Vec<u64> = state.cpus.iter().map(|cpu| cpu.clock).collect();
+        let end = clocks.iter().copied().max().unwrap_or(0);
+        time.ended_cycles = clocks.iter().map(|clock| end - clock).sum();
+        time.interrupt_cycles = state.cpus.iter().map(|cpu| cpu.interrupted).sum();
+        Ok(Finished { clocks, locks, time, passes: state.passes })
     }
 
-    fn one(self: &Arc<Baton>, cpu: usize, work: &(impl Fn(usize) + Sync)) -> LockCounts {
+    fn one(self: &Arc<Baton>, cpu: usize, work: &(impl Fn(usize) + Sync)) -> (LockCounts, TimeUse) {
         let done = catch_unwind(AssertUnwindSafe(|| {
             drop(self.wait_for_turn(self.lock(), cpu));
             let baton = Arc::clone(self);
-            let me = Me { baton, cpu, pending: 0, locks: LockCounts::new(), holds: Vec::new() };
-            ME.set(Some(me));
+            ME.set(Some(Me {
+                baton,
+                cpu,
+                pending: 0,
+                locks: LockCounts::new(),
+                time: TimeUse::default(),
+                holds: Vec::new(),
+            }));
             work(cpu);
             pass();
         }));
@@ -173,7 +190,7 @@ impl Baton {
         if state.failed.is_some() {
             self.turns.iter().for_each(Condvar::notify_one);
         }
-        me.map(|me| me.locks).unwrap_or_default()
+        me.map(|me| (me.locks, me.time)).unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -256,7 +273,15 @@ fn baton() -> Option<(Arc<Baton>, usize, u64)> {
 
 /// The processor of this thread does `cycles` of work.
 pub fn spend(cycles: u64) {
-    with_me(|me| me.pending += cycles);
+    spend_on(cycles, |time| &mut time.work_cycles);
+}
+
+/// It spends `cycles` on what `part` says.
+pub(crate) fn spend_on(cycles: u64, part: fn(&mut TimeUse) -> &mut u64) {
+    with_me(|me| {
+        me.pending += cycles;
+        *part(&mut me.time) += cycles;
+    });
 }
 
 /// A point where another processor could come first.
@@ -264,7 +289,6 @@ pub fn pass() {
     let Some((baton, cpu, pending)) = baton() else { return };
     let mut state = baton.lock();
     state.cpus[cpu].clock += pending;
-    state.cpus[cpu].busy += pending;
     drop(baton.hand_over(state, cpu));
 }
 
@@ -273,14 +297,17 @@ pub(crate) fn sleep() -> u64 {
     let Some((baton, cpu, pending)) = baton() else { return 0 };
     let mut state = baton.lock();
     state.cpus[cpu].clock += pending;
-    state.cpus[cpu].busy += pending;
-    let before = state.cpus[cpu].clock;
-    if !state.cpus[cpu].is_woken {
+    let before = state.cpus[cpu];
+    if !before.is_woken {
         state.cpus[cpu].status = Status::Blocked;
         state = baton.hand_over(state, cpu);
     }
     state.cpus[cpu].is_woken = false;
-    state.cpus[cpu].clock - before
+    let after = state.cpus[cpu];
+    drop(state);
+    let slept = after.clock - before.clock;
+    with_me(|me| me.time.wait_cycles += slept - (after.interrupted - before.interrupted));
+    slept
 }
 
 /// Wakes `cpu`, which runs on `cycles` after now at the earliest.
@@ -288,7 +315,6 @@ pub(crate) fn wake(cpu: usize, cycles: u64) {
     let Some((baton, me, pending)) = baton() else { return };
     let mut state = baton.lock();
     state.cpus[me].clock += pending;
-    state.cpus[me].busy += pending;
     let at = state.cpus[me].clock + cycles;
     let woken = &mut state.cpus[cpu];
     woken.is_woken = true;
@@ -304,6 +330,7 @@ pub(crate) fn interrupt(cpus: impl Iterator<Item = usize>, cycles: u64) {
     for cpu in cpus {
         if state.cpus[cpu].status != Status::Done {
             state.cpus[cpu].clock += cycles;
+            state.cpus[cpu].interrupted += cycles;
         }
     }
 }
@@ -313,7 +340,6 @@ pub fn now() -> u64 {
     let Some((baton, cpu, pending)) = baton() else { return 0 };
     let mut state = baton.lock();
     state.cpus[cpu].clock += pending;
-    state.cpus[cpu].busy += pending;
     state.cpus[cpu].clock
 }
 

@@ -20,7 +20,7 @@ use serde::Serialize;
 use vm::Io;
 
 use crate::{
-    baton::{interrupt, pass, spend, with_me},
+    baton::{interrupt, pass, spend, spend_on, with_me},
     costs::Costs,
     load::{Processor, text},
 };
@@ -49,7 +49,7 @@ impl Shootdowns {
 /// What shootdowns have come to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ShootCounts {
-    /// Shootdowns.
+    /// Shootdowns that were sent.
     pub sent: u64,
     /// Interrupts of processors.
     pub interrupts: u64,
@@ -221,7 +221,7 @@ impl Platform for Cpu<'_> {
             }
         }
         state.counts.sent += 1;
-        spend(costs.shoot);
+        spend_on_shootdowns(costs.shoot);
         let mut answer = costs.answer;
         if self.board.virtual_caches {
             let (pages, spaces) = cached(flushes);
@@ -229,7 +229,7 @@ impl Platform for Cpu<'_> {
             state.counts.cache_pages += pages * holders;
             state.counts.cache_spaces += spaces * holders;
             let flush = costs.cache_page * (pages + spaces * CACHE_PAGES);
-            spend(flush);
+            spend_on_shootdowns(flush);
             answer += flush;
         }
         if others.is_empty() {
@@ -242,7 +242,7 @@ impl Platform for Cpu<'_> {
                 state.counts.wait_cycles += wait;
                 drop(state);
                 interrupt(others.iter().copied(), answer);
-                spend(wait);
+                spend_on_shootdowns(wait);
             }
             Shootdowns::Broadcast => drop(state),
         }
@@ -324,6 +324,10 @@ impl Frames for Cpu<'_> {
 
 /// Pages of 4 KiB that a cache of a SuperSPARC's 16 KiB has.
 const CACHE_PAGES: u64 = 4;
+
+fn spend_on_shootdowns(cycles: u64) {
+    spend_on(cycles, |time| &mut time.shootdown_cycles);
+}
 
 /// Pages that leave caches, and whole spaces.
 fn cached(flushes: &[(HatSpace, Flush)]) -> (u64, u64) {

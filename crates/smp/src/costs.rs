@@ -75,7 +75,8 @@ impl Costs {
     };
 
     /// Threads of a host of today that do no more than the layer's and the memory manager's own work: no
-    /// traps, no pages cleared, nobody interrupted. Locks and lines are assumptions.
+    /// traps, no pages cleared, nobody interrupted. Locks and lines are assumptions: predictions have those
+    /// that were measured ([`crate::HostPrices`]).
     pub const HOST: Costs = Costs {
         operation: 800,
         table_write: 170,

@@ -31,6 +31,7 @@ use crate::{
     counted::{Counted, taken},
     load::{Asked, Load, Processor},
     native::Native,
+    prices::HostPrices,
     run::{OnScheme, Plan, run, tables, with_scheme},
     world::{Spaces, World},
 };
@@ -71,7 +72,7 @@ pub struct HostPlan {
     pub seed: u64,
 }
 
-/// What came of it. Times are of this host, and differ from run to run.
+/// A load on threads of this host, beside its control. Times differ from run to run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct HostOutcome {
     /// Threads.
@@ -95,12 +96,17 @@ pub struct HostOutcome {
     pub acquisitions: BTreeMap<&'static str, u64>,
     /// Rounds whose control scales: those that say something.
     pub judged_rounds: usize,
-    /// The same of the shared layer, over the control on one thread, as the median of these rounds; `None`
-    /// where the control scales in none.
+    /// What the shared layer does on all threads over what the control does on one, as the median of these
+    /// rounds; `None` where the control scales in none.
     pub scaling: Option<f64>,
-    /// What virtual time says of that: the same threads on [`Costs::HOST`], over one. `None` for loads
-    /// that do other work between their operations, which threads of the host leave out.
+    /// What virtual time says of that scaling, at this host's prices. `None` for loads that do other work
+    /// between their operations, which threads of the host leave out.
     pub predicted: Option<f64>,
+    /// Nanoseconds of a cycle of virtual time in that prediction: what is left of an operation on one
+    /// thread without its locks, over the counted instructions. `None` as above.
+    pub cycle_ns: Option<f64>,
+    /// What locks and lines take on this host, where it was measured for a prediction.
+    pub prices: Option<HostPrices>,
 }
 
 /// Runs `plan`. An error says what of it cannot be.
@@ -117,6 +123,7 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         return single(plan, asked);
     }
     let (mut times, mut controls, mut scalings, mut shares) = (vec![], vec![], vec![], vec![]);
+    let mut alones = vec![];
     for _ in 0..plan.rounds.max(1) {
         let measure = |layers, threads| {
             let work = OnHost { plan, asked, layers, threads };
@@ -126,6 +133,7 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         let alone = measure(1, 1)?;
         let shared = measure(1, plan.threads)?;
         let control = measure(plan.threads, plan.threads)?;
+        alones.push(alone);
         times.push(shared);
         controls.push(control);
         scalings.push(plan.threads as f64 * alone / control);
@@ -138,6 +146,10 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
     let scales = |control: f64| plan.threads == 1 || (wanted..=most).contains(&control);
     let rounds = shares.iter().zip(&all).filter(|(_, control)| scales(**control));
     let mut judged: Vec<f64> = rounds.map(|(share, _)| *share).collect();
+    let prediction = match plan.threads {
+        1 => None,
+        _ => prediction(plan, asked.load, median(&mut alones))?,
+    };
     Ok(HostOutcome {
         threads: plan.threads,
         scheme: plan.scheme.clone(),
@@ -155,7 +167,9 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         )??,
         judged_rounds: judged.len(),
         scaling: (!judged.is_empty()).then(|| median(&mut judged)),
-        predicted: predicted(plan, asked.load)?,
+        predicted: prediction.map(|of| of.scaling).or((plan.threads == 1).then_some(1.0)),
+        cycle_ns: prediction.map(|of| of.cycle_ns),
+        prices: prediction.map(|of| of.prices),
     })
 }
 
@@ -183,16 +197,25 @@ fn single(plan: &HostPlan, asked: &Asked) -> Result<HostOutcome, String> {
         judged_rounds: plan.rounds.max(1),
         scaling: Some(1.0),
         predicted: Some(1.0),
+        cycle_ns: None,
+        prices: None,
     })
 }
 
-/// What the threads of `plan` do in virtual time over what one does.
-fn predicted(plan: &HostPlan, load: Load) -> Result<Option<f64>, String> {
+#[derive(Clone, Copy)]
+struct Prediction {
+    scaling: f64,
+    cycle_ns: f64,
+    prices: HostPrices,
+}
+
+/// What the threads of `plan` do in virtual time over what one does, which takes `alone_ns` for an operation.
+fn prediction(plan: &HostPlan, load: Load, alone_ns: f64) -> Result<Option<Prediction>, String> {
     if matches!(load, Load::Tpcb | Load::Dma | Load::Spec | Load::Kenbus | Load::Skeleton) {
         return Ok(None);
     }
-    let throughput = |cpus| {
-        let plan = Plan {
+    let in_virtual_time = |cpus, costs| {
+        run(&Plan {
             cpus,
             scheme: plan.scheme.clone(),
             load: plan.load.clone(),
@@ -205,12 +228,21 @@ fn predicted(plan: &HostPlan, load: Load) -> Result<Option<f64>, String> {
             contexts: None,
             virtual_caches: false,
             kind: LockKind::Adaptive,
-            costs: Costs::HOST,
+            costs,
             seed: plan.seed,
-        };
-        run(&plan).map(|outcome| outcome.throughput)
+        })
     };
-    Ok(Some(throughput(plan.threads)? / throughput(1)?))
+    let prices = HostPrices::measured();
+    // One processor fetches no line from another, so that its locks' cycles tell how many it takes.
+    let counted = in_virtual_time(1, Costs::HOST)?;
+    let per_operation = |cycles: u64| cycles as f64 / counted.operations as f64;
+    let locks = per_operation(counted.time.lock_cycles) / Costs::HOST.lock as f64;
+    let work_ns = (alone_ns - locks * prices.lock_ns).max(alone_ns / 10.0);
+    let cycle_ns = work_ns / per_operation(counted.time.work_cycles).max(1.0);
+    let costs = prices.costs(cycle_ns);
+    let throughput = |cpus| in_virtual_time(cpus, costs).map(|of| of.throughput);
+    let scaling = throughput(plan.threads)? / throughput(1)?;
+    Ok(Some(Prediction { scaling, cycle_ns, prices }))
 }
 
 /// Threads on so many layers of one scheme: on one, or each on its own.

@@ -26,6 +26,7 @@ mod layer;
 mod load;
 mod memory;
 mod native;
+mod prices;
 mod ranked;
 mod replay;
 mod run;
@@ -44,8 +45,9 @@ pub use crate::{
     load::Load,
     memory::SharedMemory,
     native::Native,
+    prices::HostPrices,
     ranked::Ranked,
-    run::{ContextUse, LockShare, Outcome, Plan, SCHEMES, TABLES, named, run},
-    stats::{ClassCounts, Histogram, LockCounts},
+    run::{ContextUse, HatOutcome, LockShare, Plan, SCHEMES, TABLES, named, run},
+    stats::{ClassCounts, Histogram, LockCounts, TimeUse},
     timed::Timed,
 };

@@ -13,8 +13,8 @@ use pagetable::{
 use serde::Serialize;
 
 use crate::{
-    Baton, Board, CPUS_MAX, ClassCounts, Costs, Cpu, LockKind, ShootCounts, Shootdowns, Timed,
-    load::Asked, memory::SharedMemory, world::World,
+    Baton, Board, CPUS_MAX, ClassCounts, Costs, Cpu, LockKind, ShootCounts, Shootdowns, TimeUse,
+    Timed, load::Asked, memory::SharedMemory, world::World,
 };
 
 /// Names of the schemes: those of K94's sections 4.4 and 6.2, and one whose locks are of subtrees.
@@ -72,9 +72,9 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// What came of it.
+/// A load on a number of processors under a scheme of locks.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Outcome {
+pub struct HatOutcome {
     /// Processors.
     pub cpus: usize,
     /// Scheme of locks.
@@ -91,13 +91,15 @@ pub struct Outcome {
     pub cycles: u64,
     /// Operations per million cycles.
     pub throughput: f64,
-    /// By the name of the class.
+    /// Where the cycles of all processors have gone.
+    pub time: TimeUse,
+    /// What the locks have cost, by the name of their class.
     pub locks: BTreeMap<&'static str, LockShare>,
     /// Acquisitions of all locks per operation.
     pub acquisitions_per_operation: f64,
     /// Cycles that processors waited for locks, per operation.
     pub wait_cycles_per_operation: f64,
-    /// Shootdowns.
+    /// What shootdowns have come to.
     pub shootdowns: ShootCounts,
     /// What contexts have cost, where they are limited.
     pub contexts: Option<ContextUse>,
@@ -131,7 +133,7 @@ pub struct LockShare {
 }
 
 /// Runs `plan`. An error says what of it cannot be, or what went wrong.
-pub fn run(plan: &Plan) -> Result<Outcome, String> {
+pub fn run(plan: &Plan) -> Result<HatOutcome, String> {
     if plan.cpus == 0 || plan.cpus > CPUS_MAX {
         return Err(format!(
             "{} processors: choose 1 to {CPUS_MAX}, as each is a thread of this host",
@@ -198,7 +200,7 @@ struct InVirtualTime<'a> {
 }
 
 impl OnScheme for InVirtualTime<'_> {
-    type Result = Result<Outcome, String>;
+    type Result = Result<HatOutcome, String>;
 
     fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result {
         let world = World::<S, Timed>::new(scheme, self.tables, self.plan.hat_only)?;
@@ -273,7 +275,7 @@ fn no_table(name: &str) -> String {
     format!("`{name}` names no page table: choose of {}", TABLES.join(", "))
 }
 
-fn drive<S>(plan: &Plan, asked: &Asked, world: &World<S, Timed>) -> Result<Outcome, String>
+fn drive<S>(plan: &Plan, asked: &Asked, world: &World<S, Timed>) -> Result<HatOutcome, String>
 where
     S: Scheme<Table = dyn Mounted> + Send + Sync,
 {
@@ -332,7 +334,7 @@ where
         let ContextCounts { unlisted, listed, taken, stolen } = world.hat().context_counts();
         ContextUse { unlisted, listed, taken, stolen }
     });
-    Ok(Outcome {
+    Ok(HatOutcome {
         cpus: plan.cpus,
         scheme: plan.scheme.clone(),
         load: plan.load.clone(),
@@ -341,6 +343,7 @@ where
         operations,
         cycles,
         throughput: operations as f64 * 1e6 / cycles.max(1) as f64,
+        time: finished.time,
         locks,
         acquisitions_per_operation: acquisitions as f64 / operations as f64,
         wait_cycles_per_operation: waits as f64 / operations as f64,

@@ -1,4 +1,4 @@
-//! What locks have cost: acquisitions, waits and holds, by class.
+//! What locks have cost: acquisitions, waits and holds, by class; and where processors' time has gone.
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
@@ -8,8 +8,7 @@ use serde::Serialize;
 /// Powers of two that a histogram tells apart.
 const BUCKETS: usize = 40;
 
-/// Times in cycles: how many, their sum, and how many lie from 2^(n-1) to 2^n - 1; the first bucket
-/// has zeros.
+/// Times in cycles. Bucket n has how many lie from 2^(n-1) to 2^n - 1, the first has zeros.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Histogram {
     /// How many.
@@ -70,6 +69,55 @@ impl AddAssign<&ClassCounts> for ClassCounts {
         self.contended += other.contended;
         self.waits += &other.waits;
         self.holds += &other.holds;
+    }
+}
+
+/// Where the cycles of all processors have gone. The sum is their number times the cycles until the last
+/// had ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct TimeUse {
+    /// Work: the load's own, the memory manager's and the layer's.
+    pub work_cycles: u64,
+    /// Locks taken and given back, lines that another processor had among it.
+    pub lock_cycles: u64,
+    /// Waiting for locks and busy descriptors, but for what interrupts took of it.
+    pub wait_cycles: u64,
+    /// Sending shootdowns, waiting for the answers, flushing caches.
+    pub shootdown_cycles: u64,
+    /// Answering other processors' shootdowns.
+    pub interrupt_cycles: u64,
+    /// After the processor's own end, until that of the last.
+    pub ended_cycles: u64,
+}
+
+impl TimeUse {
+    /// All of it.
+    pub fn sum(&self) -> u64 {
+        self.parts().iter().sum()
+    }
+
+    fn parts(&self) -> [u64; 6] {
+        let TimeUse {
+            work_cycles,
+            lock_cycles,
+            wait_cycles,
+            shootdown_cycles,
+            interrupt_cycles,
+            ended_cycles,
+        } = *self;
+        [work_cycles, lock_cycles, wait_cycles, shootdown_cycles, interrupt_cycles, ended_cycles]
+    }
+}
+
+impl AddAssign<&TimeUse> for TimeUse {
+    fn add_assign(&mut self, other: &TimeUse) {
+        let [work, lock, wait, shootdown, interrupt, ended] = other.parts();
+        self.work_cycles += work;
+        self.lock_cycles += lock;
+        self.wait_cycles += wait;
+        self.shootdown_cycles += shootdown;
+        self.interrupt_cycles += interrupt;
+        self.ended_cycles += ended;
     }
 }
 

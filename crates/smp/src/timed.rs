@@ -13,7 +13,7 @@ use std::{
 use hat::locking::{Class, Locks, Mutex, Rw, Site, Wait};
 
 use crate::{
-    baton::{begin_hold, count, cpu, end_hold, pass, sleep, spend, wake, with_me},
+    baton::{begin_hold, count, cpu, end_hold, pass, sleep, spend_on, wake, with_me},
     costs::{Costs, LockKind},
     native::NativeOnce,
 };
@@ -45,7 +45,7 @@ impl Locks for Timed {
     /// Those of the first are in the price of the mutex.
     fn flags(count: usize) {
         let price = with_me(|me| me.baton.costs.lock).unwrap_or(0);
-        spend(price * count.saturating_sub(1) as u64);
+        spend_on_locks(price * count.saturating_sub(1) as u64);
     }
 
     fn released(of: Class) {
@@ -93,7 +93,7 @@ impl Gate {
         let is_far = state.last.replace(me).is_some_and(|last| last != me);
         drop(state);
         let costs = with_me(|me| me.baton.costs).unwrap_or(Costs::FREE);
-        spend(costs.lock + if is_far { costs.transfer } else { 0 });
+        spend_on_locks(costs.lock + if is_far { costs.transfer } else { 0 });
         count(self.class, |counts| {
             counts.acquisitions += 1;
             if let Some(waited) = waited {
@@ -132,7 +132,7 @@ impl Gate {
             wake(next, delay);
         }
         drop(state);
-        spend(costs.lock);
+        spend_on_locks(costs.lock);
     }
 }
 
@@ -234,6 +234,10 @@ impl Wait for TimedWait {
         let sleepers = std::mem::take(&mut *lock(&self.sleepers));
         sleepers.into_iter().for_each(|cpu| wake(cpu, delay));
     }
+}
+
+fn spend_on_locks(cycles: u64) {
+    spend_on(cycles, |time| &mut time.lock_cycles);
 }
 
 fn lock<T>(mutex: &StdMutex<T>) -> MutexGuard<'_, T> {

@@ -49,7 +49,8 @@ fn short() -> impl Iterator<Item = (&'static str, Load)> {
 }
 
 /// A lock with a constant hold and Poisson arrivals is a queue M/D/1: at a load of r its mean wait is
-/// r / 2 (1 - r) holds. By Little's law the mean number that wait is arrivals per cycle times that.
+/// r / 2 (1 - r) holds. By Little's law the mean number that wait, which is counted here at each coming and
+/// going, is the arrivals per cycle times the mean wait, which the lock's own counts have.
 #[test]
 fn one_lock_waits_as_the_theory_of_queues_says() {
     const CPUS: usize = 48;
@@ -66,10 +67,16 @@ fn one_lock_waits_as_the_theory_of_queues_says() {
         .collect();
     let lock = <Timed as Locks>::Mutex::new(Class::Hat, ());
     let baton = Baton::new(CPUS, Costs::FREE, LockKind::Spin, None);
+    // When somebody began to wait or went on, and how many wait more from then on.
+    let changes = std::sync::Mutex::new(Vec::new());
     let finished = baton.run(|cpu| {
         for at in arrivals.iter().skip(cpu).step_by(CPUS) {
             spend(at.saturating_sub(now()));
-            lock.with(Site::Look, |()| spend(HOLD));
+            let asked = now();
+            lock.with(Site::Look, |()| {
+                changes.lock().unwrap().extend([(asked, 1), (now(), -1)]);
+                spend(HOLD);
+            });
         }
     });
     let finished = finished.unwrap();
@@ -83,6 +90,18 @@ fn one_lock_waits_as_the_theory_of_queues_says() {
     let theory = load / (2.0 * (1.0 - load)) * HOLD as f64;
     println!("mean wait {wait:.1}, theory {theory:.1} at a load of {load:.3}, seed {seed}");
     assert!((wait / theory - 1.0).abs() < 0.02, "{wait} for {theory}");
+    let mut changes = changes.into_inner().unwrap();
+    changes.sort_unstable();
+    let (mut waiting, mut since, mut sum) = (0, 0, 0);
+    for (at, more) in changes {
+        sum += (at - since) as i64 * waiting;
+        (waiting, since) = (waiting + more, at);
+    }
+    let mean_number = sum as f64 / cycles;
+    let law = ARRIVALS as f64 / cycles * wait;
+    println!("{mean_number:.4} wait, {law:.4} by Little's law");
+    assert!((mean_number / law - 1.0).abs() < 1e-9, "{mean_number} for {law}");
+    assert_eq!(finished.time.wait_cycles, counts.waits.cycles);
 }
 
 #[test]
@@ -94,6 +113,7 @@ fn every_load_runs_under_every_scheme_and_does_the_same_twice() {
                 let one = run(&plan).unwrap_or_else(|error| panic!("{scheme}, {load}: {error}"));
                 let calls = one.locks.keys().any(|class| class.starts_with("vm_"));
                 assert_eq!(calls, !hat_only, "{scheme}, {load}: {:?}", one.locks.keys());
+                assert_eq!(one.time.sum(), 3 * one.cycles, "{scheme}, {load}: {:?}", one.time);
                 if scheme == SCHEMES[place % SCHEMES.len()] {
                     assert_eq!(Ok(one), run(&plan), "{scheme}, {load}");
                 }
@@ -163,7 +183,7 @@ fn a_lack_of_table_memory_is_no_lack_of_frames() {
         // The lists that pages leave memory by, and the files that they are of.
         for class in ["vm_pages", "vm_files", "vm_object"] {
             let taken =
-                |of: &smp::Outcome| of.locks.get(class).map_or(0, |of| of.counts.acquisitions);
+                |of: &smp::HatOutcome| of.locks.get(class).map_or(0, |of| of.counts.acquisitions);
             assert_eq!(taken(&small), taken(&large), "{class} on {cpus}");
         }
     }

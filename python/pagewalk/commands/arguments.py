@@ -341,7 +341,7 @@ def add_recording(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--small",
         nargs="?",
-        type=_bytes,
+        type=size,
         const=256 << 20,
         metavar="BYTES",
         help="let the program, of 32 bits, and what it starts have so many bytes of addresses, as "
@@ -482,12 +482,17 @@ def no_recording(options: argparse.Namespace) -> None:
         raise UsageError(f"--{flag} is for a live program; a trace has --skip and --max-accesses")
 
 
-def _bytes(text_: str) -> int:
-    """Bytes with a unit, for argparse."""
+def size(text_: str) -> int:
+    """Bytes, for argparse: `256M` is 256 MiB."""
     try:
-        return text.bytes_of(text_)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text_}: write bytes with a unit, as in 256M") from error
+        found = int(text_) if text_.isdecimal() else text.bytes_of(text_)
+    except (ValueError, IndexError):
+        found = -1
+    if found < 0:
+        raise argparse.ArgumentTypeError(
+            f"`{text_}` is no size: write bytes with a unit, as in 256M"
+        )
+    return found
 
 
 def _column(text: str) -> tuple[str, str]:
@@ -523,7 +528,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     add_keep_going(parser)
     parser.add_argument(
         "--spread",
-        type=_bytes,
+        type=size,
         metavar="SIZE",
         help="put mappings apart, so that each has blocks of SIZE, as 2M, of its own",
     )

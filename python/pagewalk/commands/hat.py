@@ -77,7 +77,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     )
     parser.add_argument(
         "--pool",
-        type=arguments.number,
+        type=arguments.size,
         metavar="BYTES",
         help="memory for page tables, as 160K; spaces that were loaded least recently lose theirs "
         "where it is used up (default: as much as is wanted)",
@@ -112,7 +112,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         "--seed", type=arguments.number, default=1, metavar="N", help="of the loads (default: 1)"
     )
     arguments.add_json(parser, "the counts")
-    parser.add_argument("--html", metavar="FILE", help="write a page with the charts")
+    parser.add_argument("--html", metavar="FILE", help="write a page for a browser")
     arguments.add_pictures(parser)
     arguments.add_force(parser)
     parser.set_defaults(run=run)
@@ -164,7 +164,7 @@ def run(options: argparse.Namespace) -> int:
 
 _OF_THE_MODEL = (
     "cpus", "pool", "lock_per_list", "shootdowns", "contexts", "context_threshold",
-    "virtual_caches", "lock_kind", "html",
+    "virtual_caches", "lock_kind",
 )  # fmt: skip
 _OF_THE_HOST = ("threads", "rounds")
 
@@ -192,9 +192,15 @@ def _run_on_host(options: argparse.Namespace) -> int:
     }
     with ProgressLine("running", "runs", quiet=options.quiet) as progress:
         runs = hat_on_host(**settings, progress=progress)
+    made = hat_document(runs, settings)
     if options.json is not None:
-        text = json.dumps(hat_document(runs, settings), ensure_ascii=False) + "\n"
+        text = json.dumps(made, ensure_ascii=False) + "\n"
         arguments.write_output(options.json, text, options.force)
+    if options.html is not None:
+        from pagewalk.output import write_text
+        from pagewalk.report.hat import render_host
+
+        write_text(options.html, render_host(made, runs), options.force)
     if arguments.shows_text(options):
         say(host_summary(runs))
     return 0

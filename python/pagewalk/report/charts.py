@@ -366,7 +366,7 @@ def scaling(figure: Figure) -> Chart:
         .mark_line(strokeWidth=1.75, point=True)
         .encode(
             **distinct("scheme", schemes),
-            x=alt.X("cpus:Q").title("processors").axis(grid=False, tickMinStep=1),
+            x=alt.X("cpus:Q").title("processors").axis(grid=False, tickMinStep=1, format="d"),
             y=alt.Y("throughput:Q").title("operations per million cycles").axis(minExtent=44),
             color=alt.Color("scheme:N")
             .scale(domain=schemes)
@@ -379,6 +379,35 @@ def scaling(figure: Figure) -> Chart:
             ],
         ),
         320,
+    )
+
+
+def time_use(figure: Figure) -> Chart:
+    """Where processors' time goes: a bar per scheme of locks."""
+    schemes = list(dict.fromkeys(row["scheme"] for row in figure.rows))
+    parts = list(dict.fromkeys(row["part"] for row in figure.rows))
+    return sized(
+        alt.Chart(inline(figure.rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("share:Q")
+            .title("share of the processors' cycles")
+            .axis(format="%", tickCount=5)
+            .scale(domain=[0, 1]),
+            y=alt.Y("scheme:N").title(None).sort(schemes).axis(ticks=False, domain=False),
+            color=alt.Color("part:O")
+            .scale(domain=parts, scheme="viridis")
+            .sort(parts)
+            .title(None)
+            .legend(orient="top", direction="horizontal"),
+            order=alt.Order("order:Q"),
+            tooltip=[
+                alt.Tooltip("scheme:N", title="locks"),
+                alt.Tooltip("part:N", title="on"),
+                alt.Tooltip("share:Q", format=".1%"),
+            ],
+        ),
+        36 + 30 * len(schemes),
     )
 
 

@@ -18,39 +18,74 @@ def render(document: dict[str, Any], runs: Sequence["HatRun"]) -> str:
     return page.render_sheet(sheet(document, runs), [[one] for one in charts(runs).values()])
 
 
+def render_host(document: dict[str, Any], runs: Sequence["HostRun"]) -> str:
+    """The page of runs on the host: a table."""
+    from pagewalk.report import page
+
+    settings = document["settings"]
+    notes = [f"Not modelled: {line}" for line in document["not_modelled"]]
+    notes += _prices(runs)
+    if any(run.scaling is None for run in runs):
+        notes.append(NONE)
+    head, rows = _host_table(runs)
+    return page.render_sheet(
+        Sheet(
+            title="Memory management on this host",
+            subtitle="Threads on one HAT layer beside threads that share nothing",
+            figures=[],
+            table=Table("The shared layer and its control", head, rows, [False, *[True] * 6]),
+            facts=[(name, _said(settings[name])) for name in ("hat_only", "rounds", "seed")],
+            notes=notes,
+            version=document["pagewalk"],
+            document=document,
+        ),
+        [],
+    )
+
+
 def charts(runs: Sequence["HatRun"]) -> "dict[str, Chart]":
-    """Throughput over processors, by load and page table."""
+    """Throughput over processors and where the time goes, by load and page table."""
     from pagewalk.report import charts
 
-    return {
-        f"{group[0].work}-{group[0].table}": charts.scaling(_throughput(group))
-        for group in _groups(runs)
-    }
+    drawn = {}
+    for group in _groups(runs):
+        name = f"{group[0].work}-{group[0].table}"
+        drawn[name] = charts.scaling(_throughput(group))
+        drawn[f"{name}-time"] = charts.time_use(_time(group))
+    return drawn
+
+
+_FACTS = {
+    "hat_only": "the HAT layer alone",
+    "shootdowns": "shootdowns",
+    "contexts": "contexts",
+    "context_threshold": "contexts without an order",
+    "virtual_caches": "virtual caches",
+    "lock_kind": "kind of locks",
+    "lock_per_list": "a lock for each list",
+    "pool_bytes": "pool of page tables, in bytes",
+    "seed": "seed",
+}
+
+
+def _said(setting: object) -> str:
+    """A setting in words."""
+    if setting is None:
+        return "without limit"
+    if isinstance(setting, bool):
+        return "yes" if setting else "no"
+    return str(setting)
 
 
 def sheet(document: dict[str, Any], runs: Sequence["HatRun"]) -> Sheet:
-    """The page's data: a figure per load and page table, and what the locks cost."""
+    """The page's data: two figures per load and page table, and what the locks cost."""
     settings = document["settings"]
-    facts = [
-        (name, str(settings[name]))
-        for name in (
-            "hat_only",
-            "shootdowns",
-            "contexts",
-            "context_threshold",
-            "virtual_caches",
-            "lock_kind",
-            "lock_per_list",
-            "pool_bytes",
-            "seed",
-        )
-    ]
     return Sheet(
         title="Memory management on many processors",
         subtitle="Operations per million cycles of virtual time",
-        figures=[_throughput(group) for group in _groups(runs)],
+        figures=[of(group) for group in _groups(runs) for of in (_throughput, _time)],
         table=_histograms(runs),
-        facts=facts,
+        facts=[(what, _said(settings[name])) for name, what in _FACTS.items()],
         notes=[f"Not modelled: {line}" for line in document["not_modelled"]],
         version=document["pagewalk"],
         document=document,
@@ -69,13 +104,47 @@ def summary(runs: Sequence["HatRun"]) -> str:
         rows = [[name, *(f"{rate[name, count]:.4g}" for count in cpus)] for name in schemes]
         parts.append(text.table(head, rows))
         most = [run for run in group if run.cpus == max(cpus)]
-        head = [f"locks on {max(cpus)} processors", "taken", "found held", "wait", "hold"]
+        on = _processors(max(cpus))
+        head = [f"time of {on}, in %", *PARTS.values()]
+        rows = [[run.locking, *(_share(run, part) for part in PARTS)] for run in most]
+        parts.append(text.table(head, rows))
+        head = [f"locks on {on}", "taken", "found held", "mean wait", "mean hold"]
         parts.append(text.table(head, [row for run in most for row in _lock_rows(run)]))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, "waits and holds in cycles of virtual time"])
+
+
+NONE = (
+    "none: threads that share nothing do not scale on this host now, so that what the shared layer "
+    "does says nothing about its locks"
+)
 
 
 def host_summary(runs: Sequence["HostRun"]) -> str:
     """Runs on the host as text: times, and scaling where the control scales."""
+    head, rows = _host_table(runs)
+    parts = [text.table(head, rows), *_prices(runs)]
+    if any(run.scaling is None for run in runs):
+        parts.append(NONE)
+    return "\n\n".join(parts)
+
+
+def _prices(runs: Sequence["HostRun"]) -> list[str]:
+    """What locks and lines take on this host, in a sentence, where predictions asked for it."""
+    found = [run.document["prices"] for run in runs if run.document["prices"]]
+    if not found:
+        return []
+    lock, line, sleep = (
+        sorted(one[name] for one in found)[len(found) // 2]
+        for name in ("lock_ns", "transfer_ns", "sleep_ns")
+    )
+    return [
+        f"predicted with what this host takes: {lock:.1f} ns to take or give back a lock, "
+        f"{line:.0f} ns for a line that another thread wrote, {sleep / 1000:.1f} µs to sleep, wake "
+        "included"
+    ]
+
+
+def _host_table(runs: Sequence["HostRun"]) -> tuple[list[str], list[list[Any]]]:
     head = [
         "load, table, locks",
         "threads",
@@ -97,13 +166,7 @@ def host_summary(runs: Sequence["HostRun"]) -> str:
         ]
         for run in runs
     ]
-    text_of = text.table(head, rows)
-    if any(run.scaling is None for run in runs):
-        text_of += (
-            "\n\nnone: threads that share nothing do not scale on this host now, so that what the "
-            "shared layer does says nothing about its locks"
-        )
-    return text_of
+    return head, rows
 
 
 def _lock_rows(run: "HatRun") -> list[list[str]]:
@@ -134,6 +197,57 @@ def _throughput(runs: Sequence["HatRun"]) -> Figure:
     return Figure(f"{runs[0].work} on {runs[0].table} page tables", sentence, rows, _table(runs))
 
 
+PARTS = {
+    "work_cycles": "work",
+    "lock_cycles": "locks",
+    "wait_cycles": "waiting for locks",
+    "shootdown_cycles": "shootdowns",
+    "interrupt_cycles": "answering them",
+    "ended_cycles": "ended",
+}
+"""Where time goes, and what a chart calls it."""
+
+
+def _part(run: "HatRun", part: str) -> float:
+    share: float = getattr(run.time, part) / max(run.cycles * run.cpus, 1)
+    return share
+
+
+def _share(run: "HatRun", part: str) -> str:
+    return f"{100 * _part(run, part):.1f}"
+
+
+def _processors(count: int) -> str:
+    return f"{count} processor{'s' if count > 1 else ''}"
+
+
+def _time(runs: Sequence["HatRun"]) -> Figure:
+    """Where the time goes on the most processors, by scheme."""
+    most = max(run.cpus for run in runs)
+    shown = [run for run in runs if run.cpus == most]
+    rows = [
+        {"scheme": run.locking, "part": said, "order": order, "share": _part(run, part)}
+        for run in shown
+        for order, (part, said) in enumerate(PARTS.items())
+    ]
+    waits = {run.locking: _part(run, "wait_cycles") for run in shown}
+    worst = max(waits, key=lambda name: waits[name])
+    on = _processors(most)
+    sentence = (
+        f"Under {worst}, {on} {'wait' if most > 1 else 'waits'} for locks in "
+        f"{text.percent(waits[worst])} of the time, which is most."
+        if waits[worst]
+        else "Nobody waits for a lock."
+    )
+    head = ["Locks", *(f"{said[:1].upper()}{said[1:]}" for said in PARTS.values())]
+    cells: list[list[Cell]] = [
+        [run.locking, *(Value(text.percent(_part(run, part)), _part(run, part)) for part in PARTS)]
+        for run in shown
+    ]
+    table = Table("Shares of the processors' cycles", head, cells, [False, *[True] * len(PARTS)])
+    return Figure(f"Where the time of {runs[0].work} goes on {on}", sentence, rows, table)
+
+
 def _table(runs: Sequence["HatRun"]) -> Table:
     head = [
         "Locks", "Processors", "Operations per Mcycle", "Locks taken per operation",
@@ -160,7 +274,7 @@ def _table(runs: Sequence["HatRun"]) -> Table:
 def _histograms(runs: Sequence["HatRun"]) -> Table:
     """How long each class of locks was waited for and held, where a run has most processors."""
     head = [
-        "Load, locks", "Processors", "Waits", "half within", "99 % within", "Longest",
+        "Load, locks", "Processors", "Found held", "Waits", "half within", "99 % within", "Longest",
         "Holds", "half within", "99 % within", "Longest",
     ]  # fmt: skip
     rows: list[list[Cell]] = []
@@ -169,11 +283,13 @@ def _histograms(runs: Sequence["HatRun"]) -> Table:
         for run in (run for run in group if run.cpus == most):
             for name, counts in run.document["locks"].items():
                 cells: list[Cell] = [f"{run.work}, {run.locking}: {name}", Value(str(most), most)]
+                held = counts["contended_share"]
+                cells.append(Value(text.percent(held), held))
                 for of in (counts["waits"], counts["holds"]):
                     cells.append(Value(text.count(of["count"]), of["count"]))
                     cells.extend(_within(of["buckets"], share) for share in (0.5, 0.99, 1.0))
                 rows.append(cells)
-    return Table("Waits and holds in cycles", head, rows, [False, *[True] * 9])
+    return Table("Waits and holds in cycles", head, rows, [False, *[True] * 10])
 
 
 def _within(buckets: Sequence[int], share: float) -> Value:

@@ -7,7 +7,7 @@ use serde::Serialize;
 pub struct SpaceSwitches {
     /// Switches.
     pub switches: u64,
-    /// Loads of the base register, of CR3.
+    /// Loads of the base register, of CR3: at switches, and for small spaces that became large.
     pub root_loads: u64,
     /// Switches after which TLBs held nothing of before but global entries, or nothing of a context that
     /// was taken over.
