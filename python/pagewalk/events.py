@@ -19,6 +19,7 @@ from pagewalk.document import Stat
 from pagewalk.machine import DEFAULT, Machine
 from pagewalk.report import values
 from pagewalk.results import Results
+from pagewalk.text import bytes_of
 
 if TYPE_CHECKING:
     from pagewalk.progress import Progress
@@ -168,14 +169,14 @@ def _translation(document: Mapping[str, Any]) -> Iterator[Event]:
 
 
 def _by_size(document: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Misses of the last level by page size, where there are several."""
+    """Misses of the last level by page size, the smallest first, where there are several."""
     last = max((tlb["level"] for tlb in document["tlbs"]), default=1)
     found: dict[str, int] = {}
     for tlb in document["tlbs"]:
         for size, counts in tlb["by_page_size"].items():
             if tlb["level"] == last and counts["misses"]:
                 found[size] = found.get(size, 0) + counts["misses"]
-    return list(found.items()) if len(found) > 1 else []
+    return sorted(found.items(), key=lambda row: bytes_of(row[0])) if len(found) > 1 else []
 
 
 def _kernel(document: Mapping[str, Any]) -> Iterator[Event]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import sample
 from pagewalk import summary
-from pagewalk.report import charts, data, page
+from pagewalk.report import charts, data, figures, page
 
 
 def managed() -> dict[str, Any]:
@@ -68,6 +68,12 @@ def test_the_report_shows_memory_over_time_faults_and_work() -> None:
     assert set(run.memory.rows[0]) == {"start", "anonymous", "file", "tables", "in swap"}
     assert [row["in swap"] for row in run.memory.rows] == [0, 1, 8, 2]
     assert "Most in swap: 8 MiB, from access 900 on." in run.memory.sentence
+    ended = managed()
+    ended["memory"]["pages_by_size"] = {"4K": 2}
+    sizes = figures.page_sizes(ended)
+    # 900 pages of 4K and 12 of 2M, though at the end hardly anything is left.
+    assert sizes is not None
+    assert "from access 900 on: 3.52 MiB in pages of 4K, 24 MiB" in sizes.sentence
     assert run.memory.table is not None and run.memory.table.head[-1] == "In swap"
     drawn = charts.charts(run)["memory"].to_dict()
     areas, _, line = drawn["layer"]

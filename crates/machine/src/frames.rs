@@ -150,7 +150,13 @@ pub(crate) fn lists(
         let order = size.0.shift().saturating_sub(base.shift());
         let is_listed = size.0 > base && sizes.contains(&size.0);
         if !is_listed || !lists.set_high_watermark(order, pages) {
-            let what = format!("there is no list of free pages of {}", size.0);
+            let listed: Vec<String> =
+                sizes.iter().filter(|size| **size > base).map(PageSize::to_string).collect();
+            let what = format!(
+                "there is no list of free pages of {}: write one of {}",
+                size.0,
+                listed.join(", ")
+            );
             return Err(("os.coalesced.watermarks".to_owned(), what));
         }
     }

@@ -355,6 +355,13 @@ fn what_is_wrong_is_said() {
             &["os.manager=base", "os.place=heap=64K"],
             "the manager `base` takes no wishes for page sizes",
         ),
+        (
+            &[
+                "os.manager=base",
+                "os.coalesced={period_cycles=1,mild_share=0.1,strong_after=1,moves=1}",
+            ],
+            "the manager `base` has no daemon that brings free memory together: use os.manager = \"irix\"",
+        ),
         (&["os.page_size=64K"], "os.page_size"),
         (&["memory.allocator=slab"], "there is no allocator `slab`"),
         (
@@ -365,13 +372,13 @@ fn what_is_wrong_is_said() {
             &[
                 "os.coalesced={period_cycles=1,mild_share=0.1,strong_after=1,moves=1,watermarks={\"64K\"=\"1T\"}}",
             ],
-            "together they are more than memory.size",
+            "together they are 1099511627776 bytes, more than memory.size, 536870912 bytes: lower them",
         ),
         (
             &[
                 "os.coalesced={period_cycles=1,mild_share=0.1,strong_after=1,moves=1,watermarks={\"2M\"=\"4M\"}}",
             ],
-            "there is no list of free pages of 2M",
+            "there is no list of free pages of 2M: write one of 64K, 256K, 1M, 4M, 16M",
         ),
     ] {
         let error = load("origin-2000", settings).err().unwrap_or_default();

@@ -11,7 +11,9 @@ use machine::{
     results::{ByKind, FrameName, SiteCounts},
 };
 use support::{Row, Rows, Stream, mapping, run};
-use trace::{Arch, Event, Origin, Process, Program};
+use trace::{
+    Arch, Batch, Error, Event, Filter, Header, Origin, Process, Program, Source, mix::Switches,
+};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -358,4 +360,135 @@ fn code_and_sites_of_one_name_are_one() {
         names[..4],
         ["make (own.c:7)", "make (own.c:7)", "make (own.c:7) 2", "make (own.c:7) 2"]
     );
+}
+
+/// Rows with all that a trace says of itself.
+struct Told {
+    rows: Rows,
+    header: Header,
+    processes: Vec<Process>,
+    switches: Switches,
+}
+
+impl Source for Told {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    fn switches(&self) -> Option<Switches> {
+        Some(self.switches.clone())
+    }
+
+    fn digest(&self) -> Option<String> {
+        Some("0123456789abcdef".repeat(4))
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        self.rows.next(batch)
+    }
+}
+
+/// What a trace and a machine say of themselves is repeated; the processes with most accesses come first.
+#[test]
+fn what_ran_and_what_it_ran_on() {
+    let header = Header {
+        producer: "test 3".to_owned(),
+        command: vec!["ls".to_owned(), "-l".to_owned()],
+        arch: Arch::Aarch64,
+        fetches: false,
+        filter: Filter::Page16,
+        page_bytes: 4096,
+        notes: vec!["a note".to_owned()],
+    };
+    let process = |number, accesses| Process { number, accesses, ..ls() };
+    let switches = Switches {
+        order: "turns",
+        quantum_instructions: Some(7),
+        cpus: 1,
+        by_cause: BTreeMap::from([("turn", 3)]),
+        unexplained: 1,
+    };
+    let mut source = Told {
+        rows: Rows::new(some()),
+        header: header.clone(),
+        processes: vec![process(0, 5), process(1, 9), process(2, 5), process(3, 7)],
+        switches: switches.clone(),
+    };
+    let setting = "tlb.l1d.entries=32".to_owned();
+    let machine = Machine::load("opteron-2008", std::slice::from_ref(&setting)).unwrap();
+    let options = RunOptions { check: true, progress: &mut |_| true };
+    let results = machine.run(&mut source, options).unwrap();
+    assert_eq!((results.schema, &*results.pagewalk), (2, env!("CARGO_PKG_VERSION")));
+    assert_eq!(results.trace.digest, source.digest());
+    assert_eq!(results.switches, Some(switches));
+    assert_eq!(results.threads, 1);
+    let told = &results.trace.header;
+    let Header { producer, command, arch, fetches, filter, notes, .. } = header;
+    assert_eq!((&told.producer, &told.command, told.arch), (&producer, &command, arch));
+    assert_eq!((told.fetches, told.filter, &told.notes), (fetches, filter, &notes));
+    let order: Vec<u32> = told.processes.iter().map(|process| process.number).collect();
+    assert_eq!(order, [1, 3, 0, 2]);
+    for note in [
+        "fetches: the machine looks at data accesses only",
+        "accesses that the page16 filter dropped",
+        "a note",
+    ] {
+        assert!(results.not_modelled.iter().any(|said| said.contains(note)), "{note}");
+    }
+    let on = &results.machine;
+    assert_eq!((&*on.name, &on.settings), ("opteron-2008", &vec![setting]));
+    assert!(on.title.contains("Opteron") && on.source.contains("B10"), "{on:?}");
+    assert_eq!(on.description["tlb"]["l1d"]["entries"], 32);
+    let as_it_is = Machine::load("opteron-2008", &[]).unwrap();
+    assert!(on.digest == machine.digest() && on.digest != as_it_is.digest());
+    assert_eq!(on.digest.len(), 64);
+}
+
+/// Three spaces take turns on a processor without tags: each change loads the root and empties the TLBs.
+#[test]
+fn changes_of_space_and_the_trace_cache() {
+    let mut rows = Vec::new();
+    for turn in 0..30 {
+        rows.push(Row::Event(Event::Run { cpu: None, space: turn % 3 }));
+        rows.extend((0..9).map(|n| Row::Access(Kind::Fetch, (1 << 20) + n * 4096, 8)));
+    }
+    let results = run("pentium4", &[], &rows);
+    let of = &results.space_switches;
+    // The first program is there without a change.
+    assert_eq!((of.switches, of.root_loads, of.emptying, of.segment_loads), (29, 29, 29, 0));
+    assert_eq!(of.cycles, Some(29 * 480));
+    let cache = results.trace_cache.as_ref().unwrap();
+    assert_eq!((cache.uops, cache.ways, cache.emptied), (12288, 8, 29));
+    assert_eq!(cache.build_cycles, 4 * cache.lines_built);
+    assert!(cache.lines_built > 0);
+    // Where the file has no prices, nothing is said to cost nothing.
+    let untimed = run("opteron-2008", &["core.asid_bits=0"], &rows);
+    assert_eq!((untimed.space_switches.switches, untimed.space_switches.cycles), (29, None));
+}
+
+/// What right predictions overlap is what the references took, wherever they were served.
+#[test]
+fn the_spec_tlb_and_what_it_overlaps() {
+    let mut stream = Stream(9);
+    let mut rows = vec![mapping(1 << 30, 8 * MIB)];
+    rows.extend(
+        (0..4000).map(|_| Row::Access(Kind::Load, (1 << 30) + stream.below(2048) * 4096, 8)),
+    );
+    let results = run(
+        "freebsd-2009",
+        &["tlb.l1d.entries=8", "tlb.l2d.array=[{page_sizes=[\"4K\",\"2M\"],entries=16,ways=4}]"],
+        &rows,
+    );
+    let of = results.spec_tlb.as_ref().unwrap();
+    assert_eq!((of.entries, of.ways), (24, 24));
+    assert_eq!((&*of.replacement, &*of.page_size, &*of.fill), ("random", "2M", "heuristic"));
+    let cycles = |place: &str| if place == "memory" { 200 } else { 12 };
+    let overlapped: u64 = of.overlapped.iter().map(|(place, count)| count * cycles(place)).sum();
+    assert!(of.right > 1000 && overlapped > 0, "{of:?}");
+    assert_eq!(of.overlapped_cycles, Some(overlapped));
+    assert_eq!((of.devices, of.devices_reached), (0, 0));
 }

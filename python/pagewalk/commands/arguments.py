@@ -128,8 +128,12 @@ def place_rules(place: str) -> str:
         )
     try:
         return path.read_text(encoding="utf-8") if path.is_file() else place
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the place file {place} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"--place {place}: byte {error.start} is no text: give a file of rules, as in data=64K"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"--place {place}: cannot be read: {error.strerror}") from error
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:

@@ -130,7 +130,8 @@ def page_sizes(document: Mapping[str, Any]) -> Figure | None:
         {"start": at["access"], **{size: mapped(at, size) / 2**20 for size in sizes}}
         for at in points
     ]
-    shares = ", ".join(f"{text.size(mapped(end, size))} in pages of {size}" for size in sizes)
+    most = max(points, key=lambda at: sum(mapped(at, size) for size in sizes))
+    shares = ", ".join(f"{text.size(mapped(most, size))} in pages of {size}" for size in sizes)
     table = Table(
         "Mapped memory by page size at some points in time",
         ["From access", *sizes],
@@ -143,7 +144,9 @@ def page_sizes(document: Mapping[str, Any]) -> Figure | None:
         ],
         [True] * (1 + len(sizes)),
     )
-    return Figure("Mapped memory by page size", f"At the end {shares}.", rows, table)
+    # What a program has is unmapped when it ends, so its last moment says nothing.
+    sentence = f"When most is mapped, from access {text.count(most['access'])} on: {shares}."
+    return Figure("Mapped memory by page size", sentence, rows, table)
 
 
 def daemon(document: Mapping[str, Any]) -> Figure | None:

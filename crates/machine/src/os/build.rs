@@ -192,8 +192,13 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
     if hears.contains(&name) || key == "os.place" && kind.is_some() {
         return Ok(());
     }
+    let lacks = if key == "os.place" {
+        "takes no wishes for page sizes"
+    } else {
+        "has no daemon that brings free memory together"
+    };
     let what = format!(
-        "the manager `{name}` takes no wishes for page sizes: use os.manager = \"{}\"",
+        "the manager `{name}` {lacks}: use os.manager = \"{}\", or leave this out",
         hears.join("\" or \"")
     );
     Err((key.to_owned(), what))

@@ -150,14 +150,21 @@ impl Daemon {
     ) -> Result<Daemon, Refusal> {
         let refuse = |key: &str, what: &str| Err((format!("os.coalesced.{key}"), what.to_owned()));
         if !(0.0..=1.0).contains(&coalesced.mild_share) {
-            return refuse("mild_share", "a share of a chunk is from 0 to 1");
+            return refuse(
+                "mild_share",
+                "a share of a chunk is from 0 to 1: write one, as in 0.25",
+            );
         }
         if coalesced.period_cycles == 0 {
             return refuse("period_cycles", "write 1 or more: the daemon would run all the time");
         }
         let wanted: u64 = coalesced.watermarks.values().map(|bytes| bytes.0).sum();
-        if wanted > description.memory.size.0 {
-            return refuse("watermarks", "together they are more than memory.size");
+        let memory_bytes = description.memory.size.0;
+        if wanted > memory_bytes {
+            let what = format!(
+                "together they are {wanted} bytes, more than memory.size, {memory_bytes} bytes: lower them"
+            );
+            return refuse("watermarks", &what);
         }
         let base = vm.base();
         let thresholds: Vec<(u32, u64)> = sizes[1..]
