@@ -123,6 +123,27 @@ fn a_setting_that_is_nearly_right_is_guessed() {
     assert!(refusal(file, &[]).contains("did you mean `entries`?"));
 }
 
+/// Keys that take one word of a list, in a setting and in a file.
+#[test]
+fn a_word_that_is_none_of_a_list_is_told_its_key_and_the_list() {
+    let set = |setting: &str| {
+        let settings = ["os.small.slot=256M".to_owned(), setting.to_owned()];
+        Machine::load("pentium4", &settings).unwrap_err().to_string()
+    };
+    for (setting, what) in [
+        ("os.small.revoke=purged", "write purge, versioned or groups; did you mean `purge`?"),
+        ("os.small.schedule=fifo", "write first-come, lru or frequent"),
+    ] {
+        let (key, word) = setting.split_once('=').unwrap();
+        let expected = format!("--set {setting}: {key}: there is no `{word}` here: {what}");
+        assert_eq!(set(setting), expected);
+    }
+    let file = "title = \"t\"\nsource = \"s\"\n[os.small]\nslot = \"256M\"\nrevoke = \"fifo\"\n";
+    let error = refusal(file, &[]);
+    let expected = "5: os.small.revoke: there is no `fifo` here: write purge, versioned or groups";
+    assert!(error.contains(expected), "{error}");
+}
+
 #[test]
 fn tables_that_settings_add_to_a_machine_are_known() {
     let added = |settings: &[&str]| {

@@ -21,7 +21,7 @@ pub(crate) fn apply(text: &str, origin: &str, settings: &[String]) -> Result<App
     let description: Description = toml::from_str(text).map_err(|error| Error::Description {
         origin: origin.to_owned(),
         line: error.span().map_or(1, |span| line_at(text, span.start)),
-        what: said(&error),
+        what: said(&error, error.span().and_then(|span| key_at(text, span.start))),
     })?;
     let mut added = Vec::new();
     if settings.is_empty() {
@@ -37,7 +37,7 @@ pub(crate) fn apply(text: &str, origin: &str, settings: &[String]) -> Result<App
     match table.try_into() {
         Ok(description) => Ok(Applied { description, added }),
         Err(error) => {
-            let what = said(&error);
+            let what = said(&error, None);
             Err(Error::Setting { setting: to_blame(&whole, settings, &what), what })
         }
     }
@@ -53,7 +53,7 @@ fn to_blame(whole: &Table, settings: &[String], what: &str) -> String {
             let _ = put(&mut table, setting);
         }
         let without: Result<Description, toml::de::Error> = table.try_into();
-        without.map_or_else(|error| said(&error) != what, |_| true)
+        without.map_or_else(|error| said(&error, None) != what, |_| true)
     };
     settings.iter().find(is_blamed).cloned().unwrap_or_else(|| settings.join(" --set "))
 }
@@ -73,12 +73,18 @@ pub(crate) fn with(
 ) -> Result<Description, String> {
     let mut table = Table::try_from(description).map_err(|error| error.to_string())?;
     set(&mut table, key, value.clone())?;
-    table.try_into().map_err(|error| said(&error))
+    table.try_into().map_err(|error| said(&error, None))
 }
 
-/// What the parser said, on one line; for a key that is nearly right, which one was meant.
-fn said(error: &toml::de::Error) -> String {
+/// What the parser said, on one line; for a key that is nearly right, which one was meant. `key` is whose
+/// value it is about, where that is known of the text.
+fn said(error: &toml::de::Error, key: Option<String>) -> String {
     let said = error.message().replace('\n', "; ");
+    // What follows the message where it is of a value: "in `memory.aged`".
+    let within = || {
+        let all = error.to_string();
+        all.lines().find(|line| line.starts_with("in `")).map(str::to_owned).unwrap_or_default()
+    };
     // "unknown field `entres`, expected one of `entries`, `ways`, ..."
     let mut quoted = said.split('`').skip(1).step_by(2);
     match quoted.next() {
@@ -91,10 +97,21 @@ fn said(error: &toml::de::Error) -> String {
             )
         }
         Some(_) if said.starts_with("missing field") => {
-            // What follows the message where it is of a value: "in `memory.aged`".
-            let all = error.to_string();
-            let within = all.lines().find(|line| line.starts_with("in `")).unwrap_or_default();
-            format!("{said} {within}").trim_end().to_owned() + ": give it too"
+            format!("{said} {}", within()).trim_end().to_owned() + ": give it too"
+        }
+        // "unknown variant `often`, expected one of `lru`, `fifo`", "... expected `on` or `off`"
+        Some(value) if said.starts_with("unknown variant") => {
+            let known: Vec<&str> = quoted.collect();
+            let choose = match known.as_slice() {
+                [others @ .., last] if !others.is_empty() => {
+                    format!("{} or {last}", others.join(", "))
+                }
+                all => all.concat(),
+            };
+            let key = key.or_else(|| within().split('`').nth(1).map(str::to_owned));
+            let at = key.map_or(String::new(), |key| format!("{key}: "));
+            let hint = suggest::hint(value, known.iter().copied());
+            format!("{at}there is no `{value}` here: write {choose}{hint}")
         }
         _ => said,
     }
@@ -224,6 +241,28 @@ fn line_of(text: &str, key: &str) -> usize {
         };
     }
     line
+}
+
+/// The dotted key whose value has the byte `at` of `text`; items of lists are numbered.
+fn key_at(text: &str, at: usize) -> Option<String> {
+    use toml::de::DeValue;
+    fn within(value: &toml::Spanned<DeValue<'_>>, at: usize, way: String) -> Option<String> {
+        let inner = match value.get_ref() {
+            DeValue::Table(table) => table
+                .iter()
+                .find_map(|(name, value)| within(value, at, format!("{way}.{}", name.get_ref()))),
+            DeValue::Array(items) => items
+                .iter()
+                .enumerate()
+                .find_map(|(number, item)| within(item, at, format!("{way}.{number}"))),
+            _ => return value.span().contains(&at).then_some(way),
+        };
+        inner.or_else(|| value.span().contains(&at).then_some(way))
+    }
+    let document = toml::de::DeTable::parse(text).ok()?;
+    let of =
+        |(name, value): (&toml::Spanned<_>, &_)| within(value, at, format!("{}", name.get_ref()));
+    document.get_ref().iter().find_map(of)
 }
 
 fn line_at(text: &str, byte: usize) -> usize {
