@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pagewalk.events import stat
     from pagewalk.machine import Builtin, Machine, machines
     from pagewalk.memory_managers import managers
+    from pagewalk.memory_share import memory_settings
     from pagewalk.page_sizes import advise
     from pagewalk.page_table import PageTable, Work
     from pagewalk.progress import Progress
@@ -50,6 +51,7 @@ _MODULES = {
     "advise": "page_sizes",
     "machines": "machine",
     "managers": "memory_managers",
+    "memory_settings": "memory_share",
     "record": "recording",
     "stat": "events",
 }
@@ -79,6 +81,7 @@ __all__ = [
     "machines",
     "managers",
     "marker",
+    "memory_settings",
     "page_size",
     "record",
     "skeleton",

@@ -18,14 +18,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pagewalk import _native, text
 from pagewalk.document import Managed
 from pagewalk.machine import DEFAULT, Machine
-from pagewalk.machine import aged as aged_setting
+from pagewalk.memory_share import base_alone, share_of, shared, sized
 from pagewalk.progress import Progress, bar
 
 if TYPE_CHECKING:
     from pagewalk.trace import Trace
 
-STEP = 2 << 20
-"""Memory is a multiple of this, a page of 2M."""
+OWN = {
+    "os.linux": ("linux", "ingens", "hawkeye", "ca", "translation-ranger"),
+    "os.ingens": ("ingens",),
+    "os.hawkeye": ("hawkeye",),
+    "os.ca": ("ca",),
+    "os.ranger": ("translation-ranger",),
+    "os.reservations": ("freebsd",),
+    "os.place": ("irix",),
+    "os.coalesced": ("irix",),
+    "os.moves_per_us": ("irix",),
+}
+"""Keys that the other managers refuse: a setting of one is for these alone."""
 NOTES = (
     "Sizes, reasons, memory and runs are those of the fullest end of a program; misses, references "
     "and times are of the whole run.",
@@ -116,7 +126,7 @@ KINDS = (
     Kind(
         "linux, always",
         "2M at faults wherever it fits",
-        ("os.manager=linux",),
+        ("os.manager=linux", "os.linux.enabled=always"),
         (*_LINUX, *_MARKS),
     ),
     Kind(
@@ -198,7 +208,8 @@ def managers(
     Args:
         *traces: Traces, or what `Trace` takes; not standard input, as each is read twice.
         machine: As for `Machine`.
-        set: What to change in it, as for `Machine`; not `os.manager`.
+        set: What to change in it, as for `Machine`; not `os.manager`. What some managers have for
+            themselves, as `os.linux`, is for these alone; what a row is named after stays.
         aged: Begin with memory that was used for long: shares of it that are free and wired.
         memory: How much there is: a size as `64M`, or a share as `80%` of the most that `base` uses
             with the machine's own memory. Of aged memory, so much is free.
@@ -213,7 +224,7 @@ def managers(
     settings = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
     if any(setting.partition("=")[0].strip() == "os.manager" for setting in settings):
         raise _native.Error("os.manager is what is compared: leave it out")
-    asked = _Asked(os.fspath(machine), settings, aged, memory, _share(memory))
+    asked = _Asked(os.fspath(machine), settings, aged, memory, share_of(memory))
     opened = [trace if isinstance(trace, Trace) else Trace(trace) for trace in traces]
     tables = []
     for trace in opened:
@@ -221,7 +232,7 @@ def managers(
             raise _native.Error("standard input is read once: `pagewalk import` it first")
         with bar(progress, f"managers of {trace.name}") as told:
             tables.append(_table(trace, asked, told))
-    described = Machine(machine, [*settings, *KINDS[0].settings])
+    described = Machine(machine, [*asked.common, *KINDS[0].settings])
     return Managed(
         {
             "schema": 1,
@@ -251,19 +262,6 @@ def kinds() -> list[dict[str, Any]]:
     ]
 
 
-def _share(memory: str | None) -> float | None:
-    """The share that is asked for; `None`: a size, or nothing."""
-    if memory is None or not memory.endswith("%"):
-        return None
-    try:
-        share = float(memory[:-1]) / 100
-    except ValueError:
-        share = 0.0
-    if not 0 < share < float("inf"):
-        raise _native.Error(f"memory is `{memory}`: write a size as 64M, or a share as 80%")
-    return share
-
-
 class _Asked(NamedTuple):
     """What is the same for all managers."""
 
@@ -273,40 +271,59 @@ class _Asked(NamedTuple):
     memory: str | None
     share: float | None
 
-    def shared(self, peak: int) -> list[str]:
-        """The settings of all machines, where base pages use `peak` bytes at most."""
-        found = list(self.settings)
-        if self.share is not None:
-            free = self.aged[0] if self.aged else 1.0
-            if free <= 0:
-                raise _native.Error("aged memory of which nothing is free has room for no program")
-            found.append(f"memory.size={_up(self.share * peak / free)}")
-            if not any(setting.startswith("swap") for setting in self.settings):
-                found.append(f"swap.size={_up(2 * peak)}")
-        elif self.memory is not None:
-            found.append(f"memory.size={self.memory}")
-        if self.aged:
-            found.append(aged_setting(*self.aged))
-        return found
+    def given(self, peak: int) -> list[str]:
+        """The settings of all machines' memory, where base pages use `peak` bytes at most."""
+        if self.share is None:
+            return sized(self.common, self.memory, self.aged)
+        alone = base_alone(self.machine, self.common)
+        return shared(alone, self.common, self.share, peak, self.aged)
+
+    def check(self, made: set[str], refused: Mapping[str, str]) -> None:
+        """Raises what is wrong with a setting that no manager takes."""
+        for setting in self.settings:
+            key = setting.partition("=")[0].strip()
+            its = [
+                kind.name
+                for kind in KINDS
+                if setting in self.of(kind)
+                and not any(own.startswith(f"{key}=") for own in kind.settings)
+            ]
+            if its and not made.intersection(its):
+                raise _native.Error(refused[its[0]])
+
+    @property
+    def common(self) -> list[str]:
+        """The settings that no manager has for itself."""
+        return [setting for setting in self.settings if _own(setting) is None]
+
+    def of(self, kind: Kind) -> list[str]:
+        """The settings for a manager, in their order; its row's own come last."""
+        manager = kind.settings[0].partition("=")[2]
+        wanted = (
+            setting
+            for setting in self.settings
+            if manager in OWN.get(_own(setting) or "", (manager,))
+        )
+        return [*wanted, *kind.settings]
 
 
-def _up(size: float) -> str:
-    return f"{-(-int(size) // STEP) * STEP >> 10}K"
+def _own(setting: str) -> str | None:
+    """The key that is for some managers alone which a setting belongs to."""
+    name = setting.partition("=")[0].strip()
+    return next((key for key in OWN if name == key or name.startswith(f"{key}.")), None)
 
 
 def _table(trace: "Trace", asked: _Asked, progress: Progress | None) -> dict[str, Any]:
-    alone = Machine(asked.machine, [*asked.settings, *KINDS[0].settings])
-    base = alone.run(trace, progress=progress).data
+    base = base_alone(asked.machine, asked.common).run(trace, progress=progress).data
     peak = base["memory"]["frames_peak_bytes"]
-    shared = asked.shared(peak)
+    memory = asked.given(peak)
     made, refused = [], {}
     for kind in KINDS:
         try:
-            made.append((kind, _native.Machine(asked.machine, [*shared, *kind.settings])))
+            made.append((kind, _native.Machine(asked.machine, [*asked.of(kind), *memory])))
         except _native.Error as error:
             refused[kind.name] = " ".join(str(error).split())
-    if not made:
-        raise _native.Error(next(iter(refused.values())))
+    asked.check({kind.name for kind, _ in made}, refused)
     machines = [machine for _, machine in made]
     outcomes, _ = _native.sweep_trace(machines, trace.source, trace.reading, 0, progress)
     ran = []
@@ -323,7 +340,7 @@ def _table(trace: "Trace", asked: _Asked, progress: Progress | None) -> dict[str
             row["bloat_bytes"] = row["memory_bytes"] - rows[0]["memory_bytes"]
     return {
         "trace": base["trace"],
-        "settings": shared,
+        "settings": [*asked.settings, *memory],
         "base_peak_bytes": peak,
         "rows": rows,
         "refused": refused,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pagewalk import _native, text
 from pagewalk.document import Advised
 from pagewalk.machine import Machine
+from pagewalk.memory_share import memory_settings
 from pagewalk.progress import Progress, bar
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def advise(
     *,
     set: Mapping[str, object] | Sequence[str] = (),  # noqa: A002
     memory_added_max: float = MEMORY_ADDED_MAX,
+    aged: tuple[float, float] | None = None,
+    memory: str | None = None,
     progress: "Progress | bool | None" = None,
 ) -> Advised:
     """Runs `trace` with each region at each page size alone, then with sets of them.
@@ -63,6 +66,8 @@ def advise(
             `origin-2000`'s, or `first-touch`, as that of most, or `linux`, which give 2M.
         set: What to change in it, as for `Machine`; not `os.place`.
         memory_added_max: Most memory that may be added, as a share of what base pages take.
+        aged: Begin with memory that was used for long: shares of it that are free and wired.
+        memory: How much there is, as for `memory_settings`.
         progress: Called with accesses done and in all of each group of runs; `True` shows a bar.
 
     Raises:
@@ -80,7 +85,10 @@ def advise(
     if memory_added_max < 0:
         raise _native.Error(f"memory_added_max is {memory_added_max}: give a share of 0 or more")
     with bar(progress, f"page sizes of {trace.name}") as told:
-        base = described.run(trace, progress=told).data
+        settings += memory_settings(
+            trace, machine, set=settings, aged=aged, memory=memory, progress=told
+        )
+        base = Machine(machine, settings).run(trace, progress=told).data
         runs = _Runs(trace, (os.fspath(machine), settings), base, sizes, told)
         return Advised(runs.advised(memory_added_max))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pagewalk import Error, managers
+from pagewalk import Error, Machine, advise, managers, memory_settings, sweep
 from pagewalk.cli import main
 from pagewalk.document import Managed
 from pagewalk.memory_managers import KINDS
@@ -88,6 +88,10 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ({"memory": "much%"}, "memory is `much%`: write a size as 64M, or a share as 80%"),
         ({"memory": "80%", "aged": (0.0, 0.1)}, "nothing is free has room for no program"),
         ({"memory": "0"}, "memory.size"),
+        ({"memory": "lots"}, "memory is `lots`: write a size as 64M, or a share as 80%"),
+        ({"memory": "64M", "set": {"memory.size": "1G"}}, "memory.size is given twice"),
+        ({"set": {"os.linux.enabled": "perhaps"}}, "unknown variant `perhaps`"),
+        ({"set": {"os.ingens.util_threshold": 101}}, "os.ingens.util_threshold: 101 is no share"),
     ],
 )
 def test_what_is_wrong_is_said(given: dict[str, object], expected: str) -> None:
@@ -120,3 +124,61 @@ def test_the_headline_names_winners_where_there_are_some(
         {"manager": "linux", "large_share": share, "tlb_misses": misses},
     ]
     assert managed.headline({"trace": {"name": "t"}, "rows": rows}).startswith(expected)
+
+
+def test_what_one_manager_has_is_set_for_it_alone() -> None:
+    given = {"os.linux.hugepages-2048kB.enabled": "never", "os.reservations.eager": "true"}
+    (table,) = managers(SPEC, set=given).traces
+    assert list(table.refused) == ["irix, data=2M"]
+    assert len(table.rows) == len(KINDS) - 1
+    assert all(row.large_share == 0 for row in table.rows if row.manager != "freebsd")
+
+
+def test_a_share_of_memory_is_of_what_base_uses_alone() -> None:
+    linux = {"os.manager": "linux", "os.linux.enabled": "never"}
+    (peak,) = {table.base_peak_bytes for table in managers(SPEC).traces}
+    for share, free in ((0.8, 1.0), (1.2, 0.5)):
+        aged = (free, 0.1) if free < 1 else None
+        found = memory_settings(SPEC, "epyc-9005", set=linux, memory=f"{100 * share}%", aged=aged)
+        size = int(found[0].removeprefix("memory.size=").removesuffix("K")) << 10
+        assert size % (2 << 20) == 0 and 0 <= size - share * peak / free < 2 << 20
+        assert found[1].startswith("swap.size=") and len(found) == (3 if aged else 2)
+    # A machine that has swap keeps it, and what no trace is needed for reads none.
+    kept = memory_settings(SPEC, "origin-2000", memory="80%")
+    assert [setting.partition("=")[0] for setting in kept] == ["memory.size"]
+    assert memory_settings("-", "epyc-9005", memory="64M") == ["memory.size=64M"]
+    assert memory_settings("-", "epyc-9005") == []
+    with pytest.raises(Error, match="standard input is read once"):
+        memory_settings("-", "epyc-9005", memory="80%")
+
+
+def test_commands_take_a_share_of_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    linux = {"os.manager": "linux"}
+    expected = memory_settings(SPEC, "epyc-9005", set=linux, memory="80%")
+    alone = Machine("epyc-9005", ["os.manager=linux", *expected]).run(SPEC).data
+    out = str(tmp_path / "out.json")
+    assert main(["run", SPEC, "--set", "os.manager=linux", "--memory", "80%", "--json", out]) == 0
+    assert json.loads(Path(out).read_text())["memory"] == alone["memory"]
+
+    swept = sweep(SPEC, vary={"os.manager": ["base", "linux"]}, memory="80%")
+    row = swept.document["designs"][1]
+    assert row["walks.references"] == alone["walks"]["references"]
+    assert swept.document["machine"]["memory"] == "80%"
+    given = ["--memory", "80%", "--aged", "0.6,0.1", "--vary", "os.manager=base,linux"]
+    assert main(["sweep", SPEC, *given, "--html", str(tmp_path / "sweep.html")]) == 0
+    assert "80% of what base uses, aged: " in (tmp_path / "sweep.html").read_text()
+
+    madvise = {"os.manager": "linux", "os.linux.enabled": "madvise"}
+    scarce = advise(SPEC, "epyc-9005", set=madvise, memory="60%", aged=(0.6, 0.1))
+    assert any("memory.aged" in setting for setting in scarce.machine.settings)
+    assert main(["advise", SPEC, "-m", "origin-2000", "--memory", "80%", "-q"]) == 0
+    capsys.readouterr()
+    for given, wrong in (
+        (["run", SPEC, "--memory", "much"], "write a size as 64M, or a share as 80%"),
+        (["run", "--memory", "80%", "--", "true"], "a live program runs once"),
+        (["sweep", SPEC, "--memory", "64M", "--vary", "memory.size=1G,2G"], "memory.size varies"),
+    ):
+        assert main(given) == 2
+        assert wrong in capsys.readouterr().err

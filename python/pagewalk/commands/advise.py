@@ -72,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
             options.machine,
             set=arguments.settings(options),
             memory_added_max=options.max_memory,
+            aged=options.aged,
+            memory=options.memory,
             progress=progress,
         )
     arguments.warn(trace.warnings)

@@ -5,12 +5,13 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pagewalk import text
 from pagewalk.commands.parser import UsageError
-from pagewalk.machine import DEFAULT, Machine, aged
+from pagewalk.machine import DEFAULT, Machine
 from pagewalk.origins import KEYS
 from pagewalk.output import refuse_existing, write_text
 from pagewalk.progress import ProgressLine
@@ -51,7 +52,7 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
 
 
 def add_machine(parser: argparse.ArgumentParser, what: str) -> None:
-    """`--machine`, `--set`, `--aged` and `--place`."""
+    """`--machine`, `--set`, `--aged`, `--memory` and `--place`."""
     parser.add_argument(
         "-m",
         "--machine",
@@ -70,7 +71,7 @@ def add_machine(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_settings(parser: argparse.ArgumentParser, what: str) -> None:
-    """`--set` and `--aged`."""
+    """`--set`, `--aged` and `--memory`."""
     parser.add_argument(
         "--set",
         action="append",
@@ -84,6 +85,12 @@ def add_settings(parser: argparse.ArgumentParser, what: str) -> None:
         metavar="FREE,WIRED",
         help="begin with memory that was used for long: these shares of it are free and wired, as "
         "in 0.5,0.1, and the rest is in use and could be moved",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE|N%",
+        help="how much memory there is, as 64M, or as a share of the most that the manager base "
+        "uses for the trace, as 80%%; of aged memory so much is free",
     )
 
 
@@ -102,21 +109,41 @@ def _shares(text: str) -> tuple[float, float]:
 
 
 def settings(options: argparse.Namespace) -> list[str]:
-    """What `--set`, `--aged` and `--place` change in a machine."""
+    """What `--set` and `--place` change in a machine, whatever the trace."""
     given: list[str] = list(options.set)
-    if options.aged is not None:
-        given.append(aged(*options.aged))
     if vars(options).get("place") is not None:
         given.append(f"os.place={place_rules(options.place)}")
     return given
 
 
-def machine(name: str, options: argparse.Namespace) -> Machine:
-    """The machine that `name` means: NAME, or NAME,KEY=VALUE,... with settings of its own."""
-    if "=" not in name or Path(name).exists():
-        return Machine(name, settings(options))
-    name, *own = name.split(",")
-    return Machine(name, [*settings(options), *own])
+def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None) -> Machine:
+    """The machine that `name` means: NAME, or NAME,KEY=VALUE,... with settings of its own.
+
+    Its memory is as `--aged` and `--memory` say for `trace`; `None`: for a program that is live.
+    """
+    from pagewalk import memory_share
+
+    given = settings(options)
+    if "=" in name and not Path(name).exists():
+        name, *own = name.split(",")
+        given += own
+    if options.memory is None and options.aged is None:
+        return Machine(name, given)
+    if trace is not None:
+        asked = options.memory is not None and options.memory.endswith("%")
+        about = f"what base uses for {trace.name}"
+        with progress(options, about) if asked else nullcontext() as told:
+            given += memory_share.memory_settings(
+                trace, name, set=given, aged=options.aged, memory=options.memory, progress=told
+            )
+    elif memory_share.share_of(options.memory) is not None:
+        raise UsageError(
+            f"--memory {options.memory}: a live program runs once, so that what base uses "
+            "is not known: write a size as 64M, or `pagewalk record` it first"
+        )
+    else:
+        given += memory_share.sized(given, options.memory, options.aged)
+    return Machine(name, given)
 
 
 def place_rules(place: str) -> str:

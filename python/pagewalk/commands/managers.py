@@ -42,12 +42,6 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         help=f"a built-in machine or a TOML file (default: {DEFAULT})",
     )
     arguments.add_settings(parser, "the machine")
-    parser.add_argument(
-        "--memory",
-        metavar="SIZE|N%",
-        help="how much memory there is, as 64M, or as a share of the most that base uses, as 80%%; "
-        "of aged memory so much is free",
-    )
     arguments.add_json(parser, "all rows")
     parser.add_argument("--html", metavar="FILE", help="write a page with all rows")
     arguments.add_force(parser)

@@ -13,6 +13,7 @@ from pagewalk.terminal import say
 
 if TYPE_CHECKING:
     from pagewalk.results import Results
+    from pagewalk.trace import Trace
 
 EPILOG = f"""\
 examples:
@@ -70,12 +71,13 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(options: argparse.Namespace) -> int:
     """Runs, and gives the summary, the JSON and the report that were asked for."""
     names = options.machine or [DEFAULT]
-    machines = [arguments.machine(name, options) for name in names]
     arguments.check_documents(options)
     arguments.check_origins(options)
+    trace = None if options.program is not None else stored_trace(options, len(names))
+    machines = [arguments.machine(name, options, trace) for name in names]
     arguments.note(options, [line for machine in machines for line in machine.notes])
-    if options.program is None:
-        results, status = stored(machines, options), 0
+    if trace is not None:
+        results, status = stored(machines, trace, options), 0
     else:
         results, status = live(machines, options)
     if options.json is not None:
@@ -108,10 +110,8 @@ def run(options: argparse.Namespace) -> int:
     return status
 
 
-def stored(
-    machines: list[Machine], options: argparse.Namespace, advised: bool = True
-) -> "list[Results]":
-    """The results of the trace that `options` names, of each machine, with advice if wished."""
+def stored_trace(options: argparse.Namespace, machines: int = 1) -> "Trace":
+    """The trace that `options` names, for so many machines."""
     if options.trace is None:
         raise UsageError("no trace to run: give a file, generate:KIND, or a program after `--`")
     if options.native or options.native_prepare is not None:
@@ -121,8 +121,15 @@ def stored(
     arguments.no_recording(options)
     arguments.no_program_as_trace(options.trace)
     trace = arguments.trace(options, options.trace)
-    if trace.is_stdin and len(machines) > 1:
+    if trace.is_stdin and machines > 1:
         raise UsageError("standard input is read once: `pagewalk import` it, then compare machines")
+    return trace
+
+
+def stored(
+    machines: list[Machine], trace: "Trace", options: argparse.Namespace, advised: bool = True
+) -> "list[Results]":
+    """The results of the trace, of each machine, with advice if wished."""
     from pagewalk.advice import advise
 
     results = []

@@ -8,8 +8,8 @@ from typing import Any
 from pagewalk import events
 from pagewalk.commands import arguments
 from pagewalk.commands.parser import UsageError
-from pagewalk.commands.run import live, stored
-from pagewalk.machine import DEFAULT, Machine
+from pagewalk.commands.run import live, stored, stored_trace
+from pagewalk.machine import DEFAULT
 from pagewalk.terminal import say
 
 EPILOG = """\
@@ -62,14 +62,15 @@ def run(options: argparse.Namespace) -> int:
     names = options.machine or [DEFAULT]
     if len(names) > 1:
         raise UsageError("stat takes one machine: `pagewalk run` compares several")
-    machine = Machine(names[0], arguments.settings(options))
     arguments.check_documents(options)
     arguments.check_output(options.output, options.force)
     if options.output == options.json == "-":
         raise UsageError("-o - and --json - both write to standard output: give one a file")
+    trace = None if options.program is not None else stored_trace(options)
+    machine = arguments.machine(names[0], options, trace)
     arguments.note(options, machine.notes)
-    if options.program is None:
-        [results], status = stored([machine], options, advised=False), 0
+    if trace is not None:
+        [results], status = stored([machine], trace, options, advised=False), 0
     else:
         [results], status = live([machine], options)
     made = events.of_document(results.data)

@@ -123,6 +123,8 @@ def run(options: argparse.Namespace) -> int:
                 vary=vary,
                 set=settings,
                 normalize=_normalize(options.normalize),
+                aged=options.aged,
+                memory=options.memory,
                 output=options.output,
                 force=options.force,
                 designs_per_pass=options.designs_per_pass,

@@ -115,6 +115,15 @@ def pictures(made: dict[str, Any]) -> "dict[str, Chart]":
     }
 
 
+def _memory(machine: Mapping[str, Any]) -> str:
+    """What was asked of all designs' memory."""
+    asked = machine.get("memory")
+    size = f"{asked} of what base uses" if asked and asked.endswith("%") else asked
+    free, wired = machine.get("aged", (1.0, 0.0))
+    aged = f"aged: {text.percent(free)} free, {text.percent(wired)} wired"
+    return ", ".join(part for part in (size, aged if "aged" in machine else None) if part)
+
+
 def sheet(made: dict[str, Any], view: View = ALL) -> Sheet:
     """The page's data: a figure for each measure in which the designs differ, one table of all."""
     from pagewalk.report.data import trace_facts
@@ -122,6 +131,8 @@ def sheet(made: dict[str, Any], view: View = ALL) -> Sheet:
     traces, machine, vary = made["traces"], made["machine"], made["vary"]
     failed = [row for row in made["designs"] if "error" in row]
     settings = [("Changed in all", ", ".join(machine["settings"]))] if machine["settings"] else []
+    if "memory" in machine or "aged" in machine:
+        settings.append(("Memory", _memory(machine)))
     several = [(trace["name"], _in_a_line(trace_facts(trace))) for trace in traces]
     return Sheet(
         title=f"{_traces(made)}: {_designs(made)} of {machine['name']}",

@@ -41,6 +41,8 @@ class Design:
     """Of the machine after its settings: equal digests, equal counts."""
     settings: dict[str, str]
     machine: Machine
+    base: Sequence[str] = ()
+    """The settings before its own."""
 
 
 @dataclass(frozen=True)
@@ -50,28 +52,26 @@ class Task:
     trace: Trace
     machine: str
     """The machine of designs that do not vary over machines."""
-    base: list[str]
-    """The settings that all designs have."""
     threads: int | None
 
     def outcomes(
         self, designs: list[tuple[str, list[str]]], progress: Progress | None = None
     ) -> tuple[list[Outcome], list[str]]:
         """One pass, in the process where it is called."""
-        machines = [_native.Machine(name, self.base + assigned) for name, assigned in designs]
+        machines = [_native.Machine(name, assigned) for name, assigned in designs]
         threads = self.threads or 0
         trace = self.trace
         return _native.sweep_trace(machines, trace.source, trace.reading, threads, progress)
 
 
-def built(machine: str, base: list[str], settings: dict[str, str]) -> Design | str:
-    """The design with `settings`, or why it cannot be built."""
-    name, assigned = _described(machine, settings)
+def built(machine: str, base: Sequence[str], settings: dict[str, str]) -> Design | str:
+    """The design with `settings` after those of `base`, or why it cannot be built."""
+    name, assigned = _described(machine, base, settings)
     try:
-        made = Machine(name, base + assigned)
+        made = Machine(name, assigned)
     except _native.Error as error:
         return str(error)
-    return Design(made.digest, settings, made)
+    return Design(made.digest, settings, made, base)
 
 
 def count(
@@ -112,10 +112,12 @@ def count(
         )
 
 
-def _described(machine: str, settings: Mapping[str, str]) -> tuple[str, list[str]]:
+def _described(
+    machine: str, base: Sequence[str], settings: Mapping[str, str]
+) -> tuple[str, list[str]]:
     """The machine of a design, `machine` unless that varies, and what is changed in it."""
     assigned = [f"{key}={value}" for key, value in settings.items() if key != MACHINE]
-    return settings.get(MACHINE, machine), assigned
+    return settings.get(MACHINE, machine), [*base, *assigned]
 
 
 def _row(settings: Mapping[str, str], digest: str, outcome: Outcome) -> rows.Row:
@@ -186,7 +188,7 @@ def _there(
     task: Task, passes: list[list[Design]], executor: Executor, progress: Progress | None
 ) -> Finished:
     """Passes in the workers of `executor`, as they are done."""
-    task = Task(task.trace, task.machine, task.base, task.threads or 1)
+    task = Task(task.trace, task.machine, task.threads or 1)
     total, finished = sum(len(designs) for designs in passes), 0
 
     def submit(designs: list[Design]) -> "Future[tuple[list[Outcome], list[str]]]":
@@ -236,4 +238,4 @@ def _told(error: Exception) -> Exception:
 
 
 def _settings(machine: str, designs: Sequence[Design]) -> list[tuple[str, list[str]]]:
-    return [_described(machine, one.settings) for one in designs]
+    return [_described(machine, one.base, one.settings) for one in designs]

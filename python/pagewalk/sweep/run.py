@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pagewalk import _native
 from pagewalk.machine import DEFAULT, Machine
+from pagewalk.memory_share import memory_settings
 from pagewalk.sweep.vary import MACHINE, TRACE, combinations
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ def sweep(
     vary: Mapping[str, str | Iterable[object]] = MappingProxyType({}),
     set: Mapping[str, object] | Sequence[str] = (),  # noqa: A002
     normalize: Mapping[str, object] = MappingProxyType({}),
+    aged: tuple[float, float] | None = None,
+    memory: str | None = None,
     output: str | os.PathLike[str] | None = None,
     force: bool = False,
     executor: "Executor | None" = None,
@@ -52,6 +55,9 @@ def sweep(
         normalize: Keys that vary, each with one of its values: text, charts and the document's
             `comparison` show each design as a factor of the one that has these values and is
             otherwise the same. The table has the counts.
+        aged: Begin with memory that was used for long: shares of it that are free and wired.
+        memory: How much there is, as for `memory_settings`: a share is of the most that `base` uses
+            of each trace on each machine, before anything varies.
         output: A Parquet file for the table. What is done is kept beside it under the same name
             with `.part` until it is whole, and an interrupted sweep goes on from there.
         force: Whether `output` may replace a file.
@@ -92,19 +98,35 @@ def sweep(
     vary = {**several, **vary}
     settings = combinations(vary)
     base_design = _base(normalize, settings)
+    _varies_alone(vary, memory, aged)
     first = os.fspath(machines[0])
-    built = [passes.built(first, base, design) for design in settings]
-    designs = {one.digest: one for one in built if isinstance(one, passes.Design)}
-    if not designs:
-        raise _native.Error(next(one for one in built if isinstance(one, str)))
+    names = list(dict.fromkeys(design.get(MACHINE, first) for design in settings))
 
     # Nothing tells what comes through standard input from what came the last time.
     done = Part(None if any(one.is_stdin for one in traces) else output)
+    built: list[list[passes.Design | str]] = []
+    given: list[dict[str, list[str]]] = []
     for one in traces:
-        task = passes.Task(one, first, base, threads)
         with bar(progress, f"sweeping {one.name}") as told:
+            given.append(
+                {
+                    name: memory_settings(
+                        one, name, set=base, aged=aged, memory=memory, progress=told
+                    )
+                    for name in names
+                }
+            )
+            built.append(
+                [
+                    passes.built(first, [*base, *given[-1][design.get(MACHINE, first)]], design)
+                    for design in settings
+                ]
+            )
+            designs = {one.digest: one for one in built[-1] if isinstance(one, passes.Design)}
+            if not designs:
+                raise _native.Error(next(one for one in built[-1] if isinstance(one, str)))
             passes.count(
-                task,
+                passes.Task(one, first, threads),
                 list(designs.values()),
                 done,
                 executor=executor,
@@ -123,12 +145,17 @@ def sweep(
         return {**named, **counted, **parameters}
 
     keys = [*([TRACE] if len(traces) > 1 else []), *vary]
-    every = [row(of, *one) for of in traces for one in zip(settings, built, strict=True)]
+    every = [
+        row(of, *one)
+        for of, its in zip(traces, built, strict=True)
+        for one in zip(settings, its, strict=True)
+    ]
     table = rows.table(every, keys)
     if output is not None:
         _write(table, output, force)
         done.remove()
-    return _swept(traces, first, base, table, base_design)
+    asked = {"memory": memory, "aged": list(aged) if aged else None}
+    return _swept(traces, first, base, table, normalize=base_design, asked=asked, given=given)
 
 
 def _traces(
@@ -177,7 +204,10 @@ def _swept(
     first: str,
     base: list[str],
     table: "pa.Table",
+    *,
     normalize: Mapping[str, str],
+    asked: Mapping[str, Any],
+    given: Sequence[Mapping[str, list[str]]],
 ) -> "Sweep":
     from pagewalk.report.sweeps import document
     from pagewalk.sweep.result import Sweep, spans
@@ -185,15 +215,31 @@ def _swept(
     varied = spans(table)
     bases = [Machine(str(name), base) for name in varied.get(MACHINE, [first])]
     about: list[dict[str, Any]] = [
-        {"name": name, "digest": one.digest, **one.header}
-        for name, one in zip(_names(traces), traces, strict=True)
+        {"name": name, "digest": one.digest, **one.header, **_memory(its)}
+        for name, one, its in zip(_names(traces), traces, given, strict=True)
     ]
     machine = {
         "name": " and ".join(one.name for one in bases),
         "title": "; ".join(one.description["title"] for one in bases),
         "settings": base,
+        **{key: value for key, value in asked.items() if value is not None},
     }
     return Sweep(table, document(about, machine, varied, table.to_pylist(), normalize))
+
+
+def _memory(given: Mapping[str, list[str]]) -> dict[str, Any]:
+    """What a trace's own memory comes to, by machine, where some was asked for."""
+    return {"memory_settings": dict(given)} if any(given.values()) else {}
+
+
+def _varies_alone(
+    vary: Mapping[str, object], memory: str | None, aged: tuple[float, float] | None
+) -> None:
+    for key, asked in (("memory.size", memory), ("memory.aged", aged)):
+        if asked is not None and any(name in (key, "memory") for name in vary):
+            raise _native.Error(
+                f"{key} varies, and is given for all designs as well: leave one out"
+            )
 
 
 def _write(table: "pa.Table", output: str | os.PathLike[str], force: bool) -> None:

@@ -1,0 +1,150 @@
+"""How much memory a machine has, as a size or a share of what a program needs, and how old it is.
+
+```
+ --memory 64M   -----------------------------------------> memory.size
+ --memory 80%   --> base alone, with the machine's memory --> its peak, times 80 %
+                                                             of aged memory so much is free
+```
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pagewalk import _native, text
+from pagewalk.machine import Machine
+from pagewalk.machine import aged as aged_setting
+
+if TYPE_CHECKING:
+    from pagewalk.progress import Progress
+    from pagewalk.trace import Trace
+
+STEP = 2 << 20
+"""Memory is a multiple of this, a page of 2M."""
+KEPT = ("base_page", "replacement", "devices", "mosaic", "utopia")
+"""What of a machine's `os` holds in a run of `base` alone: what other managers have does not."""
+
+
+def memory_settings(
+    trace: "Trace | str | os.PathLike[str]",
+    machine: str | os.PathLike[str],
+    *,
+    set: Mapping[str, object] | Sequence[str] = (),  # noqa: A002
+    aged: tuple[float, float] | None = None,
+    memory: str | None = None,
+    progress: "Progress | None" = None,
+) -> list[str]:
+    """The settings that give a machine the memory that is asked for, for `trace`.
+
+    A share makes a run of the manager `base` alone, on the same machine and settings.
+
+    Args:
+        trace: A trace, or what `Trace` takes; of a share not standard input, as it is read twice.
+        machine: As for `Machine`.
+        set: What else to change in it, as for `Machine`.
+        aged: Begin with memory that was used for long: shares of it that are free and wired.
+        memory: How much there is: a size as `64M`, or a share as `80%` of the most that `base` uses
+            with the machine's own memory. Of aged memory, so much is free. Without it, the
+            machine's own.
+        progress: Called with accesses done and in all of the run of `base`.
+
+    Raises:
+        Error: There is no such trace or machine, or a setting or `memory` is wrong.
+        WorkError: The trace is damaged, or `base` cannot run it.
+    """
+    settings = [f"{k}={v}" for k, v in set.items()] if isinstance(set, Mapping) else list(set)
+    share = share_of(memory)
+    if share is None:
+        return sized(settings, memory, aged)
+    from pagewalk.trace import Trace
+
+    trace = trace if isinstance(trace, Trace) else Trace(trace)
+    if trace.is_stdin:
+        raise _native.Error(
+            f"memory is `{memory}` of what base uses, and standard input is read once: write a "
+            "size as 64M, or `pagewalk import` it first"
+        )
+    results = base_alone(os.fspath(machine), settings).run(trace, progress=progress)
+    peak = results.data["memory"]["frames_peak_bytes"]
+    return shared(Machine(machine, settings), settings, share, peak, aged)
+
+
+def base_alone(machine: str, settings: list[str]) -> Machine:
+    """The machine with base pages alone, managed by `base`."""
+    described = Machine(machine, settings).description.get("os", {})
+    kept = {key: value for key, value in described.items() if key in KEPT}
+    return Machine(machine, [*settings, f"os={_toml({'manager': 'base', **kept})}"])
+
+
+def share_of(memory: str | None) -> float | None:
+    """The share that is asked for; `None`: a size, or nothing."""
+    if memory is None or not memory.endswith("%"):
+        if memory is not None and not _is_size(memory):
+            raise _native.Error(f"memory is `{memory}`: write a size as 64M, or a share as 80%")
+        return None
+    try:
+        share = float(memory[:-1]) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share < float("inf"):
+        raise _native.Error(f"memory is `{memory}`: write a size as 64M, or a share as 80%")
+    return share
+
+
+def sized(
+    settings: Sequence[str], memory: str | None, aged: tuple[float, float] | None
+) -> list[str]:
+    """The settings for a size, or for the machine's own memory."""
+    _given_once(settings, memory, aged)
+    size = [] if memory is None else [f"memory.size={memory}"]
+    return size + ([aged_setting(*aged)] if aged else [])
+
+
+def shared(
+    machine: Machine,
+    settings: Sequence[str],
+    share: float,
+    peak: int,
+    aged: tuple[float, float] | None,
+) -> list[str]:
+    """The settings for a share of the `peak` bytes that base pages use at most."""
+    _given_once(settings, None, aged)
+    free = aged[0] if aged else 1.0
+    if free <= 0:
+        raise _native.Error("aged memory of which nothing is free has room for no program")
+    found = [f"memory.size={_up(share * peak / free)}"]
+    if not machine.description.get("swap", {}).get("size"):
+        found.append(f"swap.size={_up(2 * peak)}")
+    return found + ([aged_setting(*aged)] if aged else [])
+
+
+def _given_once(
+    settings: Sequence[str], memory: str | None, aged: tuple[float, float] | None
+) -> None:
+    keys = {setting.partition("=")[0].strip() for setting in settings}
+    for key, asked in (("memory.size", memory), ("memory.aged", aged)):
+        if asked is not None and key in keys:
+            name = key.partition(".")[2] if key == "memory.aged" else "memory"
+            raise _native.Error(f"{key} is given twice, as a setting and as {name}: leave one out")
+
+
+def _is_size(memory: str) -> bool:
+    try:
+        return memory.isdecimal() or text.bytes_of(memory) >= 0
+    except (ValueError, IndexError):
+        return False
+
+
+def _up(size: float) -> str:
+    return f"{-(-int(size) // STEP) * STEP >> 10}K"
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML has it in one line."""
+    if isinstance(value, Mapping):
+        pairs = (f"{json.dumps(key)} = {_toml(of)}" for key, of in value.items())
+        return "{ " + ", ".join(pairs) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
