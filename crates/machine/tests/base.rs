@@ -228,6 +228,8 @@ fn what_cannot_be_is_told() {
     for (settings, said) in [
         (&["os.replacement=fifo"][..], "choose clock, lru, 2q"),
         (&["os.page_size=2M"], "has base pages of 4K"),
+        (&["os.base_page=16K"], "base pages of 16K are larger than the pages of 4K"),
+        (&["os.base_page=1G", "os.page_size=2M"], "set os.page_size = \"1G\" or larger"),
         (&["os.marks={min=\"2M\", low=\"1M\", high=\"4M\"}"], "`min`, 2M, is more than `low`, 1M"),
         (&["os.marks={min=\"2T\", low=\"2T\", high=\"2T\"}"], "is more than `memory.size`"),
         (&["memory.aged={free=0.6, wired=0.6, seed=1}", "memory.size=1G"], "more than all"),

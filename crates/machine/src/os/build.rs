@@ -109,6 +109,7 @@ pub(super) fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn Sy
     let name = description.os.manager.as_str();
     match MANAGERS.iter().find(|(known, _)| *known == name) {
         Some((_, build)) => {
+            base_is_smallest(description)?;
             wishes_are_heard(description, name)?;
             build(description, ram)
         }
@@ -117,6 +118,20 @@ pub(super) fn manager(description: &Description, ram: &Ram) -> Result<Box<dyn Sy
             Err(("os.manager".to_owned(), format!("there is no `{name}`: choose {names}")))
         }
     }
+}
+
+/// That the base page is not larger than the pages that are mapped.
+fn base_is_smallest(description: &Description) -> Result<(), Refusal> {
+    let os = &description.os;
+    let page_size = os.page_size.0;
+    let Some(base) = os.base_page.map(|base| base.0).filter(|base| *base > page_size) else {
+        return Ok(());
+    };
+    let what = format!(
+        "base pages of {base} are larger than the pages of {page_size} that os.page_size asks for: \
+         set os.page_size = \"{base}\" or larger, or leave this out"
+    );
+    Err(("os.base_page".to_owned(), what))
 }
 
 /// That only managers that have such are told of reservations, and of wishes for page sizes.
