@@ -9,8 +9,8 @@ mod support;
 use addr::Kind;
 use lists::Policy;
 use machine::{Machine, Results, RunOptions};
-use model::{Behind, Counts, HOW, Machinery, Model, Sizes};
-use support::{Row, Rows, Stream};
+use model::{Behind, Counts, HOW, Machinery, Model, Sizes, Tables};
+use support::{Row, Rows, Stream, TABLES};
 use trace::{Call, Descriptor, Event, FileId, FileKind, Process};
 
 const BASE: u64 = 0x4000_0000;
@@ -51,12 +51,12 @@ size = "1M"
 source = "none"
 "#;
 
-const BITS: Machinery =
-    Machinery { settings: &[], policy: Policy::Clock, has_bits: true, tables: 4 };
+const BITS: Machinery<'static> =
+    Machinery { settings: &[], policy: Policy::Clock, has_bits: true, tables: Tables::Levels(4) };
 
 /// Each policy with reference bits of the hardware, and with faults in their place; tables of two, four
 /// and five levels.
-const MACHINES: [Machinery; 6] = [
+const MACHINES: [Machinery<'static>; 6] = [
     BITS,
     Machinery { policy: Policy::Lru, ..BITS },
     Machinery { policy: Policy::TwoQueues, ..BITS },
@@ -69,13 +69,13 @@ const MACHINES: [Machinery; 6] = [
         settings: &["walker.kind=software", "walker.refill_cycles=1", "page_table.format=x86-32"],
         policy: Policy::Lru,
         has_bits: false,
-        tables: 2,
+        tables: Tables::Levels(2),
     },
     Machinery {
         settings: &["walker.kind=software", "walker.refill_cycles=1", "page_table.levels=5"],
         policy: Policy::TwoQueues,
         has_bits: false,
-        tables: 5,
+        tables: Tables::Levels(5),
     },
 ];
 
@@ -162,15 +162,15 @@ fn steps(stream: &mut Stream, count: u64) -> Vec<Step> {
 }
 
 /// What happens, to the rows of a trace and to the model at once.
-struct Life {
+struct Life<'a> {
     rows: Vec<Row>,
-    model: Model,
+    model: Model<'a>,
     space: u32,
     forked: u32,
     last: u64,
 }
 
-impl Life {
+impl Life<'_> {
     fn event(&mut self, event: Event) {
         self.rows.push(Row::Event(event));
     }
@@ -293,7 +293,7 @@ fn transfer(file: u64, offset: u64, write: bool, bytes: i64) -> Event {
     }))
 }
 
-fn counted(results: &Results) -> (Counts, [u64; 4], u64) {
+fn counted(results: &Results, tables: Tables) -> (Counts, [u64; 4], u64) {
     let manager = results.manager.as_ref().unwrap();
     let counts = Counts {
         faults: HOW.map(|how| manager.faults[how]),
@@ -308,10 +308,14 @@ fn counted(results: &Results) -> (Counts, [u64; 4], u64) {
     let bytes = &manager.bytes;
     let pages =
         [bytes.anonymous, bytes.file, bytes.shared, bytes.swapped].map(|bytes| bytes / 4096);
-    (counts, pages, bytes.tables / 4096)
+    let tables = match tables {
+        Tables::Levels(_) => bytes.tables / 4096,
+        Tables::Uncounted => 0,
+    };
+    (counts, pages, tables)
 }
 
-fn run(sizes: Sizes, machinery: Machinery, rows: &[Row]) -> Result<Results, String> {
+fn run(sizes: Sizes, machinery: Machinery<'_>, rows: &[Row]) -> Result<Results, String> {
     let kib = |pages: u64| pages * 4;
     let Sizes { frames, swap, min, low, high } = sizes;
     let policy = match machinery.policy {
@@ -357,7 +361,7 @@ fn run(sizes: Sizes, machinery: Machinery, rows: &[Row]) -> Result<Results, Stri
 }
 
 /// The steps end with the same counts, and the same pages in memory; or in the same want of memory.
-fn agree(sizes: Sizes, machinery: Machinery, steps: &[Step]) -> Result<(), String> {
+fn agree(sizes: Sizes, machinery: Machinery<'_>, steps: &[Step]) -> Result<(), String> {
     let model = Model::new(sizes, machinery);
     let mut life = Life { rows: Vec::new(), model, space: 0, forked: 0, last: u64::MAX };
     for step in steps {
@@ -370,7 +374,7 @@ fn agree(sizes: Sizes, machinery: Machinery, steps: &[Step]) -> Result<(), Strin
         let said = ran.err().unwrap_or_default();
         return if said.contains("out of memory") { Ok(()) } else { Err(said) };
     }
-    let found = counted(&ran?);
+    let found = counted(&ran?, machinery.tables);
     // What becomes due at the end is done then.
     life.model.before();
     let expected = (life.model.counts, life.model.pages(), life.model.tables());
@@ -378,7 +382,7 @@ fn agree(sizes: Sizes, machinery: Machinery, steps: &[Step]) -> Result<(), Strin
 }
 
 /// Leaves out what can be left out while the end still differs.
-fn shortest(sizes: Sizes, machinery: Machinery, mut steps: Vec<Step>) -> Vec<Step> {
+fn shortest(sizes: Sizes, machinery: Machinery<'_>, mut steps: Vec<Step>) -> Vec<Step> {
     let mut part = steps.len() / 2;
     while part > 0 {
         let mut from = 0;
@@ -405,15 +409,37 @@ fn every_page_is_where_the_model_has_it() {
         let swap = [256, 256, 256, 90][stream.below(4) as usize];
         let machinery = MACHINES[seed as usize % MACHINES.len()];
         // Tables take what pages may not.
-        let min = 8.max(2 * machinery.tables);
+        let min = 8.max(2 * machinery.tables.frames_max());
         let low = min + 1 + stream.below(10);
         let sizes = Sizes { frames, swap, min, low, high: low + stream.below(12) };
-        let steps = steps(&mut stream, 400);
-        if agree(sizes, machinery, &steps).is_err() {
-            let steps = shortest(sizes, machinery, steps);
-            let wrong = agree(sizes, machinery, &steps).unwrap_err();
-            let steps: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
-            panic!("seed {seed}, {sizes:?}, {machinery:?}\n{}\n{wrong}", steps.join(", "));
+        live(seed, sizes, machinery, steps(&mut stream, 400));
+    }
+}
+
+/// Memory is plenty, so that it makes no difference what a table takes of it.
+#[test]
+fn every_page_is_where_the_model_has_it_under_every_page_table() {
+    const OTHERS: [&[&str]; 2] = [&["page_table.format=x86-32"], &["page_table.format=irix"]];
+    const SOFTWARE: [&str; 2] = ["walker.kind=software", "walker.refill_cycles=1"];
+    let sizes = Sizes { frames: 4096, swap: 256, min: 8, low: 9, high: 20 };
+    for (seed, table) in (1000..).zip(TABLES.iter().chain(&OTHERS)) {
+        for has_bits in [true, false] {
+            let walker = if has_bits { &[] } else { &SOFTWARE[..] };
+            let settings = [*table, walker].concat();
+            let machinery =
+                Machinery { settings: &settings, has_bits, tables: Tables::Uncounted, ..BITS };
+            let mut stream = Stream(0x9e37_79b9_7f4a_7c15 ^ seed << 32 ^ seed);
+            live(seed, sizes, machinery, steps(&mut stream, 400));
         }
+    }
+}
+
+/// The system and the model agree on these steps.
+fn live(seed: u64, sizes: Sizes, machinery: Machinery<'_>, steps: Vec<Step>) {
+    if agree(sizes, machinery, &steps).is_err() {
+        let steps = shortest(sizes, machinery, steps);
+        let wrong = agree(sizes, machinery, &steps).unwrap_err();
+        let steps: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
+        panic!("seed {seed}, {sizes:?}, {machinery:?}\n{}\n{wrong}", steps.join(", "));
     }
 }

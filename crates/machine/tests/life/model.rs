@@ -102,22 +102,40 @@ pub(crate) struct Counts {
 
 /// A machine, as far as it makes a difference here.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Machinery {
-    pub(crate) settings: &'static [&'static str],
+pub(crate) struct Machinery<'a> {
+    pub(crate) settings: &'a [&'a str],
     pub(crate) policy: Policy,
     /// Whether hardware says of a translation that it was used. Where it does not, a page that is looked
     /// at is unloaded, so that its next use faults.
     pub(crate) has_bits: bool,
-    /// Levels of page tables. All pages are in one table of the lowest level.
-    pub(crate) tables: u64,
+    pub(crate) tables: Tables,
+}
+
+/// Page tables, as far as the frames that they take make a difference.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Tables {
+    /// A tree of so many levels. All pages are in one table of the lowest level.
+    Levels(u64),
+    /// Of any shape: memory is so large that what they take is not missed.
+    Uncounted,
+}
+
+impl Tables {
+    /// The most frames that a space's take.
+    pub(crate) fn frames_max(self) -> u64 {
+        match self {
+            Tables::Levels(levels) => levels,
+            Tables::Uncounted => 0,
+        }
+    }
 }
 
 /// No frame is to be had before others have left.
 struct Full;
 
-pub(crate) struct Model {
+pub(crate) struct Model<'a> {
     sizes: Sizes,
-    machinery: Machinery,
+    machinery: Machinery<'a>,
     spaces: BTreeMap<u32, Space>,
     children: VecDeque<Space>,
     contents: BTreeMap<Key, Content>,
@@ -129,8 +147,8 @@ pub(crate) struct Model {
     pub(crate) counts: Counts,
 }
 
-impl Model {
-    pub(crate) fn new(sizes: Sizes, machinery: Machinery) -> Model {
+impl<'a> Model<'a> {
+    pub(crate) fn new(sizes: Sizes, machinery: Machinery<'a>) -> Model<'a> {
         Model {
             sizes,
             machinery,
@@ -160,9 +178,11 @@ impl Model {
         pages
     }
 
-    /// Frames of page tables: a root for each space and, while anything is loaded, a table of each level below.
+    /// Frames of page tables: a root for each space and, while anything is loaded, a table of each level
+    /// below; none where they are not counted.
     pub(crate) fn tables(&self) -> u64 {
-        let of = |space: &Space| if space.loaded.is_empty() { 1 } else { self.machinery.tables };
+        let Tables::Levels(levels) = self.machinery.tables else { return 0 };
+        let of = |space: &Space| if space.loaded.is_empty() { 1 } else { levels };
         self.spaces.values().chain(&self.children).map(of).sum()
     }
 
