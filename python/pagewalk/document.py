@@ -963,7 +963,13 @@ class ChosenBlocks(Record):
     """Blocks that filled (`ingens`)."""
 
     samples: int
-    """Times that bits of use were read (`hawkeye`)."""
+    """Times that bits of use were read (`hawkeye`, and `ingens` with `deferred_mode` 2)."""
+
+    sampled: int
+    """Base pages whose bits were read (`ingens`)."""
+
+    hot: int
+    """Base pages that were hot before the last of these times: used at six of eight (`ingens`)."""
 
     bins: list[int]
     """Blocks by log2 of how many of their base pages were used, at the last of them."""

@@ -82,6 +82,13 @@ _LINUX = tuple(
         "cycles_per_ms",
     )
 )
+_INGENS = (
+    "util_threshold",
+    "scan_sleep_millisecs",
+    "deferred_mode",
+    "hot_share",
+    "aggressive_below",
+)
 _HAWKEYE = (
     "faults",
     "sample_millisecs",
@@ -151,7 +158,7 @@ KINDS = (
         "ingens",
         "2M where nine tenths are there, by a daemon",
         ("os.manager=ingens",),
-        ("os.ingens.util_threshold", "os.ingens.scan_sleep_millisecs", *_LINUX, *_MARKS),
+        (*(f"os.ingens.{key}" for key in _INGENS), *_LINUX, *_MARKS),
     ),
     Kind(
         "hawkeye",

@@ -141,6 +141,35 @@ fn ingens_waits_until_blocks_are_full() {
     assert_eq!(manager(&half).linux.as_ref().unwrap().chosen.as_ref().unwrap().filled, 4);
 }
 
+/// Use is sampled where that is asked for; where free memory lies in large blocks any block may become large.
+#[test]
+fn ingens_samples_use() {
+    let mut rows = vec![mapping(HEAP, 16 * MIB)];
+    rows.extend(touch(Kind::Store, HEAP, 16 * MIB, 16384));
+    let hot = HEAP + 10 * MIB;
+    rows.extend(touch(Kind::Load, hot, 2 * MIB, 16384).cycle().take(40_000));
+    let chosen = |mode: &str| {
+        let settings = [
+            "os.manager=ingens",
+            mode,
+            "os.ingens.scan_sleep_millisecs=3",
+            "os.linux.cycles_per_ms=1500",
+        ];
+        let results = run(&settings, &rows);
+        manager(&results).linux.as_ref().unwrap().chosen.clone().unwrap()
+    };
+    let plain = chosen("os.ingens.deferred_mode=1");
+    assert_eq!((plain.samples, plain.sampled, plain.hot), (0, 0, 0));
+    let sampled = chosen("os.ingens.deferred_mode=2");
+    assert!(sampled.samples > 8, "{sampled:?}");
+    // The pages of one block are used again and again, and looked at more rarely then.
+    assert_eq!(sampled.hot, 128);
+    assert!(sampled.sampled < sampled.samples * 1024, "{sampled:?}");
+    let eager = run(&["os.manager=ingens", "os.ingens.aggressive_below=0.5"], &rows);
+    let thin = run(&["os.manager=ingens"], &rows);
+    assert_eq!((large(&eager, "2M"), large(&thin, "2M")), (8, 0));
+}
+
 /// Its daemon samples use, fills free blocks with zeros and makes large pages.
 #[test]
 fn hawkeye_looks_at_use() {

@@ -106,8 +106,8 @@ pub use crate::{
     hashed::Hashed,
     kernel::Kernel,
     linux::{
-        Collapsed, CompactResult, Compacted, Compacting, Defrag, Khugepaged, Placing, Promoted,
-        Promoter, Ranged, Ranger, ScanResult, Scanned, Thp,
+        Collapsed, CompactResult, Compacted, Compacting, Defrag, Ingens, Khugepaged, Placing,
+        Promoted, Promoter, Ranged, Ranger, ScanResult, Scanned, Thp,
     },
     object::FileKey,
     physical::Physical,

@@ -220,8 +220,18 @@ pub enum Defrag {
 pub struct Ingens {
     /// The share of a block, in per cent, that must be there before it becomes a large page.
     pub util_threshold: u32,
-    /// How long the daemon sleeps that looks at all blocks.
+    /// How long the daemon sleeps that looks at all blocks, and at what is used where it is sampled.
     pub scan_sleep_millisecs: u64,
+    /// 1: use is not sampled; 2: it is, and what is hot becomes large first.
+    #[serde(skip_serializing_if = "is_one")]
+    pub deferred_mode: u8,
+    /// The share of hot base pages that a scan looks at, each in its turn.
+    #[serde(skip_serializing_if = "is_fifth")]
+    pub hot_share: f64,
+    /// Where a smaller share of free memory lies in less than 2M, any block becomes large as soon as a page of
+    /// it is there.
+    #[serde(skip_serializing_if = "is_default")]
+    pub aggressive_below: f64,
     /// Where the numbers come from.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub source: String,
@@ -229,7 +239,14 @@ pub struct Ingens {
 
 impl Default for Ingens {
     fn default() -> Ingens {
-        Ingens { util_threshold: 90, scan_sleep_millisecs: 4000, source: String::new() }
+        Ingens {
+            util_threshold: 90,
+            scan_sleep_millisecs: 4000,
+            deferred_mode: 1,
+            hot_share: 0.2,
+            aggressive_below: 0.0,
+            source: String::new(),
+        }
     }
 }
 
@@ -342,6 +359,10 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 fn is_one(value: &u8) -> bool {
     *value == 1
+}
+
+fn is_fifth(value: &f64) -> bool {
+    (*value - 0.2).abs() < f64::EPSILON
 }
 
 fn is_10(value: &u64) -> bool {

@@ -168,7 +168,7 @@ where
     pub fn khugepaged(&mut self) -> Collapsed {
         self.site = Site::Page;
         let mut done = Collapsed::default();
-        let Some(thp) = self.vm.thp else { return done };
+        let Some(thp) = self.thp_now() else { return done };
         if let Some((made, starved)) = self.promote_instead(&thp) {
             self.lists(|lists, _| lists.khugepaged.scanned.passes += 1);
             return Collapsed { made, starved };
@@ -207,7 +207,7 @@ where
         left: &mut u64,
         done: &mut Collapsed,
     ) -> Option<u64> {
-        let thp = self.vm.thp?;
+        let thp = self.thp_now()?;
         let (base, order) = (self.vm.base, self.vm.pmd_order());
         let behind = |region: &&Region| region.pages.end > from;
         let regions: Vec<Region> = at.known.regions.all().filter(behind).cloned().collect();

@@ -23,6 +23,7 @@
 
 pub(crate) mod compaction;
 pub(crate) mod folio;
+mod ingens;
 mod khugepaged;
 mod knobs;
 mod placing;
@@ -39,6 +40,7 @@ use physmem::Allocator;
 
 pub use self::{
     compaction::{CompactResult, Compacted, Compacting},
+    ingens::Ingens,
     khugepaged::{Collapsed, Khugepaged, ScanResult, Scanned},
     knobs::{Defrag, Thp},
     placing::Placing,
@@ -151,6 +153,8 @@ where
         (page, kind): (u64, Kind),
         (wanted, first): (PageSize, Option<Why>),
     ) -> Result<Result<How, Why>, Error> {
+        // The directory's entry says whether there is something: none of those below it is read (`pmd_none`).
+        self.work.table_reads += 1;
         let there = at.known.anons.count(pages.clone());
         let held =
             if at.known.has_large { self.hat.query(at.space, self.vm.addr_of(page)) } else { None };
@@ -159,11 +163,19 @@ where
         if there > 0 && there < pages.end - pages.start && !is_held {
             return Ok(Err(Why::InPageCache));
         }
-        if let Err(why) = self.fits(at, region, pages) {
-            return Ok(Err(why));
+        let is_empty = there == 0;
+        // Without an anon there is nothing but pages of zeros.
+        if !is_empty || self.vm.zero_frames() > 0 || self.vm.paired {
+            let before = self.work.table_reads;
+            let fits = self.fits(at, region, pages);
+            self.work.table_reads = before;
+            if let Err(why) = fits {
+                return Ok(Err(why));
+            }
+        } else if pages.start < region.pages.start || pages.end > region.pages.end {
+            return Ok(Err(outside(at.known, region, pages)));
         }
         let mut how = How::Minor;
-        let is_empty = there == 0;
         let zeros = is_empty && self.wants_zeros(kind, region.wired);
         let zeros = zeros && pages.end - pages.start == 1 << self.vm.pmd_order();
         let loaded = if zeros && self.vm.thp.is_some_and(|thp| thp.use_zero_page) {

@@ -4,6 +4,7 @@
 //! ```text
 //!   ingens    fault fills 460 of 512 base pages of a block --> a queue
 //!             daemon, at once: blocks of the space that has fewest large pages for its memory first
+//!             (what it knows of use: `ingens`)
 //!
 //!   hawkeye   bits of use are cleared; a second later: how many of a block's pages were used?
 //!             coverage = 0.6 of what it was + 0.4 of that --> bins by log2
@@ -32,7 +33,10 @@ use hat::{
 use pagetable::{Mounted, Usage};
 use physmem::{Allocator, FrameId, State};
 
-use super::{Khugepaged, ScanResult, Thp};
+use super::{
+    ScanResult, Thp,
+    ingens::{Ingens, Use},
+};
 use crate::{
     kernel::Kernel,
     object::Place,
@@ -48,10 +52,7 @@ pub enum Promoter {
     #[default]
     Khugepaged,
     /// As they fill.
-    Ingens {
-        /// Base pages of a block that must be there.
-        util_threshold: u64,
-    },
+    Ingens(Ingens),
     /// By how much of them is used.
     HawkEye,
 }
@@ -74,7 +75,9 @@ pub(crate) struct Promoting {
     coverage: BTreeMap<(u32, u64), u32>,
     /// What translation costs a space, in per cent of its time, where that is told.
     overheads: BTreeMap<u32, u64>,
-    promoted: Promoted,
+    /// When base pages were used, where Ingens samples that.
+    pub(crate) in_use: Use,
+    pub(crate) promoted: Promoted,
 }
 
 /// What Ingens' and HawkEye's daemons have done.
@@ -84,6 +87,10 @@ pub struct Promoted {
     pub filled: u64,
     /// Times that bits of use were read.
     pub samples: u64,
+    /// Base pages whose bits Ingens has read.
+    pub sampled: u64,
+    /// Base pages that were hot at its last sample.
+    pub hot: u64,
     /// Blocks by their bin at the last sample.
     pub bins: [u64; BINS],
     /// Blocks that were filled with zeros ahead.
@@ -109,9 +116,9 @@ where
 {
     /// A fault has brought `page`: its block may have filled.
     pub(crate) fn note_filled(&mut self, at: &Within<'_>, page: u64, thp: &Thp) {
-        let Promoter::Ingens { util_threshold } = thp.promoter else { return };
+        let Promoter::Ingens(ingens) = thp.promoter else { return };
         let block = Vm::<L>::aligned(page, self.vm.pmd_order());
-        if at.known.anons.count(block.clone()) < util_threshold {
+        if at.known.anons.count(block.clone()) < self.util_now(&ingens) {
             return;
         }
         let key = (at.space.0, block.start);
@@ -130,28 +137,38 @@ where
     }
 
     /// Makes large pages of the blocks that have filled: fairly, those of the space first that has fewest
-    /// large pages for its memory, and of one space the one that has filled first.
+    /// large pages for its memory, and of one space the one that was used most, or has filled first.
     pub(crate) fn promote_filled(&mut self) {
-        let Some(thp) = self.vm.thp else { return };
-        let mut queue: Vec<(u32, u64)> = self.lists(|lists, _| {
-            lists.promoting.known.clear();
-            lists.promoting.filled.drain(..).collect()
-        });
-        let mut need: BTreeMap<u32, u64> = BTreeMap::new();
-        let spaces: BTreeSet<u32> = queue.iter().map(|(space, _)| *space).collect();
-        if spaces.len() > 1 {
-            for space in spaces {
-                need.insert(space, self.need(HatSpace(space)).unwrap_or(0));
-            }
+        if !self.wants_promotion() {
+            return;
         }
-        // It is stable: within a space the order is that of filling.
-        queue.sort_by_key(|(space, _)| Reverse(need.get(space).copied().unwrap_or(0)));
-        for (space, first) in queue {
+        let Some(thp) = self.thp_now() else { return };
+        let mut queue: Vec<((u32, u64), u32)> = self.lists(|lists, _| {
+            let known = &mut lists.promoting;
+            known.known.clear();
+            let filled: Vec<_> = known.filled.drain(..).collect();
+            filled.into_iter().map(|block| (block, known.in_use.heat(&block))).collect()
+        });
+        let need = self.needs(queue.iter().map(|((space, _), _)| *space));
+        // It is stable: blocks that are used alike come in the order of filling.
+        queue.sort_by_key(|((space, _), heat)| {
+            (Reverse(need.get(space).copied().unwrap_or(0)), Reverse(*heat))
+        });
+        for ((space, first), _) in queue {
             let found = self.promote_one(HatSpace(space), first, &thp);
             if found == Some(ScanResult::AllocHugePageFail) {
                 break;
             }
         }
+    }
+
+    /// What [`need`](Kernel::need) says of spaces, if there are several.
+    pub(super) fn needs(&mut self, spaces: impl Iterator<Item = u32>) -> BTreeMap<u32, u64> {
+        let spaces: BTreeSet<u32> = spaces.collect();
+        if spaces.len() < 2 {
+            return BTreeMap::new();
+        }
+        spaces.into_iter().map(|space| (space, self.need(HatSpace(space)).unwrap_or(0))).collect()
     }
 
     /// A space's memory for each large page that it has: in per cent of 2M.
@@ -171,7 +188,12 @@ where
     }
 
     /// Makes a large page of one block, within the daemon's limits.
-    fn promote_one(&mut self, space: HatSpace, first: u64, thp: &Thp) -> Option<ScanResult> {
+    pub(super) fn promote_one(
+        &mut self,
+        space: HatSpace,
+        first: u64,
+        thp: &Thp,
+    ) -> Option<ScanResult> {
         let order = self.vm.pmd_order();
         let block = first..first + (1 << order);
         let limits = thp.khugepaged;
@@ -247,7 +269,7 @@ where
     }
 
     /// Regions that may have large pages, by space.
-    fn regions_for(&mut self, thp: &Thp) -> Vec<(HatSpace, Region)> {
+    pub(super) fn regions_for(&mut self, thp: &Thp) -> Vec<(HatSpace, Region)> {
         let (base, order) = (self.vm.base, self.vm.pmd_order());
         let mut found = Vec::new();
         for (number, slot) in self.vm.spaces.all() {
@@ -400,7 +422,8 @@ where
     /// What Ingens and HawkEye have in place of the round of `khugepaged`, if they are chosen.
     pub(crate) fn promote_instead(&mut self, thp: &Thp) -> Option<(u64, bool)> {
         match thp.promoter {
-            Promoter::Khugepaged | Promoter::Ingens { .. } => None,
+            Promoter::Ingens(Ingens { hot_every: Some(_), .. }) => Some(self.promote_hottest(thp)),
+            Promoter::Khugepaged | Promoter::Ingens(_) => None,
             Promoter::HawkEye => Some(self.promote_covered(thp)),
         }
     }
@@ -411,12 +434,5 @@ const fn bin(coverage: u32) -> usize {
     match coverage.div_ceil(16) {
         0 | 1 => 0,
         pages => (u32::BITS - (pages - 1).leading_zeros()) as usize,
-    }
-}
-
-impl Khugepaged {
-    /// The limits of a daemon that makes large pages of blocks of which so many base pages are there.
-    pub const fn filled(self, pages: u64, util_threshold: u64) -> Khugepaged {
-        Khugepaged { max_ptes_none: pages.saturating_sub(util_threshold), ..self }
     }
 }

@@ -9,8 +9,8 @@ use physmem::{Allocator, FrameId, Request, State};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
-    CompactResult, Compacting, Defrag, FileKey, How, Khugepaged, Marks, Placing, Promoter, Ranger,
-    Source, Thp,
+    CompactResult, Compacting, Defrag, FileKey, How, Ingens, Khugepaged, Marks, Placing, Promoter,
+    Ranger, Source, Thp,
 };
 
 use crate::{
@@ -334,7 +334,7 @@ fn ingens_makes_large_pages_of_blocks_that_fill() {
         let util_threshold = random.random_range(1..=BLOCK);
         let thp = Thp {
             faults: false,
-            promoter: Promoter::Ingens { util_threshold },
+            promoter: Promoter::Ingens(Ingens::new(util_threshold)),
             ..Thp::new(1 << ORDER, 0, DAEMON.filled(BLOCK, util_threshold))
         };
         let mut world = Small::new(1 << 12, thp);
@@ -365,7 +365,7 @@ fn ingens_makes_large_pages_of_blocks_that_fill() {
 fn ingens_is_fair() {
     let thp = Thp {
         faults: false,
-        promoter: Promoter::Ingens { util_threshold: BLOCK },
+        promoter: Promoter::Ingens(Ingens::new(BLOCK)),
         ..Thp::new(1 << ORDER, 0, Khugepaged { defrag: false, ..DAEMON.filled(BLOCK, BLOCK) })
     };
     let mut world = Small::new(1 << 12, thp);
@@ -390,6 +390,149 @@ fn ingens_is_fair() {
     world.memory.get_mut().try_free(taken.pop().unwrap(), ORDER).unwrap();
     world.kernel().tick();
     assert!(world.is_large(poor, FIRST + 2 * BLOCK) && !world.is_large(rich, FIRST + 2 * BLOCK));
+}
+
+/// A fault in a block that has base pages looks at the directory's entry, and not at all that are below it.
+#[test]
+fn a_fault_beside_base_pages_costs_one_look() {
+    let reads = |mapped: u64, kind: Kind| {
+        let mut world = Small::new(1 << 12, Thp::new(0, 1 << ORDER, DAEMON));
+        let space = world.space();
+        for page in FIRST..FIRST + mapped {
+            fault(&mut world, space, page, kind);
+        }
+        world.advise(space, Some(crate::linux::LARGE));
+        let before = world.vm.work().table_reads;
+        world.store(space, FIRST + BLOCK - 1);
+        assert!(!world.is_large(space, FIRST));
+        world.kernel().check().unwrap();
+        world.vm.work().table_reads - before
+    };
+    for kind in [Kind::Load, Kind::Store] {
+        assert_eq!(reads(40, kind), reads(1, kind), "{kind:?}");
+        assert!(reads(1, kind) > 0);
+    }
+}
+
+/// The histories of use, page by page, and the block that a pass makes large: the one with most bits of those
+/// that have enough pages.
+#[test]
+fn ingens_ages_use_and_makes_what_is_hot_large_first() {
+    let (mut made, mut skipped, mut cold) = (0, 0, 0);
+    for seed in 0..6 {
+        println!("seed {seed}");
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let hot_every = random.random_range(1..4);
+        let util_threshold = random.random_range(1..BLOCK / 2);
+        let ingens = Ingens { hot_every: Some(hot_every), ..Ingens::new(util_threshold) };
+        let limits = DAEMON.filled(BLOCK, util_threshold);
+        let thp = Thp {
+            faults: false,
+            promoter: Promoter::Ingens(ingens),
+            ..Thp::new(1 << ORDER, 0, Khugepaged { pages_to_scan: BLOCK, ..limits })
+        };
+        let mut world = Small::new(1 << 12, thp);
+        let space = world.space();
+        let all = (FIRST..FIRST + 4 * BLOCK).filter(|_| random.random_bool(0.8));
+        let mut history: BTreeMap<u64, Vec<bool>> = all.map(|page| (page, Vec::new())).collect();
+        for &page in history.keys() {
+            world.store(space, page);
+        }
+        let (mut large, mut sampled) = ([false; 4], 0);
+        let mut used: Vec<u64> = history.keys().copied().collect();
+        for scan in 0..28 {
+            // A block is used by a share of its pages, which are the same ones mostly.
+            for &page in history.keys() {
+                let share = [0.95, 0.6, 0.3, 0.05][((page - FIRST) / BLOCK + seed) as usize % 4];
+                if random.random_bool(share) {
+                    world.store(space, page);
+                    used.push(page);
+                }
+            }
+            world.kernel().age_use();
+            for (&page, last) in &mut history {
+                if large[((page - FIRST) / BLOCK) as usize] {
+                    continue;
+                }
+                let is_hot = last.iter().filter(|is_used| **is_used).count() >= 6;
+                if is_hot && (page + scan) % hot_every != 0 {
+                    skipped += 1;
+                    continue;
+                }
+                sampled += 1;
+                last.push(used.contains(&page));
+                if last.len() > 8 {
+                    last.remove(0);
+                }
+                used.retain(|one| *one != page);
+            }
+            assert_eq!(
+                (world.vm.promoted().samples, world.vm.promoted().sampled),
+                (scan + 1, sampled)
+            );
+            if scan % 9 != 8 {
+                continue;
+            }
+            let heat = |block: &u64| {
+                let pages = history.range(FIRST + block * BLOCK..FIRST + (block + 1) * BLOCK);
+                pages.flat_map(|(_, last)| last).filter(|is_used| **is_used).count()
+            };
+            let there = |block: u64| {
+                let pages = history.range(FIRST + block * BLOCK..FIRST + (block + 1) * BLOCK);
+                pages.count() as u64 >= util_threshold
+            };
+            let left = (0..4u64).filter(|&block| !large[block as usize]);
+            // The first of those that are as hot.
+            let hottest = left.rev().max_by_key(|block| heat(block));
+            let Some(block) = hottest else { continue };
+            let is_made = there(block);
+            assert_eq!(world.kernel().khugepaged().made, u64::from(is_made));
+            large[block as usize] |= is_made;
+            made += u64::from(is_made);
+            cold += u64::from(is_made && block != 0);
+            for (block, large) in (0..).zip(large) {
+                assert_eq!(world.is_large(space, FIRST + block * BLOCK), large, "block {block}");
+            }
+        }
+        world.kernel().check().unwrap();
+    }
+    assert!(made > 12 && skipped > 100 && cold > 6, "{made} made, {skipped} skipped, {cold} cold");
+}
+
+/// A block that is there in part becomes large at once where free memory lies in large blocks, and not where it
+/// is fragmented.
+#[test]
+fn ingens_is_aggressive_where_memory_is_not_fragmented() {
+    for (is_fragmented, aggressive_below) in [(false, 500), (true, 500), (false, 0), (true, 1000)] {
+        let ingens = Ingens { aggressive_below, ..Ingens::new(BLOCK) };
+        let limits = Khugepaged { defrag: false, ..DAEMON.filled(BLOCK, BLOCK) };
+        let promoter = Promoter::Ingens(ingens);
+        let thp = Thp { faults: false, promoter, ..Thp::new(1 << ORDER, 0, limits) };
+        let mut world = Small::new(32 * BLOCK, thp);
+        let space = world.space();
+        if is_fragmented {
+            // All but two blocks lose a frame.
+            for block in 0..32 * BLOCK as u32 / BLOCK as u32 {
+                if world.free() > 3 * BLOCK && block % 8 != 7 {
+                    world.memory.get_mut().take(
+                        FrameId(block * BLOCK as u32 + 9),
+                        0,
+                        State::Kernel,
+                    );
+                }
+            }
+        }
+        for page in [FIRST + 3, FIRST + 5] {
+            world.store(space, page);
+            world.kernel().tick();
+        }
+        let expected = aggressive_below > 0 && (!is_fragmented || aggressive_below == 1000);
+        assert_eq!(world.is_large(space, FIRST), expected, "{is_fragmented}, {aggressive_below}");
+        world.kernel().check().unwrap();
+        world.kernel().khugepaged();
+        assert_eq!(world.is_large(space, FIRST), expected, "by the daemon's round");
+        world.kernel().check().unwrap();
+    }
 }
 
 /// HawkEye's daemon, which makes a block large in each pass, and no large pages at faults.

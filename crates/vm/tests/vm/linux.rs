@@ -10,8 +10,8 @@ use physmem::{Contiguous, FrameId, Iceberg, PageBlocks, Physmem, Segment};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use vm::{
-    Defrag, Hashed, Kernel, Khugepaged, Marks, Module, POLICIES, Physical, Placing, Promoter,
-    Ranger, ScanResult, Settings, Source, Thp, Vm, Why,
+    Defrag, Hashed, Ingens, Kernel, Khugepaged, Marks, Module, POLICIES, Physical, Placing,
+    Promoter, Ranger, ScanResult, Settings, Source, Thp, Vm, Why,
 };
 
 use crate::{
@@ -38,7 +38,11 @@ const KNOBS: [Thp; 7] = [
     Thp {
         faults: false,
         fault_around: 4,
-        promoter: Promoter::Ingens { util_threshold: 40 },
+        promoter: Promoter::Ingens(Ingens {
+            util_threshold: 40,
+            hot_every: Some(2),
+            aggressive_below: 300,
+        }),
         ..Thp::new(1 << ORDER, 0, Khugepaged { max_ptes_none: 24, ..DAEMON })
     },
     Thp { faults: false, promoter: Promoter::HawkEye, ..Thp::new(1 << ORDER, 0, DAEMON) },

@@ -454,7 +454,10 @@ where
     /// The other daemons.
     fn daemons(&mut self) {
         match self.random.random_range(0..6) {
-            0 => self.kernel().begin_sample(),
+            0 => {
+                self.kernel().begin_sample();
+                self.kernel().age_use();
+            }
             1 => self.kernel().end_sample(),
             2 => self.kernel().prezero(2),
             3 => self.kernel().recover(900, 950, 300),

@@ -59,8 +59,12 @@ pub struct PageBlockCounts {
 pub struct ChosenBlocks {
     /// Blocks that filled (`ingens`).
     pub filled: u64,
-    /// Times that bits of use were read (`hawkeye`).
+    /// Times that bits of use were read (`hawkeye`, and `ingens` with `deferred_mode` 2).
     pub samples: u64,
+    /// Base pages whose bits were read (`ingens`).
+    pub sampled: u64,
+    /// Base pages that were hot before the last of these times: used at six of eight (`ingens`).
+    pub hot: u64,
     /// Blocks by log2 of how many of their base pages were used, at the last of them.
     pub bins: Vec<u64>,
     /// Free blocks that were filled with zeros ahead.

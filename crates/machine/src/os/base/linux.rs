@@ -3,8 +3,8 @@
 use addr::PageSize;
 use physmem::BlockType;
 use vm::{
-    CompactResult, Compacting, Khugepaged, Marks, Placing, Promoter, Ranged, Ranger, ScanResult,
-    Thp,
+    CompactResult, Compacting, Ingens, Khugepaged, Marks, Placing, Promoter, Ranged, Ranger,
+    ScanResult, Thp,
 };
 
 use super::{Base, Refusal};
@@ -142,9 +142,31 @@ fn rivals(description: &Description, thp: &mut Thp) -> Result<(), Refusal> {
                     format!("{} is no share in per cent: write 1 to 100", asked.util_threshold);
                 return refuse("os.ingens.util_threshold", what);
             }
-            let util_threshold = HUGE_PAGES * u64::from(asked.util_threshold) / 100;
+            if !matches!(asked.deferred_mode, 1 | 2) {
+                let what = format!(
+                    "{} is not modelled: write 1, or 2 for samples of use; 0 is os.manager = \"linux\"",
+                    asked.deferred_mode
+                );
+                return refuse("os.ingens.deferred_mode", what);
+            }
+            if !(asked.hot_share > 0.0 && asked.hot_share <= 1.0) {
+                let what =
+                    format!("{} is no share of hot pages: write 0.001 to 1", asked.hot_share);
+                return refuse("os.ingens.hot_share", what);
+            }
+            if !(0.0..=1.0).contains(&asked.aggressive_below) {
+                let what =
+                    format!("{} is no share of free memory: write 0 to 1", asked.aggressive_below);
+                return refuse("os.ingens.aggressive_below", what);
+            }
+            let util_threshold = (HUGE_PAGES * u64::from(asked.util_threshold) / 100).max(1);
             thp.faults = false;
-            thp.promoter = Promoter::Ingens { util_threshold };
+            thp.promoter = Promoter::Ingens(Ingens {
+                hot_every: (asked.deferred_mode == 2)
+                    .then(|| (1.0 / asked.hot_share).round() as u64),
+                aggressive_below: (asked.aggressive_below * 1000.0) as u64,
+                ..Ingens::new(util_threshold)
+            });
             thp.khugepaged = thp.khugepaged.filled(HUGE_PAGES, util_threshold);
         }
         Some(Huge::HawkEye) => {
@@ -231,6 +253,8 @@ pub(super) fn marks(description: &Description, pages: u64) -> Result<Marks, Refu
 enum Task {
     /// It makes large pages.
     Promote,
+    /// It looks at which base pages were used.
+    AgeUse,
     /// It compacts memory of its own accord.
     Compact,
     /// It clears bits of use ...
@@ -288,7 +312,11 @@ pub(super) fn daemons(description: &Description, thp: &Thp) -> Daemons {
     let kind = huge(os);
     match kind {
         Some(Huge::Ingens) => {
-            scan_sleep = cycles(os.ingens.clone().unwrap_or_default().scan_sleep_millisecs);
+            let asked = os.ingens.clone().unwrap_or_default();
+            scan_sleep = cycles(asked.scan_sleep_millisecs);
+            if asked.deferred_mode == 2 {
+                add(Task::AgeUse, scan_sleep, scan_sleep);
+            }
         }
         Some(Huge::HawkEye) => {
             let asked = os.hawkeye.clone().unwrap_or_default();
@@ -358,6 +386,7 @@ impl Base {
             let starved = self.with(platform, |kernel| {
                 match task {
                     Task::Promote => return Ok(kernel.khugepaged().starved),
+                    Task::AgeUse => kernel.age_use(),
                     Task::Compact => kernel.compact_proactively(),
                     Task::BeginSample => kernel.begin_sample(),
                     Task::EndSample => kernel.end_sample(),
@@ -403,6 +432,8 @@ impl Base {
         let chosen = (thp.promoter != Promoter::Khugepaged).then(|| ChosenBlocks {
             filled: promoted.filled,
             samples: promoted.samples,
+            sampled: promoted.sampled,
+            hot: promoted.hot,
             bins: promoted.bins.to_vec(),
             prezeroed: promoted.prezeroed,
             recovered: promoted.recovered,

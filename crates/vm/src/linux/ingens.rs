@@ -1,0 +1,201 @@
+//! What Ingens knows of use, and of how fragmented memory is (Kwon and others 2016).
+//!
+//! ```text
+//!   each scan, of a base page:   bit of use, cleared --> 1 0 1 1 0 0 0 0   the last eight scans
+//!                                                        used in six or more of them: hot, and
+//!                                                        looked at in every fifth scan only
+//!   heat of a block = bits of all its base pages --> the hottest block becomes a large page first
+//!
+//!   free memory that lies in less than a block:   below a share: any block, as soon as a page is there
+//!                                                 else: util_threshold
+//! ```
+//!
+//! The history of eight bits and the sampling of hot pages are the source's (`deferred_mode` 2). It draws lots
+//! for hot pages, and here each has its turn. How many bits are hot, and that heat orders blocks,
+//! are assumptions. A bit that is cleared still counts as use where pages leave memory, as idle page
+//! tracking has it.
+
+use alloc::{collections::BTreeMap, vec, vec::Vec};
+use core::cmp::Reverse;
+
+use hat::{
+    HatSpace,
+    locking::{Locks, Scheme, Site},
+};
+use pagetable::{Mounted, Usage};
+use physmem::{Allocator, State};
+
+use super::{Khugepaged, ScanResult, Thp, promote::Promoter};
+use crate::{frames::REFERENCED, kernel::Kernel, platform::Platform};
+
+/// How Ingens chooses blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ingens {
+    /// Base pages of a block that must be there.
+    pub util_threshold: u64,
+    /// In each how many scans a hot page is looked at; `None`: use is not sampled.
+    pub hot_every: Option<u64>,
+    /// Below how many thousandths of free memory in less than a block any block becomes large; 0: never.
+    pub aggressive_below: u64,
+}
+
+impl Ingens {
+    /// Ingens without samples, for blocks of which so many base pages must be there.
+    pub const fn new(util_threshold: u64) -> Ingens {
+        Ingens { util_threshold, hot_every: None, aggressive_below: 0 }
+    }
+}
+
+/// Bits of a history from which on its page is hot.
+const HOT: u32 = 6;
+
+/// What scans have found.
+#[derive(Default)]
+pub(crate) struct Use {
+    /// Scans so far.
+    scans: u64,
+    /// By space and first page of a block: of each base page the last eight scans, the newest in the
+    /// highest bit.
+    histories: BTreeMap<(u32, u64), Vec<u8>>,
+}
+
+impl Use {
+    /// Bits of all base pages of a block.
+    pub(crate) fn heat(&self, block: &(u32, u64)) -> u32 {
+        let bits = self.histories.get(block).into_iter().flatten();
+        bits.map(|history| history.count_ones()).sum()
+    }
+}
+
+impl<T, A, P, L, S> Kernel<'_, T, A, P, L, S>
+where
+    T: Mounted + ?Sized,
+    A: Allocator + Send,
+    P: Platform,
+    L: Locks,
+    S: Scheme<Table = T>,
+{
+    /// Reads and clears the bits of use of base pages where large ones may be, if use is sampled.
+    pub fn age_use(&mut self) {
+        self.site = Site::Page;
+        let Some(thp) = self.vm.thp else { return };
+        let Promoter::Ingens(Ingens { hot_every: Some(hot_every), .. }) = thp.promoter else {
+            return;
+        };
+        let (base, order) = (self.vm.base, self.vm.pmd_order());
+        let mut held = Vec::new();
+        for (space, region) in self.regions_for(&thp) {
+            self.hat.visit(space, self.vm.range_of(&region.pages), &mut |mapping| {
+                if mapping.translation.page.size() == base {
+                    held.push((space.0, mapping.translation, mapping.usage.referenced));
+                }
+            });
+        }
+        let (scan, mut before) = self.lists(|lists, _| {
+            let known = &mut lists.promoting.in_use;
+            (known.scans, core::mem::take(&mut known.histories))
+        });
+        let mut histories: BTreeMap<(u32, u64), Vec<u8>> = BTreeMap::new();
+        let (mut sampled, mut hot, mut used) = (0, 0, Vec::new());
+        for (space, of, is_used) in held {
+            if self.holds_zeros(of.frame) {
+                continue;
+            }
+            let page = self.vm.page_of(of.page.start());
+            let first = page >> order << order;
+            let block = histories.entry((space, first)).or_insert_with(|| {
+                before.remove(&(space, first)).unwrap_or_else(|| vec![0; 1 << order])
+            });
+            let Some(history) = block.get_mut((page - first) as usize) else { continue };
+            let is_hot = history.count_ones() >= HOT;
+            hot += u64::from(is_hot);
+            if is_hot && !(page + scan).is_multiple_of(hot_every) {
+                continue;
+            }
+            sampled += 1;
+            *history = *history >> 1 | u8::from(is_used) << 7;
+            if is_used {
+                used.push(of.frame);
+            }
+        }
+        self.work.table_reads += sampled;
+        let clear = Usage { referenced: true, ..Usage::default() };
+        for frame in used {
+            {
+                let (hat, mut below) = self.hat();
+                hat.usage(frame, base, clear, &mut below);
+            }
+            let frame = self.memory.frame_at(frame);
+            self.frames(|memory| memory.pfdat_mut(frame).flags |= REFERENCED);
+        }
+        self.lists(|lists, _| {
+            let known = &mut lists.promoting;
+            (known.in_use.scans, known.in_use.histories) = (scan + 1, histories);
+            known.promoted.samples += 1;
+            known.promoted.sampled += sampled;
+            known.promoted.hot = hot;
+        });
+    }
+
+    /// The share of free memory, in thousandths, that lies in less than a large page.
+    fn unusable(&self) -> u64 {
+        let order = self.vm.pmd_order() + self.memory.order(self.vm.base);
+        self.frames(|memory| {
+            let free = memory.table().count(State::Free);
+            let large: u64 =
+                (order..32).map(|order| memory.allocator().free_blocks(order) << order).sum();
+            ((free - large) * 1000).checked_div(free).unwrap_or(1000)
+        })
+    }
+
+    /// Base pages of a block that must be there now, with Ingens.
+    pub(super) fn util_now(&self, ingens: &Ingens) -> u64 {
+        let is_low = ingens.aggressive_below > 0 && self.unusable() < ingens.aggressive_below;
+        if is_low { 1 } else { ingens.util_threshold }
+    }
+
+    /// The knobs as memory is now: what must be there of a block.
+    pub(super) fn thp_now(&self) -> Option<Thp> {
+        let thp = self.vm.thp?;
+        let Promoter::Ingens(ingens) = thp.promoter else { return Some(thp) };
+        if ingens.aggressive_below == 0 {
+            return Some(thp);
+        }
+        let pages = 1 << self.vm.pmd_order();
+        let khugepaged = thp.khugepaged.filled(pages, self.util_now(&ingens));
+        Some(Thp { khugepaged, ..thp })
+    }
+
+    /// Makes large pages of the blocks that were used most, of the space first that has fewest large pages
+    /// for its memory, as many as the daemon's budget has. Says how many, and whether no frame was free.
+    pub(super) fn promote_hottest(&mut self, thp: &Thp) -> (u64, bool) {
+        let mut blocks: Vec<((u32, u64), u32)> = self.lists(|lists, _| {
+            let known = &lists.promoting.in_use;
+            known.histories.keys().map(|block| (*block, known.heat(block))).collect()
+        });
+        let need = self.needs(blocks.iter().map(|((space, _), _)| *space));
+        blocks.sort_by_key(|((space, _), heat)| {
+            (Reverse(need.get(space).copied().unwrap_or(0)), Reverse(*heat))
+        });
+        let (mut left, mut made) = (thp.khugepaged.pages_to_scan, 0);
+        for ((space, first), _) in blocks {
+            if left == 0 {
+                break;
+            }
+            left = left.saturating_sub(1 << self.vm.pmd_order());
+            match self.promote_one(HatSpace(space), first, thp) {
+                Some(ScanResult::Succeed) => made += 1,
+                Some(ScanResult::AllocHugePageFail) => return (made, true),
+                _ => {}
+            }
+        }
+        (made, false)
+    }
+}
+
+impl Khugepaged {
+    /// The limits of a daemon that makes large pages of blocks of which so many base pages are there.
+    pub const fn filled(self, pages: u64, util_threshold: u64) -> Khugepaged {
+        Khugepaged { max_ptes_none: pages.saturating_sub(util_threshold), ..self }
+    }
+}
