@@ -12,6 +12,7 @@ use machine::{
     sweep::{SweepOptions, sweep},
 };
 use support::{HEAP, Row, Rows, Stream, heap_program, mapping};
+use trace::{Event, Process};
 
 const PAGE: u64 = 4096;
 
@@ -105,6 +106,56 @@ fn an_entry_of_mosaic_covers_pages_that_lie_anywhere() {
     assert_eq!(hashed + unhashed, 600);
     assert!(work(&narrow, "hashed_back") > 20 && unhashed > 20, "{hashed} {unhashed}");
     assert!(misses(&narrow) > misses(&mosaic));
+}
+
+/// After a fork pages lie where the parent's addresses have them, and a copy where the addresses of the one that
+/// stores have it. Each translation is compared with the page table.
+#[test]
+fn forks_share_frames_that_the_childs_addresses_do_not_allow() {
+    let process = |number: u32| Process {
+        number,
+        pid: 100 + number,
+        parent: number.checked_sub(1),
+        parent_accesses: None,
+        shares_space: false,
+        began_ns: 0,
+        programs: Vec::new(),
+        accesses: 0,
+        instructions: 0,
+    };
+    let store = |page: u64| Row::Access(Kind::Store, HEAP + page * PAGE, 8);
+    let load = |page: u64| Row::Access(Kind::Load, HEAP + page * PAGE, 8);
+    let turn = |space: u32| Row::Event(Event::Run { cpu: None, space });
+    let mut rows = vec![turn(0), mapping(HEAP, 200 * PAGE)];
+    rows.extend((0..200).map(store));
+    rows.push(Row::Event(Event::Fork { result: 101, flags: 0 }));
+    rows.extend((0..50).map(store));
+    rows.push(turn(1));
+    rows.extend((0..200).map(load));
+    rows.extend((100..160).chain(0..20).map(store));
+    rows.push(turn(0));
+    rows.extend((0..200).map(load));
+    for (settings, is_hashed) in [
+        (&["os.manager=base", "os.mosaic={}", MOSAIC][..], true),
+        (&["os.manager=linux", "os.linux.enabled=never", "os.mosaic={}", MOSAIC], true),
+        (&["os.manager=base", "os.utopia={}", "restseg={}"], true),
+        (&["os.manager=ingens", "os.utopia={}", "restseg={}"], true),
+        (&["os.manager=base", "os.eager_paging=true", "range_tlb={}"], false),
+    ] {
+        let fixed = ["tlb.l1d.entries=8", "tlb.l2d.entries=64", "memory.size=64M"];
+        let settings = [&fixed[..], settings].concat();
+        let settings: Vec<String> = settings.into_iter().map(str::to_owned).collect();
+        let machine = Machine::load("opteron-2008", &settings).unwrap();
+        let [fast, checked] = [false, true].map(|check| {
+            let mut rows = Rows::new(rows.clone()).of(vec![process(0), process(1)]);
+            machine.run(&mut rows, RunOptions { check, progress: &mut |_| true }).unwrap()
+        });
+        assert_eq!(Results { checked: true, ..fast.clone() }, checked, "{settings:?}");
+        // Of pages that both store to, the second is alone with what the first has left.
+        assert_eq!(work(&fast, "copied"), 110, "{settings:?}");
+        let placed = work(&fast, "hashed") + work(&fast, "unhashed");
+        assert_eq!(placed, if is_hashed { 310 } else { 0 }, "{settings:?}");
+    }
 }
 
 /// A model of the segment for base pages and of its caches. Each access but one to the page before it misses.
@@ -245,7 +296,7 @@ fn what_is_wrong_is_said() {
         ("freebsd", "keeps its free blocks for reservations"),
         ("irix", "has lists by the sizes of pages"),
         ("first-touch", "gives frames at the first touch"),
-        ("recorded", "gives frames at the first touch"),
+        ("recorded", "has the frames that the trace tells"),
         ("ca", "places regions itself"),
         ("translation-ranger", "has a daemon that moves pages"),
     ];

@@ -171,6 +171,7 @@ fn wishes_are_heard(description: &Description, name: &str) -> Result<(), Refusal
         let why = match name {
             RESERVING => "keeps its free blocks for reservations",
             "irix" => "has blocks of the sizes of pages alone",
+            recorded::NAME => "has the frames that the trace tells",
             _ => "gives frames at the first touch",
         };
         let what = format!(

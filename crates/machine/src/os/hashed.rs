@@ -186,6 +186,7 @@ pub(crate) fn check(description: &Description) -> Result<(), Refusal> {
         _ if kind.is_some() => "",
         "freebsd" => "keeps its free blocks for reservations",
         "irix" => "has lists by the sizes of pages, in blocks that may not be broken",
+        "recorded" => "has the frames that the trace tells",
         _ => "gives frames at the first touch, in the order of touches",
     };
     if !why.is_empty() {
