@@ -74,6 +74,8 @@ def base_alone(machine: str, settings: list[str]) -> Machine:
     """The machine with base pages alone, managed by `base`."""
     described = Machine(machine, settings).description.get("os", {})
     kept = {key: value for key, value in described.items() if key in KEPT}
+    if "base_page" in kept:
+        kept["page_size"] = kept["base_page"]
     return Machine(machine, [*settings, f"os={_toml({'manager': 'base', **kept})}"])
 
 
