@@ -6,6 +6,7 @@ same side, and is as wide as the logarithm of how often that happened.
 
 import json
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
@@ -69,6 +70,17 @@ def summary(document: dict[str, Any]) -> str:
     if everywhere:
         parts.append(text.paragraph(f"os.small.everywhere={json.dumps(everywhere)}", "  "))
     return "\n".join(parts)
+
+
+def warnings(info: Mapping[str, Any]) -> list[str]:
+    """What is to be said of the order that switches were counted in, by `Trace.info`."""
+    is_blocking = any("in the order `blocking`" in note for note in info["header"]["notes"])
+    if not is_blocking or info["events"].get("call"):
+        return []
+    return [
+        "the recording has no calls, so that programs take turns by quantum alone, as if none "
+        "waited for another: record it with --calls, or read it as mix:order=stamps,FILE"
+    ]
 
 
 def graph(document: dict[str, Any], title: str) -> str:

@@ -210,3 +210,11 @@ def test_who_is_switched_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     paths = xml.dom.minidom.parse(str(drawn)).getElementsByTagName("path")
     assert len(paths) == 1 + 2  # The arrow's tip, and one each way.
     assert main(["info", PINGPONG, "--graph", str(drawn)]) == 2
+
+
+def test_without_calls_an_order_that_calls_make_is_not_known() -> None:
+    blocking = {"notes": ["programs run in the order `blocking`, which is so"]}
+    [said] = switches.warnings({"header": blocking, "events": {"fork": 9}})
+    assert "--calls" in said and "mix:order=stamps" in said
+    assert switches.warnings({"header": blocking, "events": {"call": 1}}) == []
+    assert switches.warnings({"header": {"notes": []}, "events": {}}) == []

@@ -57,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
         if options.graph is not None:
             drawn = switches.graph(info["switches"], f"Switches of {trace.name}")
             arguments.write_output(options.graph, drawn, options.force)
+        arguments.warn(switches.warnings(info))
     if options.json is not None:
         arguments.write_output(options.json, json.dumps(info, indent=1) + "\n", options.force)
     if arguments.shows_text(options):
