@@ -2369,13 +2369,14 @@ class HostOutcome(Record):
     predicted: float | None
     """What virtual time says of that scaling, at this host's prices.
 
-    `None` for loads that do other work between their operations, which threads of the host leave
-    out.
+    `None` where the control scales in no round, where no price of a line could be measured, and for
+    loads that do other work between their operations, which threads of the host leave out.
     """
 
     cycle_ns: float | None
     """Nanoseconds of a cycle of virtual time in that prediction: what is left of an operation on
-    one thread without its locks, over the counted instructions. `None` as above.
+    one thread, in the rounds whose control scales, without its locks, over the counted
+    instructions. `None` as above.
     """
 
     prices: HostPrices | None

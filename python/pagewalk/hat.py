@@ -209,7 +209,8 @@ class HostRun(NamedTuple):
         scaling: What the shared layer does on all threads over what the control does on one, the
             median of those rounds; `None` if there is none.
         predicted: What virtual time says of that, from counted instructions and what locks and
-            lines take on this host; `None` for loads that do other work between their operations.
+            lines take on this host; `None` where no round is judged, where no price of a line could
+            be measured, and for loads that do other work between their operations.
         document: Everything, as in the JSON document.
     """
 

@@ -8,7 +8,8 @@ import pytest
 import pagewalk as pw
 from pagewalk import Error, document, hat
 from pagewalk.document import Hat, HatOnHost, HatOutcome, HostOutcome
-from pagewalk.hat import LOADS, SCHEMES
+from pagewalk.hat import LOADS, SCHEMES, HostRun
+from pagewalk.report import hat as report
 from pagewalk.reproduce import Experiment
 from pagewalk.reproduce.methods import hat as method
 
@@ -77,6 +78,33 @@ def test_the_reference_has_every_field(pagewalk, tmp_path: Path) -> None:
     assert made.keys() == HatOnHost.__annotations__.keys()
     assert all(run.keys() == HostOutcome.__annotations__.keys() for run in made["runs"])
     assert "The shared layer and its control" in page.read_text()
+
+
+def test_a_host_without_a_price_of_a_line_predicts_none() -> None:
+    outcome = {
+        "threads": 2, "scheme": "global", "load": "fault", "table": "x86-64", "hat_only": False,
+        "nanoseconds": 900.0, "control_nanoseconds": 600.0, "control_scaling": 1.9,
+        "acquisitions": {}, "judged_rounds": 2, "scaling": 1.2, "predicted": None,
+        "cycle_ns": None, "prices": None,
+    }  # fmt: skip
+
+    def told(**changed: object) -> str:
+        made = {**outcome, **changed}
+        assert made.keys() == HostOutcome.__annotations__.keys()
+        named = {**made, "locking": made["scheme"], "work": made["load"]}
+        fields = {name: named[name] for name in HostRun._fields[:-1]}
+        return report.host_summary([HostRun(**fields, document=made)])
+
+    without = told()
+    assert report.NO_PRICE in without
+    assert any(line.rstrip().endswith("none") for line in without.splitlines()[:3])
+    # Of this load nothing is predicted in any case; and where nothing is judged, that is told.
+    assert report.NO_PRICE not in told(load="tpcb")
+    assert report.NO_PRICE not in told(scaling=None, judged_rounds=0)
+    prices = {"lock_ns": 4.0, "transfer_ns": 150.0, "sleep_ns": 9000.0}
+    with_prices = told(predicted=1.25, prices=prices)
+    assert "1.25" in with_prices and "150 ns" in with_prices
+    assert report.NO_PRICE not in with_prices
 
 
 def test_a_pool_has_bytes(pagewalk) -> None:

@@ -99,11 +99,13 @@ pub struct HostOutcome {
     /// What the shared layer does on all threads over what the control does on one, as the median of these
     /// rounds; `None` where the control scales in none.
     pub scaling: Option<f64>,
-    /// What virtual time says of that scaling, at this host's prices. `None` for loads that do other work
-    /// between their operations, which threads of the host leave out.
+    /// What virtual time says of that scaling, at this host's prices. `None` where the control scales in no
+    /// round, where no price of a line could be measured, and for loads that do other work between their
+    /// operations, which threads of the host leave out.
     pub predicted: Option<f64>,
     /// Nanoseconds of a cycle of virtual time in that prediction: what is left of an operation on one
-    /// thread without its locks, over the counted instructions. `None` as above.
+    /// thread, in the rounds whose control scales, without its locks, over the counted instructions. `None`
+    /// as above.
     pub cycle_ns: Option<f64>,
     /// What locks and lines take on this host, where it was measured for a prediction.
     pub prices: Option<HostPrices>,
@@ -122,33 +124,28 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         }
         return single(plan, asked);
     }
-    let (mut times, mut controls, mut scalings, mut shares) = (vec![], vec![], vec![], vec![]);
-    let mut alones = vec![];
+    let mut rounds = Vec::new();
     for _ in 0..plan.rounds.max(1) {
         let measure = |layers, threads| {
             let work = OnHost { plan, asked, layers, threads };
             with_scheme::<Native, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
         };
         // Side by side, as the host changes from moment to moment.
-        let alone = measure(1, 1)?;
-        let shared = measure(1, plan.threads)?;
-        let control = measure(plan.threads, plan.threads)?;
-        alones.push(alone);
-        times.push(shared);
-        controls.push(control);
-        scalings.push(plan.threads as f64 * alone / control);
-        shares.push(plan.threads as f64 * alone / shared);
+        rounds.push(Round {
+            alone: measure(1, 1)?,
+            shared: measure(1, plan.threads)?,
+            control: measure(plan.threads, plan.threads)?,
+        });
     }
-    let all = scalings.clone();
-    let control_scaling = median(&mut scalings);
-    let wanted = CONTROL_MIN / 2.0 * plan.threads as f64;
-    let most = CONTROL_MAX * plan.threads as f64;
-    let scales = |control: f64| plan.threads == 1 || (wanted..=most).contains(&control);
-    let rounds = shares.iter().zip(&all).filter(|(_, control)| scales(**control));
-    let mut judged: Vec<f64> = rounds.map(|(share, _)| *share).collect();
-    let prediction = match plan.threads {
-        1 => None,
-        _ => prediction(plan, asked.load, median(&mut alones))?,
+    let threads = plan.threads as f64;
+    let judged: Vec<&Round> = rounds.iter().filter(|round| round.scales(threads)).collect();
+    let scaling = (!judged.is_empty())
+        .then(|| median(judged.iter().map(|round| threads * round.alone / round.shared)));
+    let prediction = match scaling {
+        Some(_) if plan.threads > 1 => {
+            prediction(plan, asked.load, median(judged.iter().map(|round| round.alone)))?
+        }
+        _ => None,
     };
     Ok(HostOutcome {
         threads: plan.threads,
@@ -156,9 +153,9 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         load: plan.load.clone(),
         table: plan.table.clone(),
         hat_only: plan.hat_only,
-        nanoseconds: median(&mut times),
-        control_nanoseconds: median(&mut controls),
-        control_scaling,
+        nanoseconds: median(rounds.iter().map(|round| round.shared)),
+        control_nanoseconds: median(rounds.iter().map(|round| round.control)),
+        control_scaling: median(rounds.iter().map(|round| round.control_scaling(threads))),
         acquisitions: with_scheme::<Counted<Native>, _>(
             &plan.scheme,
             Pool::unlimited(),
@@ -166,11 +163,33 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
             Counting { plan, asked },
         )??,
         judged_rounds: judged.len(),
-        scaling: (!judged.is_empty()).then(|| median(&mut judged)),
+        scaling,
         predicted: prediction.map(|of| of.scaling).or((plan.threads == 1).then_some(1.0)),
         cycle_ns: prediction.map(|of| of.cycle_ns),
         prices: prediction.map(|of| of.prices),
     })
+}
+
+/// Nanoseconds of an operation, measured one after the other.
+struct Round {
+    /// Of one thread.
+    alone: f64,
+    /// Of all threads on one layer.
+    shared: f64,
+    /// Of all threads, each on a layer of its own.
+    control: f64,
+}
+
+impl Round {
+    fn control_scaling(&self, threads: f64) -> f64 {
+        threads * self.alone / self.control
+    }
+
+    /// Whether the host lets as many threads run at once, so that the round says something of the locks.
+    fn scales(&self, threads: f64) -> bool {
+        let wanted = CONTROL_MIN / 2.0 * threads..=CONTROL_MAX * threads;
+        threads == 1.0 || wanted.contains(&self.control_scaling(threads))
+    }
 }
 
 /// The layer without locks.
@@ -183,7 +202,7 @@ fn single(plan: &HostPlan, asked: &Asked) -> Result<HostOutcome, String> {
         let spaces = spaces(&world, asked, 1)?;
         times.push(one_thread(plan, asked, &world, 0, &Barrier::new(1), spaces[0])?);
     }
-    let nanoseconds = median(&mut times);
+    let nanoseconds = median(times.into_iter());
     Ok(HostOutcome {
         threads: 1,
         scheme: plan.scheme.clone(),
@@ -232,7 +251,7 @@ fn prediction(plan: &HostPlan, load: Load, alone_ns: f64) -> Result<Option<Predi
             seed: plan.seed,
         })
     };
-    let prices = HostPrices::measured();
+    let Some(prices) = HostPrices::measured() else { return Ok(None) };
     // One processor fetches no line from another, so that its locks' cycles tell how many it takes.
     let counted = in_virtual_time(1, Costs::HOST)?;
     let per_operation = |cycles: u64| cycles as f64 / counted.operations as f64;
@@ -375,7 +394,8 @@ fn one_thread<S: Scheme<Table = dyn Mounted>, L: Locks>(
     Ok(began.elapsed().as_nanos() as f64 / operations as f64)
 }
 
-fn median(values: &mut [f64]) -> f64 {
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
 }

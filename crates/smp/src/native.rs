@@ -1,8 +1,16 @@
 //! Locks of the host: threads of the operating system that this runs on.
+//!
+//! They are adaptive, as those of virtual time that predictions compare them with: whoever finds one held
+//! spins, and sleeps only when that takes longer than a holder that runs would need. std's own go to sleep
+//! after a microsecond or so, and a thread that was put to sleep and woken costs ten times such a hold.
 
-use std::sync::{
-    Condvar, Mutex as StdMutex, OnceLock, PoisonError, RwLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    hint::spin_loop,
+    sync::{
+        Condvar, Mutex as StdMutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError,
+        TryLockResult,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use hat::locking::{Class, Locks, Mutex, Once, Rw, Site, Wait};
@@ -18,9 +26,34 @@ impl Locks for Native {
     type Once<T> = NativeOnce<T>;
 }
 
+/// Tries of a lock before a thread sleeps: some twenty microseconds, about what sleeping takes.
+const TRIES: usize = 128;
+
+/// Pauses between two tries, each of which takes the lock's line from its holder.
+const PAUSES: usize = 8;
+
+/// The lock that `attempt` gets while its holder runs; `None`: the holder may not run, sleep.
+fn spun<G>(attempt: impl Fn() -> TryLockResult<G>) -> Option<G> {
+    for _ in 0..TRIES {
+        match attempt() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => (0..PAUSES).for_each(|_| spin_loop()),
+        }
+    }
+    None
+}
+
 /// A mutex of [`Native`].
 #[derive(Debug)]
 pub struct NativeMutex<T>(StdMutex<T>);
+
+impl<T> NativeMutex<T> {
+    fn take(&self) -> MutexGuard<'_, T> {
+        spun(|| self.0.try_lock())
+            .unwrap_or_else(|| self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 impl<T> Mutex<T> for NativeMutex<T> {
     type Wait = NativeWait;
@@ -30,11 +63,11 @@ impl<T> Mutex<T> for NativeMutex<T> {
     }
 
     fn with<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.take())
     }
 
     fn until<R>(&self, _: Site, wait: &NativeWait, mut f: impl FnMut(&mut T) -> Option<R>) -> R {
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.take();
         loop {
             // Read under the lock of the mutex: what changes after this has not been seen.
             let seen = wait.woken.load(Ordering::Acquire);
@@ -47,7 +80,7 @@ impl<T> Mutex<T> for NativeMutex<T> {
                 gate = wait.all.wait(gate).unwrap_or_else(PoisonError::into_inner);
             }
             drop(gate);
-            guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            guard = self.take();
         }
     }
 
@@ -66,11 +99,13 @@ impl<T> Rw<T> for NativeRw<T> {
     }
 
     fn read<R>(&self, _: Site, f: impl FnOnce(&T) -> R) -> R {
-        f(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        let guard = spun(|| self.0.try_read());
+        f(&guard.unwrap_or_else(|| self.0.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
     fn write<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
-        f(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
+        let guard = spun(|| self.0.try_write());
+        f(&mut guard.unwrap_or_else(|| self.0.write().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 

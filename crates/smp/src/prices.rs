@@ -6,6 +6,11 @@
 //!   sleep      two threads: one sleeps on a condition, the other wakes it      half a round
 //! ```
 //!
+//! Each is timed in many short batches. A batch of `transfer` shows a line's price only if both threads run
+//! at once, each on a processor. Where the host has put both on one, or one of them waits for a processor, a
+//! batch takes as long as the host's slice of time. Such batches are thrown away ([`TRANSFER_MAX_NS`]), and new
+//! threads try again, for a while. Without batches that can be believed there is no price.
+//!
 //! Work is counted in cycles of virtual time, which are instructions. How long one takes differs between
 //! loads by what they find in caches: it follows from what an operation takes on one thread.
 
@@ -16,7 +21,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use hat::locking::{Class, Mutex as _, Site};
@@ -24,8 +29,17 @@ use serde::Serialize;
 
 use crate::{costs::Costs, native::NativeMutex};
 
-/// Rounds of each measurement, the shortest of which counts: what held up the others is not the price.
-const ROUNDS: usize = 5;
+/// Above this the two threads did not run at once: sockets of today exchange a line in some hundred ns.
+const TRANSFER_MAX_NS: f64 = 1000.0;
+
+/// Batches that show a price, at least.
+const BATCHES_MIN: usize = 64;
+
+/// How long one pair of threads sends a line to and fro.
+const WINDOW: Duration = Duration::from_millis(5);
+
+/// How often new pairs try it.
+const PAIRS_MAX: usize = 40;
 
 /// Nanoseconds of the host.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -39,13 +53,14 @@ pub struct HostPrices {
 }
 
 impl HostPrices {
-    /// Measures them, which takes some hundredths of a second.
-    pub fn measured() -> HostPrices {
-        HostPrices {
-            lock_ns: shortest(lock),
-            transfer_ns: shortest(transfer),
-            sleep_ns: shortest(sleep),
-        }
+    /// Measures them, which takes some hundredths of a second; half a second or so where the host is busy. `None`
+    /// where two threads do not run at once in all that time.
+    pub fn measured() -> Option<HostPrices> {
+        Some(HostPrices {
+            transfer_ns: transfer()?,
+            lock_ns: quantile(lock(), 4),
+            sleep_ns: quantile(sleep(), 2),
+        })
     }
 
     /// In cycles that take `cycle_ns` each.
@@ -60,63 +75,127 @@ impl HostPrices {
     }
 }
 
-fn shortest(of: fn() -> f64) -> f64 {
-    (0..ROUNDS).map(|_| of()).fold(f64::INFINITY, f64::min)
+/// What one in `parts` of `batches` takes at most.
+fn quantile(mut batches: Vec<f64>, parts: usize) -> f64 {
+    batches.sort_unstable_by(f64::total_cmp);
+    batches[batches.len() / parts]
 }
 
-fn lock() -> f64 {
-    const TIMES: u64 = 100_000;
+/// Adds to `sane` those of `batches` in which both threads ran; the price, once there are enough.
+fn price(sane: &mut Vec<f64>, batches: Vec<f64>) -> Option<f64> {
+    sane.extend(batches.into_iter().filter(|&ns| ns <= TRANSFER_MAX_NS));
+    (sane.len() >= BATCHES_MIN).then(|| quantile(sane.clone(), 4))
+}
+
+fn lock() -> Vec<f64> {
+    const BATCHES: usize = 64;
+    const TIMES: u64 = 1000;
     let lock = NativeMutex::new(Class::Hat, 0_u64);
-    let began = Instant::now();
-    for _ in 0..TIMES {
-        lock.with(Site::Look, |value| *value = std::hint::black_box(*value + 1));
-    }
-    began.elapsed().as_nanos() as f64 / (2 * TIMES) as f64
+    let batch = || {
+        let began = Instant::now();
+        for _ in 0..TIMES {
+            lock.with(Site::Look, |value| *value = std::hint::black_box(*value + 1));
+        }
+        began.elapsed().as_nanos() as f64 / (2 * TIMES) as f64
+    };
+    (0..BATCHES).map(|_| batch()).collect()
 }
 
-fn transfer() -> f64 {
-    const TIMES: u64 = 20_000;
+fn transfer() -> Option<f64> {
+    let mut sane = Vec::new();
+    (0..PAIRS_MAX).find_map(|_| price(&mut sane, pair()))
+}
+
+/// Nanoseconds of a line's transfer in each batch of one pair of threads.
+fn pair() -> Vec<f64> {
+    /// Of the line: nobody goes on.
+    const STOP: u64 = u64::MAX;
+    /// Transfers of a batch.
+    const BATCH: u64 = 64;
     let line = AtomicU64::new(0);
-    let turns = |odd: u64| {
-        for turn in 0..TIMES {
-            let mut spins = 0_u32;
-            while line.load(Ordering::Acquire) != 2 * turn + odd {
-                spin_loop();
-                spins += 1;
-                // The other may not run at all now.
-                if spins.is_multiple_of(1 << 14) {
-                    thread::yield_now();
-                }
+    // Nobody gives up the processor here: two threads that take turns on one would stay there.
+    let turn = |odd: u64| {
+        loop {
+            let value = line.load(Ordering::Acquire);
+            if value == STOP || value % 2 == odd {
+                return value;
             }
-            line.fetch_add(1, Ordering::AcqRel);
+            spin_loop();
         }
     };
-    let began = Instant::now();
+    let mut batches = Vec::new();
     thread::scope(|scope| {
-        scope.spawn(|| turns(1));
-        turns(0);
+        scope.spawn(|| {
+            loop {
+                match turn(1) {
+                    STOP => break,
+                    value => line.store(value + 1, Ordering::Release),
+                }
+            }
+        });
+        let began = Instant::now();
+        let mut last = began;
+        while began.elapsed() < WINDOW {
+            for _ in 0..BATCH / 2 {
+                let value = turn(0);
+                line.store(value + 1, Ordering::Release);
+            }
+            let now = Instant::now();
+            batches.push((now - last).as_nanos() as f64 / BATCH as f64);
+            last = now;
+        }
+        turn(0);
+        line.store(STOP, Ordering::Release);
     });
-    began.elapsed().as_nanos() as f64 / (2 * TIMES) as f64
+    batches
 }
 
-fn sleep() -> f64 {
+fn sleep() -> Vec<f64> {
     const TIMES: u64 = 200;
     let turn = Mutex::new(0_u64);
     let changed = Condvar::new();
-    let turns = |odd: u64| {
-        for number in 0..TIMES {
-            let mut at = turn.lock().unwrap_or_else(PoisonError::into_inner);
-            while *at != 2 * number + odd {
-                at = changed.wait(at).unwrap_or_else(PoisonError::into_inner);
-            }
-            *at += 1;
-            changed.notify_one();
+    let go_on = |wanted: u64| {
+        let mut at = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        while *at != wanted {
+            at = changed.wait(at).unwrap_or_else(PoisonError::into_inner);
         }
+        *at += 1;
+        changed.notify_one();
     };
-    let began = Instant::now();
+    let mut batches = Vec::new();
     thread::scope(|scope| {
-        scope.spawn(|| turns(1));
-        turns(0);
+        scope.spawn(|| (0..TIMES).for_each(|round| go_on(2 * round + 1)));
+        for round in 0..TIMES {
+            let began = Instant::now();
+            go_on(2 * round);
+            batches.push(began.elapsed().as_nanos() as f64 / 2.0);
+        }
     });
-    began.elapsed().as_nanos() as f64 / (2 * TIMES) as f64
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was seen where both threads were on one processor, and under load.
+    #[test]
+    fn a_line_has_no_price_where_threads_take_turns_on_a_processor() {
+        let mut sane = Vec::new();
+        assert_eq!(price(&mut sane, vec![95_000.0; 1000]), None);
+        assert_eq!(price(&mut sane, [vec![150.0; 40], vec![9600.0; 400]].concat()), None);
+        // Batches of several pairs come together.
+        assert_eq!(
+            price(&mut sane, [vec![8e6; 5], vec![140.0; 23], vec![180.0]].concat()),
+            Some(140.0)
+        );
+    }
+
+    #[test]
+    fn prices_can_be_believed_or_are_none() {
+        if let Some(of) = HostPrices::measured() {
+            assert!((1.0..=TRANSFER_MAX_NS).contains(&of.transfer_ns), "{of:?}");
+            assert!(of.lock_ns > 0.0 && of.sleep_ns > 0.0, "{of:?}");
+        }
+    }
 }

@@ -118,6 +118,14 @@ NONE = (
     "does says nothing about its locks"
 )
 
+PREDICTED = ("fork", "exec", "fault", "brk", "mt-low", "mt-high")
+"""Loads that do the same on threads of the host as in virtual time."""
+
+NO_PRICE = (
+    "predicted none: two threads never ran at once while the price of a line was measured, so that "
+    "it has none"
+)
+
 
 def host_summary(runs: Sequence["HostRun"]) -> str:
     """Runs on the host as text: times, and scaling where the control scales."""
@@ -129,10 +137,11 @@ def host_summary(runs: Sequence["HostRun"]) -> str:
 
 
 def _prices(runs: Sequence["HostRun"]) -> list[str]:
-    """What locks and lines take on this host, in a sentence, where predictions asked for it."""
+    """What locks and lines take on this host, in a sentence, or that no price was found."""
+    lacking = [NO_PRICE] if any(_lacks_price(run) for run in runs) else []
     found = [run.document["prices"] for run in runs if run.document["prices"]]
     if not found:
-        return []
+        return lacking
     lock, line, sleep = (
         sorted(one[name] for one in found)[len(found) // 2]
         for name in ("lock_ns", "transfer_ns", "sleep_ns")
@@ -140,8 +149,14 @@ def _prices(runs: Sequence["HostRun"]) -> list[str]:
     return [
         f"predicted with what this host takes: {lock:.1f} ns to take or give back a lock, "
         f"{line:.0f} ns for a line that another thread wrote, {sleep / 1000:.1f} µs to sleep, wake "
-        "included"
+        "included",
+        *lacking,
     ]
+
+
+def _lacks_price(run: "HostRun") -> bool:
+    is_judged = run.threads > 1 and run.scaling is not None
+    return is_judged and run.predicted is None and run.work in PREDICTED
 
 
 def _host_table(runs: Sequence["HostRun"]) -> tuple[list[str], list[list[Any]]]:
@@ -162,7 +177,7 @@ def _host_table(runs: Sequence["HostRun"]) -> tuple[list[str], list[list[Any]]]:
             f"{run.control_nanoseconds:.0f}",
             f"{run.control_scaling:.2f}",
             "none" if run.scaling is None else f"{run.scaling:.2f}",
-            "" if run.predicted is None else f"{run.predicted:.2f}",
+            "none" if _lacks_price(run) else f"{run.predicted:.2f}" if run.predicted else "",
         ]
         for run in runs
     ]
