@@ -67,8 +67,6 @@ pub(crate) struct Needed {
     pub(crate) frame: FrameId,
     /// What hardware may allow.
     pub(crate) rights: Rights,
-    pub(crate) wired: bool,
-    pub(crate) label: u32,
     /// Whether the page had no contents till now, so that hardware cannot have it.
     pub(crate) is_new: bool,
     /// What the page was before and is no more, as it was copied: its user is to be counted down
@@ -172,17 +170,18 @@ where
         wanted: (PageSize, Why),
         how: &mut How,
     ) -> Result<(), Stop> {
-        let needed = self.page_for(at, (page, said), kind, &mut None, how)?;
-        let Needed { frame, wired, label, left, .. } = needed;
-        let loaded = self.enter(at, page, &needed, how);
-        if let Some(anon) = left {
+        // By reference: a move would read what has just been written, which waits for all stores before it.
+        let came = self.page_for(at, (page, said), kind, &mut None, how);
+        let Ok(needed) = &came else { return came.map(drop) };
+        let loaded = self.enter(at, page, needed, how);
+        if let Some(anon) = needed.left {
             self.leave(anon, loaded.is_ok());
         }
         if loaded? {
-            self.decided(label, wanted, self.vm.base);
+            self.decided(said.label, wanted, self.vm.base);
         }
-        if wired {
-            self.wire_at(at, page, frame);
+        if said.wired {
+            self.wire_at(at, page, needed.frame);
         }
         Ok(())
     }
@@ -210,7 +209,7 @@ where
     ) -> Result<Needed, Stop> {
         self.work.region_lookups += 1;
         self.platform.work(Step::Region, 1);
-        let Said { rights, wired, label, backing, into } = *said;
+        let Said { rights, wired, backing, into, .. } = *said;
         if !rights.allows(kind) {
             return Err(Error::Denied { addr: self.vm.addr_of(page), rights }.into());
         }
@@ -259,7 +258,7 @@ where
             }
         };
         let rights = if writable { rights } else { without_write(rights) };
-        Ok(Needed { frame, rights, wired, label, is_new, left })
+        Ok(Needed { frame, rights, is_new, left })
     }
 
     /// Counts a page that was loaded at a fault by what was decided about its size.

@@ -5,12 +5,14 @@
 //!                      |                  |                |
 //!   areas  { 3: *, 8191: * }              v                |
 //!                 +--> chunks  [ - | - | * | - | ... ]     |         512 of 8 bytes
-//!                                        +--> [ - | anon 9 | anon 12 | - | ... ]   512 of 4 bytes
+//!                                        +--> there: 0110...                       512 bits
+//!                                             anons: [ ? | anon 9 | anon 12 | ? | ... ]  512 of 4 bytes
 //! ```
 //!
 //! Pages of a program lie together. Of a search in an ordered map of single pages most is misses of
 //! the processor's caches; there are 2^18 times fewer areas, a program has a few of them, and the rest
-//! of the way is found by arithmetic.
+//! of the way is found by arithmetic. Whether a page is there is a bit: a fault on a page that is not
+//! has its answer from the line of 512 pages, and does not wait for a line of sixteen.
 
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use core::ops::Range;
@@ -21,9 +23,6 @@ const CHUNK_SHIFT: u32 = 9;
 const CHUNK_PAGES: usize = 1 << CHUNK_SHIFT;
 const AREA_SHIFT: u32 = CHUNK_SHIFT + 9;
 const AREA_CHUNKS: usize = 1 << (AREA_SHIFT - CHUNK_SHIFT);
-
-/// No anon has this number: there are fewer than frames and places of swap together.
-const NONE: AnonId = AnonId(u32::MAX);
 
 /// The pages that a space has stored to where they are its own, by number.
 #[derive(Clone, Debug, Default)]
@@ -37,10 +36,12 @@ struct Area {
     chunks: Box<[Option<Box<Chunk>>; AREA_CHUNKS]>,
 }
 
+/// A chunk without any page is dropped.
 #[derive(Clone, Debug)]
 struct Chunk {
-    /// Places that are not [`NONE`]; a chunk without any is dropped.
-    used: u32,
+    /// A bit for each page that is there.
+    there: [u64; CHUNK_PAGES / 64],
+    /// Those of the pages that are there.
     anons: [AnonId; CHUNK_PAGES],
 }
 
@@ -48,8 +49,7 @@ impl OwnPages {
     #[inline]
     pub(crate) fn get(&self, page: u64) -> Option<AnonId> {
         let area = self.0.get(&(page >> AREA_SHIFT))?;
-        let chunk = area.chunks[chunk_of(page)].as_ref()?;
-        Some(chunk.anons[place(page)]).filter(|&anon| anon != NONE)
+        area.chunks[chunk_of(page)].as_ref()?.get(page)
     }
 
     /// The page is `anon` from here on, whatever it was.
@@ -75,8 +75,7 @@ impl OwnPages {
                 let chunk = area.chunks[number as usize % AREA_CHUNKS].as_ref();
                 let pages = pages_of(number, CHUNK_SHIFT, &pages);
                 chunk.into_iter().flat_map(move |chunk| {
-                    let pages = pages.clone().map(|page| (page, chunk.anons[place(page)]));
-                    pages.filter(|(_, anon)| *anon != NONE)
+                    pages.clone().filter_map(|page| Some((page, chunk.get(page)?)))
                 })
             })
         })
@@ -92,11 +91,9 @@ impl OwnPages {
                     let chunk = area.chunks[number as usize % AREA_CHUNKS].as_ref()?;
                     let pages = pages_of(number, CHUNK_SHIFT, &pages);
                     if pages.end - pages.start == CHUNK_PAGES as u64 {
-                        return Some(u64::from(chunk.used));
+                        return Some(chunk.count());
                     }
-                    let mut count = 0;
-                    pages.for_each(|page| count += u64::from(chunk.anons[place(page)] != NONE));
-                    Some(count)
+                    Some(pages.filter(|page| chunk.has(*page)).count() as u64)
                 })
             })
             .sum()
@@ -146,14 +143,18 @@ impl Area {
                 core::mem::take(&mut **chunk)
             } else {
                 let mut taken = Chunk::default();
-                inside.for_each(|page| _ = taken.put(page, chunk.put(page, NONE)));
+                for page in inside {
+                    if let Some(anon) = chunk.remove(page) {
+                        taken.put(page, anon);
+                    }
+                }
                 taken
             };
-            if chunk.used == 0 {
+            if chunk.is_empty() {
                 self.chunks[at] = None;
                 self.used -= 1;
             }
-            if taken.used > 0 {
+            if !taken.is_empty() {
                 *gone.chunk(at) = taken;
             }
         }
@@ -163,17 +164,39 @@ impl Area {
 
 impl Default for Chunk {
     fn default() -> Chunk {
-        Chunk { used: 0, anons: [NONE; CHUNK_PAGES] }
+        Chunk { there: [0; CHUNK_PAGES / 64], anons: [AnonId(0); CHUNK_PAGES] }
     }
 }
 
 impl Chunk {
-    /// Exchanges what is at a page of the chunk.
     #[inline]
-    fn put(&mut self, page: u64, anon: AnonId) -> AnonId {
-        let before = core::mem::replace(&mut self.anons[place(page)], anon);
-        self.used = self.used + u32::from(anon != NONE) - u32::from(before != NONE);
-        before
+    fn has(&self, page: u64) -> bool {
+        self.there[place(page) / 64] & bit(page) != 0
+    }
+
+    #[inline]
+    fn get(&self, page: u64) -> Option<AnonId> {
+        self.has(page).then(|| self.anons[place(page)])
+    }
+
+    #[inline]
+    fn put(&mut self, page: u64, anon: AnonId) {
+        self.there[place(page) / 64] |= bit(page);
+        self.anons[place(page)] = anon;
+    }
+
+    fn remove(&mut self, page: u64) -> Option<AnonId> {
+        let anon = self.get(page);
+        self.there[place(page) / 64] &= !bit(page);
+        anon
+    }
+
+    fn count(&self) -> u64 {
+        self.there.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.there.iter().all(|word| *word == 0)
     }
 }
 
@@ -197,6 +220,11 @@ fn chunk_of(page: u64) -> usize {
 
 fn place(page: u64) -> usize {
     page as usize % CHUNK_PAGES
+}
+
+/// The page's bit in its word.
+fn bit(page: u64) -> u64 {
+    1 << (page % 64)
 }
 
 #[cfg(test)]
