@@ -65,6 +65,13 @@ def test_text_and_page_have_all_rows(found: Managed) -> None:
     text, html = managed.summary(found.data), managed.render(found.data)
     for kind in KINDS:
         assert kind.name in text and kind.name in html
+    (table,) = found.data["traces"]
+    whys = [figure for figure, _ in managed._figures(table) if figure.title == "Why not larger"]
+    shares: dict[str, float] = {}
+    for row in whys[0].rows:
+        shares[row["manager"]] = shares.get(row["manager"], 0) + row["share"]
+    assert len(shares) == len(table["rows"])
+    assert all(share == pytest.approx(100) for share in shares.values())
 
 
 def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

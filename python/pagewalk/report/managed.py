@@ -97,7 +97,7 @@ def _fewest(table: Mapping[str, Any]) -> str:
 
 
 def _figures(table: Mapping[str, Any]) -> Iterator["tuple[Figure, Chart]"]:
-    """What a trace's page shows: sizes, runs, misses, and what the kernel's work takes."""
+    """What a trace's page shows: sizes and why, runs, misses, and what the kernel's work takes."""
     name, rows = table["trace"]["name"], table["rows"]
     shares = [
         {"manager": row["manager"], "of": size, "share": 100 * bytes_ / max(_mapped(row), 1)}
@@ -106,6 +106,16 @@ def _figures(table: Mapping[str, Any]) -> Iterator["tuple[Figure, Chart]"]:
     ]
     figure = Figure("Memory by page size", f"{name}: {_largest(table)}.", shares, sizes(table))
     yield figure, _shares(figure)
+    if any(row["why"] for row in rows):
+        why = [
+            {"manager": row["manager"], "of": reason, "share": 100 * pages / all_}
+            for row in rows
+            if (all_ := sum(row["why"].values()))
+            for reason, pages in sorted(row["why"].items(), key=lambda one: -one[1])
+        ]
+        what = f"{name}: the reason for the size of each page that a fault or a daemon loaded."
+        figure = Figure("Why not larger", what, why, sizes(table))
+        yield figure, _shares(figure, are_reasons=True)
     runs = [
         {"manager": row["manager"], "of": label, "share": 100 * share}
         for row in rows
@@ -207,21 +217,24 @@ def _in_runs(row: Mapping[str, Any]) -> list[float]:
     ]
 
 
-def _shares(figure: Figure) -> "Chart":
+def _shares(figure: Figure, are_reasons: bool = False) -> "Chart":
     import altair as alt
 
     from pagewalk.report.charts import inline, sized
 
+    color = alt.Color("of:N").title(None).sort(None).legend(orient="top", direction="horizontal")
+    if are_reasons:
+        # There are more of them than the page has colours.
+        color = color.scale(scheme="tableau10")
+    title = "% of decisions" if are_reasons else "% of mapped memory"
     return sized(
         alt.Chart(inline(figure.rows))
         .mark_bar()
         .encode(
-            x=alt.X("share:Q").title("% of mapped memory").axis(grid=False),
+            # What rounding adds to 100 is no reason for an axis to 110.
+            x=alt.X("share:Q").title(title).axis(grid=False).scale(domain=[0, 100], clamp=True),
             y=alt.Y("manager:N").title(None).sort(None),
-            color=alt.Color("of:N")
-            .title(None)
-            .sort(None)
-            .legend(orient="top", direction="horizontal"),
+            color=color,
             tooltip=["manager:N", "of:N", alt.Tooltip("share:Q", format=".3g")],
         ),
         200,
