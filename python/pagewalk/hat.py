@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from pagewalk import _native
+from pagewalk._native import Error
 from pagewalk.progress import Progress, bar
 
 (SCHEMES, LOADS, TABLES, SHOOTDOWNS, LOCK_KINDS), CPUS_MAX = _native.hat_names()
@@ -263,6 +264,8 @@ def hat_on_host(
         for count in threads
         if count == 1 or scheme != "single"
     ]
+    if not asked:
+        raise Error("`single` has no locks and runs on one thread: add 1 to threads, or a scheme")
 
     skeletons = _skeletons(work)
 

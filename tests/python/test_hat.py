@@ -142,6 +142,11 @@ def test_what_cannot_run_is_told(arguments, complaint: str) -> None:
         hat(**{"cpus": [1], **arguments})
 
 
+def test_no_locks_on_two_threads_are_told() -> None:
+    with pytest.raises(Error, match="`single` has no locks"):
+        pw.hat_on_host(threads=[2], locking=["single"])
+
+
 FOLDERS = sorted(
     folder for folder in EXPERIMENTS.iterdir() if Experiment.load(folder).method == "hat"
 )
