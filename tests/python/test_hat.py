@@ -80,6 +80,14 @@ def test_the_reference_has_every_field(pagewalk, tmp_path: Path) -> None:
     assert "The shared layer and its control" in page.read_text()
 
 
+def test_one_number_of_processors_is_not_compared_with_itself(pagewalk, tmp_path: Path) -> None:
+    page = tmp_path / "hat.html"
+    done = pagewalk("hat", "--work", "fault", "--cpus", "2", "--html", page)
+    assert done.returncode == 0, done.stderr
+    assert "Operations per million cycles on 2 processors: " in page.read_text()
+    assert "times that on 2" not in page.read_text()
+
+
 def test_a_host_without_a_price_of_a_line_predicts_none() -> None:
     outcome = {
         "threads": 2, "scheme": "global", "load": "fault", "table": "x86-64", "hat_only": False,

@@ -209,6 +209,9 @@ def _throughput(runs: Sequence["HatRun"]) -> Figure:
         f"On {most} processors the throughput is this many times that on {least}: "
         f"{', '.join(gains)}."
     )
+    if most == least:
+        rates = [f"{rate[name, most]:.4g} under {name}" for name in schemes]
+        sentence = f"Operations per million cycles on {most} processors: {', '.join(rates)}."
     return Figure(f"{runs[0].work} on {runs[0].table} page tables", sentence, rows, _table(runs))
 
 
