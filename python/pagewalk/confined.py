@@ -12,16 +12,23 @@ of their own, as `dpkg-deb -x` unpacks them.
 
 import os
 import shutil
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pagewalk import text
 from pagewalk._native import Error
 
 LEAST, MOST = 64 << 20, 2 << 30
 """Bytes of addresses: what a program with its libraries needs, and what a slot has at most."""
 _HEAD = 20
 _X86 = b"\x03\x00"
+_FILE = struct.Struct("<28xI10xHH6x")
+"""Of an ELF file of 32 bits: where its program headers are, the bytes of one, how many."""
+_SEGMENT = struct.Struct("<I4xI8xI")
+"""Of a program header: its kind, its address, its bytes in memory."""
+_LOAD = 1
 _PLACES = ("usr/local/bin", "usr/bin", "bin", "usr/sbin", "sbin", "usr/games")
 
 
@@ -33,7 +40,7 @@ def check(small: int | None, sysroot: Path | None) -> None:
     """
     if small is not None and (not LEAST <= small <= MOST or small & (small - 1)):
         raise Error(
-            f"--small: a slot of {small} bytes is none: write a power of two from 64M to 2G"
+            f"--small: {text.size(small)} is no slot's size: write a power of two from 64M to 2G"
         )
     if sysroot is not None and not sysroot.is_dir():
         raise Error(f"--sysroot {sysroot}: there is no such folder")
@@ -60,6 +67,15 @@ def found(command: str, small: int | None, sysroot: Path | None) -> str:
             f"--small: {path} is {why}, and only programs of 32 bits, for i386, can be confined: "
             "unpack 32-bit packages into a folder and name it with --sysroot"
         )
+    end = _end(Path(path)) if small is not None else 0
+    if small is not None and end > small:
+        most = "no slot is that large"
+        if end <= MOST:
+            most = f"give it --small {(1 << (end - 1).bit_length()) >> 20}M"
+        raise Error(
+            f"--small: {path} is linked up to {end:#x}, and a slot of {text.size(small)} ends at "
+            f"{small:#x}: {most}, or link it lower"
+        )
     return path
 
 
@@ -75,6 +91,22 @@ def _unfit(path: Path) -> str:
     if head[4] == 2:
         return "a program of 64 bits"
     return "" if head[18:20] == _X86 else "for another processor"
+
+
+def _end(path: Path) -> int:
+    """Where the program's image ends, by its program headers; 0 if it has no 32 bits."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_FILE.size)
+            if len(head) < _FILE.size or head[:5] != b"\x7fELF\x01":
+                return 0
+            headers, bytes_of_one, count = _FILE.unpack(head)
+            file.seek(headers)
+            rows = [file.read(bytes_of_one) for _ in range(count)]
+    except OSError:
+        return 0
+    segments = [_SEGMENT.unpack_from(row) for row in rows if len(row) >= _SEGMENT.size]
+    return max((start + size for kind, start, size in segments if kind == _LOAD), default=0)
 
 
 def _path(sysroot: Path) -> str:
