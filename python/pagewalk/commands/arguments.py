@@ -125,7 +125,7 @@ def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None
 
     given = settings(options)
     if "=" in name and not Path(name).exists():
-        name, *own = name.split(",")
+        name, *own = _parts(name)
         given += own
     if options.memory is None and options.aged is None:
         return Machine(name, given)
@@ -144,6 +144,23 @@ def machine(name: str, options: argparse.Namespace, trace: "Trace | None" = None
     else:
         given += memory_share.sized(given, options.memory, options.aged)
     return Machine(name, given)
+
+
+def _parts(text: str) -> list[str]:
+    """What commas part, but for those within brackets, braces and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote or letter in "\"'":
+            quote = "" if letter == quote else quote or letter
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth -= 1
+        if letter == "," and depth <= 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
 
 
 def place_rules(place: str) -> str:
