@@ -40,6 +40,20 @@ def test_large_and_small_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "Address spaces" in page.read_text()
 
 
+def test_lists_go_behind_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    machine = 'pentium4,os.small.members=["0","1"],os.small.area=1G'
+    assert main(["run", PINGPONG, "-m", machine]) == 0
+    assert "4 slots of 256 MiB; 2 of 2 spaces had one" in capsys.readouterr().out
+
+
+def test_a_space_that_runs_alone_says_that_it_became_large(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["run", "generate:uniform,bits=32,accesses=10k", "-m", SMALL]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["Spaces", "that", "became", "large", "1"] in rows
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A 32-bit program that writes so many pages of a block that it has asked for."""
@@ -192,6 +206,13 @@ def test_what_cannot_be_confined_is_refused(program: Path, tmp_path: Path) -> No
 
     assert "64 bits" in refused("/bin/ls")
     assert "power of two" in refused(str(program), small=3 << 20)
+    high = tmp_path / "high"
+    link = ["-static", "-Wl,-Ttext-segment=0x20000000", "-o", high]
+    source = program.parents[1] / "touch.c"
+    run(["i686-linux-gnu-gcc", "-O1", *link, source], check=True)
+    beyond = refused(str(high))
+    assert "a slot of 256 MiB ends at 0x10000000: give it --small 1024M" in beyond
+    assert f"{high} is linked up to 0x200" in beyond
     assert "no such program" in refused("ls", sysroot=program.parents[1])
     assert "no such folder" in refused("ls", sysroot=tmp_path / "none")
 

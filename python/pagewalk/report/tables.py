@@ -177,11 +177,14 @@ def spec_tlb(document: Mapping[str, Any]) -> Table:
 
 
 def spaces(document: Mapping[str, Any]) -> Table | None:
-    """A row per thing that going from one space to another did; none where there was one space."""
+    """A row per thing that going from one space to another did.
+
+    None where there was one space, it could not be small, and no trace cache held its code.
+    """
     switches, small = document.get("space_switches"), document.get("small_spaces")
     trace_cache = document.get("trace_cache")
     # Documents of earlier versions do not tell.
-    if not switches or not switches["switches"]:
+    if not switches or not (switches["switches"] or small or trace_cache):
         return None
     rows: list[list[Cell]] = []
 
