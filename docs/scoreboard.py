@@ -75,7 +75,8 @@ def _row(experiment: Experiment, last: dict[str, Any] | None) -> str:
         counted = scores((claim["kind"], claim["verdict"]) for claim in last["claims"])
         said = f"{counted['paper']} | {apart(counted)}"
     link = f"[{experiment.name}](../experiments/{experiment.name}/experiment.toml)"
-    return f"| {link} | {experiment.title} | {said} |"
+    title = experiment.title.replace("|", "\\|")
+    return f"| {link} | {title} | {said} |"
 
 
 def _cells(name: str, cells: dict[str, Any]) -> str:
