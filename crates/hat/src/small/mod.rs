@@ -225,7 +225,8 @@ pub enum NotSmall {
     Unknown(HatSpace),
     /// Every slot is taken, and the schedule takes none away for it.
     NoSlot,
-    /// Under [`Revoke::Groups`], a space that is in no group has no slots to choose from.
+    /// Under [`Revoke::Groups`], a space that is in no group has no slots to choose from; nor has one
+    /// that is in all while there are none.
     NoGroup,
 }
 
@@ -352,7 +353,7 @@ impl SmallSpaces {
             running.contains(&of) || (spaces[&of].is_global && !is_global)
         };
         let slot = match (self.revoke, group) {
-            (Revoke::Groups, None) if is_global => {
+            (Revoke::Groups, None) if is_global && !self.slots.is_empty() => {
                 // The same slot everywhere: one that is free in each group.
                 let free = |slot: &u16| self.slots.iter().all(|slots| slots.is_free(*slot));
                 (0..self.layout.slots()).find(free).ok_or(NotSmall::NoSlot)?

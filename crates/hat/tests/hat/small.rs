@@ -515,6 +515,25 @@ fn who_gets_no_slot_changes_nothing() {
     assert_eq!(small(&mut world, nobody), Err(NotSmall::Unknown(nobody)));
 }
 
+/// A member of all groups has no slot while there are none: it would be every other's too.
+#[test]
+fn a_member_of_all_groups_needs_one() {
+    let mut world = world(Revoke::Purge);
+    let area = VirtRange::new(VirtAddr::new(AREA), SLOT * u64::from(SLOTS)).unwrap();
+    let layout = Layout::new(area, SLOT, M4.bytes()).unwrap();
+    let mut small = SmallSpaces::new(layout, Revoke::Groups, Schedule::Lru, 1);
+    let [root, one, other] = [world.create(), world.create(), world.create()];
+    let mut on = On(&world.hat, &mut world.machine);
+    for space in [one, other] {
+        small.add(space);
+        assert!(small.join(space, None));
+        assert_eq!(small.make_small(space, &mut on), Err(NotSmall::NoGroup));
+    }
+    small.add_group(root);
+    assert_eq!(small.make_small(one, &mut on), Ok(0));
+    assert_eq!(small.make_small(other, &mut on), Ok(1));
+}
+
 /// The copy of a large page goes when the page does, and brings back what walks have noted in it.
 #[test]
 fn no_copy_of_a_large_page_is_left_behind() {

@@ -12,8 +12,8 @@ use crate::ram::Ram;
 pub(super) struct Wish {
     pub(super) group: Option<u16>,
     pub(super) everywhere: bool,
-    /// Whether it was asked for by name or number.
-    pub(super) is_named: bool,
+    /// The list that has it by name or number, if any.
+    pub(super) key: Option<&'static str>,
 }
 
 impl Small {
@@ -26,18 +26,32 @@ impl Small {
             let everywhere = key == "everywhere";
             for name in list {
                 for number in numbers(key, name, processes)? {
-                    wishes.insert(number, Wish { group: None, everywhere, is_named: true });
+                    wishes.insert(number, Wish { group: None, everywhere, key: Some(key) });
                 }
             }
         }
-        for group in &self.described.groups {
+        // Spaces that are everywhere are somewhere too if there are no groups.
+        let none = [Vec::new()];
+        let is_alone = self.described.groups.is_empty() && !self.described.everywhere.is_empty();
+        for group in if is_alone { &none[..] } else { &self.described.groups } {
             let (root, space) = ram.fresh().map_err(|_| out_of_frames())?;
             let index = self.spaces.add_group(root);
             self.roots.insert(root, space);
             for name in group {
                 for number in numbers("groups", name, processes)? {
-                    let wish = Wish { group: Some(index), everywhere: false, is_named: true };
-                    wishes.insert(number, wish);
+                    let wish = Wish { group: Some(index), everywhere: false, key: Some("groups") };
+                    let before = wishes.insert(number, wish);
+                    let is_elsewhere = |before: Wish| {
+                        before.everywhere || before.group.is_some_and(|group| group != index)
+                    };
+                    if before.is_some_and(is_elsewhere) {
+                        let what = format!(
+                            "`{name}` is in more than one group: who talks to several goes into \
+                             os.small.everywhere alone; of several programs of one name, write the \
+                             numbers of their spaces"
+                        );
+                        return Err(("os.small.groups".to_owned(), what));
+                    }
                 }
             }
         }
@@ -48,11 +62,10 @@ impl Small {
     /// A space that was to be small and never ran, once a trace without processes is over.
     pub(crate) fn unmet(&self) -> Option<Refusal> {
         let has_run = |number: &u32| self.known.get(number).is_some_and(|known| known.was_entered);
-        let missing =
-            self.wishes.iter().flat_map(BTreeMap::keys).find(|number| !has_run(number))?;
+        let (missing, wish) = self.wishes.iter().flatten().find(|(number, _)| !has_run(number))?;
         let known: Vec<String> = self.known.keys().map(u32::to_string).collect();
         let what = format!("no space {missing} has run in this trace; it has {}", known.join(", "));
-        Some(("os.small.members".to_owned(), what))
+        Some((format!("os.small.{}", wish.key.unwrap_or("members")), what))
     }
 
     /// What `number` is to be, if it is to be small.

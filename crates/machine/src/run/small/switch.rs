@@ -153,7 +153,7 @@ impl Run {
         let virtual_caches = *virtual_caches;
         let Some(small) = small.as_mut() else { return Ok(()) };
         let before = small.spaces.counts();
-        let is_named = small.wish(number).is_some_and(|wish| wish.is_named);
+        let is_named = small.wish(number).is_some_and(|wish| wish.key.is_some());
         let slot = Bytes(small.slot_bytes());
         let Some(known) = small.known.get_mut(&number) else { return Ok(()) };
         if is_named && !known.has_run {
