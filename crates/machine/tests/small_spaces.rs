@@ -86,6 +86,31 @@ fn a_switch_between_small_spaces_loads_no_root() {
     assert_eq!(time(&flat) - time(&purge), direct + (of_flat.1 - of_small.1) + built);
 }
 
+/// Entries of a root of PAE cover 1G, so that two slots fit below the kernel's.
+#[test]
+fn slots_of_a_gigabyte_end_where_one_does() {
+    let spec = "pingpong,ipc=90,dtlb=8,idle=1,bits=32,accesses=7k";
+    for format in ["page_table.format=x86-pae", "page_table.format=x86-32"] {
+        let results = generated(&[format, "os.small.slot=1G", "os.small.members=[0, 1]"], spec);
+        let counts = small(&results);
+        assert_eq!((counts.slots, counts.small, counts.root_loads), (2, 2, 0), "{format}");
+    }
+}
+
+/// Who talks to all has a slot of its own where there are no groups, as between cat, cat, wc and the shell.
+#[test]
+fn all_can_be_everywhere() {
+    for revoke in ["os.small.revoke=groups", "os.small.revoke=purge"] {
+        let everywhere = "os.small.everywhere=[0,1,2]";
+        let settings = ["os.small.slot=16M", revoke, everywhere];
+        let settings = if revoke.ends_with("groups") { &settings[..] } else { &settings[..2] };
+        let (rows_of, _) = life(12, 3, 0);
+        let results = rows(settings, rows_of).unwrap_or_else(|error| panic!("{revoke}: {error}"));
+        let counts = small(&results);
+        assert_eq!((counts.small, counts.root_loads, counts.no_slot), (3, 0, 0), "{revoke}");
+    }
+}
+
 /// A large program keeps its root while small ones run, and gets it back for nothing.
 #[test]
 fn the_same_large_space_is_there_already() {
@@ -267,14 +292,21 @@ fn what_cannot_be_is_refused() {
         }
         assert_eq!(text.lines().count(), 1, "{text}");
     };
-    has(refused(&["os.small.slot=3M"]), &["os.small.slot", "power of two of 4M"]);
-    has(refused(&["os.small.slot=2M"]), &["os.small.slot", "power of two of 4M"]);
+    for slot in ["3M", "2M", "2G", "4G"] {
+        let slot = format!("os.small.slot={slot}");
+        has(refused(&[&slot]), &["os.small.slot", "a power of two from 4M to 1G"]);
+    }
+    let pae = "page_table.format=x86-pae";
+    has(refused(&[pae, "os.small.slot=256M"]), &["os.small.slot", "write 1G"]);
     has(refused(&["os.small.area=300M"]), &["os.small.area", "multiple of 256M"]);
-    has(refused(&["os.small.area=8G"]), &["os.small.area", "no room"]);
+    has(refused(&["os.small.area=8G"]), &["os.small.area", "no room", "write 3328M or less"]);
+    has(refused(&["os.small.area=3G", "os.small.slot=1G"]), &["no room", "write 2G or less"]);
     has(refused(&["os.small.slot=16M", "core.asid_bits=4"]), &["core.asid_bits", "leave one out"]);
     has(refused(&["os.small.revoke=groups"]), &["os.small.groups", "info --switches"]);
     has(refused(&["os.small.everywhere=[\"1\"]"]), &["os.small.revoke"]);
-    has(refused(&["os.small.revoke=never"]), &["never"]);
+    has(refused(&["os.small.revoke=never"]), &["os.small.revoke", "purge, versioned or groups"]);
+    has(refused(&["os.small.members=cat"]), &["os.small.members: ", "a list"]);
+    has(refused(&["os.small.members=[true]"]), &["os.small.members", "the number of its space"]);
     has(refused(&["trace_cache.ways=7"]), &["trace_cache.ways"]);
     let wide = Machine::load("epyc-9005", &["os.small.slot=16M".to_owned()]);
     has(wide.unwrap_err().to_string(), &["os.small", "x86-32"]);
@@ -288,5 +320,10 @@ fn what_cannot_be_is_refused() {
     let unknown = rows(&["os.small.members=[\"mysqld\"]"], load(0));
     has(unknown.unwrap_err(), &["os.small.members", "mysqld"]);
     let missing = rows(&["os.small.members=[\"7\"]"], load(0));
-    has(missing.unwrap_err(), &["no space 7", "it has 0"]);
+    has(missing.unwrap_err(), &["os.small.members", "no space 7", "it has 0"]);
+    let groups = |lists: &str| {
+        rows(&["os.small.revoke=groups", &format!("os.small.groups={lists}")], load(0)).unwrap_err()
+    };
+    has(groups("[[0, 7]]"), &["os.small.groups", "no space 7", "it has 0"]);
+    has(groups("[[0, 1], [2, 0]]"), &["os.small.groups", "`0` is in more than one group"]);
 }

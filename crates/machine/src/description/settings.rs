@@ -85,6 +85,10 @@ fn said(error: &toml::de::Error, key: Option<String>) -> String {
         let all = error.to_string();
         all.lines().find(|line| line.starts_with("in `")).map(str::to_owned).unwrap_or_default()
     };
+    let at = |key: Option<String>| {
+        let key = key.or_else(|| within().split('`').nth(1).map(str::to_owned));
+        key.map_or(String::new(), |key| format!("{key}: "))
+    };
     // "unknown field `entres`, expected one of `entries`, `ways`, ..."
     let mut quoted = said.split('`').skip(1).step_by(2);
     match quoted.next() {
@@ -108,10 +112,12 @@ fn said(error: &toml::de::Error, key: Option<String>) -> String {
                 }
                 all => all.concat(),
             };
-            let key = key.or_else(|| within().split('`').nth(1).map(str::to_owned));
-            let at = key.map_or(String::new(), |key| format!("{key}: "));
             let hint = suggest::hint(value, known.iter().copied());
-            format!("{at}there is no `{value}` here: write {choose}{hint}")
+            format!("{}there is no `{value}` here: write {choose}{hint}", at(key))
+        }
+        // "invalid type: string "cat", expected a sequence"
+        _ if said.starts_with("invalid type") => {
+            format!("{}{}", at(key), said.replace("expected a sequence", "expected a list"))
         }
         _ => said,
     }

@@ -1,6 +1,11 @@
 //! Small address spaces, side by side in one.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{Error, Visitor},
+};
 
 use super::units::Bytes;
 
@@ -20,13 +25,13 @@ pub struct Small {
     /// Who gives up a slot: `first-come` (nobody), `lru` or `frequent`.
     pub schedule: Schedule,
     /// The programs that are to be small, by name or by the number of their space; none: all.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "names")]
     pub members: Vec<String>,
     /// With `groups`, who talks to whom: the members of each.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "lists_of_names")]
     pub groups: Vec<Vec<String>>,
     /// With `groups`, who talks to all, and so is in each.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "names")]
     pub everywhere: Vec<String>,
     /// Where the numbers come from.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -57,4 +62,45 @@ pub enum Schedule {
     Lru,
     /// Whoever is switched to least often, for who is twice as often.
     Frequent,
+}
+
+/// A program's name, or the number of its space, with quotes or without.
+struct Name(String);
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = Name;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a program's name or the number of its space")
+            }
+
+            fn visit_str<E: Error>(self, name: &str) -> Result<Name, E> {
+                Ok(Name(name.to_owned()))
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Name, E> {
+                Ok(Name(number.to_string()))
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Name, E> {
+                Ok(Name(number.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let names = Vec::<Name>::deserialize(deserializer)?;
+    Ok(names.into_iter().map(|name| name.0).collect())
+}
+
+fn lists_of_names<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Vec<String>>, D::Error> {
+    let lists = Vec::<Vec<Name>>::deserialize(deserializer)?;
+    Ok(lists.into_iter().map(|names| names.into_iter().map(|name| name.0).collect()).collect())
 }

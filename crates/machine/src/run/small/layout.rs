@@ -53,11 +53,29 @@ pub(crate) fn layout(description: &Description) -> Result<Option<Layout>, Refusa
         let own = Bytes(relocation.slot);
         return refuse(".slot", format!("a PID register has slots of {own}: leave this out"));
     }
-    let end = VirtAddr::new(relocation.end);
+    // The largest that leaves as many addresses to large spaces.
+    let sizes = (0..).map(|shift| covers << shift);
+    let slot_max = sizes.take_while(|slot| relocation.end / slot > 1).last().unwrap_or(covers);
+    if !slot.0.is_power_of_two() || slot.0 < covers || slot.0 > slot_max {
+        let sizes = match (Bytes(covers), Bytes(slot_max)) {
+            (least, most) if least == most => least.to_string(),
+            (least, most) => format!("a power of two from {least} to {most}"),
+        };
+        let what = format!(
+            "a slot of {slot} is none: write {sizes}; an entry of a root of this table covers {}",
+            Bytes(covers)
+        );
+        return refuse(".slot", what);
+    }
+    // Slots begin at multiples of their size.
+    let end = VirtAddr::new(relocation.end / slot.0 * slot.0);
     let range = end.get().checked_sub(area.0).filter(|start| *start > 0 && area.0 > 0);
     let range = range.and_then(|start| VirtRange::new(VirtAddr::new(start), area.0).ok());
     let Some(range) = range else {
-        return refuse(".area", format!("the area ends at {end}, so that of {area} has no room"));
+        let most = Bytes(end.get() - slot.0);
+        let what =
+            format!("the area ends at {end}, so that of {area} has no room: write {most} or less");
+        return refuse(".area", what);
     };
     match Layout::new(range, slot.0, covers) {
         Ok(layout) if u64::from(layout.slots()) > slots_max => {
@@ -70,18 +88,11 @@ pub(crate) fn layout(description: &Description) -> Result<Option<Layout>, Refusa
             refuse(".area", what)
         }
         Ok(layout) => Ok(Some(layout)),
-        Err(LayoutError::Slot { .. }) => {
-            let what = format!(
-                "a slot of {slot} is none: write a power of two of {} or more, what an entry of a root \
-                 of this table covers",
-                Bytes(covers)
-            );
-            refuse(".slot", what)
-        }
+        Err(LayoutError::Slot { .. }) => unreachable!("the slot's size has been looked at"),
         Err(LayoutError::Area(_)) => {
             let what = format!(
-                "an area of {area} does not begin and end where slots of {slot} do: write a multiple of \
-                 {slot} that ends at {end}"
+                "an area of {area} does not consist of slots of {slot}: write a multiple of {slot}; it \
+                 ends at {end}"
             );
             refuse(".area", what)
         }
