@@ -1,18 +1,18 @@
 //! Which anon a space has at each of its pages.
 //!
 //! ```text
-//!   page number | area (upper bits) | chunk (9 bits) | place (9 bits) |
+//!   page number | area (upper bits) | chunk (6 bits) | place (9 bits) |
 //!                      |                  |                |
-//!   areas  { 3: *, 8191: * }              v                |
-//!                 +--> chunks  [ - | - | * | - | ... ]     |         512 of 8 bytes
-//!                                        +--> there: 0110...                       512 bits
-//!                                             anons: [ ? | anon 9 | anon 12 | ? | ... ]  512 of 4 bytes
+//!   areas  { 24: *, 65535: * }            |                |
+//!                 +--> there   0110...    |                |       a bit for each of its 2^15 pages
+//!                      chunks  [ - | - | * | - | ... ]     |       64 of 8 bytes
+//!                                        +--> [ ? | anon 9 | anon 12 | ? | ... ]  512 of 4 bytes
 //! ```
 //!
 //! Pages of a program lie together. Of a search in an ordered map of single pages most is misses of
-//! the processor's caches; there are 2^18 times fewer areas, a program has a few of them, and the rest
-//! of the way is found by arithmetic. Whether a page is there is a bit: a fault on a page that is not
-//! has its answer from the line of 512 pages, and does not wait for a line of sixteen.
+//! the processor's caches; there are 2^15 times fewer areas, a program has a few of them, and the rest
+//! of the way is found by arithmetic. Whether a page is there is a bit, and the bits of 128 MiB lie side by
+//! side: a fault on a page that is not there has its answer from few lines of few pages of the kernel's.
 
 use alloc::{boxed::Box, collections::BTreeMap, vec::Vec};
 use core::ops::Range;
@@ -21,41 +21,34 @@ use crate::anon::AnonId;
 
 const CHUNK_SHIFT: u32 = 9;
 const CHUNK_PAGES: usize = 1 << CHUNK_SHIFT;
-const AREA_SHIFT: u32 = CHUNK_SHIFT + 9;
+const CHUNK_WORDS: usize = CHUNK_PAGES / 64;
+const AREA_SHIFT: u32 = CHUNK_SHIFT + 6;
+const AREA_PAGES: usize = 1 << AREA_SHIFT;
 const AREA_CHUNKS: usize = 1 << (AREA_SHIFT - CHUNK_SHIFT);
 
 /// The pages that a space has stored to where they are its own, by number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OwnPages(BTreeMap<u64, Area>);
+pub(crate) struct OwnPages(BTreeMap<u64, Box<Area>>);
 
-/// 2^18 pages from a multiple of as many: 1 GiB of 4 KiB.
+/// 2^15 pages from a multiple of as many: 128 MiB of 4 KiB. One without any page is dropped.
 #[derive(Clone, Debug)]
 struct Area {
-    /// Chunks that there are; an area without any is dropped.
-    used: u32,
-    chunks: Box<[Option<Box<Chunk>>; AREA_CHUNKS]>,
-}
-
-/// A chunk without any page is dropped.
-#[derive(Clone, Debug)]
-struct Chunk {
     /// A bit for each page that is there.
-    there: [u64; CHUNK_PAGES / 64],
-    /// Those of the pages that are there.
-    anons: [AnonId; CHUNK_PAGES],
+    there: [u64; AREA_PAGES / 64],
+    /// Those of the pages that are there. A chunk without any page is dropped.
+    chunks: [Option<Box<[AnonId; CHUNK_PAGES]>>; AREA_CHUNKS],
 }
 
 impl OwnPages {
     #[inline]
     pub(crate) fn get(&self, page: u64) -> Option<AnonId> {
-        let area = self.0.get(&(page >> AREA_SHIFT))?;
-        area.chunks[chunk_of(page)].as_ref()?.get(page)
+        self.0.get(&(page >> AREA_SHIFT))?.get(page)
     }
 
     /// The page is `anon` from here on, whatever it was.
     #[inline]
     pub(crate) fn insert(&mut self, page: u64, anon: AnonId) {
-        self.0.entry(page >> AREA_SHIFT).or_default().chunk(chunk_of(page)).put(page, anon);
+        self.0.entry(page >> AREA_SHIFT).or_default().put(page, anon);
     }
 
     /// All pages, by number.
@@ -74,8 +67,8 @@ impl OwnPages {
             parts(&pages, CHUNK_SHIFT).flat_map(move |number| {
                 let chunk = area.chunks[number as usize % AREA_CHUNKS].as_ref();
                 let pages = pages_of(number, CHUNK_SHIFT, &pages);
-                chunk.into_iter().flat_map(move |chunk| {
-                    pages.clone().filter_map(|page| Some((page, chunk.get(page)?)))
+                chunk.into_iter().flat_map(move |_| {
+                    pages.clone().filter_map(|page| Some((page, area.get(page)?)))
                 })
             })
         })
@@ -87,13 +80,12 @@ impl OwnPages {
         areas
             .flat_map(|(&number, area)| {
                 let pages = pages_of(number, AREA_SHIFT, &pages);
-                parts(&pages, CHUNK_SHIFT).filter_map(move |number| {
-                    let chunk = area.chunks[number as usize % AREA_CHUNKS].as_ref()?;
+                parts(&pages, CHUNK_SHIFT).map(move |number| {
                     let pages = pages_of(number, CHUNK_SHIFT, &pages);
                     if pages.end - pages.start == CHUNK_PAGES as u64 {
-                        return Some(chunk.count());
+                        return area.count(number as usize % AREA_CHUNKS);
                     }
-                    Some(pages.filter(|page| chunk.has(*page)).count() as u64)
+                    pages.filter(|page| area.has(*page)).count() as u64
                 })
             })
             .sum()
@@ -107,10 +99,10 @@ impl OwnPages {
         for number in areas {
             let Some(area) = self.0.get_mut(&number) else { continue };
             let gone = area.take(pages_of(number, AREA_SHIFT, &pages));
-            if area.used == 0 {
+            if area.is_empty() {
                 self.0.remove(&number);
             }
-            if gone.used > 0 {
+            if !gone.is_empty() {
                 taken.insert(number, gone);
             }
         }
@@ -120,79 +112,60 @@ impl OwnPages {
 
 impl Default for Area {
     fn default() -> Area {
-        Area { used: 0, chunks: Box::new([const { None }; AREA_CHUNKS]) }
+        Area { there: [0; AREA_PAGES / 64], chunks: [const { None }; AREA_CHUNKS] }
     }
 }
 
 impl Area {
     #[inline]
-    fn chunk(&mut self, at: usize) -> &mut Chunk {
-        let chunk = &mut self.chunks[at];
-        self.used += u32::from(chunk.is_none());
-        chunk.get_or_insert_with(Box::default)
-    }
-
-    /// Takes out what lies in `pages`, which are some of its own.
-    fn take(&mut self, pages: Range<u64>) -> Area {
-        let mut gone = Area::default();
-        for number in parts(&pages, CHUNK_SHIFT) {
-            let at = number as usize % AREA_CHUNKS;
-            let Some(chunk) = &mut self.chunks[at] else { continue };
-            let inside = pages_of(number, CHUNK_SHIFT, &pages);
-            let taken = if inside.end - inside.start == CHUNK_PAGES as u64 {
-                core::mem::take(&mut **chunk)
-            } else {
-                let mut taken = Chunk::default();
-                for page in inside {
-                    if let Some(anon) = chunk.remove(page) {
-                        taken.put(page, anon);
-                    }
-                }
-                taken
-            };
-            if chunk.is_empty() {
-                self.chunks[at] = None;
-                self.used -= 1;
-            }
-            if !taken.is_empty() {
-                *gone.chunk(at) = taken;
-            }
-        }
-        gone
-    }
-}
-
-impl Default for Chunk {
-    fn default() -> Chunk {
-        Chunk { there: [0; CHUNK_PAGES / 64], anons: [AnonId(0); CHUNK_PAGES] }
-    }
-}
-
-impl Chunk {
-    #[inline]
     fn has(&self, page: u64) -> bool {
-        self.there[place(page) / 64] & bit(page) != 0
+        self.there[word_of(page)] & bit(page) != 0
     }
 
     #[inline]
     fn get(&self, page: u64) -> Option<AnonId> {
-        self.has(page).then(|| self.anons[place(page)])
+        if !self.has(page) {
+            return None;
+        }
+        self.chunks[chunk_of(page)].as_ref().map(|chunk| chunk[place(page)])
     }
 
     #[inline]
     fn put(&mut self, page: u64, anon: AnonId) {
-        self.there[place(page) / 64] |= bit(page);
-        self.anons[place(page)] = anon;
+        self.there[word_of(page)] |= bit(page);
+        let new = || Box::new([AnonId(0); CHUNK_PAGES]);
+        self.chunks[chunk_of(page)].get_or_insert_with(new)[place(page)] = anon;
     }
 
-    fn remove(&mut self, page: u64) -> Option<AnonId> {
-        let anon = self.get(page);
-        self.there[place(page) / 64] &= !bit(page);
-        anon
+    /// Takes out what lies in `pages`, which are some of its own.
+    fn take(&mut self, pages: Range<u64>) -> Box<Area> {
+        let mut gone = Box::<Area>::default();
+        for number in parts(&pages, CHUNK_SHIFT) {
+            let at = number as usize % AREA_CHUNKS;
+            let inside = pages_of(number, CHUNK_SHIFT, &pages);
+            if inside.end - inside.start == CHUNK_PAGES as u64 {
+                gone.chunks[at] = self.chunks[at].take();
+                for word in words_of(at) {
+                    gone.there[word] = core::mem::take(&mut self.there[word]);
+                }
+                continue;
+            }
+            for page in inside {
+                if let Some(anon) = self.get(page) {
+                    self.there[word_of(page)] &= !bit(page);
+                    gone.put(page, anon);
+                }
+            }
+            if self.count(at) == 0 {
+                self.chunks[at] = None;
+            }
+        }
+        gone
     }
 
-    fn count(&self) -> u64 {
-        self.there.iter().map(|word| u64::from(word.count_ones())).sum()
+    /// How many pages of a chunk are there.
+    fn count(&self, chunk: usize) -> u64 {
+        self.there[words_of(chunk)].iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
     fn is_empty(&self) -> bool {
@@ -216,6 +189,15 @@ fn pages_of(number: u64, shift: u32, pages: &Range<u64>) -> Range<u64> {
 
 fn chunk_of(page: u64) -> usize {
     (page >> CHUNK_SHIFT) as usize % AREA_CHUNKS
+}
+
+/// Where the bits of a chunk's pages are.
+fn words_of(chunk: usize) -> Range<usize> {
+    chunk * CHUNK_WORDS..(chunk + 1) * CHUNK_WORDS
+}
+
+fn word_of(page: u64) -> usize {
+    page as usize % AREA_PAGES / 64
 }
 
 fn place(page: u64) -> usize {

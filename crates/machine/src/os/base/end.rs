@@ -71,7 +71,8 @@ impl Base {
                 let (size, count) = (of.page.size(), of.page.size().count_of(base));
                 sizes.add(size);
                 if let Some(region) = known.peek().filter(|region| region.pages.contains(&page)) {
-                    mapped.get_or_insert((region.clone(), BySize::NOTHING)).1.add(size);
+                    let new = || (region.clone(), BySize::NOTHING);
+                    mapped.get_or_insert_with(new).1.add(size);
                 }
                 let (page, frame) =
                     (of.page.start().get() >> base.shift(), of.frame.get() >> base.shift());
