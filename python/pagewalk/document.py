@@ -2192,6 +2192,9 @@ class LockShare(Record):
     contended: int
     """How often it was found held by another."""
 
+    transfers: int
+    """How often another processor had it last, so that its line had to be fetched."""
+
     waits: Histogram
     """Cycles from asking to having, where it was found held."""
 
@@ -2322,6 +2325,9 @@ class HostPrices(Record):
     transfer_ns: float
     """A line fetched that another thread wrote last."""
 
+    handover_ns: float
+    """From a lock's being given back until the thread has it that has spun for it."""
+
     sleep_ns: float
     """A thread put to sleep and woken."""
 
@@ -2377,6 +2383,12 @@ class HostOutcome(Record):
     """Nanoseconds of a cycle of virtual time in that prediction: what is left of an operation on
     one thread, in the rounds whose control scales, without its locks, over the counted
     instructions. `None` as above.
+    """
+
+    lines_ns: float | None
+    """Nanoseconds of an operation that go to lines which another thread wrote, but those of locks:
+    what an operation takes longer if threads take turns, an operation each, without as many
+    lines as locks change their threads. `None` as above.
     """
 
     prices: HostPrices | None

@@ -152,7 +152,8 @@ def hat(
             their use is not kept.
         virtual_caches: Whether caches are indexed by virtual addresses: what is unmapped leaves
             them.
-        lock_kind: What a processor does that finds a lock held: `spin`, `adaptive`, `hand-over`.
+        lock_kind: What a processor does that finds a lock held: `spin`, `adaptive`, `hand-over`,
+            `barging`.
         seed: Of the loads' choices.
         progress: Called with the runs done and in all; `True` shows a bar by tqdm.
 

@@ -93,7 +93,7 @@ def test_a_host_without_a_price_of_a_line_predicts_none() -> None:
         "threads": 2, "scheme": "global", "load": "fault", "table": "x86-64", "hat_only": False,
         "nanoseconds": 900.0, "control_nanoseconds": 600.0, "control_scaling": 1.9,
         "acquisitions": {}, "judged_rounds": 2, "scaling": 1.2, "predicted": None,
-        "cycle_ns": None, "prices": None,
+        "cycle_ns": None, "lines_ns": None, "prices": None,
     }  # fmt: skip
 
     def told(**changed: object) -> str:
@@ -109,9 +109,9 @@ def test_a_host_without_a_price_of_a_line_predicts_none() -> None:
     # Of this load nothing is predicted in any case; and where nothing is judged, that is told.
     assert report.NO_PRICE not in told(load="tpcb")
     assert report.NO_PRICE not in told(scaling=None, judged_rounds=0)
-    prices = {"lock_ns": 4.0, "transfer_ns": 150.0, "sleep_ns": 9000.0}
+    prices = {"lock_ns": 4.0, "transfer_ns": 150.0, "handover_ns": 210.0, "sleep_ns": 9000.0}
     with_prices = told(predicted=1.25, prices=prices)
-    assert "1.25" in with_prices and "150 ns" in with_prices
+    assert all(told in with_prices for told in ("1.25", "150 ns", "210 ns"))
     assert report.NO_PRICE not in with_prices
 
 

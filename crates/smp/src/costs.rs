@@ -27,6 +27,8 @@ pub struct Costs {
     pub lock: u64,
     /// A line fetched that another processor wrote last.
     pub transfer: u64,
+    /// From a lock's being given back until who spins for it sees that ([`LockKind::Barging`]).
+    pub handover: u64,
     /// A thread put to sleep and woken.
     pub sleep: u64,
     /// The sender of a shootdown, once, and again for each receiver.
@@ -61,6 +63,7 @@ impl Costs {
         mapping: 200,
         lock: 10,
         transfer: 100,
+        handover: 100,
         sleep: 1500,
         shoot: 150,
         shoot_each: 50,
@@ -84,6 +87,7 @@ impl Costs {
         mapping: 200,
         lock: 20,
         transfer: 150,
+        handover: 150,
         sleep: 5000,
         search: 360,
         frame: 680,
@@ -98,6 +102,7 @@ impl Costs {
         mapping: 0,
         lock: 0,
         transfer: 0,
+        handover: 0,
         sleep: 0,
         shoot: 0,
         shoot_each: 0,
@@ -142,13 +147,17 @@ pub enum LockKind {
     Adaptive,
     /// It sleeps, and is given the lock in its turn.
     HandOver,
+    /// It spins, and sees after a while that the lock is free. Meanwhile another can take it, who has given it back
+    /// among them: most locks of today.
+    Barging,
 }
 
 impl LockKind {
     /// All, with their names.
-    pub const ALL: [(&str, LockKind); 3] = [
+    pub const ALL: [(&str, LockKind); 4] = [
         ("spin", LockKind::Spin),
         ("adaptive", LockKind::Adaptive),
         ("hand-over", LockKind::HandOver),
+        ("barging", LockKind::Barging),
     ];
 }

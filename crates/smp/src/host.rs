@@ -9,31 +9,16 @@
 //! of the shared layer says anything about its locks: the verdict is none. A process cannot interrupt
 //! another processor, so that shootdowns cost nothing here.
 
-use std::{
-    collections::BTreeMap,
-    sync::Barrier,
-    thread,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
 
-use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
-use hat::{
-    Hat, HatSpace, Platform, Pool,
-    locking::{Global, ListLocks, Locks, Scheme, Single},
-};
-use pagetable::{Flush, Mounted};
 use serde::Serialize;
-use vm::Io;
 
 use crate::{
-    board::Shootdowns,
-    costs::{Costs, LockKind},
-    counted::{Counted, taken},
-    load::{Asked, Load, Processor},
-    native::Native,
+    load::{Asked, Load},
+    predict::{Prediction, Predictor, Seen},
     prices::HostPrices,
-    run::{OnScheme, Plan, run, tables, with_scheme},
-    world::{Spaces, World},
+    run::tables,
+    threads::{Pace, acquisitions, measure, measure_single},
 };
 
 /// Threads that a run can have.
@@ -44,12 +29,6 @@ const CONTROL_MIN: f64 = 1.7;
 
 /// And no more than this many times as often as there are threads: what does, was held up on one.
 const CONTROL_MAX: f64 = 1.1;
-
-/// How long each measurement lasts.
-const MEASURED: Duration = Duration::from_millis(40);
-
-/// Operations between two looks at the clock.
-const BATCH: u64 = 32;
 
 /// What runs.
 #[derive(Clone, Debug)]
@@ -107,6 +86,10 @@ pub struct HostOutcome {
     /// thread, in the rounds whose control scales, without its locks, over the counted instructions. `None`
     /// as above.
     pub cycle_ns: Option<f64>,
+    /// Nanoseconds of an operation that go to lines which another thread wrote, but those of locks: what an
+    /// operation takes longer if threads take turns, an operation each, without as many lines as locks change their
+    /// threads. `None` as above.
+    pub lines_ns: Option<f64>,
     /// What locks and lines take on this host, where it was measured for a prediction.
     pub prices: Option<HostPrices>,
 }
@@ -124,29 +107,12 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         }
         return single(plan, asked);
     }
-    let mut rounds = Vec::new();
-    for _ in 0..plan.rounds.max(1) {
-        let measure = |layers, threads| {
-            let work = OnHost { plan, asked, layers, threads };
-            with_scheme::<Native, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
-        };
-        // Side by side, as the host changes from moment to moment.
-        rounds.push(Round {
-            alone: measure(1, 1)?,
-            shared: measure(1, plan.threads)?,
-            control: measure(plan.threads, plan.threads)?,
-        });
-    }
+    let rounds = (0..plan.rounds.max(1)).map(|_| Round::measured(plan, asked));
+    let rounds = rounds.collect::<Result<Vec<Round>, String>>()?;
     let threads = plan.threads as f64;
     let judged: Vec<&Round> = rounds.iter().filter(|round| round.scales(threads)).collect();
-    let scaling = (!judged.is_empty())
-        .then(|| median(judged.iter().map(|round| threads * round.alone / round.shared)));
-    let prediction = match scaling {
-        Some(_) if plan.threads > 1 => {
-            prediction(plan, asked.load, median(judged.iter().map(|round| round.alone)))?
-        }
-        _ => None,
-    };
+    let seen: Vec<Seen> = judged.iter().filter_map(|round| round.seen).collect();
+    let prediction = prediction(plan, asked.load, &seen)?;
     Ok(HostOutcome {
         threads: plan.threads,
         scheme: plan.scheme.clone(),
@@ -156,21 +122,18 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         nanoseconds: median(rounds.iter().map(|round| round.shared)),
         control_nanoseconds: median(rounds.iter().map(|round| round.control)),
         control_scaling: median(rounds.iter().map(|round| round.control_scaling(threads))),
-        acquisitions: with_scheme::<Counted<Native>, _>(
-            &plan.scheme,
-            Pool::unlimited(),
-            ListLocks::One,
-            Counting { plan, asked },
-        )??,
+        acquisitions: acquisitions(plan, asked)?,
         judged_rounds: judged.len(),
-        scaling,
-        predicted: prediction.map(|of| of.scaling).or((plan.threads == 1).then_some(1.0)),
-        cycle_ns: prediction.map(|of| of.cycle_ns),
-        prices: prediction.map(|of| of.prices),
+        scaling: (!judged.is_empty())
+            .then(|| median(judged.iter().map(|round| round.scaling(threads)))),
+        predicted: prediction.as_ref().map(|of| of.scaling).or((plan.threads == 1).then_some(1.0)),
+        cycle_ns: prediction.as_ref().map(|of| of.cycle_ns),
+        lines_ns: prediction.as_ref().map(|of| of.lines_ns),
+        prices: prediction.as_ref().map(|of| of.prices),
     })
 }
 
-/// Nanoseconds of an operation, measured one after the other.
+/// Nanoseconds of an operation, measured one after the other, as the host changes from moment to moment.
 struct Round {
     /// Of one thread.
     alone: f64,
@@ -178,11 +141,34 @@ struct Round {
     shared: f64,
     /// Of all threads, each on a layer of its own.
     control: f64,
+    /// What a prediction is made of; `None` for one thread, where the control does not scale, and where a line
+    /// has no price.
+    seen: Option<Seen>,
 }
 
 impl Round {
+    fn measured(plan: &HostPlan, asked: &Asked) -> Result<Round, String> {
+        let all = plan.threads;
+        let alone = measure(plan, asked, (1, 1), Pace::Free)?;
+        let shared = measure(plan, asked, (1, all), Pace::Free)?;
+        let control = measure(plan, asked, (all, all), Pace::Free)?;
+        let round = Round { alone, shared, control, seen: None };
+        // Threads that do not run at once would take for ever to take turns.
+        if all == 1 || !round.scales(all as f64) {
+            return Ok(round);
+        }
+        let Some(prices) = HostPrices::measured() else { return Ok(round) };
+        let lines_ns = measure(plan, asked, (1, all), Pace::InTurn)?
+            - measure(plan, asked, (1, 1), Pace::InTurn)?;
+        Ok(Round { seen: Some(Seen { alone_ns: alone, lines_ns, prices }), ..round })
+    }
+
     fn control_scaling(&self, threads: f64) -> f64 {
         threads * self.alone / self.control
+    }
+
+    fn scaling(&self, threads: f64) -> f64 {
+        threads * self.alone / self.shared
     }
 
     /// Whether the host lets as many threads run at once, so that the round says something of the locks.
@@ -192,16 +178,23 @@ impl Round {
     }
 }
 
+/// The prediction in the middle of those of all rounds, with what it was made of.
+fn prediction(plan: &HostPlan, load: Load, seen: &[Seen]) -> Result<Option<Prediction>, String> {
+    if seen.is_empty() {
+        return Ok(None);
+    }
+    let Some(predictor) = Predictor::new(plan, load)? else { return Ok(None) };
+    let all = seen.iter().map(|seen| predictor.of(seen));
+    let mut all = all.collect::<Result<Vec<Prediction>, String>>()?;
+    all.sort_unstable_by(|a, b| a.scaling.total_cmp(&b.scaling));
+    let middle = all.len() / 2;
+    Ok(Some(all.swap_remove(middle)))
+}
+
 /// The layer without locks.
 fn single(plan: &HostPlan, asked: &Asked) -> Result<HostOutcome, String> {
-    let mut times = Vec::new();
-    for _ in 0..plan.rounds.max(1) {
-        let scheme = Global::<_, Single>::new(Pool::unlimited());
-        let world =
-            World::<_, Single>::new(scheme, tables(&plan.table, &plan.scheme)?, plan.hat_only)?;
-        let spaces = spaces(&world, asked, 1)?;
-        times.push(one_thread(plan, asked, &world, 0, &Barrier::new(1), spaces[0])?);
-    }
+    let times = (0..plan.rounds.max(1)).map(|_| measure_single(plan, asked));
+    let times = times.collect::<Result<Vec<f64>, String>>()?;
     let nanoseconds = median(times.into_iter());
     Ok(HostOutcome {
         threads: 1,
@@ -217,239 +210,14 @@ fn single(plan: &HostPlan, asked: &Asked) -> Result<HostOutcome, String> {
         scaling: Some(1.0),
         predicted: Some(1.0),
         cycle_ns: None,
+        lines_ns: None,
         prices: None,
     })
 }
 
-#[derive(Clone, Copy)]
-struct Prediction {
-    scaling: f64,
-    cycle_ns: f64,
-    prices: HostPrices,
-}
-
-/// What the threads of `plan` do in virtual time over what one does, which takes `alone_ns` for an operation.
-fn prediction(plan: &HostPlan, load: Load, alone_ns: f64) -> Result<Option<Prediction>, String> {
-    if matches!(load, Load::Tpcb | Load::Dma | Load::Spec | Load::Kenbus | Load::Skeleton) {
-        return Ok(None);
-    }
-    let in_virtual_time = |cpus, costs| {
-        run(&Plan {
-            cpus,
-            scheme: plan.scheme.clone(),
-            load: plan.load.clone(),
-            skeleton: None,
-            table: plan.table.clone(),
-            hat_only: plan.hat_only,
-            pool_bytes: None,
-            lock_per_list: false,
-            shootdowns: Shootdowns::Broadcast,
-            contexts: None,
-            virtual_caches: false,
-            kind: LockKind::Adaptive,
-            costs,
-            seed: plan.seed,
-        })
-    };
-    let Some(prices) = HostPrices::measured() else { return Ok(None) };
-    // One processor fetches no line from another, so that its locks' cycles tell how many it takes.
-    let counted = in_virtual_time(1, Costs::HOST)?;
-    let per_operation = |cycles: u64| cycles as f64 / counted.operations as f64;
-    let locks = per_operation(counted.time.lock_cycles) / Costs::HOST.lock as f64;
-    let work_ns = (alone_ns - locks * prices.lock_ns).max(alone_ns / 10.0);
-    let cycle_ns = work_ns / per_operation(counted.time.work_cycles).max(1.0);
-    let costs = prices.costs(cycle_ns);
-    let throughput = |cpus| in_virtual_time(cpus, costs).map(|of| of.throughput);
-    let scaling = throughput(plan.threads)? / throughput(1)?;
-    Ok(Some(Prediction { scaling, cycle_ns, prices }))
-}
-
-/// Threads on so many layers of one scheme: on one, or each on its own.
-struct OnHost<'a> {
-    plan: &'a HostPlan,
-    asked: &'a Asked,
-    layers: usize,
-    threads: usize,
-}
-
-impl OnScheme for OnHost<'_> {
-    type Result = Result<f64, String>;
-
-    fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Result<f64, String> {
-        let OnHost { plan, asked, layers, threads } = self;
-        let start = Barrier::new(threads);
-        let first =
-            World::<S, Native>::new(scheme, tables(&plan.table, &plan.scheme)?, plan.hat_only)?;
-        if layers == 1 {
-            let all = spaces(&first, asked, threads)?;
-            return mean(threads, |number| {
-                one_thread(plan, asked, &first, number, &start, all[number])
-            });
-        }
-        let own = OnHost { layers: 1, threads: 1, ..self };
-        mean(threads, |number| {
-            if number == 0 {
-                let spaces = spaces(&first, asked, 1)?;
-                return one_thread(plan, asked, &first, 0, &start, spaces[0]);
-            }
-            let work = Other { of: &own, number, start: &start };
-            with_scheme::<Native, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
-        })
-    }
-}
-
-/// The operations of one thread, with its locks counted.
-struct Counting<'a> {
-    plan: &'a HostPlan,
-    asked: &'a Asked,
-}
-
-impl OnScheme for Counting<'_> {
-    type Result = Result<BTreeMap<&'static str, u64>, String>;
-
-    fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result {
-        let Counting { plan, asked } = self;
-        let tables = tables(&plan.table, &plan.scheme)?;
-        let world = World::<S, Counted<Native>>::new(scheme, tables, plan.hat_only)?;
-        let of = (0, spaces(&world, asked, 1)?[0]);
-        let mut quiet = Quiet::new(0);
-        taken();
-        let mut runner = world.processor(&mut quiet, of, (plan.seed, Costs::FREE), asked)?;
-        (0..asked.load.operations()).try_for_each(|_| runner.operation(asked.load))?;
-        drop(runner);
-        let mut by_name = BTreeMap::new();
-        for (class, count) in taken() {
-            *by_name.entry(class.name()).or_insert(0) += count;
-        }
-        Ok(by_name)
-    }
-}
-
-/// A thread of the control on its own layer.
-struct Other<'a> {
-    of: &'a OnHost<'a>,
-    number: usize,
-    start: &'a Barrier,
-}
-
-impl OnScheme for Other<'_> {
-    type Result = Result<f64, String>;
-
-    fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Result<f64, String> {
-        let OnHost { plan, asked, .. } = *self.of;
-        let world =
-            World::<S, Native>::new(scheme, tables(&plan.table, &plan.scheme)?, plan.hat_only)?;
-        let spaces = spaces(&world, asked, 1)?;
-        one_thread(plan, asked, &world, self.number, self.start, spaces[0])
-    }
-}
-
-/// Runs threads and gives the mean of what they measure.
-fn mean(threads: usize, f: impl Fn(usize) -> Result<f64, String> + Sync) -> Result<f64, String> {
-    let measured: Vec<Result<f64, String>> = thread::scope(|scope| {
-        let f = &f;
-        let all: Vec<_> = (0..threads).map(|number| scope.spawn(move || f(number))).collect();
-        let joined = all.into_iter().map(|thread| thread.join());
-        joined.map(|done| done.unwrap_or_else(|_| Err("a thread failed".to_owned()))).collect()
-    });
-    let sum = measured.into_iter().sum::<Result<f64, String>>()?;
-    Ok(sum / threads as f64)
-}
-
-/// The spaces of each thread.
-fn spaces<S: Scheme<Table = dyn Mounted>, L: Locks>(
-    world: &World<S, L>,
-    asked: &Asked,
-    threads: usize,
-) -> Result<Vec<Spaces>, String> {
-    let mut quiet = Quiet::new(THREADS_MAX);
-    let shared = world.shared(asked, &mut quiet)?;
-    (0..threads).map(|_| world.spaces(asked, shared, &mut quiet)).collect()
-}
-
-/// Nanoseconds per operation of this thread.
-fn one_thread<S: Scheme<Table = dyn Mounted>, L: Locks>(
-    plan: &HostPlan,
-    asked: &Asked,
-    world: &World<S, L>,
-    number: usize,
-    start: &Barrier,
-    spaces: Spaces,
-) -> Result<f64, String> {
-    let mut quiet = Quiet::new(number);
-    let of = (number as u64, spaces);
-    let runner = world.processor(&mut quiet, of, (plan.seed, Costs::FREE), asked);
-    let warmed = runner.and_then(|mut runner| {
-        (0..BATCH).try_for_each(|_| runner.operation(asked.load)).map(|()| runner)
-    });
-    start.wait();
-    let mut runner = warmed?;
-    let (began, mut operations) = (Instant::now(), 0);
-    while began.elapsed() < MEASURED {
-        for _ in 0..BATCH {
-            runner.operation(asked.load)?;
-        }
-        operations += BATCH;
-    }
-    Ok(began.elapsed().as_nanos() as f64 / operations as f64)
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+/// The upper one of two in the middle; 0 of none.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// A processor whose shootdowns cost nothing, with memory for tables of its own.
-struct Quiet {
-    next: u64,
-    free: Vec<(PhysAddr, PageSize)>,
-}
-
-impl Quiet {
-    fn new(number: usize) -> Quiet {
-        Quiet { next: (number as u64 + 1) << 33, free: Vec::new() }
-    }
-}
-
-impl Platform for Quiet {
-    fn shoot(&mut self, _: &[(HatSpace, Flush)]) {}
-
-    fn frames(&mut self) -> &mut dyn Frames {
-        self
-    }
-}
-
-impl vm::Platform for Quiet {
-    fn shoot(&mut self, _: &[(HatSpace, Flush)]) {}
-
-    fn zero(&mut self, _: PhysAddr, _: u64) {}
-
-    fn copy(&mut self, _: PhysAddr, _: PhysAddr, _: u64) {}
-
-    fn transfer(&mut self, _: Io) {}
-}
-
-impl Processor for Quiet {
-    fn enter<S: Scheme<Table = dyn Mounted>>(
-        &mut self,
-        _: &Hat<dyn Mounted, S>,
-        _: HatSpace,
-    ) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-impl Frames for Quiet {
-    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
-        if let Some(place) = self.free.iter().rposition(|&(_, of)| of == size) {
-            return Ok(self.free.swap_remove(place).0);
-        }
-        self.next = (self.next + 2 * size.bytes()) & !size.mask();
-        Ok(PhysAddr::new(self.next))
-    }
-
-    fn free(&mut self, frame: PhysAddr, size: PageSize) {
-        self.free.push((frame, size));
-    }
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

@@ -26,12 +26,14 @@ mod layer;
 mod load;
 mod memory;
 mod native;
+mod predict;
 mod prices;
 mod ranked;
 mod replay;
 mod run;
 pub mod skeleton;
 mod stats;
+mod threads;
 mod timed;
 mod world;
 

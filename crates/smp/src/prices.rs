@@ -3,6 +3,7 @@
 //! ```text
 //!   lock       one thread: take, give back, take, give back ...               half a round
 //!   transfer   two threads: a line goes to and fro, each writes it in turn     half a round
+//!   handover   two threads: one has a lock, the other spins for it             from giving back to having
 //!   sleep      two threads: one sleeps on a condition, the other wakes it      half a round
 //! ```
 //!
@@ -48,6 +49,8 @@ pub struct HostPrices {
     pub lock_ns: f64,
     /// A line fetched that another thread wrote last.
     pub transfer_ns: f64,
+    /// From a lock's being given back until the thread has it that has spun for it.
+    pub handover_ns: f64,
     /// A thread put to sleep and woken.
     pub sleep_ns: f64,
 }
@@ -58,6 +61,7 @@ impl HostPrices {
     pub fn measured() -> Option<HostPrices> {
         Some(HostPrices {
             transfer_ns: transfer()?,
+            handover_ns: quantile(handover(), 2),
             lock_ns: quantile(lock(), 4),
             sleep_ns: quantile(sleep(), 2),
         })
@@ -69,6 +73,7 @@ impl HostPrices {
         Costs {
             lock: cycles(self.lock_ns),
             transfer: cycles(self.transfer_ns),
+            handover: cycles(self.handover_ns),
             sleep: cycles(self.sleep_ns),
             ..Costs::HOST
         }
@@ -148,6 +153,43 @@ fn pair() -> Vec<f64> {
         line.store(STOP, Ordering::Release);
     });
     batches
+}
+
+fn handover() -> Vec<f64> {
+    const TIMES: u64 = 128;
+    /// How long the lock is held: the other spins for it meanwhile, and does not sleep yet.
+    const HELD: Duration = Duration::from_micros(2);
+    let began = Instant::now();
+    let now = || began.elapsed().as_nanos() as u64;
+    let given_back = NativeMutex::new(Class::Hat, 0);
+    let turn = AtomicU64::new(0);
+    let wait_for = |wanted| {
+        while turn.load(Ordering::Acquire) != wanted {
+            spin_loop();
+        }
+    };
+    let mut times = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..TIMES {
+                wait_for(2 * round);
+                given_back.with(Site::Look, |at| {
+                    turn.store(2 * round + 1, Ordering::Release);
+                    let since = Instant::now();
+                    while since.elapsed() < HELD {
+                        spin_loop();
+                    }
+                    *at = now();
+                });
+            }
+        });
+        for round in 0..TIMES {
+            wait_for(2 * round + 1);
+            times.push(given_back.with(Site::Look, |at| (now() - *at) as f64));
+            turn.store(2 * round + 2, Ordering::Release);
+        }
+    });
+    times
 }
 
 fn sleep() -> Vec<f64> {

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::{
     Baton, Board, CPUS_MAX, ClassCounts, Costs, Cpu, LockKind, ShootCounts, Shootdowns, TimeUse,
-    Timed, load::Asked, memory::SharedMemory, world::World,
+    Timed, baton::spend, load::Asked, memory::SharedMemory, world::World,
 };
 
 /// Names of the schemes: those of K94's sections 4.4 and 6.2, and one whose locks are of subtrees.
@@ -134,6 +134,20 @@ pub struct LockShare {
 
 /// Runs `plan`. An error says what of it cannot be, or what went wrong.
 pub fn run(plan: &Plan) -> Result<HatOutcome, String> {
+    run_in(Order::Clocks, plan)
+}
+
+/// Who goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    /// Whose clock is least.
+    Clocks,
+    /// Each an operation, one after the other. For [`Costs::FREE`]: only the end of an operation moves a clock.
+    Turns,
+}
+
+/// Runs `plan` in such an order.
+pub(crate) fn run_in(order: Order, plan: &Plan) -> Result<HatOutcome, String> {
     if plan.cpus == 0 || plan.cpus > CPUS_MAX {
         return Err(format!(
             "{} processors: choose 1 to {CPUS_MAX}, as each is a thread of this host",
@@ -153,7 +167,12 @@ pub fn run(plan: &Plan) -> Result<HatOutcome, String> {
     let tables = tables(&plan.table, &plan.scheme)?;
     let pool = plan.pool_bytes.map_or_else(Pool::unlimited, Pool::of);
     let lists = if plan.lock_per_list { ListLocks::Each } else { ListLocks::One };
-    with_scheme::<Timed, _>(&plan.scheme, pool, lists, InVirtualTime { plan, asked, tables })?
+    with_scheme::<Timed, _>(
+        &plan.scheme,
+        pool,
+        lists,
+        InVirtualTime { plan, asked, tables, order },
+    )?
 }
 
 /// What is done with a scheme, whichever it is.
@@ -197,6 +216,7 @@ struct InVirtualTime<'a> {
     plan: &'a Plan,
     asked: Asked,
     tables: Tables<dyn Mounted>,
+    order: Order,
 }
 
 impl OnScheme for InVirtualTime<'_> {
@@ -204,7 +224,7 @@ impl OnScheme for InVirtualTime<'_> {
 
     fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result {
         let world = World::<S, Timed>::new(scheme, self.tables, self.plan.hat_only)?;
-        drive(self.plan, &self.asked, &world)
+        drive(self.plan, &self.asked, &world, self.order)
     }
 }
 
@@ -275,7 +295,12 @@ fn no_table(name: &str) -> String {
     format!("`{name}` names no page table: choose of {}", TABLES.join(", "))
 }
 
-fn drive<S>(plan: &Plan, asked: &Asked, world: &World<S, Timed>) -> Result<HatOutcome, String>
+fn drive<S>(
+    plan: &Plan,
+    asked: &Asked,
+    world: &World<S, Timed>,
+    order: Order,
+) -> Result<HatOutcome, String>
 where
     S: Scheme<Table = dyn Mounted> + Send + Sync,
 {
@@ -304,8 +329,15 @@ where
         let of = (number as u64, spaces[number]);
         let mut cpu = Cpu::new(&board, number);
         let work = world.processor(&mut cpu, of, (plan.seed, plan.costs), asked);
-        let done =
-            work.and_then(|mut work| (0..operations).try_for_each(|_| work.operation(asked.load)));
+        let done = work.and_then(|mut work| {
+            (0..operations).try_for_each(|_| {
+                work.operation(asked.load)?;
+                if order == Order::Turns {
+                    spend(1);
+                }
+                Ok(())
+            })
+        });
         if let Err(error) = done {
             panic!("{error}");
         }

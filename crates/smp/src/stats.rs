@@ -57,6 +57,8 @@ pub struct ClassCounts {
     pub acquisitions: u64,
     /// How often it was found held by another.
     pub contended: u64,
+    /// How often another processor had it last, so that its line had to be fetched.
+    pub transfers: u64,
     /// Cycles from asking to having, where it was found held.
     pub waits: Histogram,
     /// Cycles from having to giving back.
@@ -67,6 +69,7 @@ impl AddAssign<&ClassCounts> for ClassCounts {
     fn add_assign(&mut self, other: &ClassCounts) {
         self.acquisitions += other.acquisitions;
         self.contended += other.contended;
+        self.transfers += other.transfers;
         self.waits += &other.waits;
         self.holds += &other.holds;
     }

@@ -1,6 +1,7 @@
 //! Locks of virtual processors ([`crate::baton`]).
 //!
-//! A lock that is given back goes to the one who has waited longest. What it costs to have waited
+//! A lock that is given back goes to the one who has waited longest, but where who asks first has it
+//! ([`LockKind::Barging`]). What it costs to have waited
 //! is the kind's ([`LockKind`]): a line fetched by who has spun, a switch of threads by who has
 //! slept. A processor spins on while a lock's holder runs, which here is always the case but where
 //! the holder sleeps on another lock.
@@ -14,7 +15,7 @@ use hat::locking::{Class, Locks, Mutex, Rw, Site, Wait};
 
 use crate::{
     baton::{begin_hold, count, cpu, end_hold, pass, sleep, spend_on, wake, with_me},
-    costs::{Costs, LockKind},
+    costs::LockKind,
     native::NativeOnce,
 };
 
@@ -77,25 +78,29 @@ impl Gate {
 
     fn take(&self, writes: bool) {
         let Some(me) = cpu() else { return };
-        pass();
-        let mut state = lock(&self.state);
-        let is_free = !state.writer && state.queue.is_empty() && (!writes || state.readers == 0);
-        let waited = if is_free {
-            state.grant(writes);
-            None
-        } else {
+        let costs = with_me(|me| (me.baton.costs, me.baton.kind));
+        let Some((costs, kind)) = costs else { return };
+        let mut waited = None;
+        let is_far = loop {
+            pass();
+            let mut state = lock(&self.state);
+            let is_first = state.queue.is_empty() || kind == LockKind::Barging;
+            if is_first && state.is_free(writes) {
+                state.grant(writes);
+                break state.moves_to(me);
+            }
             state.queue.push_back((me, writes));
             drop(state);
-            let waited = sleep();
-            state = lock(&self.state);
-            Some(waited)
+            *waited.get_or_insert(0) += sleep();
+            if kind != LockKind::Barging {
+                // It was granted.
+                break lock(&self.state).moves_to(me);
+            }
         };
-        let is_far = state.last.replace(me).is_some_and(|last| last != me);
-        drop(state);
-        let costs = with_me(|me| me.baton.costs).unwrap_or(Costs::FREE);
         spend_on_locks(costs.lock + if is_far { costs.transfer } else { 0 });
         count(self.class, |counts| {
             counts.acquisitions += 1;
+            counts.transfers += u64::from(is_far);
             if let Some(waited) = waited {
                 counts.contended += 1;
                 counts.waits.add(waited);
@@ -122,9 +127,18 @@ impl Gate {
         let delay = match kind {
             LockKind::Spin | LockKind::Adaptive => 0,
             LockKind::HandOver => costs.sleep,
+            LockKind::Barging => {
+                // All see it free a while later, and the first of them has it.
+                let waiting =
+                    if state.is_free(true) { state.queue.split_off(0) } else { VecDeque::new() };
+                drop(state);
+                waiting.into_iter().for_each(|(cpu, _)| wake(cpu, costs.handover));
+                spend_on_locks(costs.lock);
+                return;
+            }
         };
         while let Some(&(next, writes)) = state.queue.front() {
-            if state.writer || (writes && state.readers > 0) {
+            if !state.is_free(writes) {
                 break;
             }
             state.queue.pop_front();
@@ -137,6 +151,16 @@ impl Gate {
 }
 
 impl GateState {
+    /// The lock's line goes to `cpu`; whether it comes from another.
+    fn moves_to(&mut self, cpu: usize) -> bool {
+        self.last.replace(cpu).is_some_and(|last| last != cpu)
+    }
+
+    /// Whether a writer or a reader could have it.
+    fn is_free(&self, writes: bool) -> bool {
+        !self.writer && (!writes || self.readers == 0)
+    }
+
     fn grant(&mut self, writes: bool) {
         if writes {
             self.writer = true;

@@ -7,8 +7,8 @@ use hat::{
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use smp::{
-    Baton, Costs, HostPlan, Load, LockKind, Plan, SCHEMES, Shootdowns, TABLES, Timed, now, run,
-    run_on_host, spend,
+    Baton, Costs, HostPlan, Load, LockKind, Plan, SCHEMES, Shootdowns, TABLES, Timed, cpu, now,
+    run, run_on_host, spend,
 };
 
 fn plan(scheme: &str, load: &str, cpus: usize) -> Plan {
@@ -328,13 +328,41 @@ fn a_skeleton_is_played() {
     }
 }
 
+/// One processor gives the lock back and asks for it again before the one who spins has seen it free.
+#[test]
+fn who_asks_first_has_a_lock_that_nobody_is_given() {
+    //                        0 has it    1 has it
+    let expected = [(LockKind::Spin, 200, 100, 2), (LockKind::Barging, 110, 260, 1)];
+    for (kind, again, other, transfers) in expected {
+        let costs = Costs { handover: 50, ..Costs::FREE };
+        let lock = <Timed as Locks>::Mutex::new(Class::Hat, ());
+        let had = std::sync::Mutex::new([0; 2]);
+        let take = || {
+            lock.with(Site::Look, |()| {
+                had.lock().unwrap()[cpu().unwrap()] = now();
+                spend(100);
+            });
+        };
+        let finished = Baton::new(2, costs, kind, None).run(|cpu| {
+            spend(10 * cpu as u64);
+            take();
+            if cpu == 0 {
+                spend(10);
+                take();
+            }
+        });
+        assert_eq!(*had.lock().unwrap(), [again, other], "{kind:?}");
+        assert_eq!(finished.unwrap().locks[&Class::Hat].transfers, transfers, "{kind:?}");
+    }
+}
+
 /// Little's law for each lock: the mean number of those who wait, as they themselves saw it, is arrivals per
 /// cycle times the mean wait, as the platform counts it.
 #[test]
 fn as_many_wait_for_each_lock_as_arrivals_and_waits_say() {
     const CPUS: usize = 6;
     const CLASSES: [Class; 3] = [Class::Hat, Class::Mmu, Class::Frame];
-    for kind in [LockKind::Spin, LockKind::Adaptive, LockKind::HandOver] {
+    for kind in [LockKind::Spin, LockKind::Adaptive, LockKind::HandOver, LockKind::Barging] {
         let locks = CLASSES.map(|class| <Timed as Locks>::Mutex::new(class, Vec::new()));
         let baton = Baton::new(CPUS, Costs::FREE, kind, None);
         let finished = baton.run(|cpu| {

@@ -142,14 +142,14 @@ def _prices(runs: Sequence["HostRun"]) -> list[str]:
     found = [run.document["prices"] for run in runs if run.document["prices"]]
     if not found:
         return lacking
-    lock, line, sleep = (
+    lock, line, handover, sleep = (
         sorted(one[name] for one in found)[len(found) // 2]
-        for name in ("lock_ns", "transfer_ns", "sleep_ns")
+        for name in ("lock_ns", "transfer_ns", "handover_ns", "sleep_ns")
     )
     return [
         f"predicted with what this host takes: {lock:.1f} ns to take or give back a lock, "
-        f"{line:.0f} ns for a line that another thread wrote, {sleep / 1000:.1f} µs to sleep, wake "
-        "included",
+        f"{line:.0f} ns for a line that another thread wrote, {handover:.0f} ns until who spins "
+        f"sees that a lock is free, {sleep / 1000:.1f} µs to sleep, wake included",
         *lacking,
     ]
 

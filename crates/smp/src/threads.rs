@@ -1,0 +1,351 @@
+//! A load on threads of this host, timed.
+//!
+//! ```text
+//!   Free     thread 0  =op=op=op=op=          InTurn    thread 0  =op=    =op=    =op=
+//!            thread 1  =op=op=op=op=                    thread 1      =op=    =op=    =op=
+//! ```
+//!
+//! All on one layer, or each on its own. In turn no thread waits for a lock, but each finds the lines that it uses
+//! written by another: what an operation takes longer than on one thread is what these lines cost.
+
+use std::{
+    collections::BTreeMap,
+    hint::spin_loop,
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
+use hat::{
+    Hat, HatSpace, Platform, Pool,
+    locking::{Global, ListLocks, Locks, Scheme, Single},
+};
+use pagetable::{Flush, Mounted};
+use vm::Io;
+
+use crate::{
+    costs::Costs,
+    counted::{Counted, taken},
+    host::{HostPlan, median},
+    load::{Asked, Processor, Work},
+    native::Native,
+    run::{OnScheme, tables, with_scheme},
+    world::{Spaces, World},
+};
+
+/// How long each measurement lasts.
+const MEASURED: Duration = Duration::from_millis(40);
+
+/// Operations between two looks at the clock, and before the first.
+const BATCH: u64 = 32;
+
+/// Operations that are timed together where threads take turns: whole rounds of what loads do in turn.
+const TURNS_BATCH: u64 = 64;
+
+/// As many batches at least, the first of which does not count.
+const TURNS_BATCHES_MIN: usize = 4;
+
+/// How threads go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pace {
+    /// All at once.
+    Free,
+    /// An operation each, one after the other. Only that is timed, not the waiting for the others.
+    InTurn,
+}
+
+/// Nanoseconds of an operation of each of `threads`, on `layers` layers: one for all, or each its own.
+pub(crate) fn measure(
+    plan: &HostPlan,
+    asked: &Asked,
+    (layers, threads): (usize, usize),
+    pace: Pace,
+) -> Result<f64, String> {
+    let work = OnHost { plan, asked, layers, threads, pace };
+    with_scheme::<Native, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
+}
+
+/// The same of one thread on a layer without locks.
+pub(crate) fn measure_single(plan: &HostPlan, asked: &Asked) -> Result<f64, String> {
+    let scheme = Global::<_, Single>::new(Pool::unlimited());
+    let layer = Layer::<_, Single>::new(plan, asked, scheme)?;
+    let spaces = layer.spaces(1)?;
+    layer.free(0, spaces[0], &Barrier::new(1))
+}
+
+/// How often one thread takes locks of each class in as many operations as a processor of virtual time does.
+pub(crate) fn acquisitions(
+    plan: &HostPlan,
+    asked: &Asked,
+) -> Result<BTreeMap<&'static str, u64>, String> {
+    let work = Counting { plan, asked };
+    with_scheme::<Counted<Native>, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
+}
+
+/// Threads on so many layers of one scheme.
+struct OnHost<'a> {
+    plan: &'a HostPlan,
+    asked: &'a Asked,
+    layers: usize,
+    threads: usize,
+    pace: Pace,
+}
+
+impl OnScheme for OnHost<'_> {
+    type Result = Result<f64, String>;
+
+    fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Result<f64, String> {
+        let OnHost { plan, asked, layers, threads, pace } = self;
+        let start = Barrier::new(threads);
+        let first = Layer::<S, Native>::new(plan, asked, scheme)?;
+        if layers == 1 {
+            let all = first.spaces(threads)?;
+            let turns = Turns::new(threads);
+            return mean(threads, |number| match pace {
+                Pace::Free => first.free(number, all[number], &start),
+                Pace::InTurn => first.in_turn(number, all[number], &turns),
+            });
+        }
+        mean(threads, |number| {
+            if number == 0 {
+                return first.free(0, first.spaces(1)?[0], &start);
+            }
+            let work = Other { plan, asked, number, start: &start };
+            with_scheme::<Native, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
+        })
+    }
+}
+
+/// A thread on its own layer, beside others.
+struct Other<'a> {
+    plan: &'a HostPlan,
+    asked: &'a Asked,
+    number: usize,
+    start: &'a Barrier,
+}
+
+impl OnScheme for Other<'_> {
+    type Result = Result<f64, String>;
+
+    fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Result<f64, String> {
+        let layer = Layer::<S, Native>::new(self.plan, self.asked, scheme)?;
+        let spaces = layer.spaces(1)?;
+        layer.free(self.number, spaces[0], self.start)
+    }
+}
+
+/// The operations of one thread, with its locks counted.
+struct Counting<'a> {
+    plan: &'a HostPlan,
+    asked: &'a Asked,
+}
+
+impl OnScheme for Counting<'_> {
+    type Result = Result<BTreeMap<&'static str, u64>, String>;
+
+    fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result {
+        let layer = Layer::<S, Counted<Native>>::new(self.plan, self.asked, scheme)?;
+        let spaces = layer.spaces(1)?;
+        let mut quiet = layer.quiet();
+        taken();
+        let mut runner = layer.runner(&mut quiet, 0, spaces[0])?;
+        (0..self.asked.load.operations()).try_for_each(|_| runner.operation(self.asked.load))?;
+        drop(runner);
+        let mut by_name = BTreeMap::new();
+        for (class, count) in taken() {
+            *by_name.entry(class.name()).or_insert(0) += count;
+        }
+        Ok(by_name)
+    }
+}
+
+/// Runs threads and gives the mean of what they measure.
+fn mean(threads: usize, f: impl Fn(usize) -> Result<f64, String> + Sync) -> Result<f64, String> {
+    let measured: Vec<Result<f64, String>> = thread::scope(|scope| {
+        let f = &f;
+        let all: Vec<_> = (0..threads).map(|number| scope.spawn(move || f(number))).collect();
+        let joined = all.into_iter().map(|thread| thread.join());
+        joined.map(|done| done.unwrap_or_else(|_| Err("a thread failed".to_owned()))).collect()
+    });
+    let sum = measured.into_iter().sum::<Result<f64, String>>()?;
+    Ok(sum / threads as f64)
+}
+
+/// What threads work on.
+struct Layer<'a, S, L: Locks> {
+    plan: &'a HostPlan,
+    asked: &'a Asked,
+    world: World<S, L>,
+    /// The end of the highest frame of a table that was given out. They lie side by side from the bottom, as a
+    /// table's memory has an array as long as its highest frame is high.
+    frames: Arc<AtomicU64>,
+}
+
+impl<'a, S: Scheme<Table = dyn Mounted>, L: Locks> Layer<'a, S, L> {
+    fn new(plan: &'a HostPlan, asked: &'a Asked, scheme: S) -> Result<Layer<'a, S, L>, String> {
+        let world = World::new(scheme, tables(&plan.table, &plan.scheme)?, plan.hat_only)?;
+        Ok(Layer { plan, asked, world, frames: Arc::default() })
+    }
+
+    fn quiet(&self) -> Quiet {
+        Quiet { next: Arc::clone(&self.frames), free: Vec::new() }
+    }
+
+    /// The spaces of each thread.
+    fn spaces(&self, threads: usize) -> Result<Vec<Spaces>, String> {
+        let mut quiet = self.quiet();
+        let shared = self.world.shared(self.asked, &mut quiet)?;
+        (0..threads).map(|_| self.world.spaces(self.asked, shared, &mut quiet)).collect()
+    }
+
+    fn runner<'b>(
+        &'b self,
+        quiet: &'b mut Quiet,
+        number: usize,
+        spaces: Spaces,
+    ) -> Result<Box<dyn Work + 'b>, String> {
+        let of = (number as u64, spaces);
+        self.world.processor(quiet, of, (self.plan.seed, Costs::FREE), self.asked)
+    }
+
+    /// Nanoseconds per operation of the thread `number`, beside the others.
+    fn free(&self, number: usize, spaces: Spaces, start: &Barrier) -> Result<f64, String> {
+        let mut quiet = self.quiet();
+        let load = self.asked.load;
+        let warmed = self.runner(&mut quiet, number, spaces).and_then(|mut runner| {
+            (0..BATCH).try_for_each(|_| runner.operation(load)).map(|()| runner)
+        });
+        start.wait();
+        let mut runner = warmed?;
+        let (began, mut operations) = (Instant::now(), 0);
+        while began.elapsed() < MEASURED {
+            for _ in 0..BATCH {
+                runner.operation(load)?;
+            }
+            operations += BATCH;
+        }
+        Ok(began.elapsed().as_nanos() as f64 / operations as f64)
+    }
+
+    /// The same, one operation at a time.
+    fn in_turn(&self, number: usize, spaces: Spaces, turns: &Turns) -> Result<f64, String> {
+        let mut quiet = self.quiet();
+        let load = self.asked.load;
+        let mut runner = turns.stopping(self.runner(&mut quiet, number, spaces))?;
+        let (mut all, mut batch, mut operations) = (Duration::ZERO, Duration::ZERO, 0);
+        let mut batches = Vec::new();
+        while turns.wait(number) {
+            let began = Instant::now();
+            turns.stopping(runner.operation(load))?;
+            batch += began.elapsed();
+            operations += 1;
+            if operations == TURNS_BATCH {
+                all += batch;
+                batches.push(batch.as_nanos() as f64 / TURNS_BATCH as f64);
+                (batch, operations) = (Duration::ZERO, 0);
+            }
+            let is_over =
+                batches.len() >= TURNS_BATCHES_MIN && all * turns.threads as u32 >= MEASURED;
+            turns.pass(is_over);
+        }
+        // The first is cold.
+        Ok(median(batches.into_iter().skip(1)))
+    }
+}
+
+/// Whose turn it is.
+struct Turns {
+    threads: usize,
+    /// Operations that have ended; [`Turns::STOP`]: nobody goes on.
+    ended: AtomicUsize,
+}
+
+impl Turns {
+    const STOP: usize = usize::MAX;
+
+    fn new(threads: usize) -> Turns {
+        Turns { threads, ended: AtomicUsize::new(0) }
+    }
+
+    /// Waits for this thread's turn; whether it goes on.
+    fn wait(&self, number: usize) -> bool {
+        loop {
+            match self.ended.load(Ordering::Acquire) {
+                Turns::STOP => return false,
+                ended if ended % self.threads == number => return true,
+                _ => spin_loop(),
+            }
+        }
+    }
+
+    /// The next thread's turn, or nobody's any more.
+    fn pass(&self, is_over: bool) {
+        if is_over {
+            self.ended.store(Turns::STOP, Ordering::Release);
+        } else {
+            self.ended.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// What went wrong ends it for all.
+    fn stopping<T>(&self, result: Result<T, String>) -> Result<T, String> {
+        if result.is_err() {
+            self.ended.store(Turns::STOP, Ordering::Release);
+        }
+        result
+    }
+}
+
+/// A processor whose shootdowns cost nothing, with memory for tables of its own.
+struct Quiet {
+    /// Of the layer's threads together.
+    next: Arc<AtomicU64>,
+    free: Vec<(PhysAddr, PageSize)>,
+}
+
+impl Platform for Quiet {
+    fn shoot(&mut self, _: &[(HatSpace, Flush)]) {}
+
+    fn frames(&mut self) -> &mut dyn Frames {
+        self
+    }
+}
+
+impl vm::Platform for Quiet {
+    fn shoot(&mut self, _: &[(HatSpace, Flush)]) {}
+
+    fn zero(&mut self, _: PhysAddr, _: u64) {}
+
+    fn copy(&mut self, _: PhysAddr, _: PhysAddr, _: u64) {}
+
+    fn transfer(&mut self, _: Io) {}
+}
+
+impl Processor for Quiet {
+    fn enter<S: Scheme<Table = dyn Mounted>>(
+        &mut self,
+        _: &Hat<dyn Mounted, S>,
+        _: HatSpace,
+    ) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl Frames for Quiet {
+    fn allocate(&mut self, size: PageSize) -> Result<PhysAddr, OutOfFrames> {
+        if let Some(place) = self.free.iter().rposition(|&(_, of)| of == size) {
+            return Ok(self.free.swap_remove(place).0);
+        }
+        // Room for one that is aligned.
+        let end = self.next.fetch_add(2 * size.bytes(), Ordering::Relaxed) + 2 * size.bytes();
+        Ok(PhysAddr::new((end - size.bytes()) & !size.mask()))
+    }
+
+    fn free(&mut self, frame: PhysAddr, size: PageSize) {
+        self.free.push((frame, size));
+    }
+}
