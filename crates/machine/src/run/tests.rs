@@ -1,7 +1,8 @@
-//! A shootdown that is forgotten, or that comes late, which no trace can bring about.
+//! A shootdown that is forgotten, or that comes late, and a fault that comes again: what no trace
+//! can bring about.
 
-use addr::Kind;
-use pagetable::Flush;
+use addr::{Kind, VirtAddr};
+use pagetable::{Fault, Flush};
 use trace::{Batch, Event, Meta, Placed};
 
 use super::Run;
@@ -9,7 +10,7 @@ use crate::{
     Error, Machine,
     description::Clock,
     hardware::walker::Walkers,
-    os::{Layout, Platform},
+    os::{Ask, Layout, Platform},
     ram::Ram,
 };
 
@@ -115,5 +116,22 @@ fn a_shootdown_goes_where_its_space_is() {
         switch(&mut run, &mut walker, 0);
         touch(&mut run, &mut walker).unwrap();
         assert_eq!(run.first_touches, misses + 1, "{policy}");
+    }
+}
+
+/// An answer that changes nothing would bring the same fault again, for ever.
+#[test]
+fn a_fault_of_an_access_that_is_allowed_is_an_error() {
+    for manager in ["first-touch", "base"] {
+        let settings = [format!("os.manager={manager}")];
+        let machine = Machine::load("opteron-2008", &settings).unwrap();
+        let mut run = Run::new(&machine, true, Clock::Full).unwrap();
+        let mut walker = machine.walkers().unwrap();
+        let (addr, kind) = (VirtAddr::new(0x40_0000), Kind::Store);
+        let ask = Ask { who: run.who, addr, kind, fault: Fault::NotMapped { level: 1 } };
+        let mut fault = |run: &mut Run| run.ask(0, &mut walker, |os, by| os.fault(&ask, by));
+        fault(&mut run).unwrap();
+        let error = fault(&mut run).unwrap_err().to_string();
+        assert!(error.contains("has the page and allows the access"), "{manager}: {error}");
     }
 }
