@@ -396,3 +396,26 @@ def test_a_band_that_came_after_the_number_does_not_count(pagewalk, tmp_path: Pa
     last["measured_on"]["smoke"] = "another"
     (at / "last.json").write_text(json.dumps(last))
     assert "crates/mmu changed, and a smoke run comes out otherwise" in reproduce("--stale").stdout
+
+
+def test_programs_with_a_value_and_experiments_side_by_side_are_watched(tmp_path: Path) -> None:
+    folder = tmp_path / "experiments"
+    programs = '[counter]\nwhat = "counts"\ncommand = ["seq", "{value}"]\n'
+    (folder / "X").mkdir(parents=True)
+    (folder / "designs.toml").write_text("")
+    for name, method, parameters in [
+        ("one", "spaces", 'columns.many.trace = "counter@20"'),
+        ("two", "order", 'rows.one = { experiment = "X/one", cells = [["a", "many"]] }'),
+    ]:
+        (folder / "X" / name).mkdir()
+        text = f'title = "t"\nsource = "X"\nmethod = "{method}"\n[parameters]\n{parameters}\n'
+        (folder / "X" / name / "experiment.toml").write_text(text)
+
+    def defined(text: str) -> list[str]:
+        (folder / "programs.toml").write_text(text)
+        experiments = find(folder)
+        assert all("crates/capture" in history.sources(each) for each in experiments)
+        return [history.definition(each) for each in experiments]
+
+    before, after = defined(programs), defined(programs.replace("seq", "yes"))
+    assert len(before) == 2 and not set(before) & set(after)

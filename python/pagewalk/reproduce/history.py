@@ -88,12 +88,7 @@ def complaint(experiment: Experiment) -> str:
 def sources(experiment: Experiment) -> dict[str, str]:
     """A digest of each part of the sources that the experiment runs through."""
     top = experiment.folder.parents[2]
-    named = set(_texts(experiment.parameters))
-    crates: tuple[str, ...] = LAYER if experiment.method in ("hat", "clients") else BENCH
-    if named & set(read_toml(top / "experiments" / "programs.toml")):
-        crates = RECORD
-    elif any(name.startswith("generate:") for name in named):
-        crates = RUN
+    crates = dict.fromkeys(name for each in _made_of(experiment) for name in _crates(each))
     parts = {f"crates/{name}": sorted((top / "crates" / name).glob("src/**/*.rs"))
              for name in crates}  # fmt: skip
     parts["python/pagewalk/reproduce"] = sorted((top / "python/pagewalk/reproduce").rglob("*.py"))
@@ -105,7 +100,7 @@ def definition(experiment: Experiment, smoke: bool = False) -> str:
     top = experiment.folder.parents[2]
     folder = top / "experiments"
     parameters = experiment.smoke if smoke else experiment.parameters
-    named = set(_texts(parameters))
+    named = _named(parameters)
     known = {**read_toml(folder / "programs.toml"), **read_toml(folder / "designs.toml")}
     parts: list[Any] = [experiment.method, experiment.placements, parameters]
     for name in sorted(named & set(known)):
@@ -117,7 +112,29 @@ def definition(experiment: Experiment, smoke: bool = False) -> str:
         for path in (folder / name, top / "machines" / f"{name}.toml"):
             if path.suffix == ".toml" and path.is_file():
                 parts.append(_digest([path.read_bytes()]))
+    parts += [definition(each, smoke) for each in _made_of(experiment)[1:]]
     return _digest([json.dumps(parts, sort_keys=True).encode()])
+
+
+def _made_of(experiment: Experiment) -> list[Experiment]:
+    """The experiment itself, then those whose numbers it puts side by side."""
+    rows = experiment.parameters["rows"].values() if experiment.method == "order" else ()
+    folder = experiment.folder.parents[1]
+    return [experiment, *(Experiment.load(folder / row["experiment"]) for row in rows)]
+
+
+def _crates(experiment: Experiment) -> tuple[str, ...]:
+    named = _named(experiment.parameters)
+    if named & set(read_toml(experiment.folder.parents[1] / "programs.toml")):
+        return RECORD
+    if any(name.startswith("generate:") for name in named):
+        return RUN
+    return LAYER if experiment.method in ("hat", "clients") else BENCH
+
+
+def _named(parameters: Any) -> set[str]:
+    """What the parameters may name; a program without the value it is given, as in `fastcgi@20`."""
+    return {name for text in _texts(parameters) for name in (text, text.partition("@")[0])}
 
 
 def changed(experiment: Experiment) -> list[str]:

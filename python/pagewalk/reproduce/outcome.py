@@ -155,7 +155,7 @@ def stale(experiment: Experiment, lab: Lab) -> str:
     last = experiment.last()
     measured = last["measured_on"] if last else {}
     if measured.get("definition") != history.definition(experiment):
-        return "its parameters, or a program or machine that it names, have changed"
+        return "its parameters, or a program, machine or experiment that it names, have changed"
     changed = history.changed(experiment)
     if not changed or reproduce(experiment, lab, smoke=True).digest() == measured.get("smoke"):
         return ""
