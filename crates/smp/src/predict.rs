@@ -60,10 +60,9 @@ impl<'a> Predictor<'a> {
             Load::Fork | Load::Exec | Load::Fault | Load::Brk | Load::MtLow | Load::MtHigh => {}
             Load::Tpcb | Load::Dma | Load::Spec | Load::Kenbus | Load::Skeleton => return Ok(None),
         }
-        let none = Predictor { plan, work: 0.0, locks: 0.0, transfers: 0.0 };
         // One processor fetches no line from another, so that its locks' cycles tell how many it takes.
-        let alone = none.in_virtual_time(1, Costs::HOST, Order::Clocks)?;
-        let in_turn = none.in_virtual_time(plan.threads, Costs::FREE, Order::Turns)?;
+        let alone = in_virtual_time(plan, 1, Costs::HOST, Order::Clocks)?;
+        let in_turn = in_virtual_time(plan, plan.threads, Costs::FREE, Order::Turns)?;
         let transfers: u64 = in_turn.locks.values().map(|share| share.counts.transfers).sum();
         let operations = alone.operations as f64;
         Ok(Some(Predictor {
@@ -82,7 +81,8 @@ impl<'a> Predictor<'a> {
         let per_ns = |cpus, work_ns: f64| {
             let cycle_ns = work_ns / self.work;
             let costs = prices.costs(cycle_ns);
-            self.in_virtual_time(cpus, costs, Order::Clocks).map(|of| of.throughput / cycle_ns)
+            in_virtual_time(self.plan, cpus, costs, Order::Clocks)
+                .map(|of| of.throughput / cycle_ns)
         };
         Ok(Prediction {
             scaling: per_ns(self.plan.threads, work_ns + lines_ns)? / per_ns(1, work_ns)?,
@@ -91,31 +91,32 @@ impl<'a> Predictor<'a> {
             prices,
         })
     }
+}
 
-    fn in_virtual_time(
-        &self,
-        cpus: usize,
-        costs: Costs,
-        in_order: Order,
-    ) -> Result<HatOutcome, String> {
-        let plan = Plan {
-            cpus,
-            scheme: self.plan.scheme.clone(),
-            load: self.plan.load.clone(),
-            skeleton: None,
-            table: self.plan.table.clone(),
-            hat_only: self.plan.hat_only,
-            pool_bytes: None,
-            lock_per_list: false,
-            shootdowns: Shootdowns::Broadcast,
-            contexts: None,
-            virtual_caches: false,
-            kind: LockKind::Barging,
-            costs,
-            seed: self.plan.seed,
-        };
-        run_in(in_order, &plan)
-    }
+/// What `cpus` virtual processors make of `plan`.
+fn in_virtual_time(
+    plan: &HostPlan,
+    cpus: usize,
+    costs: Costs,
+    order: Order,
+) -> Result<HatOutcome, String> {
+    let plan = Plan {
+        cpus,
+        scheme: plan.scheme.clone(),
+        load: plan.load.clone(),
+        skeleton: None,
+        table: plan.table.clone(),
+        hat_only: plan.hat_only,
+        pool_bytes: None,
+        lock_per_list: false,
+        shootdowns: Shootdowns::Broadcast,
+        contexts: None,
+        virtual_caches: false,
+        kind: LockKind::Barging,
+        costs,
+        seed: plan.seed,
+    };
+    run_in(order, &plan)
 }
 
 #[cfg(test)]
@@ -136,8 +137,7 @@ mod tests {
                 rounds: 1,
                 seed: 1,
             };
-            let none = Predictor { plan: &plan, work: 0.0, locks: 0.0, transfers: 0.0 };
-            let of = none.in_virtual_time(2, Costs::FREE, Order::Turns).unwrap();
+            let of = in_virtual_time(&plan, 2, Costs::FREE, Order::Turns).unwrap();
             assert!(of.locks.values().all(|share| share.counts.contended == 0), "{scheme}");
             if scheme == "global" {
                 // The first lock of each operation, but for the very first.
