@@ -17,6 +17,7 @@ import datetime
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -250,4 +251,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    # Who is told to end leaves the system's knobs as they were, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())
