@@ -824,10 +824,10 @@ class Faults(Record):
 
 
 class SizeReasons(Record):
-    """Pages loaded at faults in regions of one name, by why they have their size."""
+    """Pages loaded at faults in one region, by why they have their size."""
 
     region: str
-    """The name."""
+    """The region's name in `regions`."""
 
     pages: dict[str, int]
     """Pages by reason."""
@@ -837,7 +837,9 @@ class SizeDecision(Record):
     """Pages of which a size was wished."""
 
     region: str
-    """The name of their region."""
+    """Their region's name in `regions`: that in which the fault was, or in which a large page that
+    was asked for begins.
+    """
 
     wanted: str
     """The size that was wished."""

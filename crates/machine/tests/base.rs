@@ -280,10 +280,12 @@ fn what_was_mapped_before_the_first_access_is_a_file_or_zeros() {
     ];
     let results = run("epyc-9005", &["os.manager=base"], &rows);
     assert_eq!((count(&results, "disk"), count(&results, "zero")), (1, 2));
-    let manager = results.manager.unwrap();
+    let manager = results.manager.as_ref().unwrap();
     assert_eq!(manager.unexplained, 1);
     let names: Vec<&str> = manager.page_sizes.iter().map(|sizes| sizes.region.as_str()).collect();
-    assert_eq!(names, ["x", "stack", "unexplained"]);
+    let regions: Vec<&str> = results.regions.iter().map(|region| region.name.as_str()).collect();
+    assert_eq!(names, regions);
+    assert_eq!(names, ["x (rwx)", "stack", "around 0x40028000"]);
 }
 
 /// Each kind of work has its price; what is spent is in `time`, and moves the clock.

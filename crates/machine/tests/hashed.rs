@@ -11,8 +11,8 @@ use machine::{
     results::{BlockCounts, RestSegCounts},
     sweep::{SweepOptions, sweep},
 };
-use support::{HEAP, Row, Rows, Stream, heap_program, mapping};
-use trace::{Event, Process};
+use support::{HEAP, Row, Rows, Stream, heap_program, mapping, process};
+use trace::Event;
 
 const PAGE: u64 = 4096;
 
@@ -112,17 +112,6 @@ fn an_entry_of_mosaic_covers_pages_that_lie_anywhere() {
 /// stores have it. Each translation is compared with the page table.
 #[test]
 fn forks_share_frames_that_the_childs_addresses_do_not_allow() {
-    let process = |number: u32| Process {
-        number,
-        pid: 100 + number,
-        parent: number.checked_sub(1),
-        parent_accesses: None,
-        shares_space: false,
-        began_ns: 0,
-        programs: Vec::new(),
-        accesses: 0,
-        instructions: 0,
-    };
     let store = |page: u64| Row::Access(Kind::Store, HEAP + page * PAGE, 8);
     let load = |page: u64| Row::Access(Kind::Load, HEAP + page * PAGE, 8);
     let turn = |space: u32| Row::Event(Event::Run { cpu: None, space });

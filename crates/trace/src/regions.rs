@@ -216,6 +216,14 @@ impl Regions {
         self.piece_at(addr).map(|(start, piece)| (start, piece.last))
     }
 
+    /// The first address of `first..=last` of which an event said what is there.
+    pub fn first_within(&self, first: u64, last: u64) -> Option<u64> {
+        match self.piece_at(first) {
+            Some(_) => Some(first),
+            None => self.pieces.range(first..=last).next().map(|(&start, _)| start),
+        }
+    }
+
     /// What may be done at `addr`, where an event said so.
     pub fn rights_at(&self, addr: u64) -> Option<Rights> {
         self.piece_at(addr).map(|(_, piece)| piece.rights)
@@ -626,6 +634,8 @@ mod tests {
                 }
                 let (first, last) = (random(PAGES), random(PAGES));
                 let (first, last) = (first.min(last), first.max(last));
+                let told = (first..=last).find(|page| model.pages.contains_key(page)).map(addr);
+                assert_eq!(regions.first_within(addr(first), addr(last) + 7), told, "seed {seed}");
                 let names = (first..=last).map(|page| model.pages.get(&page).map(|(name, _)| name));
                 let mut names: Vec<_> = names.collect();
                 names.dedup();

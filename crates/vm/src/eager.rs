@@ -76,9 +76,9 @@ where
                     };
                     page = run.end;
                     let filled = kernel.side_by_side(at, &region, &run, first);
-                    for _ in 0..filled.pages {
-                        let base = kernel.vm.base;
-                        kernel.decided(region.label, (base, Why::PolicyAsksBase), base);
+                    if filled.pages > 0 {
+                        let (place, base) = ((space, run.start), kernel.vm.base);
+                        kernel.decided(place, (base, Why::PolicyAsksBase), base, filled.pages);
                     }
                     given += filled.pages;
                     match filled.stopped {

@@ -36,7 +36,7 @@ use crate::{
     frames::{DIRTY, FILE, Owner, REFERENCED},
     kernel::Kernel,
     object::{ObjectId, Place},
-    platform::{Io, Platform, Step, Store},
+    platform::{Decided, Io, Platform, Step, Store},
     reclaim::BATCH,
     region::{Backing, Region},
     vm::Within,
@@ -48,7 +48,6 @@ use crate::{
 pub(crate) struct Said {
     rights: Rights,
     wired: bool,
-    label: u32,
     backing: Backing,
     /// Which page of its region it is.
     into: u64,
@@ -57,8 +56,8 @@ pub(crate) struct Said {
 impl Said {
     /// What `region` says of `page`, which lies in it.
     pub(crate) fn of(region: &Region, page: u64) -> Said {
-        let Region { rights, wired, label, backing, .. } = *region;
-        Said { rights, wired, label, backing, into: page - region.pages.start }
+        let Region { rights, wired, backing, .. } = *region;
+        Said { rights, wired, backing, into: page - region.pages.start }
     }
 }
 
@@ -178,7 +177,7 @@ where
             self.leave(anon, loaded.is_ok());
         }
         if loaded? {
-            self.decided(said.label, wanted, self.vm.base);
+            self.decided((at.space, page), wanted, self.vm.base, 1);
         }
         if said.wired {
             self.wire_at(at, page, needed.frame);
@@ -261,13 +260,21 @@ where
         Ok(Needed { frame, rights, is_new, left })
     }
 
-    /// Counts a page that was loaded at a fault by what was decided about its size.
-    pub(crate) fn decided(&mut self, label: u32, (wanted, why): (PageSize, Why), got: PageSize) {
-        let decision = Decision { label, wanted, got, why };
+    /// Counts `pages` pages, the first of which is `page`, that were loaded by what was decided about
+    /// their size.
+    pub(crate) fn decided(
+        &mut self,
+        (space, page): (HatSpace, u64),
+        (wanted, why): (PageSize, Why),
+        got: PageSize,
+        pages: u64,
+    ) {
+        let decision = Decision { wanted, got, why };
+        self.platform.decided(space, self.vm.addr_of(page), decision, Decided::Loaded(pages));
         match &mut self.decided {
-            Some((last, pages)) if *last == decision => *pages += 1,
+            Some((last, all)) if *last == decision => *all += pages,
             last => {
-                let before = last.replace((decision, 1));
+                let before = last.replace((decision, pages));
                 if before.is_some() {
                     self.vm.add_counts(|counts| counts.decided(before));
                 }

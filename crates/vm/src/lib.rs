@@ -111,7 +111,7 @@ pub use crate::{
     },
     object::FileKey,
     physical::Physical,
-    platform::{Io, Platform, Step, Store},
+    platform::{Decided, Io, Platform, Step, Store},
     policy::{Ask, Choice, FAULT_POLICIES, Fallback, FaultPolicy, Module, Placement},
     region::{Backing, Region},
     replacement::{POLICIES, Replacement},

@@ -42,8 +42,8 @@ where
     L: Locks,
     S: Scheme<Table = T>,
 {
-    /// A new region, in place of what was there. `label` is the number that its pages are counted
-    /// under. It fails only where the region is to be wired: then it is there, and not all wired.
+    /// A new region, in place of what was there, that the host calls `label`. It fails only where the
+    /// region is to be wired: then it is there, and not all wired.
     pub fn map(
         &mut self,
         space: HatSpace,

@@ -1,6 +1,6 @@
 //! What memory management asks of the world, and how it asks on behalf of the HAT layer.
 
-use addr::{Frames, OutOfFrames, PageSize, PhysAddr};
+use addr::{Frames, OutOfFrames, PageSize, PhysAddr, VirtAddr};
 use hat::{
     HatSpace,
     locking::{Locks, Site},
@@ -8,7 +8,12 @@ use hat::{
 use pagetable::Flush;
 use physmem::Allocator;
 
-use crate::{object::FileKey, physical::Physical, swap::Slot, work::Work};
+use crate::{
+    object::FileKey,
+    physical::Physical,
+    swap::Slot,
+    work::{Decision, Work},
+};
 
 /// A kernel's processors, memory and disks, or a simulated machine, as one processor uses them.
 pub trait Platform {
@@ -28,6 +33,19 @@ pub trait Platform {
     /// Hears of other work when it is done, to price it while the locks of it are held. A kernel does
     /// it for nothing.
     fn work(&mut self, _step: Step, _count: u64) {}
+
+    /// Hears of each decision about a size that is counted, with the address that it is about, for hosts
+    /// that count by regions of their own.
+    fn decided(&mut self, _space: HatSpace, _at: VirtAddr, _decision: Decision, _of: Decided) {}
+}
+
+/// Pages that a decision is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decided {
+    /// So many, side by side, that were loaded.
+    Loaded(u64),
+    /// A large page that was asked for.
+    Asked,
 }
 
 /// Work of memory management, in units that a price can be put on.

@@ -29,7 +29,7 @@ pub struct Region {
     pub backing: Backing,
     /// Whether its pages stay in memory.
     pub wired: bool,
-    /// Under which number its pages are counted: the host's.
+    /// What it is called: a number of the host's. Regions of two names are never joined.
     pub label: u32,
     /// What is wished for its pages.
     pub module: Module,

@@ -175,15 +175,16 @@ where
             }
             let block = self.vm.block(page, size);
             let Some(region) = at.known.regions.at(page).cloned() else { return Ok(()) };
+            let place = (space, page);
             match self.promote_block(at, &region, &block, page, kind) {
                 Ok(()) => {
                     self.work.upgrades += 1;
-                    self.count_upgrade(region.label, size, Why::Obtained);
+                    self.count_upgrade(place, size, Why::Obtained);
                     return Ok(());
                 }
-                Err(Stopped::Why(why)) => self.count_upgrade(region.label, size, why),
+                Err(Stopped::Why(why)) => self.count_upgrade(place, size, why),
                 Err(Stopped::Stop(Stop::Full)) => {
-                    self.count_upgrade(region.label, size, Why::NoFrame);
+                    self.count_upgrade(place, size, Why::NoFrame);
                 }
                 Err(Stopped::Stop(Stop::Refused(error))) => return Err(error),
             }

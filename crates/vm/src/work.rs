@@ -116,8 +116,6 @@ reasons! {
 /// Pages that were loaded at faults, by what was decided about their size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Decision {
-    /// The label of their region.
-    pub label: u32,
     /// The size that was wished.
     pub wanted: PageSize,
     /// The size that they have.

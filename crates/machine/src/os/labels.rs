@@ -94,6 +94,13 @@ impl Layout {
         self.find_label(number, addr)
     }
 
+    /// The label of the region that `range` begins in, or that is the first in it.
+    pub(crate) fn label_within(&mut self, number: u32, range: VirtRange) -> u32 {
+        let (first, last) = (range.start().get(), range.last().get());
+        let told = self.regions(number).and_then(|regions| regions.first_within(first, last));
+        self.label_of(number, told.map_or(range.start(), VirtAddr::new))
+    }
+
     #[inline(never)]
     fn find_label(&mut self, number: u32, addr: VirtAddr) -> u32 {
         let place = match self.last {

@@ -172,10 +172,18 @@ pub(crate) trait System: Send {
         None
     }
 
+    /// Enters into `counts`, which are its own, what it has decided about sizes of pages. `places` are those
+    /// of the layout's labels among the results' regions; the regions get their names later.
+    fn enter_sizes(&self, _places: &[u32], _counts: &mut ManagerCounts) {}
+
+    /// The layout has what the last event changed: what was decided about addresses is counted under
+    /// their labels.
+    fn settle(&mut self, _ram: &Ram, _layout: &mut Layout) {}
+
     /// Begins to count anew; what is mapped stays.
     fn forget_counts(&mut self, _ram: &mut Ram) {}
 
-    /// What it has counted that no other system counts.
+    /// What it has counted that no other system counts, without [`System::enter_sizes`].
     fn counts(&self, _ram: &Ram) -> Option<ManagerCounts> {
         None
     }

@@ -220,6 +220,7 @@ impl Run {
         ask: impl FnOnce(&mut dyn System, &mut dyn Platform) -> Result<T, Failure>,
     ) -> Result<T, Error> {
         let Run { system, ram, layout, processors, contexts, prices, census, nodes, .. } = self;
+        system.settle(ram, layout);
         let (watch, range_table) = (&mut self.watch, &mut self.range_table);
         let overheads = &mut self.overheads;
         if let Some(nodes) = nodes {

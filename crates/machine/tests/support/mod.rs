@@ -84,6 +84,21 @@ impl Rows {
     }
 }
 
+/// A process that the one before it has forked, with 100 more as its number at the system.
+pub(crate) fn process(number: u32) -> Process {
+    Process {
+        number,
+        pid: 100 + number,
+        parent: number.checked_sub(1),
+        parent_accesses: None,
+        shares_space: false,
+        began_ns: 0,
+        programs: Vec::new(),
+        accesses: 0,
+        instructions: 0,
+    }
+}
+
 impl Source for Rows {
     fn header(&self) -> &Header {
         &self.header

@@ -179,7 +179,8 @@ where
         match loaded {
             Ok(loaded) => {
                 if loaded {
-                    self.decided(region.label, (wanted.0, wanted.1.unwrap_or(Why::Obtained)), size);
+                    let decision = (wanted.0, wanted.1.unwrap_or(Why::Obtained));
+                    self.decided((at.space, page), decision, size, 1);
                 }
                 Ok(Ok(how))
             }

@@ -26,7 +26,7 @@ use crate::{
     fault::Said,
     kernel::Kernel,
     object::Place,
-    platform::Platform,
+    platform::{Decided, Platform},
     region::{Backing, Region},
     vm::{AddressSpace, Within},
     work::{Decision, How, Why},
@@ -139,13 +139,13 @@ where
             };
             match may {
                 Ok(()) => ready.push((region, block.clone())),
-                Err(why) => self.count_upgrade(region.label, to, why),
+                Err(why) => self.count_upgrade((space, block.start), to, why),
             }
         }
-        if let [(region, block)] = &ready[..]
+        if let [(_, block)] = &ready[..]
             && self.has_smaller_pair(space, block)
         {
-            self.count_upgrade(region.label, to, Why::PairRule);
+            self.count_upgrade((space, block.start), to, Why::PairRule);
             return Ok(0);
         }
         let mut done = 0;
@@ -154,14 +154,15 @@ where
             self.unload(space, block)?;
         }
         for (region, block) in &ready {
+            let place = (space, block.start);
             match self.upgrade_block(at, region, block) {
                 Ok(Ok(())) => {
                     done += 1;
                     self.work.upgrades += 1;
-                    self.count_upgrade(region.label, to, Why::Obtained);
+                    self.count_upgrade(place, to, Why::Obtained);
                 }
-                Ok(Err(why)) => self.count_upgrade(region.label, to, why),
-                Err(Stop::Full) => self.count_upgrade(region.label, to, Why::NoFrame),
+                Ok(Err(why)) => self.count_upgrade(place, to, why),
+                Err(Stop::Full) => self.count_upgrade(place, to, Why::NoFrame),
                 Err(Stop::Refused(error)) => return Err(error),
             }
         }
@@ -176,10 +177,16 @@ where
         self.vm.paired && self.mappings_in(space, &self.vm.pair_of(block)).iter().any(smaller)
     }
 
-    /// Counts a large page that was asked for by what became of it.
-    pub(crate) fn count_upgrade(&mut self, label: u32, wanted: PageSize, why: Why) {
+    /// Counts a large page, of which `page` is the first base page, that was asked for by what became of it.
+    pub(crate) fn count_upgrade(
+        &mut self,
+        (space, page): (HatSpace, u64),
+        wanted: PageSize,
+        why: Why,
+    ) {
         let got = if why == Why::Obtained { wanted } else { self.vm.base };
-        let decision = Decision { label, wanted, got, why };
+        let decision = Decision { wanted, got, why };
+        self.platform.decided(space, self.vm.addr_of(page), decision, Decided::Asked);
         self.vm.add_counts(|counts| *counts.upgrades.entry(decision).or_insert(0) += 1);
     }
 

@@ -230,7 +230,7 @@ where
                 let block = first << order..(first + 1) << order;
                 let found = self.collapse_if(at, &region, &block, Some(&thp.khugepaged));
                 let found = found.unwrap_or(ScanResult::AllocHugePageFail);
-                self.count_scan(&region, found);
+                self.count_scan((at.space, block.start), found);
                 done.made += u64::from(found == ScanResult::Succeed);
                 *left = left.saturating_sub(1 << order);
                 if found == ScanResult::AllocHugePageFail {
@@ -265,7 +265,8 @@ where
         for first in whole_blocks(&region.pages, order).filter(|block| block << order >= from) {
             let block = first << order..(first + 1) << order;
             let found = self.collapse_if(at, region, &block, Some(&limits));
-            self.count_scan(region, found.unwrap_or(ScanResult::AllocHugePageFail));
+            let found = found.unwrap_or(ScanResult::AllocHugePageFail);
+            self.count_scan((at.space, block.start), found);
         }
     }
 
@@ -282,7 +283,7 @@ where
                     let block = first << order..(first + 1) << order;
                     let Some(region) = at.known.regions.at(block.start).cloned() else { continue };
                     let found = kernel.collapse_if(at, &region, &block, None)?;
-                    kernel.count_scan(&region, found);
+                    kernel.count_scan((space, block.start), found);
                     made += u64::from(found == ScanResult::Succeed);
                     if found == ScanResult::AllocHugePageFail {
                         break;
@@ -293,10 +294,10 @@ where
         })
     }
 
-    pub(crate) fn count_scan(&mut self, region: &Region, found: ScanResult) {
+    pub(crate) fn count_scan(&mut self, place: (HatSpace, u64), found: ScanResult) {
         self.lists(|lists, _| lists.khugepaged.scanned.results[found as usize] += 1);
         if let (Some(why), Some(&size)) = (found.why(), self.vm.sizes.last()) {
-            self.count_upgrade(region.label, size, why);
+            self.count_upgrade(place, size, why);
         }
     }
 

@@ -203,7 +203,8 @@ where
             Ok(loaded) => {
                 if loaded {
                     let size = self.vm.size_of(pages);
-                    self.decided(region.label, (wanted, first.unwrap_or(Why::Obtained)), size);
+                    let decision = (wanted, first.unwrap_or(Why::Obtained));
+                    self.decided((at.space, page), decision, size, 1);
                 }
                 if is_empty && how != How::ZeroPage {
                     self.enter_folio(at, pages);
@@ -257,7 +258,7 @@ where
         }
         let shift = self.vm.base.shift() + (pages.end - pages.start).ilog2();
         let got = PageSize::from_shift(shift as u8).unwrap_or(self.vm.base);
-        self.decided(region.label, (wanted, first.unwrap_or(Why::Obtained)), got);
+        self.decided((at.space, page), (wanted, first.unwrap_or(Why::Obtained)), got, 1);
         Ok(Ok(how))
     }
 

@@ -204,7 +204,7 @@ where
             }
             let found = kernel
                 .pages_move(|kernel| kernel.collapse_if(at, &region, &block, Some(&limits)))?;
-            kernel.count_scan(&region, found);
+            kernel.count_scan((space, first), found);
             Ok(Some(found))
         });
         found.ok().flatten()

@@ -58,6 +58,9 @@ impl Results {
             let site = &origins.sites[*site as usize];
             region.name = times.name(&site.name, &site.stack);
         }
+        if let Some(manager) = &mut self.manager {
+            manager.name_regions(&self.regions);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{DeviceCounts, LinuxCounts, ReservationCounts, ReservationSample};
+use super::{DeviceCounts, LinuxCounts, RegionCounts, ReservationCounts, ReservationSample};
 
 /// What the operating system was called for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -62,6 +62,17 @@ pub struct ManagerCounts {
     pub over_time: Vec<MemorySample>,
 }
 
+impl ManagerCounts {
+    /// Calls the regions of pages as `regions` does.
+    pub(crate) fn name_regions(&mut self, regions: &[RegionCounts]) {
+        let reasons = self.page_sizes.iter_mut().map(|row| (&mut row.region, row.place));
+        let sizes = self.sizes.iter_mut().chain(&mut self.upgrades);
+        for (name, place) in reasons.chain(sizes.map(|row| (&mut row.region, row.place))) {
+            name.clone_from(&regions[place as usize].name);
+        }
+    }
+}
+
 /// A setting that changed while the machine ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChangedSetting {
@@ -75,19 +86,23 @@ pub struct ChangedSetting {
     pub value: String,
 }
 
-/// Pages loaded at faults in regions of one name, by why they have their size.
+/// Pages loaded at faults in one region, by why they have their size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeReasons {
-    /// The name.
+    /// The region's name in `regions`.
     pub region: String,
     /// Pages by reason.
     pub pages: BTreeMap<String, u64>,
+    /// The index of the region in `regions`.
+    #[serde(skip)]
+    pub(crate) place: u32,
 }
 
 /// Pages of which a size was wished.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SizeDecision {
-    /// The name of their region.
+    /// Their region's name in `regions`: that in which the fault was, or in which a large page that was
+    /// asked for begins.
     pub region: String,
     /// The size that was wished.
     pub wanted: String,
@@ -97,6 +112,9 @@ pub struct SizeDecision {
     pub why: String,
     /// How many pages, each of the size that they have.
     pub pages: u64,
+    /// The index of the region in `regions`.
+    #[serde(skip)]
+    pub(crate) place: u32,
 }
 
 /// What the coalescing daemon has done.

@@ -40,11 +40,17 @@ pub(crate) fn summarize(
     walkers: &Walkers,
 ) -> Results {
     let description = machine.description();
+    run.system.settle(&run.ram, &mut run.layout);
     let time = time::of(description, run, walkers);
     let (mut regions, places) = regions(source.processes(), run, walkers, time.is_some());
     if let Some(origins) = &run.origins {
         let sites = origins::sites_of_regions(origins, &run.layout, &places);
         regions.iter_mut().zip(sites).for_each(|(region, site)| region.site = site);
+    }
+    let mut manager = run.system.counts(&run.ram);
+    if let Some(manager) = &mut manager {
+        run.system.enter_sizes(&places, manager);
+        manager.name_regions(&regions);
     }
     let not_modelled = not_modelled(description, source, run, walkers);
     let processors = processors::each(description, run, walkers);
@@ -99,7 +105,7 @@ pub(crate) fn summarize(
             returned: run.returns,
             protection: run.protection_faults,
         },
-        manager: run.system.counts(&run.ram),
+        manager,
         promotion: run.promotion.as_ref().map(Promotion::counts),
         numa: nodes::numa(description, run, walkers),
         changed_settings: run.changed.clone(),

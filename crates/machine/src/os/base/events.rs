@@ -175,6 +175,7 @@ impl Base {
             kernel.fork(ask.space, child)?;
             Ok(child)
         })?;
+        self.decisions.forked.insert(child, ask.number);
         self.children.push_back(child);
         Ok(())
     }

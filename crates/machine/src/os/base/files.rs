@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use trace::FileId;
-use vm::{Decision, FileKey, Why};
-
-use crate::count::results::{SizeDecision, SizeReasons};
+use vm::FileKey;
 
 /// Of files that the trace knows by their path only.
 const BY_PATH: u64 = u64::MAX;
@@ -42,7 +40,7 @@ impl Files {
         self.key(file, None).unwrap_or(by_number)
     }
 
-    /// The number that pages of regions called `name` are counted under.
+    /// The number of regions called `name`.
     pub(super) fn label(&mut self, name: &str) -> u32 {
         let name = name.rsplit('/').next().unwrap_or(name);
         if let Some(&label) = self.labels.get(name) {
@@ -60,33 +58,5 @@ impl Files {
     /// What regions of this number are called.
     pub(super) fn name(&self, label: u32) -> String {
         self.names.get(label as usize).cloned().unwrap_or_default()
-    }
-
-    /// What was decided about sizes, by region, if there was a choice.
-    pub(super) fn sizes(&self, decisions: &BTreeMap<Decision, u64>) -> Vec<SizeDecision> {
-        let chosen = decisions.iter().filter(|(decision, _)| decision.why != Why::PolicyAsksBase);
-        let row = |(decision, &pages): (&Decision, &u64)| SizeDecision {
-            region: self.names.get(decision.label as usize).cloned().unwrap_or_default(),
-            wanted: decision.wanted.to_string(),
-            got: decision.got.to_string(),
-            why: decision.why.name().to_owned(),
-            pages,
-        };
-        chosen.map(row).collect()
-    }
-
-    /// Counts by region and reason, those that are not 0.
-    pub(super) fn reasons(&self, decisions: &BTreeMap<Decision, u64>) -> Vec<SizeReasons> {
-        let mut rows: Vec<SizeReasons> = Vec::new();
-        for (decision, pages) in decisions {
-            let region = self.names.get(decision.label as usize).cloned().unwrap_or_default();
-            if rows.last().is_none_or(|row| row.region != region) {
-                rows.push(SizeReasons { region, pages: BTreeMap::new() });
-            }
-            if let Some(row) = rows.last_mut() {
-                *row.pages.entry(decision.why.name().to_owned()).or_insert(0) += pages;
-            }
-        }
-        rows
     }
 }

@@ -17,6 +17,7 @@
 //! An access in a trace has happened: one that no region explains gets a region, and one that its
 //! region forbids is granted.
 
+mod decisions;
 mod devices;
 mod end;
 mod events;
@@ -35,10 +36,10 @@ use hat::HatSpace;
 use pagetable::{Fault, Flush, Mounted, Space};
 use physmem::Allocator;
 use trace::{Event, Process};
-use vm::{Error, How, Io, Kernel, Module, Settings, Source, Store, Vm};
+use vm::{Decided, Decision, Error, How, Io, Kernel, Module, Settings, Source, Store, Vm};
 
 use super::{
-    Answer, Ask, Failure, Platform, Setting, Spent, System, Who,
+    Answer, Ask, Failure, Layout, Platform, Setting, Spent, System, Who,
     build::reservations,
     place::{self, Mapped, Rules},
     sites::Names,
@@ -52,6 +53,7 @@ use crate::{
     ram::{AnyAllocator, Ram},
     units::Bytes,
 };
+use decisions::{Decisions, Made};
 use devices::Devices;
 use files::Files;
 use linux::{Daemons, HUGE, daemons, marks as linux_marks, thp};
@@ -76,6 +78,7 @@ pub(super) struct Base {
     swap: Bytes,
     prices: Prices,
     files: Files,
+    decisions: Decisions,
     /// The space that was asked for last, which is the manager's.
     known: Option<HatSpace>,
     /// Processes of the trace that a fork made, by their numbers at the system ...
@@ -155,6 +158,7 @@ struct Board {
     page_bytes: u64,
     last: Option<Io>,
     requests: u64,
+    decided: Vec<Made>,
 }
 
 impl vm::Platform for Board {
@@ -181,6 +185,15 @@ impl vm::Platform for Board {
         };
         self.requests += u64::from(!self.last.is_some_and(follows));
         self.last = Some(io);
+    }
+
+    fn decided(&mut self, space: HatSpace, at: VirtAddr, decision: Decision, of: Decided) {
+        let bytes = match of {
+            Decided::Loaded(pages) => pages * decision.got.bytes(),
+            Decided::Asked => decision.wanted.bytes(),
+        };
+        let made = VirtRange::new(at, bytes).map(|range| Made { space, range, decision, of });
+        self.decided.extend(made);
     }
 }
 
@@ -267,6 +280,7 @@ impl Base {
             replacement,
             prices: Prices::new(description),
             files: Files::default(),
+            decisions: Decisions::default(),
             known: None,
             forked: BTreeSet::new(),
             children: VecDeque::new(),
@@ -303,7 +317,9 @@ impl Base {
         platform: &mut dyn Platform,
         work: impl FnOnce(&mut Below<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut board = Board { page_bytes: self.vm.base().bytes(), ..Board::default() };
+        let page_bytes = self.vm.base().bytes();
+        let decided = std::mem::take(&mut self.decisions.made);
+        let mut board = Board { page_bytes, decided, ..Board::default() };
         let node = self.topology.as_ref().map_or(0, |all| all.of_processor(platform.processor()));
         let (hat, memory) = platform.ram().parts();
         let mut kernel = Kernel::new(&self.vm, hat, memory, &mut board).on_node(node as u8);
@@ -312,6 +328,7 @@ impl Base {
         // What it has counted is the manager's now.
         drop(kernel);
         self.prices.requests += board.requests;
+        self.decisions.made = board.decided;
         if !board.forget.is_empty() {
             board.forget.into_iter().for_each(|flush| platform.shoot(flush));
         }
@@ -500,6 +517,7 @@ impl System for Base {
             }
             done => done.map_err(|error| self.failure(error, platform))?,
         };
+        self.decisions.are_at(addr);
         if known.is_some_and(|known| known.allows(kind)) {
             return Err(stale(addr, fault));
         }
@@ -521,6 +539,14 @@ impl System for Base {
         self.apply(who.number, event, platform)?;
         self.stack_of_a_thread(who.number, event, platform)?;
         self.allocated(who.number, event, platform)
+    }
+
+    fn enter_sizes(&self, places: &[u32], counts: &mut ManagerCounts) {
+        self.decisions.enter(places, counts);
+    }
+
+    fn settle(&mut self, ram: &Ram, layout: &mut Layout) {
+        self.decisions.settle(ram, layout);
     }
 
     fn find_by(&mut self, names: Names) {
@@ -658,6 +684,7 @@ impl System for Base {
 
     fn forget_counts(&mut self, ram: &mut Ram) {
         self.vm.forget_counts();
+        self.decisions.forget_counts();
         if let Some(reserver) = ram.parts_mut().1.allocator_mut().0.reserver_mut() {
             reserver.forget_counts();
         }
@@ -674,7 +701,7 @@ impl System for Base {
     }
 
     fn counts(&self, ram: &Ram) -> Option<ManagerCounts> {
-        let (faults, decisions) = (self.vm.faults(), self.vm.decisions());
+        let faults = self.vm.faults();
         let name = |how: How| (how.name().to_owned(), faults[how as usize]);
         let work = self.vm.work();
         Some(ManagerCounts {
@@ -685,9 +712,9 @@ impl System for Base {
             cycles: self.prices.by_kind(&work),
             io_requests: self.prices.requests,
             io_cycles: self.prices.io_cycles,
-            page_sizes: self.files.reasons(&decisions),
-            sizes: self.files.sizes(&decisions),
-            upgrades: self.files.sizes(&self.vm.upgrades()),
+            page_sizes: Vec::new(),
+            sizes: Vec::new(),
+            upgrades: Vec::new(),
             daemon: self.daemon_counts(),
             reservations: self.reservation_counts(ram),
             devices: self.devices.as_ref().map(Devices::counts),
