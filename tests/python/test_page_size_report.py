@@ -34,6 +34,29 @@ def test_sizes_wished_and_got_are_in_table_summary_and_page(results: Results) ->
         assert row["why"] in shown and row["why"] in page and row["wanted"] == "1M"
 
 
+def test_sizes_stand_under_the_names_of_the_regions_that_missed(results: Results) -> None:
+    assert {row["region"] for row in results.data["manager"]["sizes"]} == {"uniform"}
+    # Where no event tells of a region, its name says so in both tables.
+    regions = [{**region, "inferred": True} for region in results.data["regions"]]
+    document = {**results.data, "regions": regions}
+    found, (missed, _) = tables.wished(document), tables.regions(document)
+    assert found is not None
+    assert {row[0] for row in found.rows} == {"uniform (inferred)"}
+    assert {row[0] for row in missed.rows} == {"uniform (inferred)"}
+
+
+def test_the_rows_of_fewer_bytes_are_apart(results: Results) -> None:
+    manager = results.data["manager"]
+    row = manager["sizes"][0]
+    sizes = [{**row, "pages": pages} for pages in range(50)]
+    run = data.run({**results.data, "manager": {**manager, "sizes": sizes}})
+    pages = [
+        [getattr(row[-1], "exact", None) for row in table.rows] if table else []
+        for table in (run.wished, run.wished_more)
+    ]
+    assert pages == [list(range(49, 29, -1)), list(range(29, -1, -1))]
+
+
 def test_the_daemons_work_adds_up_in_figure_and_table(results: Results) -> None:
     document = results.data
     samples = document["manager"]["daemon"]["over_time"]

@@ -56,6 +56,9 @@ def run(
     machine = document["machine"]
     word = re.sub(r"[^a-z0-9]+", "-", machine["name"].lower()).strip("-") or "machine"
     regions = tables.regions(document, order)
+    wished, wished_more = tables.in_sight(
+        tables.wished(document), "The other page sizes that were wished for"
+    )
     return Run(
         anchor=f"run-{index}-{word}",
         name=name or machine["name"],
@@ -68,7 +71,8 @@ def run(
         tlbs=tables.tlbs(document),
         memory=figures.memory(document),
         page_sizes=figures.page_sizes(document),
-        wished=tables.wished(document),
+        wished=wished,
+        wished_more=wished_more,
         promotion=values.promoted(document),
         daemon=figures.daemon(document),
         reservations=figures.reservations(document),

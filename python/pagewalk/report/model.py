@@ -87,6 +87,8 @@ class Run:
     """Mapped memory by page size, over time, where there are several sizes."""
     wished: Table | None
     """Page sizes by region, wished and got, and why, where sizes were wished for."""
+    wished_more: Table | None
+    """The rows of fewer bytes, apart so that the first ones stay in sight."""
     promotion: str
     """What on-line promotion charged and made; empty where misses are not counted for it."""
     daemon: Figure | None

@@ -1,6 +1,7 @@
 """The tables of a report."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pagewalk import origins, text
@@ -533,26 +534,39 @@ def faults(document: Mapping[str, Any]) -> Table | None:
 
 
 def wished(document: Mapping[str, Any]) -> Table | None:
-    """A row per region, size wished, size got and reason, if sizes were wished for."""
+    """A row per region, size wished, size got and reason, most bytes first; none without wishes."""
     manager = document.get("manager") or {}
+    names = {region["name"]: values.region_name(region) for region in document["regions"]}
+    found = [
+        (row, key, at)
+        for key in ("sizes", "upgrades")
+        for at, row in enumerate(manager.get(key, []))
+    ]
+    if not found:
+        return None
+    found.sort(key=lambda one: -one[0]["pages"] * text.bytes_of(one[0]["got"]))
     rows: list[list[Cell]] = [
         [
-            row["region"],
-            how,
+            names.get(row["region"], row["region"]),
+            "fault" if key == "sizes" else "upgrade",
             row["wanted"],
             row["got"],
             row["why"],
             values.count(document, f"/manager/{key}/{at}/pages"),
         ]
-        for key, how in (("sizes", "fault"), ("upgrades", "upgrade"))
-        for at, row in enumerate(manager.get(key, []))
+        for row, key, at in found
     ]
-    if not rows:
-        return None
     head = ["Region", "At", "Wished", "Got", "Why", "Pages"]
-    return Table(
-        "Page sizes that were wished for", head, rows, [False, False, True, True, False, True]
-    )
+    numeric = [False, False, True, True, False, True]
+    return Table("Page sizes that were wished for, most bytes first", head, rows, numeric)
+
+
+def in_sight(whole: Table | None, others: str) -> tuple[Table | None, Table | None]:
+    """A table's first rows; then the further ones, if there are many, in one called `others`."""
+    if whole is None or len(whole.rows) <= REGIONS_IN_SIGHT:
+        return whole, None
+    first, rest = whole.rows[:REGIONS_IN_SIGHT], whole.rows[REGIONS_IN_SIGHT:]
+    return replace(whole, rows=first), replace(whole, caption=others, rows=rest)
 
 
 def work(document: Mapping[str, Any]) -> Table | None:
