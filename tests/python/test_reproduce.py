@@ -333,6 +333,39 @@ def test_the_handbook_shows_what_our_last_numbers_say() -> None:
     assert all(f"[{name}](" in page for name in NAMES)
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "cells"),
+    [
+        (
+            "G98/fig6",
+            "turb3d gains {:.1f} % and fftpde {:.1f} %",
+            [("G98/fig6", "turb3d", "best"), ("G98/fig6", "fftpde", "best")],
+        ),
+        ("G98/fig6", "there are {:.1f} % to gain", [("G98/sec7", "vortex", "16K")]),
+    ],
+)
+def test_reasons_have_the_saved_numbers(
+    name: str, words: str, cells: list[tuple[str, str, str]]
+) -> None:
+    expected = words.format(*(saved(*cell) for cell in cells))
+    assert any(expected in claim.reason for claim in find(FOLDER, [name])[0].claims), expected
+
+
+def test_no_page_size_gains_more_than_the_share_of_refills() -> None:
+    [experiment] = find(FOLDER, ["G98/fig8-performance"])
+    shares = [re.search(r"refills are ([\d.]+) %", claim.reason) for claim in experiment.claims]
+    [share] = [float(found[1]) for found in shares if found]
+    assert saved(experiment.name, "orders", "16M") <= share
+
+
+def saved(name: str, row: str, column: str) -> float:
+    """A cell of an experiment's saved numbers."""
+    last = find(FOLDER, [name])[0].last()
+    assert last is not None
+    number: float = last["ours"]["rows"][row][last["ours"]["columns"].index(column)]
+    return number
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_saved_numbers_are_younger_than_their_bands(name: str) -> None:
     [experiment] = find(FOLDER, [name])
