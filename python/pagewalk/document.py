@@ -2327,11 +2327,14 @@ class HostPrices(Record):
     transfer_ns: float
     """A line fetched that another thread wrote last."""
 
-    handover_ns: float
-    """From a lock's being given back until the thread has it that has spun for it."""
+    release_ns: float
+    """A lock given back that another thread spins for, and so has its line."""
 
-    sleep_ns: float
-    """A thread put to sleep and woken."""
+    handover_ns: float
+    """From then until the thread has it that has spun for it and tries anew now."""
+
+    pause_ns: float
+    """From one of its tries to the next, which takes the line from its holder."""
 
 
 class HostOutcome(Record):
@@ -2367,24 +2370,25 @@ class HostOutcome(Record):
     """
 
     judged_rounds: int
-    """Rounds whose control scales: those that say something."""
+    """Rounds whose control scales, and in which a line takes as long from one thread to another at
+    the end as at the beginning: those that say something.
+    """
 
     scaling: float | None
     """What the shared layer does on all threads over what the control does on one, as the median of
-    these rounds; `None` where the control scales in none.
+    these rounds; `None` where there is none.
     """
 
     predicted: float | None
     """What virtual time says of that scaling, at this host's prices.
 
-    `None` where the control scales in no round, where no price of a line could be measured, and for
-    loads that do other work between their operations, which threads of the host leave out.
+    `None` where no round is judged, and for loads that do other work between their operations,
+    which threads of the host leave out.
     """
 
     cycle_ns: float | None
-    """Nanoseconds of a cycle of virtual time in that prediction: what is left of an operation on
-    one thread, in the rounds whose control scales, without its locks, over the counted
-    instructions. `None` as above.
+    """Nanoseconds of a counted instruction in that prediction: what is left of an operation on one
+    thread without its locks, over the instructions. `None` as above.
     """
 
     lines_ns: float | None

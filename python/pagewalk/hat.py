@@ -206,13 +206,14 @@ class HostRun(NamedTuple):
         control_scaling: What the control does on all threads over what it does on one.
         acquisitions: How often one thread takes locks of each class in as many operations as a
             processor of virtual time does; it is equal to what it takes there. Empty for `single`.
-        judged_rounds: Rounds in which the control reaches 0.85 times its threads; in others this
-            host says nothing about locks.
+        judged_rounds: Rounds in which the control reaches 0.85 times its threads, and a line takes
+            as long from one to another at the end as at the beginning; in others this host says
+            nothing about locks.
         scaling: What the shared layer does on all threads over what the control does on one, the
             median of those rounds; `None` if there is none.
         predicted: What virtual time says of that, from counted instructions and what locks and
-            lines take on this host; `None` where no round is judged, where no price of a line could
-            be measured, and for loads that do other work between their operations.
+            lines take on this host; `None` where no round is judged, and for loads that do other
+            work between their operations.
         document: Everything, as in the JSON document.
     """
 

@@ -1,6 +1,8 @@
 //! What work takes on a processor of virtual time, in cycles.
 
-use hat::Step;
+use std::collections::BTreeMap;
+
+use hat::{Step, locking::Class};
 use serde::Serialize;
 
 /// Prices. Those of the layer's and the memory manager's work are the instructions that this code takes, at
@@ -25,10 +27,19 @@ pub struct Costs {
     pub mapping: u64,
     /// A lock taken, or given back, that nobody else wants.
     pub lock: u64,
-    /// A line fetched that another processor wrote last.
+    /// The line of a lock fetched that another processor wrote last.
     pub transfer: u64,
-    /// From a lock's being given back until who spins for it sees that ([`LockKind::Barging`]).
+    /// The lines fetched with it that the lock guards.
+    pub guarded: u64,
+    /// The same of all locks of an operation, at most: then it has all its lines.
+    pub guarded_operation: u64,
+    /// A lock's line fetched back by its holder, for each time that another has had it meanwhile, who spins for
+    /// the lock or reads beside ([`LockKind::Barging`], as the next two).
+    pub release: u64,
+    /// A try of who spins for it, until it has the lock's line and sees that it is free.
     pub handover: u64,
+    /// From one such try to the next.
+    pub pause: u64,
     /// A thread put to sleep and woken.
     pub sleep: u64,
     /// The sender of a shootdown, once, and again for each receiver.
@@ -63,7 +74,11 @@ impl Costs {
         mapping: 200,
         lock: 10,
         transfer: 100,
-        handover: 100,
+        guarded: 0,
+        guarded_operation: 0,
+        release: 0,
+        handover: 200,
+        pause: 0,
         sleep: 1500,
         shoot: 150,
         shoot_each: 50,
@@ -87,7 +102,9 @@ impl Costs {
         mapping: 200,
         lock: 20,
         transfer: 150,
-        handover: 150,
+        release: 150,
+        handover: 50,
+        pause: 150,
         sleep: 5000,
         search: 360,
         frame: 680,
@@ -102,7 +119,11 @@ impl Costs {
         mapping: 0,
         lock: 0,
         transfer: 0,
+        guarded: 0,
+        guarded_operation: 0,
+        release: 0,
         handover: 0,
+        pause: 0,
         sleep: 0,
         shoot: 0,
         shoot_each: 0,
@@ -115,6 +136,12 @@ impl Costs {
         cache_page: 0,
         disk: 0,
     };
+
+    /// From now until one that has spun `since` then sees that a lock is free: at its next try.
+    pub(crate) fn until_seen(&self, since: u64, now: u64) -> u64 {
+        let ago = now.saturating_sub(since) % self.pause.max(1);
+        self.handover + self.pause.saturating_sub(ago)
+    }
 
     /// The price of the memory manager's `step`.
     pub(crate) fn of_vm(&self, step: vm::Step) -> u64 {
@@ -134,6 +161,31 @@ impl Costs {
             Step::Mapping => self.mapping,
             Step::Shootdown => 0,
         }
+    }
+}
+
+/// How long work takes by where it is done, as it was measured: under which lock, the last taken of those held.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Paces(pub(crate) BTreeMap<Option<Class>, Pace>);
+
+/// How long work takes in one place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// For a cycle of its price.
+    pub(crate) times: f64,
+    /// For each lock of the place, where the steps of work there cannot be what takes the time.
+    pub(crate) more: u64,
+}
+
+impl Paces {
+    /// What `cycles` of work take.
+    pub(crate) fn of(&self, place: Option<Class>, cycles: u64) -> u64 {
+        self.0.get(&place).map_or(0, |pace| (cycles as f64 * pace.times).round() as u64)
+    }
+
+    /// What each hold of a lock takes besides; without locks, what there is before each.
+    pub(crate) fn more(&self, place: Option<Class>) -> u64 {
+        self.0.get(&place).map_or(0, |pace| pace.more)
     }
 }
 

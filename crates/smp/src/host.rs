@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
-    load::{Asked, Load},
+    load::Asked,
     predict::{Prediction, Predictor, Seen},
     prices::HostPrices,
     run::tables,
@@ -73,18 +73,17 @@ pub struct HostOutcome {
     /// How often one thread takes locks of each class in as many operations as a processor of virtual time
     /// does: equal to what it takes there.
     pub acquisitions: BTreeMap<&'static str, u64>,
-    /// Rounds whose control scales: those that say something.
+    /// Rounds whose control scales, and in which a line takes as long from one thread to another at the end as at
+    /// the beginning: those that say something.
     pub judged_rounds: usize,
     /// What the shared layer does on all threads over what the control does on one, as the median of these
-    /// rounds; `None` where the control scales in none.
+    /// rounds; `None` where there is none.
     pub scaling: Option<f64>,
-    /// What virtual time says of that scaling, at this host's prices. `None` where the control scales in no
-    /// round, where no price of a line could be measured, and for loads that do other work between their
-    /// operations, which threads of the host leave out.
+    /// What virtual time says of that scaling, at this host's prices. `None` where no round is judged, and for
+    /// loads that do other work between their operations, which threads of the host leave out.
     pub predicted: Option<f64>,
-    /// Nanoseconds of a cycle of virtual time in that prediction: what is left of an operation on one
-    /// thread, in the rounds whose control scales, without its locks, over the counted instructions. `None`
-    /// as above.
+    /// Nanoseconds of a counted instruction in that prediction: what is left of an operation on one
+    /// thread without its locks, over the instructions. `None` as above.
     pub cycle_ns: Option<f64>,
     /// Nanoseconds of an operation that go to lines which another thread wrote, but those of locks: what an
     /// operation takes longer if threads take turns, an operation each, without as many lines as locks change their
@@ -110,9 +109,9 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
     let rounds = (0..plan.rounds.max(1)).map(|_| Round::measured(plan, asked));
     let rounds = rounds.collect::<Result<Vec<Round>, String>>()?;
     let threads = plan.threads as f64;
-    let judged: Vec<&Round> = rounds.iter().filter(|round| round.scales(threads)).collect();
+    let judged: Vec<&Round> = rounds.iter().filter(|round| round.is_judged(threads)).collect();
     let seen: Vec<Seen> = judged.iter().filter_map(|round| round.seen).collect();
-    let prediction = prediction(plan, asked.load, &seen)?;
+    let prediction = prediction(plan, asked, &seen)?;
     Ok(HostOutcome {
         threads: plan.threads,
         scheme: plan.scheme.clone(),
@@ -142,25 +141,31 @@ struct Round {
     /// Of all threads, each on a layer of its own.
     control: f64,
     /// What a prediction is made of; `None` for one thread, where the control does not scale, and where a line
-    /// has no price.
+    /// has no price or not the same all the time.
     seen: Option<Seen>,
 }
 
 impl Round {
     fn measured(plan: &HostPlan, asked: &Asked) -> Result<Round, String> {
         let all = plan.threads;
+        let prices = || if all == 1 { None } else { HostPrices::measured() };
+        let first = prices();
         let alone = measure(plan, asked, (1, 1), Pace::Free)?;
-        let shared = measure(plan, asked, (1, all), Pace::Free)?;
         let control = measure(plan, asked, (all, all), Pace::Free)?;
+        let second = prices();
+        let shared = measure(plan, asked, (1, all), Pace::Free)?;
         let round = Round { alone, shared, control, seen: None };
+        let (Some(first), Some(second)) = (first, second) else { return Ok(round) };
         // Threads that do not run at once would take for ever to take turns.
-        if all == 1 || !round.scales(all as f64) {
+        if !round.scales(all as f64) {
             return Ok(round);
         }
-        let Some(prices) = HostPrices::measured() else { return Ok(round) };
         let lines_ns = measure(plan, asked, (1, all), Pace::InTurn)?
             - measure(plan, asked, (1, 1), Pace::InTurn)?;
-        Ok(Round { seen: Some(Seen { alone_ns: alone, lines_ns, prices }), ..round })
+        let Some(third) = HostPrices::measured() else { return Ok(round) };
+        let is_one_state = second.are_those_of(&first) && third.are_those_of(&second);
+        let seen = Seen { alone_ns: alone, lines_ns, prices: third };
+        Ok(Round { seen: is_one_state.then_some(seen), ..round })
     }
 
     fn control_scaling(&self, threads: f64) -> f64 {
@@ -171,19 +176,24 @@ impl Round {
         threads * self.alone / self.shared
     }
 
+    /// Whether the round says something of the locks, and of one state of the host.
+    fn is_judged(&self, threads: f64) -> bool {
+        threads == 1.0 || self.seen.is_some()
+    }
+
     /// Whether the host lets as many threads run at once, so that the round says something of the locks.
     fn scales(&self, threads: f64) -> bool {
         let wanted = CONTROL_MIN / 2.0 * threads..=CONTROL_MAX * threads;
-        threads == 1.0 || wanted.contains(&self.control_scaling(threads))
+        wanted.contains(&self.control_scaling(threads))
     }
 }
 
 /// The prediction in the middle of those of all rounds, with what it was made of.
-fn prediction(plan: &HostPlan, load: Load, seen: &[Seen]) -> Result<Option<Prediction>, String> {
+fn prediction(plan: &HostPlan, asked: &Asked, seen: &[Seen]) -> Result<Option<Prediction>, String> {
     if seen.is_empty() {
         return Ok(None);
     }
-    let Some(predictor) = Predictor::new(plan, load)? else { return Ok(None) };
+    let Some(predictor) = Predictor::new(plan, asked)? else { return Ok(None) };
     let all = seen.iter().map(|seen| predictor.of(seen));
     let mut all = all.collect::<Result<Vec<Prediction>, String>>()?;
     all.sort_unstable_by(|a, b| a.scaling.total_cmp(&b.scaling));

@@ -18,7 +18,6 @@ mod baton;
 mod board;
 mod clients;
 mod costs;
-pub mod counted;
 mod host;
 mod kenbus;
 mod kernel;
@@ -35,6 +34,7 @@ pub mod skeleton;
 mod stats;
 mod threads;
 mod timed;
+mod watched;
 mod world;
 
 pub use crate::{

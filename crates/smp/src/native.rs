@@ -1,8 +1,8 @@
 //! Locks of the host: threads of the operating system that this runs on.
 //!
-//! They are adaptive, as those of virtual time that predictions compare them with: whoever finds one held
-//! spins, and sleeps only when that takes longer than a holder that runs would need. std's own go to sleep
-//! after a microsecond or so, and a thread that was put to sleep and woken costs ten times such a hold.
+//! Whoever finds one held, or a descriptor busy, spins, and sleeps only when that takes longer than a holder that
+//! runs would need. std's own go to sleep after a microsecond or so, and a thread that was put to sleep and
+//! woken costs ten times such a hold.
 
 use std::{
     hint::spin_loop,
@@ -26,22 +26,36 @@ impl Locks for Native {
     type Once<T> = NativeOnce<T>;
 }
 
-/// Tries of a lock before a thread sleeps: some twenty microseconds, about what sleeping takes.
-const TRIES: usize = 128;
+/// Tries of a lock before a thread sleeps: a tenth of a millisecond or so, as no holder that runs needs longer.
+const TRIES: usize = 1024;
 
 /// Pauses between two tries, each of which takes the lock's line from its holder.
 const PAUSES: usize = 8;
 
-/// The lock that `attempt` gets while its holder runs; `None`: the holder may not run, sleep.
-fn spun<G>(attempt: impl Fn() -> TryLockResult<G>) -> Option<G> {
+/// The first that `attempt` gives while it is worth spinning for; `None`: sleep.
+fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
     for _ in 0..TRIES {
-        match attempt() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => (0..PAUSES).for_each(|_| spin_loop()),
+        let result = attempt();
+        if result.is_some() {
+            return result;
         }
+        pause();
     }
     None
+}
+
+/// What passes between two tries.
+pub(crate) fn pause() {
+    (0..PAUSES).for_each(|_| spin_loop());
+}
+
+/// The lock, if it was free.
+fn free<G>(tried: TryLockResult<G>) -> Option<G> {
+    match tried {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// A mutex of [`Native`].
@@ -50,7 +64,7 @@ pub struct NativeMutex<T>(StdMutex<T>);
 
 impl<T> NativeMutex<T> {
     fn take(&self) -> MutexGuard<'_, T> {
-        spun(|| self.0.try_lock())
+        spun(|| free(self.0.try_lock()))
             .unwrap_or_else(|| self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -75,11 +89,7 @@ impl<T> Mutex<T> for NativeMutex<T> {
                 return result;
             }
             drop(guard);
-            let mut gate = wait.gate.lock().unwrap_or_else(PoisonError::into_inner);
-            while wait.woken.load(Ordering::Acquire) == seen {
-                gate = wait.all.wait(gate).unwrap_or_else(PoisonError::into_inner);
-            }
-            drop(gate);
+            wait.for_other_than(seen);
             guard = self.take();
         }
     }
@@ -99,36 +109,62 @@ impl<T> Rw<T> for NativeRw<T> {
     }
 
     fn read<R>(&self, _: Site, f: impl FnOnce(&T) -> R) -> R {
-        let guard = spun(|| self.0.try_read());
+        let guard = spun(|| free(self.0.try_read()));
         f(&guard.unwrap_or_else(|| self.0.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
     fn write<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
-        let guard = spun(|| self.0.try_write());
+        let guard = spun(|| free(self.0.try_write()));
         f(&mut guard.unwrap_or_else(|| self.0.write().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-/// Where threads of [`Native`] sleep: a number that each waking adds one to, so that one waiting
-/// place can serve several mutexes. Who goes to sleep looks at it once more behind the gate, and who wakes
-/// adds to it there: between the two no waking is lost.
+/// Where threads of [`Native`] wait: a number that each waking adds one to, so that one waiting
+/// place can serve several mutexes. They spin first, as for a lock, so that who wakes them need not ask the
+/// operating system for it. Who goes to sleep says so before it looks at the number for the last time, and who
+/// wakes looks for sleepers after it has added to it: one of the two sees the other, and no waking is lost.
 #[derive(Debug)]
 pub struct NativeWait {
     woken: AtomicU64,
     gate: StdMutex<()>,
+    /// How many sleep, or are about to: changed behind the gate.
+    sleepers: AtomicU64,
     all: Condvar,
+}
+
+impl NativeWait {
+    /// Comes back when there was a waking after the one that was `seen`.
+    fn for_other_than(&self, seen: u64) {
+        let woken = |order| (self.woken.load(order) != seen).then_some(());
+        if spun(|| woken(Ordering::Acquire)).is_some() {
+            return;
+        }
+        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        while woken(Ordering::SeqCst).is_none() {
+            gate = self.all.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Wait for NativeWait {
     fn new(_: Class) -> NativeWait {
-        NativeWait { woken: AtomicU64::new(0), gate: StdMutex::new(()), all: Condvar::new() }
+        NativeWait {
+            woken: AtomicU64::new(0),
+            gate: StdMutex::new(()),
+            sleepers: AtomicU64::new(0),
+            all: Condvar::new(),
+        }
     }
 
     fn wake_all(&self) {
-        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        self.woken.fetch_add(1, Ordering::Release);
-        drop(gate);
-        self.all.notify_all();
+        self.woken.fetch_add(1, Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // Between a sleeper's last look and its sleep the gate is shut.
+            drop(self.gate.lock().unwrap_or_else(PoisonError::into_inner));
+            self.all.notify_all();
+        }
     }
 }
 
@@ -147,5 +183,35 @@ impl<T> Once<T> for NativeOnce<T> {
 
     fn made(&self) -> Option<&T> {
         self.0.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{thread, time::Duration};
+
+    use super::*;
+
+    /// Two threads wake each other in turn, at once or after the other has gone to sleep.
+    #[test]
+    fn no_waking_is_lost() {
+        let turn = NativeMutex::new(Class::Hat, 0_u32);
+        let wait = NativeWait::new(Class::Hat);
+        let thread = |own: u32| {
+            for round in 0..2000 {
+                turn.until(Site::Look, &wait, |at| (*at == 2 * round + own).then_some(()));
+                if round % 200 == own {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                turn.with(Site::Look, |at| *at += 1);
+                wait.wake_all();
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| thread(0));
+            thread(1);
+        });
+        assert_eq!(turn.with(Site::Look, |at| *at), 4000);
+        assert_eq!(wait.sleepers.load(Ordering::SeqCst), 0);
     }
 }

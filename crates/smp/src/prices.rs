@@ -3,8 +3,9 @@
 //! ```text
 //!   lock       one thread: take, give back, take, give back ...               half a round
 //!   transfer   two threads: a line goes to and fro, each writes it in turn     half a round
-//!   handover   two threads: one has a lock, the other spins for it             from giving back to having
-//!   sleep      two threads: one sleeps on a condition, the other wakes it      half a round
+//!   release    two threads: one has a lock, the other spins for it             giving it back
+//!   handover   the same                                                        from then to having it, at least
+//!   pause      one thread: what passes between two tries; and the line fetched for the next
 //! ```
 //!
 //! Each is timed in many short batches. A batch of `transfer` shows a line's price only if both threads run
@@ -17,10 +18,7 @@
 
 use std::{
     hint::spin_loop,
-    sync::{
-        Condvar, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -28,10 +26,17 @@ use std::{
 use hat::locking::{Class, Mutex as _, Site};
 use serde::Serialize;
 
-use crate::{costs::Costs, native::NativeMutex};
+use crate::{
+    costs::Costs,
+    native::{NativeMutex, pause},
+};
 
 /// Above this the two threads did not run at once: sockets of today exchange a line in some hundred ns.
 const TRANSFER_MAX_NS: f64 = 1000.0;
+
+/// Prices of a line that differ more than so many times are those of processors in two places: of one core and
+/// of two, or of one socket and of two.
+const TRANSFER_CHANGE_MAX: f64 = 1.5;
 
 /// Batches that show a price, at least.
 const BATCHES_MIN: usize = 64;
@@ -49,22 +54,38 @@ pub struct HostPrices {
     pub lock_ns: f64,
     /// A line fetched that another thread wrote last.
     pub transfer_ns: f64,
-    /// From a lock's being given back until the thread has it that has spun for it.
+    /// A lock given back that another thread spins for, and so has its line.
+    pub release_ns: f64,
+    /// From then until the thread has it that has spun for it and tries anew now.
     pub handover_ns: f64,
-    /// A thread put to sleep and woken.
-    pub sleep_ns: f64,
+    /// From one of its tries to the next, which takes the line from its holder.
+    pub pause_ns: f64,
 }
 
 impl HostPrices {
     /// Measures them, which takes some hundredths of a second; half a second or so where the host is busy. `None`
     /// where two threads do not run at once in all that time.
     pub fn measured() -> Option<HostPrices> {
+        let transfer_ns = transfer()?;
+        let (releases, handovers) = handovers();
+        let release_ns = quantile(&releases, 0.5).max(0.0);
+        let handover_ns = quantile(&handovers, 0.1);
+        if release_ns.max(handover_ns) > TRANSFER_MAX_NS {
+            return None;
+        }
         Some(HostPrices {
-            transfer_ns: transfer()?,
-            handover_ns: quantile(handover(), 2),
-            lock_ns: quantile(lock(), 4),
-            sleep_ns: quantile(sleep(), 2),
+            lock_ns: quantile(&lock(), 0.25),
+            transfer_ns,
+            release_ns,
+            handover_ns,
+            pause_ns: timed(pause) + release_ns,
         })
+    }
+
+    /// Whether the host's processors lie where they lay before: a line takes about as long from one to another.
+    pub(crate) fn are_those_of(&self, before: &HostPrices) -> bool {
+        let ratio = self.transfer_ns / before.transfer_ns;
+        (1.0 / TRANSFER_CHANGE_MAX..=TRANSFER_CHANGE_MAX).contains(&ratio)
     }
 
     /// In cycles that take `cycle_ns` each.
@@ -73,23 +94,33 @@ impl HostPrices {
         Costs {
             lock: cycles(self.lock_ns),
             transfer: cycles(self.transfer_ns),
+            release: cycles(self.release_ns),
             handover: cycles(self.handover_ns),
-            sleep: cycles(self.sleep_ns),
+            pause: cycles(self.pause_ns),
             ..Costs::HOST
         }
     }
 }
 
-/// What one in `parts` of `batches` takes at most.
-fn quantile(mut batches: Vec<f64>, parts: usize) -> f64 {
-    batches.sort_unstable_by(f64::total_cmp);
-    batches[batches.len() / parts]
+/// What that `share` of `batches` takes at most.
+fn quantile(batches: &[f64], share: f64) -> f64 {
+    let mut sorted = batches.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted[(share * batches.len() as f64) as usize]
 }
 
 /// Adds to `sane` those of `batches` in which both threads ran; the price, once there are enough.
 fn price(sane: &mut Vec<f64>, batches: Vec<f64>) -> Option<f64> {
     sane.extend(batches.into_iter().filter(|&ns| ns <= TRANSFER_MAX_NS));
-    (sane.len() >= BATCHES_MIN).then(|| quantile(sane.clone(), 4))
+    (sane.len() >= BATCHES_MIN).then(|| quantile(sane, 0.25))
+}
+
+/// Nanoseconds of `f`.
+pub(crate) fn timed<R>(f: impl Fn() -> R) -> f64 {
+    const TIMES: u32 = 4096;
+    let began = Instant::now();
+    (0..TIMES).for_each(|_| _ = std::hint::black_box(f()));
+    began.elapsed().as_nanos() as f64 / f64::from(TIMES)
 }
 
 fn lock() -> Vec<f64> {
@@ -155,65 +186,50 @@ fn pair() -> Vec<f64> {
     batches
 }
 
-fn handover() -> Vec<f64> {
+/// Nanoseconds of giving back, and from then until the other thread has the lock.
+fn handovers() -> (Vec<f64>, Vec<f64>) {
     const TIMES: u64 = 128;
     /// How long the lock is held: the other spins for it meanwhile, and does not sleep yet.
     const HELD: Duration = Duration::from_micros(2);
     let began = Instant::now();
-    let now = || began.elapsed().as_nanos() as u64;
-    let given_back = NativeMutex::new(Class::Hat, 0);
+    let now = || began.elapsed().as_nanos() as f64;
+    // A look at it, which each of the times has.
+    let clock = timed(Instant::now);
+    let lock = NativeMutex::new(Class::Hat, ());
     let turn = AtomicU64::new(0);
     let wait_for = |wanted| {
         while turn.load(Ordering::Acquire) != wanted {
             spin_loop();
         }
     };
-    let mut times = Vec::new();
     thread::scope(|scope| {
-        scope.spawn(|| {
-            for round in 0..TIMES {
+        let giver = scope.spawn(|| {
+            let give = |round| {
                 wait_for(2 * round);
-                given_back.with(Site::Look, |at| {
+                let since = lock.with(Site::Look, |()| {
                     turn.store(2 * round + 1, Ordering::Release);
                     let since = Instant::now();
                     while since.elapsed() < HELD {
                         spin_loop();
                     }
-                    *at = now();
+                    now()
                 });
-            }
+                (since, now())
+            };
+            (0..TIMES).map(give).collect::<Vec<_>>()
         });
-        for round in 0..TIMES {
+        let had = (0..TIMES).map(|round| {
             wait_for(2 * round + 1);
-            times.push(given_back.with(Site::Look, |at| (now() - *at) as f64));
+            let at = lock.with(Site::Look, |()| now());
             turn.store(2 * round + 2, Ordering::Release);
-        }
-    });
-    times
-}
-
-fn sleep() -> Vec<f64> {
-    const TIMES: u64 = 200;
-    let turn = Mutex::new(0_u64);
-    let changed = Condvar::new();
-    let go_on = |wanted: u64| {
-        let mut at = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        while *at != wanted {
-            at = changed.wait(at).unwrap_or_else(PoisonError::into_inner);
-        }
-        *at += 1;
-        changed.notify_one();
-    };
-    let mut batches = Vec::new();
-    thread::scope(|scope| {
-        scope.spawn(|| (0..TIMES).for_each(|round| go_on(2 * round + 1)));
-        for round in 0..TIMES {
-            let began = Instant::now();
-            go_on(2 * round);
-            batches.push(began.elapsed().as_nanos() as f64 / 2.0);
-        }
-    });
-    batches
+            at
+        });
+        let had: Vec<f64> = had.collect();
+        let gave = giver.join().unwrap_or_default();
+        let releases = gave.iter().map(|(since, until)| until - since - clock);
+        let handovers = gave.iter().zip(had).map(|((_, until), had)| had - until);
+        (releases.collect(), handovers.map(|ns| ns.max(0.0)).collect())
+    })
 }
 
 #[cfg(test)]
@@ -237,7 +253,7 @@ mod tests {
     fn prices_can_be_believed_or_are_none() {
         if let Some(of) = HostPrices::measured() {
             assert!((1.0..=TRANSFER_MAX_NS).contains(&of.transfer_ns), "{of:?}");
-            assert!(of.lock_ns > 0.0 && of.sleep_ns > 0.0, "{of:?}");
+            assert!(of.lock_ns > 0.0 && of.pause_ns > 0.0, "{of:?}");
         }
     }
 }

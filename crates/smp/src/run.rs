@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use hat::{
     ContextCounts, ContextLimit, Pool, Tables,
-    locking::{Covering, Early, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme},
+    locking::{
+        Class, Covering, Early, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme,
+    },
 };
 use pagetable::{
     Guarded, Hashed as HashedTable, HashedShape, Mount, Mounted, SparcReference, SparseMemory,
@@ -14,7 +16,12 @@ use serde::Serialize;
 
 use crate::{
     Baton, Board, CPUS_MAX, ClassCounts, Costs, Cpu, LockKind, ShootCounts, Shootdowns, TimeUse,
-    Timed, baton::spend, load::Asked, memory::SharedMemory, world::World,
+    Timed,
+    baton::{begin_operation, spend},
+    costs::Paces,
+    load::Asked,
+    memory::SharedMemory,
+    world::World,
 };
 
 /// Names of the schemes: those of K94's sections 4.4 and 6.2, and one whose locks are of subtrees.
@@ -134,7 +141,7 @@ pub struct LockShare {
 
 /// Runs `plan`. An error says what of it cannot be, or what went wrong.
 pub fn run(plan: &Plan) -> Result<HatOutcome, String> {
-    run_in(Order::Clocks, plan)
+    run_in(Order::Clocks, None, plan).map(|(outcome, _)| outcome)
 }
 
 /// Who goes on.
@@ -146,8 +153,15 @@ pub(crate) enum Order {
     Turns,
 }
 
-/// Runs `plan` in such an order.
-pub(crate) fn run_in(order: Order, plan: &Plan) -> Result<HatOutcome, String> {
+/// Cycles of work in which a lock of the class was the last taken of those held; `None`: no lock.
+pub(crate) type WorkIn = BTreeMap<Option<Class>, u64>;
+
+/// Runs `plan` in such an order, and says where its work is done. Work takes as long as `paces` say, if they do.
+pub(crate) fn run_in(
+    order: Order,
+    paces: Option<&Paces>,
+    plan: &Plan,
+) -> Result<(HatOutcome, WorkIn), String> {
     if plan.cpus == 0 || plan.cpus > CPUS_MAX {
         return Err(format!(
             "{} processors: choose 1 to {CPUS_MAX}, as each is a thread of this host",
@@ -171,7 +185,7 @@ pub(crate) fn run_in(order: Order, plan: &Plan) -> Result<HatOutcome, String> {
         &plan.scheme,
         pool,
         lists,
-        InVirtualTime { plan, asked, tables, order },
+        InVirtualTime { plan, asked, tables, order, paces },
     )?
 }
 
@@ -217,14 +231,15 @@ struct InVirtualTime<'a> {
     asked: Asked,
     tables: Tables<dyn Mounted>,
     order: Order,
+    paces: Option<&'a Paces>,
 }
 
 impl OnScheme for InVirtualTime<'_> {
-    type Result = Result<HatOutcome, String>;
+    type Result = Result<(HatOutcome, WorkIn), String>;
 
     fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result {
         let world = World::<S, Timed>::new(scheme, self.tables, self.plan.hat_only)?;
-        drive(self.plan, &self.asked, &world, self.order)
+        drive(self.plan, &self.asked, &world, (self.order, self.paces))
     }
 }
 
@@ -299,8 +314,8 @@ fn drive<S>(
     plan: &Plan,
     asked: &Asked,
     world: &World<S, Timed>,
-    order: Order,
-) -> Result<HatOutcome, String>
+    (order, paces): (Order, Option<&Paces>),
+) -> Result<(HatOutcome, WorkIn), String>
 where
     S: Scheme<Table = dyn Mounted> + Send + Sync,
 {
@@ -323,7 +338,7 @@ where
         None => error,
     };
     let spaces = prepare().map_err(too_small)?;
-    let baton = Baton::new(plan.cpus, plan.costs, plan.kind, None);
+    let baton = Baton::paced(plan.cpus, plan.costs, plan.kind, None, paces.cloned());
     let operations = asked.load.operations();
     let finished = baton.run(|number| {
         let of = (number as u64, spaces[number]);
@@ -331,6 +346,7 @@ where
         let work = world.processor(&mut cpu, of, (plan.seed, plan.costs), asked);
         let done = work.and_then(|mut work| {
             (0..operations).try_for_each(|_| {
+                begin_operation();
                 work.operation(asked.load)?;
                 if order == Order::Turns {
                     spend(1);
@@ -366,7 +382,7 @@ where
         let ContextCounts { unlisted, listed, taken, stolen } = world.hat().context_counts();
         ContextUse { unlisted, listed, taken, stolen }
     });
-    Ok(HatOutcome {
+    let outcome = HatOutcome {
         cpus: plan.cpus,
         scheme: plan.scheme.clone(),
         load: plan.load.clone(),
@@ -383,5 +399,6 @@ where
         contexts,
         steals: pool.steals,
         table_bytes_peak: pool.peak_bytes,
-    })
+    };
+    Ok((outcome, finished.work))
 }

@@ -29,11 +29,11 @@ use vm::Io;
 
 use crate::{
     costs::Costs,
-    counted::{Counted, taken},
     host::{HostPlan, median},
     load::{Asked, Processor, Work},
     native::Native,
     run::{OnScheme, tables, with_scheme},
+    watched::{Watch, Watched, watched},
     world::{Spaces, World},
 };
 
@@ -82,8 +82,25 @@ pub(crate) fn acquisitions(
     plan: &HostPlan,
     asked: &Asked,
 ) -> Result<BTreeMap<&'static str, u64>, String> {
-    let work = Counting { plan, asked };
-    with_scheme::<Counted<Native>, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
+    let seen = watch(plan, asked, 0, asked.load.operations())?;
+    let mut by_name = BTreeMap::new();
+    for (class, count) in seen.taken {
+        if let Some(class) = class {
+            *by_name.entry(class.name()).or_insert(0) += count;
+        }
+    }
+    Ok(by_name)
+}
+
+/// What one thread does in so many `operations`, after others that do not count.
+pub(crate) fn watch(
+    plan: &HostPlan,
+    asked: &Asked,
+    before: u64,
+    operations: u64,
+) -> Result<Watch, String> {
+    let work = Watching { plan, asked, before, operations };
+    with_scheme::<Watched<Native>, _>(&plan.scheme, Pool::unlimited(), ListLocks::One, work)?
 }
 
 /// Threads on so many layers of one scheme.
@@ -138,28 +155,30 @@ impl OnScheme for Other<'_> {
     }
 }
 
-/// The operations of one thread, with its locks counted.
-struct Counting<'a> {
+/// The operations of one thread, watched.
+struct Watching<'a> {
     plan: &'a HostPlan,
     asked: &'a Asked,
+    before: u64,
+    operations: u64,
 }
 
-impl OnScheme for Counting<'_> {
-    type Result = Result<BTreeMap<&'static str, u64>, String>;
+impl OnScheme for Watching<'_> {
+    type Result = Result<Watch, String>;
 
     fn on<S: Scheme<Table = dyn Mounted> + Send + Sync>(self, scheme: S) -> Self::Result {
-        let layer = Layer::<S, Counted<Native>>::new(self.plan, self.asked, scheme)?;
+        let layer = Layer::<S, Watched<Native>>::new(self.plan, self.asked, scheme)?;
         let spaces = layer.spaces(1)?;
         let mut quiet = layer.quiet();
-        taken();
+        watched();
         let mut runner = layer.runner(&mut quiet, 0, spaces[0])?;
-        (0..self.asked.load.operations()).try_for_each(|_| runner.operation(self.asked.load))?;
-        drop(runner);
-        let mut by_name = BTreeMap::new();
-        for (class, count) in taken() {
-            *by_name.entry(class.name()).or_insert(0) += count;
+        if self.before > 0 {
+            (0..self.before).try_for_each(|_| runner.operation(self.asked.load))?;
+            watched();
         }
-        Ok(by_name)
+        (0..self.operations).try_for_each(|_| runner.operation(self.asked.load))?;
+        drop(runner);
+        Ok(watched())
     }
 }
 

@@ -1,10 +1,16 @@
 //! Locks of virtual processors ([`crate::baton`]).
 //!
-//! A lock that is given back goes to the one who has waited longest, but where who asks first has it
-//! ([`LockKind::Barging`]). What it costs to have waited
+//! A lock that is given back goes to the one who has waited longest. What it costs to have waited
 //! is the kind's ([`LockKind`]): a line fetched by who has spun, a switch of threads by who has
 //! slept. A processor spins on while a lock's holder runs, which here is always the case but where
 //! the holder sleeps on another lock.
+//!
+//! With [`LockKind::Barging`] who asks first has it:
+//!
+//! ```text
+//!   holder    [==== lock held ====RRR]                R  fetches the line back, once for each try
+//!   spinner      t     t     t     t     t H[=====    t  tries: takes the line   H  has seen it free
+//! ```
 
 use std::{
     collections::VecDeque,
@@ -14,7 +20,10 @@ use std::{
 use hat::locking::{Class, Locks, Mutex, Rw, Site, Wait};
 
 use crate::{
-    baton::{begin_hold, count, cpu, end_hold, pass, sleep, spend_on, wake, with_me},
+    baton::{
+        Me, before_hold, begin_hold, count, cpu, end_hold, now, pass, sleep, spend_on, wake,
+        with_me,
+    },
     costs::LockKind,
     native::NativeOnce,
 };
@@ -65,8 +74,8 @@ struct Gate {
 struct GateState {
     readers: usize,
     writer: bool,
-    /// In the order of their coming, and whether they want to write.
-    queue: VecDeque<(usize, bool)>,
+    /// In the order of their coming, with the time, and whether they want to write.
+    queue: VecDeque<(usize, u64, bool)>,
     /// Who has written the lock's line last.
     last: Option<usize>,
 }
@@ -80,6 +89,7 @@ impl Gate {
         let Some(me) = cpu() else { return };
         let costs = with_me(|me| (me.baton.costs, me.baton.kind));
         let Some((costs, kind)) = costs else { return };
+        before_hold();
         let mut waited = None;
         let is_far = loop {
             pass();
@@ -89,7 +99,7 @@ impl Gate {
                 state.grant(writes);
                 break state.moves_to(me);
             }
-            state.queue.push_back((me, writes));
+            state.queue.push_back((me, now(), writes));
             drop(state);
             *waited.get_or_insert(0) += sleep();
             if kind != LockKind::Barging {
@@ -97,7 +107,13 @@ impl Gate {
                 break lock(&self.state).moves_to(me);
             }
         };
-        spend_on_locks(costs.lock + if is_far { costs.transfer } else { 0 });
+        // Who has spun has seen it free in the lock's line.
+        let has_line = kind == LockKind::Barging && waited.is_some();
+        let line = if has_line { 0 } else { costs.transfer };
+        spend_on_locks(costs.lock);
+        if is_far {
+            spend_on_locks(line + with_me(Me::guarded).unwrap_or(0));
+        }
         count(self.class, |counts| {
             counts.acquisitions += 1;
             counts.transfers += u64::from(is_far);
@@ -110,14 +126,17 @@ impl Gate {
     }
 
     fn give_back(&self, writes: bool) {
-        if cpu().is_none() {
-            return;
-        }
-        // Who comes before this in virtual time still finds the lock held.
-        pass();
-        end_hold(self.class);
+        let Some(me) = cpu() else { return };
         let costs = with_me(|me| (me.baton.costs, me.baton.kind));
         let Some((costs, kind)) = costs else { return };
+        // Who comes before this in virtual time still finds the lock held.
+        pass();
+        if kind == LockKind::Barging {
+            let fetched = lock(&self.state).has_gone_from(me, now(), costs.pause);
+            spend_on_locks(fetched * costs.release);
+            pass();
+        }
+        end_hold(self.class);
         let mut state = lock(&self.state);
         if writes {
             state.writer = false;
@@ -128,16 +147,18 @@ impl Gate {
             LockKind::Spin | LockKind::Adaptive => 0,
             LockKind::HandOver => costs.sleep,
             LockKind::Barging => {
-                // All see it free a while later, and the first of them has it.
+                // All see it free at their next try, and the first of them has it.
                 let waiting =
                     if state.is_free(true) { state.queue.split_off(0) } else { VecDeque::new() };
                 drop(state);
-                waiting.into_iter().for_each(|(cpu, _)| wake(cpu, costs.handover));
+                for (cpu, since, _) in waiting {
+                    wake(cpu, costs.until_seen(since, now()));
+                }
                 spend_on_locks(costs.lock);
                 return;
             }
         };
-        while let Some(&(next, writes)) = state.queue.front() {
+        while let Some(&(next, _, writes)) = state.queue.front() {
             if !state.is_free(writes) {
                 break;
             }
@@ -154,6 +175,12 @@ impl GateState {
     /// The lock's line goes to `cpu`; whether it comes from another.
     fn moves_to(&mut self, cpu: usize) -> bool {
         self.last.replace(cpu).is_some_and(|last| last != cpu)
+    }
+
+    /// How often another has had the lock's line since `cpu` had it: a reader beside it, or who spins, at each try.
+    fn has_gone_from(&mut self, cpu: usize, now: u64, pause: u64) -> u64 {
+        let tries = |&(_, since, _): &(_, u64, _)| 1 + now.saturating_sub(since) / pause.max(1);
+        u64::from(self.moves_to(cpu)).max(self.queue.iter().map(tries).sum())
     }
 
     /// Whether a writer or a reader could have it.
@@ -196,7 +223,7 @@ impl<T> Mutex<T> for TimedMutex<T> {
             self.gate.take(true);
             let result = f(&mut lock(&self.value));
             if result.is_none() {
-                lock(&wait.sleepers).extend(cpu());
+                lock(&wait.sleepers).extend(cpu().map(|cpu| (cpu, now())));
             }
             self.gate.give_back(true);
             if let Some(result) = result {
@@ -245,7 +272,8 @@ impl<T> Rw<T> for TimedRw<T> {
 #[derive(Debug)]
 pub struct TimedWait {
     class: Class,
-    sleepers: StdMutex<Vec<usize>>,
+    /// With the time when they began.
+    sleepers: StdMutex<Vec<(usize, u64)>>,
 }
 
 impl Wait for TimedWait {
@@ -254,9 +282,16 @@ impl Wait for TimedWait {
     }
 
     fn wake_all(&self) {
-        let delay = with_me(|me| me.baton.costs.sleep).unwrap_or(0);
+        let Some((costs, kind)) = with_me(|me| (me.baton.costs, me.baton.kind)) else { return };
         let sleepers = std::mem::take(&mut *lock(&self.sleepers));
-        sleepers.into_iter().for_each(|cpu| wake(cpu, delay));
+        for (cpu, since) in sleepers {
+            // Threads of today spin here as for a lock, Solaris' sleep.
+            let delay = match kind {
+                LockKind::Spin | LockKind::Adaptive | LockKind::HandOver => costs.sleep,
+                LockKind::Barging => costs.until_seen(since, now()),
+            };
+            wake(cpu, delay);
+        }
     }
 }
 

@@ -331,10 +331,17 @@ fn a_skeleton_is_played() {
 /// One processor gives the lock back and asks for it again before the one who spins has seen it free.
 #[test]
 fn who_asks_first_has_a_lock_that_nobody_is_given() {
-    //                        0 has it    1 has it
-    let expected = [(LockKind::Spin, 200, 100, 2), (LockKind::Barging, 110, 260, 1)];
-    for (kind, again, other, transfers) in expected {
-        let costs = Costs { handover: 50, ..Costs::FREE };
+    // Processor 1 tries at 10, 50, 90 ..., and each time takes the line away.
+    let spins = Costs { handover: 50, ..Costs::FREE };
+    let tries = Costs { handover: 5, pause: 40, release: 2, ..Costs::FREE };
+    //                          0 has it again    1 has it
+    let expected = [
+        (LockKind::Spin, spins, 200, 100, 2),
+        (LockKind::Barging, spins, 110, 260, 1),
+        // Fetched back three times until 106. 1 tries at 130, in vain until 135, and at 175, 215, 255.
+        (LockKind::Barging, tries, 116, 260, 1),
+    ];
+    for (kind, costs, again, other, transfers) in expected {
         let lock = <Timed as Locks>::Mutex::new(Class::Hat, ());
         let had = std::sync::Mutex::new([0; 2]);
         let take = || {

@@ -114,16 +114,9 @@ def summary(runs: Sequence["HatRun"]) -> str:
 
 
 NONE = (
-    "none: threads that share nothing do not scale on this host now, so that what the shared layer "
-    "does says nothing about its locks"
-)
-
-PREDICTED = ("fork", "exec", "fault", "brk", "mt-low", "mt-high")
-"""Loads that do the same on threads of the host as in virtual time."""
-
-NO_PRICE = (
-    "predicted none: two threads never ran at once while the price of a line was measured, so that "
-    "it has none"
+    "none: threads that share nothing do not scale on this host now, or its processors were "
+    "elsewhere from one moment to the next, so that what the shared layer does says nothing about "
+    "its locks"
 )
 
 
@@ -137,26 +130,20 @@ def host_summary(runs: Sequence["HostRun"]) -> str:
 
 
 def _prices(runs: Sequence["HostRun"]) -> list[str]:
-    """What locks and lines take on this host, in a sentence, or that no price was found."""
-    lacking = [NO_PRICE] if any(_lacks_price(run) for run in runs) else []
+    """What locks and lines take on this host, in a sentence."""
     found = [run.document["prices"] for run in runs if run.document["prices"]]
     if not found:
-        return lacking
-    lock, line, handover, sleep = (
+        return []
+    lock, line, release, handover, pause = (
         sorted(one[name] for one in found)[len(found) // 2]
-        for name in ("lock_ns", "transfer_ns", "handover_ns", "sleep_ns")
+        for name in ("lock_ns", "transfer_ns", "release_ns", "handover_ns", "pause_ns")
     )
     return [
         f"predicted with what this host takes: {lock:.1f} ns to take or give back a lock, "
-        f"{line:.0f} ns for a line that another thread wrote, {handover:.0f} ns until who spins "
-        f"sees that a lock is free, {sleep / 1000:.1f} µs to sleep, wake included",
-        *lacking,
+        f"{line:.0f} ns for a line that another thread wrote, {release:.0f} ns to give back a lock "
+        f"that another spins for, and {handover:.0f} to {handover + pause:.0f} ns until that one "
+        "has it"
     ]
-
-
-def _lacks_price(run: "HostRun") -> bool:
-    is_judged = run.threads > 1 and run.scaling is not None
-    return is_judged and run.predicted is None and run.work in PREDICTED
 
 
 def _host_table(runs: Sequence["HostRun"]) -> tuple[list[str], list[list[Any]]]:
@@ -177,7 +164,7 @@ def _host_table(runs: Sequence["HostRun"]) -> tuple[list[str], list[list[Any]]]:
             f"{run.control_nanoseconds:.0f}",
             f"{run.control_scaling:.2f}",
             "none" if run.scaling is None else f"{run.scaling:.2f}",
-            "none" if _lacks_price(run) else f"{run.predicted:.2f}" if run.predicted else "",
+            "" if run.predicted is None else f"{run.predicted:.2f}",
         ]
         for run in runs
     ]
