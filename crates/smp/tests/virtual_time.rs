@@ -262,7 +262,11 @@ fn the_host_runs_every_scheme_and_says_nothing_where_it_cannot() {
         let outcome = run_on_host(&plan).unwrap();
         assert!(outcome.nanoseconds > 0.0);
         let scales = plan.threads == 1 || (1.7..=2.2).contains(&outcome.control_scaling);
-        assert_eq!(outcome.scaling.is_some(), scales, "{outcome:?}");
+        let is_judged = outcome.judged_rounds > 0;
+        assert!(scales || !is_judged, "{outcome:?}");
+        assert!(is_judged || plan.threads > 1, "{outcome:?}");
+        assert_eq!(outcome.scaling.is_some(), is_judged, "{outcome:?}");
+        assert_eq!(outcome.predicted.is_some(), is_judged, "{outcome:?}");
         let none = run_on_host(&HostPlan { threads: 0, ..plan.clone() }).unwrap_err();
         assert!(none.contains("1 to 64"), "{none}");
         if scheme == "single" {
