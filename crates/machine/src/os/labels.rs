@@ -97,6 +97,9 @@ impl Layout {
     /// The label of the region that `range` begins in, or that is the first in it.
     pub(crate) fn label_within(&mut self, number: u32, range: VirtRange) -> u32 {
         let (first, last) = (range.start().get(), range.last().get());
+        if first == last {
+            return self.label_of(number, range.start());
+        }
         let told = self.regions(number).and_then(|regions| regions.first_within(first, last));
         self.label_of(number, told.map_or(range.start(), VirtAddr::new))
     }

@@ -39,7 +39,9 @@ pub(super) struct Made {
 pub(super) struct Decisions {
     /// Those of the operation under way.
     pub(super) made: Vec<Made>,
-    /// By label: pages that were loaded ...
+    /// The last that was counted of a load, and its pages so far: faults one after the other are mostly alike.
+    last: Option<((u32, Decision), u64)>,
+    /// By label: pages that were loaded before ...
     loaded: Counts,
     /// ... and large pages that were asked for.
     asked: Counts,
@@ -65,32 +67,40 @@ impl Decisions {
                 let number = named.map(|(number, _)| number).or(self.forked.get(&space).copied());
                 self.number = number.expect("a space is the trace's, or of a fork in it");
             }
-            let label = layout.label_within(self.number, range);
-            let (counts, pages) = match of {
-                Decided::Loaded(pages) => (&mut self.loaded, pages),
-                Decided::Asked => (&mut self.asked, 1),
-            };
-            *counts.entry((label, decision)).or_insert(0) += pages;
+            let of_region = (layout.label_within(self.number, range), decision);
+            match (of, &mut self.last) {
+                (Decided::Asked, _) => *self.asked.entry(of_region).or_insert(0) += 1,
+                (Decided::Loaded(more), Some((last, pages))) if *last == of_region => {
+                    *pages += more
+                }
+                (Decided::Loaded(pages), last) => {
+                    if let Some((before, pages)) = last.replace((of_region, pages)) {
+                        *self.loaded.entry(before).or_insert(0) += pages;
+                    }
+                }
+            }
         }
     }
 
     pub(super) fn forget_counts(&mut self) {
-        (self.loaded, self.asked) = Default::default();
+        (self.last, self.loaded, self.asked) = Default::default();
         self.made.clear();
     }
 
     /// Enters what was decided into `counts`; `places` are those of the labels among the results' regions.
     pub(super) fn enter(&self, places: &[u32], counts: &mut ManagerCounts) {
-        let (loaded, asked) = (placed(&self.loaded, places), placed(&self.asked, places));
+        let loaded = self.loaded.iter().map(|(of, pages)| (*of, *pages)).chain(self.last);
+        let loaded = placed(loaded, places);
+        let asked = placed(self.asked.iter().map(|(of, pages)| (*of, *pages)), places);
         counts.page_sizes = reasons(&loaded);
         (counts.sizes, counts.upgrades) = (rows(&loaded), rows(&asked));
     }
 }
 
 /// The same by the region's place.
-fn placed(counts: &Counts, places: &[u32]) -> Counts {
+fn placed(counts: impl Iterator<Item = ((u32, Decision), u64)>, places: &[u32]) -> Counts {
     let mut sums = Counts::new();
-    for (&(label, decision), pages) in counts {
+    for ((label, decision), pages) in counts {
         *sums.entry((places[label as usize], decision)).or_insert(0) += pages;
     }
     sums
