@@ -14,7 +14,6 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
@@ -27,7 +26,7 @@ use hat::locking::Class;
 
 use crate::{
     costs::{Costs, LockKind, Paces},
-    stats::{ClassCounts, LockCounts, TimeUse},
+    stats::{ClassCounts, LockCounts, TimeUse, WorkIn},
 };
 
 /// The most processors that a run can have: each is a thread of the host.
@@ -83,12 +82,12 @@ pub struct Finished {
     pub time: TimeUse,
     /// How often the baton could have been passed.
     pub passes: u64,
-    /// Cycles of work in which a lock of the class was the last taken of those held; `None`: no lock.
-    pub(crate) work: BTreeMap<Option<Class>, u64>,
+    /// Where the work of all was done.
+    pub(crate) work: WorkIn,
 }
 
 /// What a processor has counted.
-type Done = (LockCounts, TimeUse, BTreeMap<Option<Class>, u64>);
+type Done = (LockCounts, TimeUse, WorkIn);
 
 /// A processor, as the thread that runs it sees it.
 pub(crate) struct Me {
@@ -98,7 +97,7 @@ pub(crate) struct Me {
     pending: u64,
     locks: LockCounts,
     time: TimeUse,
-    work: BTreeMap<Option<Class>, u64>,
+    work: WorkIn,
     /// Since when it has which.
     holds: Vec<(Class, u64)>,
     /// Cycles that an operation can still take for lines that locks guard.
@@ -195,7 +194,7 @@ impl Baton {
         }
         let mut locks = LockCounts::new();
         let mut time = TimeUse::default();
-        let mut work = BTreeMap::new();
+        let mut work = WorkIn::new();
         for (of, spent, done) in &counts {
             time += spent;
             for (class, cycles) in done {
@@ -222,7 +221,7 @@ impl Baton {
                 pending: 0,
                 locks: LockCounts::new(),
                 time: TimeUse::default(),
-                work: BTreeMap::new(),
+                work: WorkIn::new(),
                 holds: Vec::new(),
                 guarded_left: 0,
                 random: Xoshiro256PlusPlus::seed_from_u64(cpu as u64),

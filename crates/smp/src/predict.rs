@@ -22,7 +22,8 @@ use crate::{
     host::HostPlan,
     load::{Asked, Load},
     prices::{HostPrices, timed},
-    run::{HatOutcome, Order, Plan, WorkIn, run_in},
+    run::{HatOutcome, Order, Plan, run_in},
+    stats::WorkIn,
     threads::watch,
     watched::{Spent, Watch},
 };

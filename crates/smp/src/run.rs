@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use hat::{
     ContextCounts, ContextLimit, Pool, Tables,
-    locking::{
-        Class, Covering, Early, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme,
-    },
+    locking::{Covering, Early, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme},
 };
 use pagetable::{
     Guarded, Hashed as HashedTable, HashedShape, Mount, Mounted, SparcReference, SparseMemory,
@@ -21,6 +19,7 @@ use crate::{
     costs::Paces,
     load::Asked,
     memory::SharedMemory,
+    stats::WorkIn,
     world::World,
 };
 
@@ -152,9 +151,6 @@ pub(crate) enum Order {
     /// Each an operation, one after the other. For [`Costs::FREE`]: only the end of an operation moves a clock.
     Turns,
 }
-
-/// Cycles of work in which a lock of the class was the last taken of those held; `None`: no lock.
-pub(crate) type WorkIn = BTreeMap<Option<Class>, u64>;
 
 /// Runs `plan` in such an order, and says where its work is done. Work takes as long as `paces` say, if they do.
 pub(crate) fn run_in(

@@ -45,8 +45,7 @@ thread_local! {
 pub(crate) fn watched() -> Watch {
     WATCH.with_borrow_mut(|watch| {
         watch.look();
-        let Watch { held, .. } = watch;
-        let held = held.clone();
+        let held = std::mem::take(&mut watch.held);
         std::mem::replace(watch, Watch { held, since: Some(Instant::now()), ..Watch::default() })
     })
 }

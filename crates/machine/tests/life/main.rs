@@ -10,8 +10,8 @@ use addr::Kind;
 use lists::Policy;
 use machine::{Machine, Results, RunOptions};
 use model::{Behind, Counts, HOW, Machinery, Model, Sizes, Tables};
-use support::{Row, Rows, Stream, TABLES};
-use trace::{Call, Descriptor, Event, FileId, FileKind, Process};
+use support::{Row, Rows, Stream, TABLES, process};
+use trace::{Call, Descriptor, Event, FileId, FileKind};
 
 const BASE: u64 = 0x4000_0000;
 /// All of them are in one table of the lowest level.
@@ -338,17 +338,6 @@ fn run(sizes: Sizes, machinery: Machinery<'_>, rows: &[Row]) -> Result<Results, 
     let settings: Vec<String> = kind.chain(own).collect();
     let machine = Machine::parse("x", MACHINE, "x.toml", &settings);
     let machine = machine.unwrap_or_else(|error| panic!("{error}"));
-    let process = |number: u32| Process {
-        number,
-        pid: 100 + number,
-        parent: number.checked_sub(1),
-        parent_accesses: None,
-        shares_space: false,
-        began_ns: 0,
-        programs: Vec::new(),
-        accesses: 0,
-        instructions: 0,
-    };
     let run = |check: bool| {
         let mut rows = Rows::new(rows.to_vec()).of((0..SPACES).map(process).collect());
         let options = RunOptions { check, progress: &mut |_| true };
