@@ -7,9 +7,10 @@ use pagetable::{Error, Intent, Mounted, Resized, SubtreeEdit, Usage};
 
 use crate::{
     hat::{Change, Hat, HatSpace, LoadError, mapped},
-    locking::{Below, Held, Scheme, Site},
+    locking::{Below, Held, Part, Scheme, Site},
     platform::{Platform, Step},
     pool::PoolFrames,
+    space::{AddressSpace, in_place},
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
@@ -23,7 +24,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) -> Result<(), Error> {
         self.scheme.enter(Site::Protect, |held| {
             platform.work(Step::Operation, 1);
-            held.space(space.0, |known, held| {
+            held.space(space.0, AddressSpace::whole, |known, held| {
                 let mut change = Change::default();
                 let mut result = Ok(());
                 for (_, entry) in known.iter().flat_map(|known| known.all()) {
@@ -59,8 +60,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             let mut change = Change::default();
             for found in self.mapped_at(held, &[(frame, size)]) {
                 let space = HatSpace(found.space);
-                held.space(found.space, |known, held| {
-                    let entry = known.and_then(|known| known.at(found.mmu));
+                held.space(found.space, in_place(found.mmu), |entry, held| {
                     let Some(entry) = entry else { return };
                     let range = VirtRange::of_page(found.page);
                     self.part(held, (space, entry), range, Intent::Change, |part, _| {
@@ -96,8 +96,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// The page at `addr` has these usage bits: those that it had where it was before it moved.
     pub fn set_usage(&self, space: HatSpace, addr: VirtAddr, usage: Usage) -> Result<(), Error> {
         self.scheme.enter(Site::Usage, |held| {
-            held.space(space.0, |known, held| {
-                let Some(entry) = known.and_then(|known| known.processor()) else { return Ok(()) };
+            held.space(space.0, AddressSpace::processor, |entry, held| {
+                let Some(entry) = entry else { return Ok(()) };
                 held.mmu(entry.table, |mmu, _| match &mut mmu.table {
                     Some(table) => table.set_usage(entry.inner, addr, usage),
                     None => Ok(()),
@@ -123,8 +123,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.note_size(to);
         self.scheme.enter(Site::Resize, |held| {
             platform.work(Step::Operation, 1);
-            held.space(space.0, |known, held| {
-                let entry = known.and_then(|known| known.processor());
+            held.space(space.0, AddressSpace::processor, |entry, held| {
                 let entry = entry.ok_or(LoadError::NoSpace(space))?;
                 let mut change = Change::default();
                 let complete: Result<bool, LoadError> = held.mmu(entry.table, |mmu, below| {
@@ -140,6 +139,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     for mapping in &before {
                         change.removed(space, 0, mapping);
                     }
+                    let mut part = Part::Whole(mmu);
+                    self.count_out(&mut part, &change.removed);
                     // Entered although the frame may be being unloaded: who unloads it looks again.
                     let number = |place: usize| self.number(after[place].translation.frame);
                     below.frames(after.len(), number, |place, frame| {
@@ -148,7 +149,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         true
                     });
                     for mapping in &after {
-                        self.count_in(mapping.translation.page.size(), 1);
+                        self.count_in(&mut part, mapping.translation.page.size(), 1);
                     }
                     platform.work(Step::TableWrite, before.len() as u64 + after.len() as u64);
                     Ok(lost.is_empty())

@@ -22,6 +22,7 @@ use crate::{
     hat::{Hat, HatSpace},
     locking::{Below, Held, Scheme, Site},
     platform::Platform,
+    space::AddressSpace,
 };
 
 /// How many contexts there are, and from when on the order of their use is kept.
@@ -176,7 +177,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             return Ok(None);
         }
         self.scheme.enter(Site::Enter, |held| {
-            let Some(known) = held.space(space.0, |known, _| known) else { return Ok(None) };
+            let known = held.space(space.0, AddressSpace::whole, |known, _| known);
+            let Some(known) = known else { return Ok(None) };
             if let Some(context) = known.context {
                 if self.is_unlisted() {
                     return Ok(Some(Entered { context, lost: None }));

@@ -19,7 +19,7 @@ use crate::{
     load::{Passed, Passing, hull},
     locking::{Below, Held, Scheme, Site},
     platform::{Platform, Step},
-    space::MmuEntry,
+    space::{MmuEntry, in_place},
     unload::maps,
 };
 
@@ -138,8 +138,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         platform: &mut impl Platform,
     ) -> Result<(), LoadError> {
         let space = HatSpace(pages[0].space);
-        held.space(space.0, |known, held| {
-            let Some(entry) = known.and_then(|known| known.at(pages[0].mmu)) else { return Ok(()) };
+        held.space(space.0, in_place(pages[0].mmu), |entry, held| {
+            let Some(entry) = entry else { return Ok(()) };
             let range = hull(pages.iter().map(|page| page.page));
             self.part(held, (space, entry), range, Intent::Change, |part, _| {
                 part.settle(space);

@@ -12,10 +12,10 @@ use smallvec::SmallVec;
 
 use crate::{
     frame::Mapped,
-    locking::{Below, Global, Held, Locks, Mutex, Scheme, Single, Site},
+    locking::{Below, Global, Held, Locks, Mutex, Part, Scheme, Single, Site},
     platform::{Platform, Step},
     pool::{Pool, PoolFrames},
-    space::{AddressSpace, MmuEntry},
+    space::{AddressSpace, Mmu, MmuEntry},
 };
 
 /// An address space as the memory manager names it.
@@ -46,8 +46,6 @@ pub struct Hat<T: Mounted + ?Sized = dyn Mounted, S = Global<T, Single>> {
     unlisted: AtomicUsize,
     /// A bit for each page size that was ever loaded, by its place among the sizes.
     loaded_sizes: AtomicUsize,
-    /// Mapped pages of each of the sizes, in all spaces.
-    pub(crate) population: Box<[AtomicUsize]>,
 }
 
 /// Makes an empty page table.
@@ -121,28 +119,25 @@ const ONE: &str = "the one table is there as long as the layer";
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// The layer without spaces, under the locks of `scheme`.
     pub fn with(scheme: S, tables: Tables<T>) -> Hat<T, S> {
-        let (sizes, granted, make, is_limited): (Box<[PageSize]>, _, _, _) =
-            scheme.enter(Site::Create, |held| {
-                let is_limited = held.pool(|pool| pool.is_limited());
-                let known = |table: &T| {
-                    let granted =
-                        array::from_fn(|bits| table.granted(Rights::from_bits(bits as u8)));
-                    (table.page_sizes().into(), granted)
-                };
-                let ((sizes, granted), make) = match tables {
-                    Tables::One(table) => {
-                        let known = known(&table);
-                        let number = held.numbers(|numbers| numbers.mmus.take());
-                        held.mmu(number, |mmu, _| mmu.table = Some(table));
-                        (known, None)
-                    }
-                    Tables::Each(make) => (known(&make()), Some(make)),
-                };
-                (sizes, granted, make, is_limited)
-            });
+        let (sizes, granted, make, is_limited) = scheme.enter(Site::Create, |held| {
+            let is_limited = held.pool(|pool| pool.is_limited());
+            let known = |table: &T| -> (Box<[PageSize]>, _) {
+                let granted = array::from_fn(|bits| table.granted(Rights::from_bits(bits as u8)));
+                (table.page_sizes().into(), granted)
+            };
+            let ((sizes, granted), make) = match tables {
+                Tables::One(table) => {
+                    let known = known(&table);
+                    let number = held.numbers(|numbers| numbers.mmus.take());
+                    held.mmu(number, |mmu, _| _ = mmu.begin(table, known.0.len()));
+                    (known, None)
+                }
+                Tables::Each(make) => (known(&make()), Some(make)),
+            };
+            (sizes, granted, make, is_limited)
+        });
         Hat {
             scheme,
-            population: sizes.iter().map(|_| AtomicUsize::new(0)).collect(),
             sizes,
             granted,
             make,
@@ -200,10 +195,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             None => 0,
         };
         let inner = held.mmu(number, |mmu, below| {
-            let table = match (&self.make, &mut mmu.table) {
-                (Some(make), empty) => empty.insert(make()),
-                (None, Some(table)) => table,
-                (None, None) => unreachable!("{ONE}"),
+            let table = match &self.make {
+                Some(make) => mmu.begin(make(), self.sizes.len()),
+                None => mmu.table.as_mut().expect(ONE),
             };
             let created = table.create(&mut PoolFrames { below, platform: platform.frames() });
             if self.make.is_some() && created.is_err() {
@@ -239,6 +233,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     mmu.settle(space);
                     mmu.end_borrower(entry.inner);
                     let Some(table) = &mut mmu.table else { return };
+                    let before = change.removed.len();
                     table.visit(entry.inner, VirtRange::ALL, &mut |mapping| {
                         change.removed(space, place, &mapping);
                     });
@@ -246,6 +241,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     if let Ok(flush) = table.destroy(entry.inner) {
                         change.flush(space, flush);
                     }
+                    self.count_out(&mut Part::Whole(mmu), &change.removed[before..]);
                     mmu.loaded.remove(&space.0);
                     if self.is_own(entry) {
                         mmu.table = None;
@@ -271,7 +267,7 @@ pub(crate) struct Change {
     /// By space; most operations change one.
     flushes: SmallVec<[(HatSpace, Flush); 1]>,
     /// Pages that are in no page table any more, and still in the list of this frame: most often one.
-    removed: SmallVec<[(PhysAddr, Mapped); 1]>,
+    pub(crate) removed: SmallVec<[(PhysAddr, Mapped); 1]>,
 }
 
 impl Change {
@@ -319,9 +315,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             frame.remove(removed[place].1);
             true
         });
-        for (_, page) in removed.drain(..) {
-            self.count_out(page.page.size());
-        }
+        removed.clear();
         for (_, flush) in flushes.drain(..) {
             flush.done(&mut PoolFrames { below: held, platform: platform.frames() });
         }
@@ -335,30 +329,30 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
 
     /// Notes that pages of `size` are about to be loaded.
     pub(crate) fn note_size(&self, size: PageSize) {
-        let place = self.sizes.iter().position(|&of| of == size).unwrap_or(0);
+        let place = self.place_of(size);
         if self.loaded_sizes.load(Ordering::Relaxed) >> place & 1 == 0 {
             self.loaded_sizes.fetch_or(1 << place, Ordering::Relaxed);
         }
     }
 
-    /// Counts `pages` of `size` that are mapped from now on.
+    /// Counts `pages` of `size` that are in this part from now on.
     #[inline]
-    pub(crate) fn count_in(&self, size: PageSize, pages: usize) {
-        if let Some(counted) = self.population_of(size) {
-            counted.fetch_add(pages, Ordering::Relaxed);
+    pub(crate) fn count_in(&self, part: &mut Part<'_, Mmu<T>>, size: PageSize, pages: usize) {
+        part.count(self.place_of(size), pages as isize);
+    }
+
+    /// Counts pages that are in this part no longer.
+    pub(crate) fn count_out(&self, part: &mut Part<'_, Mmu<T>>, removed: &[(PhysAddr, Mapped)]) {
+        let size = |(_, page): &(PhysAddr, Mapped)| page.page.size();
+        for pages in removed.chunk_by(|one, next| size(one) == size(next)) {
+            part.count(self.place_of(size(&pages[0])), -(pages.len() as isize));
         }
     }
 
-    /// Counts a page that is mapped no longer.
+    /// The place of a page size that the tables can hold.
     #[inline]
-    fn count_out(&self, size: PageSize) {
-        if let Some(counted) = self.population_of(size) {
-            counted.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    fn population_of(&self, size: PageSize) -> Option<&AtomicUsize> {
-        self.population.get(self.sizes.iter().position(|&of| of == size)?)
+    fn place_of(&self, size: PageSize) -> usize {
+        self.sizes.iter().position(|&of| of == size).unwrap_or(0)
     }
 
     /// The numbers of the base frames whose lists have pages that map a part of the frames of

@@ -19,7 +19,7 @@ use pagetable::{Error, Flush, Lent, Loan, Mounted, Space};
 use crate::{
     hat::{Hat, HatSpace, LoadError},
     locking::{Held, Scheme, Site},
-    space::Mmu,
+    space::{AddressSpace, Mmu},
 };
 
 /// Where entries of the roots in a page table are copied to.
@@ -109,7 +109,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) -> Result<Lent, LoadError> {
         self.scheme.enter(Site::Load, |held| {
             let entry_of = |held: &mut S::Held<'_>, space: HatSpace| {
-                let entry = held.space(space.0, |known, _| known?.processor());
+                let entry = held.space(space.0, AddressSpace::processor, |entry, _| entry);
                 entry.ok_or(LoadError::NoSpace(space))
             };
             let (lender, borrower) = (entry_of(held, from)?, entry_of(held, to)?);
@@ -134,7 +134,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// The caller has the processors forget `range`.
     pub fn take_back(&self, to: HatSpace, range: VirtRange) -> u64 {
         self.scheme.enter(Site::Unload, |held| {
-            let Some(entry) = held.space(to.0, |known, _| known?.processor()) else { return 0 };
+            let entry = held.space(to.0, AddressSpace::processor, |entry, _| entry);
+            let Some(entry) = entry else { return 0 };
             let goes =
                 |_: u32, copy: &Copied| copy.borrower == entry.inner && range.contains(copy.at);
             held.mmu(entry.table, |mmu, _| mmu.empty(goes))

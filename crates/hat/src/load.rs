@@ -12,7 +12,7 @@ use crate::{
     locking::{Below, Held, Part, Scheme, Site},
     platform::{Platform, Step},
     pool::PoolFrames,
-    space::{Mmu, MmuPlace},
+    space::{AddressSpace, Mmu, MmuPlace, in_place},
     sparse::ELEMENTS_MAX,
 };
 
@@ -121,11 +121,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         platform: &mut impl Platform,
     ) -> Result<(), Stop> {
         let Wanted { space, place, first, count } = wanted;
-        held.space(space.0, |known, held| {
+        held.space(space.0, in_place(place.0), |entry, held| {
             let no_space = Stop::Refused(LoadError::NoSpace(space));
-            let Some(entry) = known.and_then(|known| known.at(place.0)) else {
-                return Err(no_space);
-            };
+            let Some(entry) = entry else { return Err(no_space) };
             let bytes = first.page.size().bytes();
             let whole = VirtRange::new(first.page.start(), bytes.saturating_mul(count));
             let range = whole.unwrap_or(VirtRange::ALL);
@@ -165,7 +163,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 match &result {
                     Ok(_) => {
                         platform.work(Step::TableWrite, count);
-                        self.count_in(size, count as usize);
+                        self.count_in(part, size, count as usize);
                         self.note_loaded(part, space);
                     }
                     Err(_) => below.frames(entered, number, |place, frame| {
@@ -226,9 +224,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         if pages.is_empty() {
             return (0, Ok(()));
         }
-        held.space(to.0, |known, held| {
+        held.space(to.0, AddressSpace::processor, |entry, held| {
             let no_space = LoadError::NoSpace(to);
-            let entry = known.and_then(|known| known.processor());
             let Some(entry) = entry else { return (0, Err(no_space)) };
             let number = |place: usize| self.number(pages[place].1.frame);
             let page = |place: usize| mapped(to, 0, pages[place].1.page);
@@ -272,7 +269,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     match entered {
                         Ok(flush) => {
                             if has[place] == Has::Node {
-                                self.count_in(wanted.page.size(), 1);
+                                self.count_in(part, wanted.page.size(), 1);
                             }
                             change.flush(to, flush);
                         }
@@ -335,8 +332,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         range: VirtRange,
         platform: &mut impl Platform,
     ) -> Result<Vec<Translation>, LoadError> {
-        held.space(space.0, |known, held| {
-            let entry = known.and_then(|known| known.processor());
+        held.space(space.0, AddressSpace::processor, |entry, held| {
             let entry = entry.ok_or(LoadError::NoSpace(space))?;
             let mut change = Change::default();
             let shared = self.part(held, (space, entry), range, Intent::Change, |part, _| {

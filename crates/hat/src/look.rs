@@ -1,6 +1,6 @@
 //! What the layer has: for the memory manager, and for checks.
 
-use core::sync::atomic::Ordering;
+use alloc::{vec, vec::Vec};
 
 use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
 use pagetable::{Intent, Mapping, Mounted, Space};
@@ -9,14 +9,14 @@ use crate::{
     hat::{Hat, HatSpace},
     locking::{Below, Held, Scheme, Site},
     pool::PoolCounts,
-    space::MmuEntry,
+    space::{AddressSpace, MmuEntry, in_place},
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// The space in its page table: what a processor's base register holds.
     pub fn space(&self, space: HatSpace) -> Option<Space> {
         self.scheme.enter(Site::Look, |held| {
-            held.space(space.0, |known, _| Some(known?.processor()?.inner))
+            held.space(space.0, AddressSpace::processor, |entry, _| Some(entry?.inner))
         })
     }
 
@@ -37,11 +37,21 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         });
     }
 
-    /// Mapped pages of each size, in all spaces, by ascending size. Kept while pages are loaded and
-    /// unloaded, so that it costs nothing to ask.
+    /// Mapped pages of each size, in all spaces, by ascending size. Each MMU descriptor counts its own while
+    /// pages are loaded and unloaded, so that no page is looked at.
     pub fn mapped(&self) -> impl Iterator<Item = (PageSize, u64)> {
-        let pages = self.population.iter().map(|pages| pages.load(Ordering::Relaxed) as u64);
+        let pages = self.scheme.enter(Site::Look, |held| self.population(held));
         self.sizes.iter().copied().zip(pages)
+    }
+
+    fn population(&self, held: &mut S::Held<'_>) -> Vec<u64> {
+        let mut all = vec![0; self.sizes.len()];
+        for mmu in 0..held.numbers(|numbers| numbers.mmus.end()) {
+            held.mmu(mmu, |mmu, _| {
+                all.iter_mut().zip(mmu.population()).for_each(|(all, pages)| *all += pages as u64);
+            });
+        }
+        all
     }
 
     /// Mapped pages of all sizes, in all spaces.
@@ -63,8 +73,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) {
         self.scheme.enter(Site::Look, |held| {
             for found in self.mapped_at(held, &[(frame, size)]) {
-                let mapping = held.space(found.space, |known, held| {
-                    let entry = known?.at(found.mmu)?;
+                let mapping = held.space(found.space, in_place(found.mmu), |entry, held| {
+                    let entry = entry?;
                     held.mmu(entry.table, |mmu, _| {
                         mmu.table.as_ref()?.query(entry.inner, found.page.start())
                     })
@@ -82,7 +92,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.scheme.enter(Site::Look, |held| {
             let mut pages: u64 = 0;
             for space in 0..held.numbers(|numbers| numbers.spaces.end()) {
-                held.space(space, |known, held| {
+                held.space(space, AddressSpace::whole, |known, held| {
                     for (_, entry) in known.iter().flat_map(|known| known.all()) {
                         held.mmu(entry.table, |mmu, _| {
                             let Some(table) = &mmu.table else { return };
@@ -91,7 +101,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     }
                 });
             }
-            let (mut nodes, mut unloading) = (alloc::vec::Vec::new(), false);
+            let (mut nodes, mut unloading) = (Vec::new(), false);
             held.each_frame(&mut |number, frame| {
                 nodes.extend(frame.pages().map(|page| (number, page)));
                 unloading |= frame.is_unloading();
@@ -99,7 +109,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             if pages != nodes.len() as u64 {
                 return Err("there are not as many mapping nodes as mapped pages");
             }
-            if self.mapped().any(|(size, pages)| {
+            let counted = self.population(held);
+            if self.sizes.iter().zip(counted).any(|(&size, pages)| {
                 pages != nodes.iter().filter(|(_, found)| found.page.size() == size).count() as u64
             }) {
                 return Err("there are not as many mapping nodes of a size as were counted");
@@ -108,8 +119,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 return Err("a frame is still being unloaded");
             }
             let right = nodes.into_iter().all(|(number, found)| {
-                let mapping = held.space(found.space, |known, held| {
-                    let entry = known?.at(found.mmu)?;
+                let mapping = held.space(found.space, in_place(found.mmu), |entry, held| {
+                    let entry = entry?;
                     held.mmu(entry.table, |mmu, _| {
                         mmu.table.as_ref()?.query(entry.inner, found.page.start())
                     })
@@ -130,8 +141,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         range: VirtRange,
         f: impl FnOnce(&T, MmuEntry) -> R,
     ) -> Option<R> {
-        held.space(space.0, |known, held| {
-            let entry = known?.processor()?;
+        held.space(space.0, AddressSpace::processor, |entry, held| {
+            let entry = entry?;
             let of = (space, entry);
             self.part(held, of, range, Intent::Change, |part, _| Some(f(part.table()?, entry)))
         })

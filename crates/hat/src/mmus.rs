@@ -17,7 +17,7 @@ use crate::{
     locking::{Below, Held, Scheme, Site},
     platform::Platform,
     pool::PoolFrames,
-    space::{MMUS_MAX, MmuEntry, MmuPlace},
+    space::{MMUS_MAX, Mmu, MmuEntry, MmuPlace, in_place},
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
@@ -38,7 +38,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.scheme.enter(Site::Create, |held| {
             let number = held.numbers(|numbers| numbers.mmus.take());
             let inner = held.mmu(number, |mmu, below| {
-                let table = mmu.table.insert(table);
+                let table = mmu.begin(table, self.sizes.len());
                 table.create(&mut PoolFrames { below, platform: platform.frames() })
             });
             let attached = inner.map_err(LoadError::from).and_then(|inner| {
@@ -74,8 +74,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// The page of another MMU that holds `addr`, without touching its bits.
     pub fn query_in(&self, space: HatSpace, place: MmuPlace, addr: VirtAddr) -> Option<Mapping> {
         self.scheme.enter(Site::Look, |held| {
-            held.space(space.0, |known, held| {
-                let entry = known?.at(place.0)?;
+            held.space(space.0, in_place(place.0), |entry, held| {
+                let entry = entry?;
                 held.mmu(entry.table, |mmu, _| mmu.table.as_ref()?.query(entry.inner, addr))
             })
         })
@@ -101,7 +101,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     change.flush(space, flush);
                 }
             }
-            *mmu = crate::space::Mmu::default();
+            *mmu = Mmu::default();
         });
         self.finish(held, &mut change, platform);
         held.numbers(|numbers| numbers.mmus.put(number));

@@ -86,6 +86,15 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         self.edit(space, range, SubtreeEdit::Protect(rights), &mut |_| ())
     }
 
+    /// Counts pages of the size in this place of the layer's that there are more, or fewer.
+    #[inline]
+    pub(crate) fn count(&mut self, size: usize, pages: isize) {
+        match self {
+            Part::Whole(mmu) => mmu.count(size, pages),
+            Part::Shared(mmu, _) => mmu.count_beside(size, pages),
+        }
+    }
+
     /// When `space` was loaded last. Who has it for the first time has all of the descriptor.
     pub(crate) fn note_loaded(&mut self, space: HatSpace, now: usize) {
         match self {

@@ -15,7 +15,7 @@ use alloc::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use addr::VirtRange;
 use pagetable::{Mounted, Space};
@@ -68,16 +68,28 @@ impl AddressSpace {
         *self.mmus.get(usize::from(place))?
     }
 
-    /// Those that there are, with their places.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (u8, MmuEntry)> + use<> {
-        let mmus = self.mmus;
-        (0u8..).zip(mmus).filter_map(|(place, mmu)| Some((place, mmu?)))
+    /// All of the list.
+    pub(crate) fn whole(&self) -> Option<AddressSpace> {
+        Some(*self)
     }
+
+    /// Those that there are, with their places.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u8, MmuEntry)> {
+        (0u8..).zip(&self.mmus).filter_map(|(place, mmu)| Some((place, (*mmu)?)))
+    }
+}
+
+/// The MMU in a place of a space's list.
+pub(crate) fn in_place(place: u8) -> impl Fn(&AddressSpace) -> Option<MmuEntry> {
+    move |known| known.at(place)
 }
 
 /// An MMU descriptor: a page table, and when which space was last loaded there.
 pub struct Mmu<T: ?Sized> {
     pub(crate) table: Option<Box<T>>,
+    /// Pages in the table by size, in the order of the layer's sizes. Who has all of the descriptor counts
+    /// without a locked instruction.
+    population: Box<[AtomicUsize]>,
     /// By space; kept where tables may be stolen.
     pub(crate) loaded: BTreeMap<u32, AtomicUsize>,
     /// Copies of its spaces' root entries in one another.
@@ -86,7 +98,37 @@ pub struct Mmu<T: ?Sized> {
 
 impl<T: Mounted + ?Sized> Default for Mmu<T> {
     fn default() -> Mmu<T> {
-        Mmu { table: None, loaded: BTreeMap::new(), loans: Loans::default() }
+        Mmu {
+            table: None,
+            population: Box::default(),
+            loaded: BTreeMap::new(),
+            loans: Loans::default(),
+        }
+    }
+}
+
+impl<T: Mounted + ?Sized> Mmu<T> {
+    /// Gives it a table without pages, where the layer knows so many page sizes.
+    pub(crate) fn begin(&mut self, table: Box<T>, sizes: usize) -> &mut T {
+        self.population = (0..sizes).map(|_| AtomicUsize::new(0)).collect();
+        self.table.insert(table)
+    }
+
+    /// Counts pages of the size in this place that there are more, or fewer.
+    #[inline]
+    pub(crate) fn count(&mut self, size: usize, pages: isize) {
+        let counted = self.population[size].get_mut();
+        *counted = counted.wrapping_add_signed(pages);
+    }
+
+    /// The same while others have other parts of the table.
+    pub(crate) fn count_beside(&self, size: usize, pages: isize) {
+        self.population[size].fetch_add(pages as usize, Ordering::Relaxed);
+    }
+
+    /// Pages by size.
+    pub(crate) fn population(&self) -> impl Iterator<Item = usize> {
+        self.population.iter().map(|pages| pages.load(Ordering::Relaxed))
     }
 }
 

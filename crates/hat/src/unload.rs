@@ -11,6 +11,7 @@ use crate::{
     load::hull,
     locking::{Below, Held, Scheme, Site},
     platform::{Platform, Step},
+    space::{AddressSpace, in_place},
 };
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
@@ -41,21 +42,22 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         each: &mut dyn FnMut(&Mapping, &mut P),
         platform: &mut P,
     ) -> Result<u64, Error> {
-        held.space(space.0, |known, held| {
+        held.space(space.0, AddressSpace::whole, |known, held| {
             let (mut change, mut pages) = (Change::default(), 0);
             for (place, entry) in known.iter().flat_map(|known| known.all()) {
                 let of = (space, entry);
                 let unmapped = self.part(held, of, range, Intent::Remove, |part, _| {
                     part.settle(space);
-                    let before = pages;
-                    let flush =
-                        part.edit(entry.inner, range, SubtreeEdit::Unmap, &mut |mapping| {
-                            change.removed(space, place, &mapping);
-                            pages += 1;
-                            each(&mapping, platform);
-                        })?;
-                    change.flush(space, flush);
-                    platform.work(Step::TableWrite, pages - before);
+                    let before = change.removed.len();
+                    let flush = part.edit(entry.inner, range, SubtreeEdit::Unmap, &mut |mapping| {
+                        change.removed(space, place, &mapping);
+                        each(&mapping, platform);
+                    });
+                    let removed = &change.removed[before..];
+                    self.count_out(part, removed);
+                    pages += removed.len() as u64;
+                    platform.work(Step::TableWrite, removed.len() as u64);
+                    change.flush(space, flush?);
                     Ok(())
                 });
                 if unmapped.is_err() {
@@ -124,9 +126,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     ) {
         for pages in pages.chunk_by(|one, next| (one.space, one.mmu) == (next.space, next.mmu)) {
             let Mapped { space, mmu: place, .. } = pages[0];
-            held.space(space, |known, held| {
+            held.space(space, in_place(place), |entry, held| {
                 let space = HatSpace(space);
-                let entry = known.and_then(|known| known.at(place));
                 let Some(entry) = entry else { return };
                 let range = hull(pages.iter().map(|page| page.page));
                 self.part(held, (space, entry), range, Intent::Remove, |part, _| {
@@ -142,10 +143,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         }
                         let range = VirtRange::of_page(page.page);
                         let unmap = SubtreeEdit::Unmap;
+                        let before = change.removed.len();
                         let flush = part.edit(entry.inner, range, unmap, &mut |mapping| {
                             change.removed(space, place, &mapping);
                             each(space, mapping);
                         });
+                        self.count_out(part, &change.removed[before..]);
                         // A whole page that is mapped can be unmapped.
                         if let Ok(flush) = flush {
                             change.flush(space, flush);

@@ -33,8 +33,8 @@ pub struct Costs {
     pub guarded: u64,
     /// The same of all locks of an operation, at most: then it has all its lines.
     pub guarded_operation: u64,
-    /// A lock's line fetched back by its holder, for each time that another has had it meanwhile, who spins for
-    /// the lock or reads beside ([`LockKind::Barging`], as the next two).
+    /// A lock's line fetched back by its holder, for each try of another who spins for the lock
+    /// ([`LockKind::Barging`], as the next two).
     pub release: u64,
     /// A try of who spins for it, until it has the lock's line and sees that it is free.
     pub handover: u64,
@@ -200,11 +200,20 @@ pub enum LockKind {
     /// It sleeps, and is given the lock in its turn.
     HandOver,
     /// It spins, and sees after a while that the lock is free. Meanwhile another can take it, who has given it back
-    /// among them: most locks of today.
+    /// among them: most locks of today. Readers of a reader/writer lock note in a line of their own that they
+    /// are there.
     Barging,
 }
 
 impl LockKind {
+    /// Whether who takes a lock writes to its line, as a writer or a reader.
+    pub(crate) fn writes_line(self, writes: bool) -> bool {
+        match self {
+            LockKind::Spin | LockKind::Adaptive | LockKind::HandOver => true,
+            LockKind::Barging => writes,
+        }
+    }
+
     /// All, with their names.
     pub const ALL: [(&str, LockKind); 4] = [
         ("spin", LockKind::Spin),

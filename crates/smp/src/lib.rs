@@ -12,9 +12,10 @@
 //!   Ranked   order asserted
 //!   Timed    virtual time  --> Baton: one processor runs, the one with the least clock
 //! ```
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod baton;
+mod biased;
 mod board;
 mod clients;
 mod costs;

@@ -3,25 +3,32 @@
 //! Whoever finds one held, or a descriptor busy, spins, and sleeps only when that takes longer than a holder that
 //! runs would need. std's own go to sleep after a microsecond or so, and a thread that was put to sleep and
 //! woken costs ten times such a hold.
+//!
+//! A mutex is given back by a plain store, so that one which nobody else wants costs a single locked instruction.
+//! Who gives it back cannot see sleepers, therefore: they look again after a while.
 
 use std::{
     hint::spin_loop,
     sync::{
-        Condvar, Mutex as StdMutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError,
-        TryLockResult,
+        Condvar, Mutex as StdMutex, OnceLock, PoisonError, TryLockError, TryLockResult,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
+    time::Duration,
 };
 
-use hat::locking::{Class, Locks, Mutex, Once, Rw, Site, Wait};
+use hat::locking::{Class, Locks, Mutex, Once, Site, Wait};
+use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-/// The platform of std's locks.
+use crate::biased::BiasedRw;
+
+/// The platform of this host's locks.
 #[derive(Debug)]
 pub enum Native {}
 
 impl Locks for Native {
     type Mutex<T: Send> = NativeMutex<T>;
-    type Rw<T> = NativeRw<T>;
+    type Rw<T> = BiasedRw<T>;
     type Wait = NativeWait;
     type Once<T> = NativeOnce<T>;
 }
@@ -32,8 +39,11 @@ const TRIES: usize = 1024;
 /// Pauses between two tries, each of which takes the lock's line from its holder.
 const PAUSES: usize = 8;
 
+/// How long a thread sleeps whose holder does not run: less than the host's slice of time.
+const NAP: Duration = Duration::from_micros(50);
+
 /// The first that `attempt` gives while it is worth spinning for; `None`: sleep.
-fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
+pub(crate) fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
     for _ in 0..TRIES {
         let result = attempt();
         if result.is_some() {
@@ -44,13 +54,23 @@ fn spun<R>(attempt: impl Fn() -> Option<R>) -> Option<R> {
     None
 }
 
+/// The same, however long it takes.
+pub(crate) fn patiently<R>(attempt: impl Fn() -> Option<R>) -> R {
+    loop {
+        if let Some(result) = spun(&attempt) {
+            return result;
+        }
+        thread::sleep(NAP);
+    }
+}
+
 /// What passes between two tries.
 pub(crate) fn pause() {
     (0..PAUSES).for_each(|_| spin_loop());
 }
 
 /// The lock, if it was free.
-fn free<G>(tried: TryLockResult<G>) -> Option<G> {
+pub(crate) fn free<G>(tried: TryLockResult<G>) -> Option<G> {
     match tried {
         Ok(guard) => Some(guard),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -60,12 +80,17 @@ fn free<G>(tried: TryLockResult<G>) -> Option<G> {
 
 /// A mutex of [`Native`].
 #[derive(Debug)]
-pub struct NativeMutex<T>(StdMutex<T>);
+pub struct NativeMutex<T>(SpinMutex<T>);
 
 impl<T> NativeMutex<T> {
-    fn take(&self) -> MutexGuard<'_, T> {
-        spun(|| free(self.0.try_lock()))
-            .unwrap_or_else(|| self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    #[inline]
+    fn take(&self) -> SpinMutexGuard<'_, T> {
+        self.0.try_lock().unwrap_or_else(|| self.take_held())
+    }
+
+    #[cold]
+    fn take_held(&self) -> SpinMutexGuard<'_, T> {
+        patiently(|| self.0.try_lock())
     }
 }
 
@@ -73,13 +98,15 @@ impl<T> Mutex<T> for NativeMutex<T> {
     type Wait = NativeWait;
 
     fn new(_: Class, value: T) -> NativeMutex<T> {
-        NativeMutex(StdMutex::new(value))
+        NativeMutex(SpinMutex::new(value))
     }
 
+    #[inline]
     fn with<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
         f(&mut self.take())
     }
 
+    #[inline]
     fn until<R>(&self, _: Site, wait: &NativeWait, mut f: impl FnMut(&mut T) -> Option<R>) -> R {
         let mut guard = self.take();
         loop {
@@ -95,27 +122,7 @@ impl<T> Mutex<T> for NativeMutex<T> {
     }
 
     fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A reader/writer lock of [`Native`].
-#[derive(Debug)]
-pub struct NativeRw<T>(RwLock<T>);
-
-impl<T> Rw<T> for NativeRw<T> {
-    fn new(_: Class, value: T) -> NativeRw<T> {
-        NativeRw(RwLock::new(value))
-    }
-
-    fn read<R>(&self, _: Site, f: impl FnOnce(&T) -> R) -> R {
-        let guard = spun(|| free(self.0.try_read()));
-        f(&guard.unwrap_or_else(|| self.0.read().unwrap_or_else(PoisonError::into_inner)))
-    }
-
-    fn write<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
-        let guard = spun(|| free(self.0.try_write()));
-        f(&mut guard.unwrap_or_else(|| self.0.write().unwrap_or_else(PoisonError::into_inner)))
+        self.0.get_mut()
     }
 }
 
@@ -177,10 +184,12 @@ impl<T> Once<T> for NativeOnce<T> {
         NativeOnce(OnceLock::new())
     }
 
+    #[inline]
     fn get(&self, make: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(make)
     }
 
+    #[inline]
     fn made(&self) -> Option<&T> {
         self.0.get()
     }

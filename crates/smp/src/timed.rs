@@ -5,7 +5,7 @@
 //! slept. A processor spins on while a lock's holder runs, which here is always the case but where
 //! the holder sleeps on another lock.
 //!
-//! With [`LockKind::Barging`] who asks first has it:
+//! With [`LockKind::Barging`] who asks first has it, and readers write to lines of their own ([`crate::biased`]):
 //!
 //! ```text
 //!   holder    [==== lock held ====RRR]                R  fetches the line back, once for each try
@@ -97,7 +97,7 @@ impl Gate {
             let is_first = state.queue.is_empty() || kind == LockKind::Barging;
             if is_first && state.is_free(writes) {
                 state.grant(writes);
-                break state.moves_to(me);
+                break kind.writes_line(writes) && state.moves_to(me);
             }
             state.queue.push_back((me, now(), writes));
             drop(state);
@@ -126,13 +126,12 @@ impl Gate {
     }
 
     fn give_back(&self, writes: bool) {
-        let Some(me) = cpu() else { return };
         let costs = with_me(|me| (me.baton.costs, me.baton.kind));
         let Some((costs, kind)) = costs else { return };
         // Who comes before this in virtual time still finds the lock held.
         pass();
-        if kind == LockKind::Barging {
-            let fetched = lock(&self.state).has_gone_from(me, now(), costs.pause);
+        if kind == LockKind::Barging && writes {
+            let fetched = lock(&self.state).tries(now(), costs.pause);
             spend_on_locks(fetched * costs.release);
             pass();
         }
@@ -177,10 +176,10 @@ impl GateState {
         self.last.replace(cpu).is_some_and(|last| last != cpu)
     }
 
-    /// How often another has had the lock's line since `cpu` had it: a reader beside it, or who spins, at each try.
-    fn has_gone_from(&mut self, cpu: usize, now: u64, pause: u64) -> u64 {
+    /// How often those who spin have had the lock's line by now: once for each try.
+    fn tries(&self, now: u64, pause: u64) -> u64 {
         let tries = |&(_, since, _): &(_, u64, _)| 1 + now.saturating_sub(since) / pause.max(1);
-        u64::from(self.moves_to(cpu)).max(self.queue.iter().map(tries).sum())
+        self.queue.iter().map(tries).sum()
     }
 
     /// Whether a writer or a reader could have it.

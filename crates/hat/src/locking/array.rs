@@ -10,6 +10,7 @@ pub trait Array<D> {
 
     /// Runs `f` on `count` descriptors, numbered by `number`, in turn, as long as it says so. Several may
     /// be taken at once, if none is waited for with another in hand.
+    #[inline]
     fn several(
         &self,
         site: Site,
@@ -28,6 +29,7 @@ pub trait Array<D> {
     ///
     /// An array whose descriptors have parts takes the one at `lowest`, and asks `covering` then, which
     /// level it has to be; a higher one where that says so.
+    #[inline]
     fn part<R>(
         &self,
         site: Site,
@@ -110,6 +112,7 @@ pub(super) struct Slot<D> {
 
 impl<D> Slot<D> {
     /// Runs `f`; with its result comes whether sleepers must be woken.
+    #[inline]
     pub(super) fn run<R>(&mut self, f: &mut impl FnMut(&mut D) -> Option<R>) -> Option<(R, bool)> {
         match f(&mut self.descriptor) {
             Some(result) => Some((result, core::mem::take(&mut self.is_wanted))),
@@ -134,6 +137,7 @@ impl<X, L: Locks> Shared<X, L> {
         Shared { parts: many(PARTS, L::Once::new) }
     }
 
+    #[inline]
     pub(super) fn get(&self, number: u64, make: impl Fn() -> X) -> &X {
         let [part, chunk, place] = places(number);
         let chunks = self.parts[part].get(|| many(PART, L::Once::new));

@@ -100,8 +100,13 @@ impl<T: Mounted + ?Sized, L: Locks> Held for EarlyHeld<'_, T, L> {
     type Table = T;
     type Below = EarlyBelow;
 
-    fn space<R>(&mut self, space: u32, f: impl FnOnce(Option<AddressSpace>, &mut Self) -> R) -> R {
-        self.early.space(space).read(self.site, |known| f(*known, self))
+    fn space<K, R>(
+        &mut self,
+        space: u32,
+        of: impl FnOnce(&AddressSpace) -> Option<K>,
+        f: impl FnOnce(Option<K>, &mut Self) -> R,
+    ) -> R {
+        self.early.space(space).read(self.site, |known| f(known.as_ref().and_then(of), self))
     }
 
     fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R {

@@ -35,6 +35,7 @@ pub struct EmbeddedArray<D: Send, L: Locks> {
 }
 
 impl<D: Default + Send, L: Locks> Array<D> for EmbeddedArray<D, L> {
+    #[inline]
     fn until<R>(&self, site: Site, number: u64, mut f: impl FnMut(&mut D) -> Option<R>) -> R {
         let mutex = self.all.get(number, || L::Mutex::new(self.of, Slot::default()));
         let wait = &self.waits[number as usize % WAITS];

@@ -67,6 +67,7 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Fine<T, L, A> {
         }
     }
 
+    #[inline]
     fn space(&self, space: u32) -> &L::Rw<Option<AddressSpace>> {
         self.spaces.get(space.into(), || L::Rw::new(Class::Space, None))
     }
@@ -95,19 +96,27 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Held for Locked<'_, T, L, A> {
     type Table = T;
     type Below = Self;
 
-    fn space<R>(&mut self, space: u32, f: impl FnOnce(Option<AddressSpace>, &mut Self) -> R) -> R {
-        self.fine.space(space).read(self.site, |known| f(*known, self))
+    #[inline]
+    fn space<K, R>(
+        &mut self,
+        space: u32,
+        of: impl FnOnce(&AddressSpace) -> Option<K>,
+        f: impl FnOnce(Option<K>, &mut Self) -> R,
+    ) -> R {
+        self.fine.space(space).read(self.site, |known| f(known.as_ref().and_then(of), self))
     }
 
     fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R {
         self.fine.space(space).write(self.site, f)
     }
 
+    #[inline]
     fn mmu<R>(&mut self, mmu: u32, f: impl FnOnce(&mut Mmu<T>, &mut Self) -> R) -> R {
         let mut f = Some(f);
         self.fine.mmus.until(self.site, mmu.into(), |mmu| f.take().map(|f| f(mmu, self)))
     }
 
+    #[inline]
     fn part<R>(
         &mut self,
         mmu: u32,
@@ -125,10 +134,12 @@ impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Held for Locked<'_, T, L, A> {
 }
 
 impl<T: Mounted + ?Sized, L: Locks, A: Arrays<L>> Below for Locked<'_, T, L, A> {
+    #[inline]
     fn frame<R>(&mut self, frame: u64, f: impl FnMut(&mut Frame) -> Option<R>) -> R {
         self.fine.frames.until(self.site, frame, f)
     }
 
+    #[inline]
     fn frames(
         &mut self,
         count: usize,

@@ -83,8 +83,14 @@ impl<T: Mounted + ?Sized> Held for Plain<T> {
     type Below = PlainBelow;
 
     #[inline]
-    fn space<R>(&mut self, space: u32, f: impl FnOnce(Option<AddressSpace>, &mut Self) -> R) -> R {
-        f(self.spaces.get(space as usize).copied().flatten(), self)
+    fn space<K, R>(
+        &mut self,
+        space: u32,
+        of: impl FnOnce(&AddressSpace) -> Option<K>,
+        f: impl FnOnce(Option<K>, &mut Self) -> R,
+    ) -> R {
+        let known = self.spaces.get(space as usize).and_then(Option::as_ref);
+        f(known.and_then(of), self)
     }
 
     fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R {

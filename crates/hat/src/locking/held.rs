@@ -32,9 +32,14 @@ pub trait Held: Below {
     /// What is left to an operation that has an MMU descriptor.
     type Below: Below;
 
-    /// Traverses the list of a space's MMU descriptors: none is added or removed while `f` runs.
-    /// `None` if there is no such space.
-    fn space<R>(&mut self, space: u32, f: impl FnOnce(Option<AddressSpace>, &mut Self) -> R) -> R;
+    /// Traverses the list of a space's MMU descriptors: none is added or removed while `f` runs with
+    /// what `of` has taken from it. `None` if there is no such space.
+    fn space<K, R>(
+        &mut self,
+        space: u32,
+        of: impl FnOnce(&AddressSpace) -> Option<K>,
+        f: impl FnOnce(Option<K>, &mut Self) -> R,
+    ) -> R;
 
     /// Changes the list while nobody traverses it.
     fn space_mut<R>(&mut self, space: u32, f: impl FnOnce(&mut Option<AddressSpace>) -> R) -> R;

@@ -53,6 +53,7 @@ mod hashed;
 mod held;
 mod monitor;
 mod single;
+mod spin;
 
 pub(crate) use self::held::wrong_without_waiting;
 pub use self::{
@@ -66,6 +67,7 @@ pub use self::{
     held::{Below, Held, Scheme},
     monitor::{Monitor, MonitorArray},
     single::{Single, SingleMutex},
+    spin::Spin,
 };
 
 /// What a lock guards. Locks of a class are counted together; a lock is taken only while those

@@ -183,8 +183,13 @@ impl Held for UnreadHeld<'_> {
     type Table = dyn Mounted;
     type Below = Self;
 
-    fn space<R>(&mut self, space: u32, f: impl FnOnce(Option<AddressSpace>, &mut Self) -> R) -> R {
-        let known = self.fine.enter(self.site, |held| held.space(space, |known, _| known));
+    fn space<K, R>(
+        &mut self,
+        space: u32,
+        of: impl FnOnce(&AddressSpace) -> Option<K>,
+        f: impl FnOnce(Option<K>, &mut Self) -> R,
+    ) -> R {
+        let known = self.fine.enter(self.site, |held| held.space(space, of, |known, _| known));
         if self.site == Site::Load {
             // An interrupt, during which another processor ends the space and makes one.
             (0..60).for_each(|_| pass());

@@ -9,7 +9,9 @@ mod world;
 use addr::PageSize;
 use hat::{
     Pool, Tables,
-    locking::{Arrays, Covering, Early, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor},
+    locking::{
+        Arrays, Covering, Early, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Spin,
+    },
 };
 use pagetable::{
     Guarded, Hashed as HashedTable, HashedShape, Irix, Mount, Mounted, SparcReference,
@@ -182,6 +184,31 @@ fn every_scheme_over_every_table_on_threads_of_the_host() {
     for Setting { name, tables, pool_bytes, page_shift, large } in SETTINGS {
         for (scheme, explore) in schemes!(Native) {
             for cpus in 1..=4 {
+                let (steps, seed) = (100 * schedules().div_ceil(32) as u32, cpus as u64);
+                let plan = Plan { cpus, steps, seed, page_shift, large, is_native: true, ..PLAN };
+                let result = explore(tables, pool_bytes, plan);
+                assert_eq!(result, Ok(()), "{scheme}, {name}, {cpus} threads");
+            }
+        }
+    }
+}
+
+/// No more of them than there are processors: who spins for a holder that does not run takes its processor.
+#[test]
+fn locks_of_a_kernel_on_threads_of_the_host() {
+    type L = Ranked<Spin>;
+    let schemes: [(&str, Explore); 3] = [
+        ("global", |tables, bytes, plan| explore(Global::<_, L>::new(pool(bytes)), tables(), plan)),
+        ("monitor", |tables, bytes, plan| {
+            explore(fine::<L, _>(Monitor, bytes, ListLocks::One), tables(), plan)
+        }),
+        ("embedded", |tables, bytes, plan| {
+            explore(fine::<L, _>(Embedded, bytes, ListLocks::Each), tables(), plan)
+        }),
+    ];
+    for Setting { name, tables, pool_bytes, page_shift, large } in SETTINGS {
+        for (scheme, explore) in schemes {
+            for cpus in 1..=2 {
                 let (steps, seed) = (100 * schedules().div_ceil(32) as u32, cpus as u64);
                 let plan = Plan { cpus, steps, seed, page_shift, large, is_native: true, ..PLAN };
                 let result = explore(tables, pool_bytes, plan);

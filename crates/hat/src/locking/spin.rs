@@ -1,0 +1,117 @@
+//! Locks of a kernel with several processors: who finds one held spins until it is free.
+//!
+//! A lock is given back by a plain store, so that one which nobody else wants costs a single locked
+//! instruction. Nobody sleeps here, since a holder needs no longer than an operation. A kernel that calls
+//! the layer from interrupt handlers too keeps interrupts off while it calls it from elsewhere: a handler
+//! would spin for ever for what it has interrupted.
+
+use core::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use spin::{RwLock, mutex::SpinMutex as Inner};
+
+use super::{Class, Locks, Mutex, Once, Rw, Site, Wait};
+
+/// The platform of locks that are spun for.
+#[derive(Debug)]
+pub enum Spin {}
+
+impl Locks for Spin {
+    type Mutex<T: Send> = SpinMutex<T>;
+    type Rw<T> = SpinRw<T>;
+    type Wait = SpinWait;
+    type Once<T> = SpinOnce<T>;
+}
+
+/// A mutex of [`Spin`].
+#[derive(Debug)]
+pub struct SpinMutex<T>(Inner<T>);
+
+impl<T> Mutex<T> for SpinMutex<T> {
+    type Wait = SpinWait;
+
+    fn new(_: Class, value: T) -> SpinMutex<T> {
+        SpinMutex(Inner::new(value))
+    }
+
+    #[inline]
+    fn with<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.0.lock())
+    }
+
+    #[inline]
+    fn until<R>(&self, _: Site, wait: &SpinWait, mut f: impl FnMut(&mut T) -> Option<R>) -> R {
+        loop {
+            let mut guard = self.0.lock();
+            // Read under the lock: what changes after this has not been seen.
+            let seen = wait.0.load(Ordering::Acquire);
+            if let Some(result) = f(&mut guard) {
+                return result;
+            }
+            drop(guard);
+            while wait.0.load(Ordering::Acquire) == seen {
+                spin_loop();
+            }
+        }
+    }
+
+    fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut()
+    }
+}
+
+/// A reader/writer lock of [`Spin`].
+#[derive(Debug)]
+pub struct SpinRw<T>(RwLock<T>);
+
+impl<T> Rw<T> for SpinRw<T> {
+    fn new(_: Class, value: T) -> SpinRw<T> {
+        SpinRw(RwLock::new(value))
+    }
+
+    #[inline]
+    fn read<R>(&self, _: Site, f: impl FnOnce(&T) -> R) -> R {
+        f(&self.0.read())
+    }
+
+    #[inline]
+    fn write<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.0.write())
+    }
+}
+
+/// Where one spins until something has changed: how often it was woken.
+#[derive(Debug)]
+pub struct SpinWait(AtomicU64);
+
+impl Wait for SpinWait {
+    fn new(_: Class) -> SpinWait {
+        SpinWait(AtomicU64::new(0))
+    }
+
+    fn wake_all(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Something that one processor makes and all see; others that ask meanwhile spin.
+#[derive(Debug)]
+pub struct SpinOnce<T>(spin::Once<T>);
+
+impl<T> Once<T> for SpinOnce<T> {
+    fn new() -> SpinOnce<T> {
+        SpinOnce(spin::Once::new())
+    }
+
+    #[inline]
+    fn get(&self, make: impl FnOnce() -> T) -> &T {
+        self.0.call_once(make)
+    }
+
+    #[inline]
+    fn made(&self) -> Option<&T> {
+        self.0.get()
+    }
+}
