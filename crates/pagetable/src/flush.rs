@@ -35,28 +35,25 @@ pub struct Flush {
     /// Whether a table on the way to the pages was removed, even if its frame holds others and
     /// stays.
     unlinked: bool,
-    /// The frame of a table that went: most often there is none or no other.
-    table: OneTable,
-    /// What few changes leave, behind one pointer.
-    more: Option<Box<More>>,
+    tables: Tables,
 }
 
-/// What few tokens have.
-#[derive(Default, Debug)]
-struct More {
-    /// Where else tables moved, if they did.
-    moved: Option<VirtRange>,
-    /// Frames that held tables, in the order in which they are freed.
-    tables: Vec<(PhysAddr, PageSize)>,
+/// The frames of tables that went: most often there is none, or one.
+///
+/// One value says which, so that who acts on a token asks once.
+#[derive(Debug)]
+enum Tables {
+    Stay,
+    One(OneTable),
+    More(Box<More>),
 }
 
 /// A frame and its size in one word: the frame is aligned, and log2 of the size is in the bits that
-/// are free. 0 is none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// are free.
+#[derive(Clone, Copy, Debug)]
 struct OneTable(u64);
 
 impl OneTable {
-    const NONE: OneTable = OneTable(0);
     /// The bits of log2 of a size.
     const LOW: u64 = 0x3f;
 
@@ -67,8 +64,45 @@ impl OneTable {
 
     fn get(self) -> Option<(PhysAddr, PageSize)> {
         let low = self.0 & OneTable::LOW;
-        let size = PageSize::from_shift(low as u8).filter(|_| self != OneTable::NONE)?;
-        Some((PhysAddr::new(self.0 - low), size))
+        Some((PhysAddr::new(self.0 - low), PageSize::from_shift(low as u8)?))
+    }
+}
+
+/// What few tokens have, behind one pointer.
+#[derive(Default, Debug)]
+struct More {
+    /// Where else tables moved, if they did.
+    moved: Option<VirtRange>,
+    /// Frames that held tables, in the order in which they are freed.
+    tables: Vec<(PhysAddr, PageSize)>,
+}
+
+impl Tables {
+    #[inline(always)]
+    fn of_one(frame: PhysAddr, size: PageSize) -> Tables {
+        OneTable::new(frame, size).map_or_else(|| Tables::of_many(frame, size), Tables::One)
+    }
+
+    /// Of a frame with its size that does not fit into a word.
+    #[cold]
+    #[inline(never)]
+    fn of_many(frame: PhysAddr, size: PageSize) -> Tables {
+        Tables::More(Box::new(More { moved: None, tables: alloc::vec![(frame, size)] }))
+    }
+
+    /// What few tokens have, made if it is not there yet.
+    fn more(&mut self) -> &mut More {
+        if !matches!(self, Tables::More(_)) {
+            let mut more = Box::<More>::default();
+            if let Tables::One(table) = *self {
+                more.tables.extend(table.get());
+            }
+            *self = Tables::More(more);
+        }
+        match self {
+            Tables::More(more) => more,
+            Tables::Stay | Tables::One(..) => unreachable!("it has just been made"),
+        }
     }
 }
 
@@ -111,8 +145,7 @@ impl Flush {
             sizes: 0,
             global: false,
             unlinked: false,
-            table: OneTable::NONE,
-            more: None,
+            tables: Tables::Stay,
         }
     }
 
@@ -143,7 +176,7 @@ impl Flush {
     /// What must be forgotten, without the frames that are freed after it: for who has hardware
     /// forget later, while nothing runs.
     pub fn without_tables(&self) -> Flush {
-        Flush { table: OneTable::NONE, more: None, ..*self }
+        Flush { tables: Tables::Stay, ..*self }
     }
 
     /// Which pages.
@@ -157,7 +190,7 @@ impl Flush {
 
     /// Whether there is nothing to forget and no frame to free.
     pub fn is_empty(&self) -> bool {
-        self.scope() == Scope::Nothing && self.tables().is_none() && self.table == OneTable::NONE
+        self.scope() == Scope::Nothing && matches!(self.tables, Tables::Stay)
     }
 
     /// The sizes of the pages in a [`Scope::Pages`], ascending.
@@ -179,7 +212,11 @@ impl Flush {
             Scope::Pages { range, .. } if self.unlinked => Some(range),
             Scope::Pages { .. } | Scope::Nothing => None,
         };
-        match (pages, self.more.as_ref().and_then(|more| more.moved)) {
+        let moved = match &self.tables {
+            Tables::More(more) => more.moved,
+            Tables::Stay | Tables::One(..) => None,
+        };
+        match (pages, moved) {
             (Some(pages), Some(moved)) => Some(pages.hull(moved)),
             (pages, moved) => pages.or(moved),
         }
@@ -209,18 +246,24 @@ impl Flush {
     /// Notes that tables on the way to the addresses in `range` are others than before, although
     /// no page changed.
     pub fn move_tables(&mut self, range: VirtRange) {
-        let moved = &mut self.more.get_or_insert_default().moved;
+        let moved = &mut self.tables.more().moved;
         *moved = Some(moved.map_or(range, |moved| moved.hull(range)));
     }
 
     /// Adds a frame that held a table, to be freed after the flush.
     pub fn add_table(&mut self, frame: PhysAddr, size: PageSize) {
         self.unlinked = true;
-        if let (OneTable::NONE, Some(table)) = (self.table, OneTable::new(frame, size)) {
-            self.table = table;
+        if let (Tables::Stay, Some(table)) = (&self.tables, OneTable::new(frame, size)) {
+            self.tables = Tables::One(table);
         } else {
-            self.more.get_or_insert_default().tables.push((frame, size));
+            self.tables.more().tables.push((frame, size));
         }
+    }
+
+    /// The same token, which has no frame yet, with one that held a table: made in registers.
+    #[inline(always)]
+    pub(crate) fn with_table(self, frame: PhysAddr, size: PageSize) -> Flush {
+        Flush { unlinked: true, tables: Tables::of_one(frame, size), ..self }
     }
 
     /// Takes in another token of the same space, so that both are flushed at once.
@@ -236,13 +279,16 @@ impl Flush {
         self.sizes |= other.sizes;
         self.global |= other.global;
         self.unlinked |= other.unlinked;
-        if let Some((frame, size)) = other.table.get() {
-            self.add_table(frame, size);
-        }
-        if let Some(more) = other.more {
-            more.tables.iter().for_each(|&(frame, size)| self.add_table(frame, size));
-            if let Some(range) = more.moved {
-                self.move_tables(range);
+        match other.tables {
+            Tables::Stay => {}
+            Tables::One(table) => {
+                table.get().into_iter().for_each(|(frame, size)| self.add_table(frame, size));
+            }
+            Tables::More(more) => {
+                more.tables.iter().for_each(|&(frame, size)| self.add_table(frame, size));
+                if let Some(range) = more.moved {
+                    self.move_tables(range);
+                }
             }
         }
     }
@@ -250,8 +296,8 @@ impl Flush {
     /// Frees the table frames: hardware has forgotten all that this token named.
     #[inline]
     pub fn done(self, frames: &mut (impl Frames + ?Sized)) {
-        if self.table != OneTable::NONE || self.more.is_some() {
-            free(self.table, self.more, frames);
+        if !matches!(self.tables, Tables::Stay) {
+            free(self.tables, frames);
         }
     }
 
@@ -265,7 +311,14 @@ impl Flush {
 /// Seldom: most changes leave all tables.
 #[cold]
 #[inline(never)]
-fn free(table: OneTable, more: Option<Box<More>>, frames: &mut (impl Frames + ?Sized)) {
-    let others = more.iter().flat_map(|more| &more.tables).copied();
-    table.get().into_iter().chain(others).for_each(|(frame, size)| frames.free(frame, size));
+fn free(tables: Tables, frames: &mut (impl Frames + ?Sized)) {
+    match tables {
+        Tables::Stay => {}
+        Tables::One(table) => {
+            table.get().into_iter().for_each(|(frame, size)| frames.free(frame, size));
+        }
+        Tables::More(more) => {
+            more.tables.iter().for_each(|&(frame, size)| frames.free(frame, size));
+        }
+    }
 }

@@ -178,6 +178,12 @@ pub trait Format {
         (entry ^ bits) & mask
     }
 
+    /// Whether the entry of a page at `level` allows more than `rights`.
+    #[inline]
+    fn exceeds(&self, entry: u64, level: u8, rights: Rights) -> bool {
+        !rights.contains(self.translation(entry, level, VirtAddr::new(0)).rights)
+    }
+
     /// The usage bits of a page's entry.
     #[inline]
     fn usage(&self, entry: u64) -> Usage {

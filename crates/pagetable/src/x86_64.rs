@@ -72,6 +72,10 @@ pub struct X86Entries<const LEVELS: u8, const MARKS: bool> {
     /// The bits of an entry that say whether it leads to a table, and to which: a value, since
     /// from a constant the compiler makes two masks, and the second costs a twentieth of a walk.
     next_bits: u64,
+    /// A population of one, and the bits of any: values, since each such constant is an instruction
+    /// of its own.
+    one: u64,
+    population: u64,
 }
 
 impl<const LEVELS: u8, const MARKS: bool> X86_64<LEVELS, MARKS> {
@@ -81,7 +85,12 @@ impl<const LEVELS: u8, const MARKS: bool> X86_64<LEVELS, MARKS> {
         let half = |start| VirtRange::new(VirtAddr::new(start), half_bytes);
         let spans = [half(0), half(half_bytes.wrapping_neg())];
         let spans = spans.map(|half| half.expect("each half ends at a power of two"));
-        Radix::with_format(X86Entries { spans, next_bits: FRAME | PRESENT | PAGE_SIZE })
+        Radix::with_format(X86Entries {
+            spans,
+            next_bits: FRAME | PRESENT | PAGE_SIZE,
+            one: 1 << POPULATION_SHIFT,
+            population: POPULATION,
+        })
     }
 }
 
@@ -205,8 +214,8 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
 
     #[inline]
     fn recounted(&self, entry: u64, by: i64) -> Option<u64> {
-        let new = entry.wrapping_add_signed(by << POPULATION_SHIFT);
-        (new & POPULATION != 0).then_some(new)
+        let new = entry.wrapping_add(self.one.wrapping_mul(by as u64));
+        (new & self.population != 0).then_some(new)
     }
 
     #[inline]
@@ -247,6 +256,13 @@ impl<const LEVELS: u8, const MARKS: bool> Format for X86Entries<LEVELS, MARKS> {
         // What is hidden of a page that is not present comes to light with it.
         seldom();
         other ^ FRAME
+    }
+
+    #[inline]
+    fn exceeds(&self, entry: u64, _level: u8, allowed: Rights) -> bool {
+        // In the bits of entries: those of `allowed` do not change from one page to the next.
+        let grants = |entry: u64| (entry ^ NO_EXECUTE) & (RIGHTS ^ NO_ACCESS);
+        grants(entry) & !grants(rights_bits(allowed)) != 0
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 use addr::{Memory, PageSize, PhysAddr, Rights};
 
-use crate::{Format, Translation, Usage};
+use crate::{Format, Usage};
 
 /// What an operation does to the entries of pages.
 pub(super) trait Change<F>: Copy {
@@ -18,8 +18,9 @@ pub(super) trait Change<F>: Copy {
         memory: &mut impl Memory,
     ) -> Option<u64>;
 
-    /// Whether what hardware remembers of `before` is more than is now allowed.
-    fn must_flush(self, before: &Translation) -> bool;
+    /// Whether what hardware remembers of a page whose entry at `level` was `entry` is more than
+    /// is now allowed.
+    fn must_flush(self, format: &F, level: u8, entry: u64) -> bool;
 }
 
 /// Unmapping.
@@ -54,7 +55,7 @@ impl<F: Format> Change<F> for Remove {
     }
 
     #[inline]
-    fn must_flush(self, _before: &Translation) -> bool {
+    fn must_flush(self, _format: &F, _level: u8, _entry: u64) -> bool {
         true
     }
 }
@@ -76,8 +77,8 @@ impl<F: Format> Change<F> for Protect {
     }
 
     #[inline]
-    fn must_flush(self, before: &Translation) -> bool {
-        !self.0.contains(before.rights)
+    fn must_flush(self, format: &F, level: u8, entry: u64) -> bool {
+        format.exceeds(entry, level, self.0)
     }
 }
 
@@ -98,7 +99,7 @@ impl<F: Format> Change<F> for Restamp {
     }
 
     #[inline]
-    fn must_flush(self, _before: &Translation) -> bool {
+    fn must_flush(self, _format: &F, _level: u8, _entry: u64) -> bool {
         true
     }
 }
@@ -120,7 +121,7 @@ impl<F: Format> Change<F> for Clear {
     }
 
     #[inline]
-    fn must_flush(self, _before: &Translation) -> bool {
+    fn must_flush(self, _format: &F, _level: u8, _entry: u64) -> bool {
         self.0.referenced || self.0.dirty
     }
 }

@@ -1,13 +1,22 @@
 use addr::{Memory, VirtAddr, VirtRange};
 
 use super::{Part, Radix, Table, change::Change, single::Recent};
-use crate::{Entry, Error, Flush, Format, Mapping, Space, Translation};
+use crate::{Entry, Error, Flush, Footprint, Format, Mapping, Space};
 
-/// An edit under way: what is done, who is told of each page as it was, and the token.
+/// An edit under way: what is done, who is told of each page as it was, the token, and what the
+/// tables took that went.
 pub(super) struct Edit<'a, C, E> {
     pub(super) change: C,
     pub(super) each: &'a mut E,
     pub(super) flush: Flush,
+    pub(super) freed: Footprint,
+}
+
+impl<'a, C, E> Edit<'a, C, E> {
+    /// Before anything is done.
+    pub(super) fn new(space: Space, change: C, each: &'a mut E) -> Edit<'a, C, E> {
+        Edit { change, each, flush: Flush::nothing(space), freed: Footprint::default() }
+    }
 }
 
 impl<F: Format> Radix<F> {
@@ -40,15 +49,15 @@ impl<F: Format> Radix<F> {
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
         if C::REMOVES
-            && let Some(flush) = self.unmap_last(space, range, memory, each)
+            && let Some((stale, table)) = self.unmap_last(space, range, memory, each)
         {
-            return Ok(flush);
+            return Ok(stale.flush(space).with_table(table, self.frame_size(1)));
         }
         self.spaces.check(space)?;
         self.check_end(space, range, range.start(), range.start(), memory)?;
         let end = range.last().wrapping_add(1);
         self.check_end(space, range, range.last(), end, memory)?;
-        let mut edit = Edit { change, each, flush: Flush::nothing(space) };
+        let mut edit = Edit::new(space, change, each);
         for span in 0..self.format.spans().len() {
             if let Some(part) = self.format.spans()[span].intersection(range) {
                 self.edit_table(self.root_table(space), part.into(), memory, &mut edit);
@@ -56,6 +65,7 @@ impl<F: Format> Radix<F> {
         }
         if edit.flush.tables().is_some() {
             self.recent = Recent::NONE;
+            self.gives_back_alone(space, edit.freed);
         }
         Ok(edit.flush)
     }
@@ -109,7 +119,9 @@ impl<F: Format> Radix<F> {
                     seen += 1;
                     if let Some(usage) = edit.change.apply(&self.format, level, at, entry, memory) {
                         let before = self.mapping_used(entry, level, start, usage);
-                        note(edit.change, before, &mut edit.flush);
+                        if edit.change.must_flush(&self.format, level, entry) {
+                            edit.flush.add(before.translation.page, before.translation.global);
+                        }
                         (edit.each)(before);
                         removed += u64::from(C::REMOVES);
                     }
@@ -124,7 +136,7 @@ impl<F: Format> Radix<F> {
                         None => {
                             self.format.swap(level, at, 0, memory);
                             removed += 1;
-                            self.gives_back(edit.flush.space(), self.table_footprint(next.level));
+                            edit.freed += self.table_footprint(next.level);
                             edit.flush.add_table(next.start, self.frame_size(next.level));
                         }
                     }
@@ -146,6 +158,8 @@ impl<F: Format> Radix<F> {
         edit: &mut Edit<'_, C, E>,
     ) -> u64 {
         let base = self.format.page_size(1);
+        // As a number alone: one comparison an entry.
+        let entries = table.entries.unwrap_or(u64::MAX);
         let (mut seen, mut changed) = (0, 0);
         // What must be flushed, in registers.
         let (mut first, mut last, mut pages, mut global) = (part.start, part.start, 0, false);
@@ -157,7 +171,7 @@ impl<F: Format> Radix<F> {
                 seen += 1;
                 if let Some(usage) = edit.change.apply(&self.format, 1, at, entry, memory) {
                     let before = self.mapping_used(entry, 1, addr, usage);
-                    if edit.change.must_flush(&before.translation) {
+                    if edit.change.must_flush(&self.format, 1, entry) {
                         first = if pages == 0 { addr } else { first };
                         last = addr;
                         pages += 1;
@@ -168,7 +182,7 @@ impl<F: Format> Radix<F> {
                 }
             }
             let next = addr.wrapping_add(base.bytes());
-            if table.entries == Some(seen) || next.get().wrapping_sub(1) == part.last.get() {
+            if seen == entries || next.get().wrapping_sub(1) == part.last.get() {
                 break;
             }
             addr = next;
@@ -209,14 +223,5 @@ impl<F: Format> Radix<F> {
             }
             start = slot.last.wrapping_add(1);
         }
-    }
-}
-
-/// Adds a page that was changed to the token, if hardware may hold what is no longer so.
-#[inline]
-pub(super) fn note<F>(change: impl Change<F>, before: Mapping, flush: &mut Flush) {
-    let Translation { page, global, .. } = before.translation;
-    if change.must_flush(&before.translation) {
-        flush.add(page, global);
     }
 }

@@ -99,12 +99,19 @@ impl<F: Format> Radix<F> {
         }
     }
 
-    /// The same of less.
+    /// The same of less, while other operations may run.
     fn gives_back(&self, space: Space, less: Footprint) {
         if let Some(taken) = self.spaces.own(space) {
             taken.table_bytes.fetch_sub(less.table_bytes as usize, Ordering::Relaxed);
             taken.frame_bytes.fetch_sub(less.frame_bytes as usize, Ordering::Relaxed);
         }
+    }
+
+    /// The same where none does, without a locked instruction.
+    fn gives_back_alone(&mut self, space: Space, less: Footprint) {
+        let taken = self.spaces.own_mut(space);
+        *taken.table_bytes.get_mut() -= less.table_bytes as usize;
+        *taken.frame_bytes.get_mut() -= less.frame_bytes as usize;
     }
 
     /// The part of `range` from `start` that one entry of `level` covers.

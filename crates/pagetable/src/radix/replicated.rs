@@ -10,11 +10,7 @@
 
 use addr::{Memory, PhysAddr, VirtAddr};
 
-use super::{
-    Part, Radix, Table,
-    change::Change,
-    edit::{Edit, note},
-};
+use super::{Part, Radix, Table, change::Change, edit::Edit};
 use crate::{Entry, Format, Mapping};
 
 impl<F: Format> Radix<F> {
@@ -79,7 +75,9 @@ impl<F: Format> Radix<F> {
                     seen += 1;
                 }
                 if changed {
-                    note(edit.change, before, &mut edit.flush);
+                    if edit.change.must_flush(&self.format, 1, entry) {
+                        edit.flush.add(before.translation.page, before.translation.global);
+                    }
                     (edit.each)(before);
                 }
             }

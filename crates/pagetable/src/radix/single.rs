@@ -245,21 +245,21 @@ impl<F: Format> Radix<F> {
         let before = self.mapping_used(entry, 1, addr, usage);
         each(before);
         let Translation { page, global, .. } = before.translation;
-        if !change.must_flush(&before.translation) {
+        if !change.must_flush(&self.format, 1, entry) {
             return Some(Stale::NOTHING);
         }
         Some(Stale(Some((page, global))))
     }
 
     /// Unmaps a base page that is the last one in its table, which goes with it, where the table
-    /// above has another entry; `None` where that is not so.
+    /// above has another entry: what to flush, and the table. `None` where that is not so.
     pub(super) fn unmap_last(
         &mut self,
         space: Space,
         range: VirtRange,
         memory: &mut impl Memory,
         each: &mut impl FnMut(Mapping),
-    ) -> Option<Flush> {
+    ) -> Option<(Stale, PhysAddr)> {
         let (addr, base) = (range.start(), self.format.page_size(1));
         if range != VirtRange::of_page(addr.page(base)) {
             return None;
@@ -280,9 +280,8 @@ impl<F: Format> Radix<F> {
         self.format.swap(2, leaf.above, 0, memory);
         let before = self.mapping_used(entry, 1, addr, usage);
         each(before);
-        self.gives_back(space, self.table_footprint(1));
-        let mut flush = Flush::of_page(space, before.translation.page, before.translation.global);
-        flush.add_table(leaf.table, self.frame_size(1));
-        Some(flush)
+        self.gives_back_alone(space, self.table_footprint(1));
+        let stale = Stale(Some((before.translation.page, before.translation.global)));
+        Some((stale, leaf.table))
     }
 }

@@ -82,12 +82,15 @@ impl<F: Format> Radix<F> {
         let end = range.last().wrapping_add(1);
         self.check_end(space, range, range.last(), end, memory)?;
         let top = self.top(space, level, range.start(), memory)?;
-        let mut edit = Edit { change, each: &mut each, flush: Flush::nothing(space) };
+        let mut edit = Edit::new(space, change, &mut each);
         let gone = self.edit_table(top.table, range.into(), memory, &mut edit);
         if gone > 0
             && let Some(entry) = self.less(top.table, top.entry, gone, memory)
         {
             self.write_population(level + 1, top.at, entry, memory);
+        }
+        if edit.flush.tables().is_some() {
+            self.gives_back(space, edit.freed);
         }
         Ok(edit.flush)
     }
