@@ -139,7 +139,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             };
             let size = first.page.size();
             let intent = Intent::Add { size, global: first.global };
-            let flush = self.part(held, (space, entry), range, intent, |part, below| {
+            // At nearly every load there is none, and then no token is handed on.
+            let mut stale = None;
+            self.part(held, (space, entry), range, intent, |part, below| {
                 if part.table().is_none() {
                     return Err(no_space);
                 }
@@ -157,8 +159,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 });
                 let result = result.and_then(|()| {
                     let frames = &mut PoolFrames { below, platform: platform.frames() };
-                    let flush = part.map(entry.inner, first, count, frames);
-                    flush.map_err(|error| Stop::Refused(error.into()))
+                    match part.map(entry.inner, first, count, frames) {
+                        Ok(flush) if flush.is_empty() => {}
+                        Ok(flush) => stale = Some(flush),
+                        Err(error) => return Err(Stop::Refused(error.into())),
+                    }
+                    Ok(())
                 });
                 match &result {
                     Ok(_) => {
@@ -173,8 +179,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 }
                 result
             })?;
-            // As at nearly every load.
-            if !flush.is_empty() {
+            if let Some(flush) = stale {
                 let mut change = Change::default();
                 change.flush(space, flush);
                 self.finish(held, &mut change, platform);
