@@ -91,7 +91,13 @@ where
         self.site = Site::Fault;
         self.before = None;
         let page = self.vm.page_of(addr);
-        let done = self.within(space, |kernel, at| kernel.bring(at, page, kind));
+        let done = self.within(space, |kernel, at| {
+            // A first touch writes there, and all that comes after would wait for it.
+            if let Some(place) = at.known.anons.place_of(page) {
+                kernel.platform.soon(place);
+            }
+            kernel.bring(at, page, kind)
+        });
         if !matches!(done, Err(Error::NoRegion(_) | Error::Denied { .. })) {
             self.work.traps += 1;
         }

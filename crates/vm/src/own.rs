@@ -45,6 +45,13 @@ impl OwnPages {
         self.0.get(&(page >> AREA_SHIFT))?.get(page)
     }
 
+    /// Where it is said which anon the page is, if one of its chunk is there.
+    #[inline]
+    pub(crate) fn place_of(&self, page: u64) -> Option<&AnonId> {
+        let chunk = self.0.get(&(page >> AREA_SHIFT))?.chunks[chunk_of(page)].as_ref()?;
+        Some(&chunk[place(page)])
+    }
+
     /// The page is `anon` from here on, whatever it was.
     #[inline]
     pub(crate) fn insert(&mut self, page: u64, anon: AnonId) {

@@ -34,6 +34,10 @@ pub trait Platform {
     /// it for nothing.
     fn work(&mut self, _step: Step, _count: u64) {}
 
+    /// Hears that `place` will be written soon, in a line that may be far: a platform that can has it fetched
+    /// meanwhile.
+    fn soon<T>(&self, _place: &T) {}
+
     /// Hears of each decision about a size that is counted, with the address that it is about, for hosts
     /// that count by regions of their own.
     fn decided(&mut self, _space: HatSpace, _at: VirtAddr, _decision: Decision, _of: Decided) {}

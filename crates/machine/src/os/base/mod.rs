@@ -29,12 +29,16 @@ mod reservations;
 mod settings;
 mod sizes;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    slice,
+};
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::HatSpace;
 use pagetable::{Fault, Flush, Mounted, Space};
 use physmem::Allocator;
+use prefetch_index::prefetch_index;
 use trace::{Event, Process};
 use vm::{Decided, Decision, Error, How, Io, Kernel, Module, Settings, Source, Store, Vm};
 
@@ -185,6 +189,10 @@ impl vm::Platform for Board {
         };
         self.requests += u64::from(!self.last.is_some_and(follows));
         self.last = Some(io);
+    }
+
+    fn soon<T>(&self, place: &T) {
+        prefetch_index(slice::from_ref(place), 0);
     }
 
     fn decided(&mut self, space: HatSpace, at: VirtAddr, decision: Decision, of: Decided) {
