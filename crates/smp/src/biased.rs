@@ -143,7 +143,11 @@ impl<T> Rw<T> for BiasedRw<T> {
             guard.unwrap_or_else(|| self.lock.write().unwrap_or_else(PoisonError::into_inner));
         if self.is_biased.load(Ordering::Relaxed) {
             self.is_biased.store(false, Ordering::Relaxed);
-            barrier::pass();
+            if !barrier::pass() {
+                // Some read it by notes, as before: the next writer must look for them too.
+                self.is_biased.store(true, Ordering::Relaxed);
+                panic!("a barrier that was possible before has failed");
+            }
             let all = ALL.lock().unwrap_or_else(PoisonError::into_inner).clone();
             for of in all.iter().flat_map(|notes| &notes.of) {
                 patiently(|| (of.load(Ordering::Acquire) != self.address()).then_some(()));
@@ -178,7 +182,8 @@ impl<T> BiasedRw<T> {
             return None;
         }
         let place = own()?.of.iter().find(|of| of.load(Ordering::Relaxed) == 0)?;
-        place.store(self.address(), Ordering::Relaxed);
+        // Released, as the note before it in this place was taken away: who finds this one there is behind both.
+        place.store(self.address(), Ordering::Release);
         let note = Note(place);
         // The processor may swap the store and the load, which the writer's barrier orders; the compiler may not.
         compiler_fence(Ordering::SeqCst);
@@ -194,8 +199,9 @@ impl<T> BiasedRw<T> {
         }
     }
 
+    /// Where a part of the lock lies that is no part of its value: a lock in there may begin where this one does.
     fn address(&self) -> usize {
-        std::ptr::from_ref(self).cast::<()>() as usize
+        std::ptr::from_ref(&self.is_biased) as usize
     }
 }
 
@@ -210,9 +216,9 @@ mod barrier {
     }
 
     /// What each thread has written before it is seen by who calls, and what the caller has written before by
-    /// what each thread reads after it.
-    pub(super) fn pass() {
-        assert!(call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED), "the barrier was possible before");
+    /// what each thread reads after it. Whether there was a barrier.
+    pub(super) fn pass() -> bool {
+        call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }
 
     fn call(command: libc::c_int) -> bool {
@@ -226,9 +232,14 @@ mod barrier {
 
 #[cfg(test)]
 mod tests {
-    use std::{thread, time::Duration};
+    use std::{
+        sync::{Arc, atomic::AtomicU64},
+        thread,
+        time::{Duration, Instant},
+    };
 
     use super::*;
+    use crate::native::pause;
 
     fn lock() -> BiasedRw<[u64; 2]> {
         BiasedRw::new(Class::Space, [0, 0])
@@ -247,6 +258,105 @@ mod tests {
         lock.write(Site::Look, |value| *value = [1, 2]);
         assert!(!lock.is_biased.load(Ordering::Relaxed));
         assert_eq!(lock.read(Site::Look, |value| *value), [1, 2]);
+        read_often(&lock);
+        assert_eq!(lock.is_biased.load(Ordering::Relaxed), barrier::is_possible());
+    }
+
+    /// A note says which of them is read, although both may begin at one address.
+    #[test]
+    fn a_lock_in_a_lock_is_written_while_the_outer_one_is_read() {
+        let outer: BiasedRw<BiasedRw<[u64; 2]>> = BiasedRw::new(Class::Space, lock());
+        (0..=READERS_MIN).for_each(|_| outer.read(Site::Look, read_often));
+        outer.read(Site::Look, |inner| {
+            assert_ne!(outer.address(), inner.address());
+            inner.write(Site::Look, |value| *value = [1, 2]);
+        });
+    }
+
+    /// A note that is on its way to memory for long, behind stores to lines that are far, is seen all the same.
+    #[test]
+    fn a_writer_sees_notes_that_are_late() {
+        const LINE: usize = 8;
+        const LINES: usize = 1 << 19;
+        const ROUNDS: u64 = 4000;
+        let lock: BiasedRw<[AtomicU64; 2]> = BiasedRw::new(Class::Space, Default::default());
+        let mut far = vec![0_u64; LINES * LINE];
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut place: usize = 0;
+                loop {
+                    if lock.is_biased.load(Ordering::Relaxed) {
+                        for _ in 0..32 {
+                            place = place.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                            far[(place >> 20) % LINES * LINE] = 1;
+                        }
+                    }
+                    // No locked instruction in here, which would wait for the note.
+                    let [one, other] = lock.read(Site::Look, |halves| {
+                        halves.each_ref().map(|half| half.load(Ordering::Relaxed))
+                    });
+                    assert_eq!(one, other);
+                    if one == ROUNDS {
+                        break;
+                    }
+                }
+            });
+            for round in 1..=ROUNDS {
+                let start = Instant::now();
+                while !lock.is_biased.load(Ordering::Relaxed)
+                    && start.elapsed() < Duration::from_micros(500)
+                {
+                    pause();
+                }
+                (0..round % 32).for_each(|_| pause());
+                lock.write(Site::Look, |[one, other]| {
+                    one.store(round, Ordering::Relaxed);
+                    (0..10).for_each(|_| pause());
+                    other.store(round, Ordering::Relaxed);
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn notes_of_threads_that_have_ended_serve_others() {
+        const THREADS: usize = 64;
+        let all = || ALL.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let before = all();
+        for _ in 0..THREADS {
+            thread::spawn(|| assert!(own().is_some())).join().unwrap();
+        }
+        // Other tests run beside.
+        assert!(all() < before + THREADS, "{} were made", all() - before);
+    }
+
+    /// What else a thread has may read locks when it is dropped, after the notes have gone to another thread.
+    #[test]
+    fn a_thread_that_is_ending_gives_its_notes_back_once() {
+        struct Reader(Arc<AtomicUsize>);
+        impl Drop for Reader {
+            fn drop(&mut self) {
+                self.0.fetch_add(usize::from(own().is_some()), Ordering::Relaxed);
+            }
+        }
+        thread_local! {
+            static ONE: Cell<Option<Reader>> = const { Cell::new(None) };
+            static OTHER: Cell<Option<Reader>> = const { Cell::new(None) };
+        }
+        let with_notes = Arc::new(AtomicUsize::new(0));
+        let readers = [(); 2].map(|()| Reader(Arc::clone(&with_notes)));
+        let thread = thread::spawn(|| {
+            let [one, other] = readers;
+            ONE.set(Some(one));
+            assert!(own().is_some());
+            OTHER.set(Some(other));
+        });
+        thread.join().unwrap();
+        assert_eq!(
+            with_notes.load(Ordering::Relaxed),
+            1,
+            "one is dropped before the notes, one after"
+        );
     }
 
     /// Readers see both halves or none of what a writer changes, and a writer no reader, whichever way they come.
