@@ -7,10 +7,10 @@
 
 use core::{
     hint::spin_loop,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
-use spin::{RwLock, mutex::SpinMutex as Inner};
+use spin::{RwLock, RwLockReadGuard, RwLockWriteGuard, mutex::SpinMutex as Inner};
 
 use super::{Class, Locks, Mutex, Once, Rw, Site, Wait};
 
@@ -62,33 +62,65 @@ impl<T> Mutex<T> for SpinMutex<T> {
     }
 }
 
-/// A reader/writer lock of [`Spin`].
+/// A reader/writer lock of [`Spin`]. Readers that come after a writer wait for it: else there could always be
+/// one that has come before the last has gone.
 #[derive(Debug)]
-pub struct SpinRw<T>(RwLock<T>);
+pub struct SpinRw<T> {
+    lock: RwLock<T>,
+    /// Writers that spin.
+    writers: AtomicUsize,
+}
+
+impl<T> SpinRw<T> {
+    /// The lock for a reader, if it is free and no writer spins for it. Who only looks leaves its line alone,
+    /// which a writer needs to see the last reader go.
+    #[inline]
+    fn shared(&self) -> Option<RwLockReadGuard<'_, T>> {
+        if self.writers.load(Ordering::Relaxed) == 0 { self.lock.try_read() } else { None }
+    }
+
+    #[cold]
+    fn shared_late(&self) -> RwLockReadGuard<'_, T> {
+        loop {
+            if let Some(guard) = self.shared() {
+                return guard;
+            }
+            spin_loop();
+        }
+    }
+
+    #[cold]
+    fn alone_late(&self) -> RwLockWriteGuard<'_, T> {
+        self.writers.fetch_add(1, Ordering::Relaxed);
+        let guard = self.lock.write();
+        self.writers.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+}
 
 impl<T> Rw<T> for SpinRw<T> {
     fn new(_: Class, value: T) -> SpinRw<T> {
-        SpinRw(RwLock::new(value))
+        SpinRw { lock: RwLock::new(value), writers: AtomicUsize::new(0) }
     }
 
     #[inline]
     fn read<R>(&self, _: Site, f: impl FnOnce(&T) -> R) -> R {
-        f(&self.0.read())
+        f(&self.shared().unwrap_or_else(|| self.shared_late()))
     }
 
     #[inline]
     fn write<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
-        f(&mut self.0.write())
+        f(&mut self.lock.try_write().unwrap_or_else(|| self.alone_late()))
     }
 }
 
 /// Where one spins until something has changed: how often it was woken.
 #[derive(Debug)]
-pub struct SpinWait(AtomicU64);
+pub struct SpinWait(AtomicUsize);
 
 impl Wait for SpinWait {
     fn new(_: Class) -> SpinWait {
-        SpinWait(AtomicU64::new(0))
+        SpinWait(AtomicUsize::new(0))
     }
 
     fn wake_all(&self) {

@@ -7,6 +7,7 @@ extern crate alloc;
 mod boot;
 mod model;
 mod small;
+mod spin;
 mod trees;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};

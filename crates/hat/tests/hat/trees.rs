@@ -199,6 +199,11 @@ fn a_space_is_seen_through_several_mmus() {
     assert_eq!(gone, 2);
     assert_eq!(hat.query_in(space, device, buffer.page.start()), None);
 
+    hat.load(space, buffer, 1, &mut processor).unwrap();
+    hat.load_in(space, device, buffer, 1, &mut processor).unwrap();
+    hat.unload(space, range, &mut |_| (), &mut processor).unwrap();
+    hat.check().unwrap();
+
     hat.load_in(space, device, buffer, 1, &mut processor).unwrap();
     hat.detach(space, device, &mut processor);
     hat.detach(space, MmuPlace::PROCESSOR, &mut processor);
@@ -212,6 +217,11 @@ fn a_space_is_seen_through_several_mmus() {
         .collect();
     assert!(places[..hat::MMUS_MAX - 1].iter().all(Option::is_some));
     assert_eq!(places[hat::MMUS_MAX - 1], None, "the list is full");
+    hat.load(space, buffer, 1, &mut processor).unwrap();
+    for place in places.into_iter().flatten() {
+        hat.load_in(space, place, buffer, 1, &mut processor).unwrap();
+    }
     hat.destroy(space, &mut processor);
+    hat.check().unwrap();
     assert_eq!(processor.frames_out(), 0, "all tables are free again");
 }
