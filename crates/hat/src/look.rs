@@ -38,7 +38,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// Mapped pages of each size, in all spaces, by ascending size. Each MMU descriptor counts its own while
-    /// pages are loaded and unloaded, so that no page is looked at.
+    /// pages are loaded and unloaded, so that no page is looked at. It is an operation of its own, which waits
+    /// for others.
     pub fn mapped(&self) -> impl Iterator<Item = (PageSize, u64)> {
         let pages = self.scheme.enter(Site::Look, |held| self.population(held));
         self.sizes.iter().copied().zip(pages)
