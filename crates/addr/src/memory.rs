@@ -37,6 +37,13 @@ pub trait Memory {
     /// Replaces the byte at `addr`.
     fn write_u8(&mut self, addr: PhysAddr, value: u8);
 
+    /// Where a host keeps the 8 bytes at `addr`, so that it can have their line fetched before they are read;
+    /// `None` where that is not its own memory.
+    #[inline]
+    fn word(&self, _addr: PhysAddr) -> Option<&u64> {
+        None
+    }
+
     /// Writes `new` to the 8 bytes at `addr`; what they were.
     #[inline]
     fn swap_u64(&mut self, addr: PhysAddr, new: u64) -> u64 {

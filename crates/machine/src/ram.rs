@@ -9,7 +9,7 @@
 //!                           Host: a Ram and a System of its own
 //! ```
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, slice};
 
 use addr::{Frames, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::{Hat, HatSpace, LoadError, locking::Site};
@@ -21,6 +21,7 @@ use physmem::{
     Allocator, BlockCounts, Blocks, FrameId, Physmem, Refusing, ReservationCounts, Reserver,
     Segment, State,
 };
+use prefetch_index::prefetch_index;
 use vm::Physical;
 
 use crate::{
@@ -356,6 +357,14 @@ impl Ram {
         references: &mut Vec<Reference>,
     ) -> Result<Translation, Fault> {
         self.hat.table_mut().walk(space, addr, kind, references)
+    }
+
+    /// Has the host fetch the entry that a walk will read last, if it can.
+    #[inline]
+    pub(crate) fn soon(&mut self, space: Space, addr: VirtAddr) {
+        if let Some(entry) = self.hat.table_mut().last_entry(space, addr) {
+            prefetch_index(slice::from_ref(entry), 0);
+        }
     }
 
     /// The walk that starts at `start`, wherever that is by now.

@@ -252,6 +252,12 @@ pub trait PageTable {
         each: &mut impl FnMut(Reference),
     ) -> Result<Translation, Fault>;
 
+    /// Where a walk of `addr` would read an entry for a base page, for who wants it near before the walk.
+    /// `None` where the walk ends before, and where a format does not say.
+    fn last_entry(&self, _space: Space, _addr: VirtAddr, _: &impl Memory) -> Option<PhysAddr> {
+        None
+    }
+
     /// The page that holds `addr`, without touching its bits.
     fn query(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Mapping>;
 

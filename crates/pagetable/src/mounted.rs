@@ -104,6 +104,11 @@ pub trait Mounted: Send + Sync {
         references: &mut Vec<Reference>,
     ) -> Result<Translation, Fault>;
 
+    /// What is in the place that [`PageTable::last_entry`] says, where the memory shows it.
+    fn last_entry(&self, _space: Space, _addr: VirtAddr) -> Option<&u64> {
+        None
+    }
+
     /// See [`PageTable::query`].
     fn query(&self, space: Space, addr: VirtAddr) -> Option<Mapping>;
 
@@ -277,6 +282,10 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M
     ) -> Result<Translation, Fault> {
         let each = &mut |reference| references.push(reference);
         self.table.walk(space, addr, kind, &mut self.memory, each)
+    }
+
+    fn last_entry(&self, space: Space, addr: VirtAddr) -> Option<&u64> {
+        self.memory.word(self.table.last_entry(space, addr, &self.memory)?)
     }
 
     fn query(&self, space: Space, addr: VirtAddr) -> Option<Mapping> {

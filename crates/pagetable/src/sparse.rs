@@ -57,7 +57,7 @@ impl SparseMemory {
     }
 
     #[inline]
-    fn word(&self, addr: PhysAddr) -> u64 {
+    fn word_at(&self, addr: PhysAddr) -> u64 {
         self.written[self.slot(addr) as usize][word_index(addr)]
     }
 
@@ -129,20 +129,25 @@ impl SparseMemory {
 
 impl Memory for SparseMemory {
     #[inline]
+    fn word(&self, addr: PhysAddr) -> Option<&u64> {
+        Some(&self.written[self.slot(addr) as usize][word_index(addr)])
+    }
+
+    #[inline]
     fn read_u64(&self, addr: PhysAddr) -> u64 {
         debug_assert!(addr.get().is_multiple_of(8), "{addr} is not a multiple of 8");
-        self.word(addr)
+        self.word_at(addr)
     }
 
     #[inline]
     fn read_u32(&self, addr: PhysAddr) -> u32 {
         debug_assert!(addr.get().is_multiple_of(4), "{addr} is not a multiple of 4");
-        (self.word(addr) >> bit_in_word(addr)) as u32
+        (self.word_at(addr) >> bit_in_word(addr)) as u32
     }
 
     #[inline]
     fn read_u8(&self, addr: PhysAddr) -> u8 {
-        (self.word(addr) >> bit_in_word(addr)) as u8
+        (self.word_at(addr) >> bit_in_word(addr)) as u8
     }
 
     #[inline]

@@ -22,6 +22,9 @@ use crate::{
 /// the next one will be longer.
 const SPAN_MIN: usize = 12;
 
+/// Where accesses miss, the page-table entry of one that comes so many accesses later is fetched.
+const AHEAD: usize = 4;
+
 /// So many hits in a row are a sign that a span may come, which finds only what a shortcut leads to.
 const APART_MAX: u32 = SPAN_MIN as u32 / 2;
 
@@ -98,6 +101,13 @@ impl Run {
                 self.left_out += (row - from - next - skipped) as u64;
                 skipped = row - from - next;
                 let addr = VirtAddr::new(addr.wrapping_sub(self.view.base));
+                if self.tables_are_far
+                    && self.streak == Some(0)
+                    && let Some(&addr) = addrs.get(next + AHEAD)
+                {
+                    let addr = VirtAddr::new(addr.wrapping_sub(self.view.base));
+                    self.ram.soon(self.who.space, addr);
+                }
                 self.access::<CHECK, CACHES>(batch, addr, meta, access, behind)?;
                 next += 1;
                 if to_miss || self.has_new_deadline {

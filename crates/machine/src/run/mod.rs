@@ -65,6 +65,9 @@ use rows::Rows;
 use small::{Small, View};
 use watch::Watch;
 
+/// What page tables may take that the nearest caches of hosts have whole, or nearly.
+const NEAR_BYTES_MAX: u64 = 4 << 20;
+
 /// How to run.
 pub struct RunOptions<'a> {
     /// Compare each translation with the page table and stop at the first that differs.
@@ -214,6 +217,9 @@ pub(crate) struct Run {
     large_first: [bool; 4],
     /// Hits in a row since the last miss, where misses are too dense for a span to pay.
     streak: Option<u32>,
+    /// Whether page tables take more than the host's nearest caches have, so that a walk waits for the host's
+    /// memory.
+    tables_are_far: bool,
     /// Whether some TLB holds two pages under one tag.
     has_pairs: bool,
     /// The pages of the largest block of which some TLB has entries, or 0, and what is known of the pages
@@ -306,6 +312,7 @@ impl Run {
             granules: description.granules(),
             large_first: [false; 4],
             streak: None,
+            tables_are_far: false,
             has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),
             block_pages: first.hardware.block_pages(),
             around: Vec::new(),
@@ -353,6 +360,7 @@ impl Run {
         batch: &Batch,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
+        self.tables_are_far = self.ram.footprint().frame_bytes > NEAR_BYTES_MAX;
         for segment in &batch.segments {
             let index = segment.thread as usize;
             if self.threads.len() <= index {

@@ -1,6 +1,6 @@
 //! The contracts of a page table and of a tree: which algorithm does what.
 
-use addr::{Frames, Kind, Memory, PageSize, Rights, VirtAddr, VirtRange};
+use addr::{Frames, Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use super::change::{Clear, Protect, Remove, Restamp};
 use super::single::Recent;
@@ -149,6 +149,19 @@ impl<F: Format> PageTable for Radix<F> {
         each: &mut impl FnMut(Reference),
     ) -> Result<Translation, Fault> {
         self.walk_from(self.root(space), addr, kind, memory, each)
+    }
+
+    #[inline]
+    fn last_entry(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<PhysAddr> {
+        if !self.format.holds(addr) {
+            return None;
+        }
+        let mut table = space.root();
+        for level in (2..=self.format.levels()).rev() {
+            let entry = self.format.read(level, self.entry_at(level, table, addr), memory);
+            table = self.format.next_table(entry, level)?;
+        }
+        Some(self.entry_at(1, table, addr))
     }
 
     fn query(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Mapping> {

@@ -181,6 +181,7 @@ impl<P: PageTable> World<P> {
 
     fn walk(&mut self, index: usize, addr: VirtAddr, kind: Kind) {
         let (space, model) = &mut self.spaces[index];
+        let last = self.table.last_entry(*space, addr, &self.physical);
         let mut references: Vec<Reference> = Vec::new();
         let each = &mut |reference| references.push(reference);
         let result = self.table.walk(*space, addr, kind, &mut self.physical, each);
@@ -197,6 +198,10 @@ impl<P: PageTable> World<P> {
             (result, expected) => panic!("{addr} {kind:?}: {result:?}, not {expected:?}"),
         }
         assert!(!references.is_empty() || result == Err(Fault::Unfit));
+        if let Some(last) = last {
+            let reads = |reference: &Reference| reference.level == 1 && reference.addr == last;
+            assert!(references.iter().any(reads), "{addr}: no walk reads {last}");
+        }
         for reference in references {
             self.physical.check(reference.addr, u64::from(reference.bytes));
         }
