@@ -363,7 +363,7 @@ impl Ram {
     #[inline]
     pub(crate) fn soon(&mut self, space: Space, addr: VirtAddr) {
         if let Some(entry) = self.hat.table_mut().last_entry(space, addr) {
-            prefetch_index(slice::from_ref(entry), 0);
+            fetch(entry);
         }
     }
 
@@ -650,6 +650,12 @@ impl Ram {
     pub(crate) fn footprint(&self) -> Footprint {
         self.hat.table().footprint()
     }
+}
+
+/// Has the host fetch the line of `place`, if it can.
+#[inline]
+pub(crate) fn fetch<T>(place: &T) {
+    prefetch_index(slice::from_ref(place), 0);
 }
 
 /// What a space that is made needs: nothing that hardware could remember is in it.

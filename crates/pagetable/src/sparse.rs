@@ -57,8 +57,8 @@ impl SparseMemory {
     }
 
     #[inline]
-    fn word_at(&self, addr: PhysAddr) -> u64 {
-        self.written[self.slot(addr) as usize][word_index(addr)]
+    fn word_at(&self, addr: PhysAddr) -> &u64 {
+        &self.written[self.slot(addr) as usize][word_index(addr)]
     }
 
     #[inline]
@@ -130,13 +130,13 @@ impl SparseMemory {
 impl Memory for SparseMemory {
     #[inline]
     fn word(&self, addr: PhysAddr) -> Option<&u64> {
-        Some(&self.written[self.slot(addr) as usize][word_index(addr)])
+        Some(self.word_at(addr))
     }
 
     #[inline]
     fn read_u64(&self, addr: PhysAddr) -> u64 {
         debug_assert!(addr.get().is_multiple_of(8), "{addr} is not a multiple of 8");
-        self.word_at(addr)
+        *self.word_at(addr)
     }
 
     #[inline]

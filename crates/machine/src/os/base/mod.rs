@@ -29,16 +29,12 @@ mod reservations;
 mod settings;
 mod sizes;
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    slice,
-};
+use std::collections::{BTreeSet, VecDeque};
 
 use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 use hat::HatSpace;
 use pagetable::{Fault, Flush, Mounted, Space};
 use physmem::Allocator;
-use prefetch_index::prefetch_index;
 use trace::{Event, Process};
 use vm::{Decided, Decision, Error, How, Io, Kernel, Module, Settings, Source, Store, Vm};
 
@@ -54,7 +50,7 @@ use crate::{
     count::results::{DaemonSample, EndOfProgram, KindBytes, ManagerCounts, MemorySample},
     description::MarksOfBroken,
     hardware::nodes::Topology,
-    ram::{AnyAllocator, Ram},
+    ram::{AnyAllocator, Ram, fetch},
     units::Bytes,
 };
 use decisions::{Decisions, Made};
@@ -192,7 +188,7 @@ impl vm::Platform for Board {
     }
 
     fn soon<T>(&self, place: &T) {
-        prefetch_index(slice::from_ref(place), 0);
+        fetch(place);
     }
 
     fn decided(&mut self, space: HatSpace, at: VirtAddr, decision: Decision, of: Decided) {
