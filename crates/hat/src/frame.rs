@@ -90,37 +90,45 @@ impl Frame {
         is_there
     }
 
-    /// Enters a page that was mapped from `parent`, if that is in the list. With `adopts`, all that
-    /// was mapped from `parent` counts as mapped from the new page. Says whether the parent is there;
+    /// Enters a page that was mapped from `parent`, if that is in the list. Says whether the parent is there;
     /// one below which a tree would be deeper than 255 counts as gone.
-    pub(crate) fn insert_below(&mut self, parent: Mapped, mapped: Mapped, adopts: bool) -> bool {
-        let mut node = &mut self.first;
-        while node.mapped() != Some(parent) {
-            node = match &mut node.next {
-                Some(next) => next,
-                None => return false,
-            };
-        }
+    pub(crate) fn insert_below(&mut self, parent: Mapped, mapped: Mapped) -> bool {
+        let Some(node) = self.node_mut(parent) else { return false };
         let Some(depth) = node.depth.checked_add(1) else { return false };
-        if adopts {
-            let mut deepest = depth;
-            let mut next = node.next.as_ref();
-            while let Some(below) = next.filter(|below| below.depth >= depth) {
-                deepest = deepest.max(below.depth);
-                next = below.next.as_ref();
-            }
-            if deepest == u8::MAX {
-                return false;
-            }
-            let mut next = node.next.as_mut();
-            while let Some(below) = next.filter(|below| below.depth >= depth) {
-                below.depth += 1;
-                next = below.next.as_mut();
-            }
-        }
         let behind = node.next.take();
         node.next = Some(Box::new(Node { next: behind, ..Node::of(mapped, depth) }));
         true
+    }
+
+    /// Enters a page in the place of `giver`, which is below it from here on, alone: what was mapped from
+    /// `giver` counts as mapped from the new page. Says as [`Frame::insert_below`] whether the giver is there.
+    pub(crate) fn insert_above(&mut self, giver: Mapped, mapped: Mapped) -> bool {
+        let Some(node) = self.node_mut(giver) else { return false };
+        let Some(below) = node.depth.checked_add(1) else { return false };
+        let new = Node::of(mapped, node.depth);
+        // Its children are as deep as it now is itself, behind it.
+        let given = Node { depth: below, ..core::mem::replace(node, new) };
+        node.next = Some(Box::new(given));
+        true
+    }
+
+    /// Undoes [`Frame::insert_above`]: `giver` is in its place again, if it is still in the list.
+    pub(crate) fn remove_above(&mut self, giver: Mapped, mapped: Mapped) {
+        let Some(node) = self.node_mut(mapped) else { return };
+        let next = node.next.take_if(|next| next.mapped() == Some(giver));
+        let Some(given) = next else { return self.remove(mapped) };
+        *node = *given;
+        let depth = node.depth;
+        node.depth -= 1;
+        rise(node.next.as_deref_mut(), depth);
+    }
+
+    fn node_mut(&mut self, of: Mapped) -> Option<&mut Node> {
+        let mut node = &mut self.first;
+        while node.mapped() != Some(of) {
+            node = node.next.as_mut()?;
+        }
+        Some(node)
     }
 
     /// Whether `child` was mapped from `parent`, and not from one in between.

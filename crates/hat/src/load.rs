@@ -254,8 +254,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                             has[place] = Has::Already;
                             return true;
                         }
-                        Passing::Map => frame.insert_below(giver, page(place), false),
-                        Passing::Grant => frame.insert_below(giver, page(place), true),
+                        Passing::Map => frame.insert_below(giver, page(place)),
+                        Passing::Grant => frame.insert_above(giver, page(place)),
                     };
                     if is_new {
                         has[place] = Has::Node;
@@ -294,7 +294,13 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     undone.len(),
                     |at| number(undone[at]),
                     |at, frame| {
-                        frame.remove(page(undone[at]));
+                        let page = page(undone[at]);
+                        match passing {
+                            Passing::Copy | Passing::Map => frame.remove(page),
+                            Passing::Grant => {
+                                frame.remove_above(mapped(from, 0, pages[undone[at]].0), page);
+                            }
+                        }
                         true
                     },
                 );

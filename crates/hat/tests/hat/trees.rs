@@ -165,6 +165,26 @@ fn a_page_that_is_not_there_cannot_be_handed_on() {
     assert_eq!(gone, Err(LoadError::NoSpace(one)));
 }
 
+/// Nothing is as it was in between: who has pages of the giver still has them of it.
+#[test]
+fn a_grant_that_fails_leaves_the_tree_as_it_was() {
+    let hat = x86_64();
+    let mut processor = Processor::default();
+    let [giver, taker, other] = [0; 3].map(|_| hat.create(&mut processor).unwrap());
+    let at = VirtAddr::new(0x1000);
+    hat.load(giver, page(0x1000, K4, 0x5000, Rights::ALL), 1, &mut processor).unwrap();
+    hat.load(taker, page(0x1000, K4, 0x6000, Rights::ALL), 1, &mut processor).unwrap();
+    hat.map_from(giver, range(1), other, at, Rights::ALL, &mut processor).unwrap();
+    let refused = hat.grant(giver, range(1), taker, at, &mut processor);
+    assert!(matches!(refused, Err(LoadError::Table(_))), "{refused:?}");
+    hat.check().unwrap();
+    let mut told = Vec::new();
+    let each = &mut |space, _| told.push(space);
+    hat.revoke(giver, range(1), false, each, &mut processor).unwrap();
+    assert_eq!(told, [other]);
+    assert!(hat.query(giver, at).is_some());
+}
+
 /// A page for a device and the processors: one unloading of its frame ends both.
 #[test]
 fn a_space_is_seen_through_several_mmus() {
