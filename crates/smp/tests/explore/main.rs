@@ -4,19 +4,22 @@
 //! `PAGEWALK_SCHEDULES=N` explores N schedules per scheme and table instead of a few.
 
 mod broken;
+mod pairs;
 mod world;
 
 use addr::PageSize;
 use hat::{
     Pool, Tables,
     locking::{
-        Arrays, Covering, Early, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Spin,
+        Arrays, Covering, Early, Embedded, Fine, Global, Hashed, ListLocks, Locks, Monitor, Scheme,
+        Spin,
     },
 };
 use pagetable::{
     Guarded, Hashed as HashedTable, HashedShape, Irix, Mount, Mounted, SparcReference,
     SparseMemory, X86_64,
 };
+use pairs::{CASES, Case};
 use smp::{Native, Ranked, SharedMemory, Timed};
 use world::{Faults, Plan, each, explore};
 
@@ -24,7 +27,7 @@ type AnyTable = Box<dyn Mounted>;
 
 const MEMORY: u64 = 1 << 40;
 const SHARED: u64 = 1 << 34;
-const K16: PageSize = PageSize::from_shift(14).expect("a page size");
+pub(crate) const K16: PageSize = PageSize::from_shift(14).expect("a page size");
 
 pub(crate) fn x86_64() -> AnyTable {
     Box::new(Mount::tree(X86_64::<4>::new(), SparseMemory::new(MEMORY)))
@@ -129,46 +132,71 @@ fn schedules() -> u64 {
     asked.and_then(|asked| asked.parse().ok()).unwrap_or(32)
 }
 
-type Explore = fn(MakeTables, Option<u64>, Plan) -> Result<(), String>;
+type Explore<P> = fn(MakeTables, Option<u64>, P) -> Result<(), String>;
 
-/// Every scheme of locks of one platform, by name.
+/// Every scheme of locks of one platform, by name: what `$run` makes of it, of page tables, and of `$of`.
 macro_rules! schemes {
-    ($locks:ty) => {{
+    ($locks:ty, $run:path, $of:ty) => {{
         type L = Ranked<$locks>;
-        let schemes: [(&str, Explore); 8] = [
-            ("global", |tables, bytes, plan| {
-                explore(Global::<_, L>::new(pool(bytes)), tables(), plan)
+        let schemes: [(&str, Explore<$of>); 8] = [
+            ("global", |tables, bytes, of| $run(|| Global::<_, L>::new(pool(bytes)), tables, of)),
+            ("early", |tables, bytes, of| $run(|| Early::<_, L>::new(pool(bytes)), tables, of)),
+            ("monitor", |tables, bytes, of| {
+                $run(|| fine::<L, _>(Monitor, bytes, ListLocks::One), tables, of)
             }),
-            ("early", |tables, bytes, plan| {
-                explore(Early::<_, L>::new(pool(bytes)), tables(), plan)
+            ("monitor, lock per list", |tables, bytes, of| {
+                $run(|| fine::<L, _>(Monitor, bytes, ListLocks::Each), tables, of)
             }),
-            ("monitor", |tables, bytes, plan| {
-                explore(fine::<L, _>(Monitor, bytes, ListLocks::One), tables(), plan)
+            ("hashed, 1", |tables, bytes, of| {
+                $run(|| fine::<L, _>(Hashed { mutexes: 1 }, bytes, ListLocks::One), tables, of)
             }),
-            ("monitor, lock per list", |tables, bytes, plan| {
-                explore(fine::<L, _>(Monitor, bytes, ListLocks::Each), tables(), plan)
+            ("hashed, 16", |tables, bytes, of| {
+                $run(|| fine::<L, _>(Hashed { mutexes: 16 }, bytes, ListLocks::One), tables, of)
             }),
-            ("hashed, 1", |tables, bytes, plan| {
-                explore(fine::<L, _>(Hashed { mutexes: 1 }, bytes, ListLocks::One), tables(), plan)
+            ("embedded", |tables, bytes, of| {
+                $run(|| fine::<L, _>(Embedded, bytes, ListLocks::Each), tables, of)
             }),
-            ("hashed, 16", |tables, bytes, plan| {
-                explore(fine::<L, _>(Hashed { mutexes: 16 }, bytes, ListLocks::One), tables(), plan)
-            }),
-            ("embedded", |tables, bytes, plan| {
-                explore(fine::<L, _>(Embedded, bytes, ListLocks::Each), tables(), plan)
-            }),
-            ("covering", |tables, bytes, plan| {
-                explore(fine::<L, _>(Covering, bytes, ListLocks::One), tables(), plan)
+            ("covering", |tables, bytes, of| {
+                $run(|| fine::<L, _>(Covering, bytes, ListLocks::One), tables, of)
             }),
         ];
         schemes
     }};
 }
 
+fn explored<S>(make: impl Fn() -> S, tables: MakeTables, plan: Plan) -> Result<(), String>
+where
+    S: Scheme<Table = dyn Mounted> + Sync + Send,
+{
+    explore(make(), tables(), plan)
+}
+
+/// Two operations on the same pages, over pages of one size and of two.
+#[test]
+fn every_scheme_under_two_operations_on_the_same_pages() {
+    let with_large: MakeTables = || Tables::Each(Box::new(irix));
+    let tables: [(&str, MakeTables); 3] = [
+        ("subtrees", each_with_subtrees),
+        ("hashed, one", || Tables::One(hashed())),
+        ("irix each", with_large),
+    ];
+    let mut wrong = Vec::new();
+    for case in &CASES {
+        for (name, make) in tables.iter().skip(if case.is_large { 2 } else { 0 }) {
+            for (scheme, explore) in schemes!(Timed, pairs::explore, (&Case, u64)) {
+                if let Err(error) = explore(*make, None, (case, schedules() / 4)) {
+                    wrong.push(format!("{}, {scheme}, {name}, {error}", case.name));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn every_scheme_over_every_table_under_random_schedules() {
     for Setting { name, tables, pool_bytes, page_shift, large } in SETTINGS {
-        for (scheme, explore) in schemes!(Timed) {
+        for (scheme, explore) in schemes!(Timed, explored, Plan) {
             for seed in 0..schedules() {
                 let cpus = 2 + seed as usize % 3;
                 let plan = Plan { cpus, steps: 25, seed, page_shift, large, ..PLAN };
@@ -182,7 +210,7 @@ fn every_scheme_over_every_table_under_random_schedules() {
 #[test]
 fn every_scheme_over_every_table_on_threads_of_the_host() {
     for Setting { name, tables, pool_bytes, page_shift, large } in SETTINGS {
-        for (scheme, explore) in schemes!(Native) {
+        for (scheme, explore) in schemes!(Native, explored, Plan) {
             for cpus in 1..=4 {
                 let (steps, seed) = (100 * schedules().div_ceil(32) as u32, cpus as u64);
                 let plan = Plan { cpus, steps, seed, page_shift, large, is_native: true, ..PLAN };
@@ -197,7 +225,7 @@ fn every_scheme_over_every_table_on_threads_of_the_host() {
 #[test]
 fn locks_of_a_kernel_on_threads_of_the_host() {
     type L = Ranked<Spin>;
-    let schemes: [(&str, Explore); 3] = [
+    let schemes: [(&str, Explore<Plan>); 3] = [
         ("global", |tables, bytes, plan| explore(Global::<_, L>::new(pool(bytes)), tables(), plan)),
         ("monitor", |tables, bytes, plan| {
             explore(fine::<L, _>(Monitor, bytes, ListLocks::One), tables(), plan)
