@@ -23,6 +23,9 @@ use super::{Backing, Process, Skeleton, Step};
 
 const HEAD: &str = "pagewalk-skeleton 1";
 
+const CUT: &str = "the skeleton was cut: its last line does not say where it ends; make it anew with \
+                   `pagewalk skeleton`";
+
 /// More steps than any program has, so that a damaged file takes no memory.
 const STEPS_MAX: usize = 1 << 24;
 
@@ -84,11 +87,20 @@ pub fn parse(text: &str) -> Result<Skeleton, String> {
     let mut skeleton = Skeleton::default();
     let mut steps = 0;
     for (number, line) in text.lines().enumerate().skip(1) {
-        let wrong = || format!("line {} is no step of a skeleton: `{line:.40}`", number + 1);
+        let wrong = || {
+            // The last line of a file that was cut, as a rule.
+            if text.lines().nth(number + 1).is_none() && !text.ends_with('\n') {
+                return CUT.to_owned();
+            }
+            format!("line {} is no step of a skeleton: `{line:.40}`; make it anew", number + 1)
+        };
         if let Some(lines) = line.strip_prefix("end ") {
             return match lines.parse::<usize>() {
                 Ok(lines) if lines == number => check(skeleton),
-                _ => Err(format!("{number} lines, and the end counts {lines}: it was changed")),
+                _ if !text.ends_with('\n') => Err(CUT.to_owned()),
+                _ => Err(format!(
+                    "{number} lines, and the end counts {lines}: it was changed; make it anew"
+                )),
             };
         }
         if let Some(file) = line.strip_prefix("file ") {
@@ -122,7 +134,7 @@ pub fn parse(text: &str) -> Result<Skeleton, String> {
             return Err(format!("more than {STEPS_MAX} steps: this is too large for a skeleton"));
         }
     }
-    Err("the skeleton was cut: its last line does not say where it ends; make it anew".to_owned())
+    Err(CUT.to_owned())
 }
 
 fn step(line: &str) -> Option<Step> {
@@ -244,6 +256,7 @@ mod tests {
         for end in 0..TEXT.len() - 1 {
             let error = parse(&TEXT[..end]).unwrap_err();
             assert!(!error.contains('\n'), "{error}");
+            assert!(end < HEAD.len() || error.starts_with("the skeleton was cut"), "{error}");
         }
         let without = TEXT.replace("w 5200\n", "");
         assert!(parse(&without).unwrap_err().contains("17 lines, and the end counts 18"));
