@@ -34,6 +34,7 @@ OTHERS = {
     "Managed": "pagewalk managers --json",
     "Hat": "pagewalk hat --json",
     "HatOnHost": "pagewalk hat --on host --json",
+    "SkeletonMade": "pagewalk skeleton --json",
 }
 """Documents of other commands, and what writes them."""
 NAMED = ("TlbCounts", "CacheCounts")
@@ -241,6 +242,34 @@ pub struct HatOnHost {
     pub runs: Vec<HostOutcome>,
     /// What was left out.
     pub not_modelled: Vec<String>,
+}
+
+/// A skeleton that was written: what recorded processes ask memory management for.
+pub struct SkeletonMade {
+    /// Version of this structure.
+    pub schema: u32,
+    /// The file.
+    pub path: String,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// The processes, by their numbers.
+    pub processes: Vec<SkeletonProcess>,
+    /// Files that they map.
+    pub files: u64,
+    /// Calls, first touches, forks and stretches of work of all processes.
+    pub steps: u64,
+    /// Instructions of all processes.
+    pub instructions: u64,
+    /// What was found out about the trace.
+    pub warnings: Vec<String>,
+}
+
+/// A process of a skeleton.
+pub struct SkeletonProcess {
+    /// The program that it ran last.
+    pub name: String,
+    /// Its calls, first touches, forks and stretches of work.
+    pub steps: u64,
 }
 
 /// Which page sizes a program should have: `pagewalk advise` runs each that it names.

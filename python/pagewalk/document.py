@@ -2421,3 +2421,41 @@ class HatOnHost(Record):
 
     not_modelled: list[str]
     """What was left out."""
+
+
+class SkeletonProcess(Record):
+    """A process of a skeleton."""
+
+    name: str
+    """The program that it ran last."""
+
+    steps: int
+    """Its calls, first touches, forks and stretches of work."""
+
+
+class SkeletonMade(Record):
+    """A skeleton that was written: what recorded processes ask memory management for."""
+
+    schema: int
+    """Version of this structure."""
+
+    path: str
+    """The file."""
+
+    bytes: int
+    """Bytes of the file."""
+
+    processes: list[SkeletonProcess]
+    """The processes, by their numbers."""
+
+    files: int
+    """Files that they map."""
+
+    steps: int
+    """Calls, first touches, forks and stretches of work of all processes."""
+
+    instructions: int
+    """Instructions of all processes."""
+
+    warnings: list[str]
+    """What was found out about the trace."""

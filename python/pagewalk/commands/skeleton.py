@@ -7,6 +7,7 @@ from typing import Any
 from pagewalk import text
 from pagewalk.commands import arguments
 from pagewalk.commands.parser import UsageError
+from pagewalk.output import write_text
 from pagewalk.skeleton import skeleton
 from pagewalk.terminal import say
 
@@ -39,6 +40,7 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
     arguments.add_window(parser)
     arguments.add_reading(parser)
     arguments.add_json(parser, "what was written")
+    parser.add_argument("--html", metavar="FILE", help="write a page for a browser")
     arguments.add_force(parser)
     parser.set_defaults(run=run)
 
@@ -46,8 +48,10 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
 def run(options: argparse.Namespace) -> int:
     """Writes the file and says what is in it."""
     arguments.no_program(options)
-    for path in (options.output, options.json):
+    for path in (options.output, options.json, options.html):
         arguments.check_output(path, options.force)
+    if options.html == "-":
+        raise UsageError("--html needs the name of a file")
     if options.output == options.json == "-":
         raise UsageError("one of the two goes to standard output: -o - or --json -")
     trace = arguments.trace(options, options.trace)
@@ -55,9 +59,13 @@ def run(options: argparse.Namespace) -> int:
         made = skeleton(trace, progress=progress)
     arguments.warn(made.warnings)
     arguments.write_output(options.output, made.text, options.force)
+    counts = {name: value for name, value in made._asdict().items() if name != "text"}
+    document = {"schema": 1, "path": options.output, "bytes": len(made.text.encode()), **counts}
+    if options.html is not None:
+        from pagewalk.report.skeleton import render
+
+        write_text(options.html, render(document, made), options.force)
     if options.json is not None:
-        counts = {name: value for name, value in made._asdict().items() if name != "text"}
-        document = {"schema": 1, "path": options.output, "bytes": len(made.text.encode()), **counts}
         arguments.write_output(options.json, json.dumps(document, indent=1) + "\n", options.force)
     if options.output != "-" and arguments.shows_text(options):
         processes = text.plural(len(made.processes), "process", "processes")
