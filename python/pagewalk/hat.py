@@ -17,6 +17,14 @@ from pagewalk._native import Error
 from pagewalk.progress import Progress, bar
 
 (SCHEMES, LOADS, TABLES, SHOOTDOWNS, LOCK_KINDS), CPUS_MAX = _native.hat_names()
+MICRO, MT = "micro", "mt"
+GROUPS = {
+    MICRO: ("fork", "exec", "fault", "brk"),
+    MT: tuple(name for name in LOADS if name.startswith("mt-")),
+}
+"""Names for several loads: K94's Microbench, and threads of one space."""
+NOT_OF_THE_LAYER = ("mt-mmap-low", "mt-mmap-high", "kenbus")
+"""Loads that ask nothing of the HAT layer alone."""
 CPUS = (1, 2, 4, 8, 12)
 THREADS = (1, 2)
 
@@ -138,10 +146,12 @@ def hat(
 
     Args:
         cpus: Numbers of processors.
-        locking: Schemes of locks: `global`, `monitor`, `hashed`, `embedded`, `covering`.
-        work: Loads: `fork`, `exec`, `fault`, `brk`, `tpcb`, `dma`, `spec`, `mt-low`, `mt-high`,
-            `kenbus`; or the file of a skeleton (`pagewalk.skeleton`).
-        tables: Page tables: `x86-64`, `sparc-reference`, `guarded`, `x86-64-shared`,
+        locking: Schemes of locks: `global`, `early`, `monitor`, `hashed`, `embedded`, `covering`.
+        work: Loads: `fork`, `exec`, `fault`, `brk` (`micro`: these four), `tpcb`, `dma`, `spec`,
+            `kenbus`; `mt-low`, `mt-high`, and `mt-mmap`, `mt-mmap-fault`, `mt-fault`, `mt-unmap`
+            with `-low` or `-high` (`mt`: all these); or the file of a skeleton
+            (`pagewalk.skeleton`).
+        tables: Page tables: `x86-64`, `sparc-reference`, `guarded`, `hashed`, `x86-64-shared`,
             `hashed-shared`.
         hat_only: Whether the loads drive the HAT layer alone, without the memory manager above it.
         pool_bytes: Memory for page tables; `None`: as much as is wanted.
@@ -160,6 +170,11 @@ def hat(
     Raises:
         Error: There is no such scheme, load or table, or it cannot run so.
     """
+    work = loads(work, hat_only=hat_only)
+    _check_fit(32, "contexts", contexts or 0, context_threshold)
+    _check_fit(32, "processors", *cpus)
+    _check_fit(64, "bytes of a pool", pool_bytes or 0)
+    _check_fit(64, "seed", seed)
     asked = [
         (load, table, scheme, count)
         for load in work
@@ -258,6 +273,10 @@ def hat_on_host(
     Raises:
         Error: There is no such scheme, load or table.
     """
+    work = loads(work, hat_only=hat_only)
+    _check_fit(32, "threads", *threads)
+    _check_fit(32, "rounds", rounds)
+    _check_fit(64, "seed", seed)
     asked = [
         (load, table, scheme, count)
         for load in work
@@ -307,10 +326,45 @@ def document(
     }
 
 
+def loads(work: Sequence[str], *, hat_only: bool = False) -> list[str]:
+    """The loads of these names, each once; of a group, those that can run so.
+
+    Raises:
+        Error: A name is of no load, no group and no file.
+    """
+    named: dict[str, None] = {}
+    for name in work:
+        if name not in GROUPS and name not in LOADS and not Path(name).is_file():
+            if Path(name).name != name or Path(name).suffix:
+                raise Error(f"{name}: there is no such file; `pagewalk skeleton` makes one")
+            raise Error(
+                f"`{name}` names no load: choose of {', '.join(LOADS)}, {MICRO} for "
+                f"{', '.join(GROUPS[MICRO])}, {MT} for all mt-..., or give the file of a skeleton"
+            )
+        those = GROUPS.get(name, (name,))
+        if hat_only and name in GROUPS:
+            those = tuple(load for load in those if load not in NOT_OF_THE_LAYER)
+        named.update(dict.fromkeys(those))
+    return list(named)
+
+
 def _skeletons(work: Sequence[str]) -> dict[str, str]:
     """The text of each skeleton that a load names by its file."""
-    files = [name for name in work if name not in LOADS and Path(name).is_file()]
-    return {name: Path(name).read_text(errors="replace") for name in files}
+    texts = {}
+    for name in work:
+        if name not in LOADS:
+            try:
+                texts[name] = Path(name).read_text(errors="replace")
+            except OSError as error:
+                raise Error(f"{name}: cannot be read: {error.strerror}") from error
+    return texts
+
+
+def _check_fit(bits: int, what: str, *numbers: int) -> None:
+    """Refuses numbers that are not of so many bits."""
+    for number in numbers:
+        if not 0 <= number < 1 << bits:
+            raise Error(f"{what}: {number} is no number from 0 to 2^{bits} - 1")
 
 
 Made = TypeVar("Made")

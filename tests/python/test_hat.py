@@ -1,14 +1,22 @@
 """`pagewalk hat`: memory management on many processors."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 import pagewalk as pw
 from pagewalk import Error, document, hat
-from pagewalk.document import Hat, HatOnHost, HatOutcome, HostOutcome
-from pagewalk.hat import LOADS, SCHEMES, HostRun
+from pagewalk.document import (
+    Hat,
+    HatOnHost,
+    HatOutcome,
+    HostOutcome,
+    SkeletonMade,
+    SkeletonProcess,
+)
+from pagewalk.hat import LOADS, NOT_OF_THE_LAYER, SCHEMES, HostRun
 from pagewalk.report import hat as report
 from pagewalk.reproduce import Experiment
 from pagewalk.reproduce.methods import hat as method
@@ -40,7 +48,8 @@ def test_text_and_page(pagewalk, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hat_only", [False, True])
 def test_counts_add_up(hat_only: bool) -> None:
-    loads = [load for load in LOADS if load != "kenbus"]
+    left_out = NOT_OF_THE_LAYER if hat_only else ("kenbus",)
+    loads = [load for load in LOADS if load not in left_out]
     for run in hat(work=loads, cpus=[2], hat_only=hat_only):
         assert any(name.startswith("vm_") for name in run.locks) is not hat_only
         for name, counts in run.locks.items():
@@ -122,6 +131,27 @@ def test_a_pool_has_bytes(pagewalk) -> None:
         assert refused.returncode == 2 and "write bytes with a unit" in refused.stderr
 
 
+def test_several_loads_have_one_name(pagewalk) -> None:
+    asked = ("hat", "--work", "micro,fault,mt", "--cpus", "2", "--locking", "embedded", "--json")
+    done = pagewalk(*asked)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    loads = ["fork", "exec", "fault", "brk", *(load for load in LOADS if load.startswith("mt-"))]
+    assert made["settings"]["work"] == loads == [run["load"] for run in made["runs"]]
+    assert [run.work for run in hat(work=["micro"], cpus=[1], locking=["global"])] == loads[:4]
+    alone = hat(work=["mt"], cpus=[1], locking=["global"], hat_only=True)
+    assert [run.work for run in alone] == [
+        load for load in loads[4:] if load not in NOT_OF_THE_LAYER
+    ]
+
+
+def test_thirty_runs_on_twelve_processors_take_less_than_a_minute() -> None:
+    loads = ["fork", "exec", "fault", "tpcb", "mt-low"]
+    start = time.process_time()
+    assert len(hat(work=loads, locking=SCHEMES, cpus=[12])) == 30
+    assert time.process_time() - start < 60
+
+
 def test_more_processors_wait_more_for_one_lock() -> None:
     few, many = hat(work=["fault"], locking=["global"], cpus=[2, 8])
     assert few.locks["hat"].contended_share < many.locks["hat"].contended_share
@@ -131,6 +161,13 @@ def test_more_processors_wait_more_for_one_lock() -> None:
     ("arguments", "complaint"),
     [
         ({"cpus": [1000]}, "choose 1 to 128"),
+        ({"cpus": [0]}, "choose 1 to 128"),
+        ({"cpus": [1 << 70]}, "processors: 1180591620717411303424 is no number"),
+        ({"seed": 1 << 64}, "seed: 18446744073709551616 is no number from 0 to 2.64 - 1"),
+        ({"contexts": 1 << 32}, "contexts: 4294967296 is no number"),
+        ({"pool_bytes": 1 << 64}, "bytes of a pool: 18446744073709551616 is no number"),
+        ({"work": ["none.skeleton"]}, "none.skeleton: there is no such file"),
+        ({"work": ["mt-mmap-low"], "hat_only": True}, "run it without --hat-only"),
         ({"locking": ["none"]}, "`none` names no scheme of locks: choose of global, early"),
         ({"work": ["none"]}, "`none` names no load: choose of fork"),
         ({"tables": ["none"]}, "`none` names no page table: choose of x86-64"),
@@ -147,6 +184,26 @@ def test_more_processors_wait_more_for_one_lock() -> None:
 def test_what_cannot_run_is_told(arguments, complaint: str) -> None:
     with pytest.raises(Error, match=complaint):
         hat(**{"cpus": [1], **arguments})
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        (["--cpus", "x"], "`x` is no count"),
+        (["--cpus", ","], "`,` names nothing"),
+        (["--locking="], "`` names nothing"),
+        (["--threads", "2"], "--threads is of --on host"),
+        (["--on", "host", "--cpus", "2"], "--cpus is of --on model"),
+        (["--on", "host", "--rounds", "0"], "--rounds 0 measures nothing"),
+        (["--context-threshold", "9"], "give --contexts too"),
+        (["--json", "/nonexistent/hat.json"], "there is no directory /nonexistent"),
+        (["--html", "-"], "--html needs the name of a file"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(pagewalk, asked: list[str], complaint: str) -> None:
+    done = pagewalk("hat", "--work", "fault", *asked)
+    assert done.returncode == 2
+    assert complaint in done.stderr.splitlines()[-1]
 
 
 def test_no_locks_on_two_threads_are_told() -> None:
@@ -201,9 +258,14 @@ def test_a_recording_is_played_as_a_load(pagewalk, tmp_path: Path) -> None:
     trace, skeleton = tmp_path / "sh.pwt", tmp_path / "sh.skeleton"
     done = pagewalk("record", "-o", trace, "--", "sh", "-c", "ls; date")
     assert done.returncode == 0, done.stderr
-    done = pagewalk("skeleton", trace, "-o", skeleton, "--json", "-")
+    page = tmp_path / "skeleton.html"
+    done = pagewalk("skeleton", trace, "-o", skeleton, "--json", "-", "--html", page)
     assert done.returncode == 0, done.stderr
     written = json.loads(done.stdout)
+    assert written.keys() == SkeletonMade.__annotations__.keys()
+    kind = SkeletonProcess.__annotations__.keys()
+    assert all(process.keys() == kind for process in written["processes"])
+    assert "Processes and their steps" in page.read_text()
     assert [process["name"] for process in written["processes"]] == ["sh", "ls", "date"]
     assert written["bytes"] == skeleton.stat().st_size < 3 * 8192
     assert 0 < written["instructions"] < 10_000_000
@@ -211,10 +273,11 @@ def test_a_recording_is_played_as_a_load(pagewalk, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert {run["load"] for run in json.loads(done.stdout)["runs"]} == {"sh.skeleton"}
     cut = tmp_path / "cut.skeleton"
-    cut.write_text(skeleton.read_text()[:1000])
-    done = pagewalk("hat", "--work", cut, "--cpus", "1")
-    assert done.returncode != 0
-    assert "cut.skeleton: the skeleton was cut" in done.stderr
+    for end in (990, 1000, 1001, 1003):
+        cut.write_text(skeleton.read_text()[:end])
+        done = pagewalk("hat", "--work", cut, "--cpus", "1")
+        assert done.returncode != 0
+        assert "cut.skeleton: the skeleton was cut" in done.stderr
     done = pagewalk("skeleton", trace, "-o", skeleton)
     assert done.returncode != 0, "a file is not overwritten"
     made = pw.skeleton(pw.Trace(trace))

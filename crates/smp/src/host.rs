@@ -98,7 +98,7 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
     if plan.threads == 0 || plan.threads > THREADS_MAX {
         return Err(format!("{} threads: choose 1 to {THREADS_MAX}", plan.threads));
     }
-    let asked = &Asked::new(&plan.load, plan.skeleton.as_deref(), plan.hat_only)?;
+    let asked = &Asked::new(&plan.load, plan.skeleton.as_deref(), plan.hat_only, plan.threads)?;
     tables(&plan.table, &plan.scheme)?;
     if plan.scheme == "single" {
         if plan.threads > 1 {

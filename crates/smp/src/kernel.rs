@@ -22,8 +22,9 @@ use crate::{
     baton::spend,
     costs::Costs,
     load::{
-        Asked, CACHE_PAGES, DATA, Load, Processor, RECORD, RECORD_BURST, REGION, SIZE, SIZES,
-        SPEC_BURST, STORED, TELL, TEXT_PAGES, WINDOWS, Work, burst, range, text,
+        Asked, CACHE_PAGES, Call, DATA, Lie, Load, PART, PARTS, Processor, RECORD, RECORD_BURST,
+        REGION, SIZE, SIZES, SPEC_BURST, STORED, TELL, TEXT_PAGES, WINDOWS, Work, burst, range,
+        text,
     },
     replay::play,
     skeleton::Skeleton,
@@ -55,6 +56,7 @@ pub(crate) struct Process<'a, S, P, L: Locks> {
     random: Xoshiro256PlusPlus,
     spaces: Spaces,
     skeletons: Arc<[Skeleton]>,
+    threads: u64,
     count: u64,
 }
 
@@ -70,13 +72,15 @@ where
         above: &'a Above<L>,
         cpu: &'a mut P,
         (number, spaces): (u64, Spaces),
-        (seed, costs, skeletons): (u64, Costs, Arc<[Skeleton]>),
+        (seed, costs): (u64, Costs),
+        asked: &Asked,
     ) -> Result<Process<'a, S, P, L>, String> {
         cpu.enter(hat, spaces.shared)?;
         cpu.enter(hat, spaces.own)?;
         let kernel = Kernel::new(&above.vm, hat, &above.memory, cpu);
         let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ number << 32);
-        Ok(Process { hat, kernel, costs, number, random, spaces, skeletons, count: 0 })
+        let (skeletons, threads) = (Arc::clone(&asked.skeletons), asked.threads);
+        Ok(Process { hat, kernel, costs, number, random, spaces, skeletons, threads, count: 0 })
     }
 
     fn fork(&mut self) -> Result<(), String> {
@@ -220,6 +224,43 @@ where
         self.kernel.unmap(shared, all).map_err(text)
     }
 
+    /// A part of that alone, on the thread's next pages.
+    fn part(&mut self, call: Call, lie: Lie) -> Result<(), String> {
+        let shared = self.spaces.shared;
+        if self.count > 0 && self.count.is_multiple_of(PARTS) {
+            for count in 0..PARTS {
+                self.anew(call, at(DATA, lie.first(count, self.number, self.threads)))?;
+            }
+        }
+        let first = at(DATA, lie.first(self.count, self.number, self.threads));
+        let all = range(first, PART);
+        if matches!(call, Call::Map | Call::MapFault) {
+            spend(self.costs.trap);
+            self.kernel.map(shared, all, RW, Source::Anonymous, 0).map_err(text)?;
+        }
+        if matches!(call, Call::MapFault | Call::Fault) {
+            (0..PART).try_for_each(|page| self.touch(shared, at(first, page), Kind::Store))?;
+        }
+        if call == Call::Unmap {
+            spend(self.costs.trap);
+            self.kernel.unmap(shared, all).map_err(text)?;
+        }
+        Ok(())
+    }
+
+    /// Has these pages as they were before they were used.
+    fn anew(&mut self, call: Call, first: u64) -> Result<(), String> {
+        let (shared, all) = (self.spaces.shared, range(first, PART));
+        match call {
+            Call::Map | Call::MapFault => self.kernel.unmap(shared, all).map_err(text),
+            Call::Fault => self.kernel.discard(shared, all).map_err(text),
+            Call::Unmap => {
+                self.kernel.map(shared, all, RW, Source::Anonymous, 0).map_err(text)?;
+                (0..PART).try_for_each(|page| self.touch(shared, at(first, page), Kind::Store))
+            }
+        }
+    }
+
     /// The user's next command: all of the set in turn, each user beginning with another.
     fn command(&mut self) -> Result<(), String> {
         let skeletons = Arc::clone(&self.skeletons);
@@ -244,6 +285,29 @@ where
             Err(error) => Err(text(error)),
         }
     }
+}
+
+/// Makes the space that all processors have, with what threads find there.
+pub(crate) fn shared<S, P, L>(
+    hat: &Hat<dyn Mounted, S>,
+    above: &Above<L>,
+    cpu: &mut P,
+    asked: &Asked,
+) -> Result<HatSpace, String>
+where
+    S: Scheme<Table = dyn Mounted>,
+    P: Processor,
+    L: Locks,
+{
+    let kernel = &mut Kernel::new(&above.vm, hat, &above.memory, cpu);
+    let space = kernel.create().map_err(text)?;
+    let Load::Mt(call @ (Call::Fault | Call::Unmap), _) = asked.load else { return Ok(space) };
+    let pages = asked.threads * PARTS * PART;
+    kernel.map(space, range(DATA, pages), RW, Source::Anonymous, 0).map_err(text)?;
+    for page in (0..pages).filter(|_| call == Call::Unmap) {
+        kernel.fault(space, VirtAddr::new(at(DATA, page)), Kind::Store).map_err(text)?;
+    }
+    Ok(space)
 }
 
 /// Has the files in memory, and makes the spaces of a processor.
@@ -302,6 +366,7 @@ where
             }
             Load::MtLow => self.thread(self.number * 512),
             Load::MtHigh => self.thread(0),
+            Load::Mt(call, lie) => self.part(call, lie),
             Load::Kenbus | Load::Skeleton => self.command(),
         };
         self.count += 1;

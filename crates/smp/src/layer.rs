@@ -10,8 +10,9 @@ use crate::{
     baton::spend,
     costs::Costs,
     load::{
-        CACHE_PAGES, DATA, Load, Processor, RECORD, RECORD_BURST, SIZE, SIZES, SPEC_BURST, STORED,
-        TELL, TEXT_PAGES, WINDOWS, Work, burst, frame, range, text,
+        Asked, CACHE_PAGES, Call, DATA, Lie, Load, PART, PARTS, Processor, RECORD, RECORD_BURST,
+        SIZE, SIZES, SPEC_BURST, STORED, TELL, TEXT_PAGES, WINDOWS, Work, burst, frame, range,
+        text,
     },
     world::Spaces,
 };
@@ -20,6 +21,8 @@ use crate::{
 const CACHE: PhysAddr = PhysAddr::new(0x400_0000);
 /// The text.
 const TEXT: PhysAddr = PhysAddr::new(0x200_0000);
+/// The pages of threads of one space.
+const PARTS_FRAMES: PhysAddr = PhysAddr::new(0x1_0000_0000);
 
 /// A processor that drives the layer.
 pub(crate) struct Layer<'a, S, P> {
@@ -34,6 +37,7 @@ pub(crate) struct Layer<'a, S, P> {
     shared: HatSpace,
     /// The kernel's I/O MMU.
     device: Option<MmuPlace>,
+    threads: u64,
     count: u64,
 }
 
@@ -44,11 +48,13 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         cpu: &'a mut P,
         (number, Spaces { own, shared, device, .. }): (u64, Spaces),
         (seed, costs): (u64, Costs),
+        asked: &Asked,
     ) -> Result<Layer<'a, S, P>, String> {
         cpu.enter(hat, shared)?;
         cpu.enter(hat, own)?;
         let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ number << 32);
-        Ok(Layer { hat, cpu, costs, number, random, own, shared, device, count: 0 })
+        let threads = asked.threads;
+        Ok(Layer { hat, cpu, costs, number, random, own, shared, device, threads, count: 0 })
     }
 
     fn fork(&mut self) -> Result<(), String> {
@@ -138,6 +144,41 @@ impl<'a, S: Scheme<Table = dyn Mounted>, P: Processor> Layer<'a, S, P> {
         self.unload(self.shared, at, 4)
     }
 
+    /// A part of that alone, on the thread's next pages.
+    fn part(&mut self, call: Call, lie: Lie) -> Result<(), String> {
+        // Operations are counted from 1.
+        let count = self.count - 1;
+        if count > 0 && count.is_multiple_of(PARTS) {
+            for count in 0..PARTS {
+                let first = lie.first(count, self.number, self.threads);
+                if call == Call::Unmap {
+                    self.load_part(first)?;
+                } else {
+                    self.unload(self.shared, DATA + first * SIZE.bytes(), PART)?;
+                }
+            }
+        }
+        let first = lie.first(count, self.number, self.threads);
+        if matches!(call, Call::Map | Call::MapFault | Call::Unmap) {
+            spend(self.costs.trap);
+        }
+        match call {
+            Call::Map => Ok(()),
+            Call::MapFault | Call::Fault => {
+                spend(PART * (self.costs.trap + self.costs.zero));
+                self.load_part(first)
+            }
+            Call::Unmap => self.unload(self.shared, DATA + first * SIZE.bytes(), PART),
+        }
+    }
+
+    fn load_part(&mut self, first: u64) -> Result<(), String> {
+        (first..first + PART).try_for_each(|page| {
+            let at = DATA + page * SIZE.bytes();
+            self.load(self.shared, at, frame(PARTS_FRAMES, page), 1, Rights::ALL)
+        })
+    }
+
     /// A fault on a page of the file cache.
     fn minor(&mut self, space: HatSpace, page: u64) -> Result<(), String> {
         spend(self.costs.trap);
@@ -207,7 +248,27 @@ impl<S: Scheme<Table = dyn Mounted>, P: Processor> Work for Layer<'_, S, P> {
             }
             Load::MtLow => self.thread(self.number * 512),
             Load::MtHigh => self.thread(0),
+            Load::Mt(call, lie) => self.part(call, lie),
             Load::Kenbus | Load::Skeleton => Err("it calls the memory manager".to_owned()),
         }
     }
+}
+
+/// Makes the space that all processors have, with what threads find there.
+pub(crate) fn shared<S: Scheme<Table = dyn Mounted>>(
+    hat: &Hat<dyn Mounted, S>,
+    cpu: &mut impl Processor,
+    asked: &Asked,
+) -> Result<HatSpace, String> {
+    let space = hat.create(cpu).map_err(text)?;
+    if !matches!(asked.load, Load::Mt(Call::Unmap, _)) {
+        return Ok(space);
+    }
+    for page in 0..asked.threads * PARTS * PART {
+        let at = VirtAddr::new(DATA + page * SIZE.bytes()).page(SIZE);
+        let frame = frame(PARTS_FRAMES, page);
+        let first = Translation { page: at, frame, rights: Rights::ALL, global: false };
+        hat.load(space, first, 1, cpu).map_err(text)?;
+    }
+    Ok(space)
 }

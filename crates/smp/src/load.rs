@@ -13,7 +13,13 @@
 //!   spec    bursts of work, with a fault every 20 ms
 //!   kenbus  18 commands of a shell script and a compile, as skeletons of recordings
 //!   mt-*    threads of one space map, touch and unmap: each its own part (`low`), or all one part
+//!   mt-mmap-*, mt-mmap-fault-*, mt-fault-*, mt-unmap-*
+//!           one of these alone, on four pages that no other thread uses: pages of a thread lie side by
+//!           side (`low`), or between those of all others (`high`), so that threads share page tables
 //! ```
+//!
+//! What `fault` and `unmap` of the last need is there before they begin. A thread that has used all its
+//! pages, as on a host, makes that anew.
 //!
 //! Loads call the memory manager ([`crate::kernel`]), or drive the HAT layer alone
 //! ([`crate::layer`]). K94 prints what the benchmarks do, and no numbers of pages or of work: sizes
@@ -81,6 +87,8 @@ pub enum Load {
     MtLow,
     /// Threads of one space, all in one part.
     MtHigh,
+    /// A part of that alone, on pages that only this thread uses.
+    Mt(Call, Lie),
     /// Commands of [`crate::KENBUS`], one after the other.
     Kenbus,
     /// A skeleton that is given.
@@ -89,7 +97,7 @@ pub enum Load {
 
 impl Load {
     /// All, with their names.
-    pub const ALL: [(&str, Load); 10] = [
+    pub const ALL: [(&str, Load); 18] = [
         ("fork", Load::Fork),
         ("exec", Load::Exec),
         ("fault", Load::Fault),
@@ -99,6 +107,14 @@ impl Load {
         ("spec", Load::Spec),
         ("mt-low", Load::MtLow),
         ("mt-high", Load::MtHigh),
+        ("mt-mmap-low", Load::Mt(Call::Map, Lie::Apart)),
+        ("mt-mmap-high", Load::Mt(Call::Map, Lie::Mixed)),
+        ("mt-mmap-fault-low", Load::Mt(Call::MapFault, Lie::Apart)),
+        ("mt-mmap-fault-high", Load::Mt(Call::MapFault, Lie::Mixed)),
+        ("mt-fault-low", Load::Mt(Call::Fault, Lie::Apart)),
+        ("mt-fault-high", Load::Mt(Call::Fault, Lie::Mixed)),
+        ("mt-unmap-low", Load::Mt(Call::Unmap, Lie::Apart)),
+        ("mt-unmap-high", Load::Mt(Call::Unmap, Lie::Mixed)),
         ("kenbus", Load::Kenbus),
     ];
 
@@ -106,11 +122,54 @@ impl Load {
     pub(crate) fn operations(self) -> u64 {
         match self {
             Load::Fork | Load::Exec => 12,
-            Load::Fault | Load::Brk | Load::MtLow | Load::MtHigh => 192,
+            Load::Fault | Load::Brk | Load::MtLow | Load::MtHigh | Load::Mt(..) => 192,
             Load::Tpcb | Load::Dma => 192,
             Load::Spec => 24,
             Load::Kenbus => KENBUS.len() as u64,
             Load::Skeleton => 4,
+        }
+    }
+
+    /// Whether it can drive the HAT layer alone: it asks for something of it, which this crate knows.
+    pub fn has_layer_alone(self) -> bool {
+        !matches!(self, Load::Kenbus | Load::Skeleton | Load::Mt(Call::Map, _))
+    }
+}
+
+/// What threads of one space do that measure one thing alone, as CortenMM's benchmarks (SOSP 2025) do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call {
+    /// A region is mapped, and not used.
+    Map,
+    /// A region is mapped, and its pages stored to.
+    MapFault,
+    /// Pages are stored to for the first time, of a region that is there.
+    Fault,
+    /// A region is unmapped whose pages were used.
+    Unmap,
+}
+
+/// Where the pages of threads lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lie {
+    /// Those of each thread side by side, under page tables of their own: low contention.
+    Apart,
+    /// Each between those of all others: high contention.
+    Mixed,
+}
+
+/// Pages of such an operation.
+pub(crate) const PART: u64 = 4;
+/// Operations of a thread that are on different pages: more than it has in virtual time.
+pub(crate) const PARTS: u64 = 256;
+
+impl Lie {
+    /// The first page, from the first of all, of what the operation `count` of one of `threads` is on.
+    pub(crate) fn first(self, count: u64, number: u64, threads: u64) -> u64 {
+        let part = count % PARTS;
+        PART * match self {
+            Lie::Apart => number * PARTS + part,
+            Lie::Mixed => part * threads + number,
         }
     }
 }
@@ -120,17 +179,24 @@ impl Load {
 pub(crate) struct Asked {
     pub(crate) load: Load,
     pub(crate) skeletons: Arc<[Skeleton]>,
+    /// Of which each runs it.
+    pub(crate) threads: u64,
 }
 
 impl Asked {
-    /// The load `name`, or the skeleton that `text` has.
-    pub(crate) fn new(name: &str, text: Option<&str>, hat_only: bool) -> Result<Asked, String> {
+    /// The load `name`, or the skeleton that `text` has, for so many processors.
+    pub(crate) fn new(
+        name: &str,
+        text: Option<&str>,
+        hat_only: bool,
+        threads: usize,
+    ) -> Result<Asked, String> {
         let load = match text {
             Some(_) => Load::Skeleton,
             None => named("load", name, &Load::ALL)
                 .map_err(|error| format!("{error}, or give the file of a skeleton"))?,
         };
-        if hat_only && matches!(load, Load::Kenbus | Load::Skeleton) {
+        if hat_only && !load.has_layer_alone() {
             return Err(format!("`{name}` calls the memory manager: run it without --hat-only"));
         }
         let skeletons = match (load, text) {
@@ -139,7 +205,7 @@ impl Asked {
             _ => Ok(Arc::from([])),
         };
         let skeletons = skeletons.map_err(|error| format!("{name}: {error}"))?;
-        Ok(Asked { load, skeletons })
+        Ok(Asked { load, skeletons, threads: threads as u64 })
     }
 }
 

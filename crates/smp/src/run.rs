@@ -27,8 +27,8 @@ use crate::{
 pub const SCHEMES: [&str; 6] = ["global", "early", "monitor", "hashed", "embedded", "covering"];
 
 /// Names of the page tables: one for each space, or one for all.
-pub const TABLES: [&str; 5] =
-    ["x86-64", "sparc-reference", "guarded", "x86-64-shared", "hashed-shared"];
+pub const TABLES: [&str; 6] =
+    ["x86-64", "sparc-reference", "guarded", "hashed", "x86-64-shared", "hashed-shared"];
 
 /// Mutexes of the scheme `hashed`, for frames and for MMU descriptors each.
 const MUTEXES: usize = 64;
@@ -164,7 +164,7 @@ pub(crate) fn run_in(
             plan.cpus
         ));
     }
-    let asked = Asked::new(&plan.load, plan.skeleton.as_deref(), plan.hat_only)?;
+    let asked = Asked::new(&plan.load, plan.skeleton.as_deref(), plan.hat_only, plan.cpus)?;
     if let Some(ContextLimit { contexts, threshold }) = plan.contexts
         && ((contexts as usize) <= plan.cpus || threshold >= contexts)
     {
@@ -267,13 +267,15 @@ pub(crate) fn tables(name: &str, scheme: &str) -> Result<Tables<dyn Mounted>, St
             let table = Guarded::new(16).expect("16 entries are a size of nodes");
             Box::new(Mount::tree(table, SparseMemory::new(MEMORY)))
         })),
-        "hashed-shared" => {
-            let shape = HashedShape { shared: true, ..HashedShape::H128K };
-            let table = HashedTable::new(shape).map_err(|error| error.to_string())?;
-            Tables::One(Box::new(Mount::new(table, SparseMemory::new(MEMORY))))
-        }
+        "hashed" => Tables::Each(Box::new(|| hashed(HashedShape::H128K))),
+        "hashed-shared" => Tables::One(hashed(HashedShape { shared: true, ..HashedShape::H128K })),
         other => return Err(no_table(other)),
     })
+}
+
+fn hashed(shape: HashedShape) -> Box<dyn Mounted> {
+    let table = HashedTable::new(shape).expect("a shape of E99's");
+    Box::new(Mount::new(table, SparseMemory::new(MEMORY)))
 }
 
 /// The same in a memory that processors share, where the format has subtrees.
@@ -292,7 +294,7 @@ fn tables_with_subtrees(name: &str) -> Result<Tables<dyn Mounted>, String> {
                 Box::new(Mount::shared(table, memory.clone()))
             }))
         }
-        "guarded" | "hashed-shared" => {
+        "guarded" | "hashed" | "hashed-shared" => {
             return Err(format!(
                 "`covering` locks subtrees, and `{name}` has none whose entries stay where they \
                  are: choose x86-64, x86-64-shared or sparc-reference"

@@ -1,8 +1,6 @@
 //! What a load works on: a HAT layer, and the memory manager above it unless the layer is driven
 //! alone.
 
-use std::sync::Arc;
-
 use addr::{PhysAddr, VirtAddr, VirtRange};
 use hat::{
     Hat, HatSpace, MmuPlace, Tables,
@@ -15,7 +13,7 @@ use vm::{Kernel, Marks, POLICIES, Physical, Reference, Settings, Vm};
 use crate::{
     costs::Costs,
     kernel::{self, Process},
-    layer::Layer,
+    layer::{self, Layer},
     load::{Asked, Load, Processor, SIZE, SIZES, WINDOWS, Work, text},
 };
 
@@ -95,10 +93,8 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
     /// The space that all processors have, and its I/O MMU if the load has one.
     pub(crate) fn shared(&self, asked: &Asked, cpu: &mut impl Processor) -> Result<Shared, String> {
         let space = match &self.above {
-            None => self.hat.create(cpu).map_err(text),
-            Some(Above { vm, memory }) => {
-                Kernel::new(vm, &self.hat, memory, cpu).create().map_err(text)
-            }
+            None => layer::shared(&self.hat, cpu, asked),
+            Some(above) => kernel::shared(&self.hat, above, cpu, asked),
         }?;
         if asked.load != Load::Dma {
             return Ok((space, None));
@@ -135,11 +131,8 @@ impl<S: Scheme<Table = dyn Mounted>, L: Locks> World<S, L> {
         asked: &Asked,
     ) -> Result<Box<dyn Work + 'a>, String> {
         Ok(match &self.above {
-            None => Box::new(Layer::new(&self.hat, cpu, of, (seed, costs))?),
-            Some(above) => {
-                let with = (seed, costs, Arc::clone(&asked.skeletons));
-                Box::new(Process::new(&self.hat, above, cpu, of, with)?)
-            }
+            None => Box::new(Layer::new(&self.hat, cpu, of, (seed, costs), asked)?),
+            Some(above) => Box::new(Process::new(&self.hat, above, cpu, of, (seed, costs), asked)?),
         })
     }
 

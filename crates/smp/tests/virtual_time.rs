@@ -48,6 +48,11 @@ fn short() -> impl Iterator<Item = (&'static str, Load)> {
     Load::ALL.into_iter().filter(|(_, load)| *load != Load::Kenbus)
 }
 
+/// With the memory manager, and without it where the load can drive the layer alone.
+fn ways(load: Load) -> impl Iterator<Item = bool> {
+    [false, true].into_iter().filter(move |hat_only| !hat_only || load.has_layer_alone())
+}
+
 /// A lock with a constant hold and Poisson arrivals is a queue M/D/1: at a load of r its mean wait is
 /// r / 2 (1 - r) holds. By Little's law the mean number that wait, which is counted here at each coming and
 /// going, is the arrivals per cycle times the mean wait, which the lock's own counts have.
@@ -106,8 +111,8 @@ fn one_lock_waits_as_the_theory_of_queues_says() {
 
 #[test]
 fn every_load_runs_under_every_scheme_and_does_the_same_twice() {
-    for (place, (load, _)) in short().enumerate() {
-        for hat_only in [false, true] {
+    for (place, (load, known)) in short().enumerate() {
+        for hat_only in ways(known) {
             for scheme in SCHEMES {
                 let plan = Plan { hat_only, ..plan(scheme, load, 3) };
                 let one = run(&plan).unwrap_or_else(|error| panic!("{scheme}, {load}: {error}"));
@@ -192,8 +197,8 @@ fn a_lack_of_table_memory_is_no_lack_of_frames() {
 /// The same code runs in virtual time and on this host: one thread takes the same locks.
 #[test]
 fn one_thread_takes_each_lock_equally_often_on_the_host() {
-    for (place, (load, _)) in short().enumerate() {
-        for hat_only in [false, true] {
+    for (place, (load, known)) in short().enumerate() {
+        for hat_only in ways(known) {
             // Every scheme with one load, and every load with one.
             let own = [SCHEMES[place % SCHEMES.len()]];
             let schemes = if load == "fault" { &SCHEMES[..] } else { &own[..] };
@@ -244,6 +249,29 @@ fn virtual_caches_are_flushed_and_that_is_counted() {
     assert!(with.throughput < without.throughput);
 }
 
+/// No two threads use the same page; with `high` they share page tables, and with `low` they do not.
+#[test]
+fn threads_of_one_space_do_less_where_they_share_tables() {
+    let throughput = |scheme, load| {
+        let shootdowns = Shootdowns::Broadcast;
+        let plan = Plan { hat_only: true, shootdowns, ..plan(scheme, load, 16) };
+        run(&plan).unwrap().throughput
+    };
+    for [low, high] in [["mt-fault-low", "mt-fault-high"], ["mt-unmap-low", "mt-unmap-high"]] {
+        let [low, high] = [low, high].map(|load| throughput("covering", load));
+        assert!(high < 0.9 * low, "{high} and {low}");
+    }
+    assert!(throughput("covering", "mt-fault-low") > 2.0 * throughput("embedded", "mt-fault-low"));
+    // A region that is mapped again has no pages yet, and one that was unmapped has none any more.
+    let steps = |load| {
+        let outcome = run(&plan("embedded", load, 1)).unwrap();
+        outcome.locks.get("vm_frames").map_or(0, |of| of.counts.acquisitions)
+    };
+    let [map, fault, unmap] = ["mt-mmap-low", "mt-fault-low", "mt-unmap-low"].map(steps);
+    assert_eq!(map, 0);
+    assert!(fault >= 4 * 192 && unmap >= 4 * 192, "{fault}, {unmap}");
+}
+
 #[test]
 fn what_cannot_run_is_told() {
     let error = |plan: Plan| run(&plan).unwrap_err();
@@ -251,6 +279,8 @@ fn what_cannot_run_is_told() {
     assert!(many.contains("1 to 128"), "{many}");
     assert!(error(plan("none", "fault", 1)).contains("`none` names no scheme of locks"));
     assert!(error(plan("global", "none", 1)).contains("`none` names no load"));
+    let above = error(Plan { hat_only: true, ..plan("global", "mt-mmap-low", 1) });
+    assert!(above.contains("without --hat-only"), "{above}");
     let small = error(Plan { pool_bytes: Some(4096), ..plan("global", "fault", 2) });
     assert!(small.contains("too small for 3 spaces"), "{small}");
 }

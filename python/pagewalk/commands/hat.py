@@ -16,6 +16,7 @@ from pagewalk.hat import (
     TABLES,
     THREADS,
     hat_on_host,
+    loads,
 )  # fmt: skip
 from pagewalk.hat import document as hat_document
 from pagewalk.hat import hat as run_hat
@@ -68,7 +69,8 @@ def add(commands: "argparse._SubParsersAction[Any]") -> None:
         help="rounds on the host, each beside its control; medians count (default: 5)",
     )
     _add_list(parser, "--locking", SCHEMES, SCHEMES, "schemes of locks")
-    _add_list(parser, "--work", LOADS, ["tpcb"], "loads, or files of `pagewalk skeleton`")
+    what = "loads (micro: the first four, mt: all mt-...), or files of `pagewalk skeleton`"
+    _add_list(parser, "--work", LOADS, ["tpcb"], what)
     _add_list(parser, "--tables", TABLES, ["x86-64"], "page tables, one per space or -shared")
     parser.add_argument(
         "--hat-only",
@@ -128,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
     settings = {
         "cpus": options.cpus or list(CPUS),
         "locking": options.locking,
-        "work": options.work,
+        "work": loads(options.work, hat_only=options.hat_only),
         "tables": options.tables,
         "hat_only": options.hat_only,
         "pool_bytes": options.pool,
@@ -176,6 +178,10 @@ def _check(options: argparse.Namespace) -> None:
         if getattr(options, name) != options.parser.get_default(name):
             flag = name.replace("_", "-")
             raise UsageError(f"--{flag} is of --on {other}: leave it out, or give --on {other}")
+    if options.context_threshold and options.contexts is None:
+        raise UsageError("--context-threshold is of limited contexts: give --contexts too")
+    if options.rounds == 0:
+        raise UsageError("--rounds 0 measures nothing: give 1 or more")
 
 
 def _run_on_host(options: argparse.Namespace) -> int:
@@ -183,8 +189,8 @@ def _run_on_host(options: argparse.Namespace) -> int:
 
     settings = {
         "threads": options.threads or list(THREADS),
-        "locking": ["single", *options.locking],
-        "work": options.work,
+        "locking": list(dict.fromkeys(["single", *options.locking])),
+        "work": loads(options.work, hat_only=options.hat_only),
         "tables": options.tables,
         "hat_only": options.hat_only,
         "rounds": options.rounds or 5,
@@ -211,7 +217,7 @@ def _add_list(
 ) -> None:
     parser.add_argument(
         flag,
-        type=lambda text: list(dict.fromkeys(part for part in text.split(",") if part)),
+        type=_names,
         default=default,
         metavar="NAME,...",
         help=f"{what}: {', '.join(known)} (default: {','.join(default)})",
@@ -231,5 +237,12 @@ def _add_choice(
     )
 
 
+def _names(text: str) -> list[str]:
+    names = [part for part in text.split(",") if part]
+    if not names:
+        raise argparse.ArgumentTypeError(f"`{text}` names nothing: write A or A,B")
+    return list(dict.fromkeys(names))
+
+
 def _counts(text: str) -> list[int]:
-    return [arguments.number(part) for part in text.split(",") if part]
+    return list(dict.fromkeys(arguments.number(part) for part in _names(text)))
