@@ -294,6 +294,25 @@ def test_several_traces_are_facets_whose_points_say_what_they_are(
             assert abs(float(value) - values[size, entries]) < 1e-3
 
 
+@pytest.mark.parametrize("on", ["model", "host"])
+def test_processors_under_locks_are_drawn_and_fit(
+    browser: Browser, tmp_path: Path, on: str
+) -> None:
+    path = tmp_path / "hat.html"
+    many = ["--cpus", "1,2,4"] if on == "model" else ["--threads", "1", "--rounds", "1"]
+    schemes = ["--locking", "global,monitor,embedded"]
+    asked = ["hat", "--on", on, *many, *schemes, "--work", "fault", "--html", str(path)]
+    assert main(asked) == 0
+    for width, shade in LOOKS:
+        with opened(browser, path, width, shade) as page:
+            # Throughput, and where the time goes.
+            assert page.locator(".chart canvas").count() == (2 if on == "model" else 0)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            made = json.loads(page.locator("#results").text_content() or "")
+            assert made["on"] == on
+            assert len(made["runs"]) == (9 if on == "model" else 4)
+
+
 def test_reproduced_experiments_are_drawn_and_fit(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "reproduced.html"
     names = ["B10/table4.2", "E99/fig9"]
