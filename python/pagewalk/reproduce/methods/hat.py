@@ -1,7 +1,8 @@
 """Loads on memory management under locks, in virtual time (K94 section 5.3).
 
 Parameters: `work`, `locking` and `cpus` as `pagewalk.hat` takes them, perhaps `tables`, `hat_only`,
-`lock_kind` and `shootdowns`; and `measure`:
+`lock_kind` and `shootdowns`, and `without`, pairs of a table and a scheme that it cannot have; and
+`measure`:
 
 * `throughput`: a row per load, scheme and table (what there is one of is left out of its name), a
   column per number of processors: operations per million cycles;
@@ -13,6 +14,7 @@ Parameters: `work`, `locking` and `cpus` as `pagewalk.hat` takes them, perhaps `
   for the HAT layer's locks;
 * `pools`: throughput of one load and scheme per row, for each of `pools` (name, scheme, bytes or 0
   for no limit);
+* `lock_kinds`: a row per load, scheme and kind of lock, of `lock_kinds`;
 * `shootdowns`: a row per way to tell processors to forget;
 * `contexts`: the same for each of `contexts` (name, contexts or 0 for no limit, threshold).
 """
@@ -39,7 +41,23 @@ def _runs(parameters: dict[str, Any], **other: Any) -> list[HatRun]:
         "lock_kind": parameters.get("lock_kind", "adaptive"),
         "shootdowns": parameters.get("shootdowns", "interrupts"),
     }
-    return hat(**{**asked, **other})
+    asked.update(other)
+    without = {(table, scheme) for table, scheme in parameters.get("without", [])}
+    if not without:
+        return hat(**asked)
+    return [
+        run
+        for work in asked["work"]
+        for table in asked["tables"]
+        for run in hat(
+            **{
+                **asked,
+                "work": [work],
+                "tables": [table],
+                "locking": [name for name in asked["locking"] if (table, name) not in without],
+            }
+        )
+    ]
 
 
 def _throughput(parameters: dict[str, Any]) -> Table:
@@ -104,6 +122,15 @@ def _contexts(parameters: dict[str, Any]) -> Table:
     return table
 
 
+def _lock_kinds(parameters: dict[str, Any]) -> Table:
+    table = Table([str(count) for count in parameters["cpus"]])
+    for kind in parameters["lock_kinds"]:
+        for run in _runs(parameters, lock_kind=kind):
+            name = f"{run.work} {run.locking}, {kind}"
+            table.rows.setdefault(name, []).append(run.throughput)
+    return table
+
+
 def _shootdowns(parameters: dict[str, Any]) -> Table:
     table = Table([str(count) for count in parameters["cpus"]])
     for kind in SHOOTDOWNS:
@@ -125,5 +152,6 @@ _MEASURES = {
     "contention": _contention,
     "pools": _pools,
     "contexts": _contexts,
+    "lock_kinds": _lock_kinds,
     "shootdowns": _shootdowns,
 }
