@@ -125,7 +125,10 @@ pub fn run_on_host(plan: &HostPlan) -> Result<HostOutcome, String> {
         judged_rounds: judged.len(),
         scaling: (!judged.is_empty())
             .then(|| median(judged.iter().map(|round| round.scaling(threads)))),
-        predicted: prediction.as_ref().map(|of| of.scaling).or((plan.threads == 1).then_some(1.0)),
+        predicted: prediction
+            .as_ref()
+            .map(|of| of.scaling)
+            .or((plan.threads == 1 && !judged.is_empty()).then_some(1.0)),
         cycle_ns: prediction.as_ref().map(|of| of.cycle_ns),
         lines_ns: prediction.as_ref().map(|of| of.lines_ns),
         prices: prediction.as_ref().map(|of| of.prices),
@@ -178,7 +181,7 @@ impl Round {
 
     /// Whether the round says something of the locks, and of one state of the host.
     fn is_judged(&self, threads: f64) -> bool {
-        threads == 1.0 || self.seen.is_some()
+        if threads == 1.0 { self.scales(threads) } else { self.seen.is_some() }
     }
 
     /// Whether the host lets as many threads run at once, so that the round says something of the locks.
