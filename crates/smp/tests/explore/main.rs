@@ -58,6 +58,15 @@ fn guarded() -> AnyTable {
     Box::new(Mount::tree(Guarded::new(16).unwrap(), SparseMemory::new(MEMORY)))
 }
 
+fn adaptive() -> AnyTable {
+    Box::new(Mount::tree(Guarded::adaptive(), SparseMemory::new(MEMORY)))
+}
+
+fn clustered() -> AnyTable {
+    let table = HashedTable::new(HashedShape { shared: true, ..HashedShape::C128K }).unwrap();
+    Box::new(Mount::new(table, SparseMemory::new(MEMORY)))
+}
+
 fn hashed() -> AnyTable {
     let table = HashedTable::new(HashedShape { shared: true, ..HashedShape::H8K }).unwrap();
     Box::new(Mount::new(table, SparseMemory::new(MEMORY)))
@@ -86,10 +95,12 @@ const STEALING: Option<u64> = Some(24 * 4096);
 /// Pages of all processors lie in few tables.
 const NEAR: u32 = 18;
 
-const SETTINGS: [Setting; 9] = [
+const SETTINGS: [Setting; 11] = [
     setting("x86-64 each", || each(x86_64)),
     Setting { pool_bytes: STEALING, ..setting("x86-64 each, stealing", || each(x86_64)) },
     setting("guarded each", || each(guarded)),
+    setting("guarded, nodes that adapt, each", || each(adaptive)),
+    setting("clustered, one", || Tables::One(clustered())),
     setting("x86-64, one", || Tables::One(x86_64())),
     setting("hashed, one", || Tables::One(hashed())),
     Setting { large: Some(K16), ..setting("irix each, 16K too", || each(irix)) },
@@ -223,19 +234,9 @@ fn every_scheme_over_every_table_on_threads_of_the_host() {
 
 /// No more of them than there are processors: who spins for a holder that does not run takes its processor.
 #[test]
-fn locks_of_a_kernel_on_threads_of_the_host() {
-    type L = Ranked<Spin>;
-    let schemes: [(&str, Explore<Plan>); 3] = [
-        ("global", |tables, bytes, plan| explore(Global::<_, L>::new(pool(bytes)), tables(), plan)),
-        ("monitor", |tables, bytes, plan| {
-            explore(fine::<L, _>(Monitor, bytes, ListLocks::One), tables(), plan)
-        }),
-        ("embedded", |tables, bytes, plan| {
-            explore(fine::<L, _>(Embedded, bytes, ListLocks::Each), tables(), plan)
-        }),
-    ];
+fn every_scheme_of_locks_of_a_kernel_on_threads_of_the_host() {
     for Setting { name, tables, pool_bytes, page_shift, large } in SETTINGS {
-        for (scheme, explore) in schemes {
+        for (scheme, explore) in schemes!(Spin, explored, Plan) {
             for cpus in 1..=2 {
                 let (steps, seed) = (100 * schedules().div_ceil(32) as u32, cpus as u64);
                 let plan = Plan { cpus, steps, seed, page_shift, large, is_native: true, ..PLAN };
