@@ -23,7 +23,7 @@ use std::{
     cell::{Cell, UnsafeCell},
     fmt,
     sync::{
-        Mutex, PoisonError, RwLock,
+        Mutex, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence},
     },
 };
@@ -131,10 +131,9 @@ impl<T> Rw<T> for BiasedRw<T> {
 
     #[inline]
     fn read<R>(&self, _: Site, f: impl FnOnce(&T) -> R) -> R {
-        match self.note() {
-            Some(_note) => f(self.shared()),
-            None => self.read_locked(f),
-        }
+        // One call of `f`, so that it can be compiled into its caller.
+        let _hold = self.note().ok_or_else(|| self.locked());
+        f(self.shared())
     }
 
     fn write<R>(&self, _: Site, f: impl FnOnce(&mut T) -> R) -> R {
@@ -164,15 +163,15 @@ impl<T> Rw<T> for BiasedRw<T> {
 
 impl<T> BiasedRw<T> {
     #[cold]
-    fn read_locked<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+    fn locked(&self) -> RwLockReadGuard<'_, ()> {
         let guard = spun(|| free(self.lock.try_read()));
-        let _guard =
+        let guard =
             guard.unwrap_or_else(|| self.lock.read().unwrap_or_else(PoisonError::into_inner));
         // No writer is here.
         if self.readers.fetch_add(1, Ordering::Relaxed) == READERS_MIN && barrier::is_possible() {
             self.is_biased.store(true, Ordering::Release);
         }
-        f(self.shared())
+        guard
     }
 
     /// A note that this thread reads the lock; `None` where it is not biased, or no note is free.
