@@ -30,7 +30,10 @@ use std::{
 
 use hat::locking::{Class, Rw, Site};
 
+pub(crate) use self::row::BiasedRow;
 use crate::native::{free, patiently, spun};
+
+mod row;
 
 /// Readers since the last writer that bias a lock towards readers. They take some hundred nanoseconds each at
 /// least, the barrier of the next writer a few per cent of that.
@@ -44,12 +47,33 @@ const NOTES: usize = 4;
 #[repr(align(128))]
 struct Notes {
     of: [AtomicUsize; NOTES],
+    /// Rows of which the thread has a mutex as their owner, in the order in which it took them.
+    rows: [AtomicUsize; 2],
+    /// How many mutexes it has locked without a note.
+    locked: AtomicU32,
     /// Whether a thread has these notes. Those of threads that have ended serve others.
     are_taken: AtomicBool,
 }
 
 /// Those of all threads, which are never freed: there are as many as threads have ever run at once.
 static ALL: Mutex<Vec<&'static Notes>> = Mutex::new(Vec::new());
+
+impl Notes {
+    /// Whether the thread has a mutex of this row by a note.
+    fn has_row(&self, row: usize) -> bool {
+        self.rows.iter().any(|of| of.load(Ordering::Relaxed) == row)
+    }
+
+    /// A note for a row; `None` where none is left, or the row is noted.
+    #[inline]
+    fn free_for_row(&self, row: usize) -> Option<&AtomicUsize> {
+        let [outer, inner] = &self.rows;
+        match outer.load(Ordering::Relaxed) {
+            0 => Some(outer),
+            of => (of != row && inner.load(Ordering::Relaxed) == 0).then_some(inner),
+        }
+    }
+}
 
 thread_local! {
     static OWN: Cell<Option<&'static Notes>> = const { Cell::new(None) };
@@ -89,6 +113,14 @@ fn own() -> Option<&'static Notes> {
         notes
     }
     OWN.get().or_else(lease)
+}
+
+/// Comes back once none of those notes `of` each thread says this lock.
+fn await_no_note(lock: usize, of: impl Fn(&'static Notes) -> &'static [AtomicUsize]) {
+    let all = ALL.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for note in all.into_iter().flat_map(of) {
+        patiently(|| (note.load(Ordering::Acquire) != lock).then_some(()));
+    }
 }
 
 /// A note, until it is dropped.
@@ -147,10 +179,7 @@ impl<T> Rw<T> for BiasedRw<T> {
                 self.is_biased.store(true, Ordering::Relaxed);
                 panic!("a barrier that was possible before has failed");
             }
-            let all = ALL.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            for of in all.iter().flat_map(|notes| &notes.of) {
-                patiently(|| (of.load(Ordering::Acquire) != self.address()).then_some(()));
-            }
+            await_no_note(self.address(), |notes| &notes.of);
         }
         self.readers.store(0, Ordering::Relaxed);
         // SAFETY: other writers and readers who take the lock wait for the guard. A reader by note has

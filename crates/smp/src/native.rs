@@ -20,7 +20,7 @@ use std::{
 use hat::locking::{Class, Locks, Mutex, Once, Site, Wait};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
-use crate::biased::BiasedRw;
+use crate::biased::{BiasedRow, BiasedRw};
 
 /// The platform of this host's locks.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ pub enum Native {}
 
 impl Locks for Native {
     type Mutex<T: Send> = NativeMutex<T>;
+    type Row<T: Send> = BiasedRow<T>;
     type Rw<T> = BiasedRw<T>;
     type Wait = NativeWait;
     type Once<T> = NativeOnce<T>;
@@ -111,7 +112,7 @@ impl<T> Mutex<T> for NativeMutex<T> {
         let mut guard = self.take();
         loop {
             // Read under the lock of the mutex: what changes after this has not been seen.
-            let seen = wait.woken.load(Ordering::Acquire);
+            let seen = wait.seen();
             if let Some(result) = f(&mut guard) {
                 return result;
             }
@@ -140,8 +141,14 @@ pub struct NativeWait {
 }
 
 impl NativeWait {
+    /// The last waking so far.
+    #[inline]
+    pub(crate) fn seen(&self) -> u64 {
+        self.woken.load(Ordering::Acquire)
+    }
+
     /// Comes back when there was a waking after the one that was `seen`.
-    fn for_other_than(&self, seen: u64) {
+    pub(crate) fn for_other_than(&self, seen: u64) {
         let woken = |order| (self.woken.load(order) != seen).then_some(());
         if spun(|| woken(Ordering::Acquire)).is_some() {
             return;

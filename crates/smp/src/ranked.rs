@@ -6,7 +6,7 @@
 
 use std::{cell::RefCell, marker::PhantomData};
 
-use hat::locking::{Class, Locks, Mutex, Rw, Site};
+use hat::locking::{Class, Locks, Mutex, Row, Rw, Site};
 
 /// The platform `L`, with its order asserted.
 #[derive(Debug)]
@@ -18,6 +18,7 @@ thread_local! {
 
 impl<L: Locks> Locks for Ranked<L> {
     type Mutex<T: Send> = RankedMutex<L::Mutex<T>>;
+    type Row<T: Send> = RankedRow<L::Row<T>>;
     type Rw<T> = RankedRw<L::Rw<T>>;
     type Wait = L::Wait;
     type Once<T> = L::Once<T>;
@@ -66,19 +67,36 @@ impl<T, M: Mutex<T>> Mutex<T> for RankedMutex<M> {
     }
 
     fn until<R>(&self, site: Site, wait: &M::Wait, mut f: impl FnMut(&mut T) -> Option<R>) -> R {
-        check(self.class, site);
-        let outside = HELD.with_borrow(Vec::clone);
-        self.inner.until(site, wait, |value| {
-            let result = within(self.class, || f(value));
-            if result.is_none() {
-                check_sleep(self.class, site, &outside);
-            }
-            result
-        })
+        self.inner.until(site, wait, checked(self.class, site, &mut f))
     }
 
     fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
+    }
+}
+
+/// A row of mutexes of [`Ranked`].
+#[derive(Debug)]
+pub struct RankedRow<R> {
+    class: Class,
+    inner: R,
+}
+
+impl<T, I: Row<T>> Row<T> for RankedRow<I> {
+    type Wait = I::Wait;
+
+    fn new(class: Class, count: usize, make: impl Fn() -> T) -> RankedRow<I> {
+        RankedRow { class, inner: I::new(class, count, make) }
+    }
+
+    fn until<R>(
+        &self,
+        place: usize,
+        site: Site,
+        wait: &I::Wait,
+        mut f: impl FnMut(&mut T) -> Option<R>,
+    ) -> R {
+        self.inner.until(place, site, wait, checked(self.class, site, &mut f))
     }
 }
 
@@ -117,6 +135,23 @@ fn check(class: Class, site: Site) {
 fn check_sleep(class: Class, site: Site, held: &[Class]) {
     let wrong = held.iter().find(|of| of.rank() >= class.rank());
     assert!(wrong.is_none(), "{site:?} sleeps on {class:?} while it holds {held:?}");
+}
+
+/// `f` under a lock of `class` that is about to be taken, for as long as it gives nothing.
+fn checked<T, R>(
+    class: Class,
+    site: Site,
+    f: &mut impl FnMut(&mut T) -> Option<R>,
+) -> impl FnMut(&mut T) -> Option<R> {
+    check(class, site);
+    let outside = HELD.with_borrow(Vec::clone);
+    move |value| {
+        let result = within(class, || f(value));
+        if result.is_none() {
+            check_sleep(class, site, &outside);
+        }
+        result
+    }
 }
 
 fn within<R>(class: Class, f: impl FnOnce() -> R) -> R {

@@ -35,6 +35,7 @@ pub enum Timed {}
 
 impl Locks for Timed {
     type Mutex<T: Send> = TimedMutex<T>;
+    type Row<T: Send> = Box<[TimedMutex<T>]>;
     type Rw<T> = TimedRw<T>;
     type Wait = TimedWait;
     type Once<T> = NativeOnce<T>;

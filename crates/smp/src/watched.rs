@@ -10,7 +10,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap, marker::PhantomData, time::Instant};
 
-use hat::locking::{Class, Locks, Mutex, Rw, Site};
+use hat::locking::{Class, Locks, Mutex, Row, Rw, Site};
 
 /// The platform `L`, watched by thread.
 #[derive(Debug)]
@@ -97,6 +97,7 @@ fn within<R>(class: Class, f: impl FnOnce() -> R) -> R {
 
 impl<L: Locks> Locks for Watched<L> {
     type Mutex<T: Send> = WatchedMutex<L::Mutex<T>>;
+    type Row<T: Send> = WatchedRow<L::Row<T>>;
     type Rw<T> = WatchedRw<L::Rw<T>>;
     type Wait = L::Wait;
     type Once<T> = L::Once<T>;
@@ -146,6 +147,31 @@ impl<T, M: Mutex<T>> Mutex<T> for WatchedMutex<M> {
 
     fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
+    }
+}
+
+/// A row of mutexes of [`Watched`].
+#[derive(Debug)]
+pub(crate) struct WatchedRow<R> {
+    class: Class,
+    inner: R,
+}
+
+impl<T, I: Row<T>> Row<T> for WatchedRow<I> {
+    type Wait = I::Wait;
+
+    fn new(class: Class, count: usize, make: impl Fn() -> T) -> WatchedRow<I> {
+        WatchedRow { class, inner: I::new(class, count, make) }
+    }
+
+    fn until<R>(
+        &self,
+        place: usize,
+        site: Site,
+        wait: &I::Wait,
+        mut f: impl FnMut(&mut T) -> Option<R>,
+    ) -> R {
+        self.inner.until(place, site, wait, |value| within(self.class, || f(value)))
     }
 }
 

@@ -124,33 +124,85 @@ impl<D> Slot<D> {
     }
 }
 
-/// Elements by number that several threads look up at once: parts are made when an element is first
-/// asked for, and stay.
-pub(super) struct Shared<X, L: Locks> {
-    parts: Box<[L::Once<Chunks<X, L>>]>,
+/// Chunks `C` of elements by number that several threads look up at once: parts are made when an element is
+/// first asked for, and stay.
+pub(super) struct Chunks<C, L: Locks> {
+    parts: Box<[L::Once<ChunksOfPart<C, L>>]>,
 }
 
-type Chunks<X, L> = Box<[<L as Locks>::Once<Box<[X]>>]>;
+type ChunksOfPart<C, L> = Box<[<L as Locks>::Once<C>]>;
+
+impl<C, L: Locks> Chunks<C, L> {
+    pub(super) fn new() -> Chunks<C, L> {
+        Chunks { parts: many(PARTS, L::Once::new) }
+    }
+
+    /// The chunk of an element, and its place in there.
+    #[inline]
+    pub(super) fn get(&self, number: u64, make: impl Fn() -> C) -> (&C, usize) {
+        let [part, chunk, place] = places(number);
+        let chunks = self.parts[part].get(|| many(PART, L::Once::new));
+        (chunks[chunk].get(make), place)
+    }
+
+    /// Gives `f` each chunk, and the number of its first element.
+    pub(super) fn each(&self, f: &mut dyn FnMut(u64, &C)) {
+        for (part, chunks) in self.parts.iter().enumerate() {
+            for (chunk, elements) in chunks.made().into_iter().flatten().enumerate() {
+                if let Some(elements) = elements.made() {
+                    f(((part * PART + chunk) * CHUNK) as u64, elements);
+                }
+            }
+        }
+    }
+}
+
+/// Elements by small numbers that several threads look up at once, in segments of which each has as many as all
+/// before it: which one a number lies in follows from its highest bit, and one address leads there.
+///
+/// ```text
+///   segment 0  64 elements    1  64    2  128    3  256   ...      each made when one of it is first asked for
+/// ```
+pub(super) struct Shared<X, L: Locks> {
+    segments: [L::Once<Box<[X]>>; SEGMENTS],
+}
+
+/// Elements of the first segment, by the power of two.
+const FIRST_SHIFT: u32 = 6;
+/// For all numbers of 32 bits.
+const SEGMENTS: usize = (u32::BITS - FIRST_SHIFT) as usize + 1;
+
+/// The segment of an element, and its place in there.
+const fn segment(number: u64) -> (usize, usize) {
+    let first = 1 << FIRST_SHIFT;
+    if number < first {
+        return (0, number as usize);
+    }
+    let highest = number.ilog2();
+    ((highest - FIRST_SHIFT + 1) as usize, (number - (1 << highest)) as usize)
+}
+
+/// The first element of a segment, which has as many as come before it.
+const fn first_of(segment: usize) -> u64 {
+    if segment == 0 { 0 } else { 1 << (segment as u32 - 1 + FIRST_SHIFT) }
+}
 
 impl<X, L: Locks> Shared<X, L> {
     pub(super) fn new() -> Shared<X, L> {
-        Shared { parts: many(PARTS, L::Once::new) }
+        Shared { segments: core::array::from_fn(|_| L::Once::new()) }
     }
 
     #[inline]
     pub(super) fn get(&self, number: u64, make: impl Fn() -> X) -> &X {
-        let [part, chunk, place] = places(number);
-        let chunks = self.parts[part].get(|| many(PART, L::Once::new));
-        &chunks[chunk].get(|| many(CHUNK, make))[place]
+        let (segment, place) = segment(number);
+        let count = || first_of(segment).max(1 << FIRST_SHIFT) as usize;
+        &self.segments[segment].get(|| many(count(), &make))[place]
     }
 
     pub(super) fn each(&self, f: &mut dyn FnMut(u64, &X)) {
-        for (part, chunks) in self.parts.iter().enumerate() {
-            for (chunk, elements) in chunks.made().into_iter().flatten().enumerate() {
-                for (place, element) in elements.made().into_iter().flatten().enumerate() {
-                    f(((part * PART + chunk) * CHUNK + place) as u64, element);
-                }
-            }
+        for (segment, elements) in self.segments.iter().enumerate() {
+            let elements = elements.made().into_iter().flatten();
+            (first_of(segment)..).zip(elements).for_each(|(number, element)| f(number, element));
         }
     }
 }
@@ -159,4 +211,26 @@ pub(super) fn many<X>(count: usize, make: impl Fn() -> X) -> Box<[X]> {
     let mut made = Vec::with_capacity(count);
     made.resize_with(count, make);
     made.into_boxed_slice()
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::locking::Single;
+
+    /// Segments follow one another without a gap, up to the last number.
+    #[test]
+    fn each_number_has_an_element_of_its_own() {
+        let shared: Shared<core::cell::Cell<u64>, Single> = Shared::new();
+        (0..5000).for_each(|number| shared.get(number, Default::default).set(number + 1));
+        let mut found = Vec::new();
+        shared.each(&mut |number, element| found.push((number, element.get())));
+        assert!(
+            found.iter().all(|&(number, set)| set == if number < 5000 { number + 1 } else { 0 })
+        );
+        assert_eq!(found.len(), 8192);
+        assert_eq!(segment(u32::MAX.into()), (SEGMENTS - 1, (1 << 31) - 1));
+    }
 }

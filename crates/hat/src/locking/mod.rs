@@ -43,6 +43,10 @@
 //! A load that meets the mark takes back what it has entered in other lists before it waits, so
 //! that an unloading of those does not wait for it in turn.
 
+use alloc::boxed::Box;
+
+use array::many;
+
 mod array;
 mod covering;
 mod early;
@@ -60,7 +64,7 @@ pub use self::{
     array::{Array, Arrays, Part, Place},
     covering::{Covering, CoveringArray},
     early::{Early, EarlyBelow, EarlyHeld},
-    embedded::{Embedded, EmbeddedArray},
+    embedded::{Embedded, EmbeddedArray, EmbeddedMmus},
     fine::{Fine, ListLocks, Locked},
     global::Global,
     hashed::{Hashed, HashedArray},
@@ -203,6 +207,8 @@ pub enum Site {
 pub trait Locks: 'static {
     /// Mutual exclusion.
     type Mutex<T: Send>: Mutex<T, Wait = Self::Wait>;
+    /// Mutual exclusion for each of several values that lie side by side.
+    type Row<T: Send>: Row<T, Wait = Self::Wait>;
     /// Many readers or one writer.
     type Rw<T>: Rw<T>;
     /// Where to sleep until what a mutex guards has changed.
@@ -241,6 +247,46 @@ pub trait Mutex<T> {
 
     /// What it guards: who has the lock itself exclusively needs not take it.
     fn get_mut(&mut self) -> &mut T;
+}
+
+/// Mutexes side by side, as those of descriptors. Who has one takes no other of its row.
+///
+/// A platform is asked for all of a row at once, so that it can make the whole row cheap for the only processor
+/// that uses it. One that cannot has a slice of mutexes.
+pub trait Row<T> {
+    /// See [`Locks::Wait`].
+    type Wait: Wait;
+
+    /// As many locks, all free.
+    fn new(class: Class, count: usize, make: impl Fn() -> T) -> Self;
+
+    /// [`Mutex::until`] of the lock in this place.
+    fn until<R>(
+        &self,
+        place: usize,
+        site: Site,
+        wait: &Self::Wait,
+        f: impl FnMut(&mut T) -> Option<R>,
+    ) -> R;
+}
+
+impl<T, M: Mutex<T>> Row<T> for Box<[M]> {
+    type Wait = M::Wait;
+
+    fn new(class: Class, count: usize, make: impl Fn() -> T) -> Box<[M]> {
+        many(count, || M::new(class, make()))
+    }
+
+    #[inline]
+    fn until<R>(
+        &self,
+        place: usize,
+        site: Site,
+        wait: &M::Wait,
+        f: impl FnMut(&mut T) -> Option<R>,
+    ) -> R {
+        self[place].until(site, wait, f)
+    }
 }
 
 /// Many readers or one writer.

@@ -1,6 +1,7 @@
 //! Locks of a kernel, or a simulated machine, that does one thing at a time: they cost nothing
 //! but a flag, and a lock that is taken twice is a defect that panics.
 
+use alloc::boxed::Box;
 use core::cell::{OnceCell, Ref, RefCell};
 
 use super::{Class, Locks, Mutex, Once, Rw, Site, Wait, held::wrong_without_waiting};
@@ -11,6 +12,7 @@ pub enum Single {}
 
 impl Locks for Single {
     type Mutex<T: Send> = SingleMutex<T>;
+    type Row<T: Send> = Box<[SingleMutex<T>]>;
     type Rw<T> = SingleMutex<T>;
     type Wait = Nobody;
     type Once<T> = OnceCell<T>;

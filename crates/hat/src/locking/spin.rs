@@ -5,6 +5,7 @@
 //! the layer from interrupt handlers too keeps interrupts off while it calls it from elsewhere: a handler
 //! would spin for ever for what it has interrupted.
 
+use alloc::boxed::Box;
 use core::{
     hint::spin_loop,
     sync::atomic::{AtomicUsize, Ordering},
@@ -20,6 +21,7 @@ pub enum Spin {}
 
 impl Locks for Spin {
     type Mutex<T: Send> = SpinMutex<T>;
+    type Row<T: Send> = Box<[SpinMutex<T>]>;
     type Rw<T> = SpinRw<T>;
     type Wait = SpinWait;
     type Once<T> = SpinOnce<T>;

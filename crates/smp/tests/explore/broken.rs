@@ -50,7 +50,7 @@ struct EarlyArray<D: Default + Send, L: Locks> {
 
 impl<L: Locks> Arrays<L> for EarlyDrop {
     type Of<D: Default + Send> = EarlyArray<D, L>;
-    type Mmus<D: Default + Send> = <Embedded as Arrays<L>>::Of<D>;
+    type Mmus<D: Default + Send> = <Embedded as Arrays<L>>::Mmus<D>;
 
     fn mmus<D: Default + Send>(&self) -> Self::Mmus<D> {
         Arrays::<L>::mmus(&Embedded)
@@ -110,6 +110,7 @@ enum Gap {}
 
 impl Locks for Gap {
     type Mutex<T: Send> = GapMutex<T>;
+    type Row<T: Send> = Box<[GapMutex<T>]>;
     type Rw<T> = <Timed as Locks>::Rw<T>;
     type Wait = <Timed as Locks>::Wait;
     type Once<T> = <Timed as Locks>::Once<T>;

@@ -1,0 +1,548 @@
+//! A row of mutexes that is biased to the thread which has taken many of them, no other thread in between.
+//!
+//! What one thread uses mostly, as a process's page table or frames of a part of memory, needs no locked instruction
+//! while nobody else comes (Kawachiya, Koseki, Onodera, "Lock Reservation", OOPSLA 2002). That thread, the *owner*,
+//! notes the row in a line of its own and sees then that it is still the owner:
+//!
+//! ```text
+//!   owner      note the row     am I its owner? yes: go on.  no: take the note away, lock the mutex
+//!   another    lock the mutex   is the row biased? no: go on.
+//!                               yes: it has no owner     barrier on all processors     until no note says the row
+//! ```
+//!
+//! The order of both is that of [readers and writers](super). A row becomes biased only while none of its mutexes is
+//! locked. A thread locks one by a locked instruction and asks then whether the row is biased; a thread that biases
+//! a row says so first, passes a barrier of its own, and looks at each mutex then: one of the two sees the other.
+//!
+//! A thread that has ended leaves its notes to a new one, which owns its rows then.
+
+use std::{
+    cell::UnsafeCell,
+    fmt, ptr,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering, compiler_fence, fence},
+    },
+};
+
+use hat::locking::{Class, Row, Site};
+
+use super::{Notes, OWN, await_no_note, barrier, own};
+use crate::native::{NativeWait, free, patiently, spun};
+
+/// How often a thread locks mutexes of a row, no other thread in between, before it owns the row. That takes some
+/// hundred microseconds at least, and the barrier of the next thread who comes a few per cent of it.
+const LOCKED_MIN: u32 = 4096;
+
+/// A thread counts one of so many mutexes that it locks, so that threads which share a row seldom write to its
+/// count. A prime: an operation that locks mutexes of several rows in turn counts each of them sooner or later.
+const COUNTED: u32 = 61;
+
+/// Mutexes in a row, biased to a thread while no other takes any.
+pub struct BiasedRow<T> {
+    bias: Bias,
+    count: Count,
+    /// Beside the bias, so that the mutex of a row of one is reached without another address.
+    first: Guarded<T>,
+    others: Box<[Guarded<T>]>,
+}
+
+/// What everyone asks who takes a mutex.
+#[repr(align(64))]
+struct Bias {
+    /// The notes of the owner, or null.
+    owner: AtomicPtr<Notes>,
+    /// Whether there is one, or one is coming, or one that was is not seen off yet.
+    is_biased: AtomicBool,
+    /// Of who changes this.
+    gate: Mutex<()>,
+}
+
+/// The notes of the thread that counted last, and how often it did. Several may write here at once: it only
+/// matters that the owner of a row is the one who uses it.
+#[repr(align(64))]
+struct Count {
+    last: AtomicPtr<Notes>,
+    times: AtomicU32,
+}
+
+/// A mutex that is not 0 while it is locked, and its value.
+struct Guarded<T> {
+    lock: AtomicUsize,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: as of a mutex, which hands its value from thread to thread.
+#[allow(unsafe_code)]
+unsafe impl<T: Send> Sync for Guarded<T> {}
+
+impl<T> fmt::Debug for BiasedRow<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BiasedRow").field("is_biased", &self.is_biased()).finish_non_exhaustive()
+    }
+}
+
+/// A note or a lock, which is 0 again when this is dropped.
+struct Hold<'a>(&'a AtomicUsize);
+
+impl Drop for Hold<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+impl Hold<'_> {
+    /// What the mutex guards for which this was taken.
+    #[inline]
+    fn value<'a, T>(&'a mut self, mutex: &'a Guarded<T>) -> &'a mut T {
+        // SAFETY: this is a note that the row was biased to this thread after it was taken, or the lock of this
+        // mutex, taken before the row was not biased, or biased to this thread.
+        //
+        // Two locks of a mutex exclude each other, and so do two notes of a row, of which a thread has one at
+        // a time. A row gets an owner while it is said to be biased and no mutex of it is locked: who
+        // has locked one before was seen, and who locks one later sees that the row is biased. That one
+        // has the owner be none, and then passes a barrier. The owner has asked whether it is the owner before
+        // that, and then its note was seen and has gone, or after it, and then it was told no. The owner itself
+        // locks a mutex only where other notes are in its way, which are there until the lock has gone.
+        #[allow(unsafe_code)]
+        unsafe {
+            &mut *mutex.value.get()
+        }
+    }
+}
+
+impl<T> Row<T> for BiasedRow<T> {
+    type Wait = NativeWait;
+
+    fn new(_: Class, count: usize, make: impl Fn() -> T) -> BiasedRow<T> {
+        let mutex = || Guarded { lock: AtomicUsize::new(0), value: UnsafeCell::new(make()) };
+        let none = || AtomicPtr::new(ptr::null_mut());
+        BiasedRow {
+            bias: Bias { owner: none(), is_biased: AtomicBool::new(false), gate: Mutex::new(()) },
+            count: Count { last: none(), times: AtomicU32::new(0) },
+            first: mutex(),
+            others: (1..count).map(|_| mutex()).collect(),
+        }
+    }
+
+    #[inline]
+    fn until<R>(
+        &self,
+        place: usize,
+        _: Site,
+        wait: &NativeWait,
+        mut f: impl FnMut(&mut T) -> Option<R>,
+    ) -> R {
+        let mutex = self.at(place);
+        loop {
+            let mut hold = self.take(mutex);
+            // Read under the lock: what changes after this has not been seen.
+            let seen = wait.seen();
+            if let Some(result) = f(hold.value(mutex)) {
+                return result;
+            }
+            drop(hold);
+            wait.for_other_than(seen);
+        }
+    }
+}
+
+impl<T> BiasedRow<T> {
+    #[inline]
+    fn at(&self, place: usize) -> &Guarded<T> {
+        match place.checked_sub(1) {
+            None => &self.first,
+            Some(place) => &self.others[place],
+        }
+    }
+
+    #[inline]
+    fn take<'a>(&'a self, mutex: &'a Guarded<T>) -> Hold<'a> {
+        self.noted().unwrap_or_else(|| self.locked(&mutex.lock))
+    }
+
+    /// A note of the owner; `None` where this thread is not the owner, or no note is free.
+    #[inline]
+    fn noted(&self) -> Option<Hold<'_>> {
+        let notes = OWN.get()?;
+        if !self.is_of(notes, Ordering::Relaxed) {
+            return None;
+        }
+        self.confirmed(notes, notes.free_for_row(self.address())?)
+    }
+
+    /// Notes the row; `None` where its bias has ended since this thread was seen to be the owner.
+    #[inline]
+    fn confirmed<'a>(&self, notes: &Notes, note: &'a AtomicUsize) -> Option<Hold<'a>> {
+        note.store(self.address(), Ordering::Release);
+        let hold = Hold(note);
+        // The processor may swap the store and the load, which the other's barrier orders; the compiler may not.
+        compiler_fence(Ordering::SeqCst);
+        self.is_of(notes, Ordering::Acquire).then_some(hold)
+    }
+
+    #[inline(never)]
+    fn locked<'a>(&'a self, lock: &'a AtomicUsize) -> Hold<'a> {
+        let own = own();
+        // It would wait for itself.
+        let is_noted = own.is_some_and(|notes| notes.has_row(self.address()));
+        assert!(!is_noted, "a thread that has a mutex of a row takes another one of it");
+        if let Some(notes) = own
+            && self.counts(notes)
+            && self.begin_bias(notes)
+            && let Some(hold) = self.noted()
+        {
+            return hold;
+        }
+        let free = || {
+            let taken = lock.compare_exchange(0, 1, Ordering::SeqCst, Ordering::Relaxed);
+            taken.is_ok().then(|| Hold(lock))
+        };
+        let hold = free().unwrap_or_else(|| patiently(free));
+        let is_owner = || own.is_some_and(|notes| self.is_of(notes, Ordering::Relaxed));
+        if self.bias.is_biased.load(Ordering::SeqCst) && !is_owner() {
+            self.end_bias();
+        }
+        hold
+    }
+
+    /// Counts some of the mutexes that this thread locks; whether it has locked enough to own the row.
+    fn counts(&self, notes: &Notes) -> bool {
+        let locked = notes.locked.load(Ordering::Relaxed).wrapping_add(1);
+        notes.locked.store(locked, Ordering::Relaxed);
+        if !locked.is_multiple_of(COUNTED) {
+            return false;
+        }
+        let this = ptr::from_ref(notes).cast_mut();
+        if self.count.last.load(Ordering::Relaxed) != this {
+            self.count.last.store(this, Ordering::Relaxed);
+            self.count.times.store(0, Ordering::Relaxed);
+        }
+        let times = self.count.times.load(Ordering::Relaxed).saturating_add(1);
+        self.count.times.store(times, Ordering::Relaxed);
+        times >= LOCKED_MIN / COUNTED && barrier::is_possible()
+    }
+
+    /// Makes a thread the owner; says whether it is, as not where a mutex is locked.
+    #[cold]
+    fn begin_bias(&self, notes: &Notes) -> bool {
+        let Some(_gate) = free(self.bias.gate.try_lock()) else { return false };
+        if self.is_biased() {
+            return false;
+        }
+        self.bias.is_biased.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let mut all = std::iter::once(&self.first).chain(&self.others);
+        let is_free = all.all(|of| of.lock.load(Ordering::SeqCst) == 0);
+        if is_free {
+            self.bias.owner.store(ptr::from_ref(notes).cast_mut(), Ordering::Relaxed);
+        } else {
+            self.count.times.store(0, Ordering::Relaxed);
+            self.bias.is_biased.store(false, Ordering::Release);
+        }
+        is_free
+    }
+
+    /// When this returns, no thread has a mutex of this row by a note.
+    #[cold]
+    fn end_bias(&self) {
+        let gate = spun(|| free(self.bias.gate.try_lock()));
+        let _gate =
+            gate.unwrap_or_else(|| self.bias.gate.lock().unwrap_or_else(PoisonError::into_inner));
+        if !self.is_biased() {
+            return;
+        }
+        let owner = self.bias.owner.swap(ptr::null_mut(), Ordering::Relaxed);
+        if !barrier::pass() {
+            // Its owner goes on taking mutexes by notes: the next one must look for them too.
+            self.bias.owner.store(owner, Ordering::Relaxed);
+            panic!("a barrier that was possible before has failed");
+        }
+        await_no_note(self.address(), |notes| &notes.rows);
+        self.count.times.store(0, Ordering::Relaxed);
+        // Who sees this needs no barrier.
+        self.bias.is_biased.store(false, Ordering::Release);
+    }
+
+    #[inline]
+    fn is_of(&self, notes: &Notes, order: Ordering) -> bool {
+        ptr::eq(self.bias.owner.load(order), notes)
+    }
+
+    fn is_biased(&self) -> bool {
+        self.bias.is_biased.load(Ordering::Relaxed)
+    }
+
+    /// Where a part of it lies that is no part of a value: a row in there may begin where this one does.
+    fn address(&self) -> usize {
+        ptr::from_ref(&self.bias) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        panic::{AssertUnwindSafe, catch_unwind},
+        sync::atomic::AtomicU64,
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use hat::locking::Wait as _;
+
+    use super::*;
+    use crate::native::pause;
+
+    type Halves = [AtomicU64; 2];
+
+    fn row<T: Default>(count: usize) -> BiasedRow<T> {
+        BiasedRow::new(Class::Frame, count, T::default)
+    }
+
+    fn take<T, R>(row: &BiasedRow<T>, place: usize, f: impl FnOnce(&mut T) -> R) -> R {
+        let (wait, mut f) = (NativeWait::new(Class::Frame), Some(f));
+        row.until(place, Site::Look, &wait, |value| f.take().map(|f| f(value)))
+    }
+
+    /// So often that the row has an owner, if it can have one.
+    fn take_often<T>(row: &BiasedRow<T>) {
+        (0..LOCKED_MIN + COUNTED).for_each(|_| take(row, 0, |_| ()));
+    }
+
+    fn is_own<T>(row: &BiasedRow<T>) -> bool {
+        own().is_some_and(|notes| row.is_of(notes, Ordering::Relaxed))
+    }
+
+    fn wait_for(f: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !f() {
+            assert!(start.elapsed() < Duration::from_secs(20), "it never comes");
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_takes_many_owns_a_row_until_another_comes() {
+        let row: BiasedRow<u32> = row(2);
+        assert!(!row.is_biased());
+        for round in 1..4 {
+            take_often(&row);
+            assert_eq!(is_own(&row), barrier::is_possible());
+            take(&row, 1, |value| *value += round);
+            let other = || take(&row, 1, |value| std::mem::replace(value, 10 * round));
+            assert_eq!(thread::scope(|scope| scope.spawn(other).join().unwrap()), round);
+            assert!(!is_own(&row) && !row.is_biased());
+            assert_eq!(take(&row, 1, std::mem::take), 10 * round);
+        }
+    }
+
+    /// A row in a value begins where the value does, perhaps where the outer row does.
+    #[test]
+    fn a_row_in_a_row_is_taken_while_the_outer_one_is() {
+        let outer: BiasedRow<BiasedRow<u32>> = BiasedRow::new(Class::Frame, 1, || row(1));
+        take_often(&outer);
+        take(&outer, 0, |inner| {
+            assert_ne!(outer.address(), inner.address());
+            take_often(inner);
+            let other = || take(inner, 0, |value| *value = 7);
+            thread::scope(|scope| scope.spawn(other).join().unwrap());
+            assert_eq!(take(inner, 0, |value| *value), 7);
+        });
+    }
+
+    /// A note that is on its way to memory for long, behind stores to lines that are far, is seen all the same.
+    #[test]
+    fn who_ends_a_bias_sees_notes_that_are_late() {
+        const LINE: usize = 8;
+        const LINES: usize = 1 << 19;
+        const ROUNDS: u64 = 1000;
+        let row: BiasedRow<Halves> = row(1);
+        let mut far = vec![0_u64; LINES * LINE];
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut place: usize = 0;
+                loop {
+                    if is_own(&row) {
+                        for _ in 0..32 {
+                            place = place.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                            far[(place >> 20) % LINES * LINE] = 1;
+                        }
+                    }
+                    // No locked instruction in here, which would wait for the note.
+                    let [one, other] = take(&row, 0, |halves| {
+                        halves.each_ref().map(|half| half.load(Ordering::Relaxed))
+                    });
+                    assert_eq!(one, other);
+                    if one == ROUNDS {
+                        break;
+                    }
+                }
+            });
+            for round in 1..=ROUNDS {
+                let start = Instant::now();
+                let has_owner = || !row.bias.owner.load(Ordering::Relaxed).is_null();
+                while !has_owner() && start.elapsed() < Duration::from_millis(2) {
+                    pause();
+                }
+                (0..round % 32).for_each(|_| pause());
+                take(&row, 0, |[one, other]| {
+                    one.store(round, Ordering::Relaxed);
+                    (0..10).for_each(|_| pause());
+                    other.store(round, Ordering::Relaxed);
+                });
+            }
+        });
+    }
+
+    /// One uses a row, which it owns soon; another comes now and then, and stays. The row is long, so that many come
+    /// while it gets an owner.
+    #[test]
+    fn no_two_threads_have_one_mutex() {
+        const ROUNDS: u64 = 2000;
+        let row: BiasedRow<u64> = row(1024);
+        let inside = AtomicUsize::new(0);
+        // No locked instruction in here.
+        let enter = |thread: usize, stay: u64| {
+            take(&row, 0, |taken| {
+                assert_eq!(inside.load(Ordering::Relaxed), 0);
+                inside.store(thread, Ordering::Relaxed);
+                *taken += 1;
+                (0..stay).for_each(|_| pause());
+                assert_eq!(inside.load(Ordering::Relaxed), thread);
+                inside.store(0, Ordering::Relaxed);
+            });
+        };
+        let is_done = AtomicBool::new(false);
+        let used = thread::scope(|scope| {
+            let user = scope.spawn(|| {
+                let mut used = 0;
+                while !is_done.load(Ordering::Relaxed) {
+                    enter(1, 0);
+                    used += 1;
+                }
+                used
+            });
+            let guest = scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    (0..round * 7919 % 1000).for_each(|_| pause());
+                    enter(2, 200);
+                }
+            });
+            let is_sound = guest.join();
+            is_done.store(true, Ordering::Relaxed);
+            is_sound.unwrap();
+            user.join().unwrap()
+        });
+        assert_eq!(take(&row, 0, |taken| *taken), used + ROUNDS);
+    }
+
+    /// Its owner has asked whether it is the owner, and does not run for a while.
+    #[test]
+    fn an_owner_that_notes_a_row_too_late_is_none() {
+        let row: BiasedRow<u32> = row(1);
+        take_often(&row);
+        thread::scope(|scope| {
+            scope.spawn(|| take(&row, 0, |_| ()));
+        });
+        let notes = own().expect("this thread does not end");
+        assert!(row.confirmed(notes, &notes.rows[0]).is_none());
+        assert_eq!(notes.rows[0].load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_row_of_which_one_is_locked_gets_no_owner() {
+        let row: BiasedRow<u32> = row(2);
+        let (is_taken, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                take(&row, 1, |_| {
+                    is_taken.store(true, Ordering::Release);
+                    wait_for(|| is_done.load(Ordering::Acquire));
+                });
+            });
+            wait_for(|| is_taken.load(Ordering::Acquire));
+            take_often(&row);
+            let is_biased = row.is_biased();
+            is_done.store(true, Ordering::Release);
+            assert!(!is_biased);
+        });
+        take_often(&row);
+        assert_eq!(is_own(&row), barrier::is_possible());
+    }
+
+    /// One ends the bias and waits for the owner. Another comes meanwhile, for what the owner has.
+    #[test]
+    fn the_second_who_ends_a_bias_waits_for_the_owner_too() {
+        let row: BiasedRow<u32> = row(2);
+        take_often(&row);
+        let is_inside = AtomicBool::new(true);
+        thread::scope(|scope| {
+            take(&row, 1, |_| {
+                scope.spawn(|| take(&row, 0, |_| ()));
+                if barrier::is_possible() {
+                    wait_for(|| !is_own(&row));
+                }
+                scope.spawn(|| take(&row, 1, |_| assert!(!is_inside.load(Ordering::Relaxed))));
+                thread::sleep(Duration::from_millis(20));
+                is_inside.store(false, Ordering::Relaxed);
+            });
+        });
+    }
+
+    #[test]
+    fn a_thread_that_takes_many_rows_at_once_locks_the_last() {
+        let rows: [BiasedRow<u32>; 3] = std::array::from_fn(|_| row(1));
+        rows.iter().for_each(take_often);
+        fn nested(rows: &[BiasedRow<u32>]) -> usize {
+            let is_noted = |note: &&AtomicUsize| note.load(Ordering::Relaxed) != 0;
+            match rows {
+                [] => own().map_or(0, |notes| notes.rows.iter().filter(is_noted).count()),
+                [first, others @ ..] => take(first, 0, |_| nested(others)),
+            }
+        }
+        for _ in 0..2 {
+            assert_eq!(nested(&rows), if barrier::is_possible() { 2 } else { 0 });
+        }
+        // Nothing is noted any more: others find no owner inside.
+        thread::scope(|scope| {
+            scope.spawn(|| rows.iter().for_each(|row| take(row, 0, |_| ())));
+        });
+        assert_eq!(nested(&rows), 0);
+    }
+
+    #[test]
+    fn a_thread_that_has_one_of_its_row_gets_no_other() {
+        let row: BiasedRow<u32> = row(2);
+        take_often(&row);
+        if barrier::is_possible() {
+            for place in 0..2 {
+                let again = || take(&row, 0, |_| take(&row, place, |_| ()));
+                assert!(catch_unwind(AssertUnwindSafe(again)).is_err());
+            }
+        }
+        // The panic has taken the note away.
+        thread::scope(|scope| {
+            scope.spawn(|| take(&row, 0, |_| ()));
+        });
+        take(&row, 1, |_| ());
+    }
+
+    /// Who waits gives its note back, and so does the one who wakes it.
+    #[test]
+    fn an_owner_waits_for_what_another_changes() {
+        let (row, wait) = (row::<u32>(1), NativeWait::new(Class::Frame));
+        let to = |is: u32, next: u32| {
+            row.until(0, Site::Look, &wait, |value| (*value == is).then(|| *value = next));
+            wait.wake_all();
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| (0..40).for_each(|round| to(2 * round + 1, 2 * round + 2)));
+            for round in 0..40 {
+                take_often(&row);
+                to(2 * round, 2 * round + 1);
+            }
+        });
+        assert_eq!(take(&row, 0, |value| *value), 80);
+    }
+}
