@@ -8,9 +8,9 @@
 //!   address 0x8010: a step of 0x100          code 3, residual 00 02   (zigzag 0x200, low first)
 //! ```
 //!
-//! Neither direction has a branch: whether a prediction holds is itself unpredictable. The writer
-//! takes two, five or eight bytes: to find the fewest that do costs more than zstd makes of the
-//! zeros, and five reach from any address of a program in user mode to any other.
+//! Reading has no branch: whether a prediction holds is itself unpredictable. A writer may leave
+//! zeros at the end of a residual. Ours takes as few bytes as do, but never none: that is found by
+//! the highest bit that is set, and costs less than zstd makes of zeros.
 
 use super::Damage;
 use super::wire::{unzigzag, zigzag};
@@ -34,7 +34,7 @@ impl Slot {
     pub(super) fn encode(&mut self, addr: u64, code: &mut u8, residual: &mut [u8]) -> u32 {
         let distance = addr.wrapping_sub(self.last);
         let bits = zigzag(distance as i64);
-        let bytes = 2 + 3 * (u32::from(bits >> 16 != 0) + u32::from(bits >> 40 != 0));
+        let bytes = (bits | 1).ilog2() / 8 + 1;
         let mispredicted = u32::from(distance != self.distance);
         let bytes = bytes & mispredicted.wrapping_neg();
         *code = (bytes + mispredicted) as u8;
@@ -142,12 +142,9 @@ mod tests {
                         let (mut slot, mut code, mut residual) = (start, 15, [0xaa; 8]);
                         let addr = start.last.wrapping_add(distance);
                         let bytes = slot.encode(addr, &mut code, &mut residual);
-                        let expected = match zigzag(distance as i64) {
-                            _ if distance == before => 0,
-                            0..0x1_0000 => 2,
-                            0x1_0000..0x100_0000_0000 => 5,
-                            _ => 8,
-                        };
+                        let needed =
+                            (1..8).find(|bytes| zigzag(distance as i64) >> (8 * bytes) == 0);
+                        let expected = if distance == before { 0 } else { needed.unwrap_or(8) };
                         assert_eq!(bytes, expected, "a distance of {distance:#x}");
                         residual[bytes as usize..].fill(0x55);
                         let word = u64::from_le_bytes(residual);

@@ -51,15 +51,14 @@ impl Take<Own> for Streams<'_> {
             codes
         };
         let slots = &mut self.slots[own.slot as usize..][..words.len()];
-        let is_expected =
-            |slot: &Slot, word: u64| (word >> SHIFT).wrapping_sub(slot.last) == slot.distance;
-        if slots.iter().zip(words).all(|(slot, &word)| is_expected(slot, word)) {
-            slots.iter_mut().zip(words).for_each(|(slot, word)| slot.last = word >> SHIFT);
-        } else {
-            for ((slot, code), &word) in slots.iter_mut().zip(&mut *codes).zip(words) {
+        for ((slot, code), &word) in slots.iter_mut().zip(&mut *codes).zip(words) {
+            let addr = word >> SHIFT;
+            if addr.wrapping_sub(slot.last) == slot.distance {
+                slot.last = addr;
+            } else {
                 // SAFETY: no operation before it has left more than eight bytes.
                 unsafe {
-                    let bytes = slot.encode(word >> SHIFT, code, &mut *self.residual);
+                    let bytes = slot.encode(addr, code, &mut *self.residual);
                     self.residual = self.residual.byte_add(bytes as usize);
                 }
             }
