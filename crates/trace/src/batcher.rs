@@ -96,8 +96,9 @@ impl Take<Own> for Columns<'_> {
 }
 
 impl Batcher {
-    /// Accesses after which a batch is full.
-    pub const FULL: usize = 1 << 16;
+    /// Accesses after which a batch is full: two of them, of which one is filled while the other is
+    /// simulated, stay in the cache of one core.
+    pub const FULL: usize = 1 << 13;
 
     /// A batcher that has seen nothing.
     pub fn new() -> Batcher {
