@@ -135,7 +135,7 @@ pub(crate) struct Encoder {
     segment: Option<u32>,
     /// The first `head.executions` are in use. Here as in the two below there is room for all
     /// that a chunk can need; what is never touched costs no memory.
-    sequence: Vec<u16>,
+    sequence: Vec<[u8; 2]>,
     /// One code a byte, packed when the chunk is closed; `head.ops` of them are in use, and
     /// the others are 0.
     codes: Vec<u8>,
@@ -356,7 +356,7 @@ impl Encoder {
     #[inline]
     fn append(&mut self, shape: ShapeId, local: &Local) -> Result<(), Error> {
         let Some(first) = self.shapes[shape.0 as usize].metas.first() else {
-            self.sequence[self.head.executions as usize] = local.number;
+            self.sequence[self.head.executions as usize] = local.number.to_le_bytes();
             self.head.executions += 1;
             self.carry.now = self.carry.now.saturating_add(u64::from(local.trailing));
             self.room -= 1;
@@ -365,7 +365,7 @@ impl Encoder {
         if self.carry.exceeds(first.instructions()) {
             self.leave_gap()?;
         }
-        self.sequence[self.head.executions as usize] = local.number;
+        self.sequence[self.head.executions as usize] = local.number.to_le_bytes();
         self.head.executions += 1;
         let trailing = u64::from(local.trailing);
         self.head.instructions += self.carry.now + local.totals.instructions() - trailing;
@@ -474,7 +474,7 @@ impl Encoder {
         self.context = context;
         if self.residual.is_empty() {
             let ops_max = self.chunk_accesses as usize + Shape::OPS_MAX;
-            self.sequence = vec![0; ops_max];
+            self.sequence = vec![[0; 2]; ops_max];
             self.codes = vec![0; ops_max];
             self.residual = vec![0; 8 * ops_max + 8];
         }
@@ -514,16 +514,16 @@ impl Encoder {
         }
         let mut segments = Vec::new();
         self.segments.iter().for_each(|&segment| segments::put(&mut segments, segment));
-        let (packed, ops) = (&mut self.packed, self.head.ops as usize);
         let sequence = &self.sequence[..self.head.executions as usize];
-        packed.clear();
-        match sequence_bytes(self.head.shapes) {
-            1 => packed.extend(sequence.iter().map(|&local| local as u8)),
-            _ => packed.extend(sequence.iter().flat_map(|local| local.to_le_bytes())),
+        self.packed.clear();
+        codes::pack(&self.codes[..self.head.ops as usize], &mut self.packed);
+        let codes_end = self.packed.len();
+        let is_narrow = sequence_bytes(self.head.shapes) == 1;
+        if is_narrow {
+            self.packed.extend(sequence.iter().map(|&number| u16::from_le_bytes(number) as u8));
         }
-        let sequence_end = packed.len();
-        codes::pack(&self.codes[..ops], packed);
-        let (sequence, codes) = packed.split_at(sequence_end);
+        let (codes, narrow) = self.packed.split_at(codes_end);
+        let sequence = if is_narrow { narrow } else { sequence.as_flattened() };
         let events = [b"[", self.events.as_slice(), b"]"].concat();
         let physical = self.physical.take().map(PhysicalEncoder::finish).unwrap_or_default();
         let residual = &self.residual[..self.residual_bytes as usize];

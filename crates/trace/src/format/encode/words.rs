@@ -32,7 +32,7 @@ pub(super) struct Own {
 /// bytes of residual.
 struct Streams<'a> {
     slots: &'a mut [Slot],
-    sequence: *mut u16,
+    sequence: *mut [u8; 2],
     codes: *mut u8,
     residual: *mut [u8; 8],
     totals: i64,
@@ -44,7 +44,7 @@ impl Take<Own> for Streams<'_> {
         self.totals += own.totals.0;
         // SAFETY: a block has more words than it has numbers and codes.
         let codes = unsafe {
-            self.sequence.write(own.number);
+            self.sequence.write(own.number.to_le_bytes());
             self.sequence = self.sequence.add(1);
             let codes = std::slice::from_raw_parts_mut(self.codes, words.len());
             self.codes = self.codes.add(words.len());
