@@ -151,12 +151,18 @@ impl<S: Scheme<Table = dyn Mounted>> World<S> {
                         .map(|(_, page)| *page)
                         .collect();
                     model.retain(|(of, at), _| *of != space || *at < first || *at > last);
-                    let Some(&page) = before.first() else { continue };
-                    for at in (first..=last).step_by(to.bytes() as usize) {
-                        let frame = PhysAddr::new(page.frame.get() + (at - first));
-                        let resized =
-                            Translation { page: VirtAddr::new(at).page(to), frame, ..page };
-                        model.insert((space, at), resized);
+                    for page in before {
+                        let (start, bytes) = (page.page.start(), page.page.size().bytes());
+                        // Smaller pages than that have become one, where the first of them is.
+                        if start.align_down(to) != start {
+                            continue;
+                        }
+                        for offset in (0..bytes).step_by(to.bytes() as usize) {
+                            let at = VirtAddr::new(start.get() + offset);
+                            let frame = PhysAddr::new(page.frame.get() + offset);
+                            let resized = Translation { page: at.page(to), frame, ..page };
+                            model.insert((space, at.get()), resized);
+                        }
                     }
                 }
                 Event::Ended(space) => model.retain(|(of, _), _| *of != space),
