@@ -1,5 +1,5 @@
-//! A kernel that is only a memory manager over x86-64 page tables: it builds and links without std, boots as a process, runs a
-//! stream of the model test, and says its digest. The tests compare it with their own.
+//! A kernel that is only a memory manager over x86-64 page tables, under locks of a kernel: it builds and links without
+//! std, boots as a process, runs a stream of the model test, and says its digest. The tests compare it with their own.
 #![no_std]
 #![no_main]
 // The model test uses more of these than one stream does.
@@ -20,12 +20,20 @@ mod world;
 
 use core::ffi::c_int;
 
+use hat::{
+    Pool,
+    locking::{Global, Spin},
+};
+use pagetable::Mounted;
 use tables::TABLES;
-use world::World;
+use world::{Large, World};
+
+type Locked = World<Spin, Global<dyn Mounted, Spin>>;
 
 #[unsafe(no_mangle)]
 extern "C" fn main() -> c_int {
-    let mut world = World::new(&TABLES[0], "lru", 150, 5);
+    let scheme = Global::new(Pool::unlimited());
+    let mut world = Locked::under(scheme, &TABLES[0], "lru", (150, 5), Large::No);
     world.run(300);
     host::say(world.digest());
     0

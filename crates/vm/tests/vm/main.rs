@@ -80,7 +80,7 @@ fn a_stream_does_the_same_twice() {
     assert_eq!(digest(), digest());
 }
 
-/// A kernel without std runs the same stream.
+/// A kernel without std runs the same stream, under locks that exclude threads.
 #[test]
 fn a_kernel_does_the_same() {
     let mut world = World::new(&TABLES[0], "lru", FRAMES, 5);
