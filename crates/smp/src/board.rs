@@ -126,6 +126,12 @@ impl Board {
         Board { virtual_caches, ..self }
     }
 
+    /// The same with frames for page tables from `first` on, where every format can have them.
+    pub fn with_frames_from(self, first: u64) -> Board {
+        self.lock().next = first;
+        self
+    }
+
     /// What shootdowns have come to.
     pub fn counts(&self) -> ShootCounts {
         self.lock().counts

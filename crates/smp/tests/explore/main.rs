@@ -16,8 +16,8 @@ use hat::{
     },
 };
 use pagetable::{
-    Guarded, Hashed as HashedTable, HashedShape, Irix, Mount, Mounted, SparcReference,
-    SparseMemory, X86_64,
+    CacheShape, Cached, ElasticCuckoo, Guarded, Hashed as HashedTable, HashedShape, Irix, Mount,
+    Mounted, Mpt, PageTable, SparcReference, SparseMemory, Split, X86_32, X86_64,
 };
 use pairs::{CASES, Case};
 use smp::{Native, Ranked, SharedMemory, Timed};
@@ -72,6 +72,14 @@ fn hashed() -> AnyTable {
     Box::new(Mount::new(table, SparseMemory::new(MEMORY)))
 }
 
+fn mounted<P: PageTable + Send + Sync + 'static>(table: P) -> AnyTable {
+    Box::new(Mount::new(table, SparseMemory::new(MEMORY)))
+}
+
+fn inverted(shape: HashedShape) -> HashedTable {
+    HashedTable::new(shape.with_large_pages()).unwrap()
+}
+
 type MakeTables = fn() -> Tables<dyn Mounted>;
 
 /// Page tables, and what goes with them.
@@ -111,6 +119,23 @@ const SETTINGS: [Setting; 11] = [
         ..setting("subtrees of one, stealing", || Tables::One(subtrees(&SharedMemory::new(SHARED))))
     },
     setting("subtrees of sparc, far", sparc_with_subtrees),
+];
+
+/// Other formats, for threads of this host alone: what differs between them is not what schedules are about.
+const FURTHER: [Setting; 8] = [
+    setting("x86-32 each", || each(|| mounted(X86_32::<false>::new()))),
+    setting("x86-pae each", || each(|| mounted(X86_32::<true>::new()))),
+    setting("flattened each", || each(|| mounted(Split::flattened().unwrap()))),
+    setting("linear each", || each(|| mounted(Split::linear().unwrap()))),
+    setting("mpt each", || each(|| mounted(Mpt::new()))),
+    setting("inverted, one", || Tables::One(mounted(inverted(HashedShape::inverted(1 << 22, 1))))),
+    setting("elastic cuckoo, one", || {
+        Tables::One(mounted(ElasticCuckoo::new(3, 16 << 10).unwrap()))
+    }),
+    setting("tsb, one", || {
+        let behind = inverted(HashedShape::behind_tsb(1 << 22));
+        Tables::One(mounted(Cached::new(CacheShape::TSB_1M, behind).unwrap()))
+    }),
 ];
 
 fn pool(bytes: Option<u64>) -> Pool {
@@ -220,7 +245,8 @@ fn every_scheme_over_every_table_under_random_schedules() {
 
 #[test]
 fn every_scheme_over_every_table_on_threads_of_the_host() {
-    for Setting { name, tables, pool_bytes, page_shift, large } in SETTINGS {
+    let all = SETTINGS.into_iter().chain(FURTHER);
+    for Setting { name, tables, pool_bytes, page_shift, large } in all {
         for (scheme, explore) in schemes!(Native, explored, Plan) {
             for cpus in 1..=4 {
                 let (steps, seed) = (100 * schedules().div_ceil(32) as u32, cpus as u64);

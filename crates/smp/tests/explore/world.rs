@@ -26,6 +26,8 @@ const PAGES: u64 = 3;
 /// Frames that all processors map.
 const FRAMES: u64 = 4;
 const FIRST_FRAME: u64 = 0x10_0000;
+/// Of page tables: some formats have them below 4 GiB.
+const FIRST_TABLE: u64 = 1 << 28;
 
 /// What the order of changes is known by.
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +91,8 @@ where
 {
     let world = World {
         hat: Hat::with(scheme, tables),
-        board: Board::new(plan.cpus, Shootdowns::Interrupts, plan.frames),
+        board: Board::new(plan.cpus, Shootdowns::Interrupts, plan.frames)
+            .with_frames_from(FIRST_TABLE),
         log: Mutex::default(),
         spaces: Mutex::default(),
     };
