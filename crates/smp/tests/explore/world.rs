@@ -191,6 +191,7 @@ struct Thread<'a, S> {
     number: usize,
     page_shift: u32,
     large: Option<PageSize>,
+    is_native: bool,
     random: Xoshiro256PlusPlus,
     probe: Probe<'a>,
 }
@@ -295,8 +296,8 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
             late: Vec::new(),
         };
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let Plan { page_shift, large, .. } = plan;
-        Thread { world, number, page_shift, large, random, probe }
+        let Plan { page_shift, large, is_native, .. } = plan;
+        Thread { world, number, page_shift, large, is_native, random, probe }
     }
 
     fn run(&mut self, steps: u32) {
@@ -327,6 +328,8 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
                 self.probe.op = Op::Look;
                 self.world.hat.usage(frame, SIZE, clear, &mut self.probe);
             }
+            // Those of the mapping tree have explored schedules of their own.
+            74..82 if self.is_native && self.random.random_bool(0.5) => self.hand_on(space),
             74..82 => self.duplicate(space),
             82..85 => self.renew(),
             85..91 if self.large.is_some() => self.resize(space),
@@ -448,6 +451,32 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         let copy = Translation { rights: READ_ONLY, ..known.translation };
         self.probe.op = Op::Load(to, copy);
         let _ = self.world.hat.duplicate(from, to, range, &mut self.probe);
+    }
+
+    /// A page is mapped from one space to another, and what was mapped from it is taken back at times.
+    fn hand_on(&mut self, from: HatSpace) {
+        let (to, range) = (self.any_space(), self.own_page());
+        self.probe.op = Op::Look;
+        let known = self.world.hat.query(from, range.start());
+        let there = self.world.hat.query(to, range.start());
+        if let (Some(known), None) = (known, there) {
+            let rights = Rights::from_bits(known.translation.rights.bits() & READ_ONLY.bits());
+            self.probe.op = Op::Load(to, Translation { rights, ..known.translation });
+            let at = range.start();
+            let _ = self.world.hat.map_from(from, range, to, at, READ_ONLY, &mut self.probe);
+        }
+        if self.random.random_bool(0.5) {
+            self.probe.op = Op::Look;
+            let Probe { board, log, .. } = self.probe;
+            let mut removed = Vec::new();
+            let each = &mut |space, mapping: Mapping| {
+                removed.push((space, mapping.translation, board.tick()));
+                lock(log).push(Event::Removed(space, mapping));
+            };
+            let revoked = self.world.hat.revoke(from, range, false, each, &mut self.probe);
+            assert!(matches!(revoked, Ok(()) | Err(LoadError::NoSpace(_))), "{revoked:?}");
+            self.probe.removed.extend(removed);
+        }
     }
 
     /// One of the spaces ends, and another begins.
