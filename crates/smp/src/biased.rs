@@ -301,49 +301,63 @@ mod tests {
         });
     }
 
-    /// A note that is on its way to memory for long, behind stores to lines that are far, is seen all the same.
-    #[test]
-    fn a_writer_sees_notes_that_are_late() {
+    /// Two halves of a number. One thread looks at both by notes, which are on their way to memory for long, behind
+    /// stores to lines that are far; another writes both, one after the other, once the lock `is_biased` or that
+    /// takes too long. The first is not to see a half of what is written.
+    pub(super) fn late_notes(
+        rounds: u64,
+        patience: Duration,
+        is_biased: impl Fn() -> bool + Sync,
+        look: impl Fn(&dyn Fn(&[AtomicU64; 2]) -> [u64; 2]) -> [u64; 2] + Sync,
+        write: impl Fn(&dyn Fn(&[AtomicU64; 2])),
+    ) {
         const LINE: usize = 8;
         const LINES: usize = 1 << 19;
-        const ROUNDS: u64 = 4000;
-        let lock: BiasedRw<[AtomicU64; 2]> = BiasedRw::new(Class::Space, Default::default());
         let mut far = vec![0_u64; LINES * LINE];
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut place: usize = 0;
                 loop {
-                    if lock.is_biased.load(Ordering::Relaxed) {
+                    if is_biased() {
                         for _ in 0..32 {
                             place = place.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
                             far[(place >> 20) % LINES * LINE] = 1;
                         }
                     }
                     // No locked instruction in here, which would wait for the note.
-                    let [one, other] = lock.read(Site::Look, |halves| {
-                        halves.each_ref().map(|half| half.load(Ordering::Relaxed))
-                    });
+                    let [one, other] =
+                        look(&|halves| halves.each_ref().map(|half| half.load(Ordering::Relaxed)));
                     assert_eq!(one, other);
-                    if one == ROUNDS {
+                    if one == rounds {
                         break;
                     }
                 }
             });
-            for round in 1..=ROUNDS {
+            for round in 1..=rounds {
                 let start = Instant::now();
-                while !lock.is_biased.load(Ordering::Relaxed)
-                    && start.elapsed() < Duration::from_micros(500)
-                {
+                while !is_biased() && start.elapsed() < patience {
                     pause();
                 }
                 (0..round % 32).for_each(|_| pause());
-                lock.write(Site::Look, |[one, other]| {
+                write(&|[one, other]| {
                     one.store(round, Ordering::Relaxed);
                     (0..10).for_each(|_| pause());
                     other.store(round, Ordering::Relaxed);
                 });
             }
         });
+    }
+
+    #[test]
+    fn a_writer_sees_notes_that_are_late() {
+        let lock: BiasedRw<[AtomicU64; 2]> = BiasedRw::new(Class::Space, Default::default());
+        late_notes(
+            4000,
+            Duration::from_micros(500),
+            || lock.is_biased.load(Ordering::Relaxed),
+            |f| lock.read(Site::Look, f),
+            |f| lock.write(Site::Look, |halves| f(halves)),
+        );
     }
 
     #[test]

@@ -292,7 +292,7 @@ mod tests {
     use hat::locking::Wait as _;
 
     use super::*;
-    use crate::native::pause;
+    use crate::{biased::tests::late_notes, native::pause};
 
     type Halves = [AtomicU64; 2];
 
@@ -351,48 +351,16 @@ mod tests {
         });
     }
 
-    /// A note that is on its way to memory for long, behind stores to lines that are far, is seen all the same.
     #[test]
     fn who_ends_a_bias_sees_notes_that_are_late() {
-        const LINE: usize = 8;
-        const LINES: usize = 1 << 19;
-        const ROUNDS: u64 = 1000;
         let row: BiasedRow<Halves> = row(1);
-        let mut far = vec![0_u64; LINES * LINE];
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut place: usize = 0;
-                loop {
-                    if is_own(&row) {
-                        for _ in 0..32 {
-                            place = place.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-                            far[(place >> 20) % LINES * LINE] = 1;
-                        }
-                    }
-                    // No locked instruction in here, which would wait for the note.
-                    let [one, other] = take(&row, 0, |halves| {
-                        halves.each_ref().map(|half| half.load(Ordering::Relaxed))
-                    });
-                    assert_eq!(one, other);
-                    if one == ROUNDS {
-                        break;
-                    }
-                }
-            });
-            for round in 1..=ROUNDS {
-                let start = Instant::now();
-                let has_owner = || !row.bias.owner.load(Ordering::Relaxed).is_null();
-                while !has_owner() && start.elapsed() < Duration::from_millis(2) {
-                    pause();
-                }
-                (0..round % 32).for_each(|_| pause());
-                take(&row, 0, |[one, other]| {
-                    one.store(round, Ordering::Relaxed);
-                    (0..10).for_each(|_| pause());
-                    other.store(round, Ordering::Relaxed);
-                });
-            }
-        });
+        late_notes(
+            1000,
+            Duration::from_millis(2),
+            || !row.bias.owner.load(Ordering::Relaxed).is_null(),
+            |f| take(&row, 0, |halves| f(halves)),
+            |f| take(&row, 0, |halves| f(halves)),
+        );
     }
 
     /// One uses a row, which it owns soon; another comes now and then, and stays. The row is long, so that many come

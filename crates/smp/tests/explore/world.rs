@@ -401,20 +401,26 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
     }
 
     fn unload_range(&mut self, space: HatSpace, range: VirtRange) {
-        self.probe.op = Op::Look;
-        let Probe { board, log, .. } = self.probe;
-        let mut removed = Vec::new();
-        let each = &mut |mapping: Mapping| {
-            removed.push((space, mapping.translation, board.tick()));
-            lock(log).push(Event::Removed(space, mapping));
-        };
-        self.world.hat.unload(space, range, each, &mut self.probe).unwrap();
-        self.probe.removed.extend(removed);
+        let hat = &self.world.hat;
+        self.removing(|each, probe| {
+            hat.unload(space, range, &mut |mapping| each(space, mapping), probe).unwrap();
+        });
     }
 
     /// Gives the frames.
     fn unload_frames(&mut self) -> Vec<PhysAddr> {
         let frames = vec![self.any_frame(), self.any_frame()];
+        let asked: Vec<_> = frames.iter().map(|frame| (*frame, SIZE)).collect();
+        let hat = &self.world.hat;
+        self.removing(|each, probe| hat.unload_frames(&asked, each, probe));
+        frames
+    }
+
+    /// Has the layer do something that tells of each page which it removes, and writes that down.
+    fn removing<R>(
+        &mut self,
+        f: impl FnOnce(&mut dyn FnMut(HatSpace, Mapping), &mut Probe<'a>) -> R,
+    ) -> R {
         self.probe.op = Op::Look;
         let Probe { board, log, .. } = self.probe;
         let mut removed = Vec::new();
@@ -422,10 +428,9 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
             removed.push((space, mapping.translation, board.tick()));
             lock(log).push(Event::Removed(space, mapping));
         };
-        let asked: Vec<_> = frames.iter().map(|frame| (*frame, SIZE)).collect();
-        self.world.hat.unload_frames(&asked, each, &mut self.probe);
+        let result = f(each, &mut self.probe);
         self.probe.removed.extend(removed);
-        frames
+        result
     }
 
     fn protect(&mut self, space: HatSpace) {
@@ -466,16 +471,9 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
             let _ = self.world.hat.map_from(from, range, to, at, READ_ONLY, &mut self.probe);
         }
         if self.random.random_bool(0.5) {
-            self.probe.op = Op::Look;
-            let Probe { board, log, .. } = self.probe;
-            let mut removed = Vec::new();
-            let each = &mut |space, mapping: Mapping| {
-                removed.push((space, mapping.translation, board.tick()));
-                lock(log).push(Event::Removed(space, mapping));
-            };
-            let revoked = self.world.hat.revoke(from, range, false, each, &mut self.probe);
+            let hat = &self.world.hat;
+            let revoked = self.removing(|each, probe| hat.revoke(from, range, false, each, probe));
             assert!(matches!(revoked, Ok(()) | Err(LoadError::NoSpace(_))), "{revoked:?}");
-            self.probe.removed.extend(removed);
         }
     }
 
