@@ -19,7 +19,7 @@ use std::ops::Range;
 use addr::Kind;
 use ring::{Block, Control, EventCode, Record, Tag, event_parts};
 use rustc_hash::FxHashMap;
-use trace::{Op, Shape, ShapeId, Sink};
+use trace::{Address, Op, Shape, ShapeId, Sink};
 
 /// Where the descriptors of blocks come from, and where events go.
 pub(crate) trait Context {
@@ -354,7 +354,8 @@ impl Decoder {
         for &tag in tags {
             let tag = Tag(tag);
             let instruction = tag.instruction() - part.from;
-            let op = |kind| Op { instruction, kind, size: tag.size() };
+            let (size, address) = (tag.size(), Address::Said);
+            let op = |kind| Op { instruction, kind, size, address };
             ops.extend(tag.loads().then(|| op(Kind::Load)));
             ops.extend(tag.stores().then(|| op(Kind::Store)));
         }

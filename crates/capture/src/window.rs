@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use trace::{Error, Event, Shape, ShapeId, Sink, Taken};
+use trace::{Address, Error, Event, Shape, ShapeId, Sink, Taken, WORD_ROWS_MAX};
 
 use crate::facts::Image;
 use crate::signs::{Lookout, Signs};
@@ -175,6 +175,7 @@ impl<S: Sink> Window<S> {
             ops: whole.ops[ops.clone()].to_vec(),
         };
         for op in &mut part.ops {
+            op.address = Address::Said;
             op.instruction = op.instruction.saturating_sub(before as u16);
         }
         self.instructions += u64::from(before);
@@ -237,8 +238,8 @@ impl<S: Sink> Sink for Window<S> {
         if !is_inside {
             return Ok(Taken::default());
         }
-        // A block has no more accesses than words.
-        let left = usize::try_from(self.to - self.at).unwrap_or(usize::MAX);
+        let left = (self.to - self.at) / WORD_ROWS_MAX as u64;
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
         let taken = self.sink.execute_words(&words[..words.len().min(left)])?;
         self.at += taken.accesses;
         Ok(taken)

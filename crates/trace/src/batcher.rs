@@ -5,7 +5,7 @@
 //! ```
 
 use crate::carry::Carry;
-use crate::shape::Rows;
+use crate::shape::{Link, Rows};
 use crate::words::{Ready, Take, Usual};
 use crate::{Batch, Error, Event, Meta, Segment, Shape, ShapeId, Sink, Taken};
 
@@ -20,6 +20,8 @@ pub struct Batcher {
     plain: Vec<Option<Own>>,
     /// The rows of plain shapes that have more than [`LANES`].
     metas: Vec<Meta>,
+    /// Where the addresses of plain shapes come from that are not all said.
+    links: Vec<Link>,
     batch: Batch,
     carry: Carry,
     refused: Option<Error>,
@@ -37,24 +39,34 @@ struct Own {
     first: [Meta; LANES],
     /// Index of all of its rows in [`Batcher::metas`], if they are more.
     metas: u32,
+    /// Index of its first link in [`Batcher::links`].
+    links: u32,
+    /// How many links it has: none if all addresses are said.
+    links_count: u16,
     rows: u16,
     /// At most [`Rows::PLAIN_INSTRUCTIONS_MAX`].
     trailing: u16,
 }
 
 impl Own {
-    /// What is needed of `rows`; more of them than [`LANES`] are appended to `metas`.
-    fn new(rows: &Rows, metas: &mut Vec<Meta>) -> Own {
+    /// What is needed of `rows`; more of them than [`LANES`] are appended to `metas`, and links to
+    /// `links`.
+    fn new(rows: &Rows, metas: &mut Vec<Meta>, links: &mut Vec<Link>) -> Own {
         let mut first = [Meta::default(); LANES];
         first.iter_mut().zip(&rows.metas).for_each(|(first, &meta)| *first = meta);
         let from = metas.len() as u32;
         if rows.metas.len() > LANES {
             metas.extend_from_slice(&rows.metas);
         }
+        let own = rows.links.as_ref().map_or(&[][..], |links| &links.all);
+        let links_from = links.len() as u32;
+        links.extend_from_slice(own);
         Own {
             pc: rows.pc,
             first,
             metas: from,
+            links: links_from,
+            links_count: own.len() as u16,
             rows: rows.metas.len() as u16,
             trailing: rows.trailing as u16,
         }
@@ -62,11 +74,12 @@ impl Own {
 }
 
 /// Where the rows go: cursors that are moved on, so that they stay in registers. Where they begin
-/// there is room for a row for each word that is followed, and for [`LANES`] more.
+/// there is room for the rows of all words that are followed, and for [`LANES`] more.
 struct Columns<'a> {
     addr: *mut u64,
     meta: *mut Meta,
     metas: &'a [Meta],
+    links: &'a [Link],
     /// Instructions that wait for a row.
     carry: u32,
 }
@@ -75,8 +88,8 @@ impl Take<Own> for Columns<'_> {
     #[inline(always)]
     fn take<const SHIFT: u32>(&mut self, own: &Own, words: &[u64]) {
         let rows = usize::from(own.rows);
-        // SAFETY: a block has no more rows than words, its own among them, and as many operations
-        // as it has rows, but for its fetch.
+        // SAFETY: there is room for the rows of the block. It has as many operations as it has rows,
+        // but for its fetch, and as many links, or else words.
         unsafe {
             self.meta.cast::<[Meta; LANES]>().write(own.first);
             self.meta.write(own.first[0].plus_instructions(self.carry));
@@ -86,6 +99,17 @@ impl Take<Own> for Columns<'_> {
             }
             self.addr.write(own.pc);
             (self.addr, self.meta) = (self.addr.add(rows), self.meta.add(rows));
+            if own.links_count != 0 {
+                let links = &self.links[own.links as usize..][..own.links_count.into()];
+                let addrs = self.addr.sub(links.len());
+                for (index, link) in links.iter().enumerate() {
+                    let base =
+                        words.get(usize::from(link.from)).map_or(own.pc, |word| word >> SHIFT);
+                    addrs.add(index).write(base.wrapping_add(link.distance));
+                }
+                self.carry = u32::from(own.trailing);
+                return;
+            }
             let addrs = self.addr.sub(words.len());
             for (index, word) in words.iter().enumerate() {
                 addrs.add(index).write(word >> SHIFT);
@@ -137,13 +161,15 @@ impl Batcher {
         }
         let batch = &mut self.batch;
         let start = batch.len();
-        batch.addr.reserve(words.len() + LANES);
-        batch.meta.reserve(words.len() + LANES);
+        let rows_max = self.usual.rows_of(words.len());
+        batch.addr.reserve(rows_max + LANES);
+        batch.meta.reserve(rows_max + LANES);
         let addrs = batch.addr.spare_capacity_mut();
         let mut columns = Columns {
             addr: addrs.as_mut_ptr().cast(),
             meta: batch.meta.spare_capacity_mut().as_mut_ptr().cast(),
             metas: &self.metas,
+            links: &self.links,
             carry: self.carry.now as u32,
         };
         let taken = self.usual.follow(words, &self.ready, &mut columns).words;
@@ -166,7 +192,8 @@ impl Batcher {
             return Err(error);
         }
         let Some(rows) = self.shapes.get(shape.0 as usize) else { return Err(unknown(shape)) };
-        if addrs.len() != rows.ops() {
+        let are_all = addrs.len() == rows.ops();
+        if !are_all && addrs.len() != rows.said() {
             return Err(miscounted(rows, addrs.len()));
         }
         let Some(first) = rows.metas.first() else {
@@ -185,7 +212,10 @@ impl Batcher {
         if rows.fetch {
             batch.addr.push(rows.pc);
         }
-        batch.addr.extend_from_slice(addrs);
+        match &rows.links {
+            Some(links) if !are_all => batch.addr.extend(links.addrs(addrs, rows.pc)),
+            _ => batch.addr.extend_from_slice(addrs),
+        }
         let start = batch.meta.len();
         batch.meta.extend_from_slice(&rows.metas);
         batch.meta[start] = first.plus_instructions(carry.now as u32);
@@ -201,7 +231,8 @@ impl Sink for Batcher {
             return ShapeId(u32::MAX);
         }
         let rows = Rows::from(shape);
-        self.plain.push(rows.is_plain().then(|| Own::new(&rows, &mut self.metas)));
+        let own = || Own::new(&rows, &mut self.metas, &mut self.links);
+        self.plain.push(rows.is_plain().then(own));
         self.shapes.push(rows);
         ShapeId(self.shapes.len() as u32 - 1)
     }
@@ -221,7 +252,8 @@ impl Sink for Batcher {
     }
 
     fn usual(&mut self, number: usize, shape: ShapeId, tags: &[u16]) {
-        self.usual.set(number, shape, tags);
+        let rows = self.shapes.get(shape.0 as usize).map_or(0, |rows| rows.metas.len());
+        self.usual.set(number, shape, tags, rows);
         self.ready.forget(number);
     }
 
@@ -284,8 +316,9 @@ pub(crate) fn unknown(shape: ShapeId) -> Error {
 #[cold]
 pub(crate) fn miscounted(rows: &Rows, addrs: usize) -> Error {
     Error::Recorder(format!(
-        "the block at {:#x} has {} memory operations but ran with {addrs} addresses",
+        "the block at {:#x} has {} memory operations but ran with {addrs} addresses{}",
         rows.pc,
         rows.ops(),
+        if addrs == rows.ops() { ", which do not follow" } else { "" },
     ))
 }

@@ -138,7 +138,7 @@ impl Copier {
         if let Some(&(_, id)) = alike.iter().find(same) {
             return Ok(id);
         }
-        let rows = Rows { pc, fetch, metas: self.metas.clone(), trailing: left };
+        let rows = Rows { pc, fetch, metas: self.metas.clone(), trailing: left, links: None };
         if writer.shapes() >= SHAPES_MAX {
             writer.forget_shapes()?;
             self.known.clear();

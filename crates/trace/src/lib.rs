@@ -57,12 +57,13 @@ pub use process::{Process, Program, name_in_space};
 pub use reader::{ChunkInfo, Reader};
 pub use recording::Recording;
 pub use regions::{Location, MappedFile, Region, RegionId, Regions, adjoin, joined_bytes};
-pub use shape::{Op, Shape, ShapeId};
+pub use shape::{Address, Op, Shape, ShapeId};
 pub use sink::Sink;
 pub use source::{Arch, Error, Filter, Header, Source, Stored};
 pub use spread::Spread;
 pub use window::{Bounds, Window};
 pub use words::{
-    Taken, WORD_AMID, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE, WORD_SHIFT,
+    Taken, WORD_AMID, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_MADE_SHIFT, WORD_NONE,
+    WORD_ROWS_MAX, WORD_SHIFT,
 };
 pub use writer::{Options, Summary, Writer};

@@ -13,7 +13,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::format::{FrameKind, IndexEntry, Recorded, VERSION_RECORDING};
+use crate::format::{FrameKind, IndexEntry, Recorded, VERSIONS_RECORDING};
 use crate::output::{Output, body_of};
 use crate::writer::lock;
 use crate::{Error, Header, Options, Process, Summary, Writer};
@@ -31,7 +31,8 @@ pub struct Recording {
 impl Recording {
     /// Starts a recording at `path`; refuses if it exists, unless `options` allow to replace it.
     pub fn create(path: &Path, header: &Header, options: Options) -> Result<Recording, Error> {
-        let output = Output::create(path, header, VERSION_RECORDING, options.overwrite, true)?;
+        let version = *VERSIONS_RECORDING.end();
+        let output = Output::create(path, header, version, options.overwrite, true)?;
         Ok(Recording { output: Arc::new(Mutex::new(output)), options })
     }
 

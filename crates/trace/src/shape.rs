@@ -10,7 +10,8 @@
 //! ```
 //!
 //! A program runs few shapes many times. Whoever has blocks to tell describes each shape once
-//! and gives only addresses from then on; see [`crate::Sink`].
+//! and gives only addresses from then on; see [`crate::Sink`]. A shape may say that an address
+//! follows from another one of the same execution ([`Address`]).
 
 use addr::Kind;
 
@@ -25,6 +26,25 @@ pub struct Op {
     pub kind: Kind,
     /// Bytes accessed; more than [`Meta::SIZE_MAX`] are cut to it.
     pub size: u32,
+    /// Where its address comes from.
+    pub address: Address,
+}
+
+/// Where the address of an operation comes from, each time its block runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Address {
+    /// The execution says it.
+    #[default]
+    Said,
+    /// It is so far behind that of an operation before it, by index, whose address is said.
+    Behind {
+        /// Index of that operation.
+        op: u16,
+        /// Bytes from there; two's complement.
+        distance: u64,
+    },
+    /// It is so far behind the block's first instruction.
+    BehindStart(u64),
 }
 
 /// What executing a block once does, but for the addresses of its operations.
@@ -74,6 +94,12 @@ impl Shape {
                 ));
             }
             instruction = op.instruction;
+            if let Address::Behind { op, .. } = op.address
+                && self.ops[..index].get(usize::from(op)).map(|op| op.address)
+                    != Some(Address::Said)
+            {
+                return wrong(format!("the address of its operation {index} follows from none"));
+            }
         }
         Ok(())
     }
@@ -94,6 +120,61 @@ pub(crate) struct Rows {
     pub(crate) metas: Vec<Meta>,
     /// Instructions that begin after the last row; the next row counts them.
     pub(crate) trailing: u32,
+    /// Where addresses come from, if not all are said.
+    pub(crate) links: Option<Box<Links>>,
+}
+
+/// Where the addresses of a shape's operations come from, if not all are said.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Links {
+    /// How many are said.
+    pub(crate) said: usize,
+    /// One per operation.
+    pub(crate) all: Vec<Link>,
+}
+
+/// Where one address comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Link {
+    /// Which of the addresses that are said; their number stands for the block's start.
+    pub(crate) from: u16,
+    /// Bytes behind it; 0 of an address that is said.
+    pub(crate) distance: u64,
+}
+
+impl Links {
+    /// Of `ops`; `None` if all are said.
+    fn new(ops: &[Op]) -> Option<Box<Links>> {
+        let is_said = |op: &&Op| op.address == Address::Said;
+        let said = ops.iter().filter(is_said).count();
+        let before = |index: usize| ops[..index].iter().filter(is_said).count() as u16;
+        let link = |(index, op): (usize, &Op)| match op.address {
+            Address::Said => Link { from: before(index), distance: 0 },
+            Address::Behind { op, distance } => Link { from: before(op.into()), distance },
+            Address::BehindStart(distance) => Link { from: said as u16, distance },
+        };
+        let all = || ops.iter().enumerate().map(link).collect();
+        (said < ops.len()).then(|| Box::new(Links { said, all: all() }))
+    }
+
+    /// All addresses, when `said` are those that are said and the block starts at `pc`.
+    pub(crate) fn addrs<'a>(&'a self, said: &'a [u64], pc: u64) -> impl Iterator<Item = u64> + 'a {
+        let base = move |from: u16| said.get(usize::from(from)).copied().unwrap_or(pc);
+        self.all.iter().map(move |link| base(link.from).wrapping_add(link.distance))
+    }
+
+    /// Those of `addrs`, the addresses of all operations, that are said; `None` if the others do not
+    /// follow from them.
+    fn said(&self, addrs: &[u64], pc: u64) -> Option<Vec<u64>> {
+        let mut said = Vec::with_capacity(self.said);
+        for (link, &addr) in self.all.iter().zip(addrs) {
+            if usize::from(link.from) == said.len() && said.len() < self.said {
+                said.push(addr);
+            }
+        }
+        (addrs.len() == self.all.len() && self.addrs(&said, pc).eq(addrs.iter().copied()))
+            .then_some(said)
+    }
 }
 
 impl Rows {
@@ -107,9 +188,20 @@ impl Rows {
         first.is_some_and(|first| first.max(self.trailing) <= Rows::PLAIN_INSTRUCTIONS_MAX)
     }
 
-    /// How many addresses an execution needs.
+    /// How many operations it has.
     pub(crate) fn ops(&self) -> usize {
         self.metas.len() - usize::from(self.fetch)
+    }
+
+    /// How many of their addresses are said.
+    pub(crate) fn said(&self) -> usize {
+        self.links.as_ref().map_or(self.ops(), |links| links.said)
+    }
+
+    /// Those of the addresses of all operations that are said, for a shape that has others; `None` if
+    /// it has none, or if they do not follow.
+    pub(crate) fn said_of(&self, addrs: &[u64]) -> Option<Vec<u64>> {
+        self.links.as_ref()?.said(addrs, self.pc)
     }
 }
 
@@ -127,6 +219,7 @@ impl From<&Shape> for Rows {
             metas.push(Meta::new(op.kind, op.size, now - begun));
             begun = now;
         }
-        Rows { pc: shape.pc, fetch: shape.fetch, metas, trailing: shape.instructions - begun }
+        let (pc, fetch, trailing) = (shape.pc, shape.fetch, shape.instructions - begun);
+        Rows { pc, fetch, metas, trailing, links: Links::new(&shape.ops) }
     }
 }

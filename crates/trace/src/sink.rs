@@ -13,14 +13,16 @@ pub trait Sink {
     /// What follows is done by `thread`, until the next call. Thread 0 is assumed at first.
     fn thread(&mut self, thread: u32);
 
-    /// The block `shape` ran; `addrs` are the addresses of its operations, in their order.
+    /// The block `shape` ran; `addrs` are the addresses of its operations, in their order: of all, or
+    /// of those that are [`crate::Address::Said`].
     ///
-    /// Fails if `addrs` has another length than the shape has operations, or if the output
+    /// Fails if `addrs` has another length, if the others do not follow from them, or if the output
     /// fails.
     fn execute(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error>;
 
     /// From now on, block `number` of the recorder's words is usually `shape`, and the words of its
-    /// operations have `tags`.
+    /// operations have `tags`. There are words for those whose address is
+    /// [`crate::Address::Said`].
     fn usual(&mut self, number: usize, shape: ShapeId, tags: &[u16]);
 
     /// As [`Sink::execute`] for the blocks at the beginning of a recorder's `words`; see

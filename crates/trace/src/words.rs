@@ -13,7 +13,8 @@
 //! ```
 //!
 //! A *fixed* block does the same operations each time, and its words say no more than their
-//! addresses; one that was left before its end has [`WORD_NONE`] for those it did not come to.
+//! addresses, without those that follow from others; one that was left before its end says so, or
+//! has [`WORD_NONE`] for those it did not come to.
 //! Other blocks nearly always do the same. What is *usual* for a block is told to a
 //! [`crate::Sink`] once. From then on the sink takes its words as they come, with one look at
 //! what it knows of the block, which includes all that the sink wants of it for itself.
@@ -33,6 +34,10 @@ pub const WORD_FIXED: u16 = WORD_BLOCK + 3;
 pub const WORD_AMID: u16 = WORD_BLOCK + 4;
 /// Bits of a fixed block's word below the count of its operations.
 pub const WORD_COUNT_SHIFT: u32 = 56;
+/// The lowest of the eight bits, below the count, that are 0 unless a fixed block was left early.
+pub const WORD_MADE_SHIFT: u32 = 48;
+/// The most rows that a block has for each of its words. One that has more is never usual.
+pub const WORD_ROWS_MAX: usize = 128;
 /// No address: an operation that a fixed block did not come to.
 pub const WORD_NONE: u64 = u64::MAX;
 
@@ -52,6 +57,8 @@ pub(crate) struct Usual {
     /// What was last told of each shape: some blocks do now this, now that.
     shapes: FxHashMap<ShapeId, Known>,
     tags: Vec<u16>,
+    /// The most rows for each word of a block, of all blocks so far; 0 before the first.
+    rows_per_word: usize,
 }
 
 /// What is usual for a block.
@@ -105,11 +112,17 @@ const NOWHERE: usize = usize::MAX;
 const AHEAD: usize = 128;
 
 impl Usual {
-    /// Sets what is usual for block `number`.
-    pub(crate) fn set(&mut self, number: usize, shape: ShapeId, tags: &[u16]) {
+    /// Sets what is usual for block `number`, of which an execution has that many `rows`.
+    pub(crate) fn set(&mut self, number: usize, shape: ShapeId, tags: &[u16], rows: usize) {
         if self.blocks.len() <= number {
             self.blocks.resize(number + 1, None);
         }
+        let rows_per_word = rows.div_ceil(1 + tags.len());
+        if rows_per_word > WORD_ROWS_MAX {
+            self.blocks[number] = None;
+            return;
+        }
+        self.rows_per_word = self.rows_per_word.max(rows_per_word);
         let before = self.shapes.get(&shape).copied();
         let known = before.filter(|&known| self.tags(known) == tags).unwrap_or_else(|| {
             let from = self.tags.len() as u32;
@@ -120,20 +133,32 @@ impl Usual {
         self.blocks[number] = Some(known);
     }
 
+    /// A number of words that never have more than so many `rows`.
+    pub(crate) fn words_of(&self, rows: usize) -> usize {
+        rows / self.rows_per_word.max(1)
+    }
+
+    /// The most rows that so many `words` have.
+    pub(crate) fn rows_of(&self, words: usize) -> usize {
+        words * self.rows_per_word.max(1)
+    }
+
     /// The tags of `known`.
     fn tags(&self, known: Known) -> &[u16] {
         &self.tags[known.tags as usize..][..usize::from(known.ops)]
     }
 
-    /// What the first of `words` stands for and the addresses of its operations, if it is a block
-    /// that did what is usual and whose end is seen.
+    /// What the first of `words` stands for and the addresses of its operations that are said, if it
+    /// is a block that did what is usual and whose end is seen.
     pub(crate) fn first(&self, words: &[u64]) -> Option<(Known, Vec<u64>)> {
         let (&block, rest) = words.split_first()?;
         let known = self.blocks.get(block_number(block)).copied()??;
         let (own, after) = rest.split_at_checked(usize::from(known.ops))?;
         match block as u16 {
             WORD_FIXED => {
-                let is_whole = own.len() == count(block) && own.last() != Some(&WORD_NONE);
+                let is_left = block >> WORD_MADE_SHIFT & 0xff != 0;
+                let is_whole =
+                    !is_left && own.len() == count(block) && own.last() != Some(&WORD_NONE);
                 is_whole.then(|| (known, own.to_vec()))
             }
             // A count is a fixed block's: by it the others are told apart.

@@ -185,7 +185,14 @@ pub(crate) fn lock(output: &Mutex<Output>) -> MutexGuard<'_, Output> {
 impl Sink for Writer {
     fn shape(&mut self, shape: &Shape) -> ShapeId {
         match shape.check() {
-            Ok(()) => self.encoder.shape(Rows::from(shape)),
+            Ok(()) => {
+                let mut rows = Rows::from(shape);
+                // Recordings alone are of a version that knows links.
+                if self.encoder.head().owner.is_none() {
+                    rows.links = None;
+                }
+                self.encoder.shape(rows)
+            }
             Err(error) => {
                 self.refused.get_or_insert(error);
                 ShapeId(u32::MAX)

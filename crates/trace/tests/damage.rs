@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Call, Rows, Script, header};
 use proptest::prelude::*;
-use trace::{ChunkInfo, Error, Event, Op, Options, Reader, Shape, Source, Writer};
+use trace::{Address, ChunkInfo, Error, Event, Op, Options, Reader, Shape, Source, Writer};
 
 struct Folder(PathBuf);
 
@@ -35,7 +35,8 @@ impl Drop for Folder {
 
 /// A small script in which every part of the format has something to do.
 fn small() -> Script {
-    let op = |instruction, kind, size| Op { instruction, kind, size };
+    let address = Address::Said;
+    let op = |instruction, kind, size| Op { instruction, kind, size, address };
     let ops = vec![op(0, addr::Kind::Load, 8), op(2, addr::Kind::Store, 4)];
     let shapes = vec![
         Shape { pc: 0x40_1000, bytes: 12, instructions: 4, fetch: true, ops },
@@ -161,9 +162,9 @@ fn other_files_are_called_what_they_are() {
         check_error(&error, &path, contents.len());
         assert!(error.to_string().contains(wanted), "{name}: {error}");
     }
-    bytes[8] = 3;
+    bytes[8] = 4;
     let error = read(&folder.file("version", &bytes)).unwrap_err().to_string();
-    assert!(error.contains("version 3; this Pagewalk reads versions 1 and 2"), "{error}");
+    assert!(error.contains("version 4; this Pagewalk reads versions 1 to 3"), "{error}");
     let error = read(&folder.0.join("missing")).unwrap_err().to_string();
     assert!(error.contains("missing: No such file"), "{error}");
     let error = read(&folder.0).unwrap_err().to_string();

@@ -7,8 +7,8 @@ use addr::Kind;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use trace::{
-    Arch, Batch, Event, Filter, Header, Op, Options, Process, Program, Reader, Recording, Shape,
-    Sink, Source,
+    Address, Arch, Batch, Event, Filter, Header, Op, Options, Process, Program, Reader, Recording,
+    Shape, Sink, Source,
 };
 
 const SEED: u64 = 0x0072_6563;
@@ -94,7 +94,7 @@ fn processes_come_back_alone_and_in_the_order_of_their_stamps() {
         for ns in 1..200 {
             let index = random.next_u64() as usize % count;
             let writer = &mut writers[index];
-            let op = Op { instruction: 0, kind: Kind::Load, size: 8 };
+            let op = Op { instruction: 0, kind: Kind::Load, size: 8, address: Address::Said };
             let shape = writer.shape(&Shape {
                 pc: 64 * (index as u64 + 1),
                 bytes: 8,
@@ -170,7 +170,7 @@ fn twins(name: &str, other: u64, addr: u64) -> String {
     let second = Process { pid: 2 * other as u32, ..process(1, Some(0), true, other + 5) };
     let mut writers = [recording.process(&first).unwrap(), recording.process(&second).unwrap()];
     for writer in &mut writers {
-        let op = Op { instruction: 0, kind: Kind::Store, size: 4 };
+        let op = Op { instruction: 0, kind: Kind::Store, size: 4, address: Address::Said };
         let (pc, ops) = (64, vec![op]);
         let shape = writer.shape(&Shape { pc, bytes: 8, instructions: 1, fetch: true, ops });
         writer.event(0, Event::ThreadStart { tid: other as i64 }).unwrap();
@@ -192,6 +192,42 @@ fn the_digest_is_of_what_was_done() {
     assert_eq!(one, twins("two.pwt", 2002, 0x1000));
     assert_ne!(one, twins("three.pwt", 1001, 0x1008));
     assert_eq!(Reader::open(&path_of("two.pwt")).unwrap().digest(), Some(one));
+}
+
+/// Addresses that follow come back from the file, and one without any is as one of version 2 is.
+#[test]
+fn both_versions_are_read() {
+    for (name, follows) in [("follows.pwt", true), ("said.pwt", false)] {
+        let path = path(name);
+        let recording = Recording::create(&path, &header(), Options::default()).unwrap();
+        let mut writer = recording.process(&process(0, None, false, 0)).unwrap();
+        let op = |address| Op { instruction: 0, kind: Kind::Load, size: 8, address };
+        let behind = [Address::Behind { op: 0, distance: 24 }, Address::BehindStart(8)];
+        let others = if follows { behind } else { [Address::Said; 2] };
+        let ops = [Address::Said, others[0], others[1]].map(op).to_vec();
+        let shape = Shape { pc: 64, bytes: 8, instructions: 1, fetch: false, ops };
+        let shape = writer.shape(&shape);
+        for addr in (0x1000..0x9000).step_by(72) {
+            writer.execute(shape, &[addr, addr + 24, 72]).unwrap();
+        }
+        writer.end().unwrap();
+        drop(writer);
+        recording.finish().unwrap();
+        let rows = |path: &PathBuf| -> Vec<_> {
+            let rows = all(&mut Reader::open(path).unwrap()).into_iter();
+            rows.filter_map(|(_, _, what)| what.ok()).collect()
+        };
+        let expected: Vec<u64> =
+            (0x1000..0x9000).step_by(72).flat_map(|addr| [addr, addr + 24, 72]).collect();
+        assert_eq!(rows(&path), expected);
+        let mut bytes = fs::read(&path).unwrap();
+        assert_eq!(bytes[8], 3);
+        if !follows {
+            bytes[8] = 2;
+            fs::write(&path, &bytes).unwrap();
+            assert_eq!(rows(&path), expected);
+        }
+    }
 }
 
 fn path_of(name: &str) -> PathBuf {

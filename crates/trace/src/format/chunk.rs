@@ -18,6 +18,7 @@ pub(super) const NAMES: [&str; STREAMS] =
 
 const FLAG_PHYSICAL: u32 = 1;
 const FLAG_PROCESS: u32 = 2;
+const FLAG_LINKED: u32 = 4;
 const HEAD_BYTES: usize = 2 * 8 + 7 * 4;
 /// Index of the events among the streams.
 const EVENTS: usize = 5;
@@ -35,7 +36,7 @@ pub(crate) struct Head {
     pub(crate) accesses: u32,
     /// Executions of blocks.
     pub(crate) executions: u32,
-    /// Loads and stores.
+    /// Loads and stores whose addresses are said.
     pub(crate) ops: u32,
     /// Entries of the dictionary.
     pub(crate) shapes: u32,
@@ -45,6 +46,8 @@ pub(crate) struct Head {
     pub(crate) events: u32,
     /// Whether every row has a physical address.
     pub(crate) physical: bool,
+    /// Whether shapes may have addresses that follow from others.
+    pub(crate) linked: bool,
     /// Whose accesses they are, in a recording.
     pub(crate) owner: Option<Owner>,
 }
@@ -82,8 +85,9 @@ impl Head {
         let shapes = count(executions.min(LOCAL_SHAPES_MAX as u32), "shapes")?;
         let segments = count(executions, "segments")?;
         let events = count((EVENT_BYTES_FULL + EVENT_BYTES_MAX) as u32, "events")?;
-        let flags = count(FLAG_PHYSICAL | FLAG_PROCESS, "flags")?;
+        let flags = count(FLAG_PHYSICAL | FLAG_PROCESS | FLAG_LINKED, "flags")?;
         let physical = flags & FLAG_PHYSICAL != 0;
+        let linked = flags & FLAG_LINKED != 0;
         let owner = match flags & FLAG_PROCESS {
             0 => None,
             _ => {
@@ -105,6 +109,7 @@ impl Head {
             segments,
             events,
             physical,
+            linked,
             owner,
         };
         Ok(head)
@@ -115,7 +120,7 @@ impl Head {
         let [accesses, executions, ops, shapes, segments] =
             [self.accesses, self.executions, self.ops, self.shapes, self.segments]
                 .map(|count| count as usize);
-        let dictionary = shapes * 16 + accesses * 6;
+        let dictionary = shapes * 16 + accesses * if self.linked { 18 } else { 6 };
         let sequence = executions * sequence_bytes(self.shapes);
         let events = if self.events == 0 { 2 } else { EVENT_BYTES_FULL + 2 * EVENT_BYTES_MAX };
         let physical = if self.physical { accesses * 9 + 10 } else { 0 };
@@ -139,7 +144,8 @@ impl Head {
         out.extend_from_slice(&self.first.to_le_bytes());
         out.extend_from_slice(&self.instructions.to_le_bytes());
         let flags = if self.physical { FLAG_PHYSICAL } else { 0 }
-            | if self.owner.is_some() { FLAG_PROCESS } else { 0 };
+            | if self.owner.is_some() { FLAG_PROCESS } else { 0 }
+            | if self.linked { FLAG_LINKED } else { 0 };
         let counts = [self.accesses, self.executions, self.ops, self.shapes, self.segments];
         for count in counts.into_iter().chain([self.events, flags]) {
             out.extend_from_slice(&count.to_le_bytes());

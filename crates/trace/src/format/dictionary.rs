@@ -4,20 +4,46 @@ use addr::Kind;
 
 use super::Damage;
 use super::wire::{Bytes, put_varint, unzigzag, zigzag};
-use crate::shape::Rows;
+use crate::shape::{Link, Rows};
 use crate::{Meta, Shape};
 
-/// Appends the entry of `rows`; `pc` is that of the entry before and becomes this one's.
-pub(super) fn put(out: &mut Vec<u8>, rows: &Rows, pc: &mut u64) {
+/// Appends the entry of `rows`; `pc` is that of the entry before and becomes this one's. Whether the
+/// dictionary is `linked` says whether addresses may follow from others.
+pub(super) fn put(out: &mut Vec<u8>, rows: &Rows, linked: bool, pc: &mut u64) {
     put_varint(out, zigzag(rows.pc.wrapping_sub(*pc) as i64));
     *pc = rows.pc;
-    put_varint(out, 2 * rows.ops() as u64 + u64::from(rows.fetch));
+    let operations = 2 * rows.ops() as u64 + u64::from(rows.fetch);
+    put_varint(
+        out,
+        if linked { 2 * operations + u64::from(rows.links.is_some()) } else { operations },
+    );
     put_varint(out, u64::from(rows.trailing));
     for meta in &rows.metas {
         put_varint(out, u64::from(4 * meta.size() + meta.kind() as u32));
         put_varint(out, u64::from(meta.instructions()));
     }
+    let Some(links) = &rows.links else { return };
+    let mut said = 0;
+    for &Link { from, distance } in &links.all {
+        if usize::from(from) == said && said < links.said {
+            put_varint(out, SAID);
+            said += 1;
+        } else if usize::from(from) == links.said {
+            put_varint(out, FROM_START);
+            put_varint(out, zigzag(distance as i64));
+        } else {
+            put_varint(out, FROM_SAID + u64::from(from));
+            put_varint(out, zigzag(distance as i64));
+        }
+    }
 }
+
+/// Where an address comes from: it is said,
+const SAID: u64 = 0;
+/// it follows from the block's start,
+const FROM_START: u64 = 1;
+/// or from the address that is said first; and so on.
+const FROM_SAID: u64 = 2;
 
 /// An entry without its rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,18 +54,26 @@ pub(super) struct ShapeHead {
     pub(super) fetch: bool,
     /// Loads and stores.
     pub(super) ops: u16,
+    /// Those of which the address is said.
+    pub(super) said: u16,
     /// Instructions left for the next row.
     pub(super) trailing: u32,
 }
 
-/// Reads an entry and appends its rows to `metas`.
+/// Reads an entry and appends its rows to `metas`. If the dictionary is `linked`, it appends a link
+/// for each row, that of a fetch without meaning.
 pub(super) fn take(
     bytes: &mut Bytes<'_>,
+    linked: bool,
     pc: &mut u64,
     metas: &mut Vec<Meta>,
+    links: &mut Vec<Link>,
 ) -> Result<ShapeHead, Damage> {
     *pc = pc.wrapping_add(unzigzag(bytes.varint()?) as u64);
-    let ops = bytes.varint_up_to(2 * Shape::OPS_MAX as u64 + 1, "rows of a shape")?;
+    let bits = 1 + u32::from(linked);
+    let ops_max = ((Shape::OPS_MAX as u64 + 1) << bits) - 1;
+    let ops = bytes.varint_up_to(ops_max, "rows of a shape")?;
+    let (ops, has_links) = if linked { (ops / 2, ops & 1 == 1) } else { (ops, false) };
     let trailing = bytes.varint_up_to(u64::from(Meta::INSTRUCTIONS_MAX), "instructions")? as u32;
     let (fetch, ops) = (ops & 1 == 1, (ops / 2) as u16);
     for row in 0..ops + u16::from(fetch) {
@@ -57,5 +91,45 @@ pub(super) fn take(
         }
         metas.push(Meta::new(kind, code as u32 >> 2, instructions as u32));
     }
-    Ok(ShapeHead { pc: *pc, fetch, ops, trailing })
+    let mut said = ops;
+    if linked {
+        links.resize(metas.len() - usize::from(ops), Link::default());
+    }
+    if has_links {
+        said = take_links(bytes, ops, links)?;
+    } else if linked {
+        links.resize(metas.len(), Link::default());
+    }
+    Ok(ShapeHead { pc: *pc, fetch, ops, said, trailing })
 }
+
+/// Reads where the addresses of `ops` operations come from and appends it to `links`; how many are
+/// said.
+fn take_links(bytes: &mut Bytes<'_>, ops: u16, links: &mut Vec<Link>) -> Result<u16, Damage> {
+    let first = links.len();
+    let mut said = 0;
+    for _ in 0..ops {
+        let link = match bytes.varint_up_to(FROM_SAID + Shape::OPS_MAX as u64, "as a link")? {
+            SAID => {
+                said += 1;
+                Link { from: said - 1, distance: 0 }
+            }
+            from => {
+                let distance = unzigzag(bytes.varint()?) as u64;
+                let from = from.checked_sub(FROM_SAID).map_or(STARTS, |from| from as u16);
+                if from != STARTS && from >= said {
+                    return Err(Damage::new("an address of its dictionary follows from none"));
+                }
+                Link { from, distance }
+            }
+        };
+        links.push(link);
+    }
+    // The start stands behind all that are said.
+    links[first..].iter_mut().filter(|link| link.from == STARTS).for_each(|link| link.from = said);
+    Ok(said)
+}
+
+/// No number of an address.
+const STARTS: u16 = u16::MAX;
+const _: () = assert!(Shape::OPS_MAX < STARTS as usize);

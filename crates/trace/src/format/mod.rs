@@ -28,8 +28,10 @@
 //! # A recording of processes
 //!
 //! ```text
-//!   file   = magic  version 2  HEAD  (PROC | CHNK)*  INDX  TAIL
+//!   file   = magic  version 3  HEAD  (PROC | CHNK)*  INDX  TAIL
 //! ```
+//!
+//! Version 2 is the same, but for chunks with links, which it does not have.
 //!
 //! A PROC frame comes before the first chunk of its process, and again when more is known of it:
 //! the last one of a process counts. Processes are numbered from 0 without gaps, parents before
@@ -61,13 +63,13 @@
 //! ```text
 //!   sequence    0  1  1  2  1          one local shape per execution
 //!   dictionary  [0: fetch load]  [1: fetch load store]  [2: fetch]
-//!   codes         1   0 0   0 2   3 0                  one per load or store
+//!   codes         1   0 0   0 2   3 0                  one per load or store, if coded
 //!   residual      a       b b c c c                    as many bytes as the codes say
 //! ```
 //!
 //! The body begins with u64 index of the first access, u64 instructions, then seven u32:
-//! accesses, executions, operations (loads and stores), local shapes, segments, events, flags (bit
-//! 0: the chunk has physical addresses). Then, for each of seven streams, u32 its bytes and u32
+//! accesses, executions, operations (loads and stores whose addresses are coded), local shapes,
+//! segments, events, flags (bit 0: the chunk has physical addresses; bit 2: its dictionary has links). Then, for each of seven streams, u32 its bytes and u32
 //! the bytes that are stored; then the stored bytes of the streams in the same order. A stream
 //! whose two lengths are equal is stored as it is, another one as a zstd frame.
 //!
@@ -75,22 +77,26 @@
 //!    uses them. Each: varint `pc` as the zigzag difference to the pc before (0 at first);
 //!    varint `2 * operations + f`, where `f` is 1 if there is a fetch row; varint `trailing`;
 //!    then for each row, the fetch first, varint `4 * size + kind` (fetch 0, load 1, store 2)
-//!    and varint instructions. The same shape may be there several times.
+//!    and varint instructions. The same shape may be there several times. If flagged, the second
+//!    varint is `2 * (2 * operations + f) + l`, and where `l` is 1, *links* follow the rows: for each
+//!    operation varint 0 if its address is coded, otherwise 1 if it follows from `pc`, `2 + n` if
+//!    it follows from the shape's coded address `n`, which comes before it, and then the zigzag
+//!    distance from there. Without links all addresses are coded.
 //! 2. **segments**. Each: varint thread, varint executions, varint `carry`.
 //! 3. **sequence**. The local shape of each execution, as u8 if there are at most 256, else u16.
-//! 4. **codes**. Four bits per operation, the low half of a byte first; the last half may be
+//! 4. **codes**. Four bits per coded address, the low half of a byte first; the last half may be
 //!    unused and is 0 then.
 //! 5. **residual**.
 //! 6. **events**. A JSON array of `{"at", "thread", "event": {...}}`, ascending by `at`, the
 //!    number of accesses of the chunk that come before the event.
 //! 7. **physical**. If flagged, one physical address per row, else empty; see `physical.rs`.
 //!
-//! **Addresses.** Each operation of each local shape has a *slot*: the address it had last and
+//! **Addresses.** Each coded operation of each local shape has a *slot*: the address it had last and
 //! the distance from the one before. Code 0 says that the distance is the same once more; code
 //! `1 + n` says that the next `n` bytes of the residual, 0 to 8, low ones first, are the zigzag
 //! distance from the last address. When a local shape is executed for the first time, each of its
-//! slots starts with the address of the operation executed before (0 at first) and distance 0,
-//! and keeps distance 0 afterwards.
+//! slots starts with the address that was coded before (0 at first) and distance 0, and keeps
+//! distance 0 afterwards.
 //!
 //! **Instructions.** The first row of an execution counts its own instructions and what the
 //! executions before it in the segment left: the `trailing` of a shape, which replaces what was
@@ -102,6 +108,8 @@
 //! is written as two local shapes, so that each thread's addresses predict its own.
 //!
 //! Sizes that a reader may rely on, and checks before it allocates, are the constants below.
+
+use std::ops::RangeInclusive;
 
 mod chunk;
 mod codes;
@@ -131,8 +139,8 @@ pub(crate) use wire::Damage;
 pub(crate) const MAGIC: [u8; 8] = *b"\x89PWT\r\n\x1a\n";
 /// The version of a trace of one process, or of none.
 pub(crate) const VERSION: u32 = 1;
-/// The version of a recording of several processes.
-pub(crate) const VERSION_RECORDING: u32 = 2;
+/// The versions of a recording of several processes; the last is written.
+pub(crate) const VERSIONS_RECORDING: RangeInclusive<u32> = 2..=3;
 /// Bytes of magic and version.
 pub(crate) const PREAMBLE_BYTES: usize = 12;
 

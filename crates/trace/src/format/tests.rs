@@ -9,7 +9,7 @@ use super::compression::{Compressor, Decompressor};
 use super::*;
 use crate::shape::Rows;
 use crate::{
-    Batch, Batcher, Event, Meta, Op, Shape, Sink, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED,
+    Address, Batch, Batcher, Event, Op, Shape, Sink, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED,
     WORD_SHIFT,
 };
 
@@ -20,23 +20,75 @@ fn few(many: usize) -> usize {
     if cfg!(miri) { many.div_ceil(100) } else { many }
 }
 
+/// Where the addresses of `ops` operations come from: about half of them follow from others.
+fn addresses(random: &mut Xoshiro256PlusPlus, ops: usize) -> Vec<Address> {
+    let mut all: Vec<Address> = Vec::new();
+    for index in 0..ops {
+        let distance = (random.next_u64() as i64 >> (random.next_u64() % 64)) as u64;
+        let op = random.next_u64() as usize % (index + 1);
+        all.push(match random.next_u64() % 6 {
+            0 => Address::BehindStart(distance),
+            1 | 2 if all.get(op) == Some(&Address::Said) => {
+                Address::Behind { op: op as u16, distance }
+            }
+            _ => Address::Said,
+        });
+    }
+    all
+}
+
+/// A shape at `pc` of operations with these `addresses`.
+fn shape(pc: u64, fetch: bool, addresses: &[Address]) -> Shape {
+    let op = |(index, &address): (usize, &Address)| {
+        let kind = if index % 3 == 0 { Kind::Store } else { Kind::Load };
+        Op { instruction: index as u16, kind, size: 1 + index as u32, address }
+    };
+    let ops: Vec<Op> = addresses.iter().enumerate().map(op).collect();
+    let instructions = ops.len().max(fetch.into()) as u32 + 3;
+    let shape = Shape { pc, bytes: 9, instructions, fetch, ops };
+    shape.check().unwrap();
+    shape
+}
+
+/// `addrs`, with those that follow as they do.
+fn followed(pc: u64, addresses: &[Address], mut addrs: Vec<u64>) -> Vec<u64> {
+    for index in 0..addrs.len() {
+        addrs[index] = match addresses[index] {
+            Address::Said => addrs[index],
+            Address::Behind { op, distance } => addrs[usize::from(op)].wrapping_add(distance),
+            Address::BehindStart(distance) => pc.wrapping_add(distance),
+        };
+    }
+    addrs
+}
+
+/// Those that are said.
+fn said(addresses: &[Address], addrs: &[u64]) -> Vec<u64> {
+    let all = addresses.iter().zip(addrs);
+    all.filter(|(address, _)| **address == Address::Said).map(|(_, &addr)| addr).collect()
+}
+
 /// A chunk of random executions by several threads.
-fn chunk(random: &mut Xoshiro256PlusPlus, executions: usize) -> Vec<u8> {
+fn chunk(random: &mut Xoshiro256PlusPlus, executions: usize, linked: bool) -> Vec<u8> {
     let mut encoder = Encoder::new(1 << 20);
     let shapes: Vec<_> = (0..1 + random.next_u64() % 6)
         .map(|number| {
             let fetch = !random.next_u64().is_multiple_of(4);
             let ops = (random.next_u64() % 12) as usize;
-            let mut metas = vec![Meta::new(Kind::Fetch, 9, 1); usize::from(fetch)];
-            metas.resize(metas.len() + ops, Meta::new(Kind::Store, 8, 2));
-            let rows = metas.len();
-            (encoder.shape(Rows { pc: 64 * number, fetch, metas, trailing: 3 }), ops, rows)
+            let addresses = match linked {
+                true => addresses(random, ops),
+                false => vec![Address::Said; ops],
+            };
+            let shape = shape(64 * number, fetch, &addresses);
+            let rows = ops + usize::from(fetch);
+            (encoder.shape(Rows::from(&shape)), shape.pc, addresses, rows)
         })
         .collect();
     for _ in 0..executions {
-        let (shape, ops, rows) = shapes[random.next_u64() as usize % shapes.len()];
-        let addrs: Vec<u64> =
-            (0..ops).map(|_| random.next_u64() >> (random.next_u64() % 64)).collect();
+        let (shape, pc, addresses, rows) = &shapes[random.next_u64() as usize % shapes.len()];
+        let (shape, rows) = (*shape, *rows);
+        let mut addr = |_: &Address| random.next_u64() >> (random.next_u64() % 64);
+        let addrs = followed(*pc, addresses, addresses.iter().map(&mut addr).collect());
         match random.next_u64() % 40 {
             0 => encoder.thread(random.next_u64() as u32 % 20),
             1 => encoder.event(1, &Event::Fork { result: 7, flags: 17 }).unwrap(),
@@ -82,18 +134,22 @@ fn predicted_and_mispredicted_addresses_come_back() {
     println!("seed {SEED:#x}");
     let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
     let mut encoder = Encoder::new(1 << 20);
-    let mut shapes: Vec<_> = (0..40)
+    let mut shapes: Vec<_> = (0..80)
         .map(|number| {
-            let (pc, fetch, ops) = (64 * number, number % 2 == 0, number as usize / 2);
-            let mut metas = vec![Meta::new(Kind::Fetch, 9, 1); usize::from(fetch)];
-            metas.extend((0..ops as u32).map(|op| Meta::new(Kind::Load, 1 + op, 1)));
-            let rows = Rows { pc, fetch, metas: metas.clone(), trailing: 3 };
-            (encoder.shape(rows), pc, metas, vec![random.next_u64() >> 16; ops], 8 * number)
+            let (pc, fetch, ops) = (64 * number, number % 2 == 0, number as usize / 2 % 20);
+            let addresses = match number < 40 {
+                true => vec![Address::Said; ops],
+                false => addresses(&mut random, ops),
+            };
+            let rows = Rows::from(&shape(pc, fetch, &addresses));
+            let (metas, addrs) = (rows.metas.clone(), vec![random.next_u64() >> 16; ops]);
+            (encoder.shape(rows), pc, metas, addresses, addrs, 8 * (number % 40))
         })
         .collect();
     let (mut expected, mut carry) = (Vec::new(), 0);
-    for _ in 0..few(20_000) {
-        let (shape, pc, metas, addrs, step) = &mut shapes[random.next_u64() as usize % 40];
+    for _ in 0..few(40_000) {
+        let (shape, pc, metas, addresses, addrs, step) =
+            &mut shapes[random.next_u64() as usize % 80];
         let ops = addrs.len();
         addrs.iter_mut().for_each(|addr| *addr += *step);
         match random.next_u64() % 8 {
@@ -101,7 +157,11 @@ fn predicted_and_mispredicted_addresses_come_back() {
             1..4 if ops > 0 => addrs[random.next_u64() as usize % ops] ^= random.next_u64() >> 40,
             _ => {}
         }
-        encoder.execute(*shape, addrs).unwrap();
+        *addrs = followed(*pc, addresses, std::mem::take(addrs));
+        match random.next_u64() % 2 {
+            0 => encoder.execute(*shape, addrs).unwrap(),
+            _ => encoder.execute(*shape, &said(addresses, addrs)).unwrap(),
+        }
         let fetched = (metas.len() > ops).then_some(*pc);
         let first = expected.len();
         expected.extend(fetched.iter().chain(addrs.iter()).copied().zip(metas.iter().copied()));
@@ -146,7 +206,7 @@ fn nothing_in_a_chunk_is_trusted() {
     let (mut refused, mut read) = (0, 0);
     let (forgeries, enough) = if cfg!(miri) { (10, 4) } else { (40, 1000) };
     for round in 0..few(300) {
-        let body = chunk(&mut random, 1 + round % 150);
+        let body = chunk(&mut random, 1 + round % 150, round % 3 != 0);
         let stored = uncompressed(&body);
         let rows = decode(&body).unwrap();
         assert_eq!(decode(&stored).unwrap(), rows);
@@ -175,8 +235,8 @@ fn nothing_in_a_chunk_is_trusted() {
 fn executions_of_other_shapes_are_refused_or_read() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(2);
     let (mut refused, mut read) = (0, 0);
-    for _ in 0..few(40) {
-        let body = uncompressed(&chunk(&mut random, few(1200).min(60)));
+    for round in 0..few(40) {
+        let body = uncompressed(&chunk(&mut random, few(1200).min(60), round % 2 == 0));
         let bytes = |stream: usize| {
             let at = 44 + 8 * stream;
             u32::from_le_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]) as usize
@@ -200,7 +260,7 @@ fn executions_of_other_shapes_are_refused_or_read() {
 #[test]
 fn counts_that_do_not_fit_together_are_refused() {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-    let body = uncompressed(&chunk(&mut random, few(2000).min(100)));
+    let body = uncompressed(&chunk(&mut random, few(2000).min(100), true));
     assert!(decode(&body).is_ok());
     for field in (16..44 + 7 * 8).step_by(4) {
         let value =
@@ -216,7 +276,8 @@ fn counts_that_do_not_fit_together_are_refused() {
 
 /// A recorder's words, taken as they come in pieces of any length, are the executions that they
 /// stand for: for the batcher as for the encoder. Blocks have none to six operations, are fixed or
-/// tagged, fetched or not, and go on as before, jump, or are not usual.
+/// tagged, fetched or not, and go on as before, jump, or are not usual. Of half of them some addresses
+/// follow from others and have no words; a block may have many more rows than words.
 #[test]
 fn words_are_the_executions_that_they_stand_for() {
     println!("seed {SEED:#x}");
@@ -224,26 +285,36 @@ fn words_are_the_executions_that_they_stand_for() {
     let (mut plain, mut batcher, mut encoder) =
         (Batcher::new(), Batcher::new(), Encoder::new(1 << 20));
     let mut blocks = Vec::new();
-    for number in 0..28u64 {
-        let (ops, fixed, fetch) = (number as usize % 7, number % 14 < 7, number < 14);
-        let op = |op| Op { instruction: op as u16, kind: Kind::Load, size: 8 };
-        let ops: Vec<Op> = (0..ops).map(op).collect();
-        let shape = Shape { pc: 0x1000 + 64 * number, bytes: 9, instructions: 8, fetch, ops };
-        let tags: Vec<u16> = (0..shape.ops.len() as u16).collect();
+    for number in 0..57u64 {
+        let (ops, fixed, fetch) = (number as usize % 7, number % 14 < 7, number % 28 < 14);
+        let addresses = match number {
+            56 => vec![Address::BehindStart(32); 50],
+            28.. => addresses(&mut random, ops),
+            _ => vec![Address::Said; ops],
+        };
+        let (fixed, fetch) = (fixed || number == 56, fetch || number == 56);
+        let shape = shape(0x1000 + 64 * number, fetch, &addresses);
+        let tags: Vec<u16> =
+            (0..said(&addresses, &vec![0; addresses.len()]).len() as u16).collect();
         let ids = (plain.shape(&shape), batcher.shape(&shape), encoder.shape(Rows::from(&shape)));
         batcher.usual(number as usize, ids.1, &tags);
         encoder.usual(number as usize, ids.2, &tags);
         let addrs = vec![random.next_u64() >> 20; tags.len()];
-        blocks.push((fixed, ids, tags, addrs));
+        blocks.push((fixed, ids, tags, addrs, shape.pc, addresses));
     }
     let (mut words, mut taken) = (Vec::new(), 0);
     let rounds = few(20_000);
     for round in 1..=rounds {
         let number = random.next_u64() as usize % blocks.len();
-        let (fixed, ids, tags, addrs) = &mut blocks[number];
+        let (fixed, ids, tags, addrs, pc, addresses) = &mut blocks[number];
         let moved = if random.next_u64().is_multiple_of(8) { random.next_u64() >> 20 } else { 8 };
         addrs.iter_mut().for_each(|addr| *addr = (*addr + moved) & (u64::MAX >> 16));
-        plain.execute(ids.0, addrs).unwrap();
+        let mut words_of = addrs.iter();
+        let all = addresses.iter().map(|address| match address {
+            Address::Said => *words_of.next().unwrap(),
+            _ => 0,
+        });
+        plain.execute(ids.0, &followed(*pc, addresses, all.collect())).unwrap();
         let block = (number as u64) << WORD_SHIFT;
         if *fixed {
             words.push(block | u64::from(WORD_FIXED) | (addrs.len() as u64) << WORD_COUNT_SHIFT);
@@ -281,4 +352,26 @@ fn words_are_the_executions_that_they_stand_for() {
     decoder.open(&body, &mut Decompressor::new().unwrap()).unwrap();
     decoder.fill(&mut decoded, rows).unwrap();
     assert!(decoded.addr == batched.addr && decoded.meta == batched.meta);
+}
+
+/// Addresses that do not follow as their shape says are refused, and so are shapes whose addresses
+/// follow from none.
+#[test]
+fn addresses_that_do_not_follow_are_refused() {
+    let addresses =
+        [Address::Said, Address::Behind { op: 0, distance: 8 }, Address::BehindStart(1)];
+    let shape = shape(64, true, &addresses);
+    let mut encoder = Encoder::new(100);
+    let id = encoder.shape(Rows::from(&shape));
+    for addrs in [&[8, 16, 65][..], &[8], &[9, 17, 65]] {
+        encoder.execute(id, addrs).unwrap();
+    }
+    for addrs in [&[8, 17, 65][..], &[8, 16, 64], &[8, 16], &[]] {
+        assert!(encoder.execute(id, addrs).is_err(), "{addrs:?}");
+    }
+    for (index, op) in [(0, 0), (1, 1), (2, 1), (2, 7)] {
+        let mut wrong = shape.clone();
+        wrong.ops[index].address = Address::Behind { op, distance: 8 };
+        assert!(wrong.check().is_err(), "operation {index} behind {op}");
+    }
 }

@@ -12,7 +12,7 @@ use super::merge::Merge;
 use super::{ChunkInfo, Decoding, Feed, OpenFile, Reader};
 use crate::format::{
     Damage, FRAME_BYTES, FrameHead, FrameKind, Head, IndexEntry, MAGIC, PREAMBLE_BYTES, Recorded,
-    VERSION, VERSION_RECORDING, digest, index_entries,
+    VERSION, VERSIONS_RECORDING, digest, index_entries,
 };
 use crate::{Error, Header, Process};
 
@@ -180,11 +180,11 @@ impl Input<'_> {
             );
         };
         let version = u32::from_le_bytes(*version);
-        self.recorded = version == VERSION_RECORDING;
+        self.recorded = VERSIONS_RECORDING.contains(&version);
         if version != VERSION && !self.recorded {
             let what = format!(
-                "a trace of version {version}; this Pagewalk reads versions {VERSION} and \
-                 {VERSION_RECORDING}"
+                "a trace of version {version}; this Pagewalk reads versions {VERSION} to {}",
+                VERSIONS_RECORDING.end()
             );
             return Err(self.corrupt(MAGIC.len() as u64, &what));
         }

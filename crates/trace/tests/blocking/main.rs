@@ -12,8 +12,8 @@ use addr::Kind;
 use trace::import::Options;
 use trace::mix::{Mix, Switches};
 use trace::{
-    Arch, Batch, Call, Descriptor, Event, FileId, FileKind, Op, Process, Program, Recording, Shape,
-    Sink, Source, Writer,
+    Address, Arch, Batch, Call, Descriptor, Event, FileId, FileKind, Op, Process, Program,
+    Recording, Shape, Sink, Source, Writer,
 };
 
 const CLONE_VM: u64 = trace::CLONE_VM;
@@ -65,7 +65,7 @@ fn recorded(name: &str, processes: &[(Option<u32>, bool, u64, &[Act])]) -> PathB
 }
 
 fn act(writer: &mut Writer, number: u32, mut ns: u64, acts: &[Act]) {
-    let op = Op { instruction: 0, kind: Kind::Load, size: 8 };
+    let op = Op { instruction: 0, kind: Kind::Load, size: 8, address: Address::Said };
     let (bytes, fetch) = (8, false);
     let shape = Shape { pc: 64, bytes, instructions: 10, fetch, ops: vec![op] };
     let shape = writer.shape(&shape);

@@ -5,8 +5,8 @@
 use addr::Kind;
 use proptest::prelude::*;
 use trace::{
-    Arch, Batch, Error, Event, Filter, Header, Meta, Op, Origin, Placed, Shape, ShapeId, Sink,
-    Source, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE, WORD_SHIFT,
+    Address, Arch, Batch, Error, Event, Filter, Header, Meta, Op, Origin, Placed, Shape, ShapeId,
+    Sink, Source, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE, WORD_SHIFT,
 };
 
 /// One call of a sink.
@@ -232,7 +232,8 @@ fn shape() -> impl Strategy<Value = Shape> {
                 .into_iter()
                 .map(|(step, store, size)| {
                     instruction += step;
-                    Op { instruction, kind: if store { Kind::Store } else { Kind::Load }, size }
+                    let kind = if store { Kind::Store } else { Kind::Load };
+                    Op { instruction, kind, size, address: Address::Said }
                 })
                 .collect();
             let instructions = u32::from(instruction) + 1 + trailing;

@@ -35,7 +35,8 @@ impl Decoder {
         rows: usize,
     ) -> Result<usize, Damage> {
         let (locals, templates) = (&self.locals[..self.at.defined], self.templates.as_slice());
-        let slots = self.slots.as_mut_ptr();
+        let (slots, links) = (self.slots.as_mut_ptr(), self.links.as_ptr());
+        let said_addrs = self.said.as_mut_ptr();
         let sequence = &self.sequence[self.at.executions..][..self.at.segment_left as usize];
         // What is read at once reaches WORD bytes further.
         let codes = &self.codes[self.at.ops..self.head.ops as usize + WORD];
@@ -52,19 +53,20 @@ impl Decoder {
         let (mut next_code, mut rest) = (codes.as_ptr(), residual.as_ptr());
         let mut carry = self.at.carry;
         // SAFETY: up to `rows_end` there is room for an execution's rows, and behind it for SPARE.
-        // Its codes lie before `code_end`, behind which `codes` has WORD bytes more. `open` made slots
+        // If one of its addresses is not said, each row has a link, from one of those that are said
+        // or from what is behind them; there is room for as many as a shape can have. Its codes lie before `code_end`, behind which `codes` has WORD bytes more. `open` made slots
         // for the operations of all shapes. Each code is used once, in order, and all codes of
         // the chunk need its residual without the last WORD bytes.
         unsafe {
             while numbers.start != numbers.end {
                 let Some(local) = locals.get(usize::from(*numbers.start)) else { break };
-                let (count, ops) = (usize::from(local.rows), usize::from(local.ops));
+                let (count, said) = (usize::from(local.rows), usize::from(local.said));
                 let end = next_addr.wrapping_add(count);
                 if end > rows_end {
                     break;
                 }
                 let mut code = next_code;
-                next_code = code.wrapping_add(ops);
+                next_code = code.wrapping_add(said);
                 if next_code > code_end {
                     break;
                 }
@@ -84,8 +86,33 @@ impl Decoder {
                 next_meta = next_meta.add(count);
                 next_addr = end;
 
-                let (mut slot, mut addr) = (slots.add(local.slot as usize), end.sub(ops));
-                if ops <= WORD
+                let mut slot = slots.add(local.slot as usize);
+                if local.linked {
+                    let mut to = said_addrs;
+                    let to_end = to.add(said);
+                    while to != to_end {
+                        let word = u64::from_le_bytes(rest.cast::<[u8; WORD]>().read());
+                        let (now, used) = (*slot).decode(*code, word);
+                        rest = rest.add(used);
+                        *slot = now;
+                        to.write(now.last);
+                        (slot, code, to) = (slot.add(1), code.add(1), to.add(1));
+                    }
+                    to.write(local.pc);
+                    let is_fetched = local.metas[0].kind() == Kind::Fetch;
+                    let (mut addr, mut link) = (end.sub(count), links.add(local.template as usize));
+                    if is_fetched {
+                        (addr, link) = (addr.add(1), link.add(1));
+                    }
+                    while addr != end {
+                        let from = said_addrs.add(usize::from((*link).from)).read();
+                        addr.write(from.wrapping_add((*link).distance));
+                        (addr, link) = (addr.add(1), link.add(1));
+                    }
+                    continue;
+                }
+                let mut addr = end.sub(said);
+                if said <= WORD
                     && u64::from_le_bytes(code.cast::<[u8; WORD]>().read()) & local.codes == 0
                 {
                     while addr != end {
@@ -118,9 +145,9 @@ impl Decoder {
         self.at.executions += ran;
         self.at.segment_left -= ran as u32;
         self.at.carry = carry;
-        let is_op = |row: &usize| meta[*row].kind() != Kind::Fetch;
-        if let Some(last) = (rows..now).rev().find(is_op) {
-            self.at.addr = addr[last];
+        let ran = sequence[..ran].iter().rev().map(|&number| &locals[usize::from(number)]);
+        if let Some(last) = ran.into_iter().find(|local| local.said > 0) {
+            self.at.addr = self.slots[last.slot as usize + usize::from(last.said) - 1].last;
         }
         Ok(now)
     }

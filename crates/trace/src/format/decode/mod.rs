@@ -8,6 +8,7 @@
 
 mod known;
 
+use addr::Kind;
 use serde::Deserialize;
 
 use super::chunk::{Head, NAMES, STREAMS, sequence_bytes};
@@ -17,6 +18,7 @@ use super::physical::PhysicalDecoder;
 use super::segments::Segment;
 use super::wire::Bytes;
 use super::{Damage, codes, dictionary, segments, stamps};
+use crate::shape::Link;
 use crate::{Batch, Event, Meta, Placed, Shape, Stamp};
 
 /// Rows that are copied without looking at their number; buffers have as many to spare.
@@ -36,10 +38,13 @@ struct Local {
     template: u32,
     /// Index of its first slot.
     slot: u32,
-    trailing: u32,
+    trailing: u16,
     rows: u16,
-    ops: u16,
-    /// The bits of the next [`WORD`] codes that are its operations', if it has at most as many.
+    /// Operations whose addresses are said.
+    said: u16,
+    /// Whether there are others; then its rows have links.
+    linked: bool,
+    /// The bits of the next [`WORD`] codes that are its operations', if at most as many are said.
     codes: u64,
 }
 
@@ -59,6 +64,10 @@ pub(crate) struct Decoder {
     head: Head,
     locals: Vec<Local>,
     templates: Vec<Meta>,
+    /// Where the address of each row of the templates comes from, if some are not said.
+    links: Vec<Link>,
+    /// The addresses that an execution says, and the block's start behind them.
+    said: Vec<u64>,
     slots: Vec<Slot>,
     segments: Vec<Segment>,
     sequence: Vec<u16>,
@@ -82,7 +91,7 @@ struct Position {
     carry: u64,
     /// Local shapes that have been executed.
     defined: usize,
-    /// The address of the last operation.
+    /// The last address that was said.
     addr: u64,
 }
 
@@ -94,6 +103,8 @@ impl Decoder {
             head: Head::default(),
             locals: Vec::new(),
             templates: Vec::new(),
+            links: Vec::new(),
+            said: vec![0; Shape::OPS_MAX + 1],
             slots: Vec::new(),
             segments: Vec::new(),
             sequence: Vec::new(),
@@ -120,10 +131,12 @@ impl Decoder {
         let (mut bytes, mut pc) = (Bytes(dictionary), 0);
         self.locals.clear();
         self.templates.clear();
+        self.links.clear();
         let mut slots = 0;
         for _ in 0..head.shapes {
             let template = self.templates.len();
-            let entry = dictionary::take(&mut bytes, &mut pc, &mut self.templates)?;
+            let (metas, links) = (&mut self.templates, &mut self.links);
+            let entry = dictionary::take(&mut bytes, head.linked, &mut pc, metas, links)?;
             if self.templates.len() > head.accesses as usize {
                 return Err(Damage::new("its dictionary has more rows than the chunk"));
             }
@@ -135,14 +148,15 @@ impl Decoder {
                 pc: entry.pc,
                 template: template as u32,
                 slot: slots,
-                trailing: entry.trailing,
+                trailing: entry.trailing as u16,
                 rows: entry.ops + u16::from(entry.fetch),
-                ops: entry.ops,
+                said: entry.said,
+                linked: entry.said != entry.ops,
                 codes: u64::MAX
-                    .checked_shl(8 * u32::from(entry.ops))
+                    .checked_shl(8 * u32::from(entry.said))
                     .map_or(u64::MAX, |rest| !rest),
             });
-            slots += u32::from(entry.ops);
+            slots += u32::from(entry.said);
         }
         bytes.end(NAMES[0])?;
         self.slots.clear();
@@ -300,7 +314,7 @@ impl Decoder {
         let Some(local) = self.locals.get(number).filter(|_| number == self.at.defined) else {
             return Err(Damage::new("its sequence and its dictionary do not fit together"));
         };
-        let (count, ops) = (usize::from(local.rows), usize::from(local.ops));
+        let (count, said) = (usize::from(local.rows), usize::from(local.said));
         if rows + count + SPARE > addr.len() {
             return Ok(rows);
         }
@@ -317,11 +331,15 @@ impl Decoder {
         self.at.carry = u64::from(local.trailing);
         addr[rows] = local.pc;
         let codes = &self.codes[self.at.ops..self.head.ops as usize];
-        let Some(codes) = codes.get(..ops) else {
+        let Some(codes) = codes.get(..said) else {
             return Err(Damage::new("it has more operations than it claims"));
         };
-        let out = &mut addr[rows + count - ops..][..ops];
-        let slots = &mut self.slots[local.slot as usize..][..ops];
+        let out = if local.linked {
+            &mut self.said[..said]
+        } else {
+            &mut addr[rows + count - said..][..said]
+        };
+        let slots = &mut self.slots[local.slot as usize..][..said];
         for ((slot, &code), out) in slots.iter_mut().zip(codes).zip(out) {
             let rest = &self.streams[RESIDUAL][self.at.residual..];
             let (now, used) = Slot { last: self.at.addr, distance: 0 }.decode(code, word(rest));
@@ -330,7 +348,15 @@ impl Decoder {
             *slot = Slot { last: now.last, distance: 0 };
             *out = now.last;
         }
-        self.at.ops += ops;
+        self.at.ops += said;
+        if local.linked {
+            self.said[said] = local.pc;
+            let ops = count - usize::from(template[0].kind() == Kind::Fetch);
+            let links = &self.links[local.template as usize..][count - ops..count];
+            for (addr, link) in addr[rows + count - ops..][..ops].iter_mut().zip(links) {
+                *addr = self.said[usize::from(link.from)].wrapping_add(link.distance);
+            }
+        }
         Ok(rows + count)
     }
 }

@@ -9,6 +9,8 @@
 //!         otherwise:                   code 1 + n, n bytes of residual
 //! ```
 //!
+//! Of operations whose addresses follow from others nothing is encoded.
+//!
 //! A *context* is the threads that share local shapes. Threads get the contexts of a chunk in
 //! the order in which they appear; from the seventeenth on they share.
 
@@ -282,8 +284,8 @@ impl Encoder {
             _ => return self.execute_unprepared(shape, addrs),
         };
         let rows = &self.shapes[shape.0 as usize];
-        if addrs.len() != rows.ops() {
-            return Err(miscounted(rows, addrs.len()));
+        if addrs.len() != rows.said() {
+            return self.execute_all(shape, addrs);
         }
         self.append(shape, &local)?;
 
@@ -308,12 +310,22 @@ impl Encoder {
         Ok(())
     }
 
+    /// Encodes an execution whose `addrs` are those of all operations, not all of which are said.
+    #[cold]
+    fn execute_all(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
+        let rows = &self.shapes[shape.0 as usize];
+        match rows.said_of(addrs) {
+            Some(said) => self.execute(shape, &said),
+            None => Err(miscounted(rows, addrs.len())),
+        }
+    }
+
     /// Encodes an execution that begins a segment or is the first of its shape.
     #[cold]
     fn execute_unprepared(&mut self, shape: ShapeId, addrs: &[u64]) -> Result<(), Error> {
         let Some(rows) = self.shapes.get(shape.0 as usize) else { return Err(unknown(shape)) };
-        if addrs.len() != rows.ops() {
-            return Err(miscounted(rows, addrs.len()));
+        if addrs.len() != rows.said() {
+            return self.execute_all(shape, addrs);
         }
         if self.segment.is_none() {
             self.begin_segment();
@@ -509,9 +521,11 @@ impl Encoder {
         self.head.physical = self.physical.is_some();
 
         let (mut dictionary, mut pc) = (Vec::new(), 0);
-        for shape in &self.locals {
-            dictionary::put(&mut dictionary, &self.shapes[shape.0 as usize], &mut pc);
-        }
+        let shapes = self.locals.iter().map(|shape| &self.shapes[shape.0 as usize]);
+        self.head.linked = shapes.clone().any(|rows| rows.links.is_some());
+        shapes.for_each(|rows| {
+            dictionary::put(&mut dictionary, rows, self.head.linked, &mut pc);
+        });
         let mut segments = Vec::new();
         self.segments.iter().for_each(|&segment| segments::put(&mut segments, segment));
         let sequence = &self.sequence[..self.head.executions as usize];

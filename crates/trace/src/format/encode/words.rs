@@ -69,7 +69,8 @@ impl Take<Own> for Streams<'_> {
 impl Encoder {
     /// Block `number` of a recorder's words is usually `shape`.
     pub(crate) fn usual(&mut self, number: usize, shape: ShapeId, tags: &[u16]) {
-        self.usual.set(number, shape, tags);
+        let rows = self.shapes.get(shape.0 as usize).map_or(0, |rows| rows.metas.len());
+        self.usual.set(number, shape, tags, rows);
         self.contexts.iter_mut().for_each(|context| context.ready.forget(number));
         self.present.ready.forget(number);
     }
@@ -81,8 +82,8 @@ impl Encoder {
         if self.physical.is_some() || self.carry.now > carry_max || self.segment.is_none() {
             return 0;
         }
-        // A block has no more rows than words.
-        let words = &words[..words.len().min(self.room.max(0) as usize)];
+        let words_max = self.usual.words_of(self.room.max(0) as usize);
+        let words = &words[..words.len().min(words_max)];
         let sequence = &mut self.sequence[self.head.executions as usize..][..words.len()];
         let codes = &mut self.codes[self.head.ops as usize..][..words.len()];
         let residual = &mut self.residual[self.residual_bytes as usize..][..8 * words.len()];
