@@ -17,7 +17,7 @@
 use std::ops::Range;
 
 use addr::Kind;
-use ring::{Block, Control, EventCode, Record, Tag, event_parts};
+use ring::{Block, Control, Derived, EventCode, Record, Tag, event_parts};
 use rustc_hash::FxHashMap;
 use trace::{Address, Op, Shape, ShapeId, Sink};
 
@@ -27,6 +27,8 @@ pub(crate) trait Context {
     fn block(&mut self, number: u64) -> Option<Block>;
     /// Appends the tags of that block, a fixed one, to `tags`.
     fn tags(&mut self, number: u64, tags: &mut Vec<u16>);
+    /// If that block does not record all addresses, appends how those of its accesses follow.
+    fn derived(&mut self, number: u64, derived: &mut Vec<Option<Derived>>);
     /// An event of the thread whose segment it is.
     fn event(&mut self, code: EventCode, words: &[u64], sink: &mut dyn Sink) -> Result<(), Fault>;
 }
@@ -71,6 +73,8 @@ struct Part {
     from: u16,
     /// Whether the block goes on behind it.
     cut: bool,
+    /// Whether it is a fixed block that was left before its end.
+    left: bool,
 }
 
 /// One way in which a block ran.
@@ -96,6 +100,8 @@ pub(crate) struct Decoder {
     /// Addresses of an unusual block, and what it is looked up by.
     addrs: Vec<u64>,
     key: Vec<u16>,
+    /// How addresses follow in a fixed block.
+    derived: Vec<Option<Derived>>,
 }
 
 impl Decoder {
@@ -111,6 +117,7 @@ impl Decoder {
             shapes: FxHashMap::default(),
             addrs: Vec::new(),
             key: Vec::new(),
+            derived: Vec::new(),
         }
     }
 
@@ -153,7 +160,7 @@ impl Decoder {
         sink: &mut S,
     ) -> Result<usize, Fault> {
         if let Some(Rest { number, from }) = *rest {
-            let part = Part { number, control: None, from, cut: false };
+            let part = Part { number, control: None, from, cut: false, left: false };
             match self.part(records, whole, part, rest, context, sink)? {
                 // The block had ended.
                 Some(0) => {}
@@ -164,7 +171,8 @@ impl Decoder {
         match record.as_control() {
             Some(control @ (Control::Block | Control::Context)) => {
                 let number = record.value();
-                let part = Part { number, control: Some(control), from: 0, cut: false };
+                let control = Some(control);
+                let part = Part { number, control, from: 0, cut: false, left: false };
                 let used = self.part(&records[1..], whole, part, rest, context, sink)?;
                 Ok(used.map_or(0, |ops| 1 + ops))
             }
@@ -202,13 +210,32 @@ impl Decoder {
         self.key.clear();
         self.key.extend([0; 4]);
         context.tags(number, &mut self.key);
-        let Some(addrs) = records.get(..count).filter(|_| self.key.len() == 4 + count) else {
-            return Err(Fault::Garbled(format!("block {number} with {count} accesses")));
+        self.derived.clear();
+        context.derived(number, &mut self.derived);
+        let accesses = self.key.len() - 4;
+        self.derived.resize(accesses, None);
+        let recorded = self.derived.iter().filter(|derived| derived.is_none()).count();
+        let Some(addrs) = records.get(..count).filter(|_| recorded == count) else {
+            return Err(Fault::Garbled(format!("block {number} with {count} addresses")));
         };
+        let pc = block(number, context)?.pc;
         self.addrs.clear();
-        self.addrs.extend(addrs.iter().take_while(|&&addr| addr != Record::NONE));
+        let (mut said, made) = (addrs.iter(), record.made().unwrap_or(accesses));
+        for derived in self.derived.iter().take(made) {
+            let addr = match *derived {
+                None => said.next().copied().filter(|&addr| addr != Record::NONE),
+                Some(Derived { from: 0, distance }) => Some(pc.wrapping_add(distance)),
+                Some(Derived { from, distance }) => addrs
+                    .get(usize::from(from) - 1)
+                    .filter(|&&addr| addr != Record::NONE)
+                    .map(|addr| addr.wrapping_add(distance)),
+            };
+            let Some(addr) = addr else { break };
+            self.addrs.push(addr);
+        }
         self.key.truncate(4 + self.addrs.len());
-        let part = Part { number, control: Some(Control::Block), from: 0, cut: false };
+        let left = self.addrs.len() < accesses;
+        let part = Part { number, control: Some(Control::Block), from: 0, cut: false, left };
         self.run(part, context, sink)?;
         Ok(1 + count)
     }
@@ -314,7 +341,8 @@ impl Decoder {
             Some(&variant) => variant,
             None => self.learn(part, context, sink)?,
         };
-        if part.control == Some(Control::Block) && !part.cut && !variant.doubled {
+        let is_whole = !part.cut && !part.left;
+        if part.control == Some(Control::Block) && is_whole && !variant.doubled {
             let index = part.number as usize;
             if self.usual.len() <= index {
                 self.usual.resize(index + 1, None);
@@ -323,7 +351,12 @@ impl Decoder {
             let tags = Some(from..from + self.key.len() - 4);
             if self.usual[index] != tags {
                 self.usual[index] = tags;
-                sink.usual(index, variant.shape, &self.key[4..]);
+                self.derived.clear();
+                context.derived(part.number, &mut self.derived);
+                self.derived.resize(self.key.len() - 4, None);
+                let tags = self.key[4..].iter().zip(&self.derived);
+                let said = tags.filter(|(_, derived)| derived.is_none()).map(|(&tag, _)| tag);
+                sink.usual(index, variant.shape, &said.collect::<Vec<_>>());
             }
         }
         if variant.doubled {
@@ -350,16 +383,31 @@ impl Decoder {
     ) -> Result<Variant, Fault> {
         let block = block(part.number, context)?;
         let tags = &self.key[4..];
+        self.derived.clear();
+        context.derived(part.number, &mut self.derived);
+        let is_recorded = |(_, derived): &(usize, &Option<Derived>)| derived.is_none();
+        let recorded = self.derived.iter().enumerate().filter(is_recorded);
+        let recorded: Vec<usize> = recorded.map(|(index, _)| index).collect();
         let mut ops = Vec::with_capacity(tags.len());
-        for &tag in tags {
+        for (index, &tag) in tags.iter().enumerate() {
             let tag = Tag(tag);
             let instruction = tag.instruction() - part.from;
-            let (size, address) = (tag.size(), Address::Said);
-            let op = |kind| Op { instruction, kind, size, address };
+            let address = match self.derived.get(index).copied().flatten() {
+                None => Address::Said,
+                Some(Derived { from: 0, distance }) => Address::BehindStart(distance),
+                Some(Derived { from, distance }) => {
+                    let from = recorded.get(usize::from(from) - 1);
+                    Address::Behind { op: from.map_or(u16::MAX, |&op| op as u16), distance }
+                }
+            };
+            let op = |kind| Op { instruction, kind, size: tag.size(), address };
             ops.extend(tag.loads().then(|| op(Kind::Load)));
             ops.extend(tag.stores().then(|| op(Kind::Store)));
         }
         let doubled = ops.len() != tags.len();
+        if doubled {
+            ops.iter_mut().for_each(|op| op.address = Address::Said);
+        }
         let end = match ops.last() {
             Some(last) if part.cut => u32::from(part.from + last.instruction) + 1,
             _ => block.instructions,

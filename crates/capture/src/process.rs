@@ -16,8 +16,8 @@ use std::slice;
 use std::sync::atomic::{Ordering, fence};
 
 use ring::{
-    BLOCKS_PER_CHUNK, Block, ChunkState, EventCode, Mark, ProcessState, RING_RECORDS, Ring,
-    SPAN_ROOM, TAGS_PER_CHUNK,
+    BLOCKS_PER_CHUNK, Block, ChunkState, Derived, EventCode, Mark, ProcessState, RING_RECORDS,
+    Ring, SPAN_ROOM, TAGS_PER_CHUNK,
 };
 use trace::{Event, Shape, ShapeId, Sink, Taken};
 
@@ -134,6 +134,17 @@ impl Context for World {
         }
     }
 
+    fn derived(&mut self, number: u64, derived: &mut Vec<Option<Derived>>) {
+        if let Some(block) = self.blocks.all.get(number as usize)
+            && block.recorded < block.accesses
+        {
+            let own = &self.blocks.tags[(block.tags + block.accesses) as usize..];
+            let (words, _) = own.as_chunks();
+            let words = words.iter().take(block.accesses as usize);
+            derived.extend(words.map(|&words| Derived::from_words(words)));
+        }
+    }
+
     fn event(&mut self, code: EventCode, words: &[u64], sink: &mut dyn Sink) -> Result<(), Fault> {
         self.facts.take(self.thread, code, words, sink)
     }
@@ -168,13 +179,22 @@ impl Blocks {
             let block = session.block(chunk, at % BLOCKS_PER_CHUNK);
             let own = self.tags.len();
             let logged = block.tags as usize;
-            for at in logged..logged + SPAN_ROOM.min(block.accesses as usize) {
+            let accesses = SPAN_ROOM.min(block.accesses as usize);
+            let leaves_out = (block.recorded as usize) < accesses;
+            let words = if leaves_out { (1 + Derived::WORDS) * accesses } else { accesses };
+            for at in logged..logged + words {
                 let Some(chunk) = slot.tag_log.get(at / TAGS_PER_CHUNK) else { break };
                 let chunk = chunk.load(Ordering::Acquire) as usize;
                 self.tags.push(session.tag(chunk, at % TAGS_PER_CHUNK));
             }
-            let accesses = (self.tags.len() - own) as u32;
-            self.all.push(Block { accesses, tags: own as u32, ..block });
+            if self.tags.len() - own != words {
+                // Chunks that a log cannot have: a block without accesses is no block of such records.
+                self.tags.truncate(own);
+                self.all.push(Block { accesses: 0, recorded: 0, tags: own as u32, ..block });
+                continue;
+            }
+            let (accesses, tags) = (accesses as u32, own as u32);
+            self.all.push(Block { accesses, tags, ..block });
         }
     }
 

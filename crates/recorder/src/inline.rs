@@ -20,6 +20,10 @@
 //! descriptor. Where an access faults, the block is left, and what is behind stays
 //! [`Record::NONE`], as all of a span is at first.
 //!
+//! Some addresses follow from an earlier one of the block, or from where the block is
+//! ([`crate::values`]). These are not written at all: how they follow is in the block's descriptor.
+//! [`crate::derived`] finds out how far such a block came that faults.
+//!
 //! An instruction that QEMU runs with the help of its own C code may access memory there, and keeps
 //! its callbacks; and of a block with branches inside nobody knows which accesses it makes. These
 //! blocks are not fixed: each access has a record with its [`ring::Tag`], and moves `NEXT` on.
@@ -27,9 +31,11 @@
 //! A block begins with [`SPAN_ROOM`] records to spare in its span, and so does what follows a
 //! callback; so no access has to look.
 
-use ring::{Control, NEXT_BYTES, Record, SPAN_ROOM, VCPUS_MAX};
+use ring::{Control, Derived, NEXT_BYTES, Record, SPAN_ROOM, VCPUS_MAX};
 
+use crate::derived;
 use crate::tcg::{Op, Ops, Tcg, Temp, Writer};
+use crate::values::Values;
 use crate::vcpu::{self, RECORD_BYTES};
 
 /// `enum plugin_gen_from` and `enum plugin_gen_cb` of `accel/tcg/plugin-gen.c`.
@@ -37,6 +43,10 @@ const FROM_TB: usize = 0;
 const FROM_MEM: usize = 2;
 const CB_UDATA: usize = 0;
 const CB_MEM: usize = 2;
+
+/// Where QEMU tells the alignment that an access must have (`MO_AMASK`), or else its block is left
+/// without a fault that is seen.
+const ALIGNMENT: u32 = 7 << 9;
 
 /// Temporaries and constants that a block's code needs, and those that each access needs.
 const BLOCK_TEMPS: usize = 32;
@@ -85,6 +95,8 @@ pub(crate) struct Plan {
     kept: Kept,
     /// The tags of its accesses.
     tags: [u16; SPAN_ROOM],
+    /// How those follow that are not recorded.
+    derived: [Option<Derived>; SPAN_ROOM],
     accesses: usize,
     /// Whether it makes all of them, unless it is left.
     is_fixed: bool,
@@ -96,10 +108,10 @@ impl Plan {
     /// # Safety
     ///
     /// In QEMU's callback for a translated block, before callbacks are registered.
-    pub(crate) unsafe fn make(tcg: &Tcg) -> Option<Plan> {
+    pub(crate) unsafe fn make(tcg: &Tcg, pc: u64) -> Option<Plan> {
         // SAFETY: the operations are those of the block that is being translated.
         unsafe {
-            let plan = survey(tcg)?;
+            let plan = survey(tcg, pc)?;
             let temps = BLOCK_TEMPS + ACCESS_TEMPS * plan.accesses;
             (tcg.has_temps(plan.start.environment, temps) && !loops(tcg)).then_some(plan)
         }
@@ -113,6 +125,12 @@ impl Plan {
     /// The tags of the accesses of a fixed block.
     pub(crate) fn fixed_tags(&self) -> &[u16] {
         if self.is_fixed { &self.tags[..self.accesses] } else { &[] }
+    }
+
+    /// How the addresses of a fixed block's accesses follow from others, for those that are not
+    /// recorded.
+    pub(crate) fn derived(&self) -> &[Option<Derived>] {
+        &self.derived[..self.fixed_tags().len()]
     }
 
     /// Puts code for block and accesses into the block, whose number is `number`.
@@ -132,9 +150,11 @@ impl Plan {
     /// Makes room and records the block.
     unsafe fn begin(&self, tcg: &Tcg, next: &Next, cursor: usize, number: u32) {
         let start = &self.start;
-        let (record, records) = match self.fixed_tags().len() {
-            _ if !self.is_fixed => (Record::control(Control::Block, number.into()), 1),
-            accesses => (Record::fixed(number, accesses as u8), 1 + accesses),
+        let (record, records) = if self.is_fixed {
+            let recorded = self.derived().iter().filter(|derived| derived.is_none()).count();
+            (Record::fixed(number, recorded as u8), 1 + recorded)
+        } else {
+            (Record::control(Control::Block, number.into()), 1)
         };
         // SAFETY: as for `write`.
         unsafe {
@@ -164,6 +184,7 @@ impl Plan {
         // Bytes from `cursor` to the next record, where that is known.
         let mut offset = Some(RECORD_BYTES);
         let mut instruction = None;
+        let mut derived = self.derived().iter();
         // SAFETY: as for `write`.
         unsafe {
             for op in tcg.ops().skip_while(|&op| op != self.start.after) {
@@ -181,6 +202,10 @@ impl Plan {
                     && !self.kept.has(index)
                     && let Some(access) = Access::read(tcg, op)
                 {
+                    // Of a fixed block, whose accesses all come by here.
+                    if derived.next().is_some_and(Option::is_some) {
+                        continue;
+                    }
                     let at = offset.unwrap_or_else(|| {
                         next.load(tcg, &self.start, op, cursor);
                         0
@@ -201,11 +226,13 @@ impl Plan {
 
 /// Looks at the whole block: its start, which instructions call helpers, and what accesses there
 /// are. `None` if they are more than a span has room for.
-unsafe fn survey(tcg: &Tcg) -> Option<Plan> {
+unsafe fn survey(tcg: &Tcg, pc: u64) -> Option<Plan> {
     let codes = &tcg.opcodes;
     let mut kept = Kept([false; INSTRUCTIONS_MAX]);
     let (mut start, mut instruction) = (None, None);
     let (mut tags, mut accesses) = ([0; SPAN_ROOM], 0);
+    let mut derived = [None; SPAN_ROOM];
+    let (mut values, mut recorded) = (None, 0);
     let (mut has_branched, mut is_fixed) = (false, true);
     // SAFETY: as for `Plan::make`.
     unsafe {
@@ -214,20 +241,37 @@ unsafe fn survey(tcg: &Tcg) -> Option<Plan> {
             let code = (*op).opcode();
             if code == codes.insn_start {
                 instruction = Some(instruction.map_or(0, |index| index + 1));
-            } else if code == codes.plugin_cb_start {
+                continue;
+            }
+            if code == codes.plugin_cb_start {
                 match ((*op).args[0], (*op).args[1]) {
-                    (FROM_TB, CB_UDATA) => start = Some(Start::read(tcg, op)?),
+                    (FROM_TB, CB_UDATA) => {
+                        let found = Start::read(tcg, op)?;
+                        values = Some(Values::new(found.environment));
+                        start = Some(found);
+                    }
                     (FROM_MEM, CB_MEM) => {
                         // One record is the block's own, and one a callback's.
                         let tag = tags[..SPAN_ROOM - 2].get_mut(accesses)?;
-                        *tag = Access::read(tcg, op)?.tag(instruction?);
+                        let access = Access::read(tcg, op)?;
+                        *tag = access.tag(instruction?);
+                        if let Some(values) = values.as_mut().filter(|_| !access.narrow) {
+                            let from = values.derive(access.address, recorded, pc);
+                            derived[accesses] = from.filter(|_| !access.is_aligned());
+                        }
+                        recorded += u16::from(derived[accesses].is_none());
                         accesses += 1;
                         is_fixed &= !has_branched;
                     }
                     _ => {}
                 }
                 ops.find(|&op| (*op).opcode() == codes.plugin_cb_end)?;
-            } else if code == codes.call && Tcg::may_access(op) {
+                continue;
+            }
+            if let Some(values) = &mut values {
+                values.pass(tcg, op);
+            }
+            if code == codes.call && Tcg::may_access(op) {
                 *kept.0.get_mut(instruction.unwrap_or(INSTRUCTIONS_MAX))? = true;
                 is_fixed = false;
             } else {
@@ -235,7 +279,11 @@ unsafe fn survey(tcg: &Tcg) -> Option<Plan> {
             }
         }
     }
-    Some(Plan { start: start?, kept, tags, accesses, is_fixed })
+    let start = start?;
+    if !is_fixed || !derived::sees_faults(start.index_offset) {
+        derived = [None; SPAN_ROOM];
+    }
+    Some(Plan { start, kept, tags, derived, accesses, is_fixed })
 }
 
 /// Whether the block branches back inside: an access in it may then run more than once.
@@ -367,6 +415,11 @@ impl Access {
     /// What is known of it: it belongs to the instruction of that index.
     fn tag(&self, instruction: usize) -> u16 {
         vcpu::tag::<{ vcpu::SIZE_SHIFT }>(self.info, instruction as u64) as u16
+    }
+
+    /// Whether only some addresses are allowed.
+    fn is_aligned(&self) -> bool {
+        self.info & ALIGNMENT != 0
     }
 
     /// Its address in 64 bits.

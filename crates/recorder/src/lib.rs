@@ -10,8 +10,9 @@
 //!   +--------------------------------------+           +--------------------------+
 //! ```
 //!
-//! In QEMU 7.2 the recorder writes code into the translation ([`inline`]), and lets blocks jump to
-//! each other where QEMU would look for the next ([`links`]); in others, and for what QEMU does in
+//! In QEMU 7.2 the recorder writes code into the translation ([`inline`]), leaves out addresses that
+//! follow from others ([`values`], [`derived`]), and lets blocks jump to each other where QEMU would
+//! look for the next ([`links`]); in others, and for what QEMU does in
 //! functions of its own, it has callbacks ([`vcpu`]).
 //!
 //! There is no thread, no lock and no allocation for an access here, and no file is written:
@@ -26,6 +27,7 @@
 
 mod allocations;
 mod calls;
+mod derived;
 mod events;
 mod exec;
 mod ffi;
@@ -43,6 +45,7 @@ mod skip;
 mod span;
 mod tcg;
 mod translate;
+mod values;
 mod vcpu;
 mod vfork;
 mod wait;

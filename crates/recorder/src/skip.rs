@@ -14,8 +14,8 @@ use core::sync::atomic::Ordering;
 
 use ring::{BLOCKS_PER_CHUNK, Control, Origin, Record, SPAN_RECORDS};
 
-use crate::global;
 use crate::vcpu::{Phase, advance, cursor, next};
+use crate::{derived, global};
 
 /// Whether there are still accesses to skip, more than the host is left to drop.
 ///
@@ -81,7 +81,7 @@ unsafe fn drop_uncounted(vcpu: u32) {
 }
 
 /// The records of the last block, without a padding behind them.
-fn last_block(records: &[u64]) -> Range<usize> {
+pub(crate) fn last_block(records: &[u64]) -> Range<usize> {
     let mut last = None;
     let mut at = 0;
     while let Some(&word) = records.get(at) {
@@ -124,9 +124,8 @@ fn count(records: &[u64]) -> (u64, u64) {
             }
             Some(Control::Fixed) => {
                 let (number, count) = record.fixed_parts();
-                let addresses = records[at..].iter().take(count);
-                let made = addresses.take_while(|&&address| address != Record::NONE).count();
-                accesses += fetches + made as u64;
+                let addresses = records.get(at..at + count).unwrap_or_default();
+                accesses += fetches + derived::accesses(record, addresses) as u64;
                 instructions += block_instructions(number.into());
                 at += count;
             }

@@ -88,6 +88,21 @@ type Constant = unsafe extern "C" fn(c_int, i64) -> *mut Temp;
 type NewTemp = unsafe extern "C" fn(c_int, bool) -> *mut Temp;
 type NewLabel = unsafe extern "C" fn() -> *mut Label;
 
+/// `TCG_CALL_NO_READ_GLOBALS | TCG_CALL_NO_WRITE_GLOBALS`: the first implies the second.
+const NO_WRITES_OF_REGISTERS: u32 = 1 | 2;
+
+/// Operations that give one result for the same arguments, as far as addresses are made of them.
+#[rustfmt::skip]
+const PURE: &[&CStr] = &[
+    c"mov_i32", c"add_i32", c"sub_i32", c"and_i32", c"or_i32", c"xor_i32", c"shl_i32", c"shr_i32",
+    c"sar_i32", c"mul_i32", c"neg_i32", c"not_i32", c"ext8s_i32", c"ext8u_i32", c"ext16s_i32",
+    c"ext16u_i32", c"deposit_i32", c"extract_i32", c"sextract_i32",
+    c"mov_i64", c"add_i64", c"sub_i64", c"and_i64", c"or_i64", c"xor_i64", c"shl_i64", c"shr_i64",
+    c"sar_i64", c"mul_i64", c"neg_i64", c"not_i64", c"ext8s_i64", c"ext8u_i64", c"ext16s_i64",
+    c"ext16u_i64", c"ext32s_i64", c"ext32u_i64", c"deposit_i64", c"extract_i64", c"sextract_i64",
+    c"ext_i32_i64", c"extu_i32_i64", c"extrl_i64_i32", c"extrh_i64_i32",
+];
+
 /// `TCG_OPF_BB_END`.
 const ENDS_BASIC_BLOCK: u8 = 2;
 /// `TEMP_EBB`, `TEMP_CONST`, and the bits of a temporary's kind.
@@ -103,7 +118,7 @@ const NOT_EQUAL: usize = 9;
 /// `TCG_COND_GTU`.
 const UNSIGNED_GREATER: usize = 13;
 /// `TCG_MAX_TEMPS`.
-const TEMPS_MAX: usize = 512;
+pub(crate) const TEMPS_MAX: usize = 512;
 
 /// The opcodes that are read or written.
 #[derive(Clone, Copy)]
@@ -129,12 +144,15 @@ pub(crate) struct Opcodes {
     pub(crate) set_label: u8,
     pub(crate) shl_i64: u8,
     pub(crate) st_i64: u8,
+    pub(crate) sub_i64: u8,
 }
 
 /// QEMU's functions and tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Tcg {
     pub(crate) opcodes: Opcodes,
+    /// Which opcodes give one result for the same arguments, by number.
+    pure: [bool; 256],
     definitions: *const Definition,
     context: *mut c_void,
     emit: Emit,
@@ -180,6 +198,14 @@ impl Tcg {
                     set_label: code(c"set_label")?,
                     shl_i64: code(c"shl_i64")?,
                     st_i64: code(c"st_i64")?,
+                    sub_i64: code(c"sub_i64")?,
+                },
+                pure: {
+                    let mut pure = [false; 256];
+                    PURE.iter().filter_map(|name| code(name)).for_each(|code| {
+                        pure[usize::from(code)] = true;
+                    });
+                    pure
                 },
                 definitions,
                 context: symbol(c"tcg_init_ctx")?,
@@ -228,6 +254,32 @@ impl Tcg {
             let outputs = (*self.definitions.add((*op).opcode.into())).counts[0];
             (&(*op).args)[..outputs.into()].contains(&temp)
         }
+    }
+
+    /// How many temporaries `op`, which is no call, writes and reads, and how many constants follow.
+    pub(crate) unsafe fn counts(&self, op: *const Op) -> [usize; 3] {
+        // SAFETY: the table has an entry for each opcode.
+        let counts = unsafe { (*self.definitions.add((*op).opcode.into())).counts };
+        [counts[0], counts[1], counts[2]].map(usize::from)
+    }
+
+    /// Whether `op` gives the same whenever its arguments are the same.
+    pub(crate) unsafe fn pure(&self, op: *const Op) -> bool {
+        // SAFETY: the caller's operation lives.
+        unsafe { self.pure[usize::from((*op).opcode)] }
+    }
+
+    /// The temporaries that `op`, a call, writes by itself.
+    pub(crate) unsafe fn results<'a>(op: *const Op) -> &'a [usize] {
+        // SAFETY: a call's arguments begin with its results; operations live while the block is
+        // translated.
+        unsafe { &(&(*op).args)[..usize::from((*op).call >> 4)] }
+    }
+
+    /// Whether the helper that `op`, a call, calls may write the guest's registers.
+    pub(crate) unsafe fn may_write_registers(op: *const Op) -> bool {
+        // SAFETY: descriptions of helpers live as long as QEMU.
+        unsafe { helper(op).is_none_or(|helper| (*helper).flags & NO_WRITES_OF_REGISTERS == 0) }
     }
 
     /// Whether `op` is a call of the helper of that name.

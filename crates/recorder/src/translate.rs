@@ -7,13 +7,13 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::cell::UnsafeCell;
 
-use ring::{BLOCKS_PER_CHUNK, Block, ChunkState, Control, Record, TAGS_PER_CHUNK};
+use ring::{BLOCKS_PER_CHUNK, Block, ChunkState, Control, Derived, Record, TAGS_PER_CHUNK};
 
 use crate::ffi::{self, ExecCb, Id, MemCb, Tb};
 use crate::filter::{self, Watched};
 use crate::inline::Plan;
 use crate::tcg::Tcg;
-use crate::{allocations, global, links, vcpu};
+use crate::{allocations, derived, global, links, vcpu};
 
 /// The callbacks for this process: with or without filter, for this QEMU's memory info.
 #[derive(Clone, Copy)]
@@ -77,17 +77,20 @@ pub(crate) unsafe extern "C" fn on_translate(_: Id, tb: *mut Tb) {
             return;
         }
         let end = ffi::qemu_plugin_insn_vaddr(last) + ffi::qemu_plugin_insn_size(last) as u64;
-        let plan = callbacks.inline.as_ref().and_then(|tcg| Some((tcg, Plan::make(tcg)?)));
+        let plan = callbacks.inline.as_ref().and_then(|tcg| Some((tcg, Plan::make(tcg, pc)?)));
         let tags = plan.as_ref().map_or(&[][..], |(_, plan)| plan.fixed_tags());
+        let derived = plan.as_ref().map_or(&[][..], |(_, plan)| plan.derived());
         let block = Block {
             pc,
             bytes: end.wrapping_sub(pc) as u32,
             instructions: count as u32,
             accesses: tags.len() as u32,
+            recorded: derived.iter().filter(|derived| derived.is_none()).count() as u32,
             tags: global::process().tags.load(Ordering::Relaxed),
+            pad: 0,
         };
         global::internals().learn_base(pc, ffi::qemu_plugin_insn_haddr(first));
-        let Some(number) = log(block, tags) else { return };
+        let Some(number) = log(block, tags, derived) else { return };
         match &plan {
             Some((tcg, plan)) => {
                 plan.write(tcg, number);
@@ -124,17 +127,28 @@ pub(crate) unsafe extern "C" fn on_flush(_: Id) {
     global::internals().forget_callbacks(vcpu::vcpus_high());
 }
 
-/// Appends a block and the tags of a fixed one to the process's logs; the block's number, or `None`
-/// if there is no room.
-fn log(block: Block, tags: &[u16]) -> Option<u32> {
+/// Appends a block and the tags of a fixed one to the process's logs, and how addresses follow that
+/// it does not record; the block's number, or `None` if there is no room.
+fn log(block: Block, tags: &[u16], derived: &[Option<Derived>]) -> Option<u32> {
     let (shared, process) = (global::shared(), global::process());
-    for (index, &tag) in (block.tags as usize..).zip(tags) {
+    let leaves_out = block.recorded < block.accesses;
+    let words = derived.iter().filter(|_| leaves_out).flat_map(|derived| match derived {
+        Some(derived) => derived.words(),
+        None => Derived::NOT,
+    });
+    let mut end = block.tags;
+    for (index, tag) in (block.tags as usize..).zip(tags.iter().copied().chain(words)) {
         let (chunk, index) = place_of(&process.tag_log, index, TAGS_PER_CHUNK)?;
         // SAFETY: the index is inside the chunk, which is this process's; one thread translates.
         unsafe { shared.records(chunk).cast::<u16>().add(index).write(tag) };
+        end = index as u32 + 1;
     }
-    process.tags.store(block.tags + tags.len() as u32, Ordering::Relaxed);
+    process.tags.store(end, Ordering::Relaxed);
     let number = process.blocks.load(Ordering::Relaxed);
+    if leaves_out {
+        let accesses = tags.iter().copied().zip(derived.iter().copied()).collect();
+        derived::keep(number, derived::Block { pc: block.pc, accesses });
+    }
     let at = (number - global::place().blocks_inherited) as usize;
     let (chunk, index) = place_of(&process.log, at, BLOCKS_PER_CHUNK)?;
     // SAFETY: as above.

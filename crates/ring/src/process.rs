@@ -53,8 +53,13 @@ pub struct Block {
     pub instructions: u32,
     /// How many accesses a fixed block makes; 0 for others.
     pub accesses: u32,
+    /// Of how many of them it records the addresses. If they are fewer, each access has
+    /// [`crate::Derived::WORDS`] entries in the log of tags behind the tags of all.
+    pub recorded: u32,
     /// Index of the first of their [`crate::Tag`]s in the log of tags.
     pub tags: u32,
+    /// Nothing.
+    pub pad: u32,
 }
 
 /// A recorded program of a process. `execve` ends one and begins another in a new slot.

@@ -9,7 +9,16 @@
 //! +----------------------------------+--+-------------------------+
 //! |                        any address                            |   behind a fixed block
 //! +---------------------------------------------------------------+
+//!
+//!  63      56 55      48 47                16 15                  0
+//! +----------+----------+--------------------+---------------------+
+//! |  count   | 1 + made |  number of a block | 1|      Fixed       |   a fixed block
+//! +----------+----------+--------------------+---------------------+
 //! ```
+//!
+//! Behind a fixed block are `count` addresses, those that do not follow from others ([`Derived`]).
+//! `1 + made` is 0, but for a block that was left by a fault after it had made so many accesses.
+//! What else is left before its end has [`Record::NONE`] for the next address.
 //!
 //! `size` is the logarithm of the bytes. An access is a load or a store or, for one atomic
 //! operation, both.
@@ -48,6 +57,52 @@ impl Tag {
     /// Whether it writes.
     pub const fn stores(self) -> bool {
         self.0 & Tag::STORE != 0
+    }
+}
+
+/// How the address of an access that a fixed block does not record follows from what it does record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Derived {
+    /// What it follows from: 0 the block's first instruction, `1 + n` the block's address `n` of
+    /// those that are recorded.
+    pub from: u16,
+    /// How much further on it is.
+    pub distance: u64,
+}
+
+impl Derived {
+    /// [`Derived::words`] of an access that is recorded.
+    pub const NOT: [u16; Derived::WORDS] = [u16::MAX; Derived::WORDS];
+    /// How many numbers of 16 bits say it in the log.
+    pub const WORDS: usize = 5;
+
+    /// So far behind the block's first instruction.
+    pub const fn from_pc(distance: u64) -> Derived {
+        Derived { from: 0, distance }
+    }
+
+    /// So far behind the address `index` of those that are recorded.
+    pub const fn new(index: u16, distance: u64) -> Derived {
+        Derived { from: 1 + index, distance }
+    }
+
+    /// As the log has it.
+    pub const fn words(self) -> [u16; Derived::WORDS] {
+        let distance = self.distance;
+        [
+            self.from,
+            distance as u16,
+            (distance >> 16) as u16,
+            (distance >> 32) as u16,
+            (distance >> 48) as u16,
+        ]
+    }
+
+    /// What the log says of an access; `None` if it is recorded.
+    pub const fn from_words(words: [u16; Derived::WORDS]) -> Option<Derived> {
+        let [from, a, b, c, d] = words;
+        let distance = a as u64 | (b as u64) << 16 | (c as u64) << 32 | (d as u64) << 48;
+        if from == u16::MAX { None } else { Some(Derived { from, distance }) }
     }
 }
 
@@ -93,9 +148,11 @@ pub struct Record(pub u64);
 impl Record {
     /// Position of the address or value.
     pub const VALUE_SHIFT: u32 = 16;
-    /// Position of a fixed block's number of accesses.
+    /// Position of a fixed block's number of addresses.
     pub const COUNT_SHIFT: u32 = 56;
-    /// Behind a fixed block: an access that it was left before.
+    /// Position of what a fault says of a fixed block.
+    pub const MADE_SHIFT: u32 = 48;
+    /// Behind a fixed block: the address of an access that it was left before.
     pub const NONE: u64 = u64::MAX;
     /// The largest address or value.
     pub const VALUE_MAX: u64 = (1 << 48) - 1;
@@ -119,10 +176,23 @@ impl Record {
         Record(count | Record::control(Control::Fixed, number as u64).0)
     }
 
-    /// Number and accesses of a fixed block.
+    /// Number and addresses of a fixed block.
     #[inline]
     pub const fn fixed_parts(self) -> (u32, usize) {
         (self.value() as u32, (self.0 >> Record::COUNT_SHIFT) as usize)
+    }
+
+    /// The same fixed block, left by a fault after it had made so many accesses.
+    pub const fn left_after(self, made: u8) -> Record {
+        Record(self.0 | (1 + made as u64) << Record::MADE_SHIFT)
+    }
+
+    /// After how many accesses a fault left this fixed block, if one did.
+    pub const fn made(self) -> Option<usize> {
+        match self.0 >> Record::MADE_SHIFT & 0xff {
+            0 => None,
+            made => Some(made as usize - 1),
+        }
     }
 
     /// The low half.

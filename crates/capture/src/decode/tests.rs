@@ -1,7 +1,8 @@
 //! Blocks that do more than the last time, and windows over blocks.
 
 use trace::{
-    Batch, Batcher, WORD_AMID, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_NONE, WORD_SHIFT,
+    Batch, Batcher, WORD_AMID, WORD_BLOCK, WORD_COUNT_SHIFT, WORD_FIXED, WORD_MADE_SHIFT,
+    WORD_NONE, WORD_SHIFT,
 };
 
 use super::*;
@@ -19,13 +20,22 @@ impl Context for Only {
         tags.extend(FIXED_TAGS);
     }
 
+    fn derived(&mut self, _: u64, derived: &mut Vec<Option<Derived>>) {
+        derived
+            .extend(self.0.recorded.lt(&self.0.accesses).then_some(DERIVED).into_iter().flatten());
+    }
+
     fn event(&mut self, _: EventCode, _: &[u64], _: &mut dyn Sink) -> Result<(), Fault> {
         Ok(())
     }
 }
 
+/// No block.
+const NONE: Block =
+    Block { pc: 0, bytes: 0, instructions: 0, accesses: 0, recorded: 0, tags: 0, pad: 0 };
+
 /// One instruction.
-const ONE: Only = Only(Block { pc: 0x40_0000, bytes: 2, instructions: 1, accesses: 0, tags: 0 });
+const ONE: Only = Only(Block { pc: 0x40_0000, bytes: 2, instructions: 1, ..NONE });
 
 /// What the block does where it is a fixed one.
 const FIXED_TAGS: [u16; 3] =
@@ -60,7 +70,7 @@ fn a_repeated_instruction_is_kept_where_it_is_one_run_of_its_block() {
 }
 
 /// Three instructions, of which the second repeats.
-const THREE: Only = Only(Block { pc: 0x40_0000, bytes: 9, instructions: 3, accesses: 0, tags: 0 });
+const THREE: Only = Only(Block { pc: 0x40_0000, bytes: 9, instructions: 3, ..NONE });
 
 #[test]
 fn a_run_of_any_length_is_taken_in_parts_as_it_comes() {
@@ -125,6 +135,46 @@ fn a_fixed_block_makes_the_accesses_that_it_came_to() {
     assert_eq!(rows, expected);
 }
 
+/// How the addresses of the block's accesses follow where it does not record all.
+const DERIVED: [Option<Derived>; 3] =
+    [None, Some(Derived { from: 1, distance: 0x100 }), Some(Derived { from: 0, distance: 0x20 })];
+
+/// Whatever a run of the block came to, by what a fault says or by an address that is not there, its
+/// next run is a whole one.
+#[test]
+fn addresses_that_are_not_recorded_follow_from_those_that_are() {
+    let block = Block { accesses: 3, recorded: 1, ..THREE.0 };
+    let runs = [None, None, Some(1), None, Some(2), Some(0), None, Some(3), Some(1), Some(1), None];
+    let (mut records, mut expected) = (Vec::new(), Vec::new());
+    for (run, made) in runs.into_iter().chain([None; 20]).enumerate() {
+        let addr = 0x1000 * (1 + run as u64);
+        let record = Record::fixed(0, 1);
+        records.push(made.map_or(record, |made| record.left_after(made)).0);
+        records.push(if made == Some(0) { Record::NONE } else { addr });
+        let all = [(addr, 8), (addr + 0x100, 4), (0x40_0020, 1)];
+        expected.push((0x40_0000, 9));
+        expected.extend(all.into_iter().take(made.unwrap_or(3).into()));
+        if run % 4 == 3 {
+            // What is left otherwise has no address.
+            records.extend([record.0, Record::NONE]);
+            expected.push((0x40_0000, 9));
+        }
+    }
+    let (mut decoder, mut sink) = (Decoder::new(true, true), Batcher::new());
+    let mut context = Only(block);
+    let used = decoder.segment(&records, true, &mut None, &mut context, &mut sink).unwrap();
+    assert_eq!(used, records.len());
+    let mut batch = Batch::default();
+    sink.take(&mut batch);
+    let rows = batch.addr.iter().zip(&batch.meta);
+    let rows: Vec<_> = rows.map(|(&addr, meta)| (addr, meta.size())).collect();
+    assert_eq!(rows, expected);
+    for wrong in [Record::fixed(0, 3), Record::fixed(0, 0), Record::fixed(1, 1)] {
+        let records = [wrong.0, 1, 2, 3];
+        assert!(decoder.segment(&records, true, &mut None, &mut context, &mut sink).is_err());
+    }
+}
+
 /// A window of the addresses that runs of the block with so many stores each give.
 fn window(stores: &[u64], from: u64, max: u64) -> Vec<u64> {
     let store = Tag::STORE | 3 << Tag::SIZE_SHIFT;
@@ -170,5 +220,16 @@ fn records_are_the_words_of_sinks() {
     let fixed = 9 << WORD_COUNT_SHIFT | 5 << WORD_SHIFT | u64::from(WORD_FIXED);
     assert_eq!(Record::fixed(5, 9).0, fixed);
     assert_eq!(Record(fixed).fixed_parts(), (5, 9));
+    for made in [0, 1, 126] {
+        let left = Record(fixed).left_after(made);
+        assert_eq!((left.fixed_parts(), left.made()), ((5, 9), Some(made.into())));
+        assert_eq!(left.0 >> WORD_MADE_SHIFT & 0xff, u64::from(made) + 1);
+    }
+    assert_eq!(Record(fixed).made(), None);
+    for (from, distance) in [(0, 0), (3, u64::MAX - 7), (u16::MAX - 1, 0x1234_5678_9abc_def0)] {
+        let derived = Derived { from, distance };
+        assert_eq!(Derived::from_words(derived.words()), Some(derived));
+    }
+    assert_eq!(Derived::from_words(Derived::NOT), None);
     assert_eq!(Record::NONE, WORD_NONE);
 }
