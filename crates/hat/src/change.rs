@@ -143,11 +143,15 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                     self.count_out(&mut part, &change.removed);
                     // Entered although the frame may be being unloaded: who unloads it looks again.
                     let number = |place: usize| self.number(after[place].translation.frame);
+                    let mut names = Vec::with_capacity(after.len());
                     below.frames(after.len(), number, |place, frame| {
                         platform.work(Step::Mapping, 1);
-                        frame.insert(mapped(space, 0, after[place].translation.page));
+                        names.push(frame.insert(mapped(space, 0, after[place].translation.page)));
                         true
                     });
+                    if part.has_notes() {
+                        part.note(entry.inner, after.iter().zip(names));
+                    }
                     for mapping in &after {
                         self.count_in(&mut part, mapping.translation.page.size(), 1);
                     }

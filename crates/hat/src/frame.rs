@@ -23,12 +23,26 @@
 //! ```
 //!
 //! The first node lies in the descriptor itself: most frames are mapped once, and then a fault makes
-//! no node and looks at one line of the processor's cache. Further nodes are made one by one, of the
-//! kernel's heap: no list of free nodes has a lock of its own here.
+//! no node and looks at one line of the processor's cache. Where a frame is mapped more often, all of its
+//! nodes lie in an array of its own, linked both ways by their places:
+//!
+//! ```text
+//!   leaf of a page table                          frame 16's array
+//!   | PTE: frame 16 | note: 3 |  -------------->  1 [ space 1, before -, next 3 ]
+//!                                                 2 [ free ]
+//!                                                 3 [ space 5, before 1, next - ]
+//! ```
+//!
+//! A node's place, from 1 on, is its *name* as long as it is in the list. With the number of the frame it is
+//! the pointer of 32 bits that E99 reserves in each leaf for the mapping tree: a page table that has notes
+//! ([`pagetable::PageTable::has_notes`]) keeps it beside the page's entry, and from the page its node is
+//! found, and struck out, without a look at the others. Where a table has none the list is searched.
 
 use alloc::boxed::Box;
+use core::iter;
 
 use addr::{Page, PageSize, VirtAddr};
+use smallvec::SmallVec;
 
 /// A page that maps a frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -41,20 +55,53 @@ pub struct Mapped {
     pub page: Page,
 }
 
-/// 24 bytes, as the shift lies in the bits of the address that a page has zero. All zero, it is no page.
-#[derive(Default)]
+/// A page and what its page table has noted of it: its node's name, or 0. A note may be older than the
+/// list; whoever finds another page there searches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Noted {
+    pub(crate) page: Mapped,
+    pub(crate) note: u32,
+}
+
+/// A page in 16 bytes, as the shift lies in the bits of the address that a page has zero. All zero, it is none.
+#[derive(Clone, Copy, Default)]
 struct Node {
     start_and_shift: u64,
     space: u32,
     mmu: u8,
     depth: u8,
-    next: Option<Box<Node>>,
 }
+
+/// A node in the array, and the names of those on both sides.
+#[derive(Clone, Copy, Default)]
+struct Linked {
+    node: Node,
+    before: u32,
+    next: u32,
+}
+
+/// All nodes of a frame that has, or had, several.
+#[derive(Default)]
+struct List {
+    nodes: SmallVec<[Linked; 3]>,
+    head: u32,
+    /// The first free place; each leads to the next one.
+    free: u32,
+    /// Nodes in use.
+    count: u32,
+}
+
+/// The name of no node.
+const NONE: u32 = 0;
+/// The name of the node in the descriptor, and of the first one in the array.
+const FIRST: u32 = 1;
 
 /// A page-frame descriptor.
 #[derive(Default)]
 pub struct Frame {
-    first: Node,
+    /// The only node, if it is a page and there is no list.
+    only: Node,
+    list: Option<Box<List>>,
     /// Operations that unload it. While there is one, loads wait.
     unloading: u32,
 }
@@ -73,160 +120,233 @@ impl Frame {
         self.unloading -= 1;
     }
 
-    /// Enters a page.
-    pub(crate) fn insert(&mut self, mapped: Mapped) {
-        let others = core::mem::replace(&mut self.first, Node::of(mapped, 0));
-        if others.is_page() {
-            self.first.next = Some(Box::new(others));
+    /// Enters a page; its node's name.
+    #[inline]
+    pub(crate) fn insert(&mut self, mapped: Mapped) -> u32 {
+        let node = Node::of(mapped, 0);
+        if self.list.is_none() && !self.only.is_page() {
+            self.only = node;
+            return FIRST;
         }
+        let list = self.list();
+        list.link(node, NONE, list.head)
     }
 
-    /// Enters a page that is a copy of `other`, if that is in the list; says whether it is.
-    pub(crate) fn insert_beside(&mut self, other: Mapped, mapped: Mapped) -> bool {
-        let is_there = self.pages().any(|of| of == other);
-        if is_there {
-            self.insert(mapped);
-        }
-        is_there
+    /// Enters a page that is a copy of `other`, if that is in the list.
+    pub(crate) fn insert_beside(&mut self, other: Noted, mapped: Mapped) -> Option<u32> {
+        self.find(other).map(|_| self.insert(mapped))
     }
 
-    /// Enters a page that was mapped from `parent`, if that is in the list. Says whether the parent is there;
-    /// one below which a tree would be deeper than 255 counts as gone.
-    pub(crate) fn insert_below(&mut self, parent: Mapped, mapped: Mapped) -> bool {
-        let Some(node) = self.node_mut(parent) else { return false };
-        let Some(depth) = node.depth.checked_add(1) else { return false };
-        let behind = node.next.take();
-        node.next = Some(Box::new(Node { next: behind, ..Node::of(mapped, depth) }));
-        true
+    /// Enters a page that was mapped from `parent`, if that is in the list; one below which a tree would be
+    /// deeper than 255 counts as gone.
+    pub(crate) fn insert_below(&mut self, parent: Noted, mapped: Mapped) -> Option<u32> {
+        let parent = self.find(parent)?;
+        let list = self.list();
+        let Linked { node, next, .. } = *list.at(parent);
+        let depth = node.depth.checked_add(1)?;
+        Some(list.link(Node::of(mapped, depth), parent, next))
     }
 
     /// Enters a page in the place of `giver`, which is below it from here on, alone: what was mapped from
-    /// `giver` counts as mapped from the new page. Says as [`Frame::insert_below`] whether the giver is there.
-    pub(crate) fn insert_above(&mut self, giver: Mapped, mapped: Mapped) -> bool {
-        let Some(node) = self.node_mut(giver) else { return false };
-        let Some(below) = node.depth.checked_add(1) else { return false };
-        let new = Node::of(mapped, node.depth);
+    /// `giver` counts as mapped from the new page. `None` as [`Frame::insert_below`].
+    pub(crate) fn insert_above(&mut self, giver: Noted, mapped: Mapped) -> Option<u32> {
+        let giver = self.find(giver)?;
+        let list = self.list();
+        let Linked { node, before, .. } = *list.at(giver);
         // Its children are as deep as it now is itself, behind it.
-        let given = Node { depth: below, ..core::mem::replace(node, new) };
-        node.next = Some(Box::new(given));
-        true
+        list.at(giver).node.depth = node.depth.checked_add(1)?;
+        Some(list.link(Node::of(mapped, node.depth), before, giver))
     }
 
     /// Undoes [`Frame::insert_above`]: `giver` is in its place again, if it is still in the list.
-    pub(crate) fn remove_above(&mut self, giver: Mapped, mapped: Mapped) {
-        let Some(node) = self.node_mut(mapped) else { return };
-        let next = node.next.take_if(|next| next.mapped() == Some(giver));
-        let Some(given) = next else { return self.remove(mapped) };
-        *node = *given;
-        let depth = node.depth;
-        node.depth -= 1;
-        rise(node.next.as_deref_mut(), depth);
-    }
-
-    fn node_mut(&mut self, of: Mapped) -> Option<&mut Node> {
-        let mut node = &mut self.first;
-        while node.mapped() != Some(of) {
-            node = node.next.as_mut()?;
+    pub(crate) fn remove_above(&mut self, giver: Mapped, mapped: Noted) {
+        let Some(above) = self.find(mapped) else { return };
+        let next = self.node(above).map_or(NONE, |(_, next)| next);
+        if !self.node(next).is_some_and(|(node, _)| node.is(giver)) {
+            return self.strike_out(above);
         }
-        Some(node)
+        let list = self.list();
+        let Linked { node, next: behind, .. } = *list.at(next);
+        list.at(next).node.depth -= 1;
+        list.rise(behind, node.depth);
+        list.unlink(above);
+        self.settle();
     }
 
     /// Whether `child` was mapped from `parent`, and not from one in between.
-    pub(crate) fn is_child(&self, parent: Mapped, child: Mapped) -> bool {
-        let mut depth = None;
-        let mut next = self.head();
-        while let Some(node) = next {
-            match depth {
-                None if node.mapped() == Some(parent) => depth = Some(node.depth),
-                Some(depth) if node.depth <= depth => return false,
-                Some(depth) if node.depth == depth + 1 && node.mapped() == Some(child) => {
-                    return true;
-                }
-                _ => {}
+    pub(crate) fn is_child(&self, parent: Noted, child: Mapped) -> bool {
+        let Some((parent, mut next)) = self.find(parent).and_then(|name| self.node(name)) else {
+            return false;
+        };
+        while let Some((node, after)) =
+            self.node(next).filter(|(node, _)| node.depth > parent.depth)
+        {
+            if node.depth == parent.depth + 1 && node.is(child) {
+                return true;
             }
-            next = node.next.as_deref();
+            next = after;
         }
         false
     }
 
     /// The pages that were mapped from `parent`, by it or by those that it was mapped to.
-    pub(crate) fn below(&self, parent: Mapped) -> impl Iterator<Item = Mapped> {
-        let mut next = self.head();
-        while next.is_some_and(|node| node.mapped() != Some(parent)) {
-            next = next.and_then(|node| node.next.as_deref());
-        }
-        let depth = next.map_or(0, |node| node.depth);
-        next = next.and_then(|node| node.next.as_deref());
-        core::iter::from_fn(move || {
-            let node = next.filter(|node| node.depth > depth)?;
-            next = node.next.as_deref();
-            node.mapped()
-        })
+    pub(crate) fn below(&self, parent: Noted) -> impl Iterator<Item = Mapped> {
+        let parent = self.find(parent).and_then(|name| self.node(name));
+        let (depth, next) = parent.map_or((0, NONE), |(node, next)| (node.depth, next));
+        let below = self.names(next).map_while(|name| self.node(name));
+        below.map_while(move |(node, _)| if node.depth > depth { node.mapped() } else { None })
     }
 
     /// Strikes a page out. Pages that were mapped from it count as mapped from what it was mapped from.
-    pub(crate) fn remove(&mut self, mapped: Mapped) {
-        if self.first.mapped() == Some(mapped) {
-            let Node { depth, next, .. } = core::mem::take(&mut self.first);
-            self.first = next.map_or_else(Node::default, |next| *next);
-            rise(Some(&mut self.first), depth);
-            return;
+    #[inline]
+    pub(crate) fn remove(&mut self, mapped: Noted) {
+        if self.list.is_none() && self.only.is(mapped.page) {
+            self.only = Node::default();
+        } else if let Some(name) = self.find(mapped) {
+            self.strike_out(name);
         }
-        let mut before = &mut self.first;
-        while before.next.as_ref().is_some_and(|node| node.mapped() != Some(mapped)) {
-            before = match &mut before.next {
-                Some(next) => next,
-                None => return,
-            };
-        }
-        let Some(node) = before.next.take() else { return };
-        let Node { depth, next, .. } = *node;
-        before.next = next;
-        rise(before.next.as_deref_mut(), depth);
     }
 
-    fn head(&self) -> Option<&Node> {
-        self.first.is_page().then_some(&self.first)
+    fn strike_out(&mut self, name: u32) {
+        let list = self.list();
+        let Linked { node, next, .. } = *list.at(name);
+        list.unlink(name);
+        list.rise(next, node.depth);
+        self.settle();
     }
 
     /// The pages in the list.
     pub(crate) fn pages(&self) -> impl Iterator<Item = Mapped> {
-        let mut next = self.head();
-        core::iter::from_fn(move || {
-            let node = next?;
-            next = node.next.as_deref();
-            node.mapped()
+        self.noted().map(|noted| noted.page)
+    }
+
+    /// The pages in the list with the names of their nodes.
+    pub(crate) fn noted(&self) -> impl Iterator<Item = Noted> {
+        let head = match &self.list {
+            Some(list) => list.head,
+            None => FIRST,
+        };
+        self.names(head).filter_map(|note| Some(Noted { page: self.node(note)?.0.mapped()?, note }))
+    }
+
+    /// The name of the node of a page that is in the list.
+    fn find(&self, Noted { page, note }: Noted) -> Option<u32> {
+        let is_there = |name: &u32| self.node(*name).is_some_and(|(node, _)| node.is(page));
+        if is_there(&note) {
+            return Some(note);
+        }
+        let head = self.list.as_ref().map_or(FIRST, |list| list.head);
+        self.names(head).find(is_there)
+    }
+
+    /// A node, and the name of the next one.
+    fn node(&self, name: u32) -> Option<(Node, u32)> {
+        let linked = match &self.list {
+            Some(list) => *list.nodes.get(name.checked_sub(1)? as usize)?,
+            None if name == FIRST => Linked { node: self.only, ..Linked::default() },
+            None => return None,
+        };
+        linked.node.is_page().then_some((linked.node, linked.next))
+    }
+
+    /// The names from this one on.
+    fn names(&self, from: u32) -> impl Iterator<Item = u32> {
+        let is_name = |name: &u32| *name != NONE;
+        let next = move |name: &u32| self.node(*name).map(|(_, next)| next).filter(is_name);
+        iter::successors(Some(from).filter(is_name), next)
+    }
+
+    /// All nodes in an array, under the names that they have.
+    fn list(&mut self) -> &mut List {
+        let only = &mut self.only;
+        self.list.get_or_insert_with(|| {
+            let mut list = Box::<List>::default();
+            if only.is_page() {
+                list.link(core::mem::take(only), NONE, NONE);
+            }
+            list
         })
     }
-}
 
-/// The nodes that follow one of `depth`, which is gone, and were below it: each is one less deep.
-fn rise(mut next: Option<&mut Node>, depth: u8) {
-    // What is as deep as that node was is no child of it.
-    while let Some(below) = next.filter(|below| below.depth > depth) {
-        below.depth -= 1;
-        next = below.next.as_deref_mut();
+    /// One node that may lie in the descriptor does, and then there is no array.
+    fn settle(&mut self) {
+        let Some(list) = &mut self.list else { return };
+        match (list.count, list.head) {
+            (0, _) => self.list = None,
+            (1, FIRST) => {
+                self.only = list.at(FIRST).node;
+                self.list = None;
+            }
+            _ => {}
+        }
     }
 }
 
-/// A long list must not be dropped node by node through the stack.
-impl Drop for Frame {
-    fn drop(&mut self) {
-        let mut next = self.first.next.take();
-        while let Some(mut node) = next {
-            next = node.next.take();
+impl List {
+    /// A node in use.
+    fn at(&mut self, name: u32) -> &mut Linked {
+        &mut self.nodes[name as usize - 1]
+    }
+
+    /// Puts a node between two that are neighbors, or at an end; its name.
+    fn link(&mut self, node: Node, before: u32, next: u32) -> u32 {
+        let linked = Linked { node, before, next };
+        let name = if self.free == NONE {
+            self.nodes.push(linked);
+            self.nodes.len() as u32
+        } else {
+            let name = self.free;
+            self.free = core::mem::replace(self.at(name), linked).next;
+            name
+        };
+        self.join(before, name);
+        self.join(name, next);
+        self.count += 1;
+        name
+    }
+
+    fn unlink(&mut self, name: u32) {
+        let free = Linked { next: self.free, ..Linked::default() };
+        let Linked { before, next, .. } = core::mem::replace(self.at(name), free);
+        self.join(before, next);
+        self.free = name;
+        self.count -= 1;
+    }
+
+    /// Has one follow the other; each may be none.
+    fn join(&mut self, one: u32, next: u32) {
+        match one {
+            NONE => self.head = next,
+            one => self.at(one).next = next,
+        }
+        if next != NONE {
+            self.at(next).before = one;
+        }
+    }
+
+    /// The nodes from `next` on that were below one of `depth`, which is gone: each is one less deep.
+    fn rise(&mut self, mut next: u32, depth: u8) {
+        // What is as deep as that node was is no child of it.
+        while next != NONE && self.at(next).node.depth > depth {
+            self.at(next).node.depth -= 1;
+            next = self.at(next).next;
         }
     }
 }
 
 impl Node {
-    fn of(Mapped { space, mmu, page }: Mapped, depth: u8) -> Node {
-        let start_and_shift = page.start().get() | u64::from(page.size().shift());
-        Node { start_and_shift, space, mmu, depth, next: None }
+    const fn of(Mapped { space, mmu, page }: Mapped, depth: u8) -> Node {
+        let start_and_shift = page.start().get() | page.size().shift() as u64;
+        Node { start_and_shift, space, mmu, depth }
     }
 
     const fn is_page(&self) -> bool {
         self.start_and_shift != 0
+    }
+
+    const fn is(&self, mapped: Mapped) -> bool {
+        let of = Node::of(mapped, 0);
+        self.start_and_shift == of.start_and_shift && self.space == of.space && self.mmu == of.mmu
     }
 
     /// Page sizes begin at 4 bytes and end at 2^62, so that a shift fits in 6 bits; the bits that
@@ -235,5 +355,133 @@ impl Node {
         let size = PageSize::from_shift((self.start_and_shift & 63) as u8)?;
         let page = VirtAddr::new(self.start_and_shift).page(size);
         Some(Mapped { space: self.space, mmu: self.mmu, page })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{collections::BTreeMap, vec::Vec};
+
+    use addr::PageSize;
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use super::*;
+
+    /// The obvious list: pages with their depths, in preorder.
+    #[derive(Default)]
+    struct Model(Vec<(Mapped, u8)>);
+
+    impl Model {
+        fn place(&self, of: Mapped) -> Option<usize> {
+            self.0.iter().position(|(page, _)| *page == of)
+        }
+
+        /// Where what is below the page in this place ends.
+        fn end(&self, place: usize) -> usize {
+            let depth = self.0[place].1;
+            let below = self.0[place + 1..].iter().take_while(|(_, of)| *of > depth);
+            place + 1 + below.count()
+        }
+
+        fn remove(&mut self, of: Mapped) {
+            let Some(place) = self.place(of) else { return };
+            let end = self.end(place);
+            self.0[place + 1..end].iter_mut().for_each(|(_, depth)| *depth -= 1);
+            self.0.remove(place);
+        }
+    }
+
+    fn page(number: u64) -> Mapped {
+        let size = if number.is_multiple_of(3) { PageSize::SIZE_2M } else { PageSize::SIZE_4K };
+        let start = VirtAddr::new(number << 21);
+        Mapped { space: number as u32 % 5, mmu: number as u8 % 2, page: start.page(size) }
+    }
+
+    /// Notes that are right, none, or of another node: what an operation does is the same.
+    #[test]
+    fn a_list_under_names_is_the_obvious_list() {
+        for seed in 0..200 {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let (mut frame, mut model) = (Frame::default(), Model::default());
+            let mut names: BTreeMap<Mapped, u32> = BTreeMap::new();
+            for step in 0..200 {
+                // In the second half more go than come, so that arrays become single nodes again.
+                let kinds = if step < 100 { 8 } else { 14 };
+                let (one, new) =
+                    (page(random.random_range(1..12)), page(random.random_range(1..12)));
+                let note = match random.random_range(0..4) {
+                    0 => 0,
+                    1 => random.random_range(0..12),
+                    _ => names.get(&one).copied().unwrap_or(0),
+                };
+                let noted = Noted { page: one, note };
+                let place = model.place(one);
+                let is_new = model.place(new).is_none();
+                let entered = match random.random_range(0..kinds) {
+                    0 | 1 if is_new => {
+                        model.0.insert(0, (new, 0));
+                        Some(frame.insert(new))
+                    }
+                    2 if is_new => {
+                        if place.is_some() {
+                            model.0.insert(0, (new, 0));
+                        }
+                        frame.insert_beside(noted, new)
+                    }
+                    3 | 4 if is_new => {
+                        if let Some(place) = place {
+                            model.0.insert(place + 1, (new, model.0[place].1 + 1));
+                        }
+                        frame.insert_below(noted, new)
+                    }
+                    5 if is_new => {
+                        if let Some(place) = place {
+                            let depth = model.0[place].1;
+                            model.0[place].1 += 1;
+                            model.0.insert(place, (new, depth));
+                        }
+                        let name = frame.insert_above(noted, new);
+                        if random.random_bool(0.3)
+                            && let Some((note, place)) = name.zip(place)
+                        {
+                            frame.remove_above(one, Noted { page: new, note });
+                            model.0.remove(place);
+                            model.0[place].1 -= 1;
+                            None
+                        } else {
+                            name
+                        }
+                    }
+                    _ => {
+                        frame.remove(noted);
+                        model.remove(one);
+                        names.remove(&one);
+                        None
+                    }
+                };
+                names.extend(entered.map(|name| (new, name)));
+                let context = (seed, step);
+                let found: Vec<Noted> = frame.noted().collect();
+                assert!(
+                    found.iter().map(|of| of.page).eq(model.0.iter().map(|of| of.0)),
+                    "{context:?}"
+                );
+                assert!(
+                    found.iter().all(|of| names.get(&of.page) == Some(&of.note)),
+                    "{context:?}"
+                );
+                let below = frame.below(noted);
+                let expected = model.place(one).map_or(0..0, |at| at + 1..model.end(at));
+                assert!(below.eq(model.0[expected.clone()].iter().map(|of| of.0)), "{context:?}");
+                let depth = model.place(one).map_or(0, |at| model.0[at].1 + 1);
+                let child = model.0[expected].contains(&(new, depth));
+                assert_eq!(frame.is_child(noted, new), child, "{context:?}");
+            }
+            for of in model.0 {
+                frame.remove(Noted { page: of.0, note: names[&of.0] });
+            }
+            assert!(frame.list.is_none() && !frame.only.is_page(), "seed {seed}");
+        }
     }
 }

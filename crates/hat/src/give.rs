@@ -11,11 +11,11 @@
 use alloc::vec::Vec;
 
 use addr::{PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
-use pagetable::{Intent, Mapping, Mounted, SubtreeEdit, Translation};
+use pagetable::{Intent, Mapping, Mounted, Translation};
 
 use crate::{
     frame::Mapped,
-    hat::{Change, Hat, HatSpace, LoadError, mapped},
+    hat::{Change, Hat, HatSpace, LoadError, noted},
     load::{Passed, Passing, hull},
     locking::{Below, Held, Scheme, Site},
     platform::{Platform, Step},
@@ -71,8 +71,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.scheme.enter(Site::UnloadFrames, |held| {
             platform.work(Step::Operation, 1);
             let own = self.pages_in(held, space, range)?;
-            let frames: Vec<(PhysAddr, PageSize)> =
-                own.iter().map(|page| (page.frame, page.page.size())).collect();
+            let frames = frames_of(&own);
             let mut last = None;
             loop {
                 let found = self.below(held, space, &own, platform);
@@ -112,11 +111,10 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.scheme.enter(Site::Protect, |held| {
             platform.work(Step::Operation, 1);
             let own = self.pages_in(held, space, range)?;
-            let frames: Vec<(PhysAddr, PageSize)> =
-                own.iter().map(|page| (page.frame, page.page.size())).collect();
+            let frames = frames_of(&own);
             let mut found = self.below(held, space, &own, platform);
             if with_own {
-                found.extend(own.iter().map(|page| mapped(space, 0, page.page)));
+                found.extend(own.iter().map(|page| noted(space, 0, page).page));
             }
             let mut change = Change::default();
             for pages in found.chunk_by(|one, next| (one.space, one.mmu) == (next.space, next.mmu))
@@ -144,16 +142,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             self.part(held, (space, entry), range, Intent::Change, |part, _| {
                 part.settle(space);
                 for page in pages {
-                    let Some(table) = part.table() else { return Ok(()) };
-                    let there = table.query(entry.inner, page.page.start());
-                    let there = there.filter(|mapping| {
-                        mapping.translation.page == page.page && maps(mapping, frames)
-                    });
-                    let Some(mapping) = there else { continue };
-                    let has = mapping.translation.rights;
-                    let edit = SubtreeEdit::Protect(Rights::from_bits(has.bits() & rights.bits()));
-                    let range = VirtRange::of_page(page.page);
-                    let flush = part.edit(entry.inner, range, edit, &mut |_| ());
+                    let restricted = &mut |mapping: &Mapping| {
+                        let has = mapping.translation.rights.bits();
+                        let is_there = maps(mapping, frames);
+                        is_there.then_some(Rights::from_bits(has & rights.bits()))
+                    };
+                    let flush = part.protect_page(entry.inner, page.page, restricted);
                     change.flush(space, flush.map_err(LoadError::Table)?);
                     platform.work(Step::TableWrite, 1);
                 }
@@ -176,8 +170,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.scheme.enter(Site::Load, |held| {
             platform.work(Step::Operation, 1);
             let given = self.pages_in(held, from, range)?;
-            let pages: Vec<_> =
-                given.iter().map(|page| (page.page, moved(*page, range, at, rights))).collect();
+            let moved = |page: &Mapping| (*page, moved(page.translation, range, at, rights));
+            let pages: Vec<_> = given.iter().map(moved).collect();
             self.load_passed(held, Passed { from, to, passing, pages: &pages }, platform)
         })
     }
@@ -187,9 +181,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         held: &mut S::Held<'_>,
         space: HatSpace,
         range: VirtRange,
-    ) -> Result<Vec<Translation>, LoadError> {
+    ) -> Result<Vec<Mapping>, LoadError> {
         let mut pages = Vec::new();
-        let each = &mut |mapping: Mapping| pages.push(mapping.translation);
+        let each = &mut |mapping| pages.push(mapping);
         let visit = |table: &T, entry: MmuEntry| table.visit(entry.inner, range, each);
         self.at_processor(held, space, range, visit).ok_or(LoadError::NoSpace(space))?;
         Ok(pages)
@@ -200,21 +194,18 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         &self,
         held: &mut S::Held<'_>,
         space: HatSpace,
-        own: &[Translation],
+        own: &[Mapping],
         platform: &mut impl Platform,
     ) -> Vec<Mapped> {
         let mut found = Vec::new();
-        held.frames(
-            own.len(),
-            |place| self.number(own[place].frame),
-            |place, frame| {
-                let before = found.len();
-                platform.touch(self.number(own[place].frame), false);
-                found.extend(frame.below(mapped(space, 0, own[place].page)));
-                platform.work(Step::Mapping, 1 + (found.len() - before) as u64);
-                true
-            },
-        );
+        let number = |place: usize| self.number(own[place].translation.frame);
+        held.frames(own.len(), number, |place, frame| {
+            let before = found.len();
+            platform.touch(number(place), false);
+            found.extend(frame.below(noted(space, 0, &own[place])));
+            platform.work(Step::Mapping, 1 + (found.len() - before) as u64);
+            true
+        });
         // Those of one MMU side by side, so that its descriptor is taken once.
         found.sort_by_key(|page: &Mapped| (page.space, page.mmu));
         found.reverse();
@@ -222,10 +213,10 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// Sleeps until what was mapped from the first of these pages that has any has changed.
-    fn wait_below(&self, held: &mut S::Held<'_>, space: HatSpace, own: &[Translation]) {
+    fn wait_below(&self, held: &mut S::Held<'_>, space: HatSpace, own: &[Mapping]) {
         for page in own {
-            let parent = mapped(space, 0, page.page);
-            let number = self.number(page.frame);
+            let parent = noted(space, 0, page);
+            let number = self.number(page.translation.frame);
             let known: Vec<Mapped> =
                 held.frame(number, |frame| Some(frame.below(parent).collect()));
             if !known.is_empty() {
@@ -235,6 +226,12 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             }
         }
     }
+}
+
+/// The frames of these pages.
+fn frames_of(pages: &[Mapping]) -> Vec<(PhysAddr, PageSize)> {
+    let frame = |page: &Mapping| (page.translation.frame, page.translation.page.size());
+    pages.iter().map(frame).collect()
 }
 
 /// A page that is handed on: the same frame, as far from `at` as it is from the start of `range`.

@@ -11,7 +11,7 @@ use pagetable::{Error, Flush, Mapping, Mounted};
 use smallvec::SmallVec;
 
 use crate::{
-    frame::Mapped,
+    frame::{Mapped, Noted},
     locking::{Below, Global, Held, Locks, Mutex, Part, Scheme, Single, Site},
     platform::{Platform, Step},
     pool::{Pool, PoolFrames},
@@ -267,7 +267,7 @@ pub(crate) struct Change {
     /// By space; most operations change one.
     flushes: SmallVec<[(HatSpace, Flush); 1]>,
     /// Pages that are in no page table any more, and still in the list of this frame: most often one.
-    pub(crate) removed: SmallVec<[(PhysAddr, Mapped); 1]>,
+    pub(crate) removed: SmallVec<[(PhysAddr, Noted); 1]>,
 }
 
 impl Change {
@@ -284,8 +284,7 @@ impl Change {
     }
 
     pub(crate) fn removed(&mut self, space: HatSpace, mmu: u8, mapping: &Mapping) {
-        self.removed
-            .push((mapping.translation.frame, mapped(space, mmu, mapping.translation.page)));
+        self.removed.push((mapping.translation.frame, noted(space, mmu, mapping)));
     }
 
     pub(crate) fn has_removed(&self) -> bool {
@@ -342,8 +341,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     }
 
     /// Counts pages that are in this part no longer.
-    pub(crate) fn count_out(&self, part: &mut Part<'_, Mmu<T>>, removed: &[(PhysAddr, Mapped)]) {
-        let size = |(_, page): &(PhysAddr, Mapped)| page.page.size();
+    pub(crate) fn count_out(&self, part: &mut Part<'_, Mmu<T>>, removed: &[(PhysAddr, Noted)]) {
+        let size = |(_, noted): &(PhysAddr, Noted)| noted.page.page.size();
         for pages in removed.chunk_by(|one, next| size(one) == size(next)) {
             part.count(self.place_of(size(&pages[0])), -(pages.len() as isize));
         }
@@ -414,4 +413,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
 
 pub(crate) fn mapped(space: HatSpace, mmu: u8, page: Page) -> Mapped {
     Mapped { space: space.0, mmu, page }
+}
+
+pub(crate) fn noted(space: HatSpace, mmu: u8, mapping: &Mapping) -> Noted {
+    Noted { page: mapped(space, mmu, mapping.translation.page), note: mapping.note }
 }

@@ -6,9 +6,11 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 use addr::{Page, PhysAddr, Rights, VirtRange};
 use pagetable::{Error, Intent, Mapping, Mounted, SubtreeEdit, Translation, Unfit};
+use smallvec::SmallVec;
 
 use crate::{
-    hat::{Change, Hat, HatSpace, LoadError, mapped},
+    frame::Noted,
+    hat::{Change, Hat, HatSpace, LoadError, mapped, noted},
     locking::{Below, Held, Part, Scheme, Site},
     platform::{Platform, Step},
     pool::PoolFrames,
@@ -50,8 +52,8 @@ pub(crate) enum Passing {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
     Nothing,
-    /// A node, and soon a page.
-    Node,
+    /// The node of this name, and soon a page.
+    Node(u32),
     /// The page, from the same giver: it gets more rights, if any.
     Already,
 }
@@ -61,7 +63,7 @@ pub(crate) struct Passed<'a> {
     pub(crate) from: HatSpace,
     pub(crate) to: HatSpace,
     pub(crate) passing: Passing,
-    pub(crate) pages: &'a [(Page, Translation)],
+    pub(crate) pages: &'a [(Mapping, Translation)],
 }
 
 impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
@@ -145,6 +147,7 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 if part.table().is_none() {
                     return Err(no_space);
                 }
+                let (has_notes, mut names) = (part.has_notes(), SmallVec::<[u32; 8]>::new());
                 let (mut entered, mut result) = (0, Ok(()));
                 below.frames(count as usize, number, |place, frame| {
                     platform.work(Step::Mapping, 1);
@@ -153,13 +156,16 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         result = Err(Stop::Unloading(number(place)));
                         return false;
                     }
-                    frame.insert(page(place));
+                    let name = frame.insert(page(place));
+                    if has_notes {
+                        names.push(name);
+                    }
                     entered += 1;
                     true
                 });
                 let result = result.and_then(|()| {
                     let frames = &mut PoolFrames { below, platform: platform.frames() };
-                    match part.map(entry.inner, first, count, frames) {
+                    match part.map(entry.inner, (first, count), &names, frames) {
                         Ok(flush) if flush.is_empty() => {}
                         Ok(flush) => stale = Some(flush),
                         Err(error) => return Err(Stop::Refused(error.into())),
@@ -173,7 +179,8 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         self.note_loaded(part, space);
                     }
                     Err(_) => below.frames(entered, number, |place, frame| {
-                        frame.remove(page(place));
+                        let note = names.get(place).copied().unwrap_or(0);
+                        frame.remove(Noted { page: page(place), note });
                         true
                     }),
                 }
@@ -242,13 +249,13 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 if part.table().is_none() {
                     return (0, Err(no_space));
                 }
-                let mut has = vec![Has::Nothing; pages.len()];
+                let (has_notes, mut has) = (part.has_notes(), vec![Has::Nothing; pages.len()]);
                 below.frames(pages.len(), number, |place, frame| {
                     platform.work(Step::Mapping, 1);
                     platform.touch(number(place), true);
-                    let giver = mapped(from, 0, pages[place].0);
-                    let is_new = match passing {
-                        _ if frame.is_unloading() => false,
+                    let giver = noted(from, 0, &pages[place].0);
+                    let new = match passing {
+                        _ if frame.is_unloading() => None,
                         Passing::Copy => frame.insert_beside(giver, page(place)),
                         Passing::Map if frame.is_child(giver, page(place)) => {
                             has[place] = Has::Already;
@@ -257,27 +264,29 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                         Passing::Map => frame.insert_below(giver, page(place)),
                         Passing::Grant => frame.insert_above(giver, page(place)),
                     };
-                    if is_new {
-                        has[place] = Has::Node;
+                    if let Some(name) = new {
+                        has[place] = Has::Node(name);
                     }
                     true
                 });
                 let (mut done, mut result) = (pages.len(), Ok(()));
-                for place in (0..pages.len()).filter(|place| has[*place] != Has::Nothing) {
+                for (place, has) in has.iter().enumerate() {
                     let wanted = pages[place].1;
-                    let entered = if has[place] == Has::Node {
-                        let frames = &mut PoolFrames { below, platform: platform.frames() };
-                        part.map(entry.inner, wanted, 1, frames)
-                    } else {
-                        part.widen(entry.inner, wanted)
-                    };
-                    match entered {
-                        Ok(flush) => {
-                            if has[place] == Has::Node {
+                    let entered = match *has {
+                        Has::Nothing => continue,
+                        Has::Node(name) => {
+                            let names = if has_notes { &[name][..] } else { &[] };
+                            let frames = &mut PoolFrames { below, platform: platform.frames() };
+                            let mapped = part.map(entry.inner, (wanted, 1), names, frames);
+                            if mapped.is_ok() {
                                 self.count_in(part, wanted.page.size(), 1);
                             }
-                            change.flush(to, flush);
+                            mapped
                         }
+                        Has::Already => part.widen(entry.inner, wanted),
+                    };
+                    match entered {
+                        Ok(flush) => change.flush(to, flush),
                         Err(error) => {
                             (done, result) = (place, Err(LoadError::from(error)));
                             break;
@@ -288,17 +297,21 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
                 if done > 0 {
                     self.note_loaded(part, to);
                 }
-                let undone: Vec<usize> =
-                    (done..pages.len()).filter(|place| has[*place] == Has::Node).collect();
+                let undone = (done..pages.len()).filter_map(|place| match has[place] {
+                    Has::Node(note) => Some((place, Noted { page: page(place), note })),
+                    Has::Nothing | Has::Already => None,
+                });
+                let undone: Vec<(usize, Noted)> = undone.collect();
                 below.frames(
                     undone.len(),
-                    |at| number(undone[at]),
+                    |at| number(undone[at].0),
                     |at, frame| {
-                        let page = page(undone[at]);
+                        let (place, page) = undone[at];
                         match passing {
                             Passing::Copy | Passing::Map => frame.remove(page),
                             Passing::Grant => {
-                                frame.remove_above(mapped(from, 0, pages[undone[at]].0), page);
+                                let giver = noted(from, 0, &pages[place].0);
+                                frame.remove_above(giver.page, page);
                             }
                         }
                         true
@@ -325,9 +338,9 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         self.scheme.enter(Site::Duplicate, |held| {
             platform.work(Step::Operation, 1);
             let shared = self.write_protected(held, from, range, platform)?;
-            let copy = |translation: &Translation| {
-                let rights = without_write(translation.rights);
-                (translation.page, Translation { rights, ..*translation })
+            let copy = |mapping: &Mapping| {
+                let rights = without_write(mapping.translation.rights);
+                (*mapping, Translation { rights, ..mapping.translation })
             };
             let pages: Vec<_> = shared.iter().map(copy).collect();
             let passed = Passed { from, to, passing: Passing::Copy, pages: &pages };
@@ -342,17 +355,17 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
         space: HatSpace,
         range: VirtRange,
         platform: &mut impl Platform,
-    ) -> Result<Vec<Translation>, LoadError> {
+    ) -> Result<Vec<Mapping>, LoadError> {
         held.space(space.0, AddressSpace::processor, |entry, held| {
             let entry = entry.ok_or(LoadError::NoSpace(space))?;
             let mut change = Change::default();
             let shared = self.part(held, (space, entry), range, Intent::Change, |part, _| {
                 part.settle(space);
                 let mut shared = Vec::new();
-                let each = &mut |mapping: Mapping| shared.push(mapping.translation);
+                let each = &mut |mapping| shared.push(mapping);
                 part.table().ok_or(LoadError::NoSpace(space))?.visit(entry.inner, range, each);
                 platform.work(Step::TableRead, shared.len() as u64);
-                for translation in &shared {
+                for Mapping { translation, .. } in &shared {
                     let rights = without_write(translation.rights);
                     if rights != translation.rights {
                         let range = VirtRange::of_page(translation.page);

@@ -1,12 +1,13 @@
 //! What the layer has: for the memory manager, and for checks.
 
-use alloc::{vec, vec::Vec};
+use alloc::{collections::BTreeMap, vec, vec::Vec};
 
 use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
 use pagetable::{Intent, Mapping, Mounted, Space};
 
 use crate::{
-    hat::{Hat, HatSpace},
+    frame::{Mapped, Noted},
+    hat::{Hat, HatSpace, noted},
     locking::{Below, Held, Scheme, Site},
     pool::PoolCounts,
     space::{AddressSpace, MmuEntry, in_place},
@@ -91,20 +92,24 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
     /// nobody else is at work. An error says what differs.
     pub fn check(&self) -> Result<(), &'static str> {
         self.scheme.enter(Site::Look, |held| {
-            let mut pages: u64 = 0;
+            let (mut pages, mut notes): (u64, Vec<(u64, Noted)>) = (0, Vec::new());
             for space in 0..held.numbers(|numbers| numbers.spaces.end()) {
                 held.space(space, AddressSpace::whole, |known, held| {
-                    for (_, entry) in known.iter().flat_map(|known| known.all()) {
+                    for (place, entry) in known.iter().flat_map(|known| known.all()) {
                         held.mmu(entry.table, |mmu, _| {
                             let Some(table) = &mmu.table else { return };
-                            table.visit(entry.inner, VirtRange::ALL, &mut |_| pages += 1);
+                            table.visit(entry.inner, VirtRange::ALL, &mut |mapping| {
+                                pages += 1;
+                                let number = self.number(mapping.translation.frame);
+                                notes.push((number, noted(HatSpace(space), place, &mapping)));
+                            });
                         });
                     }
                 });
             }
             let (mut nodes, mut unloading) = (Vec::new(), false);
             held.each_frame(&mut |number, frame| {
-                nodes.extend(frame.pages().map(|page| (number, page)));
+                nodes.extend(frame.noted().map(|node| (number, node)));
                 unloading |= frame.is_unloading();
             });
             if pages != nodes.len() as u64 {
@@ -112,14 +117,22 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             }
             let counted = self.population(held);
             if self.sizes.iter().zip(counted).any(|(&size, pages)| {
-                pages != nodes.iter().filter(|(_, found)| found.page.size() == size).count() as u64
+                let is_of = |(_, found): &&(u64, Noted)| found.page.page.size() == size;
+                pages != nodes.iter().filter(is_of).count() as u64
             }) {
                 return Err("there are not as many mapping nodes of a size as were counted");
             }
             if unloading {
                 return Err("a frame is still being unloaded");
             }
-            let right = nodes.into_iter().all(|(number, found)| {
+            // A page without a note is one that has no room for it, or is in a table without notes.
+            let names: BTreeMap<(u64, u32), Mapped> =
+                nodes.iter().map(|&(number, node)| ((number, node.note), node.page)).collect();
+            let mut noted = notes.iter().filter(|(_, noted)| noted.note != 0);
+            if noted.any(|&(number, noted)| names.get(&(number, noted.note)) != Some(&noted.page)) {
+                return Err("a page's note is not the name of its node");
+            }
+            let right = nodes.into_iter().all(|(number, Noted { page: found, .. })| {
                 let mapping = held.space(found.space, in_place(found.mmu), |entry, held| {
                     let entry = entry?;
                     held.mmu(entry.table, |mmu, _| {

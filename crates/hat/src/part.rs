@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use addr::{Frames, Rights, VirtRange};
+use addr::{Frames, Page, Rights, VirtRange};
 use pagetable::{Error, Flush, Intent, Mapping, Mounted, Space, SubtreeEdit, Translation};
 
 use crate::{
@@ -26,6 +26,11 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         self.mmu().table.as_deref()
     }
 
+    /// Whether its table keeps the names of nodes.
+    pub(crate) fn has_notes(&self) -> bool {
+        self.mmu().has_notes
+    }
+
     /// See [`Mmu::settle`]. Where entries are lent, nobody has a part.
     pub(crate) fn settle(&mut self, space: HatSpace) {
         match self {
@@ -34,20 +39,40 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         }
     }
 
+    /// Maps pages with the names of their nodes, or without any.
     pub(crate) fn map(
         &mut self,
         space: Space,
-        first: Translation,
-        count: u64,
+        (first, count): (Translation, u64),
+        notes: &[u32],
         frames: &mut dyn Frames,
     ) -> Result<Flush, Error> {
         let none = Error::NoSpace(space);
         match self {
-            Part::Whole(mmu) => mmu.table.as_mut().ok_or(none)?.map(space, first, count, frames),
+            Part::Whole(mmu) => {
+                let table = mmu.table.as_mut().ok_or(none)?;
+                if notes.is_empty() {
+                    return table.map(space, first, count, frames);
+                }
+                table.map_noted(space, first, notes, frames)
+            }
             Part::Shared(mmu, level) => {
                 let subtrees = mmu.table.as_ref().and_then(|table| table.subtrees());
-                subtrees.ok_or(none)?.map_below(*level, space, (first, count), frames)
+                subtrees.ok_or(none)?.map_below(*level, space, (first, count), notes, frames)
             }
+        }
+    }
+
+    /// Notes the names of nodes of pages that are there.
+    pub(crate) fn note<'a>(
+        &mut self,
+        space: Space,
+        names: impl Iterator<Item = (&'a Mapping, u32)>,
+    ) {
+        let Part::Whole(Mmu { table: Some(table), .. }) = self else { return };
+        for (mapping, name) in names {
+            // A page that is mapped can be found. Without its note, its node is searched.
+            let _ = table.set_note(space, mapping.translation.page.start(), name);
         }
     }
 
@@ -76,14 +101,30 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
         }
     }
 
+    /// See [`pagetable::PageTable::protect_page`].
+    pub(crate) fn protect_page(
+        &mut self,
+        space: Space,
+        page: Page,
+        rights: &mut dyn FnMut(&Mapping) -> Option<Rights>,
+    ) -> Result<Flush, Error> {
+        if let Part::Whole(Mmu { table: Some(table), .. }) = self {
+            return table.protect_page(space, page, rights);
+        }
+        let there = self.table().and_then(|table| table.query(space, page.start()));
+        let there = there.filter(|mapping| mapping.translation.page == page);
+        let Some(rights) = there.and_then(|mapping| rights(&mapping)) else {
+            return Ok(Flush::nothing(space));
+        };
+        self.edit(space, VirtRange::of_page(page), SubtreeEdit::Protect(rights), &mut |_| ())
+    }
+
     /// Gives a page that maps the frame of `wanted` the rights that it has not yet.
     pub(crate) fn widen(&mut self, space: Space, wanted: Translation) -> Result<Flush, Error> {
-        let there = self.table().and_then(|table| table.query(space, wanted.page.start()));
-        let there = there.filter(|mapping| mapping.translation.frame == wanted.frame);
-        let Some(mapping) = there else { return Ok(Flush::nothing(space)) };
-        let rights = Rights::from_bits(mapping.translation.rights.bits() | wanted.rights.bits());
-        let range = VirtRange::of_page(wanted.page);
-        self.edit(space, range, SubtreeEdit::Protect(rights), &mut |_| ())
+        self.protect_page(space, wanted.page, &mut |Mapping { translation, .. }| {
+            let rights = translation.rights.bits() | wanted.rights.bits();
+            (translation.frame == wanted.frame).then_some(Rights::from_bits(rights))
+        })
     }
 
     /// Counts pages of the size in this place of the layer's that there are more, or fewer.

@@ -87,6 +87,8 @@ pub(crate) fn in_place(place: u8) -> impl Fn(&AddressSpace) -> Option<MmuEntry> 
 /// An MMU descriptor: a page table, and when which space was last loaded there.
 pub struct Mmu<T: ?Sized> {
     pub(crate) table: Option<Box<T>>,
+    /// Whether the table keeps the names of nodes in frames' lists.
+    pub(crate) has_notes: bool,
     /// Pages in the table by size, in the order of the layer's sizes. Who has all of the descriptor counts
     /// without a locked instruction.
     population: Box<[AtomicUsize]>,
@@ -100,6 +102,7 @@ impl<T: Mounted + ?Sized> Default for Mmu<T> {
     fn default() -> Mmu<T> {
         Mmu {
             table: None,
+            has_notes: false,
             population: Box::default(),
             loaded: BTreeMap::new(),
             loans: Loans::default(),
@@ -110,6 +113,7 @@ impl<T: Mounted + ?Sized> Default for Mmu<T> {
 impl<T: Mounted + ?Sized> Mmu<T> {
     /// Gives it a table without pages, where the layer knows so many page sizes.
     pub(crate) fn begin(&mut self, table: Box<T>, sizes: usize) -> &mut T {
+        self.has_notes = table.has_notes();
         self.population = (0..sizes).map(|_| AtomicUsize::new(0)).collect();
         self.table.insert(table)
     }

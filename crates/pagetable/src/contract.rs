@@ -4,7 +4,7 @@ use core::{
     ops::{AddAssign, SubAssign},
 };
 
-use addr::{Kind, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Kind, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use crate::{Error, Fault, Flush, Frames, Memory, Node, Reference, Translation, Unfit};
 
@@ -58,6 +58,9 @@ pub struct Mapping {
     pub translation: Translation,
     /// Its bits.
     pub usage: Usage,
+    /// What the operating system has noted beside the entry ([`PageTable::map_noted`]), or 0. Operations
+    /// that change a page and leave it there do not look, and give 0.
+    pub note: u32,
 }
 
 /// What a table takes of physical memory, in bytes.
@@ -160,6 +163,37 @@ pub trait PageTable {
         frames: &mut impl Frames,
     ) -> Result<Flush, Error>;
 
+    /// Whether entries of pages have a note beside them: 32 bits that are the operating system's own, as E99
+    /// reserves in each leaf for a pointer into the mapping tree (section 3.2).
+    ///
+    /// A page may have none where others do: its note stays 0.
+    fn has_notes(&self) -> bool {
+        false
+    }
+
+    /// [`PageTable::map`] with a note for each page, which is kept where there is room for it.
+    fn map_noted(
+        &mut self,
+        space: Space,
+        first: Translation,
+        notes: &[u32],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Flush, Error> {
+        self.map(space, first, notes.len() as u64, memory, frames)
+    }
+
+    /// Changes the note of the page that holds `addr`, if it has room for one.
+    fn set_note(
+        &mut self,
+        _space: Space,
+        _addr: VirtAddr,
+        _note: u32,
+        _memory: &mut impl Memory,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Removes every page in `range`, whose ends are base-page boundaries, and the tables that
     /// become empty. `each` gets the pages removed.
     fn unmap(
@@ -179,6 +213,16 @@ pub trait PageTable {
         rights: Rights,
         memory: &mut impl Memory,
         each: &mut impl FnMut(Mapping),
+    ) -> Result<Flush, Error>;
+
+    /// Gives `page`, if it is mapped as just that, the rights that `rights` makes of what it finds, in one
+    /// search: `None` leaves it as it is. Its note is not looked at. The token names the page if it lost some.
+    fn protect_page(
+        &mut self,
+        space: Space,
+        page: Page,
+        rights: &mut impl FnMut(&Mapping) -> Option<Rights>,
+        memory: &mut impl Memory,
     ) -> Result<Flush, Error>;
 
     /// Clears the bits that `bits` names of every page in `range`; the token names the pages

@@ -45,6 +45,10 @@ pub trait Format {
     /// bits for that, a table from which something goes is searched for what is left.
     const COUNTS: bool = true;
 
+    /// How far behind an entry of level 1 the note of its page lies, where there are notes: see
+    /// [`crate::PageTable::has_notes`].
+    const NOTE_AT: Option<u64> = None;
+
     /// Whether page entries have a bit for pages that all spaces share.
     const HAS_GLOBAL: bool = true;
 

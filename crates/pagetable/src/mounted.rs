@@ -16,7 +16,7 @@
 
 use alloc::vec::Vec;
 
-use addr::{Kind, PageSize, Rights, VirtAddr, VirtRange};
+use addr::{Kind, Page, PageSize, Rights, VirtAddr, VirtRange};
 
 use crate::{
     Error, Fault, Flush, Footprint, Frames, Intent, Lent, Loan, Mapping, Memory, Node, PageTable,
@@ -51,6 +51,27 @@ pub trait Mounted: Send + Sync {
         frames: &mut dyn Frames,
     ) -> Result<Flush, Error>;
 
+    /// See [`PageTable::has_notes`].
+    fn has_notes(&self) -> bool {
+        false
+    }
+
+    /// See [`PageTable::map_noted`].
+    fn map_noted(
+        &mut self,
+        space: Space,
+        first: Translation,
+        notes: &[u32],
+        frames: &mut dyn Frames,
+    ) -> Result<Flush, Error> {
+        self.map(space, first, notes.len() as u64, frames)
+    }
+
+    /// See [`PageTable::set_note`].
+    fn set_note(&mut self, _space: Space, _addr: VirtAddr, _note: u32) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// See [`PageTable::unmap`].
     fn unmap(
         &mut self,
@@ -66,6 +87,14 @@ pub trait Mounted: Send + Sync {
         range: VirtRange,
         rights: Rights,
         each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error>;
+
+    /// See [`PageTable::protect_page`].
+    fn protect_page(
+        &mut self,
+        space: Space,
+        page: Page,
+        rights: &mut dyn FnMut(&Mapping) -> Option<Rights>,
     ) -> Result<Flush, Error>;
 
     /// See [`PageTable::clear_usage`].
@@ -227,6 +256,24 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M
         self.table.map(space, first, count, &mut self.memory, &mut frames)
     }
 
+    fn has_notes(&self) -> bool {
+        self.table.has_notes()
+    }
+
+    fn map_noted(
+        &mut self,
+        space: Space,
+        first: Translation,
+        notes: &[u32],
+        mut frames: &mut dyn Frames,
+    ) -> Result<Flush, Error> {
+        self.table.map_noted(space, first, notes, &mut self.memory, &mut frames)
+    }
+
+    fn set_note(&mut self, space: Space, addr: VirtAddr, note: u32) -> Result<(), Error> {
+        self.table.set_note(space, addr, note, &mut self.memory)
+    }
+
     fn unmap(
         &mut self,
         space: Space,
@@ -244,6 +291,15 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M
         mut each: &mut dyn FnMut(Mapping),
     ) -> Result<Flush, Error> {
         self.table.protect(space, range, rights, &mut self.memory, &mut each)
+    }
+
+    fn protect_page(
+        &mut self,
+        space: Space,
+        page: Page,
+        mut rights: &mut dyn FnMut(&Mapping) -> Option<Rights>,
+    ) -> Result<Flush, Error> {
+        self.table.protect_page(space, page, &mut rights, &mut self.memory)
     }
 
     fn clear_usage(
@@ -386,10 +442,11 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Subtrees for Mount<T, 
         level: u8,
         space: Space,
         pages: (Translation, u64),
+        notes: &[u32],
         frames: &mut dyn Frames,
     ) -> Result<Flush, Error> {
         let Some(calls) = &self.subtrees else { return missing(space) };
-        (calls.map)((&self.table, &self.memory), level, space, pages, frames)
+        (calls.map)((&self.table, &self.memory), level, space, pages, notes, frames)
     }
 
     fn edit_below(

@@ -18,8 +18,7 @@
 //! A pointer of 32 bits puts all tables below 4 GiB of physical memory; tables lie at frame
 //! boundaries, so the bits below count the entries in use in the next one. A page's entry is of
 //! 32 bits too (24 for the frame: 64 GiB). An entry for a pair of pages, as the R4700's TLB
-//! wants them, ends with two 32-bit pointers into the kernel's mapping tree, which are the
-//! kernel's to use and which the table leaves zero.
+//! wants them, ends with two 32-bit pointers into the kernel's mapping tree: the pages' notes.
 
 use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
 
@@ -73,6 +72,7 @@ impl Default for Mpt {
 
 impl Format for MptEntries {
     const LEVELS_MAX: u8 = 6;
+    const NOTE_AT: Option<u64> = Some(8);
 
     #[inline]
     fn levels(&self) -> u8 {

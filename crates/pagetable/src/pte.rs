@@ -138,7 +138,7 @@ impl Width {
     }
 
     pub(crate) const fn mapping(self, pte: Pte, page: Page) -> Mapping {
-        Mapping { translation: self.translation(pte, page), usage: pte.usage() }
+        Mapping { translation: self.translation(pte, page), usage: pte.usage(), note: 0 }
     }
 }
 

@@ -77,7 +77,7 @@ fn resized(before: &[Mapping], range: VirtRange, to: PageSize) -> Result<Vec<Map
         if page.size() >= to {
             for number in 0..page.size().count_of(to) {
                 let offset = number * to.bytes();
-                let mut part = *mapping;
+                let mut part = Mapping { note: 0, ..*mapping };
                 part.translation.page = page.start().wrapping_add(offset).page(to);
                 part.translation.frame = PhysAddr::new(frame.get() + offset);
                 after.push(part);
@@ -104,7 +104,7 @@ fn resized(before: &[Mapping], range: VirtRange, to: PageSize) -> Result<Vec<Map
                 {
                     return Err(Error::Misaligned { addr: frame.get(), size: to });
                 }
-                let mut whole = *mapping;
+                let mut whole = Mapping { note: 0, ..*mapping };
                 whole.translation.page = large;
                 after.push(whole);
             }

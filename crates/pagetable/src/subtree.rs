@@ -66,12 +66,14 @@ pub trait SubtreeTable {
     /// tables from the root down to that one.
     fn covering(&self, space: Space, range: VirtRange, intent: Intent, memory: &impl Memory) -> u8;
 
-    /// [`crate::PageTable::map`] below the table of `level`, which is not the root's.
+    /// [`crate::PageTable::map`] below the table of `level`, which is not the root's; with a note for each
+    /// page, or none.
     fn map_below(
         &self,
         level: u8,
         space: Space,
         pages: (Translation, u64),
+        notes: &[u32],
         memory: &mut impl Memory,
         frames: &mut dyn Frames,
     ) -> Result<Flush, Error>;
@@ -107,6 +109,7 @@ pub trait Subtrees: Sync {
         level: u8,
         space: Space,
         pages: (Translation, u64),
+        notes: &[u32],
         frames: &mut dyn Frames,
     ) -> Result<Flush, Error>;
 
@@ -133,7 +136,7 @@ pub(crate) struct SubtreeCalls<T, M> {
 }
 
 type MapBelow<T, M> =
-    fn((&T, &M), u8, Space, (Translation, u64), &mut dyn Frames) -> Result<Flush, Error>;
+    fn((&T, &M), u8, Space, (Translation, u64), &[u32], &mut dyn Frames) -> Result<Flush, Error>;
 type EditBelow<T, M> = fn(
     (&T, &M),
     u8,
@@ -153,8 +156,8 @@ where
         covering: |table, memory, (space, range), intent| {
             table.covering(space, range, intent, memory)
         },
-        map: |(table, mut memory), level, space, pages, frames| {
-            table.map_below(level, space, pages, &mut memory, frames)
+        map: |(table, mut memory), level, space, pages, notes, frames| {
+            table.map_below(level, space, pages, notes, &mut memory, frames)
         },
         edit: |(table, mut memory), level, of, edit, each| {
             table.edit_below(level, of, edit, &mut memory, each)

@@ -360,7 +360,7 @@ where
         let (base, has_large) = (self.vm.base, known.has_large);
         let (memory, site) = (self.memory, self.site);
         for mapping in loaded {
-            let Mapping { translation, usage } = mapping;
+            let Mapping { translation, usage, .. } = mapping;
             let page = translation.page.number().wrapping_add(distance);
             let page = self.vm.addr_of(page).page(base);
             let (hat, mut below) = self.hat();

@@ -149,7 +149,7 @@ impl Flat {
     }
 
     fn mapping(page: Page) -> Mapping {
-        Mapping { translation: Flat::translation(page), usage: Usage::default() }
+        Mapping { translation: Flat::translation(page), usage: Usage::default(), note: 0 }
     }
 }
 
@@ -228,6 +228,15 @@ impl Mounted for Flat {
         _range: VirtRange,
         _rights: Rights,
         _each: &mut dyn FnMut(Mapping),
+    ) -> Result<Flush, Error> {
+        Ok(Flush::nothing(space))
+    }
+
+    fn protect_page(
+        &mut self,
+        space: Space,
+        _page: Page,
+        _rights: &mut dyn FnMut(&Mapping) -> Option<Rights>,
     ) -> Result<Flush, Error> {
         Ok(Flush::nothing(space))
     }

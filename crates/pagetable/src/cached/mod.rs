@@ -214,6 +214,31 @@ impl<T: PageTable> PageTable for Cached<T> {
         self.behind.map(space, first, count, memory, frames)
     }
 
+    fn has_notes(&self) -> bool {
+        self.behind.has_notes()
+    }
+
+    fn map_noted(
+        &mut self,
+        space: Space,
+        first: Translation,
+        notes: &[u32],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Flush, Error> {
+        self.behind.map_noted(space, first, notes, memory, frames)
+    }
+
+    fn set_note(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        note: u32,
+        memory: &mut impl Memory,
+    ) -> Result<(), Error> {
+        self.behind.set_note(space, addr, note, memory)
+    }
+
     fn unmap(
         &mut self,
         space: Space,
@@ -237,6 +262,26 @@ impl<T: PageTable> PageTable for Cached<T> {
         self.changing(space, memory, each, |behind, memory, mut each| {
             behind.protect(space, range, rights, memory, &mut each)
         })
+    }
+
+    fn protect_page(
+        &mut self,
+        space: Space,
+        page: Page,
+        rights: &mut impl FnMut(&Mapping) -> Option<Rights>,
+        memory: &mut impl Memory,
+    ) -> Result<Flush, Error> {
+        let mut changed = Changed::default();
+        let wanted = &mut |mapping: &Mapping| {
+            let wanted = rights(mapping);
+            if wanted.is_some_and(|wanted| wanted != mapping.translation.rights) {
+                changed.add(VirtRange::of_page(page));
+            }
+            wanted
+        };
+        let flush = self.behind.protect_page(space, page, wanted, memory)?;
+        self.forget(space, &changed, memory);
+        Ok(flush)
     }
 
     fn clear_usage(

@@ -134,7 +134,7 @@ impl Pages for ElasticCuckoo {
     fn insert(
         &mut self,
         space: Space,
-        run: &Run,
+        run: &Run<'_>,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
         flush: &mut Flush,

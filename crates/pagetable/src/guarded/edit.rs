@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use addr::{Frames, Memory, OutOfFrames, Page, PhysAddr, VirtAddr, VirtRange};
 
 use super::entry::{ALL_SHIFT, Entry, PAIR_SHIFT, Table};
-use super::{Guarded, PTE};
+use super::{Guarded, PTE, note_at};
 use crate::pages::{Found, Run, exchange};
 use crate::pte::Pte;
 use crate::{Error, Flush, Space, Translation};
@@ -42,14 +42,14 @@ impl Guarded {
     pub(super) fn add_all(
         &mut self,
         space: Space,
-        run: &Run,
+        run: &Run<'_>,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
         flush: &mut Flush,
     ) -> Result<(), Error> {
         let mut parted: Vec<Page> = Vec::new();
-        for (n, page) in run.pages().enumerate() {
-            match self.add(space, page, memory, frames) {
+        for (n, (page, note)) in run.noted_pages().enumerate() {
+            match self.add(space, page, note, memory, frames) {
                 Ok(parts) => parted.extend(parts.then_some(page.page)),
                 Err(error) => {
                     let mut undone = Flush::nothing(space);
@@ -75,6 +75,7 @@ impl Guarded {
         &mut self,
         space: Space,
         translation: Translation,
+        note: u32,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<bool, Error> {
@@ -84,7 +85,7 @@ impl Guarded {
         let End { table, entry, .. } = end(space, addr, memory);
         if let Some(entry) = entry.filter(|entry| entry.mismatch(addr).is_none()) {
             // The other page of the pair is there.
-            PTE.write(entry.page(addr).1, pte, memory);
+            write_page(entry, addr, (pte, note), memory);
             return Ok(false);
         }
         let external = self.take(space, 0, frames)?;
@@ -102,7 +103,7 @@ impl Guarded {
                     return Err(error.into());
                 }
             };
-            write_external(leaf, addr, pte, memory);
+            write_external(leaf, addr, (pte, note), memory);
             for index in 0..split.len() {
                 Entry::write(None, split.nth(index), memory);
             }
@@ -111,7 +112,7 @@ impl Guarded {
             Entry::write(Some(Entry::node(split, addr)), table.entry_at(addr), memory);
             return Ok(true);
         }
-        write_external(leaf, addr, pte, memory);
+        write_external(leaf, addr, (pte, note), memory);
         table.fill(leaf, Some(leaf), memory);
         Ok(false)
     }
@@ -193,10 +194,17 @@ pub(super) fn places(space: Space, addr: VirtAddr, memory: &impl Memory) -> Vec<
     }
 }
 
-/// Fills a new external node: one page's entry, the other and the kernel's pointers zero.
-fn write_external(leaf: Entry, addr: VirtAddr, pte: Pte, memory: &mut impl Memory) {
+/// Fills a new external node: one page's entry and note, those of the other zero.
+fn write_external(leaf: Entry, addr: VirtAddr, page: (Pte, u32), memory: &mut impl Memory) {
     memory.zero(leaf.pointer, 16);
-    PTE.write(leaf.page(addr).1, pte, memory);
+    write_page(leaf, addr, page, memory);
+}
+
+/// Writes the entry of the page that holds `addr` to an external node, and its note.
+fn write_page(leaf: Entry, addr: VirtAddr, (pte, note): (Pte, u32), memory: &mut impl Memory) {
+    let (_, at) = leaf.page(addr);
+    memory.write_u32(note_at(at), note);
+    PTE.write(at, pte, memory);
 }
 
 /// Where the other page entry of an external node lies; a superpage's node has none there.

@@ -54,6 +54,8 @@ const PTE: Width = Width::Narrow;
 const NODE_ENTRIES_MIN: u64 = 2;
 const NODE_ENTRIES_MAX: u64 = 256;
 const INDEX_BITS_MAX: usize = 8;
+/// How far behind a page's entry its note lies.
+const NOTE: u64 = 8;
 const PAGE_SHIFTS: core::ops::RangeInclusive<u8> = 12..=30;
 
 /// A guarded page table, with all of its spaces, for pages of every power of two from 4 KiB to
@@ -150,6 +152,11 @@ impl Guarded {
     }
 }
 
+/// Where the note of the page is whose entry lies at `at`.
+const fn note_at(at: PhysAddr) -> PhysAddr {
+    at.wrapping_add(NOTE)
+}
+
 /// Gives the pages in `range` of an external node.
 fn gather_external(entry: Entry, range: VirtRange, memory: &impl Memory, found: &mut Vec<Found>) {
     let (first, _) = entry.page(range.start());
@@ -171,6 +178,14 @@ impl Pages for Guarded {
 
     fn width(&self) -> Width {
         PTE
+    }
+
+    fn keeps_notes(&self) -> bool {
+        true
+    }
+
+    fn note_at(&self, found: &Found) -> Option<PhysAddr> {
+        Some(note_at(found.at))
     }
 
     fn spaces(&self) -> &Spaces<Pools> {
@@ -223,7 +238,7 @@ impl Pages for Guarded {
     fn insert(
         &mut self,
         space: Space,
-        run: &Run,
+        run: &Run<'_>,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
         flush: &mut Flush,

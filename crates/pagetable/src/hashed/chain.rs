@@ -77,16 +77,19 @@ impl Layout {
         Found::new(page, at, self.width().read(at, memory))
     }
 
-    /// Writes what [`Layout::page_in`] says; the frame of a partial subblock is there.
+    /// Writes what [`Layout::page_in`] says, and the page's note; the frame of a partial subblock is there.
     pub(super) fn set_page(
         &self,
         node: PhysAddr,
         code: usize,
         addr: VirtAddr,
-        pte: Pte,
+        (pte, note): (Pte, u32),
         memory: &mut impl Memory,
     ) {
         let at = self.pte_at(node, code, addr);
+        if let Some(at) = self.note_at(at, code) {
+            memory.write_u32(at, note);
+        }
         match self.held(code).form {
             Form::Partial => memory.write_u8(at, pte.flags()),
             Form::Full | Form::Single => self.width().write(at, pte, memory),

@@ -60,8 +60,9 @@ pub(super) const BASE: PageSize = PageSize::SIZE_4K;
 const VALID: u64 = 1;
 const CODE_SHIFT: u32 = 1;
 pub(super) const HEADER_BYTES: u64 = 16;
-/// A page's entry, with its pointer into the mapping tree where it has one.
+/// A page's entry, with its note where it has one.
 const PAGE_BYTES: u64 = 8;
+const NOTE_BYTES: u64 = 4;
 const ENTRY_PAGES_MAX: u64 = 256;
 /// Base pages, eight superpages up to the largest cluster, larger ones, partial subblocks.
 const CODES_MAX: usize = 16;
@@ -241,6 +242,27 @@ impl Layout {
             Form::Full => first.wrapping_add(self.index(addr) * self.width().bytes() as u64),
             Form::Partial => first.wrapping_add(PAGE_BYTES + self.index(addr)),
             Form::Single => first,
+        }
+    }
+
+    /// Whether pages have notes.
+    pub(super) const fn has_notes(&self) -> bool {
+        match self.walker {
+            WalkedBy::Software => true,
+            WalkedBy::Hardware => false,
+        }
+    }
+
+    /// Where the note is that belongs to the page entry at `at` in an entry of `code`. Entries that hardware
+    /// reads have none, and the pages of a partial subblock would have to share one.
+    #[inline]
+    pub(super) const fn note_at(&self, at: PhysAddr, code: usize) -> Option<PhysAddr> {
+        match (self.walker, self.held[code].form) {
+            (WalkedBy::Hardware, _) | (WalkedBy::Software, Form::Partial) => None,
+            (WalkedBy::Software, Form::Full) => {
+                Some(at.wrapping_add(self.entry_pages * NOTE_BYTES))
+            }
+            (WalkedBy::Software, Form::Single) => Some(at.wrapping_add(NOTE_BYTES)),
         }
     }
 }

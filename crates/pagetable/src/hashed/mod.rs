@@ -35,7 +35,8 @@
 //! not find its address by the cluster tries the larger sizes in turn, each at the cost of a
 //! chain. The kernel counts the entries by size, so sizes that no page has are not tried. Pages
 //! that are placed in memory as in their cluster take a partial-subblock entry; the first that
-//! is not starts a full one beside it.
+//! is not starts a full one beside it. The pointers into the mapping tree are the pages' notes
+//! ([`crate::PageTable::has_notes`]); that of a subblock, which its pages share, stays zero.
 //!
 //! Walked by hardware and sized by physical memory, it is an inverted table of the Itanium's
 //! kind ([`HashedShape::inverted`]): entries of eight bytes, no pointers of the kernel's, 32 bytes an

@@ -8,7 +8,7 @@ use super::Hashed;
 use super::chain::{NEXT, NONE, move_to_front};
 use super::layout::{Form, HEADER_BYTES, is_valid};
 use super::store::Store;
-use crate::pages::{Found, Pages, Run, conclude, exchange, read_of};
+use crate::pages::{Found, Pages, Run, conclude, exchange, read_of, write_note};
 use crate::pte::{Pte, Width};
 use crate::spaces::Spaces;
 use crate::{Error, Fault, Flush, Footprint, Reference, Space, Translation, Unfit};
@@ -18,13 +18,13 @@ impl Hashed {
     pub(super) fn enter(
         &mut self,
         space: Space,
-        translation: Translation,
+        (translation, note): (Translation, u32),
         addr: VirtAddr,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<(), Error> {
         let Translation { page, frame, rights, global } = translation;
-        let pte = self.layout.width().pte(frame, rights, global);
+        let pte = (self.layout.width().pte(frame, rights, global), note);
         let (code, node) = self.room(space, page.size(), addr, frame, memory);
         if let Some(node) = node {
             self.layout.set_page(node, code, addr, pte, memory);
@@ -58,14 +58,15 @@ impl Hashed {
     fn insert_page(
         &mut self,
         space: Space,
-        page: Translation,
+        page: (Translation, u32),
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<(), Error> {
-        if self.layout.is_replicated(page.page.size()) {
+        let whole = page.0.page;
+        if self.layout.is_replicated(whole.size()) {
             return self.enter_copies(space, page, memory, frames);
         }
-        self.enter(space, page, page.page.start(), memory, frames)
+        self.enter(space, page, whole.start(), memory, frames)
     }
 
     /// Takes out the page that holds `addr`, or its copy for `addr`, if it is there; what it was.
@@ -95,6 +96,22 @@ impl Pages for Hashed {
 
     fn width(&self) -> Width {
         self.layout.width()
+    }
+
+    fn keeps_notes(&self) -> bool {
+        self.layout.has_notes()
+    }
+
+    fn note_at(&self, found: &Found) -> Option<PhysAddr> {
+        let code = self.layout.code_of(found.page.size());
+        if found.flags_only { None } else { self.layout.note_at(found.at, code) }
+    }
+
+    fn write_note(&self, space: Space, found: &Found, note: u32, memory: &mut impl Memory) {
+        if !self.layout.is_replicated(found.page.size()) {
+            return write_note(self, found, note, memory);
+        }
+        self.write_notes(space, found.page, note, memory);
     }
 
     fn spaces(&self) -> &Spaces<Option<Store>> {
@@ -165,12 +182,12 @@ impl Pages for Hashed {
     fn insert(
         &mut self,
         space: Space,
-        run: &Run,
+        run: &Run<'_>,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
         _flush: &mut Flush,
     ) -> Result<(), Error> {
-        for (n, page) in run.pages().enumerate() {
+        for (n, page) in run.noted_pages().enumerate() {
             if let Err(error) = self.insert_page(space, page, memory, frames) {
                 let mut undone = Flush::nothing(space);
                 for page in run.pages().take(n) {

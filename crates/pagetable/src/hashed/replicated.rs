@@ -16,7 +16,7 @@ use addr::{Frames, Memory, Page, VirtAddr};
 
 use super::Hashed;
 use super::layout::BASE;
-use crate::pages::{Found, exchange};
+use crate::pages::{Found, exchange, write_note};
 use crate::pte::Pte;
 use crate::{Error, Flush, Space, Translation};
 
@@ -32,14 +32,14 @@ impl Hashed {
     pub(super) fn enter_copies(
         &mut self,
         space: Space,
-        translation: Translation,
+        page: (Translation, u32),
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<(), Error> {
-        for addr in copies(translation.page) {
-            if let Err(error) = self.enter(space, translation, addr, memory, frames) {
+        for addr in copies(page.0.page) {
+            if let Err(error) = self.enter(space, page, addr, memory, frames) {
                 let mut undone = Flush::nothing(space);
-                self.take_out_copies(space, translation.page, memory, &mut undone);
+                self.take_out_copies(space, page.0.page, memory, &mut undone);
                 undone.done(frames);
                 return Err(error);
             }
@@ -75,6 +75,21 @@ impl Hashed {
             }
         }
         before.map(|before| before.with_usage(found.pte.usage()))
+    }
+
+    /// Writes the note of all copies of a page.
+    pub(super) fn write_notes(
+        &self,
+        space: Space,
+        page: Page,
+        note: u32,
+        memory: &mut impl Memory,
+    ) {
+        for addr in copies(page) {
+            if let Some((_, copy)) = self.locate(space, addr, memory) {
+                write_note(self, &copy, note, memory);
+            }
+        }
     }
 
     /// What was found of a page, with the usage of all of its copies if it has some.

@@ -41,15 +41,17 @@ impl Found {
 
 /// Adjacent pages to be mapped to adjacent frames.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
+pub(crate) struct Run<'a> {
     first: Translation,
     count: u64,
+    /// The note of each page; none where all are 0.
+    notes: &'a [u32],
 }
 
-impl Run {
+impl<'a> Run<'a> {
     /// `count` pages, the first as `first` says, which a table can hold.
-    pub(crate) const fn new(first: Translation, count: u64) -> Run {
-        Run { first, count }
+    pub(crate) const fn new(first: Translation, count: u64, notes: &'a [u32]) -> Run<'a> {
+        Run { first, count, notes }
     }
 
     /// The size of each page.
@@ -64,7 +66,7 @@ impl Run {
 
     /// The pages, ascending.
     pub(crate) fn pages(&self) -> impl DoubleEndedIterator<Item = Translation> + ExactSizeIterator {
-        let Run { first, count } = *self;
+        let Run { first, count, .. } = *self;
         let size = first.page.size();
         // A run has as many pages as an address can count, but no more than a range can hold.
         (0..count as usize).map(move |n| {
@@ -72,6 +74,12 @@ impl Run {
             let page = first.page.start().wrapping_add(offset).page(size);
             Translation { page, frame: first.frame.wrapping_add(offset), ..first }
         })
+    }
+
+    /// The same with their notes.
+    pub(crate) fn noted_pages(&self) -> impl Iterator<Item = (Translation, u32)> {
+        let note = |n: usize| self.notes.get(n).copied().unwrap_or(0);
+        self.pages().enumerate().map(move |(n, page)| (page, note(n)))
     }
 }
 
@@ -85,6 +93,16 @@ pub(crate) trait Pages {
 
     /// How wide the entries of pages are.
     fn width(&self) -> Width;
+
+    /// Whether entries of pages have notes: [`crate::PageTable::has_notes`].
+    fn keeps_notes(&self) -> bool {
+        false
+    }
+
+    /// Where the note of a page lies, if it has one.
+    fn note_at(&self, _found: &Found) -> Option<PhysAddr> {
+        None
+    }
 
     fn spaces(&self) -> &Spaces<Self::Own>;
 
@@ -111,7 +129,7 @@ pub(crate) trait Pages {
     fn insert(
         &mut self,
         space: Space,
-        run: &Run,
+        run: &Run<'_>,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
         flush: &mut Flush,
@@ -138,6 +156,11 @@ pub(crate) trait Pages {
         exchange(self.width(), found, memory, new)
     }
 
+    /// Writes the note of a page, in all places where it has an entry.
+    fn write_note(&self, _space: Space, found: &Found, note: u32, memory: &mut impl Memory) {
+        write_note(self, found, note, memory);
+    }
+
     /// [`crate::PageTable::walk`].
     fn look_up(
         &self,
@@ -154,6 +177,18 @@ pub(crate) trait Pages {
     /// What is taken for all spaces together.
     fn taken_by_all(&self) -> Footprint {
         Footprint::default()
+    }
+}
+
+/// Writes the note beside an entry, if there is one.
+pub(crate) fn write_note<P: Pages + ?Sized>(
+    table: &P,
+    found: &Found,
+    note: u32,
+    memory: &mut impl Memory,
+) {
+    if let Some(at) = table.note_at(found) {
+        memory.write_u32(at, note);
     }
 }
 

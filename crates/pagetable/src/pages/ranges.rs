@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use addr::{Frames, Kind, Memory, PageSize, RangeError, Rights, VirtAddr, VirtRange};
+use addr::{Frames, Kind, Memory, Page, PageSize, RangeError, Rights, VirtAddr, VirtRange};
 
 use super::{Found, Pages, Run};
 use crate::pte::Pte;
@@ -101,6 +101,40 @@ fn check_run<P: Pages>(table: &P, first: Translation, count: u64) -> Result<Virt
     Ok(range)
 }
 
+/// The mapping of a page with its note.
+fn noted<P: Pages>(table: &P, found: &Found, memory: &impl Memory) -> Mapping {
+    let note = table.note_at(found).map_or(0, |at| memory.read_u32(at));
+    Mapping { note, ..table.width().mapping(found.pte, found.page) }
+}
+
+/// [`PageTable::map`] of so many pages, with their notes.
+fn map<P: Pages>(
+    table: &mut P,
+    space: Space,
+    (first, count): (Translation, u64),
+    notes: &[u32],
+    memory: &mut impl Memory,
+    frames: &mut impl Frames,
+) -> Result<Flush, Error> {
+    table.spaces().check(space)?;
+    let range = check_run(table, first, count)?;
+    let in_the_way = if count == 1 && first.page.size() == table.sizes()[0] {
+        table.find(space, first.page.start(), memory)
+    } else {
+        sorted(table, space, range, memory).first().copied()
+    };
+    if let Some(found) = in_the_way {
+        return Err(Error::AlreadyMapped { page: found.page });
+    }
+    let run = Run::new(first, count, notes);
+    let mut flush = Flush::nothing(space);
+    table.insert(space, &run, memory, frames, &mut flush)?;
+    if first.global {
+        table.spaces_mut().set_global(space);
+    }
+    Ok(flush)
+}
+
 impl<P: Pages> PageTable for P {
     fn page_sizes(&self) -> &[PageSize] {
         self.sizes()
@@ -130,23 +164,35 @@ impl<P: Pages> PageTable for P {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<Flush, Error> {
+        map(self, space, (first, count), &[], memory, frames)
+    }
+
+    fn has_notes(&self) -> bool {
+        self.keeps_notes()
+    }
+
+    fn map_noted(
+        &mut self,
+        space: Space,
+        first: Translation,
+        notes: &[u32],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Flush, Error> {
+        map(self, space, (first, notes.len() as u64), notes, memory, frames)
+    }
+
+    fn set_note(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        note: u32,
+        memory: &mut impl Memory,
+    ) -> Result<(), Error> {
         self.spaces().check(space)?;
-        let range = check_run(self, first, count)?;
-        let in_the_way = if count == 1 && first.page.size() == self.sizes()[0] {
-            self.find(space, first.page.start(), memory)
-        } else {
-            sorted(self, space, range, memory).first().copied()
-        };
-        if let Some(found) = in_the_way {
-            return Err(Error::AlreadyMapped { page: found.page });
-        }
-        let run = Run::new(first, count);
-        let mut flush = Flush::nothing(space);
-        self.insert(space, &run, memory, frames, &mut flush)?;
-        if first.global {
-            self.spaces_mut().set_global(space);
-        }
-        Ok(flush)
+        let found = self.find(space, addr, memory).ok_or(Error::NotMapped { addr })?;
+        self.write_note(space, &found, note, memory);
+        Ok(())
     }
 
     fn unmap(
@@ -157,10 +203,12 @@ impl<P: Pages> PageTable for P {
         each: &mut impl FnMut(Mapping),
     ) -> Result<Flush, Error> {
         let mut flush = Flush::nothing(space);
-        for &Found { page, .. } in whole(self, space, range, memory)?.as_slice() {
-            let pte = self.remove(space, page, memory, &mut flush);
-            flush.add(page, pte.global());
-            each(self.width().mapping(pte, page));
+        for found in whole(self, space, range, memory)?.as_slice() {
+            // Before the entry is another page's.
+            let note = noted(self, found, memory).note;
+            let pte = self.remove(space, found.page, memory, &mut flush);
+            flush.add(found.page, pte.global());
+            each(Mapping { note, ..self.width().mapping(pte, found.page) });
         }
         Ok(flush)
     }
@@ -181,6 +229,29 @@ impl<P: Pages> PageTable for P {
             }
             each(mapping);
         })
+    }
+
+    fn protect_page(
+        &mut self,
+        space: Space,
+        page: Page,
+        rights: &mut impl FnMut(&Mapping) -> Option<Rights>,
+        memory: &mut impl Memory,
+    ) -> Result<Flush, Error> {
+        self.spaces().check(space)?;
+        let mut flush = Flush::nothing(space);
+        let found = self.find(space, page.start(), memory).filter(|found| found.page == page);
+        let Some(found) = found else { return Ok(flush) };
+        let before = self.width().mapping(found.pte, page);
+        let Some(rights) = rights(&before) else { return Ok(flush) };
+        let changed =
+            |pte: Pte| Some(pte.with_rights(rights)).filter(|&new| pte.is_mapped() && new != pte);
+        if self.exchange(space, found, memory, changed).is_some()
+            && !rights.contains(before.translation.rights)
+        {
+            flush.add(page, before.translation.global);
+        }
+        Ok(flush)
     }
 
     fn clear_usage(
@@ -225,8 +296,7 @@ impl<P: Pages> PageTable for P {
 
     fn query(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Mapping> {
         self.spaces().check(space).ok()?;
-        let Found { page, pte, .. } = self.find(space, addr, memory)?;
-        Some(self.width().mapping(pte, page))
+        Some(noted(self, &self.find(space, addr, memory)?, memory))
     }
 
     fn visit(
@@ -237,8 +307,8 @@ impl<P: Pages> PageTable for P {
         each: &mut impl FnMut(Mapping),
     ) {
         if self.spaces().check(space).is_ok() {
-            for Found { page, pte, .. } in sorted(self, space, range, memory) {
-                each(self.width().mapping(pte, page));
+            for found in sorted(self, space, range, memory) {
+                each(noted(self, &found, memory));
             }
         }
     }

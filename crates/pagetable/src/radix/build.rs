@@ -17,15 +17,17 @@ use super::{Part, Radix, Table};
 use crate::{Entry, Error, Format, Space, Translation, Unfit};
 
 /// Adjacent pages to be mapped to adjacent frames.
-pub(super) struct Run {
+pub(super) struct Run<'a> {
     first: Translation,
     level: u8,
     part: Part,
+    /// The note of each page; none where all are 0.
+    notes: &'a [u32],
 }
 
 /// A survey under way: frames for the missing tables, in the order in which they are needed.
 struct Survey<'a, M, A> {
-    run: &'a Run,
+    run: &'a Run<'a>,
     memory: &'a M,
     frames: &'a mut A,
     stock: Vec<(PhysAddr, PageSize)>,
@@ -33,28 +35,37 @@ struct Survey<'a, M, A> {
 
 /// A filling under way.
 struct Fill<'a, M> {
-    run: &'a Run,
+    run: &'a Run<'a>,
     space: Space,
     memory: &'a mut M,
     stock: vec::IntoIter<(PhysAddr, PageSize)>,
 }
 
+impl Run<'_> {
+    /// The note of the page that begins at `start`, or, of one that the format replicates, 0.
+    fn note(&self, start: VirtAddr) -> u32 {
+        let page = self.first.page;
+        let number = (start.get() - page.start().get()) >> page.size().shift();
+        self.notes.get(number as usize).copied().unwrap_or(0)
+    }
+}
+
 impl<F: Format> Radix<F> {
-    /// Maps `count` pages from `first` on.
+    /// Maps so many pages from the first one on.
     #[cold]
     #[inline(never)]
     pub(super) fn build(
         &mut self,
         space: Space,
-        first: Translation,
-        count: u64,
+        pages: (Translation, u64),
+        notes: &[u32],
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<(), Error> {
         self.spaces.check(space)?;
-        let run = &self.check_run(first, count)?;
+        let run = &self.check_run(pages, notes)?;
         self.build_below(self.root_table(space), space, run, memory, frames)?;
-        if first.global {
+        if pages.0.global {
             self.spaces.set_global(space);
         }
         Ok(())
@@ -65,7 +76,7 @@ impl<F: Format> Radix<F> {
         &self,
         table: Table,
         space: Space,
-        run: &Run,
+        run: &Run<'_>,
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<u64, Error> {
@@ -83,7 +94,11 @@ impl<F: Format> Radix<F> {
     }
 
     /// That the pages and frames are some, aligned, and within what this format can hold.
-    pub(super) fn check_run(&self, first: Translation, count: u64) -> Result<Run, Error> {
+    pub(super) fn check_run<'a>(
+        &self,
+        (first, count): (Translation, u64),
+        notes: &'a [u32],
+    ) -> Result<Run<'a>, Error> {
         let size = first.page.size();
         if !self.format.page_sizes().contains(&size) {
             return Err(Unfit::PageSize(size).into());
@@ -107,7 +122,7 @@ impl<F: Format> Radix<F> {
             return Err(Unfit::Physical(first.frame).into());
         }
         let level = self.format.level_of(size).ok_or(Unfit::PageSize(size))?;
-        Ok(Run { first, level, part: range.into() })
+        Ok(Run { first, level, part: range.into(), notes })
     }
 
     /// Looks for pages that are in the way in `part` below a table of `level`, and stocks
@@ -197,6 +212,7 @@ impl<F: Format> Radix<F> {
             let slot = self.part(level, start, part.last);
             let at = self.entry_at(level, table, start);
             if is_last {
+                self.write_note(level, at, fill.run.note(start), fill.memory);
                 self.format.write(level, at, self.page_entry(fill.run, start), fill.memory);
                 added += 1;
             } else {
@@ -237,7 +253,7 @@ impl<F: Format> Radix<F> {
     }
 
     #[inline]
-    fn page_entry(&self, run: &Run, start: VirtAddr) -> u64 {
+    fn page_entry(&self, run: &Run<'_>, start: VirtAddr) -> u64 {
         let into = start.get() - run.first.page.start().get();
         self.format.page(run.level, &run.first, run.first.frame.wrapping_add(into))
     }

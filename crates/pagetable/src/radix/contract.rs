@@ -1,6 +1,6 @@
 //! The contracts of a page table and of a tree: which algorithm does what.
 
-use addr::{Frames, Kind, Memory, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
+use addr::{Frames, Kind, Memory, Page, PageSize, PhysAddr, Rights, VirtAddr, VirtRange};
 
 use super::change::{Clear, Protect, Remove, Restamp};
 use super::single::Recent;
@@ -56,10 +56,42 @@ impl<F: Format> PageTable for Radix<F> {
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<Flush, Error> {
-        if count != 1 || !self.map_single(space, first, memory) {
-            self.build(space, first, count, memory, frames)?;
+        if count != 1 || !self.map_single(space, first, 0, memory) {
+            self.build(space, (first, count), &[], memory, frames)?;
         }
         Ok(Flush::nothing(space))
+    }
+
+    fn has_notes(&self) -> bool {
+        F::NOTE_AT.is_some()
+    }
+
+    fn map_noted(
+        &mut self,
+        space: Space,
+        first: Translation,
+        notes: &[u32],
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Flush, Error> {
+        let is_done = matches!(notes, [note] if self.map_single(space, first, *note, memory));
+        if !is_done {
+            self.build(space, (first, notes.len() as u64), notes, memory, frames)?;
+        }
+        Ok(Flush::nothing(space))
+    }
+
+    fn set_note(
+        &mut self,
+        space: Space,
+        addr: VirtAddr,
+        note: u32,
+        memory: &mut impl Memory,
+    ) -> Result<(), Error> {
+        self.spaces.check(space)?;
+        let found = self.find(space, addr, memory).ok_or(Error::NotMapped { addr })?;
+        self.write_note(found.level, found.at, note, memory);
+        Ok(())
     }
 
     #[inline(always)]
@@ -84,6 +116,26 @@ impl<F: Format> PageTable for Radix<F> {
     ) -> Result<Flush, Error> {
         self.format.check_rights(rights)?;
         self.edit(space, range, Protect(rights), memory, each)
+    }
+
+    fn protect_page(
+        &mut self,
+        space: Space,
+        page: Page,
+        rights: &mut impl FnMut(&Mapping) -> Option<Rights>,
+        memory: &mut impl Memory,
+    ) -> Result<Flush, Error> {
+        if let Some(stale) = self.protect_single(space, page, rights, memory) {
+            return Ok(stale?.flush(space));
+        }
+        let found = self.query(space, page.start(), memory);
+        let found = found.filter(|mapping| mapping.translation.page == page);
+        match found.and_then(|mapping| rights(&Mapping { note: 0, ..mapping })) {
+            Some(rights) => {
+                self.protect(space, VirtRange::of_page(page), rights, memory, &mut |_| ())
+            }
+            None => Ok(Flush::nothing(space)),
+        }
     }
 
     #[inline]
@@ -167,7 +219,8 @@ impl<F: Format> PageTable for Radix<F> {
     fn query(&self, space: Space, addr: VirtAddr, memory: &impl Memory) -> Option<Mapping> {
         self.spaces.check(space).ok()?;
         let found = self.find(space, addr, memory)?;
-        Some(self.whole_mapping(found.entry, found.level, found.table, addr, memory))
+        let mapping = self.whole_mapping(found.entry, found.level, found.table, addr, memory);
+        Some(self.noted(mapping, found.level, found.at, memory))
     }
 
     fn visit(

@@ -118,7 +118,10 @@ impl<F: Format> Radix<F> {
                 Entry::Page => {
                     seen += 1;
                     if let Some(usage) = edit.change.apply(&self.format, level, at, entry, memory) {
-                        let before = self.mapping_used(entry, level, start, usage);
+                        let mut before = self.mapping_used(entry, level, start, usage);
+                        if C::REMOVES {
+                            before = self.noted(before, level, at, memory);
+                        }
                         if edit.change.must_flush(&self.format, level, entry) {
                             edit.flush.add(before.translation.page, before.translation.global);
                         }
@@ -170,7 +173,10 @@ impl<F: Format> Radix<F> {
             if self.format.decode(entry, 1) == Entry::Page {
                 seen += 1;
                 if let Some(usage) = edit.change.apply(&self.format, 1, at, entry, memory) {
-                    let before = self.mapping_used(entry, 1, addr, usage);
+                    let mut before = self.mapping_used(entry, 1, addr, usage);
+                    if C::REMOVES {
+                        before = self.noted(before, 1, at, memory);
+                    }
                     if edit.change.must_flush(&self.format, 1, entry) {
                         first = if pages == 0 { addr } else { first };
                         last = addr;

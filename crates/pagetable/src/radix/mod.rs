@@ -26,7 +26,7 @@ mod subtree;
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use addr::{PageSize, PhysAddr, VirtAddr, VirtRange};
+use addr::{Memory, PageSize, PhysAddr, VirtAddr, VirtRange};
 
 use crate::spaces::Spaces;
 use crate::{Footprint, Format, Mapping, Space, Unfit};
@@ -135,6 +135,27 @@ impl<F: Format> Radix<F> {
         Mapping {
             translation: self.format.translation(entry, level, addr),
             usage: self.format.usage(last),
+            note: 0,
+        }
+    }
+
+    /// The same with the note of the page, whose entry is at `at`.
+    #[inline(always)]
+    fn noted(&self, mapping: Mapping, level: u8, at: PhysAddr, memory: &impl Memory) -> Mapping {
+        match F::NOTE_AT {
+            Some(behind) if level == 1 => {
+                Mapping { note: memory.read_u32(at.wrapping_add(behind)), ..mapping }
+            }
+            Some(_) | None => mapping,
+        }
+    }
+
+    /// Writes the note of a page whose entry is, or will be, at `at`.
+    #[inline(always)]
+    fn write_note(&self, level: u8, at: PhysAddr, note: u32, memory: &mut impl Memory) {
+        match F::NOTE_AT {
+            Some(behind) if level == 1 => memory.write_u32(at.wrapping_add(behind), note),
+            Some(_) | None => {}
         }
     }
 

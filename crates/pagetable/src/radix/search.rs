@@ -211,7 +211,8 @@ impl<F: Format> Radix<F> {
         let mut start = part.start;
         loop {
             let mut slot = self.part(level, start, part.last);
-            let entry = self.format.read(level, self.entry_at(level, table, start), memory);
+            let at = self.entry_at(level, table, start);
+            let entry = self.format.read(level, at, memory);
             let go_on = match self.format.decode(entry, level) {
                 Entry::Empty => true,
                 Entry::Page => {
@@ -220,7 +221,7 @@ impl<F: Format> Radix<F> {
                         let page = VirtRange::of_page(mapping.translation.page);
                         slot.last = page.last().min(part.last);
                     }
-                    each(mapping)
+                    each(self.noted(mapping, level, at, memory))
                 }
                 Entry::Table(next) => self.visit_while(level - 1, next, slot, memory, each),
             };

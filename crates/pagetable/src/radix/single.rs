@@ -12,10 +12,13 @@
 //! is missing, a superpage is there, the request is wrong) the algorithms over ranges take over:
 //! they know all the cases.
 
-use addr::{Memory, Page, PhysAddr, VirtAddr, VirtRange};
+use addr::{Memory, Page, PhysAddr, Rights, VirtAddr, VirtRange};
 
-use super::{Radix, change::Change};
-use crate::{Entry, Flush, Format, Mapping, Space, Translation};
+use super::{
+    Radix,
+    change::{Change, Protect},
+};
+use crate::{Entry, Error, Flush, Format, Mapping, Space, Translation};
 
 /// The table of level 2 that an operation on a single page used last, in a space that exists.
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +173,7 @@ impl<F: Format> Radix<F> {
         &mut self,
         space: Space,
         page: Translation,
+        note: u32,
         memory: &mut impl Memory,
     ) -> bool {
         let (addr, base) = (page.page.start(), self.format.page_size(1));
@@ -187,6 +191,7 @@ impl<F: Format> Radix<F> {
         }
         let entry = self.format.page(1, &page, page.frame);
         let Some(above) = self.recounted(leaf.entry, 1) else { return false };
+        self.write_note(1, at, note, memory);
         self.format.write(1, at, entry, memory);
         self.write_population(2, leaf.above, above, memory);
         true
@@ -223,7 +228,7 @@ impl<F: Format> Radix<F> {
                 return Some(Stale::NOTHING);
             }
             self.write_population(2, leaf.above, above, memory);
-            let before = self.mapping(entry, 1, addr);
+            let before = self.noted(self.mapping(entry, 1, addr), 1, at, memory);
             each(before);
             return Some(Stale(Some((before.translation.page, before.translation.global))));
         }
@@ -243,12 +248,44 @@ impl<F: Format> Radix<F> {
             return Some(Stale::NOTHING);
         };
         let before = self.mapping_used(entry, 1, addr, usage);
+        // Pages that go are those of a format that replicates, which has no notes.
         each(before);
         let Translation { page, global, .. } = before.translation;
         if !change.must_flush(&self.format, 1, entry) {
             return Some(Stale::NOTHING);
         }
         Some(Stale(Some((page, global))))
+    }
+
+    /// [`crate::PageTable::protect_page`] of a base page whose table is there; `None` where that is not so.
+    pub(super) fn protect_single(
+        &mut self,
+        space: Space,
+        page: Page,
+        rights: &mut impl FnMut(&Mapping) -> Option<Rights>,
+        memory: &mut impl Memory,
+    ) -> Option<Result<Stale, Error>> {
+        if F::REPLICATES || page.size() != self.format.page_size(1) {
+            return None;
+        }
+        let leaf = self.leaf::<false>(space, page.start(), memory)?;
+        let at = self.entry_at(1, leaf.table, page.start());
+        let entry = self.format.read(1, at, memory);
+        if self.format.decode(entry, 1) != Entry::Page {
+            return Some(Ok(Stale::NOTHING));
+        }
+        let before = self.mapping(entry, 1, page.start());
+        let Some(rights) = rights(&before) else { return Some(Ok(Stale::NOTHING)) };
+        if let Err(unfit) = self.format.check_rights(rights) {
+            return Some(Err(unfit.into()));
+        }
+        let change = Protect(rights);
+        let has_changed = change.apply(&self.format, 1, at, entry, memory).is_some();
+        Some(Ok(if has_changed && change.must_flush(&self.format, 1, entry) {
+            Stale(Some((page, before.translation.global)))
+        } else {
+            Stale::NOTHING
+        }))
     }
 
     /// Unmaps a base page that is the last one in its table, which goes with it, where the table
@@ -278,7 +315,7 @@ impl<F: Format> Radix<F> {
         }
         let usage = self.format.swap(1, at, 0, memory);
         self.format.swap(2, leaf.above, 0, memory);
-        let before = self.mapping_used(entry, 1, addr, usage);
+        let before = self.noted(self.mapping_used(entry, 1, addr, usage), 1, at, memory);
         each(before);
         self.gives_back_alone(space, self.table_footprint(1));
         let stale = Stale(Some((before.translation.page, before.translation.global)));

@@ -142,12 +142,13 @@ impl<F: Format> SubtreeTable for Radix<F> {
         &self,
         level: u8,
         space: Space,
-        (first, count): (Translation, u64),
+        pages: (Translation, u64),
+        notes: &[u32],
         memory: &mut impl Memory,
         mut frames: &mut dyn Frames,
     ) -> Result<Flush, Error> {
-        let run = self.check_run(first, count)?;
-        let top = self.top(space, level, first.page.start(), memory)?;
+        let run = self.check_run(pages, notes)?;
+        let top = self.top(space, level, pages.0.page.start(), memory)?;
         let added = self.build_below(top.table, space, &run, memory, &mut frames)?;
         if let Some(entry) = self.recounted(top.entry, added as i64) {
             self.write_population(level + 1, top.at, entry, memory);

@@ -12,6 +12,7 @@ const K4: PageSize = PageSize::SIZE_4K;
 fn world(shape: HashedShape) -> World<Hashed> {
     let mut world = World::new(Hashed::new(shape).unwrap());
     world.walks_mark = shape.walk_sets_usage;
+    world.loses_notes = shape.partial_subblocks;
     world
 }
 

@@ -10,6 +10,7 @@ mod guarded;
 mod hashed;
 mod irix;
 mod mpt;
+mod notes;
 mod race;
 mod sparc;
 mod split;

@@ -115,7 +115,7 @@ impl FirstTouch {
         let Some(range) = kept else { return Ok(()) };
         let (flush, moved) = self.take(space, range, platform)?;
         let mut flushes = vec![flush];
-        for Mapping { translation, usage } in moved {
+        for Mapping { translation, usage, .. } in moved {
             let Translation { page, frame, .. } = translation;
             // What would not be aligned where it goes, goes in parts.
             let size = if distance & page.size().mask() == 0 { page.size() } else { self.base };

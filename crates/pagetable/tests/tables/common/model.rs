@@ -19,7 +19,13 @@ impl Model {
         VirtRange::of_page(mapping.translation.page).contains(addr).then_some(*mapping)
     }
 
-    pub(crate) fn map(&mut self, first: Translation, count: u64) -> Result<(), Error> {
+    /// The notes of the first pages; those of the others are 0.
+    pub(crate) fn map(
+        &mut self,
+        first: Translation,
+        count: u64,
+        notes: &[u32],
+    ) -> Result<(), Error> {
         let size = first.page.size();
         let page = |n: u64| first.page.start().wrapping_add(n * size.bytes()).page(size);
         let range = VirtRange::new(first.page.start(), count * size.bytes())?;
@@ -29,7 +35,8 @@ impl Model {
         for n in 0..count {
             let frame = first.frame.wrapping_add(n * size.bytes());
             let translation = Translation { page: page(n), frame, ..first };
-            self.put(Mapping { translation, usage: Usage::default() });
+            let note = notes.get(n as usize).copied().unwrap_or(0);
+            self.put(Mapping { translation, usage: Usage::default(), note });
         }
         Ok(())
     }
@@ -80,6 +87,12 @@ impl Model {
         let dirty = mapping.usage.dirty || bits.dirty;
         let usage = Usage { referenced, dirty, ..mapping.usage };
         self.put(Mapping { usage, ..mapping });
+        Ok(())
+    }
+
+    pub(crate) fn set_note(&mut self, addr: VirtAddr, note: u32) -> Result<(), Error> {
+        let mapping = self.at(addr).ok_or(Error::NotMapped { addr })?;
+        self.put(Mapping { note, ..mapping });
         Ok(())
     }
 

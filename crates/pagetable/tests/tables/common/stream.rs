@@ -81,8 +81,15 @@ impl Stream {
                 range: self.range(rng),
                 rights: self.one_of(rng, &self.rights),
             },
+            72..77 => Op::ProtectPage {
+                space,
+                page: self.addr(rng).page(self.one_of(rng, &self.sizes)),
+                rights: self.one_of(rng, &self.rights),
+                gives: rng.random(),
+            },
             60..65 => Op::ClearUsage { space, range: self.range(rng), bits },
-            65..70 => Op::SetUsage { space, addr: self.addr(rng), bits },
+            65..68 => Op::SetUsage { space, addr: self.addr(rng), bits },
+            68..72 => Op::SetNote { space, addr: self.addr(rng) },
             _ => Op::Walk { space, addr: self.addr(rng), kind: Kind::ALL[rng.random_range(0..3)] },
         }
     }

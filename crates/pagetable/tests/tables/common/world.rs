@@ -1,5 +1,7 @@
-use addr::{Kind, Rights, VirtAddr, VirtRange};
-use pagetable::{Error, Fault, Flush, PageTable, Reference, Space, Translation, Unfit, Usage};
+use addr::{Kind, Page, Rights, VirtAddr, VirtRange};
+use pagetable::{
+    Error, Fault, Flush, Mapping, PageTable, Reference, Space, Translation, Unfit, Usage,
+};
 
 use super::model::{Model, check_flush};
 use super::physical::Physical;
@@ -9,13 +11,51 @@ use super::physical::Physical;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Create,
-    Destroy { space: usize },
-    Map { space: usize, first: Translation, count: u64 },
-    Unmap { space: usize, range: VirtRange },
-    Protect { space: usize, range: VirtRange, rights: Rights },
-    ClearUsage { space: usize, range: VirtRange, bits: Usage },
-    SetUsage { space: usize, addr: VirtAddr, bits: Usage },
-    Walk { space: usize, addr: VirtAddr, kind: Kind },
+    Destroy {
+        space: usize,
+    },
+    Map {
+        space: usize,
+        first: Translation,
+        count: u64,
+    },
+    Unmap {
+        space: usize,
+        range: VirtRange,
+    },
+    Protect {
+        space: usize,
+        range: VirtRange,
+        rights: Rights,
+    },
+    /// Takes these rights from the page or gives them to it, if it is mapped as just that; and lets it be
+    /// if it has them all.
+    ProtectPage {
+        space: usize,
+        page: Page,
+        rights: Rights,
+        gives: bool,
+    },
+    ClearUsage {
+        space: usize,
+        range: VirtRange,
+        bits: Usage,
+    },
+    SetUsage {
+        space: usize,
+        addr: VirtAddr,
+        bits: Usage,
+    },
+    /// The note is one that no page had before.
+    SetNote {
+        space: usize,
+        addr: VirtAddr,
+    },
+    Walk {
+        space: usize,
+        addr: VirtAddr,
+        kind: Kind,
+    },
 }
 
 /// A page table and, beside it, the obvious one.
@@ -26,11 +66,34 @@ pub(crate) struct World<P> {
     pub(crate) spaces: Vec<(Space, Model)>,
     /// Whether walks set the usage bits.
     pub(crate) walks_mark: bool,
+    /// Whether some base pages have no room for a note.
+    pub(crate) loses_notes: bool,
+    /// The last note that was given.
+    note: u32,
 }
 
 impl<P: PageTable> World<P> {
     pub(crate) fn new(table: P) -> World<P> {
-        World { table, physical: Physical::new(), spaces: Vec::new(), walks_mark: true }
+        let (physical, spaces) = (Physical::new(), Vec::new());
+        World { table, physical, spaces, walks_mark: true, loses_notes: false, note: 0 }
+    }
+
+    /// So many notes that were never given, where the table has any.
+    fn notes(&mut self, count: u64) -> Vec<u32> {
+        let first = self.note + 1;
+        self.note += count as u32;
+        if self.table.has_notes() { (first..=self.note).collect() } else { Vec::new() }
+    }
+
+    /// That these are the same pages; some may have lost their notes.
+    fn check_same(&self, found: &[Mapping], expected: &[Mapping]) {
+        let is_same = |(found, expected): (&Mapping, &Mapping)| {
+            let unnoted = Mapping { note: 0, ..*expected };
+            let is_base = expected.translation.page.size() == self.table.page_sizes()[0];
+            found == expected || self.loses_notes && is_base && *found == unnoted
+        };
+        let all = found.len() == expected.len() && found.iter().zip(expected).all(is_same);
+        assert!(all, "{found:#?}\n{expected:#?}");
     }
 
     /// Does `op` to both and compares what they say. When frames run out, the table must refuse
@@ -62,15 +125,24 @@ impl<P: PageTable> World<P> {
             Op::Map { space, first, count } => {
                 let Some(index) = self.index(space) else { return };
                 let (memory, frames) = (&mut self.physical.clone(), &mut self.physical.clone());
+                // Every other time without notes, where notes were before.
+                let notes =
+                    if self.note.is_multiple_of(2) { self.notes(count) } else { Vec::new() };
+                self.note += 1;
                 let (space, model) = &mut self.spaces[index];
-                match self.table.map(*space, first, count, memory, frames) {
+                let mapped = if notes.is_empty() {
+                    self.table.map(*space, first, count, memory, frames)
+                } else {
+                    self.table.map_noted(*space, first, &notes, memory, frames)
+                };
+                match mapped {
                     Ok(flush) => {
-                        assert_eq!(model.map(first, count), Ok(()));
+                        assert_eq!(model.map(first, count, &notes), Ok(()));
                         check_flush(&flush, &[]);
                         self.done(flush);
                     }
                     Err(error @ Error::AlreadyMapped { .. }) => {
-                        assert_eq!(model.map(first, count), Err(error));
+                        assert_eq!(model.map(first, count, &notes), Err(error));
                         assert_eq!(self.physical.bytes_out(), before);
                     }
                     Err(error) => self.check_refused(error, before),
@@ -90,16 +162,19 @@ impl<P: PageTable> World<P> {
                     let each = &mut |mapping| changed.push(mapping);
                     table.protect(space, range, rights, physical, each)
                 },
-                |model| model.protect(range, rights),
+                |model| model.protect(range, rights).map(unnoted),
                 |before| !rights.contains(before),
             ),
+            Op::ProtectPage { space, page, rights, gives } => {
+                self.protect_page(space, page, rights, gives);
+            }
             Op::ClearUsage { space, range, bits } => self.change(
                 space,
                 |table, space, physical, changed| {
                     let each = &mut |mapping| changed.push(mapping);
                     table.clear_usage(space, range, bits, physical, each)
                 },
-                |model| model.clear_usage(range, bits),
+                |model| model.clear_usage(range, bits).map(unnoted),
                 |_| true,
             ),
             Op::SetUsage { space, addr, bits } => {
@@ -107,6 +182,13 @@ impl<P: PageTable> World<P> {
                 let (space, model) = &mut self.spaces[index];
                 let result = self.table.set_usage(*space, addr, bits, &mut self.physical);
                 assert_eq!(result, model.set_usage(addr, bits));
+            }
+            Op::SetNote { space, addr } => {
+                let Some(index) = self.index(space) else { return };
+                let Some(note) = self.notes(1).pop() else { return };
+                let (space, model) = &mut self.spaces[index];
+                let result = self.table.set_note(*space, addr, note, &mut self.physical);
+                assert_eq!(result, model.set_note(addr, note));
             }
             Op::Walk { space, addr, kind } => {
                 if let Some(index) = self.index(space) {
@@ -116,21 +198,60 @@ impl<P: PageTable> World<P> {
         }
     }
 
+    fn protect_page(&mut self, space: usize, page: Page, rights: Rights, gives: bool) {
+        let Some(index) = self.index(space) else { return };
+        let (space, model) = &mut self.spaces[index];
+        let there = model.at(page.start()).filter(|mapping| mapping.translation.page == page);
+        let wanted = |has: Rights| match gives {
+            true if has.contains(rights) => None,
+            true => Some(Rights::from_bits(has.bits() | rights.bits())),
+            false => Some(Rights::from_bits(has.bits() & !rights.bits())),
+        };
+        let mut seen = None;
+        let each = &mut |mapping: &Mapping| {
+            seen = Some(*mapping);
+            wanted(mapping.translation.rights)
+        };
+        let memory = &mut self.physical;
+        let result = self.table.protect_page(*space, page, each, memory);
+        assert_eq!(seen, there.map(|mapping| Mapping { note: 0, ..mapping }));
+        let wanted = there.and_then(|mapping| wanted(mapping.translation.rights));
+        match (result, there.zip(wanted)) {
+            (Ok(flush), Some((before, rights))) => {
+                // Hardware need not tell all rights apart.
+                let rights = self.table.granted(rights);
+                model.protect(VirtRange::of_page(page), rights).unwrap();
+                let lost = !rights.contains(before.translation.rights);
+                check_flush(&flush, if lost { there.as_slice() } else { &[] });
+                self.done(flush);
+            }
+            (Ok(flush), None) => check_flush(&flush, &[]),
+            // Rights that entries cannot express.
+            (Err(error), Some((_, rights))) => {
+                let range = VirtRange::of_page(page);
+                let refused = self.table.protect(*space, range, rights, memory, &mut |_| ());
+                assert_eq!(refused.err(), Some(error));
+            }
+            (Err(error), None) => panic!("{error}"),
+        }
+    }
+
     /// That the table holds exactly the model's pages, and frames for nothing else.
     pub(crate) fn check(&self) {
         for (space, model) in &self.spaces {
             let mut found = Vec::new();
             let each = &mut |mapping| found.push(mapping);
             self.table.visit(*space, VirtRange::ALL, &self.physical, each);
-            assert!(found.iter().copied().eq(model.mappings()), "{found:#?}\n{model:#?}");
+            self.check_same(&found, &model.mappings().collect::<Vec<_>>());
             for mapping in model.mappings() {
                 let page = VirtRange::of_page(mapping.translation.page);
                 for addr in [page.start(), page.last()] {
                     let found = self.table.query(*space, addr, &self.physical);
-                    assert_eq!(found, Some(mapping));
+                    self.check_same(found.as_slice(), &[mapping]);
                 }
                 if let Some(addr) = page.last().checked_add(1) {
-                    assert_eq!(self.table.query(*space, addr, &self.physical), model.at(addr));
+                    let found = self.table.query(*space, addr, &self.physical);
+                    self.check_same(found.as_slice(), model.at(addr).as_slice());
                 }
             }
         }
@@ -151,13 +272,8 @@ impl<P: PageTable> World<P> {
     fn change(
         &mut self,
         space: usize,
-        table: impl Fn(
-            &mut P,
-            Space,
-            &mut Physical,
-            &mut Vec<pagetable::Mapping>,
-        ) -> Result<Flush, Error>,
-        model: impl Fn(&mut Model) -> Result<Vec<pagetable::Mapping>, Error>,
+        table: impl Fn(&mut P, Space, &mut Physical, &mut Vec<Mapping>) -> Result<Flush, Error>,
+        model: impl Fn(&mut Model) -> Result<Vec<Mapping>, Error>,
         needs_flush: impl Fn(Rights) -> bool,
     ) {
         let Some(index) = self.index(space) else { return };
@@ -167,7 +283,7 @@ impl<P: PageTable> World<P> {
         let expected = model(&mut self.spaces[index].1);
         match (result, expected) {
             (Ok(flush), Ok(mut expected)) => {
-                assert_eq!(changed, expected);
+                self.check_same(&changed, &expected);
                 expected.retain(|mapping| needs_flush(mapping.translation.rights));
                 check_flush(&flush, &expected);
                 self.done(flush);
@@ -220,4 +336,9 @@ impl<P: PageTable> World<P> {
     fn index(&self, space: usize) -> Option<usize> {
         (!self.spaces.is_empty()).then(|| space % self.spaces.len())
     }
+}
+
+/// Operations that leave a page where it is do not look at its note.
+fn unnoted(changed: Vec<Mapping>) -> Vec<Mapping> {
+    changed.into_iter().map(|mapping| Mapping { note: 0, ..mapping }).collect()
 }
