@@ -32,6 +32,20 @@ def ran(*command: object, cwd: Path | None = None, env: dict[str, str] | None = 
     return done.stdout
 
 
+def apart() -> str:
+    """Settings of cargo under which our crates are compiled beside those of this source tree.
+
+    A crate is told by its path in its workspace and by its profile. With one profile for both, cargo would take
+    the copies for what `make build` and `cargo test` compiled, and not see what is edited here afterwards.
+    """
+    listed = ran("cargo", "metadata", "--no-deps", "--format-version", "1", cwd=ROOT)
+    names = [package["name"] for package in json.loads(listed)["packages"]]
+    profiles = [(profile, name) for profile in ("dev", "release") for name in names]
+    return "".join(
+        f"[profile.{profile}.package.{name}]\ncodegen-units = 13\n" for profile, name in profiles
+    )
+
+
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sdist")
@@ -51,6 +65,8 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in sources.rglob("*"):
         os.utime(path)
     [unpacked] = sources.iterdir()
+    with (unpacked / ".cargo/config.toml").open("a") as settings:
+        settings.write(apart())
     folder = tmp_path_factory.mktemp("wheel")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     ran(
