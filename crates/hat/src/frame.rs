@@ -123,13 +123,18 @@ impl Frame {
     /// Enters a page; its node's name.
     #[inline]
     pub(crate) fn insert(&mut self, mapped: Mapped) -> u32 {
-        let node = Node::of(mapped, 0);
         if self.list.is_none() && !self.only.is_page() {
-            self.only = node;
+            self.only = Node::of(mapped, 0);
             return FIRST;
         }
+        self.insert_beside_others(mapped)
+    }
+
+    /// A call, so that the usual load keeps its registers.
+    #[inline(never)]
+    fn insert_beside_others(&mut self, mapped: Mapped) -> u32 {
         let list = self.list();
-        list.link(node, NONE, list.head)
+        list.link(Node::of(mapped, 0), NONE, list.head)
     }
 
     /// Enters a page that is a copy of `other`, if that is in the list.
@@ -202,7 +207,14 @@ impl Frame {
     pub(crate) fn remove(&mut self, mapped: Noted) {
         if self.list.is_none() && self.only.is(mapped.page) {
             self.only = Node::default();
-        } else if let Some(name) = self.find(mapped) {
+        } else {
+            self.remove_from_others(mapped);
+        }
+    }
+
+    #[inline(never)]
+    fn remove_from_others(&mut self, mapped: Noted) {
+        if let Some(name) = self.find(mapped) {
             self.strike_out(name);
         }
     }

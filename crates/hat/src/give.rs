@@ -142,14 +142,15 @@ impl<T: Mounted + ?Sized, S: Scheme<Table = T>> Hat<T, S> {
             self.part(held, (space, entry), range, Intent::Change, |part, _| {
                 part.settle(space);
                 for page in pages {
+                    let mut is_there = false;
                     let restricted = &mut |mapping: &Mapping| {
+                        is_there = maps(mapping, frames);
                         let has = mapping.translation.rights.bits();
-                        let is_there = maps(mapping, frames);
                         is_there.then_some(Rights::from_bits(has & rights.bits()))
                     };
                     let flush = part.protect_page(entry.inner, page.page, restricted);
                     change.flush(space, flush.map_err(LoadError::Table)?);
-                    platform.work(Step::TableWrite, 1);
+                    platform.work(Step::TableWrite, u64::from(is_there));
                 }
                 Ok(())
             })

@@ -339,9 +339,13 @@ impl World {
         let mut pages = 0;
         for (&(space, at), expected) in &self.model {
             let inner = self.hat.space(space).unwrap();
-            let found = self.hat.table().query(inner, VirtAddr::new(at));
-            let found = found.map(|mapping| mapping.translation);
-            assert_eq!(found, Some(*expected), "space {}, {at:#x}", space.0);
+            let table = self.hat.table();
+            let found = table.query(inner, VirtAddr::new(at));
+            let translation = found.map(|mapping| mapping.translation);
+            assert_eq!(translation, Some(*expected), "space {}, {at:#x}", space.0);
+            // These formats have room for the note of each page, or for none.
+            let is_noted = found.map(|mapping| mapping.note != 0);
+            assert_eq!(is_noted, Some(table.has_notes()), "space {}, {at:#x}", space.0);
             pages += u64::from(expected.page.start().get() == at);
         }
         assert_eq!(self.hat.mappings(), pages);

@@ -64,6 +64,7 @@ fn stream(hat: &Hat, seed: u64) {
     let mut processor = Processor::default();
     let spaces: Vec<HatSpace> = (0..5).map(|_| hat.create(&mut processor).unwrap()).collect();
     let mut model = Model::default();
+    let has_notes = hat.table().has_notes();
     for _ in 0..400 {
         let mut any = || {
             let space = spaces[random.random_range(0..spaces.len())];
@@ -142,6 +143,7 @@ fn stream(hat: &Hat, seed: u64) {
             let mut found = BTreeMap::new();
             hat.visit(space, VirtRange::ALL, &mut |mapping| {
                 let Translation { page, frame, rights, .. } = mapping.translation;
+                assert_eq!(mapping.note != 0, has_notes, "{page:?}");
                 found.insert((space, page.number()), (frame, rights));
             });
             let expected = model.0.iter().filter(|((of, _), _)| *of == space);

@@ -26,6 +26,8 @@ const PAGES: u64 = 3;
 /// Frames that all processors map.
 const FRAMES: u64 = 4;
 const FIRST_FRAME: u64 = 0x10_0000;
+/// From here on each processor has a page that it hands from space to space.
+const TREES: u64 = 60 << 21;
 /// Of page tables: some formats have them below 4 GiB.
 const FIRST_TABLE: u64 = 1 << 28;
 
@@ -33,7 +35,7 @@ const FIRST_TABLE: u64 = 1 << 28;
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Load(HatSpace, Translation),
-    Removed(HatSpace, Mapping),
+    Removed(HatSpace, Translation),
     Protect(HatSpace, VirtRange, Rights),
     Resized(HatSpace, VirtRange, PageSize),
     Ended(HatSpace),
@@ -47,6 +49,13 @@ enum Op {
     Protect(HatSpace, VirtRange, Rights),
     Resize(HatSpace, VirtRange, PageSize),
     Destroy(HatSpace),
+    /// A page goes from one space to another: it is entered there, and then removed here.
+    Grant {
+        from: HatSpace,
+        to: HatSpace,
+        page: Translation,
+        operations: u32,
+    },
 }
 
 /// What is made worse on purpose.
@@ -130,15 +139,15 @@ impl<S: Scheme<Table = dyn Mounted>> World<S> {
         for event in lock(&self.log).iter() {
             match *event {
                 Event::Load(space, page) => {
+                    let page = compared(page);
                     if model.insert((space, page.page.start().get()), page).is_some() {
                         return Err(format!("{page:?} was loaded where a page is"));
                     }
                 }
-                Event::Removed(space, mapping) => {
-                    let at = mapping.translation.page.start().get();
-                    let known = model.remove(&(space, at));
-                    if known != Some(mapping.translation) {
-                        return Err(format!("{mapping:?} went, and the map has {known:?}"));
+                Event::Removed(space, page) => {
+                    let known = model.remove(&(space, page.page.start().get()));
+                    if known != Some(compared(page)) {
+                        return Err(format!("{page:?} went, and the map has {known:?}"));
                     }
                 }
                 Event::Protect(space, range, rights) => {
@@ -174,7 +183,7 @@ impl<S: Scheme<Table = dyn Mounted>> World<S> {
         let mut found = BTreeMap::new();
         for &space in lock(&self.spaces).iter() {
             self.hat.visit(space, VirtRange::ALL, &mut |mapping| {
-                let page = mapping.translation;
+                let page = compared(mapping.translation);
                 found.insert((space, page.page.start().get()), page);
             });
         }
@@ -183,6 +192,13 @@ impl<S: Scheme<Table = dyn Mounted>> World<S> {
         }
         self.hat.check().map_err(String::from)
     }
+}
+
+/// What of a page is compared with the map: all but the rights of one in a tree, which are taken from several
+/// spaces at once.
+fn compared(page: Translation) -> Translation {
+    let is_in_tree = page.page.start().get() >= TREES;
+    Translation { rights: if is_in_tree { Rights::NONE } else { page.rights }, ..page }
 }
 
 /// A processor.
@@ -194,6 +210,9 @@ struct Thread<'a, S> {
     is_native: bool,
     random: Xoshiro256PlusPlus,
     probe: Probe<'a>,
+    /// From which space each had the processor's page in the trees, if any; and which frame it is. Others may
+    /// have removed it since.
+    parents: BTreeMap<HatSpace, (Option<HatSpace>, PhysAddr)>,
 }
 
 /// A platform that writes down what happens.
@@ -214,8 +233,8 @@ struct Probe<'a> {
 
 impl Probe<'_> {
     fn note(&mut self, event: Event) {
-        if let Event::Removed(space, mapping) = event {
-            self.removed.push((space, mapping.translation, self.board.tick()));
+        if let Event::Removed(space, page) = event {
+            self.removed.push((space, page, self.board.tick()));
         }
         lock(self.log).push(event);
     }
@@ -241,11 +260,14 @@ impl Platform for Probe<'_> {
 
     fn stolen(&mut self, space: HatSpace, page: &Mapping) {
         self.is_stealing = true;
-        self.note(Event::Removed(space, *page));
+        self.note(Event::Removed(space, page.translation));
     }
 
     fn work(&mut self, step: Step, count: u64) {
         self.cpu.work(step, count);
+        if let (Op::Grant { operations, .. }, Step::Operation) = (&mut self.op, step) {
+            *operations += 1;
+        }
         if step != Step::TableWrite || count == 0 || std::mem::take(&mut self.is_stealing) {
             return;
         }
@@ -253,6 +275,10 @@ impl Platform for Probe<'_> {
             Op::Load(space, page) => self.note(Event::Load(space, page)),
             Op::Protect(space, range, rights) => self.note(Event::Protect(space, range, rights)),
             Op::Resize(space, range, to) => self.note(Event::Resized(space, range, to)),
+            Op::Grant { to, page, operations: 1, .. } => self.note(Event::Load(to, page)),
+            Op::Grant { from, page, .. } => {
+                self.note(Event::Removed(from, page));
+            }
             Op::Look | Op::Destroy(_) => {}
         }
     }
@@ -297,7 +323,8 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         };
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let Plan { page_shift, large, is_native, .. } = plan;
-        Thread { world, number, page_shift, large, is_native, random, probe }
+        let parents = BTreeMap::new();
+        Thread { world, number, page_shift, large, is_native, random, probe, parents }
     }
 
     fn run(&mut self, steps: u32) {
@@ -329,6 +356,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
                 self.world.hat.usage(frame, SIZE, clear, &mut self.probe);
             }
             // Those of the mapping tree have explored schedules of their own.
+            91..96 if self.is_native => self.tree(space),
             74..82 if self.is_native && self.random.random_bool(0.5) => self.hand_on(space),
             74..82 => self.duplicate(space),
             82..85 => self.renew(),
@@ -426,7 +454,7 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
         let mut removed = Vec::new();
         let each = &mut |space, mapping: Mapping| {
             removed.push((space, mapping.translation, board.tick()));
-            lock(log).push(Event::Removed(space, mapping));
+            lock(log).push(Event::Removed(space, mapping.translation));
         };
         let result = f(each, &mut self.probe);
         self.probe.removed.extend(removed);
@@ -474,6 +502,88 @@ impl<'a, S: Scheme<Table = dyn Mounted>> Thread<'a, S> {
             let hat = &self.world.hat;
             let revoked = self.removing(|each, probe| hat.revoke(from, range, false, each, probe));
             assert!(matches!(revoked, Ok(()) | Err(LoadError::NoSpace(_))), "{revoked:?}");
+        }
+    }
+
+    /// The processor's page in the trees is loaded, mapped on, granted, or loses rights wherever it went. Nobody
+    /// else adds to its tree or gives rights to it, and all may remove it.
+    fn tree(&mut self, space: HatSpace) {
+        let hat = &self.world.hat;
+        let range =
+            VirtRange::of_page(VirtAddr::new(TREES + ((self.number as u64) << 21)).page(SIZE));
+        let (at, other) = (range.start(), self.any_space());
+        self.probe.op = Op::Look;
+        self.forget_gone(at);
+        let known = hat.query(space, at).filter(|_| self.parents.contains_key(&space));
+        let is_free = other != space && hat.query(other, at).is_none();
+        let Some(Mapping { translation: page, .. }) = known else {
+            let page = at.page(SIZE);
+            let page =
+                Translation { page, frame: self.any_frame(), rights: Rights::ALL, global: false };
+            self.parents.insert(space, (None, page.frame));
+            return self.load_page(space, page);
+        };
+        match self.random.random_range(0..3) {
+            0 if is_free => {
+                self.probe.op = Op::Load(other, page);
+                let _ = hat.map_from(space, range, other, at, Rights::ALL, &mut self.probe);
+                self.parents.insert(other, (Some(space), page.frame));
+            }
+            1 if is_free => {
+                self.probe.op = Op::Grant { from: space, to: other, page, operations: 0 };
+                let _ = hat.grant(space, range, other, at, &mut self.probe);
+                let parent = self.parents.remove(&space).and_then(|(parent, _)| parent);
+                self.parents.insert(other, (parent, page.frame));
+                for (parent, _) in self.parents.values_mut().filter(|of| of.0 == Some(space)) {
+                    *parent = Some(other);
+                }
+            }
+            _ => {
+                let restricted = hat.restrict(space, range, READ_ONLY, true, &mut self.probe);
+                assert!(
+                    matches!(restricted, Ok(()) | Err(LoadError::NoSpace(_))),
+                    "{restricted:?}"
+                );
+                self.forget_gone(at);
+                // It has been there all the time, and so has what is below it.
+                if self.parents.contains_key(&space) {
+                    for &below in self.parents.keys().filter(|of| self.is_below(**of, space)) {
+                        let rights = hat.query(below, at).map(|found| found.translation.rights);
+                        let is_less = rights.is_none_or(|rights| READ_ONLY.contains(rights));
+                        assert!(is_less, "{below:?} has {rights:?} of {space:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Strikes out of the known tree the spaces that have its page no more: what is below them is below their
+    /// parents.
+    fn forget_gone(&mut self, at: VirtAddr) {
+        let is_there = |space: HatSpace, frame| {
+            let found = self.world.hat.query(space, at);
+            found.is_some_and(|found| found.translation.frame == frame)
+        };
+        let gone = self.parents.iter().filter(|(space, (_, frame))| !is_there(**space, *frame));
+        let gone: Vec<HatSpace> = gone.map(|(space, _)| *space).collect();
+        for space in gone {
+            let above = self.parents.remove(&space).and_then(|(parent, _)| parent);
+            for (parent, _) in self.parents.values_mut().filter(|of| of.0 == Some(space)) {
+                *parent = above;
+            }
+        }
+    }
+
+    /// Whether a space has the page from `above`, or is that.
+    fn is_below(&self, mut space: HatSpace, above: HatSpace) -> bool {
+        loop {
+            if space == above {
+                return true;
+            }
+            match self.parents.get(&space) {
+                Some((Some(parent), _)) => space = *parent,
+                Some((None, _)) | None => return false,
+            }
         }
     }
 
