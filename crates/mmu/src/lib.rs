@@ -42,8 +42,8 @@ pub use set_array::SetArray;
 pub use spec_tlb::{SpecFill, SpecTlb, SpecTlbParams, Speculation, Spot};
 pub use stack_distance::StackDistance;
 pub use tlb::{
-    ArrayParams, BlockKind, BlockParams, EACH, Evicted, Found, Hit, Miss, NOTHING, SpanTlb,
-    SpanTlbs, TIME, Tlb, TlbCounts, TlbEntry, TlbParams,
+    ArrayParams, BlockKind, BlockParams, DenseHit, DenseTlb, EACH, Evicted, Found, Hit, Miss,
+    NOTHING, SpanTlb, SpanTlbs, TIME, Tlb, TlbCounts, TlbEntry, TlbParams,
 };
 pub use trace_cache::{TraceCache, TraceCacheCounts, TraceCacheParams};
 pub use walk_cache::{

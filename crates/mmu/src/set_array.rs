@@ -154,8 +154,31 @@ impl SetArray {
 
     /// The first slot of `set`, in way order, that was filled with a key of `key`'s fingerprint
     /// and that `is_it` accepts.
-    #[inline]
+    // Inlined whatever its size: sets are small as a rule, and a call would cost as much as their search.
+    #[inline(always)]
     pub fn find(
+        &self,
+        set: usize,
+        key: u64,
+        mut is_it: impl FnMut(usize) -> bool,
+    ) -> Option<usize> {
+        let first = set * self.ways;
+        match self.words {
+            1 => among(first, equal_bytes(self.fingerprints[set], pattern_of(key)), &mut is_it),
+            2 => {
+                // One decision for both: in which of two words a key is cannot be foretold.
+                let &[low, high] = self.fingerprints[2 * set..].first_chunk()?;
+                let pattern = pattern_of(key);
+                let equal = equal_bytes(low, pattern) | equal_bytes(high, pattern) << 8;
+                among(first, equal, &mut is_it)
+            }
+            _ => self.find_in_large(set, key, is_it),
+        }
+    }
+
+    /// The same where a set has more than two words.
+    #[inline(never)]
+    fn find_in_large(
         &self,
         set: usize,
         key: u64,
@@ -164,37 +187,20 @@ impl SetArray {
         if !self.may_hold(key) {
             return None;
         }
-        let pattern = EACH_BYTE * u64::from(fingerprint(key));
-        let words = &self.fingerprints[set * self.words..][..self.words];
+        let pattern = pattern_of(key);
         let mut first = set * self.ways;
-        let mut among = |word: u64, first: usize| {
-            let mut equal = zero_bytes(word ^ pattern);
-            while equal != 0 {
-                let slot = first + equal.trailing_zeros() as usize / 8;
-                if is_it(slot) {
+        // Two words at once, of which most have none.
+        let (pairs, rest) = self.fingerprints[set * self.words..][..self.words].as_chunks::<2>();
+        for &[low, high] in pairs {
+            if may_have_zero(low ^ pattern) | may_have_zero(high ^ pattern) != 0 {
+                let equal = equal_bytes(low, pattern) | equal_bytes(high, pattern) << 8;
+                if let Some(slot) = among(first, equal, &mut is_it) {
                     return Some(slot);
                 }
-                equal &= equal - 1;
-            }
-            None
-        };
-        if let &[word] = words {
-            return among(word, first);
-        }
-        if let &[low, high] = words {
-            return among(low, first).or_else(|| among(high, first + 8));
-        }
-        // Two words at once, of which most have none.
-        let (pairs, rest) = words.as_chunks::<2>();
-        for &[low, high] in pairs {
-            if may_have_zero(low ^ pattern) | may_have_zero(high ^ pattern) != 0
-                && let Some(slot) = among(low, first).or_else(|| among(high, first + 8))
-            {
-                return Some(slot);
             }
             first += 16;
         }
-        rest.iter().find_map(|&word| among(word, first))
+        rest.iter().find_map(|&word| among(first, equal_bytes(word, pattern), &mut is_it))
     }
 
     /// Whether no slot of `set` is empty.
@@ -285,6 +291,32 @@ fn spread(key: u64) -> u64 {
 fn fingerprint(key: u64) -> u8 {
     let hash = spread(key) >> 56;
     (hash as u8).clamp(EMPTY + 1, PAD - 1)
+}
+
+/// The fingerprint of `key` in every byte.
+#[inline]
+fn pattern_of(key: u64) -> u64 {
+    EACH_BYTE * u64::from(fingerprint(key))
+}
+
+/// The first of the slots from `first` on whose bit is set in `bits` and that `is_it` accepts.
+#[inline(always)]
+fn among(first: usize, mut bits: u64, is_it: &mut impl FnMut(usize) -> bool) -> Option<usize> {
+    while bits != 0 {
+        let slot = first + bits.trailing_zeros() as usize;
+        if is_it(slot) {
+            return Some(slot);
+        }
+        bits &= bits - 1;
+    }
+    None
+}
+
+/// A bit for each byte of `word`, from the lowest on, which is set if that is the byte of `pattern`.
+#[inline]
+fn equal_bytes(word: u64, pattern: u64) -> u64 {
+    // The top bit of byte `i`, at the bottom of it, is moved up by 56 - 7i bits: to bit `i` of the highest byte.
+    (zero_bytes(word ^ pattern) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
 /// The top bit of every byte of `word` that is zero, and no other bit.

@@ -247,6 +247,193 @@ fn a_tlb_does_what_a_list_searched_in_order_does() {
     }
 }
 
+/// One TLB behind another: what each counts and hands out, whichever way an access takes.
+struct Levels {
+    tlbs: [Tlb; 2],
+    models: [ModelTlb; 2],
+    seen: [Vec<Evicted>; 2],
+    expected: [Vec<Evicted>; 2],
+    /// What was filled, by its label.
+    entries: Vec<TlbEntry>,
+}
+
+impl Levels {
+    fn new(params: &[TlbParams; 2]) -> Levels {
+        Levels {
+            tlbs: [Tlb::new(&params[0]).unwrap(), Tlb::behind_another(&params[1]).unwrap()],
+            models: [0, 1].map(|level| ModelTlb::new(&params[level])),
+            seen: Default::default(),
+            expected: Default::default(),
+            entries: Vec::new(),
+        }
+    }
+
+    /// The models' way: a lookup in each, and fills.
+    fn expect(&mut self, va: VirtAddr, asid: Asid, kind: Kind, new: &TlbEntry) -> Option<Place> {
+        let [near, far] = &mut self.models;
+        let [near_gone, far_gone] = &mut self.expected;
+        if let Ok(found) = near.lookup(va, asid, kind) {
+            return Some(found);
+        }
+        if let Ok((phys, label)) = far.lookup(va, asid, kind) {
+            let entry = TlbEntry { asid, ..self.entries[label as usize] };
+            near.fill(&entry, label, near_gone);
+            return Some((phys, label));
+        }
+        let label = self.entries.len() as u32;
+        far.fill(new, label, far_gone);
+        near.fill(new, label, near_gone);
+        None
+    }
+
+    /// By lookups that ask for each access, as a fill does.
+    fn one_by_one(
+        &mut self,
+        va: VirtAddr,
+        asid: Asid,
+        kind: Kind,
+        new: &TlbEntry,
+    ) -> Option<Place> {
+        let [near, far] = &mut self.tlbs;
+        let near_gone = &mut |gone| self.seen[0].push(gone);
+        if let Ok(hit) = near.lookup_apart(va, asid, kind) {
+            return Some((hit.phys, hit.label));
+        }
+        if let Ok(hit) = far.lookup_apart(va, asid, kind) {
+            near.fill(&hit.entry(va, asid), hit.label, kind, near_gone);
+            return Some((hit.phys, hit.label));
+        }
+        self.fill_both(kind, new);
+        None
+    }
+
+    fn fill_both(&mut self, kind: Kind, new: &TlbEntry) {
+        let [near, far] = &mut self.tlbs;
+        let label = self.entries.len() as u32;
+        far.fill(new, label, kind, &mut |gone| self.seen[1].push(gone));
+        near.fill(new, label, kind, &mut |gone| self.seen[0].push(gone));
+    }
+
+    /// Several in a row with both borrowed, as far as that goes: how many of them were done, with what they found.
+    fn at_once(
+        &mut self,
+        accesses: &[(VirtAddr, Kind, TlbEntry)],
+        asid: Asid,
+    ) -> Vec<Option<Place>> {
+        let mut found = Vec::new();
+        let [near, far] = &mut self.tlbs;
+        let (Some(mut near), Some(mut far)) = (near.dense(asid), far.dense(asid)) else {
+            return found;
+        };
+        for &(va, kind, _) in accesses {
+            match near.find(va, kind) {
+                Ok(held) => found.push(Some(near.hit(held, va, kind))),
+                Err(Miss::Absent) => match far.find(va, kind) {
+                    Ok(held) if near.is_replaced(va, &far, held) => {
+                        near.missed(kind);
+                        found.push(Some(far.hit(held, va, kind)));
+                        near.refill(va, &far, held, &mut |gone| self.seen[0].push(gone));
+                    }
+                    Err(Miss::Absent) => {
+                        near.missed(kind);
+                        near.leave_absent(va);
+                        far.missed(kind);
+                        far.leave_absent(va);
+                        found.push(None);
+                        break;
+                    }
+                    Ok(_) | Err(_) => break,
+                },
+                Err(_) => break,
+            }
+        }
+        if let Some(None) = found.last() {
+            let (_, kind, new) = accesses[found.len() - 1];
+            self.fill_both(kind, &new);
+        }
+        found
+    }
+}
+
+#[test]
+fn accesses_at_once_do_what_they_do_one_by_one() {
+    let mut ran = [0u64; 3];
+    for seed in 0..SEEDS {
+        let mut rng = Rng(seed);
+        let pages = rng.pick(&[30, 100, 400]);
+        let params = [[1, 1, 2, 16], [8, 16, 32, 64]].map(|sets| {
+            let (sets, ways) = (rng.pick(&sets), rng.pick(&[1, 2, 3, 4, 8, 12, 16, 17, 48]));
+            let replacement = if rng.chance(40) { Policy::Lru } else { rng.pick(&Policy::ALL) };
+            let page_sizes = vec![PageSize::SIZE_4K];
+            let entries = sets * ways;
+            let array = ArrayParams { page_sizes, entries, ways, replacement, seed: rng.next() };
+            TlbParams { arrays: vec![array], paired: false, blocks: None }
+        });
+        let mut levels = Levels::new(&params);
+        let asids = rng.pick(&[1, 3]);
+        for step in 0..STEPS / 5 {
+            let context = || format!("seed {seed}, step {step}, {params:?}");
+            let asid = Asid(rng.below(asids) as u16);
+            let accesses: Vec<(VirtAddr, Kind, TlbEntry)> = (0..1 + rng.below(12))
+                .map(|_| {
+                    let va = VirtAddr::new((rng.below(pages) << 12) + rng.below(4096));
+                    let rights = if rng.chance(95) { Rights::ALL } else { Rights::READ };
+                    let frame = PhysAddr::new(rng.below(1 << 28) << 12);
+                    let page = va.page(PageSize::SIZE_4K);
+                    let entry = TlbEntry::single(page, frame, asid, rng.chance(3), rights);
+                    (va, rng.pick(&Kind::ALL), entry)
+                })
+                .collect();
+            let mut next = 0;
+            while next < accesses.len() {
+                if rng.chance(60) {
+                    let found = levels.at_once(&accesses[next..], asid);
+                    for found in found {
+                        let (va, kind, new) = accesses[next];
+                        let expected = levels.expect(va, asid, kind, &new);
+                        if expected.is_none() {
+                            levels.entries.push(new);
+                        }
+                        assert_eq!(found, expected, "{}", context());
+                        ran[usize::from(found.is_some())] += 1;
+                        next += 1;
+                    }
+                }
+                let Some(&(va, kind, new)) = accesses.get(next) else { break };
+                let found = levels.one_by_one(va, asid, kind, &new);
+                assert_eq!(found, levels.expect(va, asid, kind, &new), "{}", context());
+                if found.is_none() {
+                    levels.entries.push(new);
+                }
+                ran[2] += 1;
+                next += 1;
+            }
+            if rng.chance(2) {
+                for level in 0..2 {
+                    let (tlb, model) = (&mut levels.tlbs[level], &mut levels.models[level]);
+                    let flushed = tlb.flush_asid(asid, &mut |gone| levels.seen[level].push(gone));
+                    let goes = |entry: &TlbEntry| !entry.global && entry.asid == asid;
+                    assert_eq!(flushed, model.flush(&mut levels.expected[level], goes));
+                }
+            }
+            for level in 0..2 {
+                // Nobody needs to hear of an entry that goes without a hit.
+                for gone in [&mut levels.seen[level], &mut levels.expected[level]] {
+                    gone.retain(|gone| gone.hits != [0; 3]);
+                    gone.sort_unstable();
+                }
+                assert_eq!(levels.seen[level], levels.expected[level], "{level}, {}", context());
+                let (tlb, model) = (&levels.tlbs[level], &levels.models[level]);
+                assert_eq!(tlb.counts(), model.counts, "{level}, {}", context());
+                assert_eq!(tlb.entries().count(), model.entries(), "{level}, {}", context());
+            }
+            levels.seen.iter_mut().chain(&mut levels.expected).for_each(Vec::clear);
+        }
+    }
+    // Each way was taken: full misses at once, hits of either level at once, and accesses by themselves.
+    assert!(ran.iter().all(|ran| *ran > 10_000), "{ran:?}");
+}
+
 /// What is handed out at evictions, flushes and the end adds up to what was counted.
 #[test]
 fn hits_handed_out_are_all_hits() {

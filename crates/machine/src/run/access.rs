@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use addr::{Kind, PageSize, PhysAddr, VirtAddr};
-use mmu::{EACH, Found, Hit, NOTHING, SpanTlb, SpanTlbs, TIME};
+use mmu::{EACH, Found, Hit, Miss, NOTHING, SpanTlb, SpanTlbs, TIME};
 use trace::{Batch, Meta};
 
-use super::Run;
+use super::{Run, dense::Ends};
 use crate::{
     Error,
     count::census::{Census, SHARED},
@@ -23,10 +23,10 @@ use crate::{
 const SPAN_MIN: usize = 12;
 
 /// Where accesses miss, the page-table entry of one that comes so many accesses later is fetched.
-const AHEAD: usize = 4;
+pub(super) const AHEAD: usize = 4;
 
 /// So many hits in a row are a sign that a span may come, which finds only what a shortcut leads to.
-const APART_MAX: u32 = SPAN_MIN as u32 / 2;
+pub(super) const APART_MAX: u32 = SPAN_MIN as u32 / 2;
 
 /// What lies behind the TLBs of the program's accesses: no cache, caches by the physical address, or caches by
 /// that which the TLB was asked for.
@@ -95,12 +95,30 @@ impl Run {
                 next += ran;
                 self.streak = (ran < SPAN_MIN).then_some(0);
             }
+            let mut missed = None;
+            let number = self.position + (from + next + skipped) as u64 - self.left_out;
+            if !CHECK && !to_miss && self.is_dense(number) {
+                let rows = (&addrs[next..], &metas[next..]);
+                let (ran, ends) = self.dense::<CACHES>(rows, number, behind);
+                next += ran;
+                if let Ends::Missed(region) = ends {
+                    missed = Some(region);
+                }
+            }
             if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
                 let row = place(next);
                 let access = self.position + row as u64;
                 self.left_out += (row - from - next - skipped) as u64;
                 skipped = row - from - next;
                 let addr = VirtAddr::new(addr.wrapping_sub(self.view.base));
+                if let Some(region) = missed {
+                    self.missed::<CACHES>(batch, addr, meta, access, region, behind)?;
+                    next += 1;
+                    if self.has_new_deadline {
+                        break;
+                    }
+                    continue;
+                }
                 if self.tables_are_far
                     && self.streak == Some(0)
                     && let Some(&addr) = addrs.get(next + AHEAD)
@@ -116,6 +134,12 @@ impl Run {
             }
         }
         Ok(next)
+    }
+
+    /// Whether accesses that miss come one after the other, so that it pays to ask once for many of them what
+    /// kind of TLBs these are.
+    fn is_dense(&self, number: u64) -> bool {
+        self.streak.is_some_and(|hits| hits < APART_MAX) && number >= self.dense.until
     }
 
     /// Runs accesses as long as each is found at once and lies in one page, and says how many
@@ -193,12 +217,40 @@ impl Run {
             return Ok(());
         }
         let place = Place { addr, kind, unit, access, batch };
-        let (phys, size) = self.translate::<CHECK>(place, behind)?;
-        if addr.offset_in(size) + u64::from(bytes) > size.bytes() {
-            self.straddle::<CHECK, CACHES>(place, phys, size, bytes, behind)?;
-        } else {
-            self.data::<CACHES>(addr, phys, bytes, kind, behind);
+        let found = self.translate::<CHECK>(place, behind)?;
+        self.translated::<CHECK, CACHES>(place, found, bytes, behind)
+    }
+
+    /// One access to a region with this label, which every level has missed.
+    fn missed<const CACHES: u8>(
+        &mut self,
+        batch: &Batch,
+        addr: VirtAddr,
+        meta: Meta,
+        access: u64,
+        region: u32,
+        behind: &mut impl Behind,
+    ) -> Result<(), Error> {
+        let (kind, bytes) = (meta.kind(), meta.size());
+        let unit = self.processors.here.hardware.first[kind as usize];
+        let place = Place { addr, kind, unit, access, batch };
+        let found = self.miss_all(place, Miss::Absent, region, behind)?;
+        self.translated::<false, CACHES>(place, found, bytes, behind)
+    }
+
+    /// The rest of an access whose translation was `found`, for a page of this size.
+    #[inline(always)]
+    fn translated<const CHECK: bool, const CACHES: u8>(
+        &mut self,
+        place: Place<'_>,
+        (phys, size): (PhysAddr, PageSize),
+        bytes: u32,
+        behind: &mut impl Behind,
+    ) -> Result<(), Error> {
+        if place.addr.offset_in(size) + u64::from(bytes) > size.bytes() {
+            return self.straddle::<CHECK, CACHES>(place, phys, size, bytes, behind);
         }
+        self.data::<CACHES>(place.addr, phys, bytes, place.kind, behind);
         Ok(())
     }
 
@@ -316,7 +368,13 @@ impl Run {
 /// A hit on a page that several regions share is counted for its own region.
 #[cold]
 #[inline(never)]
-fn shared_hit(layout: &mut Layout, census: &mut Census, who: Who, addr: VirtAddr, kind: Kind) {
+pub(super) fn shared_hit(
+    layout: &mut Layout,
+    census: &mut Census,
+    who: Who,
+    addr: VirtAddr,
+    kind: Kind,
+) {
     let region = layout.label_of(who.number, addr);
     census.region(region).hits[kind as usize] += 1;
 }

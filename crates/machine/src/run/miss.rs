@@ -65,7 +65,7 @@ impl Run {
 
     /// A lookup of an address in `region` that no level of TLBs answered, because of `why`.
     #[inline(never)]
-    fn miss_all(
+    pub(super) fn miss_all(
         &mut self,
         place: Place<'_>,
         why: Miss,

@@ -20,6 +20,7 @@
 
 mod access;
 mod clock;
+mod dense;
 mod linear;
 mod miss;
 pub(crate) mod nodes;
@@ -58,6 +59,7 @@ use crate::{
 };
 
 use clock::Prices;
+use dense::Worth;
 use nodes::Nodes;
 use overheads::Overheads;
 use promotion::Promotion;
@@ -217,6 +219,8 @@ pub(crate) struct Run {
     large_first: [bool; 4],
     /// Hits in a row since the last miss, where misses are too dense for a span to pay.
     streak: Option<u32>,
+    /// Whether it pays to run several accesses at once where misses are dense.
+    dense: Worth,
     /// Whether page tables take more than the host's nearest caches have, so that a walk waits for the host's
     /// memory.
     tables_are_far: bool,
@@ -312,6 +316,7 @@ impl Run {
             granules: description.granules(),
             large_first: [false; 4],
             streak: None,
+            dense: Worth::default(),
             tables_are_far: false,
             has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),
             block_pages: first.hardware.block_pages(),

@@ -11,9 +11,9 @@
 //! so the order stays exact until the queue is used up. Where every stamp is told at once, a ring
 //! ([`Rings`]) has the order that the queue began with and keeps it.
 
-use core::ops::Range;
+use core::{hint::select_unpredictable, ops::Range};
 
-use super::{lowest, rings::Rings};
+use super::rings::Rings;
 
 /// Sets of at most so many ways are searched, if their order is not known.
 const SEARCHED_WAYS_MAX: usize = 32;
@@ -87,7 +87,13 @@ impl Ages {
     #[inline]
     pub(super) fn oldest(&mut self, set: Range<usize>) -> usize {
         if set.len() <= UNORDERED_WAYS_MAX {
-            return lowest(&self.stamps, set);
+            let start = set.start;
+            let stamps = &self.stamps[set];
+            let oldest = (1..stamps.len()).fold(0, |oldest, way| {
+                // Of two, the one to keep cannot be foretold.
+                select_unpredictable(stamps[way] < stamps[oldest], way, oldest)
+            });
+            return start + oldest;
         }
         self.rings.oldest(set.start).unwrap_or_else(|| self.oldest_unknown(set))
     }

@@ -140,6 +140,7 @@ impl Slot {
     };
 
     /// The slot that holds `entry`. There must be a frame that counts.
+    #[inline(always)]
     pub(super) fn new(entry: &TlbEntry, label: u32, paired: bool) -> Slot {
         let size = entry.page.size();
         let start = entry.page.start().get();
@@ -164,6 +165,12 @@ impl Slot {
             };
         }
         slot
+    }
+
+    /// The slot of another TLB that holds the same entry for the space `asid`, neither for a pair nor for a block.
+    #[inline(always)]
+    pub(super) fn anew(&self, asid: Asid) -> Slot {
+        Slot { hits: [0; Kind::COUNT], asid, ..*self }
     }
 
     /// A block of so many `pages` around a page, with the frame of its first one and a bit for each that it

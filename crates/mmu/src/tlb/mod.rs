@@ -22,6 +22,7 @@
 
 mod block;
 mod contents;
+mod dense;
 mod entry;
 mod fill;
 mod flush;
@@ -35,6 +36,7 @@ use core::cell::RefCell;
 use addr::{Asid, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr};
 
 pub use block::{BlockKind, BlockParams};
+pub use dense::{DenseHit, DenseTlb};
 pub use entry::{Evicted, Hit, Miss, TlbEntry};
 pub use params::{ArrayParams, TlbParams};
 pub use span::{EACH, Found, NOTHING, SpanTlb, SpanTlbs, TIME};

@@ -217,6 +217,16 @@ impl Shortcuts {
         hit(0, self.small).or_else(|| hit(1, self.large?))
     }
 
+    /// The slot that a shortcut leads to for accesses of `kind` at `va`.
+    #[inline(always)]
+    pub(super) fn slot_of(&self, va: VirtAddr, kind: Kind) -> Option<usize> {
+        let slot = |granule: usize, size: PageSize| {
+            let table = self.table(granule, kind as usize)?;
+            Some(table.shortcuts[table.find(va, 1, !size.mask())?].slot as usize)
+        };
+        slot(0, self.small).or_else(|| slot(1, self.large?))
+    }
+
     /// Makes `target` what the granule of `va` is found by for accesses of `kind`, and gives what
     /// is known of the use of the one that had the shortcut. The target's page is of the size
     /// `of`.
