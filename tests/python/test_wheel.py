@@ -35,8 +35,9 @@ def ran(*command: object, cwd: Path | None = None, env: dict[str, str] | None = 
 def apart() -> str:
     """Settings of cargo under which our crates are compiled beside those of this source tree.
 
-    A crate is told by its path in its workspace and by its profile. With one profile for both, cargo would take
-    the copies for what `make build` and `cargo test` compiled, and not see what is edited here afterwards.
+    A crate is told by its path in its workspace and by its profile. With one profile for both,
+    cargo would take the copies for what `make build` and `cargo test` compiled, and not see what
+    is edited here afterwards.
     """
     listed = ran("cargo", "metadata", "--no-deps", "--format-version", "1", cwd=ROOT)
     names = [package["name"] for package in json.loads(listed)["packages"]]
