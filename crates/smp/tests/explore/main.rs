@@ -50,6 +50,12 @@ fn sparc_with_subtrees() -> Tables<dyn Mounted> {
     }))
 }
 
+/// With names of nodes in its leaves.
+fn mpt_with_subtrees() -> Tables<dyn Mounted> {
+    let memory = SharedMemory::new(SHARED);
+    Tables::Each(Box::new(move || Box::new(Mount::shared(Mpt::new().forgetful(), memory.clone()))))
+}
+
 fn irix() -> AnyTable {
     Box::new(Mount::tree(Irix::new(PageSize::SIZE_4K).unwrap(), SparseMemory::new(MEMORY)))
 }
@@ -122,12 +128,13 @@ const SETTINGS: [Setting; 11] = [
 ];
 
 /// Other formats, for threads of this host alone: what differs between them is not what schedules are about.
-const FURTHER: [Setting; 8] = [
+const FURTHER: [Setting; 9] = [
     setting("x86-32 each", || each(|| mounted(X86_32::<false>::new()))),
     setting("x86-pae each", || each(|| mounted(X86_32::<true>::new()))),
     setting("flattened each", || each(|| mounted(Split::flattened().unwrap()))),
     setting("linear each", || each(|| mounted(Split::linear().unwrap()))),
     setting("mpt each", || each(|| mounted(Mpt::new()))),
+    setting("subtrees of mpt", mpt_with_subtrees),
     setting("inverted, one", || Tables::One(mounted(inverted(HashedShape::inverted(1 << 22, 1))))),
     setting("elastic cuckoo, one", || {
         Tables::One(mounted(ElasticCuckoo::new(3, 16 << 10).unwrap()))
