@@ -43,22 +43,18 @@ impl<T: Mounted + ?Sized> Part<'_, Mmu<T>> {
     pub(crate) fn map(
         &mut self,
         space: Space,
-        (first, count): (Translation, u64),
+        pages: (Translation, u64),
         notes: &[u32],
         frames: &mut dyn Frames,
     ) -> Result<Flush, Error> {
         let none = Error::NoSpace(space);
         match self {
             Part::Whole(mmu) => {
-                let table = mmu.table.as_mut().ok_or(none)?;
-                if notes.is_empty() {
-                    return table.map(space, first, count, frames);
-                }
-                table.map_noted(space, first, notes, frames)
+                mmu.table.as_mut().ok_or(none)?.map_noted(space, pages, notes, frames)
             }
             Part::Shared(mmu, level) => {
                 let subtrees = mmu.table.as_ref().and_then(|table| table.subtrees());
-                subtrees.ok_or(none)?.map_below(*level, space, (first, count), notes, frames)
+                subtrees.ok_or(none)?.map_below(*level, space, pages, notes, frames)
             }
         }
     }

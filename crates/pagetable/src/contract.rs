@@ -154,11 +154,25 @@ pub trait PageTable {
     ///
     /// No TLB holds any of it, so the token names no page. It names tables in a format whose
     /// nodes move when a page is added.
+    #[inline(always)]
     fn map(
         &mut self,
         space: Space,
         first: Translation,
         count: u64,
+        memory: &mut impl Memory,
+        frames: &mut impl Frames,
+    ) -> Result<Flush, Error> {
+        self.map_noted(space, (first, count), &[], memory, frames)
+    }
+
+    /// [`PageTable::map`] with a note for each page, which is kept where there is room for it; without any,
+    /// all are 0.
+    fn map_noted(
+        &mut self,
+        space: Space,
+        pages: (Translation, u64),
+        notes: &[u32],
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<Flush, Error>;
@@ -169,18 +183,6 @@ pub trait PageTable {
     /// A page may have none where others do: its note stays 0.
     fn has_notes(&self) -> bool {
         false
-    }
-
-    /// [`PageTable::map`] with a note for each page, which is kept where there is room for it.
-    fn map_noted(
-        &mut self,
-        space: Space,
-        first: Translation,
-        notes: &[u32],
-        memory: &mut impl Memory,
-        frames: &mut impl Frames,
-    ) -> Result<Flush, Error> {
-        self.map(space, first, notes.len() as u64, memory, frames)
     }
 
     /// Changes the note of the page that holds `addr`, if it has room for one.

@@ -49,7 +49,9 @@ pub trait Mounted: Send + Sync {
         first: Translation,
         count: u64,
         frames: &mut dyn Frames,
-    ) -> Result<Flush, Error>;
+    ) -> Result<Flush, Error> {
+        self.map_noted(space, (first, count), &[], frames)
+    }
 
     /// See [`PageTable::has_notes`].
     fn has_notes(&self) -> bool {
@@ -60,12 +62,10 @@ pub trait Mounted: Send + Sync {
     fn map_noted(
         &mut self,
         space: Space,
-        first: Translation,
+        pages: (Translation, u64),
         notes: &[u32],
         frames: &mut dyn Frames,
-    ) -> Result<Flush, Error> {
-        self.map(space, first, notes.len() as u64, frames)
-    }
+    ) -> Result<Flush, Error>;
 
     /// See [`PageTable::set_note`].
     fn set_note(&mut self, _space: Space, _addr: VirtAddr, _note: u32) -> Result<(), Error> {
@@ -246,16 +246,6 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M
         self.table.destroy(space, &mut self.memory)
     }
 
-    fn map(
-        &mut self,
-        space: Space,
-        first: Translation,
-        count: u64,
-        mut frames: &mut dyn Frames,
-    ) -> Result<Flush, Error> {
-        self.table.map(space, first, count, &mut self.memory, &mut frames)
-    }
-
     fn has_notes(&self) -> bool {
         self.table.has_notes()
     }
@@ -263,11 +253,11 @@ impl<T: PageTable + Send + Sync, M: Memory + Send + Sync> Mounted for Mount<T, M
     fn map_noted(
         &mut self,
         space: Space,
-        first: Translation,
+        pages: (Translation, u64),
         notes: &[u32],
         mut frames: &mut dyn Frames,
     ) -> Result<Flush, Error> {
-        self.table.map_noted(space, first, notes, &mut self.memory, &mut frames)
+        self.table.map_noted(space, pages, notes, &mut self.memory, &mut frames)
     }
 
     fn set_note(&mut self, space: Space, addr: VirtAddr, note: u32) -> Result<(), Error> {

@@ -181,11 +181,11 @@ impl Mounted for Flat {
         Ok(Flush::whole(space, false))
     }
 
-    fn map(
+    fn map_noted(
         &mut self,
         space: Space,
-        first: Translation,
-        count: u64,
+        (first, count): (Translation, u64),
+        _notes: &[u32],
         _frames: &mut dyn Frames,
     ) -> Result<Flush, Error> {
         let size = first.page.size();

@@ -203,30 +203,19 @@ impl<T: PageTable> PageTable for Cached<T> {
         Ok(flush)
     }
 
-    fn map(
-        &mut self,
-        space: Space,
-        first: Translation,
-        count: u64,
-        memory: &mut impl Memory,
-        frames: &mut impl Frames,
-    ) -> Result<Flush, Error> {
-        self.behind.map(space, first, count, memory, frames)
-    }
-
-    fn has_notes(&self) -> bool {
-        self.behind.has_notes()
-    }
-
     fn map_noted(
         &mut self,
         space: Space,
-        first: Translation,
+        pages: (Translation, u64),
         notes: &[u32],
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<Flush, Error> {
-        self.behind.map_noted(space, first, notes, memory, frames)
+        self.behind.map_noted(space, pages, notes, memory, frames)
+    }
+
+    fn has_notes(&self) -> bool {
+        self.behind.has_notes()
     }
 
     fn set_note(

@@ -107,34 +107,6 @@ fn noted<P: Pages>(table: &P, found: &Found, memory: &impl Memory) -> Mapping {
     Mapping { note, ..table.width().mapping(found.pte, found.page) }
 }
 
-/// [`PageTable::map`] of so many pages, with their notes.
-fn map<P: Pages>(
-    table: &mut P,
-    space: Space,
-    (first, count): (Translation, u64),
-    notes: &[u32],
-    memory: &mut impl Memory,
-    frames: &mut impl Frames,
-) -> Result<Flush, Error> {
-    table.spaces().check(space)?;
-    let range = check_run(table, first, count)?;
-    let in_the_way = if count == 1 && first.page.size() == table.sizes()[0] {
-        table.find(space, first.page.start(), memory)
-    } else {
-        sorted(table, space, range, memory).first().copied()
-    };
-    if let Some(found) = in_the_way {
-        return Err(Error::AlreadyMapped { page: found.page });
-    }
-    let run = Run::new(first, count, notes);
-    let mut flush = Flush::nothing(space);
-    table.insert(space, &run, memory, frames, &mut flush)?;
-    if first.global {
-        table.spaces_mut().set_global(space);
-    }
-    Ok(flush)
-}
-
 impl<P: Pages> PageTable for P {
     fn page_sizes(&self) -> &[PageSize] {
         self.sizes()
@@ -156,30 +128,35 @@ impl<P: Pages> PageTable for P {
         Ok(flush)
     }
 
-    fn map(
-        &mut self,
-        space: Space,
-        first: Translation,
-        count: u64,
-        memory: &mut impl Memory,
-        frames: &mut impl Frames,
-    ) -> Result<Flush, Error> {
-        map(self, space, (first, count), &[], memory, frames)
-    }
-
-    fn has_notes(&self) -> bool {
-        self.keeps_notes()
-    }
-
     fn map_noted(
         &mut self,
         space: Space,
-        first: Translation,
+        (first, count): (Translation, u64),
         notes: &[u32],
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<Flush, Error> {
-        map(self, space, (first, notes.len() as u64), notes, memory, frames)
+        self.spaces().check(space)?;
+        let range = check_run(self, first, count)?;
+        let in_the_way = if count == 1 && first.page.size() == self.sizes()[0] {
+            self.find(space, first.page.start(), memory)
+        } else {
+            sorted(self, space, range, memory).first().copied()
+        };
+        if let Some(found) = in_the_way {
+            return Err(Error::AlreadyMapped { page: found.page });
+        }
+        let run = Run::new(first, count, notes);
+        let mut flush = Flush::nothing(space);
+        self.insert(space, &run, memory, frames, &mut flush)?;
+        if first.global {
+            self.spaces_mut().set_global(space);
+        }
+        Ok(flush)
+    }
+
+    fn has_notes(&self) -> bool {
+        self.keeps_notes()
     }
 
     fn set_note(

@@ -48,37 +48,23 @@ impl<F: Format> PageTable for Radix<F> {
     }
 
     #[inline(always)]
-    fn map(
+    fn map_noted(
         &mut self,
         space: Space,
-        first: Translation,
-        count: u64,
+        (first, count): (Translation, u64),
+        notes: &[u32],
         memory: &mut impl Memory,
         frames: &mut impl Frames,
     ) -> Result<Flush, Error> {
-        if count != 1 || !self.map_single(space, first, 0, memory) {
-            self.build(space, (first, count), &[], memory, frames)?;
+        let note = notes.first().copied().unwrap_or(0);
+        if count != 1 || !self.map_single(space, first, note, memory) {
+            self.build(space, (first, count), notes, memory, frames)?;
         }
         Ok(Flush::nothing(space))
     }
 
     fn has_notes(&self) -> bool {
         F::NOTE_AT.is_some()
-    }
-
-    fn map_noted(
-        &mut self,
-        space: Space,
-        first: Translation,
-        notes: &[u32],
-        memory: &mut impl Memory,
-        frames: &mut impl Frames,
-    ) -> Result<Flush, Error> {
-        let is_done = matches!(notes, [note] if self.map_single(space, first, *note, memory));
-        if !is_done {
-            self.build(space, (first, notes.len() as u64), notes, memory, frames)?;
-        }
-        Ok(Flush::nothing(space))
     }
 
     fn set_note(

@@ -18,7 +18,7 @@ fn places<T: PageTable>(table: T) -> Option<Vec<u64>> {
     let first = page(start, K4, 0x10_0000, Rights::ALL);
     let notes = [0xdead_0001, 0xdead_0002, 0xdead_0003];
     let (memory, frames) = (&mut world.physical.clone(), &mut world.physical.clone());
-    world.table.map_noted(space, first, &notes, memory, frames).unwrap().done(frames);
+    world.table.map_noted(space, (first, PAGES), &notes, memory, frames).unwrap().done(frames);
     let mut places = Vec::new();
     for n in 0..PAGES {
         let addr = VirtAddr::new(start + n * K4.bytes());

@@ -133,7 +133,7 @@ impl<P: PageTable> World<P> {
                 let mapped = if notes.is_empty() {
                     self.table.map(*space, first, count, memory, frames)
                 } else {
-                    self.table.map_noted(*space, first, &notes, memory, frames)
+                    self.table.map_noted(*space, (first, count), &notes, memory, frames)
                 };
                 match mapped {
                     Ok(flush) => {
