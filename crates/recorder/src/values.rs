@@ -86,19 +86,16 @@ impl Values {
                 return;
             }
             let [outputs, inputs, constants] = tcg.counts(op);
-            let value = match tcg.pure(op) {
-                _ if outputs != 1 || inputs > 3 || constants > 2 => None,
-                false => None,
-                true => {
-                    let mut of = [None; 3];
-                    for (value, &temp) in of.iter_mut().zip(&args[1..1 + inputs]) {
-                        *value = Some(self.read(temp));
-                    }
-                    let mut known = [0; 2];
-                    known[..constants].copy_from_slice(&args[1 + inputs..][..constants]);
-                    Some(self.compute(tcg, (*op).opcode(), of, known))
+            let is_known = tcg.pure(op) && outputs == 1 && inputs <= 3 && constants <= 2;
+            let value = is_known.then(|| {
+                let mut of = [None; 3];
+                for (value, &temp) in of.iter_mut().zip(&args[1..1 + inputs]) {
+                    *value = Some(self.read(temp));
                 }
-            };
+                let mut known = [0; 2];
+                known[..constants].copy_from_slice(&args[1 + inputs..][..constants]);
+                self.compute(tcg, (*op).opcode(), of, known)
+            });
             args[..outputs].iter().for_each(|&temp| self.write(temp, value));
         }
     }
