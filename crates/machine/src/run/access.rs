@@ -18,15 +18,8 @@ use crate::{
     os::{Layout, Who},
 };
 
-/// A span of fewer hits costs more to begin than it saves; so many hits in a row are a sign that
-/// the next one will be longer.
-const SPAN_MIN: usize = 12;
-
 /// Where accesses miss, the page-table entry of one that comes so many accesses later is fetched.
 pub(super) const AHEAD: usize = 4;
-
-/// So many hits in a row are a sign that a span may come, which finds only what a shortcut leads to.
-pub(super) const APART_MAX: u32 = SPAN_MIN as u32 / 2;
 
 /// What lies behind the TLBs of the program's accesses: no cache, caches by the physical address, or caches by
 /// that which the TLB was asked for.
@@ -80,7 +73,7 @@ impl Run {
         // Accesses of the trace among them that are not.
         let mut skipped = 0;
         while next < addrs.len() {
-            if !CHECK && self.streak.is_none_or(|hits| hits as usize >= SPAN_MIN) {
+            if !CHECK && self.pace.wants_span() {
                 let (addrs, metas) = (&addrs[next..], &metas[next..]);
                 let (ran, time) = match (self.learns, self.granules.1.is_some()) {
                     (NOTHING, false) => self.hits::<CACHES, NOTHING, false>(addrs, metas, behind),
@@ -90,10 +83,11 @@ impl Run {
                     (_, false) => self.hits::<CACHES, EACH, false>(addrs, metas, behind),
                     (_, true) => self.hits::<CACHES, EACH, true>(addrs, metas, behind),
                 };
-                let units = &mut self.processors.here.hardware.units;
-                units.iter_mut().for_each(|unit| unit.tlb.set_now(time));
+                let units = self.processors.here.hardware.units.iter_mut();
+                let first_level = units.take_while(|unit| unit.level == 1);
+                first_level.for_each(|unit| unit.tlb.set_now(time));
                 next += ran;
-                self.streak = (ran < SPAN_MIN).then_some(0);
+                self.pace.had_span(ran);
             }
             let mut missed = None;
             let number = self.position + (from + next + skipped) as u64 - self.left_out;
@@ -120,7 +114,7 @@ impl Run {
                     continue;
                 }
                 if self.tables_are_far
-                    && self.streak == Some(0)
+                    && self.pace.follows_miss()
                     && let Some(&addr) = addrs.get(next + AHEAD)
                 {
                     let addr = VirtAddr::new(addr.wrapping_sub(self.view.base));
@@ -139,7 +133,7 @@ impl Run {
     /// Whether accesses that miss come one after the other, so that it pays to ask once for many of them what
     /// kind of TLBs these are.
     fn is_dense(&self, number: u64) -> bool {
-        self.streak.is_some_and(|hits| hits < APART_MAX) && number >= self.dense.until
+        self.pace.is_dense() && number >= self.dense.until
     }
 
     /// Runs accesses as long as each is found at once and lies in one page, and says how many
@@ -153,7 +147,8 @@ impl Run {
     ) -> (usize, u64) {
         let Processor { hardware: TlbUnits { units, first, .. }, asid, .. } =
             &mut self.processors.here;
-        let before = units.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
+        let first_level = units.iter().take_while(|unit| unit.level == 1);
+        let before = first_level.map(|unit| unit.tlb.now()).max().unwrap_or(0);
         let mut spans: [Option<SpanTlb<'_, LEARNS>>; FIRST_LEVEL_MAX] = [const { None }; _];
         let first_level = units.iter_mut().take_while(|unit| unit.level == 1);
         for (span, unit) in spans.iter_mut().zip(first_level) {
@@ -284,16 +279,14 @@ impl Run {
         let Processor { hardware, asid, .. } = &mut self.processors.here;
         let linear = place.addr.wrapping_add(self.view.base);
         let tlb = &mut hardware.units[place.unit].tlb;
-        let found = if self.streak.is_some_and(|hits| hits < APART_MAX) {
+        let found = if self.pace.is_dense() {
             tlb.lookup_apart(linear, *asid, place.kind)
         } else {
             tlb.lookup(linear, *asid, place.kind)
         };
-        if let Some(hits) = &mut self.streak {
-            *hits = if found.is_ok() { *hits + 1 } else { 0 };
-        }
         match found {
             Ok(hit) => {
+                self.pace.hit();
                 if hit.label == SHARED {
                     let Place { addr, kind, .. } = place;
                     shared_hit(&mut self.layout, &mut self.census, self.who, addr, kind);
@@ -303,7 +296,10 @@ impl Run {
                 }
                 Ok((hit.phys, hit.size))
             }
-            Err(why) => self.miss(place, why, behind),
+            Err(why) => {
+                self.pace.missed();
+                self.miss(place, why, behind)
+            }
         }
     }
 

@@ -19,7 +19,8 @@ use trace::Meta;
 
 use super::{
     Run,
-    access::{AHEAD, APART_MAX, UNCACHED, VIRTUAL, shared_hit},
+    access::{AHEAD, UNCACHED, VIRTUAL, shared_hit},
+    pace::APART_MAX,
 };
 use crate::{
     count::census::{SHARED, TlbCensus},
@@ -106,7 +107,7 @@ impl Run {
                 && far.is_none_or(|far| Some(far.tlb.page_size()) == size);
             if is_behind { near } else { NONE }
         });
-        let mut hits = self.streak.unwrap_or(0);
+        let mut hits = self.pace.hits();
         let (mut ran, mut handed, mut ends) = (0, 0, Ends::Here);
         for (&addr, &meta) in addrs.iter().zip(metas) {
             let (linear, kind, bytes) = (VirtAddr::new(addr), meta.kind(), meta.size());
@@ -173,7 +174,7 @@ impl Run {
             }
             ran += 1;
         }
-        self.streak = Some(hits);
+        self.pace.end_dense(hits);
         self.dense.pays(handed, number);
         (ran, ends)
     }

@@ -25,6 +25,7 @@ mod linear;
 mod miss;
 pub(crate) mod nodes;
 pub(crate) mod overheads;
+mod pace;
 pub(crate) mod promotion;
 mod ranges;
 mod rows;
@@ -62,6 +63,7 @@ use clock::Prices;
 use dense::Worth;
 use nodes::Nodes;
 use overheads::Overheads;
+use pace::Pace;
 use promotion::Promotion;
 use rows::Rows;
 use small::{Small, View};
@@ -217,8 +219,7 @@ pub(crate) struct Run {
     /// What the shortcuts of the TLBs are for, and whether the larger of them serve more accesses.
     granules: (PageSize, Option<PageSize>),
     large_first: [bool; 4],
-    /// Hits in a row since the last miss, where misses are too dense for a span to pay.
-    streak: Option<u32>,
+    pace: Pace,
     /// Whether it pays to run several accesses at once where misses are dense.
     dense: Worth,
     /// Whether page tables take more than the host's nearest caches have, so that a walk waits for the host's
@@ -315,7 +316,7 @@ impl Run {
             learns: first.hardware.first_level_learns(),
             granules: description.granules(),
             large_first: [false; 4],
-            streak: None,
+            pace: Pace::default(),
             dense: Worth::default(),
             tables_are_far: false,
             has_pairs: first.hardware.units.iter().any(|unit| unit.params.paired),

@@ -15,10 +15,9 @@ use core::{hint::select_unpredictable, ops::Range};
 
 use super::rings::Rings;
 
-/// Sets of at most so many ways are searched, if their order is not known.
-const SEARCHED_WAYS_MAX: usize = 32;
-/// Of sets of more ways than so many the order is kept.
-const UNORDERED_WAYS_MAX: usize = 8;
+/// Sets of at most so many ways are searched. To sort a larger one pays after few victims: who is asked for later
+/// stamps may have to look for them.
+const SEARCHED_WAYS_MAX: usize = 8;
 
 /// One stamp per slot, and the queues of large sets.
 #[derive(Clone, Debug)]
@@ -50,7 +49,7 @@ impl Ages {
             clock: 0,
             stamps: vec![0; slots].into_boxed_slice(),
             queues: Vec::new(),
-            rings: Rings::new(ways_of_sets, UNORDERED_WAYS_MAX),
+            rings: Rings::new(ways_of_sets, SEARCHED_WAYS_MAX),
             unknown: 0,
         }
     }
@@ -86,7 +85,7 @@ impl Ages {
     /// The slot of `set` that was stamped longest ago.
     #[inline]
     pub(super) fn oldest(&mut self, set: Range<usize>) -> usize {
-        if set.len() <= UNORDERED_WAYS_MAX {
+        if set.len() <= SEARCHED_WAYS_MAX {
             let start = set.start;
             let stamps = &self.stamps[set];
             let oldest = (1..stamps.len()).fold(0, |oldest, way| {

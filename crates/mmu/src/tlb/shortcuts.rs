@@ -114,6 +114,9 @@ impl Use {
 
 impl ShortcutTable {
     /// An empty one, for pages of `granule`.
+    // Apart from those who call it: of a function with so large a frame each call touches all of its pages.
+    #[cold]
+    #[inline(never)]
     fn new(granule: PageSize) -> Box<ShortcutTable> {
         let empty = |index| Shortcut {
             base: elsewhere(index, granule),

@@ -75,7 +75,7 @@ impl<'a, const LEARNS: u8, const TWO: bool> SpanTlbs<'a, LEARNS, TWO> {
         large_first: [bool; 4],
     ) -> Self {
         let spans: [_; 4] = core::array::from_fn(serving);
-        let has_two = large.is_some();
+        let has_two = TWO && large.is_some();
         let bits = [!small.mask(), !large.unwrap_or(small).mask()];
         let near = large_first.map(|large_first| usize::from(large_first && has_two));
         let tables = |granule: [usize; 4]| {

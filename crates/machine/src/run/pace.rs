@@ -1,0 +1,102 @@
+//! How far apart misses are, and so which way of running accesses is the fastest.
+//!
+//! ```text
+//!   hits between misses, on average    many             few
+//!   after a miss                       a span of hits   accesses one by one, or densely,
+//!                                      at once          until so many hit in a row
+//! ```
+//!
+//! To begin a span costs as much as a few hits one by one, and whatever it hits leaves the order of its slots to
+//! the next victim. Where misses are dense, that is more than it saves.
+
+/// Hits in a row before a span is begun, where misses are dense.
+const SPAN_MIN: u32 = 12;
+/// So many hits in a row are a sign that a span may come, which finds only what a shortcut leads to.
+pub(super) const APART_MAX: u32 = SPAN_MIN / 2;
+/// Misses are sparse while so many hits are between two of them.
+const SPARSE_MIN: u32 = 8;
+/// Of more hits between two misses no more are counted: one long span among many misses does not say much.
+const GAP_MAX: u32 = 64;
+/// The average is that of about so many misses.
+const AVERAGED: u32 = 8;
+
+/// How far apart misses have been of late.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// Hits in a row by which a span may be begun; before the first access and within spans none are counted.
+    streak: Option<u32>,
+    /// Hits since the last miss.
+    gap: u32,
+    /// [`AVERAGED`] times the hits between two misses, on average.
+    average: u32,
+}
+
+impl Pace {
+    /// Whether so many hits lie between two misses that it pays to begin a span after each.
+    #[inline]
+    fn is_sparse(&self) -> bool {
+        self.average >= AVERAGED * SPARSE_MIN
+    }
+
+    /// Hits in a row before a span is begun.
+    #[inline]
+    fn span_min(&self) -> u32 {
+        if self.is_sparse() { 1 } else { SPAN_MIN }
+    }
+
+    /// Whether it is time for a span.
+    #[inline]
+    pub(super) fn wants_span(&self) -> bool {
+        self.streak.is_none_or(|hits| hits >= self.span_min())
+    }
+
+    /// A span had so many hits.
+    #[inline]
+    pub(super) fn had_span(&mut self, hits: usize) {
+        let hits = hits.min(GAP_MAX as usize) as u32;
+        self.gap += hits;
+        self.streak = (hits < self.span_min()).then_some(0);
+    }
+
+    /// Whether accesses that miss come one after the other.
+    #[inline]
+    pub(super) fn is_dense(&self) -> bool {
+        !self.is_sparse() && self.streak.is_some_and(|hits| hits < APART_MAX)
+    }
+
+    /// Whether the last access missed, and no span is under way.
+    #[inline]
+    pub(super) fn follows_miss(&self) -> bool {
+        self.streak == Some(0)
+    }
+
+    /// A lookup by itself hit.
+    #[inline]
+    pub(super) fn hit(&mut self) {
+        self.gap = self.gap.saturating_add(1);
+        if let Some(hits) = &mut self.streak {
+            *hits += 1;
+        }
+    }
+
+    /// A lookup by itself missed.
+    #[inline]
+    pub(super) fn missed(&mut self) {
+        self.average += self.gap.min(GAP_MAX);
+        self.average -= self.average / AVERAGED;
+        self.gap = 0;
+        self.streak = self.streak.map(|_| 0);
+    }
+
+    /// Hits in a row with which a dense stretch begins; it ends with so many ([`Pace::end_dense`]).
+    #[inline]
+    pub(super) fn hits(&self) -> u32 {
+        self.streak.unwrap_or(0)
+    }
+
+    /// A dense stretch has ended after so many hits in a row.
+    #[inline]
+    pub(super) fn end_dense(&mut self, hits: u32) {
+        (self.streak, self.gap) = (Some(hits), hits);
+    }
+}
