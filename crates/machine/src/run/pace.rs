@@ -13,10 +13,11 @@
 const SPAN_MIN: u32 = 12;
 /// So many hits in a row are a sign that a span may come, which finds only what a shortcut leads to.
 pub(super) const APART_MAX: u32 = SPAN_MIN / 2;
-/// Misses are sparse while so many hits are between two of them.
-const SPARSE_MIN: u32 = 8;
-/// Of more hits between two misses no more are counted: one long span among many misses does not say much.
-const GAP_MAX: u32 = 64;
+/// Misses are sparse while so many hits are between two of them: to run these by themselves costs as much as a
+/// span does.
+const SPARSE_MIN: u32 = 4;
+/// Of more hits between two misses no more are counted: after these a span is begun in any case.
+const GAP_MAX: u32 = SPAN_MIN;
 /// The average is that of about so many misses.
 const AVERAGED: u32 = 8;
 
@@ -54,7 +55,7 @@ impl Pace {
     #[inline]
     pub(super) fn had_span(&mut self, hits: usize) {
         let hits = hits.min(GAP_MAX as usize) as u32;
-        self.gap += hits;
+        self.gap = self.gap.saturating_add(hits);
         self.streak = (hits < self.span_min()).then_some(0);
     }
 
@@ -98,5 +99,51 @@ impl Pace {
     #[inline]
     pub(super) fn end_dense(&mut self, hits: u32) {
         (self.streak, self.gap) = (Some(hits), hits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After misses with so many hits between two of them, in turn: the hits by themselves before a span is begun.
+    fn hits_before_a_span(gaps: &[u32]) -> u32 {
+        let mut pace = Pace::default();
+        pace.had_span(0);
+        for &gap in gaps.iter().cycle().take(64) {
+            (0..gap).for_each(|_| pace.hit());
+            pace.missed();
+        }
+        let mut hits = 0;
+        while !pace.wants_span() {
+            pace.hit();
+            hits += 1;
+        }
+        hits
+    }
+
+    #[test]
+    fn spans_begin_at_once_where_most_misses_are_apart() {
+        assert_eq!(hits_before_a_span(&[100]), 1);
+        assert_eq!(hits_before_a_span(&[SPARSE_MIN + 1]), 1);
+        assert_eq!(hits_before_a_span(&[0, 20]), 1);
+        assert_eq!(hits_before_a_span(&[0]), SPAN_MIN);
+        assert_eq!(hits_before_a_span(&[SPARSE_MIN - 1]), SPAN_MIN);
+        // Of many misses in a row the last is not followed by a span, however long the hits were before them.
+        assert_eq!(hits_before_a_span(&[1_000_000, 0, 0, 0, 0, 0, 0, 0]), SPAN_MIN);
+    }
+
+    #[test]
+    fn a_span_without_hits_is_not_begun_again_at_once() {
+        let mut pace = Pace::default();
+        assert!(pace.wants_span(), "the first accesses are a span");
+        pace.had_span(SPAN_MIN as usize);
+        assert!(pace.wants_span(), "the span goes on after what it did not find");
+        pace.had_span(SPAN_MIN as usize - 1);
+        assert!(!pace.wants_span() && pace.is_dense());
+        pace.end_dense(APART_MAX);
+        assert!(!pace.wants_span() && !pace.is_dense());
+        (APART_MAX..SPAN_MIN).for_each(|_| pace.hit());
+        assert!(pace.wants_span());
     }
 }
