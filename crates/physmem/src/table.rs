@@ -356,7 +356,7 @@ impl FrameTable {
         let (state, kept) = (*state, kept.take());
         let first = number << CHUNK_SHIFT;
         let node = |place: usize| self.node_of(FrameId((first + place) as u32));
-        let mut chunk = kept.unwrap_or_else(|| Box::new([Pfdat::free(0); CHUNK_FRAMES]));
+        let mut chunk = kept.unwrap_or_else(new_chunk);
         for (place, pfdat) in chunk.iter_mut().enumerate() {
             *pfdat = Pfdat::free(node(place)).handed_over(state);
         }
@@ -375,6 +375,12 @@ impl FrameTable {
             self.others.push(Others::Alike(State::Free, None));
         }
     }
+}
+
+/// Descriptors of a chunk, made where they stay: on a kernel's stack there is no room for 16 KiB.
+fn new_chunk() -> Box<Chunk> {
+    let chunk: Box<[Pfdat]> = alloc::vec![Pfdat::free(0); CHUNK_FRAMES].into();
+    chunk.try_into().unwrap_or_else(|_| unreachable!("they are as many as asked for"))
 }
 
 /// The chunk that a frame's descriptor is in, and its place there.

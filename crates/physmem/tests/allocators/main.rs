@@ -50,6 +50,25 @@ fn buddies_under_streams_of_requests() {
     }
 }
 
+/// A kernel's stack has a few pages: the descriptors of frames do not lie there on the way to their place.
+#[test]
+fn frames_change_hands_on_a_small_stack() {
+    // A thread gets more than it asks for: what its own data may take too.
+    const STACK_BYTES: usize = 32 << 10;
+    let change_hands = || {
+        let taken = std::hint::black_box([1_u8; STACK_BYTES - (12 << 10)]);
+        let mut memory = memory(0, 1 << 13, Buddy::new);
+        let page = memory.allocate_page(K4, State::Movable).unwrap();
+        let large = memory.allocate(&Request::new(9, State::Movable)).unwrap();
+        memory.wire(FrameId(large.0 + 7));
+        memory.unwire(FrameId(large.0 + 7));
+        memory.try_free(large, 9).unwrap();
+        (memory.used_bytes(), page.get() % K4.bytes(), taken[0])
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(change_hands);
+    assert_eq!(thread.unwrap().join().unwrap(), (K4.bytes(), 0, 1));
+}
+
 #[test]
 fn size_lists_under_streams_of_requests() {
     for (seed, (first, frames)) in MEMORIES.into_iter().enumerate() {
