@@ -10,9 +10,10 @@
 //! Each stored trace is decoded alone, then run through a two-level TLB and through the whole
 //! `opteron-2008` machine, decoding included, and its LRU curve is counted for five page sizes.
 //! Uniform random accesses over 8 MiB and 4 GiB and a hash join are made beforehand and replayed
-//! from memory, so that only the machine is timed. A stream of which every second access misses the
-//! first level is stored and decoded, beside a naive loop that has nothing to decode. Designs that
-//! no family of a sweep takes together are swept over the join.
+//! from memory, so that only the machine is timed, beside a naive loop that counts two levels of TLBs
+//! and nothing else. A stream of which every second access misses the first level is stored and
+//! decoded, beside the same loop, which has nothing to decode. Designs that no family of a sweep takes
+//! together are swept over the join.
 //!
 //! A line shows what one core does: accesses per second of user CPU, all of it in one thread, the
 //! median of the rounds and their spread. The rate per second of wall time beside it is the median
@@ -116,13 +117,14 @@ fn bench() -> Result<(), Failure> {
     recorded(&bench, &machines, &traces)?;
     for span in ["8M", "4G"] {
         let spec = format!("uniform,size={span},accesses={accesses}");
-        replayed(&bench, &format!("uniform over {span}"), &spec, &machines)?;
+        let shapes = ((64, 64), (1536, 12));
+        replayed(&bench, (&format!("uniform over {span}"), &spec), &machines, shapes)?;
     }
     let tlb_only = Machine::load("tlb-only", &[])?;
     let epyc = Machine::load("epyc-9005", &[])?;
     let machines = [("tlb-only", &tlb_only), ("opteron-2008", &opteron), ("epyc-9005", &epyc)];
     let join = format!("join,table=256M,accesses={accesses}");
-    replayed(&bench, "join over 256M", &join, &machines)?;
+    replayed(&bench, ("join over 256M", &join), &machines, ((32, 32), (1024, 4)))?;
     mixed(&bench, accesses)?;
     swept(&bench, accesses / 5)
 }
@@ -155,9 +157,15 @@ fn recorded(bench: &Bench, machines: &[Named<'_>], traces: &[PathBuf]) -> Result
 }
 
 /// What a generator makes, from memory.
-fn replayed(bench: &Bench, name: &str, spec: &str, machines: &[Named<'_>]) -> Result<(), Failure> {
+fn replayed(
+    bench: &Bench,
+    (name, spec): (&str, &str),
+    machines: &[Named<'_>],
+    (first, second): (Shape, Shape),
+) -> Result<(), Failure> {
     let line = |what: &str| format!("{name}: {what}");
-    if !machines.iter().any(|(what, _)| bench.takes(&line(what))) {
+    let naive = line("naive");
+    if !machines.iter().any(|(what, _)| bench.takes(&line(what))) && !bench.takes(&naive) {
         return Ok(());
     }
     let mut replay = Replay::new(generate::parse(spec)?.as_mut())?;
@@ -167,7 +175,14 @@ fn replayed(bench: &Bench, name: &str, spec: &str, machines: &[Named<'_>]) -> Re
             run(machine, &mut replay)
         })?;
     }
-    Ok(())
+    bench.measure(&naive, &mut |_| Ok(naively(&replay, first, second)))
+}
+
+/// A round of the naive loop over the addresses of `made`.
+fn naively(made: &Replay, first: Shape, second: Shape) -> Round {
+    let accesses = made.addrs().map(|addrs| addrs.len() as u64).sum();
+    let counts = naive::two_levels(made.addrs(), first, second);
+    (accesses, format!("{} {}", counts.l1_misses, counts.l2_misses))
 }
 
 /// Two shapes of TLBs that miss half of a stream, and a naive loop over the same addresses.
@@ -198,10 +213,7 @@ fn mixed(bench: &Bench, accesses: u64) -> Result<(), Failure> {
             let machine = Machine::load("tlb-only", &settings)?;
             let line = line((first, second));
             bench.measure(&line, &mut |cores| run(&machine, &mut cores.open(&path)?))?;
-            bench.measure(&format!("{line}, naive"), &mut |_| {
-                let counts = naive::two_levels(made.addrs(), first, second);
-                Ok((accesses, format!("{} {}", counts.l1_misses, counts.l2_misses)))
-            })?;
+            bench.measure(&format!("{line}, naive"), &mut |_| Ok(naively(&made, first, second)))?;
         }
         Ok(())
     };
