@@ -169,6 +169,12 @@ impl TlbUnits {
         Ok(TlbUnits { units, first, second, ranges, restseg })
     }
 
+    /// The first-level TLBs.
+    pub(crate) fn first_level_mut(&mut self) -> &mut [Unit] {
+        let count = self.units.iter().take_while(|unit| unit.level == 1).count();
+        &mut self.units[..count]
+    }
+
     /// What the policies of the first-level TLBs learn of hits, at most.
     pub(crate) fn first_level_learns(&self) -> u8 {
         let first_level = self.units.iter().filter(|unit| unit.level == 1);

@@ -6,14 +6,14 @@ use addr::{Kind, PageSize, PhysAddr, VirtAddr};
 use mmu::{EACH, Found, Hit, Miss, NOTHING, SpanTlb, SpanTlbs, TIME};
 use trace::{Batch, Meta};
 
-use super::{Run, dense::Ends};
+use super::Run;
 use crate::{
     Error,
     count::census::{Census, SHARED},
     hardware::behind::Behind,
     hardware::{
         processor::Processor,
-        tlbs::{FIRST_LEVEL_MAX, NONE, TlbUnits},
+        tlbs::{FIRST_LEVEL_MAX, NONE},
     },
     os::{Layout, Who},
 };
@@ -83,8 +83,7 @@ impl Run {
                     (_, false) => self.hits::<CACHES, EACH, false>(addrs, metas, behind),
                     (_, true) => self.hits::<CACHES, EACH, true>(addrs, metas, behind),
                 };
-                let units = self.processors.here.hardware.units.iter_mut();
-                let first_level = units.take_while(|unit| unit.level == 1);
+                let first_level = self.processors.here.hardware.first_level_mut().iter_mut();
                 first_level.for_each(|unit| unit.tlb.set_now(time));
                 next += ran;
                 self.pace.had_span(ran);
@@ -93,11 +92,9 @@ impl Run {
             let number = self.position + (from + next + skipped) as u64 - self.left_out;
             if !CHECK && !to_miss && self.is_dense(number) {
                 let rows = (&addrs[next..], &metas[next..]);
-                let (ran, ends) = self.dense::<CACHES>(rows, number, behind);
+                let ran;
+                (ran, missed) = self.dense::<CACHES>(rows, number, behind);
                 next += ran;
-                if let Ends::Missed(region) = ends {
-                    missed = Some(region);
-                }
             }
             if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
                 let row = place(next);
@@ -105,22 +102,15 @@ impl Run {
                 self.left_out += (row - from - next - skipped) as u64;
                 skipped = row - from - next;
                 let addr = VirtAddr::new(addr.wrapping_sub(self.view.base));
-                if let Some(region) = missed {
-                    self.missed::<CACHES>(batch, addr, meta, access, region, behind)?;
-                    next += 1;
-                    if self.has_new_deadline {
-                        break;
-                    }
-                    continue;
-                }
-                if self.tables_are_far
+                if missed.is_none()
+                    && self.tables_are_far
                     && self.pace.follows_miss()
                     && let Some(&addr) = addrs.get(next + AHEAD)
                 {
                     let addr = VirtAddr::new(addr.wrapping_sub(self.view.base));
                     self.ram.soon(self.who.space, addr);
                 }
-                self.access::<CHECK, CACHES>(batch, addr, meta, access, behind)?;
+                self.access::<CHECK, CACHES>(batch, (addr, meta), access, missed, behind)?;
                 next += 1;
                 if to_miss || self.has_new_deadline {
                     break;
@@ -145,12 +135,11 @@ impl Run {
         metas: &[Meta],
         behind: &mut impl Behind,
     ) -> (usize, u64) {
-        let Processor { hardware: TlbUnits { units, first, .. }, asid, .. } =
-            &mut self.processors.here;
-        let first_level = units.iter().take_while(|unit| unit.level == 1);
-        let before = first_level.map(|unit| unit.tlb.now()).max().unwrap_or(0);
+        let Processor { hardware, asid, .. } = &mut self.processors.here;
+        let first = hardware.first;
+        let first_level = hardware.first_level_mut();
+        let before = first_level.iter().map(|unit| unit.tlb.now()).max().unwrap_or(0);
         let mut spans: [Option<SpanTlb<'_, LEARNS>>; FIRST_LEVEL_MAX] = [const { None }; _];
-        let first_level = units.iter_mut().take_while(|unit| unit.level == 1);
         for (span, unit) in spans.iter_mut().zip(first_level) {
             *span = unit.tlb.span(*asid, self.granules);
         }
@@ -196,13 +185,16 @@ impl Run {
         (ran, time)
     }
 
-    /// One access, whatever becomes of it.
+    /// One access, whatever becomes of it; one that has `missed` every level, in the region with that label, is
+    /// not looked up again.
+    // Inlined into its one caller: to hand over the arguments takes 30 instructions.
+    #[inline(always)]
     fn access<const CHECK: bool, const CACHES: u8>(
         &mut self,
         batch: &Batch,
-        addr: VirtAddr,
-        meta: Meta,
+        (addr, meta): (VirtAddr, Meta),
         access: u64,
+        missed: Option<u32>,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
         let (kind, bytes) = (meta.kind(), meta.size());
@@ -212,40 +204,14 @@ impl Run {
             return Ok(());
         }
         let place = Place { addr, kind, unit, access, batch };
-        let found = self.translate::<CHECK>(place, behind)?;
-        self.translated::<CHECK, CACHES>(place, found, bytes, behind)
-    }
-
-    /// One access to a region with this label, which every level has missed.
-    fn missed<const CACHES: u8>(
-        &mut self,
-        batch: &Batch,
-        addr: VirtAddr,
-        meta: Meta,
-        access: u64,
-        region: u32,
-        behind: &mut impl Behind,
-    ) -> Result<(), Error> {
-        let (kind, bytes) = (meta.kind(), meta.size());
-        let unit = self.processors.here.hardware.first[kind as usize];
-        let place = Place { addr, kind, unit, access, batch };
-        let found = self.miss_all(place, Miss::Absent, region, behind)?;
-        self.translated::<false, CACHES>(place, found, bytes, behind)
-    }
-
-    /// The rest of an access whose translation was `found`, for a page of this size.
-    #[inline(always)]
-    fn translated<const CHECK: bool, const CACHES: u8>(
-        &mut self,
-        place: Place<'_>,
-        (phys, size): (PhysAddr, PageSize),
-        bytes: u32,
-        behind: &mut impl Behind,
-    ) -> Result<(), Error> {
-        if place.addr.offset_in(size) + u64::from(bytes) > size.bytes() {
+        let (phys, size) = match missed {
+            Some(region) => self.miss_all(place, Miss::Absent, region, behind)?,
+            None => self.translate::<CHECK>(place, behind)?,
+        };
+        if addr.offset_in(size) + u64::from(bytes) > size.bytes() {
             return self.straddle::<CHECK, CACHES>(place, phys, size, bytes, behind);
         }
-        self.data::<CACHES>(place.addr, phys, bytes, place.kind, behind);
+        self.data::<CACHES>(addr, phys, bytes, kind, behind);
         Ok(())
     }
 

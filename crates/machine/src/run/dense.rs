@@ -37,14 +37,6 @@ struct Part<'a> {
     counts: &'a mut TlbCensus,
 }
 
-/// Why a stretch of such accesses ends.
-pub(super) enum Ends {
-    /// There are no more, or what comes next is not for here.
-    Here,
-    /// What comes next has missed every level, as all of them have counted. It is in the region with this label.
-    Missed(u32),
-}
-
 /// To borrow the parts costs as much as so many entries save that the second level hands to the first.
 const BORROWED_FOR: usize = 2;
 /// The most that earlier ones can have saved, in entries.
@@ -74,14 +66,15 @@ impl Worth {
 
 impl Run {
     /// Runs accesses as long as they hit some level and not too many in a row hit the first. `number` is that of the
-    /// first of them among those that are not left out. Gives how many ran.
+    /// first of them among those that are not left out. Gives how many ran; and, if the one that follows has missed every
+    /// level, as all of them have counted, the label of its region.
     #[inline(never)]
     pub(super) fn dense<const CACHES: u8>(
         &mut self,
         (addrs, metas): (&[u64], &[Meta]),
         number: u64,
         behind: &mut impl Behind,
-    ) -> (usize, Ends) {
+    ) -> (usize, Option<u32>) {
         let Run { processors, census, history, layout, ram, view, who, .. } = self;
         let Processor { hardware, asid, .. } = &mut processors.here;
         let (first, second) = (hardware.first, hardware.second);
@@ -98,7 +91,7 @@ impl Run {
         }
         if behind_all != NONE && far.is_none() {
             self.dense.pays(0, number);
-            return (0, Ends::Here);
+            return (0, None);
         }
         let near_of = Kind::ALL.map(|kind| {
             let (near, far) = (first[kind as usize], far.as_ref());
@@ -108,7 +101,7 @@ impl Run {
             if is_behind { near } else { NONE }
         });
         let mut hits = self.pace.hits();
-        let (mut ran, mut handed, mut ends) = (0, 0, Ends::Here);
+        let (mut ran, mut handed, mut missed) = (0, 0, None);
         for (&addr, &meta) in addrs.iter().zip(metas) {
             let (linear, kind, bytes) = (VirtAddr::new(addr), meta.kind(), meta.size());
             let Some(Some(Part { tlb: near, counts })) = nears.get_mut(near_of[kind as usize])
@@ -153,7 +146,7 @@ impl Run {
                             far.tlb.missed(kind);
                             far.tlb.leave_absent(linear);
                         }
-                        ends = Ends::Missed(region);
+                        missed = Some(region);
                         break;
                     };
                     let (phys, _) = far.tlb.hit(held, linear, kind);
@@ -176,6 +169,6 @@ impl Run {
         }
         self.pace.end_dense(hits);
         self.dense.pays(handed, number);
-        (ran, ends)
+        (ran, missed)
     }
 }

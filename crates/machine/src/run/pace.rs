@@ -6,27 +6,26 @@
 //!                                      at once          until so many hit in a row
 //! ```
 //!
-//! To begin a span costs as much as a few hits one by one, and whatever it hits leaves the order of its slots to
-//! the next victim. Where misses are dense, that is more than it saves.
+//! To begin a span costs as much as a few hits one by one. After it the next victim costs more, since the policy
+//! has not been told in which order the span used its slots. Where misses are dense, both together are more than a
+//! span saves.
 
-/// Hits in a row before a span is begun, where misses are dense.
+/// Where misses are dense, a span is begun after so many hits in a row.
 const SPAN_MIN: u32 = 12;
 /// So many hits in a row are a sign that a span may come, which finds only what a shortcut leads to.
 pub(super) const APART_MAX: u32 = SPAN_MIN / 2;
-/// Misses are sparse while so many hits are between two of them: to run these by themselves costs as much as a
-/// span does.
+/// Misses are sparse if there are so many hits between two of them on average: to run these one by one costs as
+/// much as a span.
 const SPARSE_MIN: u32 = 4;
-/// Of more hits between two misses no more are counted: after these a span is begun in any case.
-const GAP_MAX: u32 = SPAN_MIN;
-/// The average is that of about so many misses.
+/// The average is taken over about so many misses.
 const AVERAGED: u32 = 8;
 
 /// How far apart misses have been of late.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
-    /// Hits in a row by which a span may be begun; before the first access and within spans none are counted.
+    /// Hits one by one since the last miss or span; `None` before the first access, and while spans are long.
     streak: Option<u32>,
-    /// Hits since the last miss.
+    /// Hits since the last miss, [`SPAN_MIN`] at most: after so many a span is begun in any case.
     gap: u32,
     /// [`AVERAGED`] times the hits between two misses, on average.
     average: u32,
@@ -51,11 +50,11 @@ impl Pace {
         self.streak.is_none_or(|hits| hits >= self.span_min())
     }
 
-    /// A span had so many hits.
+    /// A span has ended after so many hits.
     #[inline]
     pub(super) fn had_span(&mut self, hits: usize) {
-        let hits = hits.min(GAP_MAX as usize) as u32;
-        self.gap = self.gap.saturating_add(hits);
+        let hits = hits.min(SPAN_MIN as usize) as u32;
+        self.gap = (self.gap + hits).min(SPAN_MIN);
         self.streak = (hits < self.span_min()).then_some(0);
     }
 
@@ -74,7 +73,7 @@ impl Pace {
     /// A lookup by itself hit.
     #[inline]
     pub(super) fn hit(&mut self) {
-        self.gap = self.gap.saturating_add(1);
+        self.gap = (self.gap + 1).min(SPAN_MIN);
         if let Some(hits) = &mut self.streak {
             *hits += 1;
         }
@@ -83,13 +82,13 @@ impl Pace {
     /// A lookup by itself missed.
     #[inline]
     pub(super) fn missed(&mut self) {
-        self.average += self.gap.min(GAP_MAX);
+        self.average += self.gap;
         self.average -= self.average / AVERAGED;
         self.gap = 0;
         self.streak = self.streak.map(|_| 0);
     }
 
-    /// Hits in a row with which a dense stretch begins; it ends with so many ([`Pace::end_dense`]).
+    /// Hits one by one since the last miss or span.
     #[inline]
     pub(super) fn hits(&self) -> u32 {
         self.streak.unwrap_or(0)

@@ -15,8 +15,8 @@ use core::{hint::select_unpredictable, ops::Range};
 
 use super::rings::Rings;
 
-/// Sets of at most so many ways are searched. To sort a larger one pays after few victims: who is asked for later
-/// stamps may have to look for them.
+/// Sets of at most so many ways are searched; larger ones are sorted, since `used` may have to search for the last
+/// use of each slot.
 const SEARCHED_WAYS_MAX: usize = 8;
 
 /// One stamp per slot, and the queues of large sets.
@@ -103,7 +103,7 @@ impl Ages {
     fn oldest_unknown(&mut self, set: Range<usize>) -> usize {
         self.unknown += 1;
         if self.unknown <= set.len() / 4 {
-            return self.oldest_used(set, |_| 0);
+            return self.oldest_queued(set, |_| 0);
         }
         let oldest = set.start;
         let mut slots: Vec<usize> = set.collect();

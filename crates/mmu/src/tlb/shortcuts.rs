@@ -114,7 +114,7 @@ impl Use {
 
 impl ShortcutTable {
     /// An empty one, for pages of `granule`.
-    // Apart from those who call it: of a function with so large a frame each call touches all of its pages.
+    // Never inlined: its stack frame of 48 KiB would be probed at each call of the function that it is in.
     #[cold]
     #[inline(never)]
     fn new(granule: PageSize) -> Box<ShortcutTable> {
@@ -208,26 +208,28 @@ impl Shortcuts {
         if kind < Kind::COUNT { self.tables[granule * Kind::COUNT + kind].as_deref() } else { None }
     }
 
+    /// The shortcut for accesses of `kind` at `va`.
+    #[inline(always)]
+    fn leading_to(&self, va: VirtAddr, kind: Kind) -> Option<&Shortcut> {
+        let of = |granule: usize, size: PageSize| {
+            let table = self.table(granule, kind as usize)?;
+            Some(&table.shortcuts[table.find(va, 1, !size.mask())?])
+        };
+        of(0, self.small).or_else(|| of(1, self.large?))
+    }
+
     /// Counts a hit of `kind` at `va` where a shortcut leads to it; gives the slot.
     #[inline(always)]
     pub(super) fn hit(&self, va: VirtAddr, kind: Kind) -> Option<usize> {
-        let hit = |granule: usize, size: PageSize| {
-            let table = self.table(granule, kind as usize)?;
-            let shortcut = &table.shortcuts[table.find(va, 1, !size.mask())?];
-            shortcut.hits.set(shortcut.hits.get() + 1);
-            Some(shortcut.slot as usize)
-        };
-        hit(0, self.small).or_else(|| hit(1, self.large?))
+        let shortcut = self.leading_to(va, kind)?;
+        shortcut.hits.set(shortcut.hits.get() + 1);
+        Some(shortcut.slot as usize)
     }
 
     /// The slot that a shortcut leads to for accesses of `kind` at `va`.
     #[inline(always)]
     pub(super) fn slot_of(&self, va: VirtAddr, kind: Kind) -> Option<usize> {
-        let slot = |granule: usize, size: PageSize| {
-            let table = self.table(granule, kind as usize)?;
-            Some(table.shortcuts[table.find(va, 1, !size.mask())?].slot as usize)
-        };
-        slot(0, self.small).or_else(|| slot(1, self.large?))
+        self.leading_to(va, kind).map(|shortcut| shortcut.slot as usize)
     }
 
     /// Makes `target` what the granule of `va` is found by for accesses of `kind`, and gives what
