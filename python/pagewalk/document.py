@@ -59,6 +59,18 @@ class Process(Record):
     """Instructions that they count."""
 
 
+class LiveSummary(Record):
+    """How the accesses of a program came to the machine that ran beside."""
+
+    counted_accesses: int
+    """Accesses that were counted where the program runs, since they surely hit; all others were
+    told. The results are the same.
+    """
+
+    because: str | None
+    """Why none was counted."""
+
+
 class TraceSummary(Record):
     """The trace that ran."""
 
@@ -85,6 +97,9 @@ class TraceSummary(Record):
 
     processes: list[Process]
     """The processes of a recording, those with most accesses first."""
+
+    live: LiveSummary | None
+    """How the accesses of a program came that ran beside."""
 
     name: str
     """The name by which the trace was given."""

@@ -34,6 +34,7 @@ pub use count::results::{self, Results};
 pub use description::{
     Description,
     builtin::{BUILTIN, Builtin},
+    sure::SurePages,
     units,
 };
 pub use error::Error;
@@ -166,6 +167,12 @@ impl Machine {
         let (tree, host_table) = (self.tree.clone(), self.host_table.clone());
         walker::Walkers::build(&self.description, &self.sizes, tree, host_table)
             .map_err(|wrong| run::built(self, wrong))
+    }
+
+    /// Which pages are sure to be in its first TLBs, so that accesses to them may be counted and not told,
+    /// or why none is.
+    pub fn sure_pages(&self) -> Result<SurePages, String> {
+        description::sure::pages(&self.description)
     }
 
     /// Runs all of `source` through the machine.

@@ -123,6 +123,42 @@ pub struct Placed {
     pub event: Event,
 }
 
+/// Accesses that a batch counts instead of holding them, as a recorder tells them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Counted {
+    /// So many were made before what follows, and are told by [`Counted::Hits`] later.
+    Passed(u64),
+    /// So many accesses of `kind` to the 4K page at `page` hit the first TLB. The last of them came
+    /// after those of pages that were told so before.
+    Hits {
+        /// What they were.
+        kind: Kind,
+        /// Where the page begins.
+        page: u64,
+        /// How many; 0 where the order alone is told.
+        count: u64,
+        /// Whether the page makes room for the next that comes into that TLB, instead of being the youngest.
+        goes: bool,
+    },
+}
+
+/// [`Counted::Hits`] and their place: after the accesses before index `at`, and before an event there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hits {
+    /// Index of an access in the batch; `len()` at its end.
+    pub at: u32,
+    /// The thread that made them.
+    pub thread: u32,
+    /// What they were.
+    pub kind: Kind,
+    /// Where the page begins.
+    pub page: u64,
+    /// How many.
+    pub count: u64,
+    /// Whether the page makes room for the next that comes into that TLB.
+    pub goes: bool,
+}
+
 /// All accesses of the process before index `at` were made by the time `ns`.
 ///
 /// Stamps give an order to what several processes did, never durations: a recorded program runs
@@ -179,6 +215,10 @@ pub struct Batch {
     pub events: Vec<Placed>,
     /// When they were made, in a trace of one process of a recording; empty in others.
     pub stamps: Vec<Stamp>,
+    /// Accesses that are not held, since they hit: in a run beside the program alone.
+    pub hits: Vec<Hits>,
+    /// How many of these were made before the access of that index, and after the one before in this list.
+    pub passed: Vec<(u32, u64)>,
     /// Where a processor went from one program to another, before the access of that index, and
     /// why ([`crate::mix::Switches`]). It is not stored.
     pub switches: Vec<(u32, &'static str)>,
@@ -206,6 +246,8 @@ impl Batch {
         self.segments.clear();
         self.events.clear();
         self.stamps.clear();
+        self.hits.clear();
+        self.passed.clear();
         self.switches.clear();
         self.first = 0;
     }

@@ -7,7 +7,7 @@
 use crate::carry::Carry;
 use crate::shape::{Link, Rows};
 use crate::words::{Ready, Take, Usual};
-use crate::{Batch, Error, Event, Meta, Segment, Shape, ShapeId, Sink, Taken};
+use crate::{Batch, Counted, Error, Event, Hits, Meta, Segment, Shape, ShapeId, Sink, Taken};
 
 /// A [`Sink`] that expands blocks into a [`Batch`].
 #[derive(Debug, Default)]
@@ -26,6 +26,8 @@ pub struct Batcher {
     carry: Carry,
     refused: Option<Error>,
     given: u64,
+    /// Accesses that were counted.
+    passed: u64,
 }
 
 /// Rows that are copied whether a block has them or not; nearly all have no more.
@@ -132,7 +134,7 @@ impl Batcher {
     /// Whether there are enough accesses for a batch: time to [`Batcher::take`] them.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.batch.len() >= Batcher::FULL
+        self.batch.len() + self.batch.hits.len() >= Batcher::FULL
     }
 
     /// Replaces `batch` with what has come since the last call; false if there was no access.
@@ -278,7 +280,21 @@ impl Sink for Batcher {
     }
 
     fn accesses(&self) -> u64 {
-        self.given + self.batch.len() as u64
+        self.given + self.batch.len() as u64 + self.passed
+    }
+
+    fn counted(&mut self, counted: Counted) -> Result<(), Error> {
+        let (at, thread) = (self.batch.len() as u32, self.carry.thread());
+        match counted {
+            Counted::Passed(accesses) => {
+                self.passed += accesses;
+                self.batch.passed.push((at, accesses));
+            }
+            Counted::Hits { kind, page, count, goes } => {
+                self.batch.hits.push(Hits { at, thread, kind, page, count, goes });
+            }
+        }
+        Ok(())
     }
 
     fn execute_physical(

@@ -10,7 +10,7 @@ use std::ops::Range;
 use rustc_hash::FxHashMap;
 
 use crate::mix::RECORDED;
-use crate::{Batch, Event, Placed, Process, Segment};
+use crate::{Batch, Event, Hits, Placed, Process, Segment};
 
 /// Numbers of threads, and which process runs in which space.
 ///
@@ -66,11 +66,12 @@ impl Family {
         let segment = from.segments.iter().rev().find(|segment| segment.start <= rows.start);
         // A gap concerns no process: nobody is entered who has no more to tell.
         let is_gap = |placed: &Placed| matches!(placed.event, Event::Gap { .. });
-        let idle = rows.is_empty() && from.events[..count].iter().all(is_gap);
+        let idle =
+            rows.is_empty() && from.hits.is_empty() && from.events[..count].iter().all(is_gap);
         let first = match (from.events[..count].first(), segment) {
             (Some(event), _) => (!idle).then_some(event.thread),
             (None, Some(segment)) if !rows.is_empty() => Some(segment.thread),
-            _ => None,
+            (None, _) => from.hits.first().map(|hits| hits.thread),
         };
         if let Some(first) = first {
             let first = thread(first);
@@ -107,6 +108,14 @@ impl Family {
                 to.segments.push(Segment { start, thread });
             }
         }
+        to.hits.extend(from.hits.drain(..).map(|hits| Hits {
+            at: base + hits.at.saturating_sub(rows.start),
+            thread: thread(hits.thread),
+            ..hits
+        }));
+        to.passed.extend(
+            from.passed.drain(..).map(|(at, count)| (base + at.saturating_sub(rows.start), count)),
+        );
         let is_whole = rows.len() == from.len();
         let rows = rows.start as usize..rows.end as usize;
         if base == 0 && is_whole {

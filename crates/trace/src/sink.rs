@@ -1,4 +1,4 @@
-use crate::{Error, Event, Shape, ShapeId, Taken};
+use crate::{Counted, Error, Event, Shape, ShapeId, Taken};
 
 /// Takes what a recorder sees: blocks that run, threads that change, events.
 ///
@@ -42,6 +42,12 @@ pub trait Sink {
     /// The thread began `instructions` more instructions that have no row: filtered blocks.
     /// They are counted at its next row.
     fn advance(&mut self, instructions: u64);
+
+    /// What the thread did that is counted, not told. Only a run beside the program asks for it, whose
+    /// sink takes it.
+    fn counted(&mut self, counted: Counted) -> Result<(), Error> {
+        Err(Error::Recorder(format!("{counted:?} where every access is to be told")))
+    }
 
     /// Another program begins, with blocks of its own: what was usual is forgotten.
     fn begin_program(&mut self);

@@ -93,7 +93,8 @@ impl Run {
             if !CHECK && !to_miss && self.is_dense(number) {
                 let rows = (&addrs[next..], &metas[next..]);
                 let ran;
-                (ran, missed) = self.dense::<CACHES>(rows, number, behind);
+                let first = (from + next + skipped, number);
+                (ran, missed) = self.dense::<CACHES>(batch, rows, first, behind);
                 next += ran;
             }
             if let (Some(&addr), Some(&meta)) = (addrs.get(next), metas.get(next)) {
@@ -337,6 +338,18 @@ pub(super) fn shared_hit(
     addr: VirtAddr,
     kind: Kind,
 ) {
+    shared_hits(layout, census, who, addr, kind, 1);
+}
+
+/// The same for `count` hits.
+pub(super) fn shared_hits(
+    layout: &mut Layout,
+    census: &mut Census,
+    who: Who,
+    addr: VirtAddr,
+    kind: Kind,
+    count: u64,
+) {
     let region = layout.label_of(who.number, addr);
-    census.region(region).hits[kind as usize] += 1;
+    census.region(region).hits[kind as usize] += count;
 }

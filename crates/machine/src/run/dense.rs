@@ -15,7 +15,7 @@
 
 use addr::{Kind, PhysAddr, VirtAddr};
 use mmu::{DenseTlb, Evicted, Miss};
-use trace::Meta;
+use trace::{Batch, Meta};
 
 use super::{
     Run,
@@ -65,17 +65,18 @@ impl Worth {
 }
 
 impl Run {
-    /// Runs accesses as long as they hit some level and not too many in a row hit the first. `number` is that of the
-    /// first of them among those that are not left out. Gives how many ran; and, if the one that follows has missed every
+    /// Runs accesses of `batch` as long as they hit some level and not too many in a row hit the first. The first of
+    /// them is that at `from` there, and has that `number` among those that are not left out. Gives how many ran; and, if the one that follows has missed every
     /// level, as all of them have counted, the label of its region.
     #[inline(never)]
     pub(super) fn dense<const CACHES: u8>(
         &mut self,
+        batch: &Batch,
         (addrs, metas): (&[u64], &[Meta]),
-        number: u64,
+        (from, number): (usize, u64),
         behind: &mut impl Behind,
     ) -> (usize, Option<u32>) {
-        let Run { processors, census, history, layout, ram, view, who, .. } = self;
+        let Run { processors, census, history, layout, passed, ram, view, who, .. } = self;
         let Processor { hardware, asid, .. } = &mut processors.here;
         let (first, second) = (hardware.first, hardware.second);
         let behind_all = second[Kind::Load as usize];
@@ -156,7 +157,7 @@ impl Run {
                     handed += 1;
                     counts.evictions += 1;
                     counts.missed(kind, size, false);
-                    history.l1_miss(number + ran as u64);
+                    history.l1_miss(number + ran as u64 + passed.before(batch, from + ran));
                     phys
                 }
                 Err(Miss::Denied | Miss::Invalid) => break,

@@ -28,7 +28,7 @@ impl Run {
         why: Miss,
         behind: &mut impl Behind,
     ) -> Result<(PhysAddr, PageSize), Error> {
-        let Place { addr, kind, access, .. } = place;
+        let Place { addr, kind, .. } = place;
         let region = self.layout.label_of(self.who.number, addr);
         self.census.region(region).l1_misses[kind as usize] += 1;
         if why != Miss::Absent {
@@ -51,7 +51,8 @@ impl Run {
                 self.unit(place.unit).counts.missed(kind, hit.size, false);
                 let pair = self.pair(entry);
                 self.fill(place.unit, kind, &pair, hit.label);
-                self.history.l1_miss(access - self.left_out);
+                let when = self.when(place);
+                self.history.l1_miss(when);
                 Ok((hit.phys, hit.size))
             }
             Err(Miss::Absent) => self.miss_all(place, why, region, behind),
@@ -110,7 +111,8 @@ impl Run {
         }
         self.unit(place.unit).counts.missed(kind, page.size(), cold);
         self.fill(place.unit, kind, &pair, label);
-        self.history.miss(access - self.left_out, addr.get(), region, cold);
+        let when = self.when(place);
+        self.history.miss(when, addr.get(), region, cold);
         let Run { origins, layout, who, .. } = self;
         if let Some(origins) = origins {
             let index = (access - self.position) as usize;

@@ -20,6 +20,7 @@
 
 mod access;
 mod clock;
+mod counted;
 mod dense;
 mod linear;
 mod miss;
@@ -60,6 +61,7 @@ use crate::{
 };
 
 use clock::Prices;
+use counted::Passed;
 use dense::Worth;
 use nodes::Nodes;
 use overheads::Overheads;
@@ -172,6 +174,8 @@ pub(crate) struct Run {
     pub(crate) position: u64,
     /// Accesses that the machine leaves out, so far.
     pub(crate) left_out: u64,
+    /// Accesses that the batch counts and does not hold, as far as the batch has run.
+    passed: Passed,
     /// Pages touched for the first time, and accesses that had to be granted.
     pub(crate) first_touches: u64,
     /// Pages that were there before and came back.
@@ -290,6 +294,7 @@ impl Run {
             check,
             position: 0,
             left_out: 0,
+            passed: Passed::default(),
             first_touches: 0,
             returns: 0,
             protection_faults: 0,
@@ -376,17 +381,18 @@ impl Run {
         }
         self.saw_physical |= !batch.paddr.is_empty();
         let mut from = 0;
+        let mut hits = batch.hits.iter();
         for placed in &batch.events {
             let to = placed.at as usize;
-            self.turns::<CHECK>(batch, from..to, behind)?;
+            self.with_hits::<CHECK>(batch, from..to, &mut hits, behind)?;
             from = to;
             self.event(placed, self.position + to as u64, behind)?;
         }
-        self.turns::<CHECK>(batch, from..batch.len(), behind)?;
+        self.with_hits::<CHECK>(batch, from..batch.len(), &mut hits, behind)?;
         if let Some(origins) = &mut self.origins {
             origins.batch_ends(batch);
         }
-        self.position += batch.len() as u64;
+        self.position += batch.len() as u64 + self.passed.all(batch);
         Ok(())
     }
 

@@ -30,7 +30,7 @@ impl Run {
         place: Place<'_>,
         second: usize,
     ) -> Option<(PhysAddr, PageSize)> {
-        let Place { addr, kind, access, .. } = place;
+        let Place { addr, kind, .. } = place;
         let is_clean = self.tracks_dirty && self.is_clean(addr);
         let Processor { hardware, asid, .. } = &mut self.processors.here;
         let (asid, ranges) = (*asid, hardware.ranges.as_mut()?);
@@ -47,7 +47,8 @@ impl Run {
             Translation { page, frame: entry.frames[0]?, rights: found.rights, global: false };
         let label = self.label(translation, region);
         self.fill(place.unit, kind, &Pair { entry, other: None, has_block: false }, label);
-        self.history.l1_miss(access - self.left_out);
+        let when = self.when(place);
+        self.history.l1_miss(when);
         Some((found.apply(addr), page.size()))
     }
 

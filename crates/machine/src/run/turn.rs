@@ -31,9 +31,8 @@ impl Run {
         span: Range<usize>,
         behind: &mut impl Behind,
     ) -> Result<(), Error> {
-        if !span.is_empty() && self.has_not_begun(self.processors.on()) {
-            // A trace begins in space 0, without an event that says so.
-            self.turn_to(self.processors.on(), self.who.number, behind);
+        if !span.is_empty() {
+            self.begin_here(behind);
         }
         if self.processors.count() == 1 || self.is_scheduled {
             return self.span::<CHECK>(batch, span, behind);
@@ -50,6 +49,13 @@ impl Run {
             from = to;
         }
         Ok(())
+    }
+
+    /// A trace begins in space 0, without an event that says so.
+    pub(super) fn begin_here(&mut self, behind: &mut impl Behind) {
+        if self.has_not_begun(self.processors.on()) {
+            self.turn_to(self.processors.on(), self.who.number, behind);
+        }
     }
 
     /// What follows is done by `thread`, on the processor that it has where no schedule says

@@ -170,7 +170,7 @@ impl Tlb {
     /// The policy's victim among the `slots` of a set, all in use, which is given a new entry at once.
     #[inline(always)]
     fn replaced(&mut self, slots: Range<usize>) -> usize {
-        if self.ahead == Ahead::No {
+        if self.ahead == Ahead::No && self.going.is_empty() {
             return self.policy.get_mut().replaced(slots);
         }
         let victim = self.victim(slots);
@@ -217,6 +217,9 @@ impl Tlb {
 
     /// Which of a set's `slots`, all in use, is to be given a new entry.
     fn victim(&mut self, slots: Range<usize>) -> usize {
+        if let Some(going) = self.going.pop_front() {
+            return going;
+        }
         match self.ahead {
             Ahead::No => self.policy.get_mut().victim(slots),
             Ahead::Now => {

@@ -32,6 +32,7 @@ mod shortcuts;
 mod span;
 
 use core::cell::RefCell;
+use std::collections::VecDeque;
 
 use addr::{Asid, Kind, Page, PageSize, PhysAddr, Rights, VirtAddr};
 
@@ -92,6 +93,8 @@ pub struct Tlb {
     policy: RefCell<TlbPolicy>,
     /// Whether the shortcuts know of later hits than the policy.
     ahead: Ahead,
+    /// Slots of entries that make room before the policy is asked, of TLBs of one set.
+    going: VecDeque<usize>,
     paired: bool,
     /// Whether a search takes about as long as a shortcut.
     has_small_sets: bool,
@@ -187,6 +190,7 @@ impl Tlb {
             slots: vec![Slot::EMPTY; first].into_boxed_slice(),
             policy: RefCell::new(policy),
             ahead: Ahead::No,
+            going: VecDeque::new(),
             paired: params.paired,
             has_small_sets: has_small_sets(params),
             is_apart: false,
@@ -264,6 +268,29 @@ impl Tlb {
             return Err(self.count_miss(va, asid, false));
         }
         self.lookup(va, asid, kind)
+    }
+
+    /// Counts `count` accesses of `kind` to the page at `va`, which all hit. The last of them comes now, or the
+    /// entry `goes`: it makes room for the next that finds none empty, before the policy is asked. Gives the entry's
+    /// label, or `None` if they do not hit.
+    pub fn hits(
+        &mut self,
+        va: VirtAddr,
+        asid: Asid,
+        kind: Kind,
+        count: u64,
+        goes: bool,
+    ) -> Option<u32> {
+        let by_shortcut = || (asid == self.space).then(|| self.shortcuts.slot_of(va, kind))?;
+        let allowed = |slot: &usize| self.rights_at(*slot, va).allows(kind);
+        let slot = by_shortcut().or_else(|| self.search(va, asid).filter(allowed))?;
+        self.slots[slot].hits[kind as usize] += count;
+        if goes {
+            self.going.push_back(slot);
+        } else {
+            self.policy.get_mut().touched(slot);
+        }
+        Some(self.slots[slot].label())
     }
 
     /// What the entry in `slot` says of `va`, which it translates.

@@ -141,6 +141,19 @@ pub struct TraceSummary {
     /// Its own account of itself.
     #[serde(flatten)]
     pub header: HeaderSummary,
+    /// How the accesses of a program came that ran beside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live: Option<LiveSummary>,
+}
+
+/// How the accesses of a program came to the machine that ran beside.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LiveSummary {
+    /// Accesses that were counted where the program runs, since they surely hit; all others were told. The
+    /// results are the same.
+    pub counted_accesses: u64,
+    /// Why none was counted.
+    pub because: Option<String>,
 }
 
 /// The header of the trace, as far as a result repeats it.

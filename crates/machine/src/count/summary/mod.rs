@@ -74,6 +74,7 @@ pub(crate) fn summarize(
                 notes: header.notes.clone(),
                 processes,
             },
+            live: None,
         },
         machine: MachineSummary {
             name: machine.name().to_owned(),

@@ -1,0 +1,102 @@
+//! Which pages the first TLBs have, so that a recorder need not tell accesses to them.
+//!
+//! ```text
+//!   LRU, one set of n entries    the n pages that were used last
+//! ```
+//!
+//! That holds where each entry is for one page of 4K, as the recorder counts them, and where nothing but
+//! accesses changes these TLBs from one event of a program to the next. Who counts accesses tells nobody else of
+//! them: so nothing behind the TLBs may be asked by a hit. It holds for TLBs alone, over pages that stay where
+//! they are once they are touched.
+
+use std::ops::RangeInclusive;
+
+use addr::{Kind, PageSize};
+
+use super::Description;
+
+/// How many pages are in the first TLBs: those that were used last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SurePages {
+    /// How many of code, and how many of data.
+    pub pages: [u32; 2],
+    /// Whether both are in one TLB, of as many pages as the first says.
+    pub together: bool,
+}
+
+/// With fewer entries most blocks could bring in too many pages; of more the recorder does not keep track.
+const ENTRIES: RangeInclusive<u32> = 16..=96;
+
+/// What a machine may say of which hits know nothing. The description of all else is left out if it is
+/// not there.
+const TABLES: [&str; 9] =
+    ["title", "source", "core", "tlb", "walker", "cache", "memory", "os", "calibrated"];
+const CORE: [&str; 7] = [
+    "fetches",
+    "asid_bits",
+    "global_pages",
+    "contexts",
+    "cycles_per_instruction",
+    "misses_in_flight",
+    "source",
+];
+const OS: [&str; 5] = ["base_page", "page_size", "uniform", "costs", "source"];
+
+/// Which pages are sure to be in the first TLBs of `description`, or why none is.
+pub(crate) fn pages(description: &Description) -> Result<SurePages, String> {
+    if let Some(wrong) = more_than_tlbs(description) {
+        return Err(format!("the machine has {wrong}, and hits are told to more than its TLBs"));
+    }
+    let (base, large) = description.tlb_page_sizes();
+    if base != PageSize::SIZE_4K || large.is_some() {
+        let size = large.unwrap_or(base);
+        return Err(format!("the machine has pages of {size}, and pages are counted by 4K"));
+    }
+    let serving = |kind| {
+        let name = description.tlb.serving(1, kind);
+        description.tlb.present().find(|&(present, ..)| Some(present) == name)
+    };
+    let entries = |kind| {
+        let (name, _, tlb) = serving(kind).ok_or("a kind of access has no TLB")?;
+        let entries = tlb.entries.filter(|_| !tlb.paired && tlb.blocks.is_none());
+        let entries = entries.ok_or_else(|| format!("tlb.{name} is not one array of pages"))?;
+        if tlb.replacement != "lru" {
+            return Err(format!("tlb.{name} replaces by {}, not lru", tlb.replacement));
+        }
+        if tlb.ways.of(entries) != entries {
+            return Err(format!("tlb.{name} has several sets"));
+        }
+        if !ENTRIES.contains(&entries) {
+            let (least, most) = (ENTRIES.start(), ENTRIES.end());
+            return Err(format!("tlb.{name} has {entries} entries, and not {least} to {most}"));
+        }
+        Ok((name, entries))
+    };
+    let [(code, first), (loads, second), (stores, _)] =
+        [entries(Kind::Fetch)?, entries(Kind::Load)?, entries(Kind::Store)?];
+    if loads != stores {
+        return Err("loads and stores have TLBs of their own".to_owned());
+    }
+    Ok(SurePages { pages: [first, second], together: code == loads })
+}
+
+/// What the machine has besides TLBs, if it has something.
+fn more_than_tlbs(description: &Description) -> Option<String> {
+    let described = serde_json::to_value(description).ok();
+    let Some(described) = described.as_ref().and_then(serde_json::Value::as_object) else {
+        return Some("no description".to_owned());
+    };
+    let odd = |table: &str, known: &[&str]| {
+        let keys = described.get(table)?.as_object()?.keys();
+        let odd = keys.into_iter().find(|key| !known.contains(&key.as_str()))?;
+        Some(format!("{table}.{odd}"))
+    };
+    let table = described.keys().find(|key| !TABLES.contains(&key.as_str()));
+    let fetches = (!description.core.fetches).then(|| "core.fetches = false".to_owned());
+    table
+        .cloned()
+        .or_else(|| odd("core", &CORE))
+        .or(fetches)
+        .or_else(|| odd("cache", &[]))
+        .or_else(|| odd("os", &OS))
+}

@@ -1,0 +1,121 @@
+//! Accesses that a batch counts instead of holding them: they hit the first TLB.
+//!
+//! ```text
+//!   rows     | a | b |           | c | d |         |
+//!   passed        ^ 900 accesses  ^ 4000
+//!   hits                 ^ pages p, q, r ^           used once each, in this order, with their counts
+//! ```
+//!
+//! A recorder that knows which pages are sure to be in the TLB tells what is not sure, and of all else each page's
+//! number of accesses: when a page goes, which it says before another comes, or else of all pages in the order
+//! in which they were used last. In between nothing is asked for that order. Histories want to know when
+//! a miss was: so many accesses have passed before it.
+
+use std::{ops::Range, slice};
+
+use addr::VirtAddr;
+use trace::{Batch, Hits};
+
+use super::{
+    Run,
+    access::{Place, UNCACHED, shared_hits},
+};
+use crate::{Error, count::census::SHARED, hardware::behind::Behind};
+
+/// How many counted accesses of the batch came before a row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Passed {
+    /// Index of the first in [`Batch::passed`] that is not added yet.
+    next: usize,
+    sum: u64,
+}
+
+impl Passed {
+    /// Before the access with that index; those that were asked for before are not behind it.
+    #[inline]
+    pub(super) fn before(&mut self, batch: &Batch, index: usize) -> u64 {
+        while let Some(&(_, count)) =
+            batch.passed.get(self.next).filter(|&&(at, _)| at as usize <= index)
+        {
+            self.sum += count;
+            self.next += 1;
+        }
+        self.sum
+    }
+
+    /// In the whole batch, which ends.
+    pub(super) fn all(&mut self, batch: &Batch) -> u64 {
+        let all = self.before(batch, batch.len());
+        *self = Passed::default();
+        all
+    }
+}
+
+impl Run {
+    /// When an access was made, in accesses that the machine does not leave out.
+    #[inline]
+    pub(super) fn when(&mut self, place: Place<'_>) -> u64 {
+        let index = (place.access - self.position) as usize;
+        place.access - self.left_out + self.passed.before(place.batch, index)
+    }
+
+    /// Runs accesses among which there is no event, and `hits` among them.
+    pub(super) fn with_hits<const CHECK: bool>(
+        &mut self,
+        batch: &Batch,
+        span: Range<usize>,
+        hits: &mut slice::Iter<'_, Hits>,
+        behind: &mut impl Behind,
+    ) -> Result<(), Error> {
+        let is_here = |hits: &&Hits| hits.at as usize <= span.end;
+        if hits.as_slice().first().filter(is_here).is_none() {
+            return self.turns::<CHECK>(batch, span, behind);
+        }
+        self.begin_here(behind);
+        let mut from = span.start;
+        while let Some(&counted) = hits.as_slice().first().filter(is_here) {
+            self.rows::<CHECK>(batch, from..counted.at as usize, behind)?;
+            from = counted.at as usize;
+            hits.next();
+            self.counted(counted)?;
+        }
+        self.rows::<CHECK>(batch, from..span.end, behind)?;
+        self.count(batch, span);
+        Ok(())
+    }
+
+    /// Runs accesses that lie between counted ones. Nothing is due by the clock there, and nothing stands before
+    /// or behind the TLBs: else all accesses are told.
+    fn rows<const CHECK: bool>(
+        &mut self,
+        batch: &Batch,
+        span: Range<usize>,
+        behind: &mut impl Behind,
+    ) -> Result<(), Error> {
+        let Range { start: mut from, end } = span;
+        while from < end {
+            let rows = (&batch.addr[from..end], &batch.meta[from..end]);
+            let place = |row| from + row;
+            from += self.looked_up::<CHECK, UNCACHED>(batch, rows, from, place, false, behind)?;
+        }
+        Ok(())
+    }
+
+    /// Uses the page of `hits`, and counts them.
+    fn counted(&mut self, Hits { kind, page, count, goes, .. }: Hits) -> Result<(), Error> {
+        let addr = VirtAddr::new(page);
+        let here = &mut self.processors.here;
+        here.counts.accesses[kind as usize] += count;
+        self.fetches += if kind == addr::Kind::Fetch { count } else { 0 };
+        let unit = here.hardware.first[kind as usize];
+        let Some(label) = here.hardware.units[unit].tlb.hits(addr, here.asid, kind, count, goes)
+        else {
+            let what = format!("{count} accesses to {addr} were counted as hits, and would miss");
+            return Err(Error::Check(what));
+        };
+        if label == SHARED {
+            shared_hits(&mut self.layout, &mut self.census, self.who, addr, kind, count);
+        }
+        Ok(())
+    }
+}

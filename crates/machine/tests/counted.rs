@@ -1,0 +1,293 @@
+//! Batches that count accesses instead of holding them: each run is compared with that of the same accesses
+//! one by one, whole results.
+//!
+//! The recorder's part is played by a list of the pages that each first TLB holds, the youngest last. An access
+//! to one of them is counted; any other is held by a batch, and whoever makes room for it is told before. At
+//! events, and now and then, all is told.
+
+mod support;
+
+use std::collections::VecDeque;
+
+use addr::Kind;
+use machine::{Machine, Results, RunOptions, SurePages};
+use support::{Row, Rows, Stream, mapping};
+use trace::{Batch, Error, Event, Header, Hits, Meta, Source};
+
+const PAGE: u64 = 4096;
+
+/// What a batch has.
+enum Part {
+    Row(Kind, u64, u32),
+    Event(Event),
+    Hits { kind: Kind, page: u64, count: u64, goes: bool },
+    Passed(u64),
+    Instructions(u64),
+}
+
+/// A page that is held, and for each kind that was told how often it was used since.
+struct Held {
+    page: u64,
+    counts: [Option<u64>; Kind::COUNT],
+    /// When it was used last, by kind.
+    used: [u64; Kind::COUNT],
+}
+
+impl Held {
+    fn last_use(&self) -> u64 {
+        self.used.into_iter().max().unwrap()
+    }
+}
+
+/// The parts for `rows`, where so many pages are held.
+struct Teller {
+    lists: [Vec<Held>; 2],
+    sure: SurePages,
+    now: u64,
+    passed: u64,
+    instructions: u64,
+    parts: Vec<Part>,
+}
+
+impl Teller {
+    fn index(&self, kind: Kind) -> usize {
+        usize::from(kind != Kind::Fetch && !self.sure.together)
+    }
+
+    /// What becomes of an access.
+    fn access(&mut self, kind: Kind, addr: u64, bytes: u32) {
+        let (first, last) = (addr / PAGE * PAGE, (addr + u64::from(bytes) - 1) / PAGE * PAGE);
+        let index = self.index(kind);
+        let ways = self.sure.pages[index] as usize;
+        let list = &mut self.lists[index];
+        self.now += 2;
+        let held = list.iter_mut().find(|held| held.page == first);
+        if let Some(Held { counts, used, .. }) = held.filter(|_| first == last)
+            && let Some(count) = &mut counts[kind as usize]
+        {
+            *count += 1;
+            used[kind as usize] = self.now;
+            self.passed += 1;
+            self.instructions += 1;
+            return;
+        }
+        let mut pages = vec![first, last];
+        pages.dedup();
+        let is_new = |page: &&u64| !list.iter().any(|held| held.page == **page);
+        let new = pages.iter().filter(is_new).count();
+        if list.len() < ways && list.len() + new > ways {
+            self.settle();
+        }
+        for page in pages {
+            self.now += 1;
+            if !self.lists[index].iter().any(|held| held.page == page) {
+                if self.lists[index].len() == ways {
+                    self.make_room(index);
+                }
+                self.lists[index].push(Held { page, counts: [None; 3], used: [0; 3] });
+            }
+            let held = self.lists[index].iter_mut().find(|held| held.page == page).unwrap();
+            held.used[kind as usize] = self.now;
+            held.counts[kind as usize].get_or_insert(0);
+        }
+        self.parts.push(Part::Passed(std::mem::take(&mut self.passed)));
+        self.parts.push(Part::Row(kind, addr, bytes));
+    }
+
+    fn make_room(&mut self, index: usize) {
+        let oldest = (0..self.lists[index].len())
+            .min_by_key(|&place| self.lists[index][place].last_use())
+            .unwrap();
+        let Held { page, counts, .. } = self.lists[index].remove(oldest);
+        let mut goes = true;
+        for kind in Kind::ALL {
+            if let Some(count) = counts[kind as usize] {
+                let goes = std::mem::take(&mut goes);
+                self.parts.push(Part::Hits { kind, page, count, goes });
+            }
+        }
+    }
+
+    /// Tells all that was counted, in the order of the last uses.
+    fn settle(&mut self) {
+        for list in &mut self.lists {
+            let mut uses = Vec::new();
+            for Held { page, counts, used } in list.drain(..) {
+                for kind in Kind::ALL {
+                    let count = counts[kind as usize];
+                    uses.extend(count.map(|count| (used[kind as usize], kind, page, count)));
+                }
+            }
+            uses.sort_by_key(|&(used, ..)| used);
+            let hits = |(_, kind, page, count)| Part::Hits { kind, page, count, goes: false };
+            self.parts.extend(uses.into_iter().map(hits));
+        }
+        self.parts.push(Part::Passed(std::mem::take(&mut self.passed)));
+        self.parts.push(Part::Instructions(std::mem::take(&mut self.instructions)));
+    }
+}
+
+fn parts(rows: &[Row], sure: SurePages, stream: &mut Stream) -> VecDeque<Part> {
+    let lists = [Vec::new(), Vec::new()];
+    let mut teller = Teller { lists, sure, now: 0, passed: 0, instructions: 0, parts: Vec::new() };
+    for row in rows {
+        match row {
+            Row::Access(kind, addr, bytes) => teller.access(*kind, *addr, *bytes),
+            Row::Event(event) => {
+                teller.settle();
+                teller.parts.push(Part::Event(event.clone()));
+            }
+            Row::Thread(_) => unreachable!("there is one"),
+        }
+        if stream.below(3000) == 0 {
+            teller.settle();
+        }
+    }
+    teller.settle();
+    teller.parts.into()
+}
+
+/// A source of parts, in batches of a few.
+struct Counted {
+    rows: Rows,
+    parts: VecDeque<Part>,
+    stream: Stream,
+}
+
+impl Source for Counted {
+    fn header(&self) -> &Header {
+        self.rows.header()
+    }
+
+    fn next(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        batch.clear();
+        for _ in 0..1 + self.stream.below(200) {
+            let at = batch.len() as u32;
+            match self.parts.pop_front() {
+                Some(Part::Row(kind, addr, bytes)) => {
+                    batch.push(0, addr, Meta::new(kind, bytes, 1))
+                }
+                Some(Part::Event(event)) => batch.push_event(0, event),
+                Some(Part::Hits { kind, page, count, goes }) => {
+                    batch.hits.push(Hits { at, thread: 0, kind, page, count, goes });
+                }
+                Some(Part::Passed(accesses)) => batch.passed.push((at, accesses)),
+                Some(Part::Instructions(instructions)) => {
+                    batch.push_event(0, Event::Gap { accesses: 0, instructions });
+                }
+                None => break,
+            }
+        }
+        Ok(!self.parts.is_empty())
+    }
+}
+
+/// Accesses with locality among a number of pages that changes, some across pages, and among them
+/// events, of which some make TLBs forget.
+fn program(stream: &mut Stream) -> Vec<Row> {
+    const START: u64 = 0x4000_0000;
+    const PAGES: u64 = 256;
+    let map = || {
+        let (code, data) =
+            (mapping(START, PAGES * PAGE), mapping(START + PAGES * PAGE, PAGES * PAGE));
+        [code, data]
+    };
+    let mut rows = Vec::from(map());
+    let mut spaces = 1;
+    for _ in 0..30 {
+        let (pages, first) = (1 + stream.below(80), stream.below(PAGES - 80));
+        for _ in 0..stream.below(600) {
+            let kind = Kind::ALL[stream.below(3) as usize];
+            let region = START + if kind == Kind::Fetch { 0 } else { PAGES * PAGE };
+            // Low pages are used more often than high ones.
+            let page = first + stream.below(pages) * stream.below(pages) / pages;
+            let offset = match stream.below(20) {
+                0 => PAGE - 4,
+                _ => stream.below(PAGE - 8),
+            };
+            rows.push(Row::Access(kind, region + page * PAGE + offset, 8));
+        }
+        let (addr, bytes) = (START + (PAGES + stream.below(PAGES - 9)) * PAGE, 9 * PAGE);
+        match stream.below(6) {
+            0 => rows.push(Row::Event(Event::Munmap { addr, bytes, result: 0 })),
+            1 => rows.push(Row::Event(Event::Mprotect { addr, bytes, prot: 3, result: 0 })),
+            2 => {
+                let space = stream.below(spaces + 1) as u32;
+                rows.push(Row::Event(Event::Run { cpu: None, space }));
+                if u64::from(space) == spaces {
+                    rows.extend(map());
+                    spaces += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    rows
+}
+
+const UNIFIED: &str = "title = \"\"\nsource = \"\"\n\
+    [tlb.l1]\nentries = 24\n[tlb.l2]\nentries = 64\nways = 4\n[os]\nsource = \"\"\n";
+
+#[test]
+fn counted_accesses_are_as_good_as_told_ones() {
+    let split = |first: &str, second: &str| {
+        let settings = [format!("tlb.l1i.entries={first}"), format!("tlb.l1d.entries={second}")];
+        Machine::load("tlb-only", &settings).unwrap()
+    };
+    let with = |setting: &str| Machine::load("tlb-only", &[setting.to_owned()]).unwrap();
+    let machines = [
+        split("32", "32"),
+        split("16", "17"),
+        split("96", "16"),
+        with("tlb.l2.entries=32"),
+        with("core.asid_bits=2"),
+        with("core.contexts=lru"),
+        Machine::parse("unified", UNIFIED, "unified", &[]).unwrap(),
+    ];
+    for seed in 1..=40 {
+        let mut stream = Stream(seed);
+        let rows = program(&mut stream);
+        for machine in &machines {
+            let run = |source: &mut dyn Source| -> Results {
+                let options = RunOptions { check: false, progress: &mut |_| true };
+                let results = machine.run(source, options);
+                let failed = |error| panic!("seed {seed}, {:?}: {error}", machine.settings());
+                // Rows by themselves are of no block.
+                Results { origins: None, ..results.unwrap_or_else(failed) }
+            };
+            let told = run(&mut Rows::new(rows.clone()));
+            let parts = parts(&rows, machine.sure_pages().unwrap(), &mut stream);
+            let held = parts.iter().filter(|part| matches!(part, Part::Row(..))).count();
+            assert!(held * 4 < rows.len() * 3, "seed {seed}: {held} of {} are told", rows.len());
+            let rows = Rows::new(Vec::new());
+            let counted = run(&mut Counted { rows, parts, stream: Stream(seed) });
+            let name = format!("seed {seed}, {} {:?}", machine.name(), machine.settings());
+            assert_eq!(counted.tlbs, told.tlbs, "{name}");
+            assert_eq!(counted.timeline, told.timeline, "{name}");
+            assert!(counted == told, "{name}: {counted:?}, for {told:?}");
+        }
+    }
+}
+
+#[test]
+fn accesses_are_told_where_more_than_tlbs_hears_of_hits() {
+    let why = |name: &str, setting: &str| {
+        let settings = [setting.to_owned()];
+        let settings = if setting.is_empty() { &settings[..0] } else { &settings };
+        Machine::load(name, settings).unwrap().sure_pages().unwrap_err()
+    };
+    for (name, setting, part) in [
+        ("tlb-only", "tlb.l1d.replacement=fifo", "tlb.l1d replaces by fifo, not lru"),
+        ("tlb-only", "tlb.l1d.ways=16", "tlb.l1d has several sets"),
+        ("tlb-only", "tlb.l1d.entries=15", "tlb.l1d has 15 entries"),
+        ("tlb-only", "tlb.l1i.entries=97", "tlb.l1i has 97 entries"),
+        ("tlb-only", "core.count=2", "core.count"),
+        ("tlb-only", "os.page_size=16K", "pages of 16K"),
+        ("tlb-only", "os.page_size=2M", "pages of 2M"),
+        ("opteron-2008", "", "page_table"),
+        ("epyc-9005", "", "mmu_cache"),
+    ] {
+        let why = why(name, setting);
+        assert!(why.contains(part), "{name} {setting}: {why}");
+    }
+}
